@@ -162,12 +162,12 @@ def _missing_credentials(credentials: Credentials, certified: str | None) -> Ref
 #: Passwords that are checked at a time. Each check works on several cores itself.
 CONCURRENT_CHECKS = min(4, max(1, (os.cpu_count() or 1) // 2))
 
-#: Checks that may wait for their turn: some seconds' worth.
+#: Checks that may be queued: some seconds' worth.
 MAX_QUEUED_CHECKS = 100
 
 
 class Overloaded(Refused):
-    """More logins wait to be checked than can be in good time."""
+    """Too many logins are pending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +181,9 @@ class _Check:
 
 
 class PasswordVerifier:
-    """The door to `Users.verify`. A login that was right a moment ago is not checked again while its file stays.
+    """Verifies passwords in threads. A verified login is not checked again for a while, unless its file changes.
 
-    ``follow`` looks at the files of users; it is called in a thread, before each check.
+    ``follow`` reads users files that have changed; it is called in a thread, before each check.
     """
 
     def __init__(
@@ -193,16 +193,16 @@ class PasswordVerifier:
         self._remembered = remembered
         self._follow = follow
         self._reactor = reactor
-        self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # who asks the same is told the same
+        self._waiting: dict[bytes, list[Deferred[bool]]] = {}  # identical logins share one check
         self._queue: FairQueue[_Check] = FairQueue(MAX_QUEUED_CHECKS)
         self._running = 0
 
     def followed(self) -> Deferred[None]:
-        """Fires when the files have been looked at."""
+        """Fires when the files have been checked for changes."""
         return self._in_thread(self._follow).addCallback(lambda _: None)
 
     def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
-        """Whether ``password`` is that of user ``name``. Fails with `Overloaded`. Hosts take turns."""
+        """Whether ``password`` is that of user ``name``. Fails with `Overloaded`. Hosts are served round robin."""
         return self.followed().addCallback(lambda _: self._answer(name, password, host))
 
     def _answer(self, name: str, password: str, host: str) -> bool | Deferred[bool]:
@@ -247,14 +247,14 @@ def _overloaded() -> Overloaded:
     return Overloaded("Security Error occurred: too many pending logins; try again later", status=503)
 
 
-#: Seconds between two looks at the files where nothing is to be remembered (security-invalidation-interval 0).
+#: Seconds between checks of the files for changes where security-invalidation-interval is 0.
 FILE_CHECK_INTERVAL = 1.0
 
 
 class Security:
-    """Security as a broker.xml wants it.
+    """The security of a broker: users, roles, permissions, logins, and the files they come from.
 
-    ``changed`` is called, in the reactor's thread, when permissions or roles are others than before.
+    ``changed`` is called in the reactor's thread when permissions or roles have changed.
     """
 
     def __init__(self, configuration: BrokerConfiguration, reactor: Any, changed: Callable[[], None]) -> None:
@@ -278,7 +278,7 @@ class Security:
         self._interval = max(interval, FILE_CHECK_INTERVAL)
 
     def start(self) -> None:
-        """Follow the files from now on, also while nobody logs in."""
+        """Begin to check the files for changes, also while nobody logs in."""
         if not self._roles.path.exists():
             log.warning("roles file %s does not exist: no user has a role", self._roles.path)
         if not self.authority.grants_anything:
@@ -286,7 +286,7 @@ class Security:
         self._file_check.start(self._interval, now=False)
 
     def stop(self) -> None:
-        """Follow them no more."""
+        """Stop checking the files."""
         if self._file_check.running:
             self._file_check.stop()
 

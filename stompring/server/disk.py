@@ -44,7 +44,7 @@ class FromThread(Protocol):
 
 
 class DiskThread:
-    """One thread; `store.disk.Disk` says what it does. It starts with the first job."""
+    """One thread; see `Disk` of the store. It starts with the first job."""
 
     def __init__(self, reactor: FromThread, name: str) -> None:
         self._reactor = reactor
@@ -52,7 +52,7 @@ class DiskThread:
         self._jobs: SimpleQueue[tuple[Job, Done] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[Done, Any]] = SimpleQueue()
         self._outstanding = 0  # jobs whose `done` was not called
-        self._told = threading.Event()  # the reactor will come and take results
+        self._scheduled = threading.Event()  # a call in the reactor's thread is scheduled
         self._thread: threading.Thread | None = None
 
     def run(self, job: Job, done: Done) -> None:
@@ -86,14 +86,14 @@ class DiskThread:
             except BaseException as fault:  # it is for `done` to deal with
                 result = fault
             self._results.put((done, result))
-            if not self._told.is_set():
-                self._told.set()
-                self._reactor.callFromThread(self._take)
+            if not self._scheduled.is_set():
+                self._scheduled.set()
+                self._reactor.callFromThread(self._deliver_results)
 
     # ---- on the reactor
 
-    def _take(self) -> None:
-        self._told.clear()  # before looking: what comes after the look calls again
+    def _deliver_results(self) -> None:
+        self._scheduled.clear()  # cleared first: a result that comes later schedules another call
         while True:
             try:
                 done, result = self._results.get_nowait()
@@ -136,7 +136,7 @@ class DiskUsage:
 
     @property
     def usage(self) -> float:
-        """The share that is in use, from 0 to 1. What is kept back for others counts as used, as in Artemis."""
+        """The share that is in use, from 0 to 1. Space reserved for root counts as used, as in Artemis."""
         return 1 - self.free / self.total if self.total else 0.0
 
 
@@ -178,26 +178,26 @@ class DiskMonitor:
         self._paths = tuple(paths)
         self._read = read
         self._timer: Any = None
-        self._looking = self._stopped = False
-        self._silent: str | None = None  # the fault of the last look that failed, said once
+        self._measuring = self._stopped = False
+        self._silent: str | None = None  # the last fault of a measurement, logged once
 
     def start(self) -> None:
-        """Look at once, before the first message comes, and then again and again."""
-        self._judge(self._look())
+        """Measure at once, before the first message, and then every ``disk-scan-period``."""
+        self._evaluate(self._measure())
         self._wait()
 
     def stop(self) -> None:
-        """No timer is left behind, and a look under way has no consequence."""
+        """Cancel the timer; a measurement under way has no effect."""
         self._stopped = True
         self._cancel()
 
-    def look_now(self) -> None:
-        """The limits have changed: what counts is how full the disk is now, and the new period."""
+    def measure_now(self) -> None:
+        """Measure at once, with new limits and a new period."""
         if not self._stopped:
             self._cancel()
             self._begin()
 
-    # ---- looking
+    # ---- measuring
 
     def _cancel(self) -> None:
         if self._timer is not None:
@@ -215,25 +215,25 @@ class DiskMonitor:
 
     def _begin(self) -> None:
         """In a thread: a disk in trouble may take long to answer."""
-        if not self._looking:
-            self._looking = True
-            self._disk.run(self._look, self._done)
+        if not self._measuring:
+            self._measuring = True
+            self._disk.run(self._measure, self._done)
 
-    def _look(self) -> list[DiskUsage] | OSError:
+    def _measure(self) -> list[DiskUsage] | OSError:
         try:
             return [self._read(path) for path in self._paths]
         except OSError as fault:
             return fault
 
     def _done(self, outcome: Any) -> None:
-        self._looking = False
+        self._measuring = False
         if not self._stopped:
-            self._judge(outcome)
+            self._evaluate(outcome)
             self._wait()
 
-    # ---- judging
+    # ---- evaluating
 
-    def _judge(self, outcome: Any) -> None:
+    def _evaluate(self, outcome: Any) -> None:
         if isinstance(outcome, BaseException):
             self._log_unreadable(outcome)
             return
@@ -254,7 +254,7 @@ class DiskMonitor:
         room.set_fault(fault)
 
     def _log_unreadable(self, fault: BaseException) -> None:
-        """What was known stays in force: a disk that cannot be asked is no emptier for that."""
+        """The last state stays in force: a disk that cannot be measured is not empty."""
         if str(fault) != self._silent:
             self._silent = str(fault)
             log.error("cannot read disk usage: %s", fault)

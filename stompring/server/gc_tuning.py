@@ -32,7 +32,7 @@ from stompring.broker.transaction import STEP_OVERHEAD
 
 log = logging.getLogger(__name__)
 
-#: Seconds between looks at how much has grown.
+#: Seconds between measurements of the growth.
 INTERVAL = 1.0
 
 #: Allocations that stay before young objects are looked at, young collections before what survived them is, and how
@@ -63,12 +63,12 @@ class GcTuning:
         self._broker = broker
         self._connections = connections
         self._before: tuple[int, int, int] | None = None  # thresholds, once it has begun
-        self._messages = 0  # held when old objects were set aside last
+        self._messages = 0  # in memory when old objects were frozen last
         self._old = 0  # at most so many objects were left by collections since
-        self._suspected = 0  # looks in a row that found more than can be explained
+        self._suspected = 0  # measurements in a row that found more than can be explained
         self._blocks = 0  # when all were looked at, as the next
         self._amounts: tuple[float, ...] = ()
-        self._looking = LoopingCall(self.look)
+        self._timer = LoopingCall(self.measure)
 
     def freeze(self) -> None:
         """What exists now stays: a million messages that were recovered need not be looked at even once."""
@@ -79,23 +79,23 @@ class GcTuning:
         """Set everything aside that was made so far, and take over."""
         if os.environ.get("STOMPRING_GC") == "default":
             return
-        self._look_at_all()
+        self._collect_all()
         self._before = gc.get_threshold()
         gc.set_threshold(*THRESHOLDS)
-        gc.callbacks.append(self._note)
-        self._looking.clock = self._broker.clock.reactor  # type: ignore[assignment]
-        self._looking.start(INTERVAL, now=False)
+        gc.callbacks.append(self._collected)
+        self._timer.clock = self._broker.clock.reactor  # type: ignore[assignment]
+        self._timer.start(INTERVAL, now=False)
 
     def stop(self) -> None:
         """Leave no timer behind, and Python's settings as they were."""
-        if self._looking.running:
-            self._looking.stop()
+        if self._timer.running:
+            self._timer.stop()
         if self._before is not None:
-            gc.callbacks.remove(self._note)
+            gc.callbacks.remove(self._collected)
             gc.set_threshold(*self._before)
             self._before = None
 
-    def look(self) -> None:
+    def measure(self) -> None:
         """Lists of messages that have grown are set aside before they are long; what leaks is looked for."""
         messages = self._broker.memory.messages
         self._messages = min(self._messages, messages)
@@ -108,7 +108,7 @@ class GcTuning:
         if self._suspected >= SUSPICIOUS_CHECKS:
             begun = time.perf_counter()
             gc.unfreeze()
-            found = self._look_at_all()
+            found = self._collect_all()
             spent = 1000 * (time.perf_counter() - begun)
             log.info(
                 "garbage collection of all objects: %d freed, %d in use, %.0f ms",
@@ -132,7 +132,7 @@ class GcTuning:
             broker.memory.bytes / 1024,
         )
 
-    def _look_at_all(self) -> int:
+    def _collect_all(self) -> int:
         """Collect, set aside what is left, and count it; returns how many objects were garbage."""
         found = gc.collect()
         gc.freeze()
@@ -141,7 +141,7 @@ class GcTuning:
         self._blocks, self._amounts = sys.getallocatedblocks(), self._count()
         return found
 
-    def _note(self, phase: str, info: dict[str, int]) -> None:
+    def _collected(self, phase: str, info: dict[str, int]) -> None:
         """A collection begins or has ended; in whatever thread it came over."""
         if phase == "stop" and info["generation"] == 2:
             self._old += WINDOW

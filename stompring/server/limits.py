@@ -52,26 +52,26 @@ def connections_for_files(available: int) -> int:
 
 
 def default_connections(available: int, memory: int) -> int:
-    """``global-max-connections`` where nobody says it: what there are descriptors and memory for."""
+    """The default of ``global-max-connections``, by descriptors and memory."""
     return max(
         1, min(connections_for_files(available), memory // CONNECTION_MEMORY_SHARE // MEMORY_PER_CONNECTION)
     )
 
 
-def max_connections(said: int | None, memory: int) -> int:
-    """``global-max-connections`` in force. More than there are descriptors for is said, and taken as it is."""
+def max_connections(configured: int | None, memory: int) -> int:
+    """``global-max-connections`` in force. A value beyond the descriptors is logged and used as it is."""
     available = open_file_limit()
-    if said is None:
+    if configured is None:
         return default_connections(available, memory)
-    if said < 0 or said > connections_for_files(available):
+    if configured < 0 or configured > connections_for_files(available):
         log.warning(
             "global-max-connections is %d, and %d files and sockets may be open: beyond %d connections there may be "
             "none left to write files with; raise the limit (ulimit -n, LimitNOFILE)",
-            said,
+            configured,
             available,
             connections_for_files(available),
         )
-    return said
+    return configured
 
 
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
@@ -88,7 +88,7 @@ def format_size(size: int) -> str:
 
 
 def describe_limits(configuration: BrokerConfiguration, memory: int | None = None) -> str:
-    """What messages may take together; ``memory`` is what the process may use, asked for where it is not given."""
+    """What messages may take together; ``memory`` is what the process may use, measured by default."""
     memory = machine_memory() if memory is None else memory
     size = configuration.global_max_size
     if size < 0:

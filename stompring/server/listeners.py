@@ -58,32 +58,32 @@ def listen(
 #: What accept(2) fails with when there is no descriptor, or no memory, for another connection.
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-#: How many are sent away before others have their turn: twice what Twisted accepts at once.
+#: Connections closed in one go: twice what Twisted accepts at once.
 MAX_CLOSED_AT_ONCE = 200
 
-#: Seconds until a listener is asked again that could not even send anybody away.
+#: Seconds until a listener that could not close a connection either is read again.
 RETRY_DELAY = 0.1
 
 
-def close_when_out_of_files(port: IListeningPort, turned_away: Callable[[int], None], reactor: Any) -> None:
-    """Have ``port`` turn connections away while there are no descriptors, and tell ``turned_away`` how many."""
+def close_when_out_of_files(port: IListeningPort, closed: Callable[[int], None], reactor: Any) -> None:
+    """Have ``port`` close new connections while there are no descriptors, and report their number to ``closed``."""
     if isinstance(port, Port):  # those of tests, which listen to nothing, are others
-        port.socket = ReserveDescriptorSocket(port, turned_away, reactor)
+        port.socket = ReserveDescriptorSocket(port, closed, reactor)
 
 
 class ReserveDescriptorSocket:
-    """What a `Port` takes for its socket. A descriptor is kept to accept with, and to close at once."""
+    """The socket of a `Port`, with a spare descriptor to accept and close connections with."""
 
-    __slots__ = ("_port", "_reactor", "_resting", "_socket", "_spare", "_turned_away")
+    __slots__ = ("_port", "_reactor", "_paused", "_socket", "_spare", "_closed")
 
-    def __init__(self, port: Any, turned_away: Callable[[int], None], reactor: Any) -> None:
+    def __init__(self, port: Any, closed: Callable[[int], None], reactor: Any) -> None:
         self._port = port
         self._socket = port.socket
-        self._turned_away = turned_away
+        self._closed = closed
         self._reactor = reactor
-        self._resting: IDelayedCall | None = None
+        self._paused: IDelayedCall | None = None
         self._spare: int | None = None
-        self._keep()
+        self._open_spare()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
@@ -91,38 +91,38 @@ class ReserveDescriptorSocket:
     def accept(self) -> Any:
         """As of a socket. Raises BlockingIOError where that would fail for want of descriptors or memory."""
         if self._spare is None:
-            self._keep()
+            self._open_spare()
         try:
             return self._socket.accept()
         except OSError as fault:
             if fault.errno not in OUT_OF_RESOURCES:
                 raise
-            if not self._send_away():
-                self._rest()
+            if not self._close_waiting():
+                self._pause()
             raise BlockingIOError(errno.EAGAIN, os.strerror(fault.errno)) from fault
 
     def close(self) -> None:
-        """Close it, and what is kept for it."""
-        if self._resting is not None:
-            self._resting.cancel()
-            self._resting = None
-        self._release()
+        """Close the socket and the spare descriptor."""
+        if self._paused is not None:
+            self._paused.cancel()
+            self._paused = None
+        self._close_spare()
         self._socket.close()
 
-    def _keep(self) -> None:
+    def _open_spare(self) -> None:
         try:
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._spare = None  # the next accept tries again
 
-    def _release(self) -> None:
+    def _close_spare(self) -> None:
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
 
-    def _send_away(self) -> bool:
-        """Close connections that wait, with the descriptor that is kept. Returns whether that was possible."""
-        self._release()
+    def _close_waiting(self) -> bool:
+        """Accept and close waiting connections with the spare descriptor. Returns whether that was possible."""
+        self._close_spare()
         number = 0
         able = True
         try:
@@ -134,27 +134,27 @@ class ReserveDescriptorSocket:
             pass  # nobody waits any more: Linux looks for a descriptor first, even then
         except OSError:
             able = False  # another thread took the descriptor, or it is memory that is wanting
-        self._keep()
+        self._open_spare()
         if number:
-            self._turned_away(number)
+            self._closed(number)
         return able
 
-    def _rest(self) -> None:
-        """Leave those who knock waiting for a moment: asked again at once, the socket would say the same."""
+    def _pause(self) -> None:
+        """Pause: read again at once, the socket would fail the same way."""
         self._port.stopReading()
-        self._resting = self._reactor.callLater(RETRY_DELAY, self._go_on)
+        self._paused = self._reactor.callLater(RETRY_DELAY, self._resume)
 
-    def _go_on(self) -> None:
-        self._resting = None
+    def _resume(self) -> None:
+        self._paused = None
         if not self._port.disconnecting:
             self._port.startReading()
 
 
 log = logging.getLogger(__name__)
 
-#: Seconds between looks at the files of an acceptor with sslAutoReload; Artemis's default for its own.
+#: Seconds between checks of the files of an acceptor with sslAutoReload, as in Artemis.
 FILE_CHECK_INTERVAL = 5.0
-#: Seconds between looks at the dates of certificates, and how long before its end one is spoken of.
+#: Seconds between checks of expiry dates, and how long before it an expiry is logged.
 DAY = 86_400.0
 EXPIRY_WARNING = 30 * DAY
 #: Seconds that a PROXY header may take where the acceptor has no handshake-timeout: an HTTP one.
@@ -194,12 +194,12 @@ def _read_tls_context(acceptor: Acceptor, file: str | None) -> TlsContext:
 
 
 class ListenerStack:
-    """TLS and the PROXY protocol of all acceptors. Failures by acceptor, since the start."""
+    """The layers of all acceptors: PROXY protocol, TLS. Counts by acceptor since the start."""
 
     def __init__(
         self, configuration: BrokerConfiguration, reactor: Any, now: Callable[[], float] = time.time
     ) -> None:
-        """Reads all certificates. ``now`` tells epoch seconds. Raises `ConfigurationError`."""
+        """Reads all certificates. ``now`` returns epoch seconds. Raises `ConfigurationError`."""
         self._file = configuration.file
         self._reactor = reactor
         self._now = now
@@ -212,11 +212,11 @@ class ListenerStack:
         self.proxy_failures = Counter({one.name: 0 for one in self._proxied})
 
     def wrap(self, acceptor: Acceptor, factory: IProtocolFactory) -> IProtocolFactory:
-        """What to listen with, so that ``factory`` gets what comes through the door of ``acceptor``."""
+        """The factory to listen with: ``factory`` behind the layers of ``acceptor``."""
         name = acceptor.name
         wrapped: IProtocolFactory
         if acceptor.tls is None:
-            wrapped = ProtocolDetectionFactory(factory, partial(self._tell, name))
+            wrapped = ProtocolDetectionFactory(factory, partial(self._log_connection, name))
         else:
             wrapped = TlsFactory(
                 factory,
@@ -264,7 +264,7 @@ class ListenerStack:
     # ---- as time goes by
 
     def start(self) -> None:
-        """Say which certificates there are, and look after them from now on."""
+        """Log the certificates, and check their files and expiry from now on."""
         self._describe(list(self._secured))
         for acceptor in self._proxied:
             if acceptor.proxy == ProxyProtocol() and not is_loopback(acceptor.host):
@@ -272,20 +272,20 @@ class ListenerStack:
         if self._secured:
             self._every(DAY, lambda: self._warn(list(self._secured)))
         if self._stamps:
-            self._every(FILE_CHECK_INTERVAL, self._look)
+            self._every(FILE_CHECK_INTERVAL, self._check_files)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Cancel the checks."""
         for timer in self._timers:
             if timer.active():
                 timer.cancel()
         self._timers.clear()
 
     def _every(self, seconds: float, call: Callable[[], None]) -> None:
-        place = len(self._timers)
+        index = len(self._timers)
 
         def again() -> None:
-            self._timers[place] = self._reactor.callLater(seconds, again)
+            self._timers[index] = self._reactor.callLater(seconds, again)
             call()
 
         self._timers.append(self._reactor.callLater(seconds, again))
@@ -295,7 +295,7 @@ class ListenerStack:
             if acceptor.tls is not None and acceptor.tls.ssl_auto_reload:
                 yield acceptor
 
-    def _look(self) -> None:
+    def _check_files(self) -> None:
         for acceptor in self._watched():
             stamp = _file_stamp(acceptor)
             if stamp == self._stamps[acceptor.name]:
@@ -310,9 +310,9 @@ class ListenerStack:
 
     def _failed(self, counter: Counter[str], name: str, peer: IAddress | None, why: str) -> None:
         counter[name] += 1
-        self._tell(name, peer, why)
+        self._log_connection(name, peer, why)
 
-    def _tell(self, name: str, peer: IAddress | None, why: str) -> None:
+    def _log_connection(self, name: str, peer: IAddress | None, why: str) -> None:
         host, port = getattr(peer, "host", ""), getattr(peer, "port", "")
         shown = f"[{host}]" if ":" in str(host) else host
         log.info(

@@ -67,7 +67,7 @@ class Persistence:
         return dispatch
 
     def recover(self, broker: Broker) -> None:
-        """Bring back what was kept, in memory and in pages. Raises `StoreError`."""
+        """Recover the journal and the pages. Raises `StoreError`."""
         self.durable.recover(broker)
         recovered, self.paging.recovered = self.paging.recovered, []
         for pages in recovered:
@@ -83,8 +83,8 @@ class Persistence:
             self.samples.start()
 
     def disk_monitor(self, broker: Broker) -> DiskMonitor:
-        """What looks at the disks for ``broker``."""
-        # in the thread that reads: a look need not wait for a sync
+        """The monitor of the disks that ``broker`` writes to."""
+        # in the thread that reads: a measurement need not wait for a sync
         return DiskMonitor(broker, self.pool.reading, (self.directory.journal, self.directory.paging))
 
     def stop(self) -> None:

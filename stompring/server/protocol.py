@@ -48,7 +48,7 @@ def tcp_transport(transport: Any) -> Any:
 
 
 def is_established(transport: Any) -> bool | None:
-    """Whether the client has not closed its side; None where that cannot be told (Linux tells, by TCP_INFO)."""
+    """Whether the client has not closed its side; None where that is unknown (Linux has TCP_INFO)."""
     handle = getattr(tcp_transport(transport), "getHandle", None)
     if handle is None or not hasattr(socket, "TCP_INFO"):
         return None
@@ -99,10 +99,10 @@ class RejectedConnection(Protocol):
             self._timer.cancel()
 
 
-#: Seconds that a client has to take its last frames after the broker said good-bye.
+#: Seconds that a client has to take its last frames after the broker has closed the connection.
 LINGER = 5.0
 
-#: Seconds between looks at a connection that is not read.
+#: Seconds between checks whether the client of a connection that is not read is still there.
 PEER_CHECK_INTERVAL = 1.0
 
 #: How a WebSocket begins, and nothing of STOMP.
@@ -120,7 +120,7 @@ class StompProtocol(Protocol):
         self._outgoing = factory.outgoing
         self._fairness = factory.connections.read_throttle
         self._timer: IDelayedCall | None = None
-        self._watching: IDelayedCall | None = None
+        self._peer_check: IDelayedCall | None = None
         self._closing = False
         self._beginning = b""  # of what may become HTTP
         self._websocket: WebSocket | None = None
@@ -169,7 +169,7 @@ class StompProtocol(Protocol):
         self.session = self._factory.new_session(self)
         timeout = self._factory.acceptor.handshake_timeout
         if timeout > 0:
-            self._timer = self._factory.reactor.callLater(timeout, self._too_late)
+            self._timer = self._factory.reactor.callLater(timeout, self._handshake_timed_out)
 
     def take(self, data: bytes) -> None:
         """Bytes of STOMP."""
@@ -188,7 +188,7 @@ class StompProtocol(Protocol):
             if spent > SLOW_READ and not session.closed:
                 read_throttle.throttle(session.outbox.reading, spent, self._factory.reactor)
 
-    #: What Twisted calls. Until the first bytes have told what is spoken, and over WebSocket, another stands here.
+    #: Called by Twisted. Replaced until the protocol is detected, and over WebSocket.
     dataReceived = take
 
     def _begin(self, data: bytes) -> None:
@@ -212,7 +212,7 @@ class StompProtocol(Protocol):
     def connectionLost(self, reason: Failure = ConnectionDone()) -> None:  # type: ignore[assignment] # noqa: B008
         """See IProtocol."""
         self._cancel_timer()
-        self._stop_watching()
+        self._stop_polling()
         self._clock.refresh()
         if self._slot is not None:
             self._slot.release()
@@ -241,9 +241,9 @@ class StompProtocol(Protocol):
             self.session.outbox.resume()
 
     def stopProducing(self) -> None:
-        """The connection is about to be lost; `connectionLost` says so."""
+        """The connection is about to be lost; `connectionLost` follows."""
 
-    def _too_late(self) -> None:
+    def _handshake_timed_out(self) -> None:
         self._timer = None
         session = self.session
         # a login that is still being checked was in time: its answer comes, and is the end of it one way or the other
@@ -284,30 +284,30 @@ class StompProtocol(Protocol):
         """See `Wire`."""
         if not self._closing and self.transport is not None:
             self.transport.pauseProducing()  # type: ignore[attr-defined]
-            self._watch()
+            self._poll_peer()
 
-    def _watch(self) -> None:
-        """A socket that is not read does not tell that its client is gone: ask, now and then."""
-        self._stop_watching()
-        self._watching = self._factory.reactor.callLater(PEER_CHECK_INTERVAL, self._look)
+    def _poll_peer(self) -> None:
+        """A socket that is not read does not report that its client is gone: poll it."""
+        self._stop_polling()
+        self._peer_check = self._factory.reactor.callLater(PEER_CHECK_INTERVAL, self._check_peer)
 
-    def _look(self) -> None:
-        self._watching = None
+    def _check_peer(self) -> None:
+        self._peer_check = None
         alive = None if self.session is None else is_established(self.transport)
         if alive:
-            self._watch()
+            self._poll_peer()
         elif alive is not None and self.session is not None:
             self._clock.refresh()
             self.session.peer_gone()
 
-    def _stop_watching(self) -> None:
-        if self._watching is not None and self._watching.active():
-            self._watching.cancel()
-        self._watching = None
+    def _stop_polling(self) -> None:
+        if self._peer_check is not None and self._peer_check.active():
+            self._peer_check.cancel()
+        self._peer_check = None
 
     def resume_reading(self) -> None:
         """See `Wire`."""
-        self._stop_watching()
+        self._stop_polling()
         if not self._closing and self.transport is not None:
             self.transport.resumeProducing()  # type: ignore[attr-defined]
 
@@ -316,7 +316,7 @@ log = logging.getLogger(__name__)
 
 
 class Connections:
-    """The sessions of all acceptors, for management and metrics."""
+    """The open sessions of all acceptors."""
 
     def __init__(self, epoch: int) -> None:
         self._numbers = count(1)
@@ -365,7 +365,7 @@ class StompFactory(Factory):
             _ = self.websockets  # before anybody waits for it
 
     def buildProtocol(self, addr: IAddress | None) -> StompProtocol | RejectedConnection:
-        """See IProtocolFactory. Beyond a limit a client is told so and closed."""
+        """See IProtocolFactory. Beyond a limit the client gets an error and is closed."""
         host = str(getattr(addr, "host", ""))
         try:
             slot = self.connection_limit.acquire(host)

@@ -25,9 +25,9 @@ from zope.interface import directlyProvides, providedBy
 from stompring.settings.acceptor import ProxyProtocol
 
 #: A header of version 1 is never longer, with its line end.
-LONGEST_V1 = 107
+MAX_V1 = 107
 #: Bytes after the first 16 of version 2: addresses, and what a proxy has to add (TLVs). The format allows 65535.
-LONGEST_V2 = 4096
+MAX_V2 = 4096
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 _FIXED = 16
@@ -40,7 +40,7 @@ _UNSPECIFIED, _TCP4, _TCP6, _UNIX = 0x00, 0x11, 0x21, 0x31
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """What a header says. ``source`` is None where it is not about a client: the proxy speaks for itself."""
+    """A PROXY header. ``source`` is None where the proxy connects for itself (LOCAL)."""
 
     length: int  # bytes of the header; what follows is the client's
     source: tuple[str, int] | None = None
@@ -56,10 +56,10 @@ def read_proxy_header(data: bytes) -> ProxyHeader | None:
 
 
 def _version_1(data: bytes) -> ProxyHeader | None:
-    end = data.find(b"\r\n", 0, LONGEST_V1)
+    end = data.find(b"\r\n", 0, MAX_V1)
     if end < 0:
-        if len(data) >= LONGEST_V1:
-            raise ValueError(f"PROXY header longer than {LONGEST_V1} bytes")
+        if len(data) >= MAX_V1:
+            raise ValueError(f"PROXY header longer than {MAX_V1} bytes")
         return None
     length = end + 2
     words = data[:end].split(b" ")
@@ -81,8 +81,8 @@ def _version_2(data: bytes) -> ProxyHeader | None:
     command, family, size = struct.unpack_from("!BBH", data, len(SIGNATURE))
     if command not in (_LOCAL, _PROXY):
         raise ValueError(f"PROXY header with unknown version or command 0x{command:02x}")
-    if size > LONGEST_V2:
-        raise ValueError(f"PROXY header longer than {LONGEST_V2} bytes")
+    if size > MAX_V2:
+        raise ValueError(f"PROXY header longer than {MAX_V2} bytes")
     length = _FIXED + size
     if len(data) < length:
         return None
@@ -123,7 +123,7 @@ class ProxyConnection(ProtocolWrapper):
         if not factory.trusts(str(getattr(transport.getPeer(), "host", ""))):
             self._refuse("address not in proxyProtocolTrusted")
         elif factory.timeout > 0:
-            self._timer = factory.reactor.callLater(factory.timeout, self._too_late)
+            self._timer = factory.reactor.callLater(factory.timeout, self._header_timed_out)
 
     def dataReceived(self, data: bytes) -> None:
         """See IProtocol. The header is before everything else; what follows goes straight on."""
@@ -141,14 +141,14 @@ class ProxyConnection(ProtocolWrapper):
             return
         if header is None:
             return
-        rest, self._head = self._head[header.length :], b""
+        following, self._head = self._head[header.length :], b""
         self._cancel_timer()
         if header.source is not None:
             kind = IPv6Place if ":" in header.source[0] else IPv4Place
             self._peer = kind("TCP", *header.source)
-        self._begin(rest)
+        self._begin(following)
 
-    def _begin(self, rest: bytes) -> None:
+    def _begin(self, following: bytes) -> None:
         inner = self.factory.wrappedFactory.buildProtocol(self.getPeer())
         if inner is None:
             self.disconnecting = 1
@@ -157,8 +157,8 @@ class ProxyConnection(ProtocolWrapper):
         self.wrappedProtocol = inner
         self._begun = True
         inner.makeConnection(self)
-        if rest:
-            inner.dataReceived(rest)
+        if following:
+            inner.dataReceived(following)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
         """See IProtocol."""
@@ -171,13 +171,13 @@ class ProxyConnection(ProtocolWrapper):
             self.factory.failed(self.getPeer(), "connection ended within the PROXY header")
 
     def getPeer(self) -> IAddress:
-        """Where the client is, as the header says; before that, and where it says nothing, where the proxy is."""
+        """The client's address from the header; before that, and without one, the proxy's."""
         if self._peer is not None:
             return self._peer
         assert self.transport is not None
         return self.transport.getPeer()
 
-    def _too_late(self) -> None:
+    def _header_timed_out(self) -> None:
         self._timer = None
         self._refuse(f"no PROXY header within {self.factory.timeout:g} s")
 
@@ -214,7 +214,7 @@ class ProxyFactory(WrappingFactory[ProxyConnection]):
         self._trusted = proxy.proxy_protocol_trusted
 
     def buildProtocol(self, addr: IAddress | None) -> ProxyConnection:
-        """See IProtocolFactory. The other factory is asked later, when it is known where the client is."""
+        """See IProtocolFactory. The other factory is called later, with the client's address."""
         return ProxyConnection(self)
 
     def trusts(self, host: str) -> bool:

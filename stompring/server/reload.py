@@ -253,10 +253,12 @@ def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str
 def _delete_removed(broker: Broker, new: BrokerConfiguration) -> Iterator[str]:
     """Delete what is not in the file any more, where that is wanted; its names, as it is deleted."""
     directory = broker.directory
-    kept: dict[str, QueueConfiguration] = {queue.name: queue for a in new.addresses for queue in a.queues}
+    configured_queues: dict[str, QueueConfiguration] = {
+        queue.name: queue for a in new.addresses for queue in a.queues
+    }
     for queue in list(directory.queues.values()):
         forced = queue.address.settings.config_delete_queues is DeletionPolicy.FORCE
-        if queue.attributes.configured and queue.name not in kept and forced:
+        if queue.attributes.configured and queue.name not in configured_queues and forced:
             directory.delete_queue(queue.name, force=True)
             yield f"queue {queue.name} deleted"
     names = {address.name for address in new.addresses}

@@ -35,7 +35,7 @@ class SystemdNotifier:
         self._interval = _watchdog_seconds(found) / 2
 
     def ready(self) -> None:
-        """Every listener is open, and what was kept is recovered. The watchdog begins."""
+        """Every listener is open and the store is recovered. The watchdog begins."""
         self._ready = True
         self._send("READY=1\nSTATUS=ready")
         if self._address and self._interval > 0 and not self._watchdog.running:
@@ -52,7 +52,7 @@ class SystemdNotifier:
             self._send("READY=1\nSTATUS=ready")
 
     def stopping(self) -> None:
-        """Clients are told. Signs of life go on until the reactor ends."""
+        """Connections are being closed. Watchdog notifications go on until the reactor ends."""
         self._ready = False
         self._send("STOPPING=1\nSTATUS=stopping")
 

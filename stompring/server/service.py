@@ -49,9 +49,9 @@ from .sd_notify import SystemdNotifier
 
 
 def use_monotonic_clock(reactor: Any) -> None:
-    """Have a reactor's timers run on the monotonic clock. ``wall_seconds`` is then what `Clock` tells the time by.
+    """Have a reactor's timers run on the monotonic clock. `Clock` then takes the time of day from ``wall_seconds``.
 
-    Raises `RuntimeError` where a timer is set already: its time could not be told any more.
+    Raises `RuntimeError` where a timer is set already: its time would be on the other clock.
     """
     if reactor.seconds is time.monotonic:
         return
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 
 class BrokerService(MultiService):
-    """A broker with its listeners. `startListening` tells where it listens; `stopService` says good-bye to all."""
+    """A broker with its listeners. `start_listening` opens them, `stop_listening` closes them and every connection."""
 
     def __init__(
         self, configuration: BrokerConfiguration, reactor: Any, persistence: Persistence | None = None
@@ -147,7 +147,7 @@ class BrokerService(MultiService):
     @inlineCallbacks
     def _listen(self, kind: str, acceptor: StompAcceptor | HttpAcceptor, factory: Any) -> Any:
         listening = yield listen(acceptor, self.listener_stack.wrap(acceptor, factory), self.reactor)
-        close_when_out_of_files(listening, partial(self._turned_away, acceptor.name), self.reactor)
+        close_when_out_of_files(listening, partial(self._connections_closed, acceptor.name), self.reactor)
         self.ports.append(listening)
         bound, host = listening.getHost().port, acceptor.host
         self.listening.append((acceptor.name, host, bound))
@@ -161,12 +161,12 @@ class BrokerService(MultiService):
             extra={"acceptor": acceptor.name},
         )
 
-    def _turned_away(self, acceptor: str, number: int) -> None:
+    def _connections_closed(self, acceptor: str, number: int) -> None:
         text = f"Open file limit reached: closed {number} new connections"
         self.broker.rejections.add("open-files", f"acceptor {acceptor}", text, number)
 
     def reload(self) -> Reload:
-        """Read the configuration file again, and tell the log too what came of it. A broken one changes nothing."""
+        """Read the configuration file again, apply and log the changes. An invalid file changes nothing."""
         self.systemd.reloading()
         try:
             return self._reload()
@@ -197,7 +197,7 @@ class BrokerService(MultiService):
         if self.dispatch is not None:
             self.dispatch.budget.limit = new.dispatch_memory
         if self.disk_monitor is not None:
-            self.disk_monitor.look_now()
+            self.disk_monitor.measure_now()
         self._log_reload(file, outcome)
         return outcome
 
@@ -219,7 +219,7 @@ class BrokerService(MultiService):
         )
 
     def stop_listening(self) -> Deferred[Any]:
-        """Close the listeners, then say good-bye to every client and give their messages back."""
+        """Close the listeners, then every connection, and requeue their messages."""
         self.stopping = True
         self.garbage.stop()
         self.listener_stack.stop()
@@ -253,7 +253,7 @@ def run(
     log_format: str = "text",
     reactor: Any = installed_reactor,
 ) -> int:
-    """Run a broker until it is told to stop; returns the exit code. Raises `ConfigurationError`."""
+    """Run a broker until a signal stops it; returns the exit code. Raises `ConfigurationError`."""
     use_monotonic_clock(reactor)
     configuration = read_broker_xml(config_path)
     begin_logging(log_level, log_format)
@@ -293,7 +293,7 @@ def run(
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
-    ):  # asked twice, it must not be killed on the last few milliseconds
+    ):  # a second signal must not kill it in its last milliseconds
         signal.signal(number, signal.SIG_IGN)
     return outcome["code"]
 
@@ -316,7 +316,7 @@ SHUTDOWN_GRACE = 0.5
 
 def _shutdown(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any]]:
     def stop() -> Deferred[Any]:
-        for number in (signal.SIGINT, signal.SIGTERM):  # it is stopping: asked again it must not die half-way
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the shutdown
             signal.signal(number, signal.SIG_IGN)
         log.info("stopping: closing %d connections", len(service.connections))
         service.systemd.stopping()

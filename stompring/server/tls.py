@@ -88,11 +88,11 @@ def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
     default = contexts[0]
 
     def choose(connection: SSL.Connection) -> None:
-        asked = (connection.get_servername() or b"").decode("ascii", "replace").lower().rstrip(".")
-        _, _, parent = asked.partition(".")
-        chosen = by_name.get(asked) or by_name.get(f"*.{parent}")
-        if chosen is not None and chosen is not default:
-            connection.set_context(chosen)
+        server_name = (connection.get_servername() or b"").decode("ascii", "replace").lower().rstrip(".")
+        _, _, parent = server_name.partition(".")
+        selected = by_name.get(server_name) or by_name.get(f"*.{parent}")
+        if selected is not None and selected is not default:
+            connection.set_context(selected)
 
     default.set_tlsext_servername_callback(choose)
     return TlsContext(identities, default)
@@ -101,7 +101,7 @@ def tls_context(tls: Tls, application: bytes | None = None) -> TlsContext:
 def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Context:
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
     context.set_options(_OPTIONS)
-    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # connections that rest need no buffers
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # idle connections need no buffers
     versions = [_VERSIONS[name] for name in tls.enabled_protocols or TLS_VERSIONS]
     context.set_min_proto_version(min(versions))
     context.set_max_proto_version(max(versions))
@@ -114,7 +114,7 @@ def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Con
         context.use_certificate(identity.chain[0])
         for certificate in identity.chain[1:]:
             context.add_extra_chain_cert(certificate)
-        context.use_privatekey(identity.key)  # type: ignore[arg-type]  # OpenSSL says which keys are of use
+        context.use_privatekey(identity.key)  # type: ignore[arg-type]  # OpenSSL checks the type of the key
         context.check_privatekey()
     except (SSL.Error, TypeError, ValueError) as error:
         raise CertificateError(f"{identity.file}: not usable for TLS: {openssl_reasons(error)}") from None
@@ -165,10 +165,10 @@ def _verified(connection: SSL.Connection, certificate: Any, number: int, depth: 
 
 
 def openssl_reasons(error: Exception) -> str:
-    """What OpenSSL says, for people."""
-    told = error.args[0] if isinstance(error, SSL.Error) and error.args else None
-    if isinstance(told, list):
-        return "; ".join(str(entry[-1]) for entry in told) or "no reason given"
+    """The reasons of an OpenSSL error as text."""
+    entries = error.args[0] if isinstance(error, SSL.Error) and error.args else None
+    if isinstance(entries, list):
+        return "; ".join(str(entry[-1]) for entry in entries) or "no reason given"
     return str(error) or type(error).__name__
 
 
@@ -179,31 +179,31 @@ LINGER = 5.0
 class TlsConnection(TLSMemoryBIOProtocol):
     """One connection.
 
-    Twisted's own default puts small writes together in the next turn of the reactor; an `Outbox` has done so already.
+    Twisted by default joins small writes in the next iteration of the reactor; an `Outbox` has done so already.
     That a handshake is over and why it failed is in fields of Twisted's class that are not in its documentation.
     """
 
     factory: TlsFactory
     verify_fault = ""  # why the client's certificate is not taken
-    _heard = b""
-    _over = False
+    _first_bytes = b""
+    _ended = False
     _timer: IDelayedCall | None = None
 
     def dataReceived(self, data: bytes) -> None:
         """See IProtocol."""
-        if not self._heard:
-            self._heard = data[:16]
+        if not self._first_bytes:
+            self._first_bytes = data[:16]
         super().dataReceived(data)  # type: ignore[no-untyped-call]
-        if self._lostTLSConnection and self._handshakeDone and not self._over:
+        if self._lostTLSConnection and self._handshakeDone and not self._ended:
             self._end()
 
     def _end(self) -> None:
         """The client has ended TLS, or broken it, and perhaps not TCP: nothing that is written reaches it any more.
 
-        Twisted tells the protocol when TCP is closed too, which with a client that does not read may take for ever;
+        Twisted notifies the protocol when TCP is closed too, which with a client that does not read may take for ever;
         meanwhile all that is written, as the messages of a subscription, would be thrown away.
         """
-        self._over = True
+        self._ended = True
         inner, self.wrappedProtocol = self.wrappedProtocol, Protocol()
         self.unregisterProducer()  # type: ignore[no-untyped-call]
         self._timer = self.factory.reactor.callLater(LINGER, self.abortConnection)
@@ -215,7 +215,7 @@ class TlsConnection(TLSMemoryBIOProtocol):
             self._timer.cancel()
         cause: Failure = self._reason or reason
         peer = self.getPeer()  # type: ignore[no-untyped-call]
-        if not self._handshakeDone and self._heard:
+        if not self._handshakeDone and self._first_bytes:
             self.factory.failed(peer, f"TLS handshake failed: {self._why(cause)}")
         elif self._handshakeDone and cause.check(SSL.Error):
             self.factory.failed(peer, f"TLS error: {openssl_reasons(cause.value)}")  # type: ignore[arg-type]
@@ -229,10 +229,10 @@ class TlsConnection(TLSMemoryBIOProtocol):
         super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
 
     def _why(self, cause: Failure) -> str:
-        if PROXY_HEADER_START.match(self._heard):
+        if PROXY_HEADER_START.match(self._first_bytes):
             return "unexpected PROXY header: set proxyProtocolEnabled=true to accept it"
-        if not self._heard.startswith(HANDSHAKE_RECORD):
-            return f"no TLS; the first bytes are {self._heard!r}"
+        if not self._first_bytes.startswith(HANDSHAKE_RECORD):
+            return f"no TLS; the first bytes are {self._first_bytes!r}"
         if self.verify_fault:
             return self.verify_fault
         if cause.check(SSL.Error):
@@ -270,7 +270,7 @@ class TlsFactory(TLSMemoryBIOFactory):
 
 @implementer(IOpenSSLServerConnectionCreator)
 class _Creator:
-    """Asks for each connection anew with what it begins: files may have been read again."""
+    """Makes each connection from the current context: files may have been read again."""
 
     def __init__(self, context: Callable[[], TlsContext]) -> None:
         self._context = context

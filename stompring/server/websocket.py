@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 #: Bytes of the HTTP request that asks for a WebSocket: enough for the cookies of a browser, as web servers allow.
 MAX_REQUEST_SIZE = 16 * 1024
 
-#: Bytes of a frame before CONNECT was accepted: frames are read whole, and who sends it is not known yet.
+#: Bytes of a frame before CONNECT was accepted: frames are read whole, and the client is not authenticated yet.
 MAX_FRAME_BEFORE_CONNECT = 256 * 1024
 
 #: Pings and pongs that a client may send within a second, of which nobody needs more than one; and short fragments.
@@ -308,15 +308,15 @@ class WebSocket:
         origin = request.headers.get("Origin")
         path, _, _ = request.path.partition("?")
         try:
-            chosen = self._factory.policy.check(path, hosts[0], origin, subprotocols)
+            subprotocol = self._factory.policy.check(path, hosts[0], origin, subprotocols)
         except HandshakeRejected as rejected:
             self._reject(rejected.status, rejected.reason)
             return
-        if chosen is not None:
-            response.headers["Sec-WebSocket-Protocol"] = chosen
+        if subprotocol is not None:
+            response.headers["Sec-WebSocket-Protocol"] = subprotocol
         protocol.send_response(response)
         self._transport.write(b"".join(protocol.data_to_send()))
-        self._opened(chosen)
+        self._opened(subprotocol)
 
     def _opened(self, subprotocol: str | None) -> None:
         self._state = State.OPEN

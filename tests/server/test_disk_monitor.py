@@ -129,7 +129,7 @@ def test_it_looks_every_period_and_not_while_it_looks() -> None:
     watch.clock.advance(0.2)
     assert len(watch.disk.jobs) == 1
     watch.clock.advance(60)
-    watch.monitor.look_now()
+    watch.monitor.measure_now()
     assert len(watch.disk.jobs) == 1, "the disk takes its time"
     watch.disk.finish()
     watch.clock.advance(2)
@@ -140,7 +140,7 @@ def test_a_reload_counts_at_once() -> None:
     watch = Watch()
     watch.monitor.start()
     apply(watch.broker, BrokerConfiguration(max_disk_usage=40, disk_scan_period=100))
-    watch.monitor.look_now()
+    watch.monitor.measure_now()
     watch.disk.finish()
     assert watch.broker.disk.full
     apply(watch.broker, BrokerConfiguration(max_disk_usage=60, disk_scan_period=100))
@@ -173,5 +173,5 @@ def test_stopping_leaves_nothing_behind() -> None:
     watch.monitor.stop()
     watch.disk.finish()
     assert not watch.broker.disk.full and not watch.clock.getDelayedCalls()
-    watch.monitor.look_now()
+    watch.monitor.measure_now()
     assert not watch.disk.jobs

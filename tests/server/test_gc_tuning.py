@@ -240,7 +240,7 @@ def test_messages_that_go_are_not_what_a_leak_is_measured_by(
     monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     queue = world.queue()
     hold(world, 60_000)
-    collector._look_at_all()
+    collector._collect_all()
     before = collector._blocks
     queue.purge()
     for _ in range(2 * gc_tuning.SUSPICIOUS_CHECKS):

@@ -76,9 +76,9 @@ class Door:
         self.clock = Clock()
         self.clock.advance(time.time())
         kind = "http_acceptors" if isinstance(acceptor, HttpAcceptor) else "stomp_acceptors"
-        self.doors = ListenerStack(BrokerConfiguration(**{kind: (acceptor,)}), self.clock, self.clock.seconds)
+        self.stack = ListenerStack(BrokerConfiguration(**{kind: (acceptor,)}), self.clock, self.clock.seconds)
         self.inner = InnerFactory()
-        self.factory = self.doors.wrap(acceptor, self.inner)
+        self.factory = self.stack.wrap(acceptor, self.inner)
 
     def open(self, host: str = "127.0.0.1") -> tuple[Any, Transport]:
         kind = IPv6Address if ":" in host else IPv4Address
@@ -113,7 +113,7 @@ def test_the_protocol_is_made_when_the_header_is_there(size: int) -> None:
     assert transport.value() == b"answer"
     protocol.connectionLost(Failure(ConnectionDone()))
     assert inner.lost
-    assert door.doors.proxy_failures == {"s": 0}
+    assert door.stack.proxy_failures == {"s": 0}
 
 
 def test_an_address_of_version_6() -> None:
@@ -139,7 +139,7 @@ def test_a_wrong_header(caplog: pytest.LogCaptureFixture) -> None:
     protocol.dataReceived(HEADER)  # what was on its way
     protocol.connectionLost(Failure(ConnectionDone()))
     assert not door.inner.asked and not door.clock.calls
-    assert door.doors.proxy_failures == {"s": 1}
+    assert door.stack.proxy_failures == {"s": 1}
     assert caplog.messages == ["acceptor s: connection from 127.0.0.1:5000 closed: no PROXY header"]
 
 
@@ -169,7 +169,7 @@ def test_a_connection_that_ends_before() -> None:
         if data:
             protocol.dataReceived(data)
         protocol.connectionLost(Failure(ConnectionDone()))
-        assert door.doors.proxy_failures == {"s": failures}
+        assert door.stack.proxy_failures == {"s": failures}
         assert not door.clock.calls
 
 
@@ -190,7 +190,7 @@ def test_who_may_send_one(host: str, trusted: bool) -> None:
     assert transport.aborted != trusted
     protocol.dataReceived(HEADER)
     assert len(door.inner.made) == trusted
-    assert door.doors.proxy_failures == {"s": not trusted}
+    assert door.stack.proxy_failures == {"s": not trusted}
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_that_anybody_may_claim_to_be_anybody_is_told(
 ) -> None:
     caplog.set_level("WARNING")
     proxy = ProxyProtocol(tuple(ip_network(one) for one in trusted))
-    Door(StompAcceptor("s", host, 0, proxy=proxy)).doors.start()
+    Door(StompAcceptor("s", host, 0, proxy=proxy)).stack.start()
     assert bool(caplog.messages) == warned
     assert all("acceptor s: any client can claim any address" in line for line in caplog.messages)
 
@@ -274,13 +274,13 @@ def watched(directory: Path, **options: Any) -> tuple[Door, Path]:
 
 
 def subjects(door: Door) -> list[str]:
-    return [identity.subject for _, identity in door.doors.identities()]
+    return [identity.subject for _, identity in door.stack.identities()]
 
 
 def test_files_that_change_are_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     door, path = watched(tmp_path, ssl_auto_reload=True)
-    door.doors.start()
+    door.stack.start()
     door.clock.advance(FILE_CHECK_INTERVAL)
     assert len(caplog.messages) == 1  # that of the start
     Authority(tmp_path).issue("b.pem", common="new")
@@ -300,13 +300,13 @@ def test_files_that_change_are_read_again(tmp_path: Path, caplog: pytest.LogCapt
     Authority(tmp_path).issue("b.pem", common="newest")
     door.clock.advance(FILE_CHECK_INTERVAL)
     assert subjects(door) == ["CN=newest,O=Example"]
-    door.doors.stop()
+    door.stack.stop()
     assert not door.clock.calls
 
 
 def test_a_file_put_in_its_place_with_an_old_date_counts(tmp_path: Path) -> None:
     door, path = watched(tmp_path, ssl_auto_reload=True)
-    door.doors.start()
+    door.stack.start()
     before = path.stat()
     fresh = Authority(tmp_path).issue("c.pem", common="new")
     os.utime(fresh, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -317,20 +317,20 @@ def test_a_file_put_in_its_place_with_an_old_date_counts(tmp_path: Path) -> None
 
 def test_they_are_not_looked_at_unasked(tmp_path: Path) -> None:
     door, _ = watched(tmp_path)
-    door.doors.start()
+    door.stack.start()
     Authority(tmp_path).issue("b.pem", common="new")
     door.clock.advance(FILE_CHECK_INTERVAL * 2)
     assert subjects(door) == ["CN=broker,O=Example"]
-    door.doors.use(door.doors.read())
+    door.stack.use(door.stack.read())
     assert subjects(door) == ["CN=new,O=Example"]
 
 
 def test_the_end_is_spoken_of_every_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     door, _ = watched(tmp_path)
-    ((_, identity),) = door.doors.identities()
+    ((_, identity),) = door.stack.identities()
     door.clock.advance(identity.not_after.timestamp() - 32.5 * DAY - door.clock.seconds())
     caplog.set_level("WARNING")
-    door.doors.start()
+    door.stack.start()
     for _ in range(2):
         door.clock.advance(DAY)
         assert not caplog.messages
@@ -340,12 +340,12 @@ def test_the_end_is_spoken_of_every_day(tmp_path: Path, caplog: pytest.LogCaptur
             caplog.messages.pop()
         )
         caplog.clear()
-    door.doors.stop()
+    door.stack.stop()
 
 
 def test_without_tls_nothing_is_waited_for() -> None:
     door = Door(HttpAcceptor("h", "127.0.0.1", 0))
-    door.doors.start()
+    door.stack.start()
     assert not door.clock.calls
 
 

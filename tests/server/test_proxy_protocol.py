@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.server.proxy_protocol import LONGEST_V1, LONGEST_V2, SIGNATURE, ProxyHeader, read_proxy_header
+from stompring.server.proxy_protocol import MAX_V1, MAX_V2, SIGNATURE, ProxyHeader, read_proxy_header
 
 
 def v2(command: int, family: int, body: bytes, size: int | None = None) -> bytes:
@@ -38,7 +38,7 @@ GOOD = [
     (v2(0x21, 0x00, b""), None),
     (v2(0x20, 0x00, b""), None),
     (v2(0x20, 0x11, V4), None),
-    (v2(0x21, 0x00, b"x" * LONGEST_V2), None),
+    (v2(0x21, 0x00, b"x" * MAX_V2), None),
 ]
 
 
@@ -50,7 +50,7 @@ def test_whole_and_in_pieces(data: bytes, source: tuple[str, int] | None) -> Non
 
 
 def test_the_longest_line_is_as_long_as_allowed() -> None:
-    assert len(V1_LONGEST) <= LONGEST_V1
+    assert len(V1_LONGEST) <= MAX_V1
 
 
 BAD = [
@@ -72,7 +72,7 @@ BAD = [
     (b"PROXY TCP4 192.0.2.1 10.0.0.1 -1 2\r\n", "an invalid port"),
     (b"PROXY TCP4 192.0.2.1 10.0.0.1 01 2\r\n", "an invalid port"),
     (b"PROXY TCP4 192.0.2.1 10.0.0.1 1 \r\n", "an invalid port"),
-    (b"PROXY UNKNOWN " + b"x" * LONGEST_V1, f"longer than {LONGEST_V1}"),
+    (b"PROXY UNKNOWN " + b"x" * MAX_V1, f"longer than {MAX_V1}"),
     (v2(0x11, 0x11, V4), "unknown version or command 0x11"),
     (v2(0x22, 0x11, V4), "unknown version or command 0x22"),
     (v2(0x21, 0x12, V4), "something other than TCP (0x12)"),
@@ -80,8 +80,8 @@ BAD = [
     (v2(0x21, 0xFF, V4), "something other than TCP (0xff)"),
     (v2(0x21, 0x11, V4[:-1]), "too short for its addresses"),
     (v2(0x21, 0x21, V4), "too short for its addresses"),
-    (v2(0x21, 0x11, b"", LONGEST_V2 + 1), f"longer than {LONGEST_V2}"),
-    (v2(0x20, 0x11, b"", 65535), f"longer than {LONGEST_V2}"),
+    (v2(0x21, 0x11, b"", MAX_V2 + 1), f"longer than {MAX_V2}"),
+    (v2(0x20, 0x11, b"", 65535), f"longer than {MAX_V2}"),
 ]
 
 
@@ -109,7 +109,7 @@ def test_anything(data: bytes) -> None:
     except ValueError:
         return
     if header is None:
-        assert len(data) < max(LONGEST_V1, 16 + LONGEST_V2)
+        assert len(data) < max(MAX_V1, 16 + MAX_V2)
     else:
         assert 0 < header.length <= len(data)
         if header.source is not None:

@@ -171,8 +171,8 @@ def test_a_chain_is_shown_whole(authority: Authority, tmp_path: Path, name: str)
     def meet() -> None:
         tls = Tls(tuple(map(str, paths)))
         acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=tls)
-        doors = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
-        factory: Any = doors.wrap(acceptor, site(Clock()))
+        stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
+        factory: Any = stack.wrap(acceptor, site(Clock()))
         Client(factory.buildProtocol(None), authority.trusting(), name)
 
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -202,8 +202,8 @@ def site(clock: Clock) -> AdminSite:
 @pytest.mark.parametrize("who", ["anna", None])
 def test_a_request_knows_the_certificate(authority: Authority, who: str | None) -> None:
     acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
-    doors = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
-    factory: Any = doors.wrap(acceptor, site(Clock()))
+    stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
+    factory: Any = stack.wrap(acceptor, site(Clock()))
     shown = None if who is None else authority.issue("client.pem", common=who, client=True)
     client = Client(factory.buildProtocol(None), authority.trusting(shown))
     client.say(b"GET / HTTP/1.0\r\n\r\n")
@@ -214,8 +214,8 @@ def test_a_request_knows_the_certificate(authority: Authority, who: str | None) 
 def test_a_handshake_that_does_not_come_over_http(authority: Authority) -> None:
     clock = Clock()
     acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
-    doors = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
-    protocol: Any = doors.wrap(acceptor, site(clock)).buildProtocol(None)
+    stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
+    protocol: Any = stack.wrap(acceptor, site(clock)).buildProtocol(None)
     transport = Transport(clock)
     transport.protocol = protocol
     protocol.makeConnection(transport)
@@ -228,8 +228,8 @@ def test_a_handshake_that_does_not_come_over_http(authority: Authority) -> None:
 
 def test_a_request_without_tls_has_none(authority: Authority) -> None:
     acceptor = HttpAcceptor("h", "127.0.0.1", 0)
-    doors = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
-    protocol: Any = doors.wrap(acceptor, site(Clock())).buildProtocol(None)
+    stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
+    protocol: Any = stack.wrap(acceptor, site(Clock())).buildProtocol(None)
     transport = TcpTransport(Clock())
     protocol.makeConnection(transport)
     protocol.dataReceived(b"GET / HTTP/1.0\r\n\r\n")
