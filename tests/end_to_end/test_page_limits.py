@@ -175,7 +175,7 @@ def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker: Start
     management.expect("q", messageCount=5)
     seen = len(broker.log)
     broker.reload(broker_xml(settings={"q": {"max-size-messages": 0, "page-limit-messages": 5}}))
-    assert "no effect without a <page-full-policy>" in "\n".join(broker.log[seen:])
+    assert "no effect without <page-full-policy>" in "\n".join(broker.log[seen:])
     client.put("q", *"9abc")
     management.expect("q", messageCount=9)
     client.close()
