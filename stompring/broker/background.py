@@ -137,7 +137,7 @@ class Background:
         try:
             self._step(key)
         except Exception:  # the other jobs go on
-            log.exception("work on many messages failed")
+            log.exception("background job failed")
 
 
 def _then(call: Callable[[], object]) -> Job:

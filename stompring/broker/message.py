@@ -318,9 +318,7 @@ class MessageNumbers:
             else:
                 if self._late:
                     self._late = False
-                    log.info(
-                        "message numbers: the lease is written, numbers up to %d are reserved", self._granted
-                    )
+                    log.info("message numbers: lease written; numbers up to %d are reserved", self._granted)
                 end = min(at + STEP, self._granted)
             self._at = end
             if self._requested - end < self._lease // 2:
@@ -331,7 +329,5 @@ class MessageNumbers:
     def _go_by_clock(self, at: int) -> int:
         if not self._late:
             self._late = True
-            log.warning(
-                "message numbers: the lease could not be written before it was needed, numbering goes on from the clock"
-            )
+            log.warning("message numbers: lease not written in time; numbers continue from the clock")
         return max(at, clock_number(self._now()))

@@ -88,7 +88,7 @@ class RejectionLog:
         del self._timers[limit]
         more = self._more.pop(limit)
         if more:
-            log.warning("refused %d more times within %d s by %s", more, QUIET // 1000, limit)
+            log.warning("rejected %d more times within %d s by %s", more, QUIET // 1000, limit)
             self._rest(limit)
 
     def stop(self) -> None:
@@ -98,6 +98,6 @@ class RejectionLog:
                 timer.cancel()
         for limit, more in self._more.items():
             if more:
-                log.warning("refused %d more times by %s", more, limit)
+                log.warning("rejected %d more times by %s", more, limit)
         self._timers.clear()
         self._more.clear()

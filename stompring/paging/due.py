@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Due = dict[TargetArea, tuple[Cursor, array[int]]]
 
-#: Milliseconds ahead of which times are noted.
+#: Times further ahead than this (milliseconds) are not listed.
 HORIZON = 300_000
 
 #: Milliseconds between two looks at the times of one address, when many follow each other.
@@ -45,7 +45,7 @@ class TimesOfPage:
         self.whole = False
         self.at = 0
 
-    def note(self, when: int, index: int) -> None:
+    def add(self, when: int, index: int) -> None:
         """A position's time."""
         if when > self.until:
             self.later = min(self.later or when, when)
@@ -63,12 +63,12 @@ class TimesOfPage:
 
     @property
     def soonest(self) -> int:
-        """The next time, 0 where there is none; when it is not noted here the page has to be read again."""
+        """The next time, 0 where there is none. If it is not listed here the page has to be read again."""
         return self._base + (self._times[self.at] >> 32) if self.pending_times else self.later
 
     @property
     def pending_times(self) -> bool:
-        """Whether any time is left that is noted here."""
+        """Whether a listed time is left."""
         return self.at < len(self._times)
 
     @property
@@ -86,7 +86,7 @@ class PageTimes:
         self._clock = clock
         self.requested = False  # see `Work`
         self._soonest: dict[Page, int] = {}
-        self._noted: dict[Page, TimesOfPage] = {}
+        self._times_of_page: dict[Page, TimesOfPage] = {}
         self._last_blocks: Block | None = None
         self._fetching = False
         self._timer: Timer | None = None
@@ -98,12 +98,12 @@ class PageTimes:
     def paged(self, position: Position, expires: int, due: int) -> None:
         """A message with an expiry or a due time is in a page."""
         page, index = position
-        noted = self._noted.get(page)
+        times = self._times_of_page.get(page)
         for when in (expires, due):
             if not when:
                 continue
-            if noted is not None and index < (page.count if noted.whole else noted.next_index):
-                noted.note(when, index)
+            if times is not None and index < (page.count if times.whole else times.next_index):
+                times.add(when, index)
             soonest = self._soonest.get(page)
             if soonest is None or when < soonest:
                 self._soonest[page] = when
@@ -196,50 +196,50 @@ class PageTimes:
 
     def _forget(self, page: Page) -> None:
         self._soonest.pop(page, None)
-        self._noted.pop(page, None)
+        self._times_of_page.pop(page, None)
 
     def _step(self, page: Page, now: int, due: Due) -> bool:
         """Read on in a page whose times are not known, or deal with one position; False while a block is read."""
-        noted = self._noted.get(page)
-        if noted is None or (noted.whole and not noted.pending_times):
-            noted = self._noted[page] = TimesOfPage(now)
-        if not noted.whole:
-            return self._read_on(page, noted)
-        if noted.pending_times and noted.soonest <= now:
-            block = self._block(page, noted.index)
+        times = self._times_of_page.get(page)
+        if times is None or (times.whole and not times.pending_times):
+            times = self._times_of_page[page] = TimesOfPage(now)
+        if not times.whole:
+            return self._read_next(page, times)
+        if times.pending_times and times.soonest <= now:
+            block = self._block(page, times.index)
             if block is None:
                 return False
-            index = noted.index
-            noted.at += 1
+            index = times.index
+            times.at += 1
             self._handle_due(page, index, block, now, due)
-        self._now_known(page, noted)
+        self._complete_page(page, times)
         return True
 
-    def _now_known(self, page: Page, noted: TimesOfPage) -> None:
-        if noted.soonest:
-            self._soonest[page] = noted.soonest
+    def _complete_page(self, page: Page, times: TimesOfPage) -> None:
+        if times.soonest:
+            self._soonest[page] = times.soonest
         else:
             self._forget(page)
 
-    def _read_on(self, page: Page, noted: TimesOfPage) -> bool:
-        if noted.next_index < page.count:
-            block = self._block(page, noted.next_index)
+    def _read_next(self, page: Page, times: TimesOfPage) -> bool:
+        if times.next_index < page.count:
+            block = self._block(page, times.next_index)
             if block is None:
                 return False
             cursors = list(self._pages.cursors.values())
-            for index in range(noted.next_index, block.stop):
+            for index in range(times.next_index, block.stop):
                 expires = block.expires(index)
                 for cursor in cursors:
                     state = cursor.states(page, index, index + 1)[0]
                     if expires and _on_disk(state):
-                        noted.note(expires, index)
+                        times.add(expires, index)
                         expires = 0  # once for all queues
                     if state == TIMED:
-                        noted.note(cursor.due(block, index), index)
-            noted.next_index = block.stop
-        if noted.next_index >= page.count:
-            noted.complete()
-            self._now_known(page, noted)
+                        times.add(cursor.due(block, index), index)
+            times.next_index = block.stop
+        if times.next_index >= page.count:
+            times.complete()
+            self._complete_page(page, times)
         return True
 
     def _handle_due(self, page: Page, index: int, block: Block, now: int, due: Due) -> None:

@@ -104,8 +104,8 @@ class PageCredit:
         if now - self._logged_at >= LOG_INTERVAL:
             self._logged_at = now
             log.warning(
-                "queue %s: a consumer has %d paged messages of %d bytes unsettled and gets no more until it settles "
-                "some (max-read-page-messages, max-read-page-bytes)",
+                "queue %s: a consumer has %d unacknowledged paged messages (%d bytes): no further delivery until it "
+                "acknowledges some (max-read-page-messages, max-read-page-bytes)",
                 self._queue.name,
                 share.messages,
                 share.size,
@@ -113,7 +113,7 @@ class PageCredit:
             )
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """A consumer has gone; what it has not settled comes back by and by."""
+        """A consumer has left; its unsettled messages are requeued later."""
         self._of.pop(consumer, None)
 
 

@@ -127,7 +127,7 @@ class SlowReaders:
         if new:
             more = f", and {len(new) - 1} others" if len(new) > 1 else ""
             log.warning(
-                "%s%s: slow, nothing was taken of %d bytes for %d s",
+                "%s%s: slow reader: %d bytes unread for %d s",
                 new[0].wire.peer,
                 more,
                 new[0].size - new[0].room,

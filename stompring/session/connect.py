@@ -66,15 +66,15 @@ class UnsupportedVersion(ProtocolError):
 
 def negotiate(head: Head) -> bytes:
     """The best common version; 1.0 where the client names none. Blanks around the numbers are ignored."""
-    asked = head.headers.get(b"accept-version")
-    if asked is None:
+    requested = head.headers.get(b"accept-version")
+    if requested is None:
         return b"1.0"
-    offered = {part.strip() for part in asked.split(b",")}
+    offered = {part.strip() for part in requested.split(b",")}
     for version in VERSIONS:
         if version in offered:
             return version
     raise UnsupportedVersion(
-        f"Stomp versions not supported: {shortened(asked)}. Supported protocol versions are 1.0, 1.1 and 1.2"
+        f"Stomp versions not supported: {shortened(requested)}. Supported protocol versions are 1.0, 1.1 and 1.2"
     )
 
 

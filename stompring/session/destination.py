@@ -38,8 +38,8 @@ class Destinations:
         # the longest first: `/queue/vip/` must win over `/queue/`
         self._prefixes = sorted(prefixes, key=lambda pair: -len(pair[0]))
 
-    def parse(self, text: str, asked: str | None, session: str) -> Destination:
-        """Read a destination; ``asked`` is the type header, which wins over a prefix. Raises `Refused`."""
+    def parse(self, text: str, requested: str | None, session: str) -> Destination:
+        """Read a destination; ``requested`` is the type header, which wins over a prefix. Raises `Refused`."""
         if text.startswith(TEMPORARY):
             return _temporary(f"{TEMPORARY_QUEUE}{session}.{_rest(text, TEMPORARY)}")
         if text.startswith(REMOTE_TEMPORARY):
@@ -50,8 +50,8 @@ class Destinations:
             if text.startswith(prefix):
                 name, routing_type = text[len(prefix) :], kind
                 break
-        if asked is not None:
-            routing_type = routing_type_of(asked)
+        if requested is not None:
+            routing_type = routing_type_of(requested)
         address, qualified, queue = name.partition(SEPARATOR)
         if qualified and (not queue or SEPARATOR in queue):
             raise Refused(f"Destination '{text}' has no queue name after '{SEPARATOR}'")

@@ -289,8 +289,8 @@ def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlan
     return plan
 
 
-def _route(session: Session, destination: bytes, asked: str | None) -> Route:
-    target = session.parse_destination(destination, asked)
+def _route(session: Session, destination: bytes, requested: str | None) -> Route:
+    target = session.parse_destination(destination, requested)
     session.broker.directory.check_concrete(target.address)
     auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
     if target.temporary:
@@ -363,9 +363,9 @@ def user_block(
 
 
 def _asked_type(headers: Mapping[bytes, bytes]) -> str | None:
-    asked = headers.get(b"destination-type")
-    if asked is not None:
-        return text_of(asked)
+    requested = headers.get(b"destination-type")
+    if requested is not None:
+        return text_of(requested)
     native = headers.get(b"_AMQ_ROUTING_TYPE")
     if native is None:
         return None

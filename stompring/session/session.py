@@ -93,7 +93,9 @@ class Session:
         self._held: list[Frame] = []  # came in while something must be waited for
         self.awaiting_login = False
         self._blocked_by: Address | None = None
-        self._offered: SendEvaluation | None = None  # the SEND that waits, where policies were asked about it
+        self._offered: SendEvaluation | None = (
+            None  # the SEND that waits, with the answers of policies so far
+        )
         self._resumed_by: MemoryLimit | None = None  # the limit that lets a blocked producer try again
         self._pause: Timer | None = None  # until a policy lets its producer go on
         self.temporary_queues: list[str] = []
@@ -282,7 +284,7 @@ class Session:
         self.outbox.send(encode_frame(command, headers, body, self.version))
 
     def receipt(self, head: Head, durable: bool = False, transactional: bool = False) -> None:
-        """Answer a ``receipt`` header; once it is safe on disk where that was asked for, as of a transaction or not."""
+        """Answer a ``receipt`` header, after the change is on disk if it is durable, in a transaction or not."""
         receipt = head.headers.get(b"receipt")
         if receipt is None:
             return
@@ -340,12 +342,12 @@ class Session:
             self.wire.close()
             self.lost(reason)
 
-    def leave(self, farewell: Callable[[], None]) -> None:
-        """The client has said good-bye. The connection closes after ``farewell``, once all it asked for is safe."""
+    def leave(self, say_goodbye: Callable[[], None]) -> None:
+        """The client has sent DISCONNECT. Calls ``say_goodbye`` and closes once all its changes are on disk."""
 
         def end() -> None:
             if not self.closed:
-                farewell()
+                say_goodbye()
                 self.close("DISCONNECT")
 
         self.leaving = self.heartbeat.suspended = True
@@ -501,12 +503,12 @@ class Session:
         """Whose messages these are, for no-local: a durable subscriber's after a reconnect too."""
         return self.number if self.client_id is None else self.client_id
 
-    def parse_destination(self, destination: bytes, asked: str | None) -> Destination:
+    def parse_destination(self, destination: bytes, requested: str | None) -> Destination:
         """Read a destination header with the prefixes of the acceptor."""
         try:
             text = destination.decode()
         except UnicodeDecodeError:
             raise ProtocolError(f"destination {destination[:100]!r} is not UTF-8") from None
-        parsed = self._destinations.parse(text, asked, self.number)
+        parsed = self._destinations.parse(text, requested, self.number)
         self.broker.directory.check_words(parsed.address)
         return parsed

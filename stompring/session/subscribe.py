@@ -15,7 +15,7 @@ from stompring.stomp.frames import Head
 
 from .destination import Destination, temporary_queue
 from .subscription import (
-    NOTED,
+    RECORDING,
     UNLIMITED,
     AcknowledgedSubscription,
     AutoSubscription,
@@ -73,8 +73,8 @@ def subscribe(session: Session, head: Head) -> Subscription:
         )
     identity = _identity(session, headers, destination)
     selector = _selector(headers)
-    asked = text_of(headers.get(b"subscription-type")) or text_of(headers.get(b"destination-type"))
-    target = session.parse_destination(destination, asked)
+    requested = text_of(headers.get(b"subscription-type")) or text_of(headers.get(b"destination-type"))
+    target = session.parse_destination(destination, requested)
     for known_by in (identity, destination):
         stand_in = session.subscriptions.get(known_by)
         if stand_in is not None and stand_in.terms.for_replies:
@@ -116,14 +116,14 @@ def _attach(
 
 
 def _make(session: Session, terms: Terms, matches: Matches | None, key: object) -> Subscription:
-    """A subscription of the kind that was asked for, which has a name where somebody keeps who took what."""
+    """A subscription with the requested ack mode; one with a consumer name if acknowledgements are recorded."""
     if terms.browser:
         return BrowserSubscription(terms, session.outbox, session.cancelled, matches, key)
     if not session.broker.storage.keeps_all:
         return KINDS[terms.ack](terms, session.outbox, session.cancelled, matches, key)
-    noted = NOTED[terms.ack](terms, session.outbox, session.cancelled, matches, key)
-    noted.consumer_name = f"{session.origin}/{text_of(terms.id)}"
-    return noted
+    subscription = RECORDING[terms.ack](terms, session.outbox, session.cancelled, matches, key)
+    subscription.consumer_name = f"{session.origin}/{text_of(terms.id)}"
+    return subscription
 
 
 def _subscriber(session: Session, terms: Terms, queue: Queue, headers: dict[bytes, bytes]) -> Subscriber:

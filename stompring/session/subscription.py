@@ -460,7 +460,7 @@ def _record_acknowledgement(refs: list[Reference], taker: Subscription) -> list[
 
 
 #: By how they acknowledge.
-NOTED: dict[
+RECORDING: dict[
     str, type[RecordingAutoSubscription | RecordingAcknowledgedSubscription | RecordingCumulativeSubscription]
 ] = {
     "auto": RecordingAutoSubscription,

@@ -26,7 +26,7 @@ def test_each_is_counted_and_the_first_is_logged(caplog: pytest.LogCaptureFixtur
     assert refusals.counts["maxHeaders"] == 1000 and refusals.counts["max-queues"] == 1
     assert lines(caplog) == ["client 0: too many", "ann: too many queues"]
     world.pass_time(QUIET)
-    assert lines(caplog) == ["refused 999 more times within 10 s by maxHeaders"]
+    assert lines(caplog) == ["rejected 999 more times within 10 s by maxHeaders"]
 
 
 def test_while_it_goes_on_there_is_a_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
@@ -48,7 +48,7 @@ def test_what_was_not_told_is_told_at_the_end(caplog: pytest.LogCaptureFixture) 
         world.broker.rejections.add("maxHeaders", "a client", "too many")
     lines(caplog)
     world.broker.rejections.stop()
-    assert lines(caplog) == ["refused 2 more times by maxHeaders"]
+    assert lines(caplog) == ["rejected 2 more times by maxHeaders"]
     assert not world.clock.calls
 
 
