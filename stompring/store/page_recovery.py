@@ -359,6 +359,7 @@ class PageRecovery:
                 number,
                 pages.address.name,
                 misplaced,
+                extra={"address": pages.address.name},
             )
             self._paging.count_loss(0)
             set_aside(self._paging.writer, path)

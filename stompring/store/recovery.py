@@ -378,9 +378,9 @@ class Recovery:
         footer = build_footer(self._files.read(read.path))
         return RecordEncoder(read.size, self.journal.next_address, footer, read.consumers)
 
-    def _report(self, text: str) -> None:
+    def _report(self, text: str, **fields: str) -> None:
         self.damaged.append(text)
-        log.error("%s", text)
+        log.error("%s", text, extra=fields)
 
     # ---- addresses and queues
 
@@ -409,7 +409,9 @@ class Recovery:
         queue = directory.restore_queue(name, address.name, attributes, number)
         self._durable.rebind(queue)
         self._report(
-            f"queue {name}: definition lost; recreated with default attributes on address {address.name}"
+            f"queue {name}: definition lost; recreated with default attributes on address {address.name}",
+            queue=name,
+            address=address.name,
         )
         return queue
 
@@ -418,7 +420,12 @@ class Recovery:
         address = self._address_from(number, description, path)
         if address is not None:
             self._durable.rebind_address(address)
-            log.info("address %s restored from page file %s, not from the journal", address.name, path)
+            log.info(
+                "address %s restored from page file %s, not from the journal",
+                address.name,
+                path,
+                extra={"address": address.name},
+            )
         return address
 
     def queue_in_page(self, number: int, description: Mapping[str, Any], path: Path) -> Queue | None:
@@ -429,7 +436,12 @@ class Recovery:
         queue = self._queue_from(number, description, path)
         if queue is not None:
             self._durable.rebind(queue)
-            log.info("queue %s restored from page file %s, not from the journal", queue.name, path)
+            log.info(
+                "queue %s restored from page file %s, not from the journal",
+                queue.name,
+                path,
+                extra={"queue": queue.name},
+            )
         return queue
 
     def _restore_addresses(self) -> None:
@@ -468,7 +480,10 @@ class Recovery:
         try:
             return self._restore_queue(StoredQueue.parse(number, value))
         except UNUSABLE as fault:
-            self._report(f"cannot restore queue {value.get('name', number)} from {path}: {_why(fault)}")
+            self._report(
+                f"cannot restore queue {value.get('name', number)} from {path}: {_why(fault)}",
+                queue=str(value.get("name", number)),
+            )
             return None
 
     def _restore_queue(self, stored: StoredQueue) -> Queue:
