@@ -199,7 +199,8 @@ def browse_queue(call: Call) -> Iterator[RequiredPermission]:
 
 
 @permission_rule(
-    "edit and createDurableQueue or createNonDurableQueue on the address of the queue; createAddress for a new address"
+    "edit on the address of the queue; createDurableQueue or createNonDurableQueue on that address and on the address "
+    "of the queue's name; createAddress for a new address"
 )
 def create_queue(call: Call) -> Iterator[RequiredPermission]:
     name = required(call.body, "name")

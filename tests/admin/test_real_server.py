@@ -12,6 +12,9 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from stompring.admin.http import admin_routes
+from stompring.admin.openapi import document
+
 from ..broker_process import PATIENCE, BrokerProcess
 from ..conftest import Connect, StartBroker
 from ..management import Answered, Management
@@ -106,6 +109,11 @@ def test_many_queues_are_scraped_and_listed(broker: BrokerProcess, management: M
         "many.98",
         "many.97",
     ]
+
+
+def test_the_openapi_document_is_that_of_the_routes(management: Management) -> None:
+    served = json.loads(management.text("/api/v1/openapi.json"))
+    assert served == json.loads(json.dumps(document(admin_routes().all)))
 
 
 def test_a_reload_by_http(start_broker: StartBroker) -> None:
