@@ -75,7 +75,7 @@ def test_fail_says_which_limit(start_broker: StartBroker) -> None:
     client = greeted(broker)
     client.put("fail.q", "1")
     client.send("SEND", {"destination": "fail.q", "receipt": "r", **DURABLE}, b"2")
-    client.error("fail.q", "must be written", "max-disk-usage 0 %", receipt="r")
+    client.error("fail.q", "rejects durable messages", "max-disk-usage 0 %", receipt="r")
     Management(broker.http_port).expect("fail.q", messageCount=1)
 
 
@@ -87,7 +87,7 @@ def test_what_would_be_paged_needs_the_disk_durable_or_not(
     client = greeted(broker)
     client.put("page.q", "1")  # the one that reaches the limit is still for memory
     client.send("SEND", {"destination": "page.q", "receipt": "r", "persistent": persistent}, b"2")
-    client.error("page.q", "must be written", receipt="r")
+    client.error("page.q", "rejects durable messages", receipt="r")
 
 
 @pytest.mark.parametrize("policy", ["block", "drop", "fail"])
@@ -99,7 +99,7 @@ def test_commit(start_broker: StartBroker, policy: str) -> None:
         client.ask("SEND", {"destination": address, "transaction": "t", **DURABLE}, body)
     client.send("COMMIT", {"transaction": "t", "receipt": "done"})
     if policy == "fail":
-        client.error("Transaction t is not committed", "must be written", receipt="done")
+        client.error("Transaction t is not committed", "rejects durable messages", receipt="done")
         return
     if policy == "block":
         silent(client)

@@ -105,8 +105,8 @@ def test_a_client_that_is_gone_without_a_word(
 
 _VICTIM = """
 import sys, time
-from tests.dialogue import Dialogue
-client = Dialogue(int(sys.argv[1]))
+from tests.stomp_client import StompClient
+client = StompClient(int(sys.argv[1]))
 client.connect({"heart-beat": "300,0"})
 client.subscribe(f"/queue/{sys.argv[2]}")
 client.put(f"/queue/{sys.argv[2]}", "only one")
