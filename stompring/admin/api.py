@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from stompring.errors import LimitReached, NotFound, Refused
-from stompring.settings.suggestions import with_suggestion
+from stompring.settings.schema import with_suggestion
 
 from .context import AdminContext
 from .json_schema import Component, Fields, Schema

@@ -17,8 +17,8 @@ from .queue import Queue
 if TYPE_CHECKING:
     from .directory import Directory
     from .duplicates import DuplicateIds
-    from .hooks import Hooks
     from .paging import Pages
+    from .policy_hooks import Hooks
 
 log = logging.getLogger(__name__)
 

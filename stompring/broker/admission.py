@@ -14,9 +14,8 @@ from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, PageFullPolicy
 
 from . import page_mode
-from .hooks import FullAnswer
 from .message import EVERYWHERE, MESSAGE_OVERHEAD, TAIL_OVERHEAD, Message
-from .offer import Offer
+from .policy_hooks import FullAnswer, Offer
 
 if TYPE_CHECKING:
     from .address import Address

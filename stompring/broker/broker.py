@@ -17,22 +17,20 @@ from .auto_create import AutoCreate
 from .auto_delete import AutoDelete
 from .background import Background
 from .clock import NOTICED, Clock, FromNow, Reactor
-from .directory import Directory
+from .directory import Directory, WildcardAddresses
 from .expiry import Expiry
-from .hooks import Policies
-from .log_limit import LogLimit
 from .memory import GlobalMemoryLimit, MemoryLimit, MemoryLimits
 from .paging import PagedQueues, Paging
+from .policy_hooks import Policies
 from .publish import send_expired
 from .queue import DueBatch, Queue
 from .reference import SCHEDULED, Reference
-from .rejections import RejectionLog
+from .rejections import LogLimit, RejectionLog
 from .slow_consumers import SlowConsumers
 from .storage import POSTPONED, NoStorage, Reason, Storage
 from .timers import TimerQueue
 from .transaction import ByteQuota
 from .transfer import repeated
-from .wildcards import WildcardAddresses
 
 
 class Broker:

@@ -21,7 +21,7 @@ from .auto_create import allow_all
 from .duplicates import add_id, count_duplicate, is_known, is_persisted
 from .expiry import expiry_time
 from .message import Message, Traits
-from .offer import Offer
+from .policy_hooks import Offer
 from .transfer import ADDRESS, Transfer, copy_for, notification
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .address import Address
     from .attributes import QueueAttributes
     from .broker import Broker
-    from .hooks import Listener
     from .paging import PagedQueue, Position
+    from .policy_hooks import Listener
     from .recurrence import Recurrence
 
 #: References of which a part comes back before paging is asked whether some are to be sent to disk again.

@@ -1,11 +1,391 @@
-"""``stompring plugins list|new``: lists and creates address policies."""
+"""``stompring plugins list`` and ``stompring plugins new``: lists address policies, and creates one with a test."""
 
 from __future__ import annotations
 
+import json
+import keyword
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from stompring.cli.plugins_list import list_plugins
-from stompring.cli.plugins_new import new
+from stompring.cli import config_option
+from stompring.settings.model import FullPolicy
+from stompring.settings.value_types import plugin_name
+
+if TYPE_CHECKING:
+    from stompring.policy.catalogue import Entry
+    from stompring.policy.parameters import Parameter
+    from stompring.settings.model import BrokerConfiguration, PluginConfiguration
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An address-setting that names a broker-plugin."""
+
+    match: str
+    line: int | None
+    full: bool  # as its address-full-policy
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All policies, and what one broker.xml does with them."""
+
+    file: str
+    configuration: BrokerConfiguration | None  # of that file; None where it is not there
+    folders: Sequence[Path]
+    entries: Sequence[Entry]
+    uses: Mapping[str, Sequence[Use]]  # by the names of broker-plugins
+
+    def plugins_of(self, entry: Entry) -> list[PluginConfiguration]:
+        """The broker-plugins that this policy is for."""
+        if entry.shadowed_by is not None:
+            return []
+        return [plugin for plugin in self._plugins if _policy_name(plugin) == entry.name]
+
+    @property
+    def missing(self) -> list[PluginConfiguration]:
+        """The broker-plugins whose policy is not there."""
+        known = {entry.name for entry in self.entries}
+        return [plugin for plugin in self._plugins if _policy_name(plugin) not in known]
+
+    @property
+    def _plugins(self) -> Sequence[PluginConfiguration]:
+        return () if self.configuration is None else self.configuration.plugins
+
+
+@click.command("list")
+@click.option(
+    "--config",
+    metavar="FILE",
+    help=f"The broker.xml beside which plugins are looked for.  [default: {config_option.DEFAULT}]",
+)
+@click.option(
+    "--parameters",
+    is_flag=True,
+    help="Load the policies that broker.xml names, as a broker does, and show their parameters.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
+def list_plugins(config: str | None, parameters: bool, as_json: bool) -> None:
+    """List all policies, and where broker.xml uses them.
+
+    Shown of each: name, first line of the docstring, file or package, class. Sources are parsed, not run: a listing
+    runs no code of a plugin. With --parameters the policies that broker.xml names in <broker-plugins> are loaded, and
+    no others.
+    """
+    listing = _listing(config, parameters)
+    if listing.configuration is None:
+        click.echo(
+            f"no {config_option.DEFAULT} in the directory {Path.cwd()}: uses of policies are not shown; "
+            "name a broker.xml with --config FILE",
+            err=True,
+        )
+    if as_json:
+        click.echo(json.dumps(fields(listing), indent=2))
+    else:
+        for line in lines(listing):
+            click.echo(line)
+
+
+def _listing(config: str | None, parameters: bool) -> Listing:
+    # Here and not above: the policy package imports most of the broker, which no other command needs.
+    from stompring.policy.catalogue import catalogue, load_details
+    from stompring.policy.load import PluginSources
+    from stompring.settings.broker_xml import read_broker_xml
+
+    file = config if config is not None else config_option.DEFAULT
+    without = config is None and not Path(file).exists()
+    configuration = None if without else read_broker_xml(file)
+    sources = PluginSources(file)
+    uses = {} if configuration is None else _uses(configuration)
+    listing = Listing(file, configuration, sources.folders, catalogue(sources), uses)
+    for entry in listing.entries if parameters else ():
+        if listing.plugins_of(entry):
+            load_details(entry, sources.load)
+    return listing
+
+
+def _uses(configuration: BrokerConfiguration) -> dict[str, list[Use]]:
+    uses: dict[str, list[Use]] = {plugin.name: [] for plugin in configuration.plugins}
+    for entry in configuration.address_settings:
+        policies: Any = entry.values.get("address_policy", ())
+        for use in policies:
+            uses[use.name].append(Use(entry.match, use.line or entry.line, False, use.enabled))
+        full = entry.values.get("address_full_policy")
+        if full in uses:
+            uses[str(full)].append(Use(entry.match, entry.line, True, True))
+    return uses
+
+
+def _policy_name(plugin: PluginConfiguration) -> str:
+    return plugin.policy.replace("_", "-")
+
+
+# ---- text
+
+
+def lines(listing: Listing) -> Iterator[str]:
+    """The listing as text."""
+    for entry in listing.entries:
+        yield from _entry(listing, entry)
+        yield ""
+    for plugin in listing.missing:
+        yield _missing(listing, plugin)
+        yield from _used(listing, plugin)
+        yield ""
+    if not listing.entries:
+        yield "no policies found; only the built-in ones are available"
+    if listing.folders:
+        yield f"searched {' and '.join(map(str, listing.folders))}, and installed packages"
+    else:
+        beside = Path(listing.file).absolute().parent
+        yield f"no directory plugins in {beside} or {beside.parent}; searched installed packages"
+
+
+def _entry(listing: Listing, entry: Entry) -> Iterator[str]:
+    yield f"{entry.name}: {entry.summary}" if entry.summary else entry.name
+    yield f"  from {entry.origin}"
+    if entry.fault is not None:
+        yield f"  error: {entry.fault}"
+    if entry.parameters is not None:
+        rows = [(one.key, one.takes, one.shown_default, one.help) for one in entry.parameters.values()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            yield f"    {'  '.join(cells)}".rstrip()
+    if entry.shadowed_by is not None:
+        yield f"  not used: {entry.shadowed_by.origin} has the same name and comes first"
+        return
+    named = listing.plugins_of(entry)
+    for plugin in named:
+        yield f"  {listing.file}:{plugin.line}: broker-plugin '{plugin.name}'"
+        yield from _used(listing, plugin)
+    if listing.configuration is not None and not named:
+        yield f"  not named in {listing.file}"
+
+
+def _missing(listing: Listing, plugin: PluginConfiguration) -> str:
+    from stompring.settings.schema import with_suggestion
+
+    where = f"{listing.file}:{plugin.line}"
+    text = f"{where}: broker-plugin '{plugin.name}': policy '{plugin.policy}' not found"
+    return with_suggestion(text, _policy_name(plugin), {entry.name for entry in listing.entries})
+
+
+def _used(listing: Listing, plugin: PluginConfiguration) -> Iterator[str]:
+    for use in listing.uses[plugin.name]:
+        how = " as address-full-policy" if use.full else ""
+        off = "" if use.enabled else ", disabled"
+        yield f"    line {use.line}: used{how} by address-setting '{use.match}'{off}"
+    if not listing.uses[plugin.name]:
+        yield "    not used by any address-setting"
+
+
+# ---- JSON
+
+
+def fields(listing: Listing) -> dict[str, Any]:
+    """The listing as an object of JSON."""
+    return {
+        "config": None if listing.configuration is None else listing.file,
+        "folders": [str(folder) for folder in listing.folders],
+        "policies": [_entry_fields(listing, entry) for entry in listing.entries],
+        "missing": [_plugin_fields(listing, plugin) for plugin in listing.missing],
+    }
+
+
+def _entry_fields(listing: Listing, entry: Entry) -> dict[str, Any]:
+    parameters = entry.parameters
+    return {
+        "name": entry.name,
+        "path": None if entry.path is None else str(entry.path),
+        "distribution": entry.distribution,
+        "version": entry.version,
+        "entryPoint": entry.target,
+        "class": entry.kind,
+        "summary": entry.summary,
+        "parameters": None if parameters is None else [_parameter_fields(one) for one in parameters.values()],
+        "fault": entry.fault,
+        "shadowedBy": None if entry.shadowed_by is None else entry.shadowed_by.origin,
+        "plugins": [_plugin_fields(listing, plugin) for plugin in listing.plugins_of(entry)],
+    }
+
+
+def _parameter_fields(one: Parameter) -> dict[str, Any]:
+    return {
+        "key": one.key,
+        "takes": one.kind,
+        "least": one.least if math.isfinite(one.least) else None,
+        "most": one.most if math.isfinite(one.most) else None,
+        "required": one.required,
+        "default": None if one.required else one.shown_default,
+        "help": one.help,
+    }
+
+
+def _plugin_fields(listing: Listing, plugin: PluginConfiguration) -> dict[str, Any]:
+    uses = [
+        {"match": use.match, "line": use.line, "full": use.full, "enabled": use.enabled}
+        for use in listing.uses[plugin.name]
+    ]
+    return {"name": plugin.name, "policy": plugin.policy, "line": plugin.line, "uses": uses}
+
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
+    module = name.replace("-", "_")
+    try:
+        plugin_name(name)
+    except ValueError as error:
+        raise click.BadParameter(f"'{name}' {error}") from None
+    if name.upper() in list(FullPolicy):
+        raise click.BadParameter(f"{name.upper()} is a built-in policy; choose another name")
+    if keyword.iskeyword(module):
+        raise click.BadParameter(f"'{name}' is a keyword of Python and cannot be the name of a module")
+    if module.startswith(("test_", "conftest")):
+        raise click.BadParameter(f"'{name}': names that begin with test_ or conftest are reserved for tests")
+    return name
+
+
+@click.command()
+@click.argument("name", callback=_name)
+@click.option(
+    "--folder",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Output directory, in place of the directory plugins near broker.xml; with --package, of the current one.",
+)
+@click.option(
+    "--config",
+    metavar="FILE",
+    help=f"The broker.xml beside which the directory plugins is.  [default: {config_option.DEFAULT}]",
+)
+@click.option(
+    "--package", is_flag=True, help="Create a project that pip can install, in place of a single module."
+)
+def new(name: str, folder: str | None, config: str | None, package: bool) -> None:
+    """Create a policy NAME and a test that passes.
+
+    The policy is a module NAME.py in the directory plugins beside broker.xml, or in an existing one beside the
+    directory of broker.xml; the test is beside it. With --package both are in a project stompring-NAME that pip can
+    install. Existing files are never overwritten.
+    """
+    module = name.replace("-", "_")
+    if package:
+        texts = _package(name, module)
+        target = Path(folder or ".") / f"stompring-{name.replace('_', '-')}"
+        if os.path.lexists(target):
+            raise click.ClickException(f"{target} exists already")
+        _write(target, texts)
+        # pip takes a bare name for that of a package in its index
+        install = f"python -m pip install {target if target.is_absolute() else f'./{target}'}"
+    else:
+        target = Path(folder) if folder is not None else _plugin_folder(config)
+        _refuse_known_module(module, target)
+        _write(target, _module(name, module))
+        install = ""
+    click.echo("\nTo use it, add to <core> of broker.xml:\n")
+    for line in _filled("broker.xml", {"name": name}).splitlines():
+        click.echo(f"  {line}")
+    if install:
+        click.echo(f"\nTo install it beside the broker:\n\n  {install}")
+    click.echo(f"\nTo test it:\n\n  python -m pytest {target if package else target / f'test_{module}.py'}")
+    if not package and folder is not None:
+        click.echo(
+            "\nThe broker searches the directory 'plugins' beside broker.xml, and the one beside its directory."
+        )
+
+
+def _plugin_folder(config: str | None) -> Path:
+    """The first existing plugin directory; the one beside broker.xml if there is none."""
+    from stompring.policy.load import PLUGIN_DIRECTORY, PluginSources
+
+    file = config_option.existing(config)
+    existing = PluginSources(file).folders
+    folder = existing[0] if existing else Path(file).parent / PLUGIN_DIRECTORY
+    # as a relative path where possible
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+
+
+def _refuse_known_module(module: str, target: Path) -> None:
+    """Refuse the name of an importable module: the test could not import the policy."""
+    if module in sys.stdlib_module_names:
+        raise click.ClickException(f"{module} is a module of the standard library; choose another name")
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        return
+    if spec is not None and spec.origin is not None and Path(spec.origin).parent != target.absolute():
+        raise click.ClickException(f"a module {module} exists already, at {spec.origin}; choose another name")
+
+
+def _module(name: str, module: str) -> dict[Path, str]:
+    values = {"name": name, "module": module, "kind": _class_name(name)}
+    return {
+        Path(f"{module}.py"): _filled("policy.py", values),
+        Path(f"test_{module}.py"): _filled("test_policy.py", values),
+    }
+
+
+def _package(name: str, module: str) -> dict[Path, str]:
+    from stompring.policy.load import ENTRY_POINT_GROUP
+
+    values = {
+        "name": name,
+        "module": f"stompring_{module}",
+        "kind": _class_name(name),
+        "distribution": f"stompring-{name.replace('_', '-')}",
+        "group": ENTRY_POINT_GROUP,
+        "xml": _filled("broker.xml", {"name": name}),
+    }
+    return {
+        Path("pyproject.toml"): _filled("pyproject.toml", values),
+        Path("README.md"): _filled("README.md", values),
+        Path(values["module"], "__init__.py"): _filled("policy.py", values),
+        Path(values["module"], "py.typed"): "",
+        Path("tests", f"test_{module}.py"): _filled("test_policy.py", values),
+    }
+
+
+def _class_name(name: str) -> str:
+    """RateLimit for rate-limit, and RefusePolicy for refuse, which the template imports."""
+    from stompring import policy
+
+    words = name.replace("_", "-").split("-")
+    kind = "".join(word[:1].upper() + word[1:] for word in words)
+    taken = keyword.iskeyword(kind) or kind in (*policy.__all__, "PolicyHarness")
+    return f"{kind}Policy" if taken else kind
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    return Template((TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")).substitute(values)
+
+
+def _write(target: Path, texts: Mapping[Path, str]) -> None:
+    """Write all files, or none if one of them exists."""
+    try:
+        for path in texts:
+            if os.path.lexists(target / path):
+                raise click.ClickException(f"{target / path} exists already and is not overwritten")
+        for path, text in texts.items():
+            file = target / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("x", encoding="utf-8") as opened:
+                opened.write(text)
+            click.echo(f"wrote {file}")
+    except OSError as error:
+        raise click.ClickException(f"{error.filename} cannot be written: {error.strerror or error}") from None
 
 
 @click.group()

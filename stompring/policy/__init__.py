@@ -3,8 +3,7 @@
 The names exported here are the public API for policies; docs/plugins.md documents how to write, test and configure one.
 """
 
-from stompring.broker.hooks import Subscriber
-from stompring.broker.offer import Offer
+from stompring.broker.policy_hooks import Offer, Subscriber
 
 from .api import (
     ACCEPT,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from .parameters import Parameter, declared_parameters
 
 if TYPE_CHECKING:
-    from stompring.broker.hooks import Subscriber
-    from stompring.broker.offer import Offer
+    from stompring.broker.policy_hooks import Offer, Subscriber
 
     from .views import AddressView, MessageView, QueueView
 

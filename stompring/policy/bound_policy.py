@@ -9,7 +9,7 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stompring.broker.address import Address
-from stompring.broker.hooks import HOOK_EXCEPTIONS, SLOW_HOOK
+from stompring.broker.policy_hooks import HOOK_EXCEPTIONS, SLOW_HOOK
 from stompring.errors import Refused
 
 from .api import AddressPolicy, Refuse
@@ -17,7 +17,7 @@ from .load import SelectedPlugin
 from .views import AddressView
 
 if TYPE_CHECKING:
-    from stompring.broker.offer import Offer
+    from stompring.broker.policy_hooks import Offer
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The hooks of each address, composed from its policies: what `stompring.broker.hooks` declares."""
+"""The hooks of each address, composed from its policies: what `stompring.broker.policy_hooks` declares."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from time import perf_counter
 from typing import ClassVar, NamedTuple
 
 from stompring.broker.address import Address
-from stompring.broker.hooks import (
+from stompring.broker.message import MESSAGE_OVERHEAD, Message
+from stompring.broker.policy_hooks import (
     HOOK_EXCEPTIONS,
     NOT_EVALUATED,
     AdmissionResult,
     FullAnswer,
     Hooks,
     Listener,
+    Offer,
     Subscriber,
 )
-from stompring.broker.message import MESSAGE_OVERHEAD, Message
-from stompring.broker.offer import Offer
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.errors import Refused
@@ -123,7 +123,7 @@ def _admit_by_several(steps: Sequence[_Step]) -> Callable[[Offer], _Answer | Non
 
 
 class MessageAdmission:
-    """Implements `stompring.broker.hooks.Admission`. ``answer`` is the result of ``Hooks.admit`` of the address."""
+    """Implements `broker.policy_hooks.Admission`. ``answer`` is the result of ``Hooks.admit`` of the address."""
 
     __slots__ = ("_answer", "_changes", "_passed", "_steps")
 
@@ -362,7 +362,7 @@ def refuse_all(hooks: Hooks, reason: Refused) -> None:
 
 
 class Policies:
-    """Implements `stompring.broker.hooks.Policies`: makes the `Hooks` of each address.
+    """Implements `stompring.broker.policy_hooks.Policies`: makes the `Hooks` of each address.
 
     ``plugins`` are the policies that broker.xml names. Without them the address-policy elements of address-settings
     have no effect.
@@ -405,10 +405,10 @@ class Policies:
         """The objects behind `names_for`."""
         return [bound.policy for bound in self._bound.get(address, ())]
 
-    # ---- implementation of stompring.broker.hooks.Policies
+    # ---- implementation of stompring.broker.policy_hooks.Policies
 
     def hooks_for(self, address: Address) -> Hooks:
-        """Implements `stompring.broker.hooks.Policies.hooks_for`."""
+        """Implements `stompring.broker.policy_hooks.Policies.hooks_for`."""
         before = {bound.name: bound for bound in self._bound.pop(address, ())}
         bound = tuple(self._bind(address, selected, before) for selected in self._selected(address))
         for one in before.values():
@@ -462,18 +462,18 @@ class Policies:
             one.stop()
 
     def evicted(self, queue: Queue) -> Listener | None:
-        """Implements `stompring.broker.hooks.Policies.evicted`."""
+        """Implements `stompring.broker.policy_hooks.Policies.evicted`."""
         listeners = [] if queue.address.hooks.evicted is None else [queue.address.hooks.evicted]
         if queue.attributes.ring_policy is RingPolicy.DEAD_LETTER:
             listeners.append(self._dead_letter)
         return combined_listener(listeners)
 
     def view_of(self, queue: Queue) -> QueueView:
-        """Implements `stompring.broker.hooks.Policies.view_of`."""
+        """Implements `stompring.broker.policy_hooks.Policies.view_of`."""
         return view_of(queue)
 
     def stop(self) -> None:
-        """Implements `stompring.broker.hooks.Policies.stop`."""
+        """Implements `stompring.broker.policy_hooks.Policies.stop`."""
         for bound in self._bound.values():
             for one in bound:
                 one.stop()

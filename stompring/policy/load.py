@@ -19,11 +19,11 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any, Protocol
 
-from stompring.broker.hooks import HOOK_EXCEPTIONS
+from stompring.broker.policy_hooks import HOOK_EXCEPTIONS
 from stompring.settings.document import Faults
 from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property
 from stompring.settings.references import revealed
-from stompring.settings.suggestions import with_suggestion
+from stompring.settings.schema import with_suggestion
 
 from .api import AddressPolicy
 

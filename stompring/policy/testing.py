@@ -25,7 +25,7 @@ from typing import Any
 from stompring.broker.broker import Broker
 from stompring.broker.consumer import Consumer
 from stompring.broker.message import Message
-from stompring.broker.offer import Offer
+from stompring.broker.policy_hooks import Offer
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.session.connect import Anonymous
@@ -44,7 +44,7 @@ from stompring.settings.model import (
     QueueConfiguration,
     RoutingType,
 )
-from stompring.settings.suggestions import with_suggestion
+from stompring.settings.schema import with_suggestion
 from stompring.stomp.frames import encode_frame, unescape
 
 from .api import AddressPolicy, Wait

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stompring.broker import admission
 from stompring.broker.address import Address
 from stompring.broker.admission import Rejection
-from stompring.broker.hooks import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK
+from stompring.broker.policy_hooks import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK
 from stompring.broker.publish import publish, publish_committed
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy
@@ -19,7 +19,7 @@ from .send_plan import DUPLICATE_ID, ENTERED, SendPlan, derive, plan_anew
 from .transact import transaction_of
 
 if TYPE_CHECKING:
-    from stompring.broker.hooks import Admission, AdmissionResult, Hooks
+    from stompring.broker.policy_hooks import Admission, AdmissionResult, Hooks
 
     from .session import Session
 

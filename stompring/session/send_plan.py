@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from stompring.broker.address import Address
 from stompring.broker.auto_create import allow_all
 from stompring.broker.duplicates import cache_size
-from stompring.broker.hooks import AdmissionResult
 from stompring.broker.memory import MemoryLimit, MemoryLimits
 from stompring.broker.message import EVERYWHERE, Traits
-from stompring.broker.offer import Offer
+from stompring.broker.policy_hooks import AdmissionResult, Offer
 from stompring.broker.publish import NO_OFFER, Publication
 from stompring.broker.queue import Queue
 from stompring.broker.recurrence import FOREVER, Recurrence, Schedule

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from stompring.broker.consumer import Matches, not_from
-from stompring.broker.hooks import Subscriber
+from stompring.broker.policy_hooks import Subscriber
 from stompring.broker.queue import Queue
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.selector import InvalidSelector, Selector, compile_selector

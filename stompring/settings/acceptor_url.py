@@ -32,7 +32,7 @@ from stompring.settings.acceptor import (
 from stompring.settings.network import parse_origins
 from stompring.settings.options import options_of
 from stompring.settings.references import HIDDEN, Secret
-from stompring.settings.suggestions import with_suggestion
+from stompring.settings.schema import with_suggestion
 from stompring.settings.unsupported_names import ACCEPTOR_PARAMETERS, OTHER_SCHEMES, PROTOCOLS, not_supported
 from stompring.settings.value_types import VALUE_TYPES, Reader, ValueType
 

@@ -50,8 +50,7 @@ from stompring.settings.model import (
 )
 from stompring.settings.network import is_loopback
 from stompring.settings.references import References, Secret, has_known_reference, has_reference
-from stompring.settings.schema import ElementRule, parents_of, root_rules, schema_bytes
-from stompring.settings.suggestions import with_suggestion
+from stompring.settings.schema import ElementRule, parents_of, root_rules, schema_bytes, with_suggestion
 from stompring.settings.unsupported_names import SECTIONS, not_supported
 
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)

@@ -5,8 +5,9 @@ The schema is part of the package and trusted, so the parser of the standard lib
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -84,3 +85,24 @@ def parents_of(name: str) -> tuple[str, ...]:
     """The elements in which ``name`` may stand, in order of the schema."""
     found = (parent for parent, element, _ in all_elements(root_rules()) if element == name and parent)
     return tuple(dict.fromkeys(found))
+
+
+MAX_LISTED = 8
+
+
+def closest_match(name: str, known: Iterable[str]) -> str | None:
+    """The known name most similar to ``name``, or None if none is similar."""
+    by_folded = {candidate.lower(): candidate for candidate in known}
+    found = get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None
+
+
+def with_suggestion(what: str, name: str, known: Iterable[str]) -> str:
+    """``what``, then the nearest of ``known``, or all of them where they are few and none is near."""
+    known = tuple(known)
+    near = closest_match(name, known)
+    if near is not None:
+        return f"{what}; did you mean '{near}'?"
+    if known and len(known) <= MAX_LISTED:
+        return f"{what}; known: {', '.join(sorted(known))}"
+    return what

@@ -31,7 +31,7 @@ from stompring.settings.model import (
     ThresholdUnit,
     TimeUnit,
 )
-from stompring.settings.suggestions import with_suggestion
+from stompring.settings.schema import with_suggestion
 
 Reader = Callable[[str], object]
 Choice = TypeVar("Choice", bound=StrEnum)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from stompring.broker.log_limit import INTERVAL, LINES
+from stompring.broker.rejections import INTERVAL, LINES
 
 from .broker_fixture import BrokerFixture
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.directory import MAX_WORDS
-from stompring.broker.wildcards import WildcardAddresses
+from stompring.broker.directory import MAX_WORDS, WildcardAddresses
 from stompring.settings.model import BrokerConfiguration, WildcardSyntax
 
 MOST = BrokerConfiguration().global_max_wildcard_words

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 from types import FunctionType
 
-from stompring.broker.hooks import Subscriber
-from stompring.broker.offer import Offer
+from stompring.broker.policy_hooks import Offer, Subscriber
 from stompring.policy import (
     AddressPolicy,
     AddressView,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from stompring.broker.log_limit import INTERVAL, LINES
+from stompring.broker.rejections import INTERVAL, LINES
 from stompring.server.logs import FIELDS
 
 from .source import ROOT

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stompring.broker.log_limit import LINES
+from stompring.broker.rejections import LINES
 from stompring.server.logs import FIELDS
 
 from ..broker_document import EVERYBODY, broker_xml

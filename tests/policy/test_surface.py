@@ -12,8 +12,7 @@ import pytest
 
 import stompring.policy
 from stompring.admin.metrics import SLOW_HOOKS_HELP
-from stompring.broker.hooks import SLOW_HOOK
-from stompring.broker.offer import Offer
+from stompring.broker.policy_hooks import SLOW_HOOK, Offer
 from stompring.policy import AddressPolicy, AddressView, MessageView, QueueView, Subscriber
 from stompring.policy.api import AddressPolicy as Base
 from stompring.policy.api import Word

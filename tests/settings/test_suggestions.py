@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.settings.suggestions import closest_match, with_suggestion
+from stompring.settings.schema import closest_match, with_suggestion
 
 KNOWN = ("ring-size", "ring-policy", "max-consumers")
 
