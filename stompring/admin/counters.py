@@ -288,14 +288,14 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
         "stompring_transactions_bytes",
         GAUGE,
         "Memory of the messages sent in open transactions, in bytes.",
-        lambda s: s.broker.held.bytes,
+        lambda s: s.broker.transaction_bytes.bytes,
     ),
     Counter(
         "globalMaxTransactionSize",
         "stompring_transactions_limit_bytes",
         GAUGE,
         "Limit on the memory of open transactions (global-max-transaction-size), in bytes; -1: no limit.",
-        lambda s: s.broker.held.limit,
+        lambda s: s.broker.transaction_bytes.limit,
         minimum=-1,
     ),
     Counter(

@@ -52,7 +52,9 @@ class Broker:
         self.policies = policies
         self.rejections = RejectionLog(self.clock.steady)
         self.log_limit = LogLimit(self.clock.steady)
-        self.held = ByteQuota(configuration.global_max_transaction_size)  # by all open transactions
+        self.transaction_bytes = ByteQuota(
+            configuration.global_max_transaction_size
+        )  # by all open transactions
         self.slow_consumers = SlowConsumers(self)
         self.storage: Storage = storage or NoStorage()
         self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages

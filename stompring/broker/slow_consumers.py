@@ -95,7 +95,7 @@ class SlowConsumers:
             f"{unit.replace('_', ' ').lower()}, and slow-consumer-threshold is {threshold}"
         )
         kill = settings.slow_consumer_policy is SlowConsumerPolicy.KILL
-        self._tell(
+        self._log_slow(
             f"{consumer.remote or 'a consumer'}: {text}{', it is closed' if kill else ''}",
             {"queue": queue.name, "address": queue.address.name, "peer": consumer.remote},
         )
@@ -116,7 +116,7 @@ class SlowConsumers:
                 },
             )
 
-    def _tell(self, text: str, fields: Mapping[str, object]) -> None:
+    def _log_slow(self, text: str, fields: Mapping[str, object]) -> None:
         """One line in ten seconds, with how many were left out since the last."""
         now = self._broker.clock.steady.now
         if now < self._quiet_until:

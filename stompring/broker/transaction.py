@@ -40,7 +40,7 @@ class ByteQuota:
         """Whether nothing more may be held."""
         return 0 <= self.limit <= self.bytes
 
-    def hold(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Hold ``size`` more bytes. Raises `LimitReached`."""
         if self.full:
             raise LimitReached(
@@ -87,7 +87,7 @@ class Transaction:
         "_addresses",
         "_broker",
         "_cancels",
-        "_held",
+        "_quota",
         "_sizes",
         "_steps",
         "_undo",
@@ -102,7 +102,7 @@ class Transaction:
     def __init__(self, broker: Broker, held: ByteQuota | None = None) -> None:
         """``held`` counts what its connection holds, where it belongs to one."""
         self._broker = broker
-        self._held = held or broker.held
+        self._quota = held or broker.transaction_bytes
         self._steps: list[Step] = []
         #: in delivery until the commit; what comes back if the connection is lost
         self.returns: list[Reference] = []
@@ -135,7 +135,7 @@ class Transaction:
         Raises `LimitReached` where the transactions of its connection, or all of them, hold too much.
         """
         size += STEP_OVERHEAD
-        self._held.hold(size)
+        self._quota.reserve(size)
         self._sizes.append(size - STEP_OVERHEAD)
         self.bytes += size
         self.durable = self.durable or durable
@@ -273,7 +273,7 @@ class Transaction:
         self.acknowledged, self.questions, self.claims = [], [], []
 
     def _let_go(self) -> None:
-        self._held.release(self.bytes)
+        self._quota.release(self.bytes)
         self.bytes = 0
 
 

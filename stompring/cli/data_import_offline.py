@@ -253,7 +253,7 @@ class OfflineImport:
         if pages := self._pages_for(address, places):
             self._page(pages, copy, places)
         else:
-            self._hold(copy, places)
+            self._enqueue_copy(copy, places)
 
     @staticmethod
     def _pages_for(address: Address, places: Places) -> Pages | None:
@@ -263,7 +263,7 @@ class OfflineImport:
             return None
         return page_mode.pages_for(address)
 
-    def _hold(self, message: Message, places: Places) -> None:
+    def _enqueue_copy(self, message: Message, places: Places) -> None:
         refs = []
         for queue, place in places:
             ref = queue.restore(message)
@@ -310,7 +310,7 @@ class OfflineImport:
         self._storage.begin()
         for message in self._batch:
             self._put(message)
-        self._storage.note(self._note, {"import": self._name, "done": done})
+        self._storage.store_value(self._note, {"import": self._name, "done": done})
         self._storage.commit()
         self._batch = []
         self.settle()
@@ -328,7 +328,7 @@ class OfflineImport:
 
     def finish(self) -> None:
         """The import is complete and reported. That it is stays noted: the same file is not imported twice."""
-        self._storage.note(self._note, {"import": self._name, "complete": True})
+        self._storage.store_value(self._note, {"import": self._name, "complete": True})
         self.settle()
 
 

@@ -59,7 +59,7 @@ class PendingCache:
         self, budget: MemoryBudget, free_memory: Callable[[int], bool], lost: Callable[[Pages], None]
     ) -> None:
         self._budget = budget
-        self._make_room = free_memory
+        self._free_memory = free_memory
         self._lost = lost
         self._used: OrderedDict[Block, Pages] = OrderedDict()  # the least recently used first
         self._of_page: dict[Page, list[Block]] = {}  # ascending
@@ -103,7 +103,7 @@ class PendingCache:
         if block is None:
             self._lost(pages)
         else:
-            self._keep(pages, block)
+            self._insert(pages, block)
         for at, done in asking:
             if at == index or (block is not None and block.first <= at < block.stop):
                 done(block)
@@ -112,24 +112,24 @@ class PendingCache:
             else:
                 self.fetch(pages, page, at, done)
 
-    def _keep(self, pages: Pages, block: Block) -> None:
+    def _insert(self, pages: Pages, block: Block) -> None:
         settings = pages.address.settings
         limit = settings.page_max_cache_size * settings.page_size_bytes
         if pages.address.pages is not pages:
             return  # it was left while the block was read
-        if block.size > limit or not self._make_room(block.size):
+        if block.size > limit or not self._free_memory(block.size):
             return
         while self._of_address.get(pages, 0) + block.size > limit:
-            self._give_up(next(other for other, whose in self._used.items() if whose is pages))
+            self._evict(next(other for other, whose in self._used.items() if whose is pages))
         blocks = self._of_page.setdefault(block.page, [])
         for other in [other for other in blocks if block.first <= other.first < block.stop]:
-            self._give_up(other)  # of the page's end, which has grown since
+            self._evict(other)  # of the page's end, which has grown since
         insort(self._of_page.setdefault(block.page, []), block, key=by_first)
         self._used[block] = pages
         self._of_address[pages] = self._of_address.get(pages, 0) + block.size
         self._budget.blocks += block.size
 
-    def _give_up(self, block: Block) -> None:
+    def _evict(self, block: Block) -> None:
         pages = self._used.pop(block)
         blocks = self._of_page[block.page]
         blocks.remove(block)
@@ -142,12 +142,12 @@ class PendingCache:
         """Give up blocks of together ``size`` bytes or more."""
         end = self._budget.blocks - size
         while self._used and self._budget.blocks > end:
-            self._give_up(next(iter(self._used)))
+            self._evict(next(iter(self._used)))
 
     def forget(self, pages: Pages) -> None:
         """An address pages no more."""
         for block in [block for block, whose in self._used.items() if whose is pages]:
-            self._give_up(block)
+            self._evict(block)
         self._of_address.pop(pages, None)
 
 

@@ -127,7 +127,7 @@ class GcTuning:
         broker, directory = self._broker, self._broker.directory
         return (
             len(self._connections) + len(directory.addresses) + len(directory.queues),
-            broker.held.bytes // STEP_OVERHEAD,
+            broker.transaction_bytes.bytes // STEP_OVERHEAD,
             sum(queue.count + queue.delivering + len(queue.scheduled) for queue in directory.queues.values()),
             broker.memory.bytes / 1024,
         )

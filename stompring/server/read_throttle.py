@@ -49,7 +49,7 @@ class ReadThrottle:
         pause = min(spent, MAX_PAUSE)
         begin = self._paused[-1].until if self._paused else now
         self._paused.append(Throttled(reading, begin + pause, pause * IDLE_FRACTION))
-        reading.rest()
+        reading.suspend()
         if len(self._paused) == 1:
             self._before, self._last_read = self.reads, now
             reactor.callLater(CHECK_INTERVAL, self._check, reactor)
@@ -62,6 +62,6 @@ class ReadThrottle:
         if now >= first.until or now - self._last_read >= first.idle:
             self._paused.popleft()
             self._last_read = now
-            first.reading.wake()
+            first.reading.unsuspend()
         if self._paused:
             reactor.callLater(CHECK_INTERVAL, self._check, reactor)

@@ -127,7 +127,7 @@ def apply(
         log.warning("%s", warning)
     broker.configuration = new
     broker.memory.set_limits(new.global_max_size, new.global_max_messages)
-    broker.held.limit = new.global_max_transaction_size
+    broker.transaction_bytes.limit = new.global_max_transaction_size
     directory = broker.directory
     directory.resource_limits.apply(new)
     # what the default policy of full addresses is goes by the store that there is, not by one of the next start

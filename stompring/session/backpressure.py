@@ -22,18 +22,18 @@ class Reading:
     whose frames took long is ``resting`` while it is the turn of others.
     """
 
-    __slots__ = ("_paused", "_wire", "throttled", "resting")
+    __slots__ = ("_paused", "_wire", "throttled", "suspended")
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._paused = False
         self.throttled = False
-        self.resting = False
+        self.suspended = False
 
     @property
-    def held_back(self) -> bool:
+    def stopped(self) -> bool:
         """Whether the client could not be heard even if it said something, for a reason that is not the session's."""
-        return self.throttled or self.resting
+        return self.throttled or self.suspended
 
     def pause(self) -> None:
         """The session waits."""
@@ -55,14 +55,14 @@ class Reading:
         self.throttled = False
         self._read_again()
 
-    def rest(self) -> None:
+    def suspend(self) -> None:
         """It is the turn of others."""
-        self.resting = True
+        self.suspended = True
         self._wire.pause_reading()
 
-    def wake(self) -> None:
+    def unsuspend(self) -> None:
         """It is its own turn again."""
-        self.resting = False
+        self.suspended = False
         self._read_again()
 
     def end(self) -> None:
@@ -70,7 +70,7 @@ class Reading:
         self._paused = True
 
     def _read_again(self) -> None:
-        if not (self._paused or self.throttled or self.resting):
+        if not (self._paused or self.throttled or self.suspended):
             self._wire.resume_reading()
 
 
@@ -98,7 +98,9 @@ class SlowReaders:
         return len(self._slow(self._clock.now))
 
     def _slow(self, now: int) -> list[Outbox]:
-        return [outbox for outbox, since in self._since.items() if outbox.room <= 0 and now - since >= SLOW]
+        return [
+            outbox for outbox, since in self._since.items() if outbox.capacity <= 0 and now - since >= SLOW
+        ]
 
     def enter(self, outbox: Outbox) -> None:
         """Its socket takes no more."""
@@ -130,7 +132,7 @@ class SlowReaders:
                 "%s%s: slow reader: %d bytes unread for %d s",
                 new[0].wire.peer,
                 more,
-                new[0].size - new[0].room,
+                new[0].size - new[0].capacity,
                 (now - self._since[new[0]]) // 1000,
                 extra={"peer": new[0].wire.peer},
             )

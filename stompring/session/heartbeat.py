@@ -135,7 +135,7 @@ class Heartbeat:
 
     def _may_end(self) -> None:
         now = self._clock.refresh()
-        if self.suspended or self._outbox.reading.held_back:
+        if self.suspended or self._outbox.reading.stopped:
             self.last_read = now
         seems_silent = now - self.last_read >= self._pace.ttl
         if seems_silent and self._last_look:

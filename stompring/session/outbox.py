@@ -106,10 +106,10 @@ class Outbox:
         "parts",
         "paused",
         "reading",
-        "room",
+        "capacity",
         "size",
         "on_full",
-        "on_room",
+        "on_capacity",
         "wire",
     )
 
@@ -127,18 +127,18 @@ class Outbox:
         self._answers = 0  # bytes of other frames than MESSAGEs since the socket became slow
         self.outgoing = outgoing
         self.on_full = on_full
-        self.on_room = on_room
+        self.on_capacity = on_room
         self.parts: list[bytes] = []
         self.join: Callable[[list[bytes]], bytes] = b"".join  # WebSocket puts something around each frame
         self.dirty = False
         self.paused = False  # the socket takes no more for now
-        self.room = size  # falls with every part; kept by the senders of parts
+        self.capacity = size  # falls with every part; kept by the senders of parts
         self.last_write = outgoing.clock.now  # for the heart-beat
 
     def send(self, frame: bytes) -> None:
         """Add a whole frame."""
         self.parts.append(frame)
-        self.room -= len(frame)
+        self.capacity -= len(frame)
         if self.paused:
             self._answers += len(frame)
             if self._answers > self.size and not self.reading.throttled:
@@ -160,11 +160,11 @@ class Outbox:
             parts.clear()
             self.last_write = self.outgoing.clock.now
             self.wire.write(data)
-            if not self.paused and self.room < self.size:
-                full = self.room <= 0
-                self.room = self.size
+            if not self.paused and self.capacity < self.size:
+                full = self.capacity <= 0
+                self.capacity = self.size
                 if full:
-                    self.on_room()
+                    self.on_capacity()
 
     def pause(self) -> None:
         """The socket is slow: what is written from now on uses up the room."""
@@ -177,15 +177,15 @@ class Outbox:
         self.paused = False
         self.outgoing.slow.leave(self)
         self._answers = 0
-        full = self.room <= 0
-        self.room = self.size
+        full = self.capacity <= 0
+        self.capacity = self.size
         if full:
-            self.on_room()
+            self.on_capacity()
         if self.reading.throttled:
             self.reading.unthrottle()
 
     def break_cycles(self) -> None:
         """The connection is closed: nobody is called any more."""
-        self.on_full = self.on_room = _nothing
+        self.on_full = self.on_capacity = _nothing
         self.reading.end()
         self.outgoing.slow.forget(self)

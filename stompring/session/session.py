@@ -81,7 +81,9 @@ class Session:
         # by the part of a message id before "-"
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
         self.transactions: dict[bytes, Transaction] = {}
-        self.held = ByteQuota(acceptor.max_transaction_bytes, broker.held)  # by them
+        self.transaction_bytes = ByteQuota(
+            acceptor.max_transaction_bytes, broker.transaction_bytes
+        )  # by them
         self.messages_in = 0
         self.blocked = False
         self._destinations = destinations
@@ -90,7 +92,7 @@ class Session:
         self._parser = Parser(
             limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE
         )
-        self._held: list[Frame] = []  # came in while something must be waited for
+        self._deferred_frames: list[Frame] = []  # came in while something must be waited for
         self.awaiting_login = False
         self._blocked_by: Address | None = None
         self._offered: SendEvaluation | None = (
@@ -114,7 +116,7 @@ class Session:
             return
         frames = self._parser.feed(data)
         if self.blocked:
-            self._held += frames
+            self._deferred_frames += frames
             return
         was_connected = self.connected
         self._take(frames)
@@ -123,7 +125,7 @@ class Session:
             self.receive(b"")
             return
         error = self._parser.error
-        if error is not None and not (self._held or self.closed or self.leaving):
+        if error is not None and not (self._deferred_frames or self.closed or self.leaving):
             self.fail(error, None)
 
     def _take(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
@@ -173,7 +175,7 @@ class Session:
             )
             self.fail(Refused("Internal error; see the broker's log"), head)
         if taken < len(frames) and not (self.closed or self.leaving):
-            self._held = frames[taken:] + self._held
+            self._deferred_frames = frames[taken:] + self._deferred_frames
             if self.blocked:
                 if may_pass:
                     self._let_settlements_pass()
@@ -243,8 +245,14 @@ class Session:
 
     def _let_settlements_pass(self) -> None:
         """ACKs that came with a blocked SEND still count: they may be what makes room."""
-        passing = [f for f in self._held if f[0].command in SETTLING and b"transaction" not in f[0].headers]
-        self._held = [f for f in self._held if f[0].command not in SETTLING or b"transaction" in f[0].headers]
+        passing = [
+            f
+            for f in self._deferred_frames
+            if f[0].command in SETTLING and b"transaction" not in f[0].headers
+        ]
+        self._deferred_frames = [
+            f for f in self._deferred_frames if f[0].command not in SETTLING or b"transaction" in f[0].headers
+        ]
         if passing:
             self._take(passing)
 
@@ -254,7 +262,7 @@ class Session:
         try:
             if not self.closed:
                 self._unblock()
-                held, self._held = self._held, []
+                held, self._deferred_frames = self._deferred_frames, []
                 self.broker.clock.refresh()
                 offered, self._offered = self._offered, None
                 self._take(held, offered)
@@ -363,7 +371,7 @@ class Session:
         self._log_closed("DISCONNECT" if self.leaving else reason)
         self.closed = True
         self._parser.discard()
-        self._held.clear()
+        self._deferred_frames.clear()
         self._unblock()
         if self._offered is not None:
             self._offered.refused("the connection was closed")
@@ -371,8 +379,8 @@ class Session:
         for transaction in self.transactions.values():
             transaction.cancel("the connection was closed before COMMIT")
         self.heartbeat.stop()
-        self._give_all_back()
-        self.held.release(self.held.bytes)
+        self._requeue_all()
+        self.transaction_bytes.release(self.transaction_bytes.bytes)
         self.broker.directory.resource_limits.leave(self.login.user)
         for name in self.temporary_queues:
             if name in self.broker.directory.queues:
@@ -389,7 +397,7 @@ class Session:
                 extra=self.log_fields(),
             )
             open_transactions, self.transactions = self.transactions, {}
-            self._give_all_back()
+            self._requeue_all()
             self.transactions = open_transactions
 
     def log_fields(self) -> dict[str, object]:
@@ -439,7 +447,7 @@ class Session:
             },
         )
 
-    def _give_all_back(self) -> None:
+    def _requeue_all(self) -> None:
         subscriptions = list(self.subscriptions.values())
         unsettled: defaultdict[Queue, list[Reference]] = defaultdict(list)
         for subscription in subscriptions:

@@ -92,15 +92,15 @@ class Subscription(Consumer):
             message.tail if self._any_version or not traits.escaped else message.tail_for(self.terms.version)
         )
         outbox.parts += (lead, tail)
-        outbox.room -= len(tail)
+        outbox.capacity -= len(tail)
         if not outbox.dirty:
             outbox.mark()
-        if outbox.room <= 0:
+        if outbox.capacity <= 0:
             outbox.on_full()
 
     def on_writable(self) -> None:
         """The socket has room: take messages if there is credit."""
-        if self.outbox.room > 0:
+        if self.outbox.capacity > 0:
             self.queue.dispatcher.resume_consumer(self)
 
     def on_unwritable(self) -> None:
@@ -242,7 +242,7 @@ class AcknowledgedSubscription(Subscription):
 
     def go_on(self) -> None:
         """Credit came back: take more messages."""
-        if not self.ready and self.credit_bytes > 0 and self.credit_messages > 0 and self.outbox.room > 0:
+        if not self.ready and self.credit_bytes > 0 and self.credit_messages > 0 and self.outbox.capacity > 0:
             self.queue.dispatcher.resume_consumer(self)
 
     def on_writable(self) -> None:
@@ -272,12 +272,12 @@ class CumulativeSubscription(AcknowledgedSubscription):
     they have not, and needs a place only among itself, to come back in the order of delivery.
     """
 
-    __slots__ = ("_disordered", "_last_place", "_places")
+    __slots__ = ("_disordered", "_last_position", "_places")
 
     def attach(self, queue: Queue) -> None:
         """See `Subscription.attach`."""
         self._places: dict[bytes, int] = {}  # of what is unsettled after the end of a transaction that had it
-        self._last_place = 0
+        self._last_position = 0
         self._disordered = False  # some came back, and are not in the order of delivery yet
         super().attach(queue)
 
@@ -315,13 +315,13 @@ class CumulativeSubscription(AcknowledgedSubscription):
 
     def release_revocably(self, key: bytes) -> tuple[list[Reference], Undo]:
         """See `AcknowledgedSubscription.release_revocably`."""
-        places = [self._places.get(earlier) or self._next_place() for earlier in self._up_to(key)]
+        places = [self._places.get(earlier) or self._next_position() for earlier in self._up_to(key)]
         refs = self.release(key)
         return refs, partial(self._reclaim, refs, places)
 
-    def _next_place(self) -> int:
-        self._last_place += 1
-        return self._last_place
+    def _next_position(self) -> int:
+        self._last_position += 1
+        return self._last_position
 
     def _restore(self, refs: dict[bytes, Reference], places: Sequence[int]) -> None:
         self._places.update(zip(refs, places, strict=True))
@@ -368,7 +368,7 @@ class BrowserSubscription(Subscription):
         if self._waiting:
             return
         matches, lead = self.matches, self._complete(self.lead, self.queue)
-        while self.outbox.room > 0:
+        while self.outbox.capacity > 0:
             ref = next(self._remaining, None)
             if ref is None:
                 self._remaining = iter(())

@@ -32,7 +32,7 @@ def on_BEGIN(session: Session, head: Head, body: bytes) -> None:
             "transactionsAllowed",
         )
     session.transactions[check_identifier_length("transaction", name)] = Transaction(
-        session.broker, session.held
+        session.broker, session.transaction_bytes
     )
     session.receipt(head)
 

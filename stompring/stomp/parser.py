@@ -96,7 +96,7 @@ class Parser:
         "_fault",
         "_head",
         "_heads",
-        "_held",
+        "_state",
         "_later_body",
         "_max_body",
         "_scan",
@@ -110,7 +110,7 @@ class Parser:
         self._later_body = max_body_length
         self._max_body = min(max_body_length, FIRST_BODY)
         self._heads = HeadReader(HeadLimits(max_headers, max_header_length), self._max_body, use)
-        self._held = _State.NOTHING
+        self._state = _State.NOTHING
         self._buffer = bytearray()
         self._scan: HeadScan | None = None  # of the block in the buffer
         self._head: Head | None = None  # of the body in the buffer
@@ -125,12 +125,12 @@ class Parser:
         """From now on frames are those of ``version``. Call ``feed(b"")`` to go on with what came already."""
         self._heads.negotiated(version)
         self._max_body = self._heads.max_body = self._later_body
-        if self._held in (_State.OPENED, _State.HEAD):
-            self._held = _State.UNREAD
+        if self._state in (_State.OPENED, _State.HEAD):
+            self._state = _State.UNREAD
 
     def discard(self) -> None:
         """Ignore all further input, and forget what is held back."""
-        self._held = _State.DEAF
+        self._state = _State.DEAF
         self._buffer = bytearray()
         self._heads.memo.clear()
         if self._heads.templates is not None:
@@ -148,7 +148,7 @@ class Parser:
         """
         frames: Frames = []
         start = 0
-        if self._held:
+        if self._state:
             data, start = self._resume(data, frames)
         heads = self._heads
         memo = heads.memo
@@ -194,7 +194,7 @@ class Parser:
             if length >= 0:
                 stop = start + length
                 if stop >= size:
-                    self._hold_body(head, data, start)
+                    self._suspend_body(head, data, start)
                     break
                 if data[stop]:
                     self._fail(_wrong_length(head, data[stop]))
@@ -202,12 +202,14 @@ class Parser:
             else:
                 stop = find(b"\0", start)
                 if stop < 0 or stop - start > self._max_body:
-                    self._hold_body(head, data, start)
+                    self._suspend_body(head, data, start)
                     break
             frames.append((head, data[start:stop]))
             start = stop + 1
             if heads.version is None:
-                self._hold(_State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, start)
+                self._suspend(
+                    _State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, start
+                )
                 break
         memo.hits += len(frames) - missed - matched
         if matched:
@@ -233,22 +235,22 @@ class Parser:
             head = self._heads.read(data, start, stop)
         except MalformedHead as fault:
             self._fault = fault
-            self._held = _State.FAULT
+            self._state = _State.FAULT
             self._await_end(data, self._heads.body)
             return None
         except ProtocolError as fault:
             self._fail(fault)
             return None
         if head is None:
-            self._hold(_State.HEAD, data, start)
+            self._suspend(_State.HEAD, data, start)
             self._scan = self._heads.scan()
             self._scan_on()
         return head
 
     # -- holding back
 
-    def _hold(self, held: _State, data: bytes, start: int) -> None:
-        self._held = held
+    def _suspend(self, held: _State, data: bytes, start: int) -> None:
+        self._state = held
         self._buffer = bytearray(memoryview(data)[start:])
 
     def _scan_on(self) -> bool:
@@ -260,14 +262,14 @@ class Parser:
             self._fail(fault)
             return False
 
-    def _hold_body(self, head: Head, data: bytes, start: int) -> None:
+    def _suspend_body(self, head: Head, data: bytes, start: int) -> None:
         self._head = head
         if head.content_length >= 0:
-            self._hold(_State.COUNTED_BODY, data, start)
+            self._suspend(_State.COUNTED_BODY, data, start)
         elif len(data) - start > self._max_body:
             self._fail(_too_long(head, self._max_body))
         else:
-            self._hold(_State.BODY, data, start)
+            self._suspend(_State.BODY, data, start)
 
     def _fail(self, fault: ProtocolError) -> None:
         self.error = fault
@@ -277,7 +279,7 @@ class Parser:
 
     def _resume(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
         """Take up what is held back. Returns the bytes that `feed` goes on with, and from where."""
-        held = self._held
+        held = self._state
         if held is _State.COUNTED_BODY:
             return self._resume_counted(data, frames)
         if held is _State.BODY:
@@ -297,7 +299,7 @@ class Parser:
     def _take_buffer(self) -> bytes:
         data = bytes(self._buffer)
         self._buffer = bytearray()
-        self._held = _State.NOTHING
+        self._state = _State.NOTHING
         return data
 
     def _resume_counted(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
@@ -331,7 +333,7 @@ class Parser:
         frames.append((head, self._take_buffer()))
         if self._heads.version is not None:
             return data, stop + 1
-        self._hold(_State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, stop + 1)
+        self._suspend(_State.OPENED if head.command in CONNECT_COMMANDS else _State.UNREAD, data, stop + 1)
         return b"", 0
 
     def _await_end(self, data: bytes, start: int) -> None:

@@ -228,7 +228,7 @@ class ReplayedIds:
         self.next = 0
         self._found: dict[int, tuple[ReadSegment, bytes]] = {}  # by position
 
-    def note(self, segment: ReadSegment, first: int, oldest: int, ids: list[bytes]) -> None:
+    def include(self, segment: ReadSegment, first: int, oldest: int, ids: list[bytes]) -> None:
         """One record. Later ones replace what earlier ones say of the same positions."""
         self.oldest = max(self.oldest, oldest)
         self.next = max(self.next, self.oldest, first + len(ids))

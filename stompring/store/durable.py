@@ -159,7 +159,7 @@ class Durable:
             ids.forget_all()
             self.journal.drop_dead()
 
-    def note(self, number: int, value: Mapping[str, Any] | None) -> None:
+    def store_value(self, number: int, value: Mapping[str, Any] | None) -> None:
         """Store a JSON object under a number, replacing an older one; None deletes it."""
         if value is None:
             self.notes.pop(number, None)

@@ -288,7 +288,7 @@ class RecordEncoder:
         if message.number > footer.greatest_number > 0 and message.timestamp >= footer.greatest_timestamp:
             footer.greatest_number, footer.greatest_timestamp = message.number, message.timestamp
         else:
-            self.footer.note(message.number, message.timestamp)
+            self.footer.include(message.number, message.timestamp)
 
     def copies(
         self,
@@ -320,7 +320,7 @@ class RecordEncoder:
             known = deliveries if logged is None else logged.get(ref, -1)
             if known < ref.deliveries or ref in happened or _differs(ref, due, deliveries):
                 states += _states(ref, happened.get(ref, ()), (deliveries, 0, due, b""), known, time)
-        self.footer.note(message.number, message.timestamp)
+        self.footer.include(message.number, message.timestamp)
         if self._inner is not None:
             self._inner.append(head + message.tail)
             self._inner += states
@@ -347,8 +347,8 @@ class RecordEncoder:
         self.at += len(frame) + len(tails)
         self._parts += (frame, tails)
         numbers, times = [each.number for each in messages], [each.timestamp for each in messages]
-        self.footer.note(min(numbers), min(times))
-        self.footer.note(max(numbers), max(times))
+        self.footer.include(min(numbers), min(times))
+        self.footer.include(max(numbers), max(times))
 
     def _queue_number(self, queue: Queue) -> int:
         self.name_queue(queue)

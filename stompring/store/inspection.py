@@ -325,7 +325,7 @@ class JournalInspection(Replay):
         self.snapshot = snapshot
         self._findings = findings
         self._past: set[int] = set()  # messages that were there
-        self._told = 0
+        self._reported = 0
         self.read(lambda done, _: progress(self._step(done)))
         self._report_faults()
         self.pages = PageRecords(self.page_records)
@@ -334,7 +334,7 @@ class JournalInspection(Replay):
             self.queues_of_page.setdefault(page, set()).add(queue)
 
     def _step(self, done: int) -> int:
-        before, self._told = self._told, done
+        before, self._reported = self._reported, done
         return done - before
 
     def _report_faults(self) -> None:
@@ -498,7 +498,7 @@ class PageContents:
                     # damage before it does not change a message's place
                     index = self.count if starts is None else bisect_left(starts, begin - PREFIX.size)
                     self.count = index + 1
-                    held = self._held(index, begin, data[begin:end])
+                    held = self._buffered(index, begin, data[begin:end])
                     if held is not None:
                         yield held
                 elif kind == Kind.NAME:
@@ -528,7 +528,7 @@ class PageContents:
             indexes.append(self.count - 1)
         self.live = 0
         for at, size, index in zip(places, sizes, indexes, strict=True):
-            again = self._held(index, at, self.file.read(at, at + size))
+            again = self._buffered(index, at, self.file.read(at, at + size))
             if again is not None:
                 yield again
 
@@ -556,7 +556,7 @@ class PageContents:
             self._complain(0, f"not page {file.number}: {why}")
         return self.misplaced
 
-    def _held(self, index: int, at: int, payload: bytes) -> FoundMessage | None:
+    def _buffered(self, index: int, at: int, payload: bytes) -> FoundMessage | None:
         stored = StoredMessage(payload)
         if not self.address:
             self._belongs_to(stored.address)

@@ -399,7 +399,7 @@ class PageRecovery:
         if page.sealed and page.file is not None and page.file.shares is None:
             page.file.messages, page.file.shares = summary.count, durable_counts(summary)
             self._recovery.journal.update(page.file)
-        self._note(summary)
+        self._record_summary(summary)
         self._page_states(pages, page, summary, self._unsure(transactions))
 
     def _not_a_page(self, page: Page, fault: str, last: bool) -> None:
@@ -488,7 +488,7 @@ class PageRecovery:
         report_loss(path, reason, lost)
         self._paging.count_loss(sum((lost or {}).values()))
 
-    def _note(self, summary: PageSummary) -> None:
+    def _record_summary(self, summary: PageSummary) -> None:
         self.seen = self.seen.also(
             message=summary.greatest_number,
             queue=max(summary.members, default=0),
@@ -520,13 +520,13 @@ class PageRecovery:
             if queue is None:
                 self._end(pages, page, number, states)
             elif queue.durable:
-                self._hold(pages.cursor(queue), page, states, summary, unsure)
+                self._restore_states(pages.cursor(queue), page, states, summary, unsure)
         if unsure:
             log.info("%s: dropped %d messages of uncommitted transactions", page.path, len(unsure))
         if not page.left:
             pages.discard(page)
 
-    def _hold(
+    def _restore_states(
         self, cursor: Cursor, page: Page, states: bytearray, summary: PageSummary, unsure: list[int]
     ) -> None:
         key = cursor.queue.number, page.number

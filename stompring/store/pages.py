@@ -324,10 +324,10 @@ class Pages:
         if page.plan is not plan:
             page.plan = plan
             contents.memberships.append((index, plan.ids))
-        self._told(page, size)
+        self._add_size(page, size)
         stream.append(record, plan.wants_sync and traits.durable)
         if message.expires or due or transaction:
-            self._note(page, contents, message.expires, due, transaction)
+            self._add_to_footer(page, contents, message.expires, due, transaction)
         plan.enqueue(index, level, due)
         return page, index
 
@@ -390,12 +390,12 @@ class Pages:
         if page.plan is not plan:
             page.plan = plan
             contents.memberships.append((index, plan.ids))
-        self._told(page, len(data))
+        self._add_size(page, len(data))
         stream.append(data, sync=False)
         plan.enqueue_many(index, level, number)
 
     @staticmethod
-    def _note(page: Page, contents: PageColumns, expires: int, due: int, transaction: int) -> None:
+    def _add_to_footer(page: Page, contents: PageColumns, expires: int, due: int, transaction: int) -> None:
         if expires and not 0 < page.soonest_expiry <= expires:
             page.soonest_expiry = contents.soonest_expiry = expires
         if due and not 0 < page.soonest_due <= due:
@@ -445,9 +445,9 @@ class Pages:
     def _write(self, page: Page, data: bytes) -> None:
         assert page.stream is not None
         page.stream.append(data, sync=False)  # it is synced with the first message that wants it
-        self._told(page, len(data))
+        self._add_size(page, len(data))
 
-    def _told(self, page: Page, size: int) -> None:
+    def _add_size(self, page: Page, size: int) -> None:
         page.end += size
         page.bytes += size
         self.bytes += size

@@ -246,7 +246,7 @@ class RecoveryProgress:
 
     def __init__(self, broker: Broker) -> None:
         self._clock = broker.clock.steady
-        self._told = self._clock.refresh()
+        self._reported_at = self._clock.refresh()
 
     def reading(self, done: int, total: int) -> None:
         """So many bytes of all are read."""
@@ -258,8 +258,8 @@ class RecoveryProgress:
 
     def _log(self, text: Callable[[], str]) -> None:
         now = self._clock.refresh()
-        if now - self._told >= PROGRESS_INTERVAL:
-            self._told = now
+        if now - self._reported_at >= PROGRESS_INTERVAL:
+            self._reported_at = now
             log.info("recovering the journal: %s", text())
 
 

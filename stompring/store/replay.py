@@ -317,7 +317,7 @@ class Replay:
 
     def _duplicate_ids(self, data: bytes, begin: int, end: int) -> None:
         address, first, oldest, ids = unpack_ids(data, begin, end)
-        self.duplicate_ids.setdefault(address, ReplayedIds()).note(self._segment, first, oldest, ids)
+        self.duplicate_ids.setdefault(address, ReplayedIds()).include(self._segment, first, oldest, ids)
 
     def _numbers(self, data: bytes, begin: int, end: int) -> None:
         if end - begin < NUMBERS.size:

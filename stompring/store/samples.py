@@ -104,7 +104,7 @@ class Samples:
                 self._last[queue.number] = row
                 rows.append(row)
         if rows:
-            encoder.footer.note(0, now)
+            encoder.footer.include(0, now)
             encoder.add(SAMPLE.pack(Kind.SAMPLE, 0, 0, len(rows), now) + b"".join(rows))
             stream.append(encoder.take(), False)
 

@@ -136,7 +136,7 @@ class Footer:
     size: int = 0  # bytes before the footer
     more: bytes = field(default=b"", repr=False)  # for those who make it
 
-    def note(self, number: int, timestamp: int) -> None:
+    def include(self, number: int, timestamp: int) -> None:
         """A message is in it."""
         self.greatest_number = max(self.greatest_number, number)
         self.greatest_timestamp = max(self.greatest_timestamp, timestamp)
@@ -338,24 +338,24 @@ def build_footer(data: bytes) -> Footer:
         footer.starts.append(begin - PREFIX.size)
         kind = data[begin]
         if kind == Kind.MESSAGE:
-            _note(footer, data, begin, end)
+            _add_to_footer(footer, data, begin, end)
         elif kind == Kind.TRANSACTION:
             at = begin + TRANSACTION.size
             while at + _LENGTH.size < end:
                 start = at + _LENGTH.size
                 at = start + _LENGTH.unpack_from(data, at)[0]
                 if data[start] == Kind.MESSAGE and at <= end:
-                    _note(footer, data, start, at)
+                    _add_to_footer(footer, data, start, at)
         elif kind == Kind.NAME and end - begin >= NAME.size and data[begin + 1] == ADDRESS:
             addresses.add(NAME.unpack_from(data, begin)[3])
     footer.addresses = tuple(sorted(addresses))
     return footer
 
 
-def _note(footer: Footer, data: bytes, begin: int, end: int) -> None:
+def _add_to_footer(footer: Footer, data: bytes, begin: int, end: int) -> None:
     if fits(data, begin, end):
         _, _, _, _, _, number, timestamp, *_ = MESSAGE.unpack_from(data, begin)
-        footer.note(number, timestamp)
+        footer.include(number, timestamp)
 
 
 #: The suffix of a damaged segment that was set aside.

@@ -62,12 +62,12 @@ class Verification:
             known, said = folder.address, folder.folder.address
             file = folder.folder.path / ADDRESS_FILE
             if not said and folder.pages:
-                self._say(file, "missing or empty")
+                self._add_finding(file, "missing or empty")
             elif said and known != said:
-                self._say(file, f"names address {said!r}, but the pages belong to {known!r}")
+                self._add_finding(file, f"names address {said!r}, but the pages belong to {known!r}")
         self._look_for_missing_files(contents)
         for fault in faults(contents.journal):
-            self._say(snapshot.directory.journal, fault)
+            self._add_finding(snapshot.directory.journal, fault)
         for data_file in snapshot.files():
             self._look_at_footer(data_file)
             progress(data_file.size)
@@ -98,7 +98,7 @@ class Verification:
     def _found(self, path: Path, position: int, text: str) -> None:
         self.findings.append(Finding(path, position, text))
 
-    def _say(self, path: Path, text: str) -> None:
+    def _add_finding(self, path: Path, text: str) -> None:
         self.findings.append(Finding(path, None, text))
 
     # ---- files
@@ -106,7 +106,7 @@ class Verification:
     def _look_at_files(self) -> None:
         snapshot = self._snapshot
         for path in snapshot.strangers:
-            self._say(path, "unknown file")
+            self._add_finding(path, "unknown file")
         for path in snapshot.set_aside:
             self.notes.append(f"{path}: set aside because of damage")
         for path in snapshot.drafts:
@@ -123,7 +123,7 @@ class Verification:
         for number in journal.missing:
             if number not in self._set_aside and number <= last:
                 text = f"segment {number} is missing; number of lost messages unknown"
-                self._say(directory.journal, text)
+                self._add_finding(directory.journal, text)
         if self.running:
             return
         there = {
@@ -135,17 +135,17 @@ class Verification:
                 left = journal.pages.lost_with(number, file.shares)
                 lost = {journal.queue(queue): left[queue] for queue in left.keys() & journal.durable_queues}
             path = page_path(directory.paging / f"{file.address:09d}", number)
-            self._say(path, f"the file is missing; messages lost: {describe_loss(lost)}")
+            self._add_finding(path, f"the file is missing; messages lost: {describe_loss(lost)}")
 
     def _look_at_identity(self, path: Path) -> None:
         if self._snapshot.identity == NO_IDENTITY and self._version == str(SCHEMA_VERSION):
-            self._say(path, "missing or unreadable")
+            self._add_finding(path, "missing or unreadable")
 
     def _look_at_schema(self, path: Path) -> None:
         try:
             found = path.read_text("utf-8", "replace").strip()
         except OSError as fault:
-            self._say(path, f"cannot be read: {fault.strerror}")
+            self._add_finding(path, f"cannot be read: {fault.strerror}")
             return
         self._version = found
         if found.isdecimal() and 0 < int(found) < SCHEMA_VERSION:
@@ -153,7 +153,7 @@ class Verification:
                 f"{path}: schema version {found}; the next start upgrades it to {SCHEMA_VERSION}"
             )
         elif found != str(SCHEMA_VERSION):
-            self._say(path, f"unsupported schema version {found[:20]!r}; supported: {SCHEMA_VERSION}")
+            self._add_finding(path, f"unsupported schema version {found[:20]!r}; supported: {SCHEMA_VERSION}")
 
     # ---- contents
 

@@ -17,41 +17,41 @@ def add(world: BrokerFixture, transaction: Transaction, size: int) -> None:
 def test_the_one_that_reaches_the_limit_is_the_last() -> None:
     whole = ByteQuota(-1)
     held = ByteQuota(1000, whole)
-    held.hold(999)
-    held.hold(5000)
+    held.reserve(999)
+    held.reserve(5000)
     with pytest.raises(LimitReached, match="hold 5999 bytes, and the limit is 1000") as caught:
-        held.hold(1)
+        held.reserve(1)
     assert caught.value.limit == "maxTransactionBytes"
     assert (held.bytes, whole.bytes) == (5999, 5999)
     held.release(5000)
-    held.hold(1)
+    held.reserve(1)
 
 
 def test_all_connections_together() -> None:
     whole = ByteQuota(1000)
     first, second = ByteQuota(-1, whole), ByteQuota(-1, whole)
-    first.hold(600)
-    second.hold(600)
+    first.reserve(600)
+    second.reserve(600)
     for held in (first, second):
         with pytest.raises(LimitReached, match="All open transactions") as caught:
-            held.hold(1)
+            held.reserve(1)
         assert caught.value.limit == "global-max-transaction-size"
     assert (first.bytes, second.bytes, whole.bytes) == (600, 600, 1200)
     second.release(600)
-    first.hold(1)
+    first.reserve(1)
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_transaction_gives_back_what_it_held(end: str) -> None:
     world = BrokerFixture()
-    held = ByteQuota(-1, world.broker.held)
+    held = ByteQuota(-1, world.broker.transaction_bytes)
     one, other = Transaction(world.broker, held), Transaction(world.broker, held)
     add(world, one, 100)
     add(world, one, 200)
     add(world, other, 50)
-    assert held.bytes == world.broker.held.bytes == 350 + 3 * STEP_OVERHEAD
+    assert held.bytes == world.broker.transaction_bytes.bytes == 350 + 3 * STEP_OVERHEAD
     getattr(one, end)()
-    assert held.bytes == world.broker.held.bytes == 50 + STEP_OVERHEAD
+    assert held.bytes == world.broker.transaction_bytes.bytes == 50 + STEP_OVERHEAD
     getattr(one, end)()
     assert held.bytes == 50 + STEP_OVERHEAD, "twice is not more"
 
@@ -59,6 +59,6 @@ def test_a_transaction_gives_back_what_it_held(end: str) -> None:
 def test_what_is_held_is_not_in_the_room_of_messages() -> None:
     """A COMMIT under BLOCK would wait for its own transaction."""
     world = BrokerFixture()
-    transaction = Transaction(world.broker, ByteQuota(-1, world.broker.held))
+    transaction = Transaction(world.broker, ByteQuota(-1, world.broker.transaction_bytes))
     add(world, transaction, 1000)
     assert world.broker.memory.bytes == 0

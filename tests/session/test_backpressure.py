@@ -13,7 +13,7 @@ from .session_fixture import RecordingWire
 PAIRS: list[tuple[Callable[[Reading], None], Callable[[Reading], None]]] = [
     (Reading.pause, Reading.resume),
     (Reading.throttle, Reading.unthrottle),
-    (Reading.rest, Reading.wake),
+    (Reading.suspend, Reading.unsuspend),
 ]
 
 
@@ -47,9 +47,9 @@ def test_what_is_closed_is_not_read_again(reason: tuple[Callable[[Reading], None
 
 def test_who_is_not_heard_is_not_silent() -> None:
     reading = Reading(RecordingWire())
-    assert not reading.held_back
-    reading.rest()
-    assert reading.held_back
-    reading.wake()
+    assert not reading.stopped
+    reading.suspend()
+    assert reading.stopped
+    reading.unsuspend()
     reading.throttle()
-    assert reading.held_back
+    assert reading.stopped

@@ -155,7 +155,7 @@ def test_messages_alone_do_not_stop_it_from_being_read() -> None:
     client.session.outbox.pause()
     for _ in range(10):
         send(client, b"x" * 1000)
-    assert client.wire.reading and client.session.outbox.room <= 0
+    assert client.wire.reading and client.session.outbox.capacity <= 0
 
 
 def test_a_client_that_waits_for_two_things_is_read_when_it_has_both() -> None:

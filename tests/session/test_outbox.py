@@ -48,16 +48,16 @@ def test_room_is_used_up_only_by_what_the_socket_has_not_taken() -> None:
     for _ in range(3):
         box.outbox.send(b"x" * (ROOM // 2))
         box.outbox.flush()
-    assert box.outbox.room == ROOM
+    assert box.outbox.capacity == ROOM
     box.outbox.pause()
     box.outbox.send(b"x" * (ROOM // 2))
     box.outbox.flush()
-    assert box.outbox.room == ROOM - ROOM // 2
+    assert box.outbox.capacity == ROOM - ROOM // 2
     box.outbox.send(b"x" * ROOM)
     box.outbox.flush()
-    assert box.outbox.room < 0 and box.said == []
+    assert box.outbox.capacity < 0 and box.said == []
     box.outbox.resume()
-    assert (box.outbox.room, box.said) == (ROOM, ["room"])
+    assert (box.outbox.capacity, box.said) == (ROOM, ["room"])
 
 
 def test_one_big_frame_that_fits_the_socket_is_no_reason_to_rest() -> None:
@@ -65,4 +65,4 @@ def test_one_big_frame_that_fits_the_socket_is_no_reason_to_rest() -> None:
     box = Box(outgoing)
     box.outbox.send(b"x" * (2 * ROOM))
     box.outbox.flush()
-    assert (box.outbox.room, box.said) == (ROOM, ["room"])
+    assert (box.outbox.capacity, box.said) == (ROOM, ["room"])

@@ -93,9 +93,9 @@ def test_what_was_read_in_order() -> None:
 
     first, second = segment(1), segment(2)
     read = ReplayedIds()
-    read.note(first, 0, 0, [b"a", b"b", b"c"])
-    read.note(second, 3, 1, [b"d", b"b"])
-    read.note(second, 1, 1, [b"b", b"c"])  # compaction
+    read.include(first, 0, 0, [b"a", b"b", b"c"])
+    read.include(second, 3, 1, [b"d", b"b"])
+    read.include(second, 1, 1, [b"b", b"c"])  # compaction
     assert [(at, each.number, name) for at, each, name in read.latest()] == [
         (2, 2, b"c"),
         (3, 2, b"d"),

@@ -311,15 +311,15 @@ def test_a_description_that_cannot_be_is_left_out_and_told(caplog: pytest.LogCap
 
 def test_notes() -> None:
     world = StoredBroker()
-    world.store.note(7, {"a": [1, "ü"]})
-    world.store.note(8, {"b": 2})
-    world.store.note(8, {"b": 3})
-    world.store.note(9, {})
+    world.store.store_value(7, {"a": [1, "ü"]})
+    world.store.store_value(8, {"b": 2})
+    world.store.store_value(8, {"b": 3})
+    world.store.store_value(9, {})
     world.turn()
-    world.store.note(9, None)
+    world.store.store_value(9, None)
     world.turn()
     again = world.again()
     assert again.store.notes == {7: {"a": [1, "ü"]}, 8: {"b": 3}}
-    again.store.note(7, None)
+    again.store.store_value(7, None)
     again.turn()
     assert again.again().store.notes == {8: {"b": 3}}
