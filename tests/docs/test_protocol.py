@@ -182,8 +182,10 @@ def test_every_frame_has_its_table() -> None:
             assert len(row) == 6 and all(row), f"{title}: {row}"
 
 
-def test_headers_that_are_not_passed_on() -> None:
-    paragraph = section("SEND").partition("Not passed on are")[2].partition("\n\n")[0]
+def test_headers_that_are_not_forwarded() -> None:
+    paragraph = (
+        section("SEND").partition("Headers consumed by the broker and not forwarded")[2].partition("\n\n")[0]
+    )
     documented = {name.encode() for name in re.findall(r"`([^`]+)`", paragraph)}
     assert documented == NOT_PASSED_ON - SCHEDULING
     assert "scheduling headers" in paragraph and SCHEDULING < NOT_PASSED_ON
