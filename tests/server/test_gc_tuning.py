@@ -208,12 +208,12 @@ def test_growth_that_open_transactions_explain_is_no_leak(
     monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
     before = collector._blocks
-    world.broker.held.hold(20_000 * STEP_OVERHEAD)
+    world.broker.transaction_bytes.reserve(20_000 * STEP_OVERHEAD)
     kept = [[number] for number in range(200_000)]
     for _ in range(2 * gc_tuning.SUSPICIOUS_CHECKS):
         world.clock.advance(gc_tuning.INTERVAL)
     assert collector._blocks == before
-    world.broker.held.release(20_000 * STEP_OVERHEAD)
+    world.broker.transaction_bytes.release(20_000 * STEP_OVERHEAD)
     kept.append([1])
 
 

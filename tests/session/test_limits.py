@@ -45,12 +45,12 @@ def test_a_transaction_may_hold_so_much() -> None:
     client.say("BEGIN", transaction="t")
     send(client, b"x" * 9_000, transaction="t")
     send(client, b"x" * 20_000, transaction="t")
-    assert client.read() == [] and server.world.broker.held.bytes > 29_000
+    assert client.read() == [] and server.world.broker.transaction_bytes.bytes > 29_000
     send(client, b"x", transaction="t", receipt="r")
     error = client.error()
     assert "maxTransactionBytes" in error["message"] and error["receipt-id"] == "r"
     assert refused(server) == {"maxTransactionBytes": 1}
-    assert server.world.broker.held.bytes == 0, "it is lost with its connection"
+    assert server.world.broker.transaction_bytes.bytes == 0, "it is lost with its connection"
     assert server.queue().message_count == 0
 
 
@@ -67,7 +67,7 @@ def test_transactions_of_a_connection_count_together_and_free_what_they_held() -
     send(client, b"x" * 4_500, transaction="b")
     client.say("COMMIT", transaction="b", receipt="r")
     assert client.one("RECEIPT")["receipt-id"] == "r"
-    assert server.queue().message_count == 3 and server.world.broker.held.bytes == 0
+    assert server.queue().message_count == 3 and server.world.broker.transaction_bytes.bytes == 0
 
 
 def test_all_connections_together() -> None:
@@ -84,7 +84,7 @@ def test_all_connections_together() -> None:
     send(clients[1], b"x", transaction="t")
     clients[1].say("COMMIT", transaction="t", receipt="r")
     assert clients[1].one("RECEIPT")
-    assert server.world.broker.held.bytes == 0
+    assert server.world.broker.transaction_bytes.bytes == 0
 
 
 def test_empty_messages_count_as_well() -> None:

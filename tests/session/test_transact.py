@@ -299,7 +299,7 @@ def test_a_commit_is_done_to_its_end_when_its_client_hangs_up_meanwhile() -> Non
     client.session.lost()
     server.world.settle_down()
     assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]
-    assert server.world.broker.held.bytes == 0
+    assert server.world.broker.transaction_bytes.bytes == 0
 
 
 def test_commits_are_done_one_after_the_other() -> None:

@@ -44,7 +44,10 @@ def test_a_commit_beyond_a_limit_is_refused_and_nothing_of_it_happens(
     assert "Transaction t is not committed: Address q is too full for 500 messages of" in error["message"]
     assert error["message"].endswith(limit)
     assert bodies(server.queue()) == [b"before"]
-    assert (server.world.broker.held.bytes, server.world.address("q").memory_limit.messages) == (0, 1)
+    assert (server.world.broker.transaction_bytes.bytes, server.world.address("q").memory_limit.messages) == (
+        0,
+        1,
+    )
 
 
 @pytest.mark.parametrize("count", [4, 5, 6])
