@@ -170,7 +170,7 @@ def main(messages: int, memory: str, durable: bool, brokers: str, peer_messages:
         rows.append(row)
         wrong += faulty if name == OURS else []
     if rows:
-        click.echo("\n" + markdown([*HEAD, "left MB", "what came out"], rows))
+        click.echo("\n" + markdown([*HEAD, "left MB", "received"], rows))
     sys.exit(1 if wrong else 0)
 
 

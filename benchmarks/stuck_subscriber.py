@@ -188,7 +188,7 @@ def report(found: list[list[Phase]]) -> str:
             lines.append(
                 f"target {name} / without at least {target}: {verdict(statistics.median(ratios), target)}"
             )
-    head = ["the stuck one", "deliveries/s to the others", "ratio", "µs each", "paged", "MB"]
+    head = ["stuck subscriber", "deliveries/s to the others", "ratio", "µs each", "paged", "MB"]
     return "\n".join([*lines, "", markdown(head, rows)])
 
 

@@ -61,7 +61,7 @@ class Head:
     ``headers`` maps decoded names to decoded values in order of first appearance; where a header is repeated,
     1.1 and 1.2 keep the first value and 1.0 the last. ``content_length`` is in bytes, -1 when absent. ``plan`` is
     free for whoever reads the frames: what is stored there is found again with the next frame whose header block
-    is the same. ``kin`` is the head of a block that is the same but for its receipt, where one is known: producers
+    is the same. ``base`` is the head of a block that is the same but for its receipt, where one is known: producers
     that ask for a receipt each time would never find anything again otherwise. ``block`` is the header block as it
     came, with LF line ends, where nothing in it was escaped or repeated; empty otherwise.
     """
