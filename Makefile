@@ -1,39 +1,39 @@
-# What can be done here. All that is needed is make and Python 3.11 or newer; everything else goes into .venv.
+# Development tasks: 'make help' lists them. They need make and Python 3.11 or newer; all other tools go into .venv.
 
 SHELL := /bin/sh
-# Each of the many processes of the tests would compile the package for itself.
+# With it every process of the tests would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
-# Where the tools are; tox names its own directory here.
+# Directory of the tools; tox sets its own.
 BIN := $(VENV)/bin
 CONFIG := config/broker.xml
-# Most tests wait for brokers that they have started: three at a time take little more than a third of the
-# time. tests/conftest.py says which stay together, and which begin.
+# Most tests wait for their brokers, so that three at a time take little more than a third of the time.
+# tests/conftest.py defines groups and order.
 PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
 
-# The newest Python that starts (a name alone proves nothing: version switchers put names there that do not).
+# The newest Python that starts: version managers install names of versions that do not exist.
 find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done
 
-# The modules that belong to trial are those that import it; pytest runs the others.
+# trial runs the modules that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
 .PHONY: help run test suite lint types imports docs-check docs-reference bench crash kills fuzz audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...)'
-	@echo 'make test        all tests: trial for those on the reactor, pytest for the rest'
-	@echo 'make lint        ruff: mistakes and format; make format mends the format'
+	@echo 'make test        all tests: trial for those on the reactor, pytest for the others'
+	@echo 'make lint        ruff: errors and format; bandit. make format corrects the format'
 	@echo 'make types       mypy --strict'
-	@echo 'make imports     import-linter: who may import whom'
-	@echo 'make docs-check  the tests that hold the documentation to the code'
-	@echo 'make docs-reference  write the reference in docs/plugins.md, the tables in docs/settings.md and schema.xsd'
-	@echo 'make bench       our broker beside its peers, where they are installed; needs a C compiler'
-	@echo 'make crash       kill the broker under load, 500 times, and count what it promised; see docs/testing.md'
-	@echo 'make kills       kill Spark and the broker, 20 times each, and count what is in the lake and in a replay'
-	@echo 'make fuzz        what strangers send, changed at random where it opens new ways through the code; 10 minutes a target'
-	@echo 'make audit       bandit over the package, pip-audit over what is installed (asks a service on the network)'
-	@echo 'make clean       remove what tools have made, .venv included'
+	@echo 'make imports     import-linter: dependencies between packages'
+	@echo 'make docs-check  test the documentation against the code'
+	@echo 'make docs-reference  generate the reference in docs/plugins.md, the tables in docs/settings.md, and schema.xsd'
+	@echo 'make bench       compare throughput and latency with other brokers, if installed; needs a C compiler'
+	@echo 'make crash       kill the broker under load, 500 times, and check every receipted message; see docs/testing.md'
+	@echo 'make kills       kill Spark and the broker, 20 times each, and check every message in the lake and in a replay'
+	@echo 'make fuzz        coverage-guided fuzzing of every parser; 10 minutes per target'
+	@echo 'make audit       bandit for the package, pip-audit for its dependencies (needs network access)'
+	@echo 'make clean       remove generated files, including .venv'
 
 run: $(VENV)/.installed
 	@exec $(BIN)/stompring run --config $(CONFIG)
@@ -41,13 +41,13 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory suite
 
-# With the tools that are there already. Both runners run, whichever fails, and what trial says comes when pytest is done.
+# Runs both runners with the installed tools, even if one fails. The output of trial follows that of pytest.
 suite:
-	@files=$$($(trial_files)); status=0; said=$$(mktemp); \
+	@files=$$($(trial_files)); status=0; output=$$(mktemp); \
 	modules=$$(echo "$$files" | sed 's|/|.|g; s|\.py$$||'); \
-	$(BIN)/python -m twisted.trial $$modules >"$$said" 2>&1 & trial=$$!; \
+	$(BIN)/python -m twisted.trial $$modules >"$$output" 2>&1 & trial=$$!; \
 	$(BIN)/python -m pytest $(PARALLEL) --durations=20 $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
-	wait $$trial || status=1; cat "$$said"; rm -f "$$said"; \
+	wait $$trial || status=1; cat "$$output"; rm -f "$$output"; \
 	exit $$status
 
 docs-check: $(VENV)/.installed-test
@@ -72,7 +72,7 @@ check-types:
 check-imports:
 	$(BIN)/lint-imports
 
-# STOMPRING_FUZZ_SECONDS: how long each target gets; what is found worth keeping is in .fuzz.
+# STOMPRING_FUZZ_SECONDS: duration per target. Corpora and findings are in .fuzz.
 FUZZ_TARGETS := parser selector broker_xml record json_body texts
 fuzz: $(VENV)/.installed-test $(VENV)/.installed-fuzz
 	@for target in $(FUZZ_TARGETS); do \
@@ -94,7 +94,7 @@ format: $(VENV)/.installed-check
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.whole_broker $(BENCH_OPTIONS)
 
-# STOMPRING_KILLS, STOMPRING_SEED and STOMPRING_AREAS choose other numbers; docs/testing.md.
+# Parameters: STOMPRING_KILLS, STOMPRING_SEED, STOMPRING_AREAS; see docs/testing.md.
 crash: $(VENV)/.installed
 	$(BIN)/python -m tests.crash
 
@@ -106,33 +106,33 @@ clean:
 $(VENV)/bin/python:
 	@python=$$($(find_python)); \
 	if [ -z "$$python" ]; then \
-		echo 'stompring needs Python 3.11 or newer, and none is on the PATH.' >&2; \
+		echo 'stompring needs Python 3.11 or newer: none found on the PATH.' >&2; \
 		echo 'Debian and Ubuntu: apt-get install python3 python3-venv; others: see the Python project'"'"'s downloads.' >&2; \
 		exit 1; \
 	fi; \
 	if ! $$python -c 'import ensurepip, venv' >/dev/null 2>&1; then \
 		version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
-		echo "$$python cannot make virtual environments: its modules venv and ensurepip are missing." >&2; \
+		echo "$$python cannot create virtual environments: its modules venv and ensurepip are missing." >&2; \
 		echo "Debian and Ubuntu: apt-get install python$$version-venv" >&2; \
 		exit 1; \
 	fi; \
 	echo "$$python -m venv $(VENV)"; \
 	$$python -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# One stamp for each set of dependencies, older than the files that name them when those have changed. What the tools
-# import is compiled then; all that they bring would take half a minute.
+# One stamp file per set of dependencies; it is out of date when setup.cfg or pyproject.toml has changed. Python compiles
+# modules at their first import: compiling all of them at the installation takes half a minute.
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
-	@echo 'installing stompring and what it needs into $(VENV)'
+	@echo 'installing stompring and its dependencies into $(VENV)'
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --editable .
 	@touch $@
 
-# For the tests and the checks at once: pip looks for what fits together, and builds this package, once.
+# Dependencies of tests and checks together: pip resolves them, and builds this package, only once.
 $(VENV)/.installed-all: setup.cfg pyproject.toml | $(VENV)/bin/python
-	@echo 'installing stompring and what tests and checks need into $(VENV)'
+	@echo 'installing stompring and the dependencies of tests and checks into $(VENV)'
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable '.[test,check]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-check
 
 $(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
-	@echo 'installing stompring and what $* needs into $(VENV)'
+	@echo 'installing stompring and the dependencies of $* into $(VENV)'
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable '.[$*]'
 	@touch $@ $(VENV)/.installed
