@@ -1,4 +1,4 @@
-"""docs/logging.md: the fields of the JSON format, beside those that the code gives and those that are written."""
+"""docs/logging.md: the fields of the JSON format, compared with the log calls and with the formatter."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .source import ROOT
 TEXT = (ROOT / "docs" / "logging.md").read_text(encoding="utf-8")
 
 
-def given() -> set[str]:
-    """Every field that a log call of the broker is given: keys of ``extra=`` and ``fields=``."""
+def fields_of_log_calls() -> set[str]:
+    """Every field in a log call of the broker: keys of ``extra=`` and ``fields=``."""
     found: set[str] = set()
-    for room in ("broker", "dispatch", "store", "session", "admin", "server", "policy"):
-        for file in (ROOT / "stompring" / room).rglob("*.py"):
+    for package in ("broker", "paging", "store", "session", "admin", "server", "security", "policy"):
+        for file in (ROOT / "stompring" / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call):
                     for keyword in node.keywords:
@@ -40,7 +40,7 @@ def test_every_field_is_documented_in_order() -> None:
 
 
 def test_every_field_of_a_log_call_is_written() -> None:
-    fields = given()
+    fields = fields_of_log_calls()
     assert {"queue", "address", "connection", "user", "peer"} <= fields
     assert fields <= set(FIELDS)
 
