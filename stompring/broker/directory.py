@@ -368,7 +368,7 @@ def check_name(kind: str, name: str) -> None:
         )
     if "::" in name or any(ord(character) < 32 or ord(character) == 127 for character in name):
         raise Refused(
-            f"{name!r} cannot be the name of {kind}: it holds '::' or a control character", status=400
+            f"{name!r} cannot be the name of {kind}: it contains '::' or a control character", status=400
         )
     try:
         encoded = name.encode()

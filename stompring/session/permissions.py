@@ -74,8 +74,8 @@ class Authorizer:
                 shown, on = queue[:SHOWN], address[:SHOWN]
                 if permission in CREATE_QUEUE:
                     raise Refused(
-                        f"User {user} does not have permission='{name}' for queue {shown} on address {on}, which needs "
-                        f"it on address {shown} too",
+                        f"User {user} does not have permission='{name}' for queue {shown} on address {on} "
+                        f"(also required on address {shown})",
                         status=403,
                     )
                 raise Refused(

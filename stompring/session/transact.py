@@ -44,8 +44,8 @@ def on_COMMIT(session: Session, head: Head, body: bytes) -> None:
         address, identifier = duplicate
         count_duplicate(address, identifier)
         raise Refused(
-            f"Transaction {shortened(_name(head))} is not committed: address {address.name} has had a message with "
-            f"the _AMQ_DUPL_ID '{printable_id(identifier)}'"
+            f"Transaction {shortened(_name(head))} is not committed: "
+            f"duplicate _AMQ_DUPL_ID '{printable_id(identifier)}' on address {address.name}"
         )
     frees = {ref.message.address for ref in transaction.returns}
     loads = transaction.loads()

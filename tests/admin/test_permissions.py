@@ -123,9 +123,7 @@ def test_required_permissions_of_each_route(
         server = server_where(tmp_path, *needed[:place], *needed[place + 1 :])
         problem = server.refused(403, method, path, body, headers=basic())
         assert f"User anna does not have permission='{permission.name}'" in problem["detail"]
-        assert problem["detail"].endswith(
-            (f"address {address}", "address a, which needs it on address q2 too")
-        )
+        assert problem["detail"].endswith((f"address {address}", "address a (also required on address q2)"))
         assert server.directory.queue("q") and "new" not in server.directory.addresses
 
 

@@ -222,7 +222,7 @@ def test_the_name_of_anothers_queue_is_not_taken(
     client.send(command, told if command == "SUBSCRIBE" else {**headers, "receipt": "r"})
     client.error(
         "permission='CREATE_DURABLE_QUEUE' for queue orders.new",
-        "needs it on address orders.new too",
+        "also required on address orders.new",
         receipt="r",
     )
     assert http(broker, "GET", f"/api/v1/queues/{name}", "admin:admin")[0] == 404

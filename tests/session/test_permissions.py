@@ -236,7 +236,7 @@ def test_without_it(
     on = f"address {address}" if queue in (None, address) else f"queue {queue} on address {address}"
     assert error["message"].startswith(f"User ada does not have permission='{permission.name}' ")
     if queue not in (None, address) and permission in CREATE_QUEUE:
-        on += f", which needs it on address {queue} too"
+        on += f" (also required on address {queue})"
     assert error["message"].endswith(on)
     assert scene.rights.rejections == {permission: 1}
     left = {name for name in directory.queues if not name.startswith("c.")}  # a durable one may stay

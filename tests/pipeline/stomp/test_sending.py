@@ -147,7 +147,7 @@ def test_a_duplicate_that_is_told_at_once() -> None:
 
 
 def test_what_speaks_of_a_duplicate() -> None:
-    assert is_duplicate(BrokerError("address q has had a message with the x-dedup '5'"), "x-dedup")
+    assert is_duplicate(BrokerError("duplicate x-dedup '5' on address q"), "x-dedup")
     assert not is_duplicate(BrokerError("address q is full"), "x-dedup")
 
 
