@@ -120,6 +120,6 @@ def test_pages_of_other_sites(
         lasting.start(acceptors=f'<acceptor name="ws">ws://127.0.0.1:{port}/stomp?{origins}</acceptor>')
         page.visit(visited)
         assert page.told() == told
-    refusals = [line for line in lasting.process.log if "WebSocket refused (403)" in line]
+    refusals = [line for line in lasting.process.log if "WebSocket rejected (403)" in line]
     assert len(refusals) == (told == "refused")
     assert all(visited in line for line in refusals)

@@ -235,7 +235,7 @@ def test_retained_files_of_another_directory_are_refused(tmp_path: Path) -> None
     (data / "retention" / "identity").write_text(f"{TWO.hex()}\n")
     refused(run("ingest", "--data", data, "--lake", tmp_path / "lake"), ONE.hex(), TWO.hex(), "retention")
     (data / "retention" / "identity").write_text("nothing of the kind\n")
-    refused(run("ingest", "--data", data, "--lake", tmp_path / "lake"), "is no identity of a data directory")
+    refused(run("ingest", "--data", data, "--lake", tmp_path / "lake"), "is not a data directory identity")
 
 
 def test_without_its_file_the_newest_segment_tells_the_identity(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_broker_at_work_in_steps_and_over_a_kill(
     lake = Lake(str(tmp_path / "lake"))
     start(lasting)
     sent = produce(lasting, "first")
-    assert ingest(spark, lasting.data, lake, files=32) > 2
+    assert ingest(spark, lasting.data, lake, files=12) > 2
     once = messages(spark, lake)
     assert ingest(spark, lasting.data, lake) <= 2  # samples may have come
     assert messages(spark, lake) == once
