@@ -105,7 +105,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_records_tell_what_happened(seed: int) -> None:
+def test_records_contain_every_event(seed: int) -> None:
     history = History(seed)
     every = [history.send] * 6 + [history.acknowledge] * 4 + [history.refuse] * 3 + [history.turn] * 2
     every += [history.come, history.come, history.go, history.compact]
@@ -216,7 +216,7 @@ def test_a_due_time_that_is_over_before_it_is_written() -> None:
     assert told(one) == {("q", number, event): 1 for event in events}
 
 
-def test_reasons_that_are_told_of_a_message_in_two_queues() -> None:
+def test_reason_is_recorded_for_each_queue_of_a_message() -> None:
     one = world()
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     number = one.durable("t").number

@@ -82,7 +82,7 @@ class FindingTest(CursorTest):
             cursor.put_back(ref)
             self.assertEqual(cursor.first(4), ref.position)
 
-    def test_a_page_that_nobody_looked_at_for_long_comes_back(self) -> None:
+    def test_compressed_page_states_expand_on_access(self) -> None:
         positions = self.world.fill(self.q, 60)
         cursor = self.world.cursor(self.q)
         pages = self.world.pages.in_order()
@@ -199,7 +199,7 @@ class FactsTest(CursorTest):
         )
         self.assertEqual(records[0][PAGE_SETTLED.size :], bytes([0, 0, 0, 0, 3, 0, 0, 0]))
 
-    def test_reasons_are_kept_apart(self) -> None:
+    def test_each_reason_has_its_own_page_settled_record(self) -> None:
         page, _ = self.world.fill(self.q, 4)[0]
         cursor = self.world.cursor(self.q)
         cursor.settle_waiting(page, 0, Reason.REPLACED)
@@ -214,7 +214,7 @@ class FactsTest(CursorTest):
             },
         )
 
-    def test_what_need_not_survive_is_not_told(self) -> None:
+    def test_non_durable_messages_and_queues_leave_no_page_records(self) -> None:
         (passing,) = self.world.queues("passing", durable=False)
         first = self.world.page([self.q], durable=False)
         second = self.world.page([passing])
@@ -225,7 +225,7 @@ class FactsTest(CursorTest):
             self.world.cursor(queue).settle(ref, Reason.ACKNOWLEDGED)
         self.assertEqual(self.page_records(), [])
 
-    def test_what_a_transaction_settles_is_told_in_it(self) -> None:
+    def test_settlements_of_a_transaction_are_inside_its_record(self) -> None:
         """Even where the same turn has settled something in the same page before."""
         page, _ = self.world.fill(self.q, 3)[0]
         self.world.turn()

@@ -76,7 +76,7 @@ def acknowledge_all(world: StoredBroker, name: str = "q") -> None:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 1 << 63), st.integers(0, 1 << 63))
-def test_a_record_tells_what_went_in(found: list[bytes], first: int, oldest: int) -> None:
+def test_packed_ids_unpack_unchanged(found: list[bytes], first: int, oldest: int) -> None:
     payload = pack_ids(7, first, oldest, found)
     assert unpack_ids(b"x" + payload, 1, 1 + len(payload)) == (7, first, oldest, found)
 
@@ -345,7 +345,7 @@ def test_forgetting_lasts_as_long_as_any_of_the_ids(monkeypatch: pytest.MonkeyPa
     assert before > 3 and world.journal.segments[0].number > before
 
 
-def test_ids_that_nobody_knew_are_forgotten_too() -> None:
+def test_clearing_ids_applies_when_the_cache_was_not_loaded() -> None:
     world = make()
     send_all(world, ids(1, 5))
     unaware = world.again(persist_id_cache=False)
@@ -413,7 +413,7 @@ def conversing(world: StoredBroker) -> Client:
     return server.client()
 
 
-def test_every_cut_of_what_a_session_told() -> None:
+def test_every_journal_prefix_of_a_session_recovers_consistently() -> None:
     world = make()
     client = conversing(world)
     send_one = {"destination": "/queue/q", "persistent": "true"}

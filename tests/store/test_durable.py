@@ -112,7 +112,7 @@ def test_what_was_taken_back_within_the_turn_needs_no_disk() -> None:
     assert heard == [True] and not hand.jobs
 
 
-def test_a_full_disk_and_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
+def test_full_disk_blocks_durable_sends_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     world = StoredBroker()
     world.queue("q")
     world.turn()

@@ -26,7 +26,7 @@ def test_a_file_is_made_with_its_directories(tmp_path: Path) -> None:
     assert path.read_bytes() == b"Jello!"
 
 
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_files_are_not_accessible_by_others(tmp_path: Path) -> None:
     FILES.close(FILES.open(tmp_path / "d" / "file"))
     FILES.replace(tmp_path / "d" / "other", b"x")
     for path in (tmp_path / "d" / "file", tmp_path / "d" / "other", tmp_path / "d"):

@@ -101,7 +101,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("data", DAMAGED, ids=lambda data: repr(data[:60]))
-def test_a_damaged_file_is_told_and_not_overwritten(tmp_path: Path, data: bytes) -> None:
+def test_damaged_ingested_file_raises_and_is_not_overwritten(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(ValueError):
         parse_ingested(data)
     (tmp_path / INGESTED).write_bytes(data)
@@ -233,7 +233,7 @@ def test_what_all_lakes_have_is_no_loss(caplog: pytest.LogCaptureFixture) -> Non
     assert files(one, ".journal", kept=True) == {}
 
 
-def test_what_a_lake_lacks_is_counted_and_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_files_not_ingested_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     one, kept = filled(storage_limit=0)
     at = footer_at(one, kept[2])
     put(one, a={"journal": f"{int(kept[2].stem)}:{at - 1}"}, b={"journal": f"{int(kept[-1].stem)}:999999"})
@@ -286,7 +286,9 @@ def test_it_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("fault", ["damaged", "unreadable"])
-def test_a_bad_file_stops_no_deletion_and_is_told_once(caplog: pytest.LogCaptureFixture, fault: str) -> None:
+def test_unreadable_ingested_file_is_logged_once_and_deletion_continues(
+    caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
     one = world(storage_limit=3000)
     one.files.replace(KEPT / INGESTED, b"{")
     if fault == "unreadable":

@@ -85,7 +85,7 @@ def test_what_comes_and_goes_within_a_turn_is_not_written() -> None:
     assert told.kinds == [] and safe == [True]
 
 
-def test_settled_messages_are_told_together() -> None:
+def test_settled_messages_share_one_record() -> None:
     world = StoredBroker()
     queue, other = world.queue("q"), world.queue("other")
     taker, another = join(queue, 10), join(other, 10)
@@ -114,7 +114,7 @@ def test_settled_messages_are_told_together() -> None:
     }
 
 
-def test_deliveries_are_told() -> None:
+def test_deliveries_are_recorded() -> None:
     world = StoredBroker()
     queue = world.queue("q")
     sent = [world.durable("q").number for _ in range(3)]
@@ -134,7 +134,7 @@ def test_deliveries_are_told() -> None:
     assert next(r.deliveries for r in taker.unsettled if r.message.number == sent[0]) == 2
 
 
-def test_a_message_that_goes_straight_out_is_told_as_delivered() -> None:
+def test_direct_delivery_is_recorded_in_the_message() -> None:
     world = StoredBroker()
     join(world.queue("q"), 1)
     told = Told(world)

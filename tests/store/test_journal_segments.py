@@ -211,7 +211,7 @@ def fill(world: StoredBroker) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_is_kept_holds_the_segment_that_has_the_oldest_of_it(whole: bool) -> None:
+def test_live_record_retains_its_oldest_segment(whole: bool) -> None:
     world = StoredBroker(journal_file_size=1000, journal_compact_min_files=0)
     world.queue("q")
     kept = Counted(whole)
@@ -229,7 +229,7 @@ def test_what_is_kept_holds_the_segment_that_has_the_oldest_of_it(whole: bool) -
     world.journal.forget(kept)
 
 
-def test_what_is_gone_is_told_once_and_holds_nothing() -> None:
+def test_removed_live_record_is_written_once_and_retains_no_segment() -> None:
     world = StoredBroker()
     kept = Counted(True)
     world.journal.update(kept)

@@ -40,7 +40,7 @@ def test_records_are_made_in_slices_and_who_waits_hears_after_the_last() -> None
     assert held(world.again()) == numbered(MANY)
 
 
-def test_who_asks_while_records_are_made_hears_of_what_was_told_before() -> None:
+def test_sync_callback_waits_for_records_before_it_only() -> None:
     world = StoredBroker()
     world.queue()
     world.turn()

@@ -72,7 +72,7 @@ def test_a_durable_queue_has_its_durable_messages(messages: list[tuple[int, set[
     assert set(summary.members) == {queue for _, queues in messages for queue in queues}
 
 
-def test_the_footer_tells_least_and_greatest() -> None:
+def test_footer_has_least_and_greatest_values() -> None:
     contents = contents_of([(5, {1}), (5, {1}), (5, {1})])
     contents.soonest_expiry, contents.soonest_due, contents.greatest_transaction = 11, 12, 13
     footer, summary = read_back(contents)
@@ -84,7 +84,7 @@ def test_the_footer_tells_least_and_greatest() -> None:
     assert (summary.least_number, summary.greatest_number) == (7, 9)
 
 
-def test_what_all_have_in_common_is_kept_once() -> None:
+def test_footer_stores_a_common_kind_once() -> None:
     many = contents_of([(5 | DURABLE_BIT, {1})] * 8000)
     assert len(many.footer(1).more) < 50
     one_differs = contents_of([(5 | DURABLE_BIT, {1})] * 7999 + [(6 | DURABLE_BIT, {1, 2})])

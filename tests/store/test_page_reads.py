@@ -127,7 +127,7 @@ class BlockTest(ReadsTest):
         self.assertIs(block.message(0).traits, block.traits(0))
         self.assertEqual((page.soonest_due, page.soonest_expiry), (due, expires))
 
-    def test_memory_of_what_is_read_counts_where_it_was_told(self) -> None:
+    def test_read_messages_are_charged_to_the_configured_account(self) -> None:
         class Budget:
             def occupy(self, size: int) -> None: ...
             def release(self, size: int) -> None: ...

@@ -66,7 +66,7 @@ def test_everything_is_there_again() -> None:
 
 
 @pytest.mark.parametrize("stop", [True, False])
-def test_the_last_page_is_kept_and_a_new_one_begun(stop: bool) -> None:
+def test_restart_seals_the_last_page_and_begins_a_new_one(stop: bool) -> None:
     """PD-4."""
     world, (q,) = filled(5, WIDE)
     (page,) = world.pages.in_order()
@@ -724,7 +724,7 @@ def kills(world: PagedBroker, act: Callable[[], None]) -> list[MemoryFiles]:
     return left
 
 
-def test_a_page_that_was_only_begun_is_not_told_of() -> None:
+def test_empty_page_file_is_removed_without_a_record() -> None:
     world, (q,) = filled(5)
 
     def act() -> None:
@@ -743,7 +743,7 @@ def test_a_page_that_was_only_begun_is_not_told_of() -> None:
         assert third.paging.damaged_pages == 0
 
 
-def test_the_journal_tells_of_no_page_that_is_not_there_whenever_the_broker_is_killed() -> None:
+def test_journal_lists_no_missing_page_after_a_kill_at_any_point() -> None:
     """Nor when the start after it is killed too, and the one after that."""
     world = PagedBroker()
 
@@ -770,7 +770,7 @@ def test_the_journal_tells_of_no_page_that_is_not_there_whenever_the_broker_is_k
 
 
 @pytest.mark.parametrize("size", [0, 10])
-def test_a_page_goes_after_the_journal_has_told_that_it_is_gone(size: int) -> None:
+def test_page_is_removed_after_its_removal_is_recorded(size: int) -> None:
     """Be it removed, since it was only begun as far as one can tell, or set aside."""
     for place in (0, -1):
         world, _ = filled()

@@ -133,7 +133,7 @@ class WritingTest(TestCase):
 
 
 class MemoryTest(TestCase):
-    def test_pages_that_nobody_touches_cost_little(self) -> None:
+    def test_unused_pages_use_little_memory(self) -> None:
         world = PagedBroker(settings={"#": {"page_size_bytes": 100_000, "auto_delete_queues": False}})
         queues = world.queues("q", "r", "s")
         message = world.message("a", b"x" * 50, durable=True)

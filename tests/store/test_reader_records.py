@@ -131,7 +131,7 @@ def told_addresses(segment: list[bytes]) -> dict[str, str]:
     return found
 
 
-def test_every_segment_tells_where_its_queues_are() -> None:
+def test_every_segment_has_the_addresses_of_its_queues() -> None:
     world = StoredBroker(settings=SETTINGS, journal_file_size=600, journal_retention_directory=KEPT)
     for name in ("t.one", "t.two"):
         join(world.queue(name, "t", MULTICAST), auto=True)
@@ -146,7 +146,7 @@ def test_every_segment_tells_where_its_queues_are() -> None:
     assert len([each for each in told if each == {"t.one": "t", "t.two": "t", "q": "q"}]) > 2
 
 
-def test_a_restart_in_the_middle_of_a_segment_tells_it_again_and_nothing_is_lost() -> None:
+def test_restart_repeats_queue_addresses_and_loses_no_message() -> None:
     world = StoredBroker(settings=SETTINGS)
     world.queue("t.one", "t", MULTICAST)
     world.durable("t", b"1")
@@ -212,7 +212,7 @@ def acknowledge(client: Client) -> None:
 
 @pytest.mark.parametrize("before", [False, True], ids=["waited", "straight"])
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
-def test_who_acknowledged_is_told(mode: str, before: bool) -> None:
+def test_acknowledging_consumer_is_recorded(mode: str, before: bool) -> None:
     world = kept()
     client = conversing(world).client(client_id="c-1")
     if before:
@@ -236,7 +236,7 @@ def test_without_a_client_id_it_is_the_connection() -> None:
     assert takers(world) == {message.number: (0, f"{client.session.number}/0")}
 
 
-def test_facts_of_two_consumers_of_one_queue_are_told_apart() -> None:
+def test_settlements_of_two_consumers_of_one_queue_are_distinguished() -> None:
     world = kept()
     server = conversing(world)
     clients = [server.client(client_id=name) for name in ("one", "two")]
@@ -255,7 +255,7 @@ def test_facts_of_two_consumers_of_one_queue_are_told_apart() -> None:
     assert len(facts) == 2, "one for each consumer"
 
 
-def test_transactions_tell_it_when_they_are_committed() -> None:
+def test_committed_transactions_record_the_acknowledging_consumer() -> None:
     world = kept()
     server = conversing(world)
     client, other = server.client(client_id="one"), server.client(client_id="two")
@@ -298,7 +298,7 @@ def test_what_no_consumer_took_has_none() -> None:
     assert takers(world) == {refused.number: (0, ""), killed.number: (Reason.KILLED, "")}
 
 
-def test_without_retention_nothing_is_told_of_consumers() -> None:
+def test_without_retention_consumers_are_not_recorded() -> None:
     world = StoredBroker(settings=SETTINGS)
     world.queue("q")
     client = conversing(world).client(client_id="one")

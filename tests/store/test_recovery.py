@@ -38,7 +38,7 @@ def test_a_message_comes_back_whole() -> None:
     assert got.address.name == "q" and ref.deliveries == 0
 
 
-def test_the_order_is_kept_and_new_messages_come_behind() -> None:
+def test_restart_preserves_order_and_appends_new_messages() -> None:
     world = StoredBroker()
     world.queue("q")
     for body in (b"1", b"2", b"3"):
@@ -294,7 +294,7 @@ def test_a_queue_made_anew_under_the_same_name_is_another() -> None:
     assert again.directory.queue("q").number == second.number and held(again) == [b"of the second"]
 
 
-def test_a_description_that_cannot_be_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_queue_description_is_skipped_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     world = StoredBroker()
     bad, good = world.queue("bad"), world.queue("good")
     world.durable("good", b"kept")

@@ -131,7 +131,7 @@ def test_damage_in_a_sealed_segment_costs_one_record(caplog: pytest.LogCaptureFi
     assert held(third) == left and reported(third) == []
 
 
-def test_a_missing_segment_is_told() -> None:
+def test_missing_segment_is_reported() -> None:
     world = rolled()
     second = sorted(world.memory.data)[1]
     contents = world.memory.data
@@ -199,7 +199,7 @@ def test_files_that_are_no_segments_are_left_alone() -> None:
     assert others.items() <= world.memory.data.items()
 
 
-def test_a_directory_that_cannot_be_read_is_told() -> None:
+def test_unreadable_directory_raises_with_path_and_reason() -> None:
     files = MemoryFiles({FIRST: pack_header(JOURNAL, 1, 1)})
 
     def fault(operation: str, path: Path) -> None:
@@ -250,7 +250,7 @@ def test_one_that_is_sealed_does_not() -> None:
     assert find_footer(again.memory.data[sealed[-1].path]) is not None
 
 
-def test_a_segment_that_was_cut_off_between_two_records_is_told() -> None:
+def test_segment_truncated_between_records_is_reported() -> None:
     world = rolled()
     everything = held(world)
     second = sorted(world.memory.data)[1]
@@ -263,7 +263,7 @@ def test_a_segment_that_was_cut_off_between_two_records_is_told() -> None:
     assert str(second) in told and "footer missing" in told
 
 
-def test_progress_of_a_long_recovery_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_of_a_long_recovery_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = rolled()
 

@@ -135,7 +135,7 @@ def test_a_message_in_several_queues_has_all_its_facts() -> None:
     assert messages == {message.number} and settled == {(message.number, Reason.ACKNOWLEDGED): 2}
 
 
-def test_reasons_are_kept() -> None:
+def test_retained_records_have_settlement_reasons() -> None:
     one = world()
     queue = one.queue(ring_size=1)
     replaced, killed = one.durable(), one.durable()
@@ -210,7 +210,7 @@ def test_what_is_too_old_goes_at_its_time() -> None:
     assert not [call for call in one.clock.calls if "_rung" in repr(call)]
 
 
-def test_limits_hold_for_what_an_earlier_run_has_kept() -> None:
+def test_limits_apply_to_files_of_an_earlier_run() -> None:
     one = world()
     fill(one, 60)
     again = world(one.memory.kill(), storage_limit=3000)
@@ -243,7 +243,7 @@ class Paged(PagedBroker):
         super().__init__(files, **more)
 
 
-def test_pages_are_kept_whole() -> None:
+def test_retained_pages_are_complete() -> None:
     one = Paged()
     (queue,) = one.queues("q")
     for _ in range(20):
@@ -322,7 +322,7 @@ def sampled(one: StoredBroker, period: int = 1000) -> Samples:
     return samples
 
 
-def test_samples_tell_what_has_changed() -> None:
+def test_samples_have_changed_queues_only() -> None:
     one = world()
     one.queue("a", ring_size=5)
     one.queue("b")
@@ -415,7 +415,7 @@ def test_a_file_that_was_moved_before_is_no_fault(tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "gone").exists()
 
 
-def test_another_fault_is_told(tmp_path: Path) -> None:
+def test_move_raises_on_other_errors(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"")
     (tmp_path / "b" / "x").mkdir(parents=True)

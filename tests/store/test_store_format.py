@@ -186,7 +186,7 @@ def test_all_of_it_was_there_to_be_read(stopped: tuple[PopulatedDirectory, Direc
     assert titles | {"FOOTER"} == set(directory.format.kinds.values()) - elsewhere
 
 
-def test_what_else_is_told_of_a_message(stopped: tuple[PopulatedDirectory, Directory]) -> None:
+def test_message_fields_match_the_sent_message(stopped: tuple[PopulatedDirectory, Directory]) -> None:
     _, directory = stopped
     for found in directory.contents():
         fields = found.fields

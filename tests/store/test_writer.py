@@ -85,7 +85,7 @@ def test_who_waits_hears_when_it_is_safe() -> None:
     assert desk.heard[-1] == "b"
 
 
-def test_what_need_not_be_safe_is_waited_for_by_nobody() -> None:
+def test_unsynced_appends_delay_no_callback() -> None:
     desk = WriterFixture()
     desk.page.append(b"volatile", sync=False)
     desk.writer.when_synced(desk.hear("at once"))
@@ -124,7 +124,7 @@ def test_company_is_waited_for() -> None:
     assert desk.data(JOURNAL) == b"ab"
 
 
-def test_the_last_to_tell_is_asked_before_each_batch() -> None:
+def test_gather_is_called_before_each_batch() -> None:
     desk = WriterFixture()
     asked = []
     desk.writer.gather = lambda: asked.append(desk.journal.append(b"gathered")) is None

@@ -148,7 +148,7 @@ def test_what_a_deleted_file_would_have_got_is_not_written() -> None:
     assert desk.writer.waiting_bytes == 0 and desk.writer.idle
 
 
-def test_chores_that_fail_keep_their_order_and_stop_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_tasks_retry_in_order_and_do_not_block_writes(caplog: pytest.LogCaptureFixture) -> None:
     desk = WriterFixture()
     done: list[str] = []
     stuck = [True]

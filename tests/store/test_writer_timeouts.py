@@ -50,7 +50,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("delay", "page_delay", "journal", "page", "both"), CASES)
-def test_what_is_told_waits_as_long_as_it_may(
+def test_appends_wait_for_their_sync_timeout(
     delay: float, page_delay: float | None, journal: float, page: float, both: float
 ) -> None:
     told = Told(delay, page_delay)
