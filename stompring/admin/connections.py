@@ -34,7 +34,7 @@ from .json_schema import (
     structure,
     timestamp,
 )
-from .queue_fields import CONSUMER
+from .queues import CONSUMER
 from .tasks import ITEMS_PER_STEP
 
 #: The fields in lists; GET of one connection adds its subscriptions.

@@ -11,9 +11,8 @@ from stompring.settings.match import SettingsRepository
 from stompring.settings.model import QueueConfiguration, RoutingType, WildcardSyntax
 
 from .address import Address
-from .attributes import QueueAttributes
 from .memory import GlobalMemoryLimit
-from .queue import NonDestructiveQueue, Queue
+from .queue import NonDestructiveQueue, Queue, QueueAttributes
 from .resource_limits import ResourceLimits
 
 if TYPE_CHECKING:

@@ -6,11 +6,18 @@ A message that arrives while nothing is pending is delivered at once to the cons
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from heapq import heappop, heappush, merge
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from stompring.errors import Refused
+from stompring.selector import InvalidSelector, compile_selector
+from stompring.settings.model import AddressSettings, QueueConfiguration, RingPolicy, RoutingType
+from stompring.settings.options import options_of
+from stompring.settings.value_types import VALUE_TYPES
 
 from .consumer import Consumer, Matches, not_from
 from .dispatcher import CLOSED, OBSERVED, PAGED, PAUSED, SELECTORS, Dispatcher
@@ -22,7 +29,6 @@ from .storage import DELIVERED, POSTPONED, RETURNED, Entries, Reason
 
 if TYPE_CHECKING:
     from .address import Address
-    from .attributes import QueueAttributes
     from .broker import Broker
     from .paging import PagedQueue, Position
     from .policy_hooks import Listener
@@ -764,3 +770,72 @@ def _consume(refs: list[Reference]) -> Iterator[Reference]:
     """From the end; each is let go of as it is given, so that those which are killed are not freed all at once."""
     while refs:
         yield refs.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAttributes:
+    """A `QueueConfiguration` without open ends, its filter compiled."""
+
+    routing_type: RoutingType
+    durable: bool = True
+    filter: str | None = None
+    accepts: Matches | None = None
+    ring_size: int = -1
+    ring_policy: RingPolicy = RingPolicy.DISCARD
+    ring_counts_paged: bool = False
+    max_consumers: int = -1
+    purge_on_no_consumers: bool = False
+    exclusive: bool = False
+    non_destructive: bool = False
+    consumers_before_dispatch: int = 0
+    delay_before_dispatch: int = -1
+    enabled: bool = True
+    user: str | None = None
+    auto_created: bool = False
+    auto_delete: bool = False
+    temporary: bool = False
+    configured: bool = False
+
+    @classmethod
+    def of(cls, configuration: QueueConfiguration, settings: AddressSettings) -> QueueAttributes:
+        """Fill in the ``default-…`` settings. Raises `Refused` where a value cannot be."""
+        values = {name: getattr(configuration, name) for name in _FROM_CONFIGURATION}
+        for name, setting in _INHERITED:
+            if values[name] is None:
+                values[name] = getattr(settings, setting)
+        text = values.pop("filter")
+        return cls(**values).changed({"filter": text})
+
+    def changed(self, changes: Mapping[str, Any]) -> QueueAttributes:
+        """A copy with some attributes changed, checked. Raises `Refused` naming the attribute and the value."""
+        known = {field.name for field in fields(self)}
+        if unknown := sorted(set(changes) - known):
+            raise Refused(f"a queue has no attribute {unknown[0]}", status=400)
+        changed = replace(self, **changes)
+        for name, lowest in LEAST.items():
+            value = getattr(changed, name)
+            if isinstance(value, bool) or not isinstance(value, int) or (value < lowest and value != -1):
+                raise Refused(
+                    f"{name.replace('_', '-')} must be -1 or at least {lowest}, not {value!r}", status=400
+                )
+        if "filter" in changes:
+            text = (changed.filter or "").strip() or None
+            try:
+                accepts = None if text is None else compile_selector(text).matches
+            except InvalidSelector as fault:
+                raise Refused(f"filter: {fault}", status=400) from None
+            changed = replace(changed, filter=text, accepts=accepts)
+        return changed
+
+
+_FROM_CONFIGURATION = [
+    each.name for each in fields(QueueAttributes) if each.name in QueueConfiguration.__dataclass_fields__
+]
+_INHERITED = [(row.name, row.inherits) for row in options_of(QueueConfiguration) if row.inherits]
+
+#: The least value of each number, which may also be -1 for "none". A ring of 0 could never hold a message.
+LEAST = {
+    row.name: VALUE_TYPES[row.type].least
+    for row in options_of(QueueConfiguration)
+    if VALUE_TYPES[row.type].kind is int
+}

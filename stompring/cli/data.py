@@ -366,7 +366,7 @@ def _report(file: Path, count: int, before: int) -> None:
 
 def _running(meant: BrokerConfiguration, doors: Endpoints, login: tuple[str, str] | None) -> OnlineImport:
     from stompring.cli.data_import_online import ManagementApi, OnlineImport
-    from stompring.cli.data_stomp import StompConnection
+    from stompring.cli.data_transfer import StompConnection
 
     doors = doors.completed(meant)
     host, port, secure = doors.stomp_place()

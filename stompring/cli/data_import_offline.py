@@ -19,11 +19,10 @@ import click
 from stompring.broker import page_mode
 from stompring.broker import paging as seam
 from stompring.broker.address import Address
-from stompring.broker.attributes import QueueAttributes
 from stompring.broker.broker import Broker
 from stompring.broker.message import Message
 from stompring.broker.paging import Pages
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.reference import GONE, SCHEDULED, Reference
 from stompring.errors import Refused
 from stompring.paging.paged_queues import TargetAreas

@@ -25,7 +25,7 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 import click
 
 from stompring.broker.transfer import BROKERS_OWN, IMPORTED
-from stompring.cli.data_stomp import StompConnection
+from stompring.cli.data_transfer import StompConnection
 from stompring.pipeline.stomp.endpoint import parse_address, trusting
 from stompring.settings import options
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
+import click
+
 from stompring.cli.data import progress
+from stompring.errors import ProtocolError
+from stompring.stomp.client import StompClient
+from stompring.stomp.frames import encode_frame
 from stompring.store.export import (
     ExportReader,
     InvalidExport,
@@ -78,3 +86,86 @@ def transfer(file: Path, receiver: ImportTarget) -> tuple[int, int]:
             receiver.commit(count)
         receiver.settle()
     return count, min(before, count)
+
+
+#: Seconds that the broker may take for anything. A full address may hold an import up, but not for ever.
+TIMEOUT = 300.0
+CHUNK = 64 * 1024
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class StompConnection:
+    """Speaks STOMP 1.2. Every fault becomes a `click.ClickException` with the broker's own words."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client: str,
+        login: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """``client`` is the client-id; ``tls`` is given where the broker's certificate is to be verified."""
+        self._name = f"{host}:{port}"
+        self._client = StompClient()
+        user, passcode = login or (None, None)
+        self._out: list[bytes] = [self._client.connect(host, user, passcode, client)]
+        try:
+            self._socket = socket.create_connection((host, port), timeout=TIMEOUT)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+        except OSError as fault:
+            raise click.ClickException(
+                f"cannot connect to the broker's STOMP at {self._name}: {fault}"
+            ) from None
+        self.flush()
+        self._receive_until(lambda: self._client.connected is not None)
+
+    def close(self) -> None:
+        """Close the socket. What was not committed does not count."""
+        self._socket.close()
+
+    def add(self, command: bytes, headers: Headers, body: bytes = b"") -> None:
+        """A frame to be sent with the next `flush`."""
+        self._out.append(encode_frame(command, headers, body))
+
+    def next_receipt(self) -> bytes:
+        """The ``receipt`` header of a frame that is added next."""
+        return self._client.next_receipt().encode()
+
+    def flush(self) -> None:
+        """Send what was added."""
+        data = b"".join(self._out)
+        self._out.clear()
+        try:
+            self._socket.sendall(data)
+        except OSError as fault:
+            self._socket.settimeout(1.0)
+            self._receive_until(lambda: False, fault)  # an ERROR from before says more than the fault
+
+    def await_receipts(self, most: int = 0) -> None:
+        """Wait until at most ``most`` of the receipts that were asked for are still to come."""
+        self._receive_until(lambda: self._client.unconfirmed <= most)
+
+    def _receive_until(self, done: Callable[[], bool], fault: object = None) -> None:
+        """Read until ``done``, an ERROR, or the end; ``fault`` is why the connection is lost in any case."""
+        client = self._client
+        while client.error is None and not done():
+            try:
+                data = self._socket.recv(CHUNK)
+            except OSError as failed:
+                raise self._lost(fault or failed) from None
+            if not data:
+                raise self._lost(fault or "closed by the broker")
+            try:
+                client.receive(data)
+            except ProtocolError as invalid:
+                raise click.ClickException(
+                    f"the broker at {self._name} sent invalid STOMP: {invalid}"
+                ) from None
+        if client.error is not None:
+            raise click.ClickException(f"the broker at {self._name} sent an ERROR: {client.error_text}")
+
+    def _lost(self, fault: object) -> click.ClickException:
+        return click.ClickException(f"connection to the broker at {self._name} lost: {fault}")

@@ -16,10 +16,9 @@ import click
 
 from stompring.cli import config_option
 from stompring.errors import ConfigurationError
-from stompring.security.passwords import check_password
 from stompring.security.properties_file import check_name
 from stompring.security.roles import Roles, RolesEdit, check_member, edit_roles
-from stompring.security.users import Users, edit_users
+from stompring.security.users import Users, check_password, edit_users
 from stompring.settings.broker_xml import read_broker_xml
 
 

@@ -9,9 +9,8 @@ from stompring.broker.paging import Block, Cursor, Page, Pages, Position
 
 from .caches import HeadCache, MemoryBudget, PendingCache
 from .due import PageTimes
-from .loader import Loader
 from .paged_queue import TargetArea
-from .prefetch import ActiveQueues
+from .prefetch import ActiveQueues, Loader
 
 if TYPE_CHECKING:
     from stompring.broker.broker import Broker

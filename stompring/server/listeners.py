@@ -34,8 +34,7 @@ from stompring.settings.acceptor import HttpAcceptor, ProxyProtocol, StompAccept
 from stompring.settings.model import BrokerConfiguration
 from stompring.settings.network import is_loopback
 
-from .protocol_detection import ProtocolDetectionFactory
-from .proxy_protocol import ProxyFactory
+from .proxy_protocol import ProtocolDetectionFactory, ProxyFactory
 from .tls import TlsContext, TlsFactory, tls_context
 
 #: Connections that may wait to be accepted: bursts of thousands of clients come after a network fault.

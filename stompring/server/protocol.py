@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import deque
 from collections.abc import Iterable
 from http import HTTPStatus
 from itertools import count
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.error import ConnectionDone
@@ -21,6 +22,7 @@ from zope.interface import implementer
 from stompring.broker.broker import Broker
 from stompring.errors import LimitReached
 from stompring.security.certificates import peer_subject
+from stompring.session.backpressure import Reading
 from stompring.session.connect import Authenticator, error_frame
 from stompring.session.connection_limits import ConnectionLimit, GlobalConnectionLimit
 from stompring.session.destination import Destinations
@@ -28,14 +30,63 @@ from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
 from stompring.settings.acceptor import StompAcceptor
 
-from .read_throttle import SLOW_READ, ReadThrottle
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stompring.session.connection_limits import ConnectionSlot
 
     from .websocket import WebSocket, WebSocketFactory
+
+#: Seconds from which on a read is slow: some ten times as much as 64 KiB of ordinary frames.
+SLOW_READ = 0.02
+
+#: Seconds, the longest pause for one read.
+MAX_PAUSE = 1.0
+
+#: Seconds between checks, and the part of a pause without other reads that ends it early.
+CHECK_INTERVAL, IDLE_FRACTION = 0.002, 0.1
+
+
+class Throttled(NamedTuple):
+    """A paused connection: until when (seconds of the reactor), and how many idle seconds end the pause."""
+
+    reading: Reading
+    until: float
+    idle: float
+
+
+class ReadThrottle:
+    """The paused connections. ``reads`` counts the reads of all connections; their protocols increment it."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self._paused: deque[Throttled] = deque()
+        self._before = 0  # reads at the last check
+        self._last_read = 0.0  # of another connection, or the beginning of a pause
+
+    def throttle(self, reading: Reading, spent: float, reactor: Any) -> None:
+        """Pause a connection whose read has taken ``spent`` seconds, more than `SLOW_READ`."""
+        now = reactor.seconds()
+        pause = min(spent, MAX_PAUSE)
+        begin = self._paused[-1].until if self._paused else now
+        self._paused.append(Throttled(reading, begin + pause, pause * IDLE_FRACTION))
+        reading.suspend()
+        if len(self._paused) == 1:
+            self._before, self._last_read = self.reads, now
+            reactor.callLater(CHECK_INTERVAL, self._check, reactor)
+
+    def _check(self, reactor: Any) -> None:
+        now = reactor.seconds()
+        if self.reads != self._before:
+            self._before, self._last_read = self.reads, now
+        first = self._paused[0]
+        if now >= first.until or now - self._last_read >= first.idle:
+            self._paused.popleft()
+            self._last_read = now
+            first.reading.unsuspend()
+        if self._paused:
+            reactor.callLater(CHECK_INTERVAL, self._check, reactor)
+
 
 TCP_ESTABLISHED = 1
 

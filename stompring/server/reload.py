@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from stompring.broker.attributes import QueueAttributes
 from stompring.broker.broker import Broker
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.storage import NoStorage
 from stompring.errors import ConfigurationError, Refused
 from stompring.settings.match import SettingsRepository

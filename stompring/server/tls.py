@@ -29,7 +29,7 @@ from stompring.security.certificates import (
 from stompring.session.text import printable
 from stompring.settings.acceptor import TLS_VERSIONS, Tls
 
-from .protocol_detection import HANDSHAKE_RECORD, PROXY_HEADER_START
+from .proxy_protocol import HANDSHAKE_RECORD, PROXY_HEADER_START
 
 #: For TLS 1.2: all with forward secrecy and authenticated encryption. For TLS 1.3 OpenSSL has no others.
 CIPHER_SUITES = (

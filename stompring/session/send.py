@@ -1,27 +1,421 @@
-"""SEND (STOMP 1.2, "SEND"): from a frame to `publish`, by way of the policies of its address or of a transaction."""
+"""SEND (STOMP 1.2, "SEND"): from the headers of a frame to a publication.
+
+What a header block means is computed once and stored with it (`SendPlan`). Producers whose headers repeat find their
+plan with the block; for the others planning itself is quick.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from stompring.broker import admission
 from stompring.broker.address import Address
 from stompring.broker.admission import Rejection
-from stompring.broker.policy_hooks import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK
-from stompring.broker.publish import publish, publish_committed
-from stompring.errors import Refused
-from stompring.settings.model import FullPolicy
-from stompring.stomp.frames import Head
+from stompring.broker.auto_create import allow_all
+from stompring.broker.duplicates import cache_size
+from stompring.broker.memory import MemoryLimit, MemoryLimits
+from stompring.broker.message import EVERYWHERE, Traits
+from stompring.broker.policy_hooks import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK, AdmissionResult, Offer
+from stompring.broker.publish import NO_OFFER, Publication, publish, publish_committed
+from stompring.broker.queue import Queue
+from stompring.broker.recurrence import FOREVER, Recurrence, Schedule
+from stompring.broker.transfer import BROKERS_OWN, IMPORTED
+from stompring.errors import ProtocolError, Refused
+from stompring.settings.model import FullPolicy, PermissionType, RoutingType
+from stompring.stomp.frames import Head, header_line
+from stompring.stomp.headers import HeaderUse, Template, TemplateHead
 
 from .backpressure import Blocked
-from .send_plan import DUPLICATE_ID, ENTERED, SendPlan, derive, plan_anew
+from .destination import TEMPORARY, remote_form, temporary_queue
+from .subscribe import expect_replies
+from .text import check_identifier_length, shortened, text_of
 from .transact import transaction_of
 
 if TYPE_CHECKING:
-    from stompring.broker.policy_hooks import Admission, AdmissionResult, Hooks
+    from stompring.broker.policy_hooks import Admission, Hooks
 
     from .session import Session
+
+#: By which an address knows a message that was sent before. It is passed on.
+DUPLICATE_ID = b"_AMQ_DUPL_ID"
+
+#: Who has `manage` on it may set what only a broker sets, on a message that is imported.
+MANAGEMENT = "activemq.management"
+
+#: When a SEND is to be delivered (Artemis, ActiveMQ Classic).
+DELAY, TIME = b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_TIME"
+PERIOD, REPEAT, CRON = b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT", b"AMQ_SCHEDULED_CRON"
+SCHEDULING = frozenset((DELAY, TIME, PERIOD, REPEAT, CRON))
+
+#: Epoch ms up to the year 9999: larger numbers are mistakes, and overflow what clients make of them.
+LATEST = 253_402_300_799_999
+
+#: Headers by which a message is more than its body and the user's headers.
+MEANINGFUL = SCHEDULING | {
+    DUPLICATE_ID,
+    IMPORTED,
+    b"_AMQ_GROUP_ID",
+    b"_AMQ_GROUP_SEQUENCE",
+    b"JMSXGroupID",
+    b"JMSXGroupSeq",
+    b"expires",
+    b"persistent",
+    b"priority",
+    b"reply-to",
+}
+
+#: Headers of SEND that end here, and those of MESSAGE that each subscription or message has of its own.
+ENDS_HERE = SCHEDULING | {
+    IMPORTED,
+    b"_AMQ_ROUTING_TYPE",
+    b"ack",
+    b"browser",
+    b"content-length",
+    b"destination",
+    b"expires",
+    b"message-id",
+    b"persistent",
+    b"priority",
+    b"receipt",
+    b"redelivered",
+    b"selector",
+    b"subscription",
+    b"timestamp",
+    b"transaction",
+}
+
+#: Headers that are not passed on: also those that a receiver takes for the broker's word.
+NOT_PASSED_ON = ENDS_HERE | BROKERS_OWN
+
+#: How SENDs are read whose headers have the same names. What makes more of a message than its traits is not for them.
+HEADER_USE = HeaderUse(
+    read=(MEANINGFUL - SCHEDULING)
+    | {b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"transaction", b"content-length"},
+    hidden=NOT_PASSED_ON,
+    special=SCHEDULING | {IMPORTED, b"reply-to", b"transaction"},
+)
+
+#: Destinations, priorities and so on of one template that a session remembers plans for.
+PLANS_OF_TEMPLATE = 256
+
+#: Plans of one template after which it is given up, unless each was used twice.
+PLANS_IN_VAIN = 512
+
+#: Destinations that a session remembers. A client that writes to more of them has each looked up again.
+ROUTES = 1000
+
+
+class Route:
+    """Where a destination leads. ``stamp`` tells whether the address is still as it was."""
+
+    __slots__ = ("address", "queue", "routing_type", "stamp")
+
+    def __init__(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> None:
+        self.address = address
+        self.queue = queue
+        self.routing_type = routing_type
+        self.stamp = address.stamp
+
+
+#: Outcomes that policies of the address are notified of: rejections only, or every outcome.
+REFUSED, ENTERED = 1, 2
+
+
+class SendPlan(Publication):
+    """Where messages with one header block go and what they carry, and what the session does besides.
+
+    ``admit`` asks the policies of the address whether a message may enter. Where they have changed something, that is
+    a plan of its own (`derive`): ``head`` has the headers as changed, ``target`` is another address.
+
+    ``plain`` messages are routed at once, and ask for no receipt.
+    """
+
+    __slots__ = (
+        "admit",
+        "derived",
+        "head",
+        "plain",
+        "receipt",
+        "reports",
+        "stamp",
+        "target",
+        "transactional",
+    )
+
+    def __init__(
+        self,
+        route: Route,
+        traits: Traits,
+        schedule: Schedule | None,
+        limits: MemoryLimit | MemoryLimits,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        super().__init__(route.address, route.queue, traits, schedule, limits)
+        self.stamp = route.stamp
+        hooks = route.address.hooks
+        self.admit = hooks.admit
+        self.reports = ENTERED if hooks.reports_entered else REFUSED if hooks.reports_refused else 0
+        self.receipt = b"receipt" in headers
+        self.transactional = b"transaction" in headers
+        self.plain = self.direct and not (self.receipt or self.transactional)
+        self.head: Head | None = None
+        self.target: str | None = None
+        self.derived: tuple[AdmissionResult, SendPlan] | None = None  # the last one that was made of this one
+
+
+def plan_send(session: Session, head: Head) -> SendPlan:
+    """Read a SEND's headers. Raises `ProtocolError` or `Refused`, naming the header."""
+    headers = head.headers
+    destination = headers.get(b"destination")
+    if destination is None:
+        raise ProtocolError("SEND needs a destination header")
+    key = (destination, headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE"))
+    route = session.routes.get(key)
+    if route is None or route.stamp != route.address.stamp:
+        if len(session.routes) >= ROUTES:
+            session.routes.clear()
+        route = session.routes[key] = _route(session, destination, _asked_type(headers))
+    return _plan(session, head, route, destination)
+
+
+def plan_anew(session: Session, head: Head) -> SendPlan:
+    """Plan for a header block, and for all that are the same but for their receipt."""
+    if type(head) is TemplateHead:
+        return _plan_of_template(session, head)
+    kept = head if head.base is None else head.base
+    plan = kept.plan = plan_send(session, kept)
+    return plan
+
+
+def derive(session: Session, head: Head, target: str | None) -> SendPlan:
+    """The plan of a SEND as policies want it: with the headers of ``head``, and to the address ``target`` if given.
+
+    Where policies send it is theirs to say: the client needs permission for where it sends, and no other.
+    """
+    if target is None:
+        plan = plan_send(session, head)
+    else:
+        address = session.broker.auto_create.address_for_send(target, None, allow_all, session.login.user)
+        plan = _plan(session, head, Route(address, None, None), target.encode())
+    plan.head, plan.target = head, target
+    if plan.offer is NO_OFFER:  # for the policies that have let it pass
+        plan.offer = _offer(session, plan, head.headers)
+    return plan
+
+
+def _plan(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
+    headers = head.headers
+    plan = _plan_for(session, head, route, destination)
+    hooks = route.address.hooks
+    if hooks.admit is not None or hooks.full is not None:
+        plan.offer = _offer(session, plan, headers)
+    return plan
+
+
+def _offer(session: Session, plan: SendPlan, headers: Mapping[bytes, bytes]) -> Offer:
+    return Offer(plan.address.name, plan.traits, headers, session.number, session.client_id, session.peer)
+
+
+def _plan_for(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
+    headers, broker = head.headers, session.broker
+    origin = session.origin
+    user = session.login.user
+    every_queue = route.address.retained == EVERYWHERE
+    if MEANINGFUL.isdisjoint(headers):
+        block = PLAIN + user_block(headers, head.block)
+        traits = Traits(block, destination, route.routing_type, origin=origin, user=user)
+        return SendPlan(route, traits, None, broker.durable_limits if every_queue else broker.memory, headers)
+    traits = _traits(session, head, destination, route, origin, user)
+    schedule = None if SCHEDULING.isdisjoint(headers) else schedule_of(headers)
+    limits = broker.durable_limits if traits.durable or every_queue else broker.memory
+    plan = SendPlan(route, traits, schedule, limits, headers)
+    identifier = headers.get(DUPLICATE_ID)
+    if identifier and cache_size(route.address):
+        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
+        plan.direct = plan.plain = False
+    return plan
+
+
+class TemplatePlans:
+    """The plans of the messages that one template matches: by the values that count (``key`` has their places).
+
+    A plan is used for one message after the other, which differ in their block and their duplicate id.
+    """
+
+    __slots__ = ("identifier", "key", "made", "plans")
+
+    def __init__(self, template: Template) -> None:
+        places = dict(template.varying)
+        self.identifier = places.pop(DUPLICATE_ID, 0)
+        self.key = tuple(places.values())
+        self.plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
+        self.made = 0  # plans that were made, of any message
+
+
+def _plan_of_template(session: Session, head: TemplateHead) -> SendPlan:
+    template, found = head.template, head.found
+    known: TemplatePlans | None = template.plan
+    if known is None:
+        known = template.plan = TemplatePlans(template)
+    key = found.group(*known.key) if known.key else None
+    made = known.plans.get(key)
+    if made is None or made[0].stamp != made[0].address.stamp:
+        return _first_of_template(session, head, known, key)
+    plan, traits, standard = made
+    if known.identifier:
+        identifier: bytes = found[known.identifier]
+        if not identifier:
+            return plan_send(session, head)
+        plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
+    rest = template.rest
+    if len(rest) == 1:
+        standard += found[rest[0]]
+    elif rest:
+        standard = b"".join((standard, *found.group(*rest)))
+    plan.traits = traits.with_block(standard)
+    return plan
+
+
+def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlans, key: object) -> SendPlan:
+    """The plan of a message as of any, which is used for others too where nothing but routing is to be done."""
+    plan = plan_send(session, head)
+    known.made += 1
+    same_use = bool(known.identifier) == (plan.identifier is not None)
+    in_vain = known.made > PLANS_IN_VAIN and known.made * 2 > head.template.matched
+    if plan.admit is not None or plan.offer is not NO_OFFER or not same_use or in_vain:
+        session.refuse_template(head.template)
+        return plan
+    if len(known.plans) >= PLANS_OF_TEMPLATE:
+        known.plans.clear()
+    traits = plan.traits
+    standard = b"priority:%d\npersistent:%b\n" % (traits.priority, b"true" if traits.durable else b"false")
+    known.plans[key] = plan, traits, standard
+    return plan
+
+
+def _route(session: Session, destination: bytes, requested: str | None) -> Route:
+    target = session.parse_destination(destination, requested)
+    session.broker.directory.check_concrete(target.address)
+    auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
+    if target.temporary:
+        check(PermissionType.SEND, target.address)
+        queue = temporary_queue(session, target)
+    elif target.queue is not None:
+        check(PermissionType.SEND, auto_create.address_of(target.address, target.queue), target.queue)
+        queue = auto_create.queue_for(target.address, target.queue, target.routing_type, check, user)
+    else:
+        check(PermissionType.SEND, target.address)
+        address = auto_create.address_for_send(target.address, target.routing_type, check, user)
+        return Route(address, None, target.routing_type)
+    return Route(queue.address, queue, target.routing_type)
+
+
+def _traits(
+    session: Session,
+    head: Head,
+    destination: bytes,
+    route: Route,
+    origin: str,
+    user: str | None,
+) -> Traits:
+    headers, block = head.headers, head.block
+    priority = number(headers, b"priority", 0, 9, default=4)
+    durable = headers.get(b"persistent", b"").lower() == b"true"
+    reply_to = headers.get(b"reply-to", b"")
+    if reply_to.startswith(TEMPORARY.encode()):
+        expect_replies(session, reply_to)
+        headers = headers | {b"reply-to": remote_form(text_of(reply_to), session.number).encode()}
+        block = b""  # which has another reply-to
+    left_out = NOT_PASSED_ON
+    if headers.get(IMPORTED, b"").lower() == b"true":
+        session.login.authorizer.check(PermissionType.MANAGE, MANAGEMENT)
+        left_out = ENDS_HERE
+    standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
+    return Traits(
+        standard + user_block(headers, block, left_out),
+        destination,
+        route.routing_type,
+        priority,
+        durable,
+        number(headers, b"expires", 0, LATEST),
+        headers.get(b"JMSXGroupID") or headers.get(b"_AMQ_GROUP_ID") or None,
+        _group_sequence(headers),
+        origin,
+        user,
+    )
+
+
+PLAIN = b"priority:4\npersistent:false\n"
+
+
+def user_block(
+    headers: Mapping[bytes, bytes], block: bytes = b"", left_out: frozenset[bytes] = NOT_PASSED_ON
+) -> bytes:
+    """The header lines that every receiver gets, as sent but for the escapes of STOMP 1.2.
+
+    ``block`` is a SEND's header block without escapes (`Head.block`): lines are then cut out of it, which takes half
+    the time of putting them together again.
+    """
+    left_out = left_out.intersection(headers)
+    if block:
+        lines = block[len(b"SEND") :] + b"\n"
+        for name in left_out:
+            lines = lines.replace(b"\n%b:%b\n" % (name, headers[name]), b"\n", 1)
+        if lines.count(b":") == len(headers) - len(left_out):  # else a value holds one, which must be escaped
+            return lines[1:]
+    return b"".join([header_line(name, value) for name, value in headers.items() if name not in left_out])
+
+
+def _asked_type(headers: Mapping[bytes, bytes]) -> str | None:
+    requested = headers.get(b"destination-type")
+    if requested is not None:
+        return text_of(requested)
+    native = headers.get(b"_AMQ_ROUTING_TYPE")
+    if native is None:
+        return None
+    return {b"0": RoutingType.MULTICAST.value, b"1": RoutingType.ANYCAST.value}.get(native, text_of(native))
+
+
+def _group_sequence(headers: Mapping[bytes, bytes]) -> int:
+    """Only -1 means something: the group ends with this message."""
+    value = headers.get(b"JMSXGroupSeq") or headers.get(b"_AMQ_GROUP_SEQUENCE") or b"0"
+    return -1 if value.strip() == b"-1" else 0
+
+
+def schedule_of(headers: Mapping[bytes, bytes]) -> Schedule:
+    """What the AMQ_SCHEDULED_… headers ask for. Raises `Refused` naming the one that is wrong."""
+    due = number(headers, TIME, -LATEST, LATEST)
+    delay = number(headers, DELAY, -LATEST, LATEST)
+    return Schedule(due, delay, _recurrence(headers, max(0, delay)))
+
+
+def _recurrence(headers: Mapping[bytes, bytes], delay: int) -> Recurrence | None:
+    cron = text_of(headers.get(CRON, b"").strip())
+    period = number(headers, PERIOD, 0, LATEST)
+    forever = headers.get(REPEAT, b"").strip() == b"-1"
+    repeat = FOREVER if forever else number(headers, REPEAT, 0, 2**31 - 1)
+    if repeat and not period:
+        raise Refused("AMQ_SCHEDULED_REPEAT needs an AMQ_SCHEDULED_PERIOD of at least 1 ms", status=400)
+    if not cron and not repeat:
+        return None
+    return Recurrence(period, repeat, cron or None, delay)
+
+
+def number(headers: Mapping[bytes, bytes], name: bytes, least: int, most: int, default: int = 0) -> int:
+    """A header that is a whole number. Raises `Refused` naming the header, the value and what it may be."""
+    value = headers.get(name)
+    if value is None:
+        return default
+    text = value.strip()
+    digits = text[1:] if text.startswith(b"-") else text
+    if digits.isdigit() and len(digits) < 20 and least <= (found := int(text)) <= most:
+        return found
+    raise Refused(
+        f"{text_of(name)} must be a whole number from {max(least, 0)} to {most}, not '{shortened(value)}'",
+        status=400,
+    )
 
 
 def on_SEND(session: Session, head: Head, body: bytes) -> None:

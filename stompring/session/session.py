@@ -33,8 +33,7 @@ from .connect import Authenticator, Login, UnsupportedVersion
 from .destination import Destination, Destinations
 from .heartbeat import Heartbeat
 from .outbox import Outbox, Outgoing, Wire
-from .send import SendEvaluation, on_SEND, resume_SEND
-from .send_plan import HEADER_USE, Route
+from .send import HEADER_USE, Route, SendEvaluation, on_SEND, resume_SEND
 from .subscription import AcknowledgedSubscription, Subscription
 from .text import printable, text_of
 

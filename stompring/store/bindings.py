@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from stompring.broker.address import Address
-from stompring.broker.attributes import QueueAttributes
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Queue, QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
 from stompring.settings.options import options_of

@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from stompring import __version__
-from stompring.broker.attributes import QueueAttributes
 from stompring.broker.message import Message, Traits
+from stompring.broker.queue import QueueAttributes
 from stompring.broker.recurrence import Recurrence
 from stompring.errors import Refused
 from stompring.settings.model import QueueConfiguration, RoutingType

@@ -11,9 +11,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
-from stompring.broker.attributes import QueueAttributes
 from stompring.broker.message import Message, MessageNumbers
-from stompring.broker.queue import Queue
+from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.reference import Reference
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType

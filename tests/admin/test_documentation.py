@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from stompring.admin import addresses, api, broker, connections, messages, queue_fields
+from stompring.admin import addresses, api, broker, connections, messages
+from stompring.admin import queues as queue_fields
 from stompring.admin.counters import ADDRESS, BROKER, QUEUE, Counter
 from stompring.admin.http import admin_routes
 from stompring.admin.json_schema import Component, shown

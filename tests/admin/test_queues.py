@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompring.admin.queue_fields import ATTRIBUTES, FIELDS
+from stompring.admin.queues import ATTRIBUTES, FIELDS
 
 from .admin_server import ANYCAST, MULTICAST, AdminServer, path
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompring.broker.attributes import QueueAttributes
+from stompring.broker.queue import QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import AddressSettings, QueueConfiguration, RoutingType
 

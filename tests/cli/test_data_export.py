@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stompring.admin.counters import QUEUE, fields_of
-from stompring.admin.queue_fields import FIELDS
+from stompring.admin.queues import FIELDS
 from stompring.store.segment import HEADER, find_footer
 
 from ..store.populated_directory import Expected, PopulatedDirectory

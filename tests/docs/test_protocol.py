@@ -21,7 +21,7 @@ from stompring.session.connect import VERSIONS
 from stompring.session.connection_limits import SUBPROTOCOLS, HandshakeRejected
 from stompring.session.heartbeat import MAX_INTERVAL, MIN_BEAT, agree
 from stompring.session.outbox import ROOM
-from stompring.session.send_plan import NOT_PASSED_ON, SCHEDULING
+from stompring.session.send import NOT_PASSED_ON, SCHEDULING
 from stompring.settings.acceptor import StompAcceptor
 from stompring.stomp.headers import HeadLimits
 from stompring.stomp.parser import FIRST_BODY
@@ -49,7 +49,6 @@ SECTIONS = {
     "session/acknowledge.py": ("ACK", "NACK"),
     "session/connect.py": ("CONNECT and STOMP", "CONNECTED", "ERROR"),
     "session/send.py": ("SEND",),
-    "session/send_plan.py": ("SEND",),
     "session/session.py": ("ERROR", "RECEIPT", "SEND", "ACK"),
     "session/subscribe.py": ("SUBSCRIBE", "UNSUBSCRIBE", "SEND"),
     "session/subscription.py": ("MESSAGE",),

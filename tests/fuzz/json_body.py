@@ -17,7 +17,7 @@ from ..admin.admin_server import AdminServer
 from .oracle import Broken, expect
 
 LONGEST = 4096
-MODULES = ["stompring.admin", "stompring.broker.attributes", "stompring.broker.directory"]
+MODULES = ["stompring.admin", "stompring.broker.queue", "stompring.broker.directory"]
 TOKENS = [
     *(
         b'{"name": "',

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from stompring.broker.clock import Clock
-from stompring.paging.loader import MINIMUM, SLICE, Loader
-from stompring.paging.prefetch import CHECK_INTERVAL, ActiveQueues
+from stompring.paging.prefetch import CHECK_INTERVAL, SHORTEST_SLICE, SLICE, ActiveQueues, Loader
 
 from ..broker.broker_fixture import join
 from ..broker.paged_broker import PagedWorld
@@ -61,8 +60,8 @@ class Endless:
     [
         (0, 0.0, SLICE),
         (0, 1.0, SLICE),
-        (9, 0.0, MINIMUM),
-        (9, MINIMUM, MINIMUM),
+        (9, 0.0, SHORTEST_SLICE),
+        (9, SHORTEST_SLICE, SHORTEST_SLICE),
         (9, 0.009, 0.001),
         (3, 0.006, 0.002),
         (1, 0.001, 0.001),
@@ -104,7 +103,7 @@ def test_what_was_idle_begins_with_the_least() -> None:
     work = Endless(place)
     place.loader.request(work)
     place.turn()
-    assert work.slices == [pytest.approx(MINIMUM, abs=BATCH)]
+    assert work.slices == [pytest.approx(SHORTEST_SLICE, abs=BATCH)]
 
 
 def test_nothing_is_done_after_the_end() -> None:

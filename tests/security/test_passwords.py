@@ -6,7 +6,7 @@ import argon2
 import pytest
 from argon2.exceptions import VerifyMismatchError
 
-from stompring.security.passwords import HASHER, check_password, dummy_hash, is_argon2
+from stompring.security.users import HASHER, check_password, dummy_hash, is_argon2
 
 from .hashers import QUICK, QUICK_BUT_OTHER
 

@@ -11,8 +11,14 @@ from twisted.trial.unittest import TestCase
 from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
 from stompring.server import protocol as protocol_module
-from stompring.server.protocol import LINGER, Connections, StompFactory, StompProtocol
-from stompring.server.read_throttle import CHECK_INTERVAL, SLOW_READ
+from stompring.server.protocol import (
+    CHECK_INTERVAL,
+    LINGER,
+    SLOW_READ,
+    Connections,
+    StompFactory,
+    StompProtocol,
+)
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import ROOM, Outgoing
 from stompring.settings.acceptor import StompAcceptor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from stompring.server.read_throttle import CHECK_INTERVAL, IDLE_FRACTION, MAX_PAUSE, ReadThrottle
+from stompring.server.protocol import CHECK_INTERVAL, IDLE_FRACTION, MAX_PAUSE, ReadThrottle
 from stompring.session.backpressure import Reading
 
 from ..session.session_fixture import RecordingWire

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stompring.broker.auto_delete import UNUSED_AFTER
 from stompring.broker.transfer import BROKERS_OWN, ORIGIN_HEADERS
-from stompring.session.send_plan import NOT_PASSED_ON, user_block
+from stompring.session.send import NOT_PASSED_ON, user_block
 
 from ..broker.broker_fixture import bodies
 from .session_fixture import Client, Server

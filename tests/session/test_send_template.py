@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.session import send_plan
-from stompring.session.send_plan import HEADER_USE
+from stompring.session import send as send_plan
+from stompring.session.send import HEADER_USE
 from stompring.stomp.headers import TemplateHead
 
 from ..property.profile import examples

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stompring.admin.queue_fields import ATTRIBUTES, FIELDS
-from stompring.broker.attributes import LEAST, QueueAttributes
+from stompring.admin.queues import ATTRIBUTES, FIELDS
+from stompring.broker.queue import LEAST, QueueAttributes
 from stompring.cli.data_import_offline import IMMUTABLE
 from stompring.cli.data_import_online import CHANGEABLE as SENT_IN_PATCH
 from stompring.cli.data_import_online import IMMUTABLE as SENT_IN_POST

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompring.session.send_plan import HEADER_USE
+from stompring.session.send import HEADER_USE
 from stompring.stomp import headers
 from stompring.stomp.headers import TemplateHead
 from stompring.stomp.parser import Parser

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stompring.broker.attributes import QueueAttributes
+from stompring.broker.queue import QueueAttributes
 from stompring.errors import Refused
 from stompring.settings.model import RingPolicy, RoutingType
 from stompring.store.bindings import (
