@@ -42,7 +42,7 @@ def other_than(default: QueueAttributes, name: str) -> Any:
 @pytest.mark.parametrize(
     "name", [field.name for field in fields(QueueAttributes) if field.name not in DERIVED]
 )
-def test_every_attribute_comes_back(name: str) -> None:
+def test_every_attribute_survives_encoding(name: str) -> None:
     default = QueueAttributes(ANYCAST)
     changed = default.changed({name: other_than(default, name)})
     described = json.loads(encode(describe_attributes(changed)))
@@ -54,12 +54,12 @@ def test_every_attribute_comes_back(name: str) -> None:
     assert (again.accepts is None) == (changed.accepts is None)
 
 
-def test_what_another_version_knows_and_this_one_does_not_is_left_out() -> None:
+def test_unknown_attributes_are_ignored() -> None:
     described = describe_attributes(QueueAttributes(ANYCAST, ring_size=3)) | {"colour": "red"}
     assert attributes_of(described).ring_size == 3
 
 
-def test_what_this_version_knows_and_another_did_not_has_its_default() -> None:
+def test_missing_attributes_have_their_default() -> None:
     assert attributes_of({"routing_type": "MULTICAST"}) == QueueAttributes(MULTICAST)
 
 

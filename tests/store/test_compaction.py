@@ -40,14 +40,14 @@ def churned(rounds: int = 150, **configuration: int) -> StoredBroker:
     return world
 
 
-def test_its_size_is_bounded_by_what_counts() -> None:
+def test_journal_size_is_bounded_by_live_records() -> None:
     world = churned(journal_compact_min_files=3, journal_compact_percentage=50)
     assert len(world.journal.segments) <= 4 and len(world.memory.data) <= 5
     assert world.store.compaction.segments > 0 and world.store.compaction.rewritten > 0
     assert bodies(world.again().directory.queue("stays")) == [b"0", b"1", b"2"]
 
 
-def test_it_comes_to_an_end_where_bindings_are_most_of_a_journal() -> None:
+def test_compaction_ends_when_bindings_are_most_of_the_journal() -> None:
     """They count for nothing: it would write them again and again, though nobody had anything to tell."""
     world = StoredBroker(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=80)
     for number in range(12):
@@ -78,13 +78,13 @@ def test_it_comes_to_an_end_where_bindings_are_most_of_a_journal() -> None:
         {"journal_compact_min_files": 1000, "journal_compact_percentage": 50},
     ],
 )
-def test_it_is_not_done_where_it_is_not_wanted(configuration: dict[str, int]) -> None:
+def test_compaction_can_be_disabled(configuration: dict[str, int]) -> None:
     world = churned(**configuration)
     assert len(world.journal.segments) > 10 and world.store.compaction.segments == 0
 
 
 @pytest.mark.parametrize("percentage", [1, 30, 99, 100])
-def test_it_is_done_when_less_than_the_percentage_counts(percentage: int) -> None:
+def test_compaction_starts_below_the_live_percentage(percentage: int) -> None:
     """Not when it is just that much."""
     segments = [SimpleNamespace(number=number, damaged=False) for number in range(3)]
     journal = SimpleNamespace(segments=segments, bytes=1000, live_bytes=0)
@@ -95,7 +95,7 @@ def test_it_is_done_when_less_than_the_percentage_counts(percentage: int) -> Non
     assert needed == [True, False, False]
 
 
-def test_a_journal_in_which_most_counts_is_left_alone() -> None:
+def test_mostly_live_journal_is_not_compacted() -> None:
     world = StoredBroker(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=50)
     world.queue("q")
     for _ in range(100):
@@ -104,7 +104,7 @@ def test_a_journal_in_which_most_counts_is_left_alone() -> None:
     assert len(world.journal.segments) > 10 and world.store.compaction.rewritten == 0
 
 
-def test_everything_that_is_known_of_a_message_comes_along() -> None:
+def test_compaction_preserves_the_whole_state_of_a_message() -> None:
     world = StoredBroker(
         journal_file_size=2000,
         journal_compact_min_files=2,
@@ -199,7 +199,7 @@ def test_it_waits_for_a_disk_that_is_behind_or_fails() -> None:
     assert world.store.compaction.rewritten > 0 and world.writer.failing is None
 
 
-def test_no_timer_is_left() -> None:
+def test_stop_cancels_the_compaction_timer() -> None:
     world = churned(rounds=20, journal_compact_min_files=0)
     world.store.compaction._min_files = 2
     world.store.compaction.consider()

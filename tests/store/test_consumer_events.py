@@ -122,7 +122,7 @@ def test_records_contain_every_event(seed: int) -> None:
     }
 
 
-def test_what_came_back_before_it_was_written() -> None:
+def test_requeue_before_the_write_is_recorded() -> None:
     one = world()
     queue = one.queue()
     taker = join(queue, 1)

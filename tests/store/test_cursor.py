@@ -63,7 +63,7 @@ class FindingTest(CursorTest):
         last_page, last = positions[-1]
         self.assertIsNone(cursor.following(4, last_page, last + 1))
 
-    def test_following_goes_on_where_a_page_is_gone(self) -> None:
+    def test_following_skips_a_deleted_page(self) -> None:
         self.world.fill(self.q, 20)
         pages = list(self.world.pages.in_order())
         gone = pages[1]
@@ -93,7 +93,7 @@ class FindingTest(CursorTest):
         cold = [holding for holding in (page.page_states[0] for page in pages) if not holding.states]
         self.assertGreater(len(cold), 10)
 
-    def test_states_of_somebody_elses_messages_are_nothing(self) -> None:
+    def test_states_of_messages_in_other_queues_are_zero(self) -> None:
         page, _ = self.world.page([self.q, self.r])
         self.world.page([self.r])
         self.world.page([self.q], due=self.world.now + 1000)
@@ -152,7 +152,7 @@ class CountingTest(CursorTest):
         assert block is not None
         self.assertEqual((block.due(index), cursor.due(block, index)), (0, ref.due))
 
-    def test_purge_leaves_what_is_loaded(self) -> None:
+    def test_purge_skips_loaded_messages(self) -> None:
         positions = self.world.fill(self.q, 20)
         self.world.page([self.q], due=self.world.now + 1000)
         ref = self.world.load(self.q, *positions[7])
@@ -178,7 +178,7 @@ class CountingTest(CursorTest):
 class FactsTest(CursorTest):
     """What the journal is told."""
 
-    def test_one_record_for_what_a_turn_settled(self) -> None:
+    def test_settlements_of_one_turn_share_one_record(self) -> None:
         positions = self.world.fill(self.q, 3)
         refs = [self.world.load(self.q, *position) for position in positions]
         self.world.turn()

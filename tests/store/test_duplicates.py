@@ -183,7 +183,7 @@ def test_what_a_reload_forgot_stays_forgotten() -> None:
     assert known(world.again()) == ids(6, 7)
 
 
-def test_without_persist_id_cache_nothing_comes_back() -> None:
+def test_without_persist_id_cache_no_ids_are_recovered() -> None:
     world = make()
     send_all(world, ids(1, 3))
     off = world.again(persist_id_cache=False)
@@ -256,9 +256,7 @@ def test_segments_go_whose_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("limit", [3, 1000])
-def test_compaction_keeps_what_is_known_and_drops_the_rest(
-    monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+def test_compaction_rewrites_valid_ids_only(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(duplicates, "CHUNK_IDS", limit)
     world = make(id_cache_size=12, journal_file_size=2000, journal_compact_min_files=0)
     send_all(world, ids(1, 60))

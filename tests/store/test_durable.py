@@ -37,7 +37,7 @@ def test_who_waits_for_the_disk(transactional: bool, waits: bool) -> None:
     assert len(world.memory.crash_free(world.journal.segments[0].path)) > 500, "it is safe in any case"
 
 
-def test_without_any_sync_it_is_written_all_the_same() -> None:
+def test_without_sync_durable_messages_are_still_written() -> None:
     world = StoredBroker(journal_sync_transactional=False, journal_sync_non_transactional=False)
     world.queue("q")
     world.durable("q", b"kept")
@@ -49,7 +49,7 @@ def test_without_any_sync_it_is_written_all_the_same() -> None:
     assert world.memory.crash_free(path) == world.memory.data[path], "a clean stop syncs"
 
 
-def test_even_then_nothing_is_deleted_before_what_replaces_it_is_safe() -> None:
+def test_without_sync_compaction_still_syncs_before_it_deletes() -> None:
     world = StoredBroker(
         journal_sync_transactional=False,
         journal_sync_non_transactional=False,

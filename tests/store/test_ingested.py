@@ -224,7 +224,7 @@ def test_without_the_file_nothing_is_counted(caplog: pytest.LogCaptureFixture) -
     assert count(one) == (len(kept), 0) and warned(caplog) == []
 
 
-def test_what_all_lakes_have_is_no_loss(caplog: pytest.LogCaptureFixture) -> None:
+def test_deleting_fully_ingested_files_counts_no_loss(caplog: pytest.LogCaptureFixture) -> None:
     one, kept = filled(storage_limit=0)
     last = int(kept[-1].stem)
     put(one, a={"journal": f"{last}:{footer_at(one, kept[-1])}"}, b={"journal": f"{last + 1}:0"})

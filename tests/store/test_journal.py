@@ -74,7 +74,7 @@ def test_what_is_not_durable_is_not_written() -> None:
     assert told.kinds == []
 
 
-def test_what_comes_and_goes_within_a_turn_is_not_written() -> None:
+def test_message_settled_within_its_turn_is_not_written() -> None:
     world = StoredBroker()
     queue = world.queue("q")
     told = Told(world)
@@ -230,7 +230,7 @@ def test_a_move_is_one_record() -> None:
     assert told.kinds == [Kind.TRANSACTION]
 
 
-def test_names_stand_before_what_they_name_in_each_segment() -> None:
+def test_name_records_precede_their_numbers_in_each_segment() -> None:
     world = StoredBroker(journal_file_size=2000)
     world.queue("q")
     world.queue("other", "t", MULTICAST)

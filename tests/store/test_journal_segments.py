@@ -83,7 +83,7 @@ def test_a_segment_of_two_runs_has_one_footer() -> None:
         assert getattr(found, name) == getattr(footer, name)
 
 
-def test_a_segment_goes_when_nothing_in_it_counts() -> None:
+def test_segment_without_live_records_is_deleted() -> None:
     world = StoredBroker(journal_file_size=2000, journal_compact_min_files=0)
     queue = world.queue("q")
     world.turn()
@@ -103,7 +103,7 @@ def test_a_segment_goes_when_nothing_in_it_counts() -> None:
     assert world.again().directory.queue("q").message_count == 0
 
 
-def test_the_oldest_goes_first() -> None:
+def test_oldest_segment_is_deleted_first() -> None:
     world = StoredBroker(journal_file_size=1000, journal_compact_min_files=0)
     queue = world.queue("q")
     oldest = world.durable("q", b"x" * 500)
@@ -119,7 +119,7 @@ def test_the_oldest_goes_first() -> None:
     assert [ref.message.number for ref in pending(world.again().directory.queue("q"))] == [oldest.number]
 
 
-def test_it_goes_only_once_what_ended_it_is_safe() -> None:
+def test_segment_is_deleted_after_its_settlements_are_synced() -> None:
     from .disk import ManualDisk
 
     hand = ManualDisk()
@@ -142,7 +142,7 @@ def test_it_goes_only_once_what_ended_it_is_safe() -> None:
     assert first not in world.memory.data
 
 
-def test_live_bytes_are_about_what_counts() -> None:
+def test_live_bytes_approximate_the_live_records() -> None:
     world = StoredBroker()
     queue, other = world.queue("a", "t", MULTICAST), world.queue("b", "t", MULTICAST)
     for _ in range(10):
@@ -270,7 +270,7 @@ def test_message_numbers_go_on() -> None:
         assert world.durable("q").number > greatest
 
 
-def test_the_kinds_of_what_a_message_is_held_by() -> None:
+def test_message_segment_is_set_when_written() -> None:
     world = StoredBroker()
     world.queue("a", "t", MULTICAST)
     world.queue("b", "t", MULTICAST)

@@ -25,7 +25,7 @@ def records(world: StoredBroker) -> int:
     return len(world.journal._encoder.footer.starts)
 
 
-def test_records_are_made_in_slices_and_who_waits_hears_after_the_last() -> None:
+def test_records_are_encoded_in_slices_and_callbacks_run_after_the_last() -> None:
     world = StoredBroker()
     world.queue()
     world.turn()
@@ -75,7 +75,7 @@ def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened
     assert held(world.again()) == [b"before", *numbered(MANY)]
 
 
-def test_nothing_is_written_while_a_transaction_is_open_and_who_waits_hears_after_it() -> None:
+def test_open_transaction_delays_writes_and_callbacks() -> None:
     world = StoredBroker()
     world.queue()
     world.turn()
@@ -91,7 +91,7 @@ def test_nothing_is_written_while_a_transaction_is_open_and_who_waits_hears_afte
 
 
 @pytest.mark.parametrize("delay", [0, 5_000_000])
-def test_what_is_gone_before_its_record_is_made_is_not_written(delay: int) -> None:
+def test_messages_settled_before_encoding_are_not_written(delay: int) -> None:
     world = StoredBroker(journal_buffer_timeout=delay)
     queue = world.queue()
     world.pass_time(1000)

@@ -120,7 +120,7 @@ def test_a_recurrence() -> None:
     assert unpack_recurrence(b"") is None
 
 
-def test_a_survey_passes_over_what_it_cannot_take_apart() -> None:
+def test_scan_skips_malformed_payloads() -> None:
     world, payloads = journal()
     header = world.memory.data[FIRST][: HEADER.size]
     wrong = [changed(payloads[-1], "<I", LENGTHS, 5), *list(OTHERS.values())]

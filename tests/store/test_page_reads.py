@@ -50,7 +50,7 @@ class BlockTest(ReadsTest):
             seen = block.stop
         self.assertEqual(seen, 60)
 
-    def test_what_is_not_written_yet_comes_from_memory(self) -> None:
+    def test_unwritten_messages_are_read_from_memory(self) -> None:
         disk = ManualDisk()
         world = self.world = PagedBroker(settings=BIG, disk=disk)
         (q,) = world.queues("q")
@@ -76,7 +76,7 @@ class BlockTest(ReadsTest):
         assert old is not None and new is not None
         self.assertEqual((old.stop, new.stop), (2, 3))
 
-    def test_the_same_message_for_all_who_ask(self) -> None:
+    def test_all_readers_share_one_message_object(self) -> None:
         page, index = self.world.page([self.q, self.r], b"x")
         self.world.turn()
         block = self.world.read(page, index)
@@ -93,14 +93,14 @@ class BlockTest(ReadsTest):
         self.assertEqual(page.decoded, {})
         self.assertEqual(again.message(index).number, number)
 
-    def test_a_block_that_somebody_holds_is_not_read_again(self) -> None:
+    def test_referenced_block_is_not_read_again(self) -> None:
         page, index = self.world.page([self.q], b"x")
         block = self.world.read(page, index)
         reads = self.world.paging.reads.blocks_read
         self.assertIs(self.world.read(page, index), block)
         self.assertEqual(self.world.paging.reads.blocks_read, reads)
 
-    def test_one_read_for_all_who_ask_at_the_same_time(self) -> None:
+    def test_concurrent_requests_share_one_read(self) -> None:
         positions = self.world.fill(self.q, 3)
         self.world.turn()
         found = [self.ask(*position) for position in positions]
@@ -138,7 +138,7 @@ class BlockTest(ReadsTest):
         assert block is not None
         self.assertIs(block.message(index).account, budget)
 
-    def test_starts_are_read_again_when_they_were_given_up(self) -> None:
+    def test_evicted_page_starts_are_read_again(self) -> None:
         for _ in range(5):
             self.world.fill(self.q, 20)
             self.world.pages.roll()
@@ -155,7 +155,7 @@ class BlockTest(ReadsTest):
                 assert block is not None
                 self.assertTrue(block.message(7).body.startswith(b"7 "))
 
-    def test_a_page_that_goes_while_it_is_read_gives_nothing(self) -> None:
+    def test_page_deleted_during_a_read_returns_none(self) -> None:
         reader = ManualDisk()
         self.world.paging.reads._reader = reader
         page, index = self.world.fill(self.q, 1)[0]
@@ -232,7 +232,7 @@ class DamageTest(ReadsTest):
         self.assertEqual(again.drain(q), [b"%d" % at for at in range(20) if at != 10])
         self.assertEqual(again.paging.lost_messages, 0)
 
-    def test_a_file_that_is_gone_is_lost(self) -> None:
+    def test_missing_page_file_counts_as_lost(self) -> None:
         positions = self.world.fill(self.q, 20)
         page = positions[0][0]
         self.world.pages.roll()
@@ -265,7 +265,7 @@ class DamageTest(ReadsTest):
         self.assertIsNotNone(found[0])
         self.assertEqual(self.world.paging.lost_messages, 0)
 
-    def test_a_disk_that_does_not_read_is_given_up(self) -> None:
+    def test_persistent_read_errors_count_the_blocks_as_lost(self) -> None:
         positions = self.world.fill(self.q, 20)
         self.world.pages.roll()
         self.world.turn()

@@ -50,7 +50,7 @@ def page_paths(files: MemoryFiles) -> list[Path]:
 # ---- whole pages
 
 
-def test_everything_is_there_again() -> None:
+def test_restart_recovers_all_paged_messages() -> None:
     """PD-1."""
     world, _ = filled()
     count, size = world.pages.count, sum(page.end for page in world.pages.in_order())
@@ -137,7 +137,7 @@ def test_counts_and_due_times_come_back() -> None:
         assert page.soonest_due == later
 
 
-def test_a_message_that_fell_due_and_came_back_is_not_timed_again() -> None:
+def test_requeued_message_that_was_due_is_not_scheduled_again() -> None:
     world, (q,) = filled(1, WIDE)
     page, index = world.page([q], due=world.now + 1000)
     ref = world.load(q, page, index)
@@ -161,7 +161,7 @@ def test_what_is_not_durable_ends_with_the_broker() -> None:
     assert [queue.name for queue in again.pages.cursors] == ["q"]
 
 
-def test_a_page_without_anything_durable_goes() -> None:
+def test_page_without_durable_messages_is_deleted_at_start() -> None:
     world = PagedBroker()
     world.fill(world.queues("q")[0], 20, durable=False)
     world.stop()
@@ -180,7 +180,7 @@ def test_pages_of_a_deleted_queue_go() -> None:
     assert world.again().page_files() == []
 
 
-def test_compaction_keeps_what_was_settled() -> None:
+def test_compaction_preserves_page_settlements() -> None:
     world = PagedBroker(journal_file_size=1024)
     (q,) = world.queues("q")
     positions = world.fill(q, 40)
@@ -402,7 +402,7 @@ def bindings_in(data: bytes) -> list[int]:
     return [data[begin + 1] for begin, _ in SegmentScan(data) if data[begin] == Kind.BINDING]
 
 
-def test_a_queue_that_was_new_when_its_first_page_was_written_comes_back_as_it_was() -> None:
+def test_queue_is_recovered_from_the_binding_in_its_first_page() -> None:
     """The journal, which is written after pages, has never heard of it or its address."""
     world = PagedBroker(settings=WIDE)
     left = killed_before_the_journal(world)
@@ -433,7 +433,7 @@ def test_a_queue_that_was_new_when_its_first_page_was_written_comes_back_as_it_w
     assert again.drain(again.directory.queues["q"]) == numbered(5)
 
 
-def test_a_page_repeats_what_the_journal_does_not_have_yet_and_nothing_else() -> None:
+def test_page_repeats_only_unsynced_bindings() -> None:
     world = PagedBroker(settings={"#": {"page_size_bytes": 4096}})
     (q,) = world.new_queues("q")
     world.fill(q, 12, 1000)
@@ -540,7 +540,7 @@ def test_a_directory_without_a_name_is_known_by_its_pages(name: bytes | None) ->
     assert again.drain(again.queues("q")[0]) == numbered(20)
 
 
-def test_a_directory_without_pages_goes() -> None:
+def test_paging_directory_without_pages_is_removed_at_start() -> None:
     world, (q,) = filled()
     world.drain(q)
     world.paging.purge = False

@@ -103,7 +103,7 @@ class WritingTest(TestCase):
         self.assertGreater(page.number, max(page.number for page in self.world.pages.in_order()))
         self.assertNotEqual(other.directory, self.world.pages.directory)
 
-    def test_what_is_durable_is_safe_when_the_receipt_goes(self) -> None:
+    def test_durable_messages_are_synced_before_the_receipt(self) -> None:
         self.world.page([self.q], durable=False)  # the journal is told that the page is there
         for durable, expected in ((False, 0), (True, 1)):
             self.world.turn()
@@ -167,7 +167,7 @@ class DeletingTest(TestCase):
         self.world.turn()
         return [int(name[:9]) for name in self.world.page_files() if name.endswith(".page")]
 
-    def test_a_page_goes_from_the_middle(self) -> None:
+    def test_settled_page_is_deleted_before_older_pages(self) -> None:
         positions = self.world.fill(self.q, 20)
         self.world.turn()
         middle = self.world.pages.in_order()[2]
@@ -191,7 +191,7 @@ class DeletingTest(TestCase):
         self.assertEqual(len(self.files()), 1)
         self.assertTrue(self.world.pages.empty)
 
-    def test_a_page_goes_when_its_facts_are_safe_and_not_before(self) -> None:
+    def test_page_is_deleted_after_its_settlements_are_synced(self) -> None:
         disk = ManualDisk()
         world = PagedBroker(disk=disk)
         (q,) = world.queues("q")
@@ -253,7 +253,7 @@ class DeletingTest(TestCase):
         self.assertIn("address.txt", self.world.page_files())
         self.assertEqual(len(self.files()), 1)
 
-    def test_facts_of_pages_that_are_gone_hold_no_segment(self) -> None:
+    def test_records_of_deleted_pages_retain_no_segment(self) -> None:
         world = PagedBroker(journal_file_size=2048)
         (q,) = world.queues("q")
         for _ in range(80):

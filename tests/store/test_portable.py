@@ -70,13 +70,13 @@ def slots(traits: Traits) -> dict[str, Any]:
 
 
 @given(messages())
-def test_a_message_comes_back(message: PortableMessage) -> None:
+def test_message_survives_export_and_import(message: PortableMessage) -> None:
     again = PortableMessage.of(json.loads(json.dumps(message.fields())))
     assert slots(again.traits) == slots(message.traits)
     assert replace(again, traits=message.traits) == message
 
 
-def test_a_queue_comes_back() -> None:
+def test_queue_survives_export_and_import() -> None:
     attributes = QueueAttributes(
         RoutingType.MULTICAST, ring_size=3, ring_policy=RingPolicy.DEAD_LETTER, user="u", exclusive=True
     ).changed({"filter": "a = 1"})
@@ -88,7 +88,7 @@ def test_a_queue_comes_back() -> None:
     assert attributes_of(again.attributes).filter == "a = 1"
 
 
-def test_an_address_comes_back() -> None:
+def test_address_survives_export_and_import() -> None:
     address = PortableAddress("a", frozenset(RoutingType), True, False, True)
     assert PortableAddress.of(json.loads(json.dumps(address.fields()))) == address
 
@@ -151,7 +151,7 @@ def test_lines_that_are_missing_or_too_many(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["[" * 200_000, "9" * 5001, '{"message": 1_0}'])
-def test_a_line_that_is_no_record(tmp_path: Path, line: str) -> None:
+def test_invalid_line_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
     path = tmp_path / "f.json"
     write(path)
     lines = path.read_text().splitlines(keepends=True)
@@ -168,7 +168,7 @@ def test_a_newer_format(tmp_path: Path) -> None:
         ExportReader(path)
 
 
-def test_a_file_is_there_when_it_is_complete(tmp_path: Path) -> None:
+def test_failed_export_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     with pytest.raises(ZeroDivisionError), ExportWriter(path, 7):
         assert not path.exists()
@@ -176,7 +176,7 @@ def test_a_file_is_there_when_it_is_complete(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_gzip_is_known_by_what_it_is(tmp_path: Path) -> None:
+def test_gzip_is_detected_by_content(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     write(path)
     path.write_bytes(gzip.compress(path.read_bytes()))

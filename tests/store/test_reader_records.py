@@ -55,7 +55,7 @@ def flags(world: StoredBroker) -> dict[int, list[int]]:
 # ---- copies
 
 
-def test_what_compaction_writes_is_a_copy_and_what_is_read_back_is_not() -> None:
+def test_compaction_sets_the_rewritten_flag() -> None:
     world = StoredBroker(
         settings=SETTINGS,
         journal_file_size=1000,

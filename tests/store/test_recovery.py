@@ -17,7 +17,7 @@ FIRST = DIRECTORY / "000000001.journal"
 # ---- messages
 
 
-def test_a_message_comes_back_whole() -> None:
+def test_restart_recovers_every_field_of_a_message() -> None:
     world = StoredBroker()
     world.queue("q")
     sent = world.durable(
@@ -168,7 +168,7 @@ def test_expiry() -> None:
     assert held(third) == [b"long"] and held(third, "EXP") == [b"short", b"later"]
 
 
-def test_rings_hold_what_they_may() -> None:
+def test_restart_evicts_ring_messages_over_the_size() -> None:
     world = StoredBroker(settings={"#": {"dead_letter_address": "DLQ"}})
     world.queue("DLQ")
     queue = world.queue("ring", ring_size=3, ring_policy=RingPolicy.DEAD_LETTER)
@@ -186,7 +186,7 @@ def test_rings_hold_what_they_may() -> None:
     assert held(again.again(), "DLQ") == [b"0", b"1", b"2", b"3"]
 
 
-def test_messages_in_wildcard_queues_whose_address_is_gone() -> None:
+def test_wildcard_queue_recovers_messages_of_a_deleted_address() -> None:
     world = StoredBroker()
     world.queue("all", "a.#", MULTICAST)
     world.directory.create_address("a.b", frozenset({MULTICAST}))
@@ -202,7 +202,7 @@ def test_messages_in_wildcard_queues_whose_address_is_gone() -> None:
     assert again.broker.memory.messages == 0
 
 
-def test_messages_of_deleted_queues_are_gone() -> None:
+def test_messages_of_deleted_queues_are_not_recovered() -> None:
     world = StoredBroker()
     world.queue("q")
     world.durable("q", b"old")
@@ -268,7 +268,7 @@ def test_changes_last() -> None:
     assert not again.again().directory.queue("q").paused
 
 
-def test_what_is_not_durable_or_temporary_goes() -> None:
+def test_non_durable_and_temporary_queues_are_not_recovered() -> None:
     world = StoredBroker()
     world.queue("volatile", durable=False, auto_created=True)
     world.queue("temporary", temporary=True)

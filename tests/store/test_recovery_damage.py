@@ -176,7 +176,7 @@ def test_deleted_queues_are_not_made_anew() -> None:
         (None, "format 9"),
     ],
 )
-def test_what_a_newer_version_wrote_is_left_alone(
+def test_newer_format_is_not_modified(
     header: bytes | None, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if header is None:
@@ -188,7 +188,7 @@ def test_what_a_newer_version_wrote_is_left_alone(
     assert "newer version" in str(caught.value) and str(FIRST) in str(caught.value)
 
 
-def test_files_that_are_no_segments_are_left_alone() -> None:
+def test_other_files_in_the_journal_directory_are_ignored() -> None:
     others = {
         DIRECTORY / name: b"x"
         for name in ("notes.txt", "1.journal", "000000009.journal.damaged", "x.journal")
@@ -214,7 +214,7 @@ def test_unreadable_directory_raises_with_path_and_reason() -> None:
 # ---- going on
 
 
-def test_the_last_segment_goes_on() -> None:
+def test_restart_appends_to_the_last_segment() -> None:
     world = StoredBroker()
     world.queue("q")
     for number in range(5):

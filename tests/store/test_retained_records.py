@@ -44,7 +44,7 @@ def bodies_of(one: StoredBroker) -> list[bytes]:
     return [body for payload in of_kind(one, Kind.RETAINED) for _, body in retained(payload)[1]]
 
 
-def test_what_is_consumed_as_it_comes_is_one_record() -> None:
+def test_immediately_consumed_messages_share_one_record() -> None:
     one = world()
     join(one.queue(), auto=True)
     sent = [one.durable(body=b"%d" % number, expires=one.now + 1000).number for number in range(20)]
@@ -58,7 +58,7 @@ def test_what_is_consumed_as_it_comes_is_one_record() -> None:
     assert not of_kind(one, Kind.MESSAGE) and not of_kind(one, Kind.SETTLED)
 
 
-def test_a_message_of_several_queues_is_there_once() -> None:
+def test_message_of_several_queues_is_written_once() -> None:
     one = world()
     for name in ("a", "b", "c"):
         join(one.queue(name, "t", MULTICAST), auto=True)
@@ -75,7 +75,7 @@ def test_a_message_of_several_queues_is_there_once() -> None:
     ("count", "size"),
     [(2 * MAX_RETAINED_MESSAGES + 1, 10), (5, MAX_RETAINED_BYTES // 2 - 1000), (2, 2 * MAX_RETAINED_BYTES)],
 )
-def test_much_becomes_several_records(count: int, size: int) -> None:
+def test_large_batches_are_split_into_several_records(count: int, size: int) -> None:
     one = world(journal_file_size=100 << 20)
     for name in ("a", "b"):
         join(one.queue(name, "t", MULTICAST), auto=True)
@@ -198,7 +198,7 @@ def test_a_segment_with_nothing_else_is_moved_and_not_copied() -> None:
     assert len([path for path in one.memory.data if path.parent == Path("/data/retention/journal")]) > 3
 
 
-def test_of_none_only_what_a_restart_needs_is_written() -> None:
+def test_retain_none_writes_only_restart_records() -> None:
     one = world()
     taker = join(one.queue("none"), 1)
     for body in (b"out", b"waits"):

@@ -80,7 +80,7 @@ def history(one: StoredBroker) -> tuple[set[int], Counter[tuple[int, int]], list
 # ---- the journal
 
 
-def test_what_is_done_with_at_once_is_written_all_the_same() -> None:
+def test_immediately_consumed_messages_are_retained() -> None:
     one = world()
     join(one.queue(), auto=True)
     message = one.durable(body=b"short-lived")
@@ -90,7 +90,7 @@ def test_what_is_done_with_at_once_is_written_all_the_same() -> None:
     assert times == [one.broker.clock.now]
 
 
-def test_without_retention_it_is_not() -> None:
+def test_without_retention_immediately_consumed_messages_are_not_written() -> None:
     one = StoredBroker()
     join(one.queue(), auto=True)
     one.durable()
@@ -151,7 +151,7 @@ def test_retained_records_have_settlement_reasons() -> None:
     }
 
 
-def test_what_comes_back_after_a_kill_is_what_was_there() -> None:
+def test_recovery_after_a_kill_ignores_retained_files() -> None:
     one = world()
     queue = one.queue()
     taker = join(queue, credit=1)
@@ -185,7 +185,7 @@ def fill(one: StoredBroker, count: int) -> None:
         one.pass_time(125)
 
 
-def test_the_oldest_goes_when_there_is_too_much() -> None:
+def test_oldest_retained_file_is_deleted_over_the_storage_limit() -> None:
     one = world(storage_limit=6000)
     fill(one, 100)
     retention = one.store.retention
@@ -196,7 +196,7 @@ def test_the_oldest_goes_when_there_is_too_much() -> None:
     assert sorted(int(path.stem) for path in kept) == list(range(newest - len(kept) + 1, newest + 1))
 
 
-def test_what_is_too_old_goes_at_its_time() -> None:
+def test_retained_files_are_deleted_at_their_age_limit() -> None:
     one = world(period=10_000)
     fill(one, 30)
     retention = one.store.retention
@@ -219,7 +219,7 @@ def test_limits_apply_to_files_of_an_earlier_run() -> None:
     assert again.store.retention.deleted > 0
 
 
-def test_a_damaged_segment_is_set_aside_as_ever() -> None:
+def test_damaged_segment_is_set_aside_with_retention() -> None:
     one = world()
     queue = one.queue()
     one.durable(body=b"x" * 3000)
@@ -297,7 +297,7 @@ def test_numbers_that_were_ingested_are_not_given_again_either() -> None:
     assert again.store.retention is not None and again.store.retention.last_samples == 8
 
 
-def test_facts_about_pages_are_in_the_journal_though_the_page_has_gone() -> None:
+def test_page_settlements_are_retained_after_the_page_is_deleted() -> None:
     one = Paged()
     (queue,) = one.queues("q")
     for _ in range(3):
@@ -365,7 +365,7 @@ def test_the_document_describes_samples() -> None:
     assert header["kind"] == 3
 
 
-def test_a_new_file_has_every_queue_again() -> None:
+def test_new_samples_file_has_every_queue() -> None:
     one = world()
     one.queue("a")
     samples = sampled(one, 600_000)
@@ -379,7 +379,7 @@ def test_a_new_file_has_every_queue_again() -> None:
     assert again.store.retention is not None and again.store.retention.last_samples == 3
 
 
-def test_many_queues_are_looked_at_in_slices() -> None:
+def test_many_queues_are_sampled_in_slices() -> None:
     one = world()
     for number in range(1200):
         one.queue(f"q{number}")
@@ -410,7 +410,7 @@ def test_a_file_is_moved_to_another_disk(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(each.name for each in target.parent.iterdir()) == ["1.journal"]
 
 
-def test_a_file_that_was_moved_before_is_no_fault(tmp_path: Path) -> None:
+def test_moving_an_already_moved_file_succeeds(tmp_path: Path) -> None:
     Files().move(tmp_path / "gone", tmp_path / "b" / "gone")
     assert not (tmp_path / "b" / "gone").exists()
 
@@ -424,7 +424,7 @@ def test_move_raises_on_other_errors(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_what_is_no_file_of_ours_is_left_alone(tmp_path: Path) -> None:
+def test_other_files_in_the_retention_directory_are_ignored(tmp_path: Path) -> None:
     one = world()
     for name in ("notes.txt", "000000001.journal.damaged", "1.journal"):
         one.memory.contents[KEPT / "journal" / name] = Content(b"x")

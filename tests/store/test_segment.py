@@ -163,7 +163,7 @@ def test_a_trailer_that_points_anywhere() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x0b", b"\x0b" + bytes(60), b"\x01" + bytes(200)])
-def test_what_is_no_footer(payload: bytes) -> None:
+def test_invalid_footer_is_rejected(payload: bytes) -> None:
     good = Footer(array("I", [32]), addresses=(1,)).payload()
     assert Footer.parse(good) is not None
     assert Footer.parse(payload) is None or payload == b"\x0b" + bytes(60)

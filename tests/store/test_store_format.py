@@ -152,7 +152,7 @@ def user_headers(found: Found) -> dict[str, str]:
     }
 
 
-def test_a_stranger_finds_what_was_sent(stopped: tuple[PopulatedDirectory, Directory]) -> None:
+def test_document_tables_recover_every_message(stopped: tuple[PopulatedDirectory, Directory]) -> None:
     filled, directory = stopped
     contents = sorted(directory.contents(), key=lambda found: found.number)
     for queue in {expected.queue for expected in filled.messages}:
@@ -173,7 +173,7 @@ def test_a_stranger_finds_what_was_sent(stopped: tuple[PopulatedDirectory, Direc
     assert len(contents) == len(filled.messages)
 
 
-def test_all_of_it_was_there_to_be_read(stopped: tuple[PopulatedDirectory, Directory]) -> None:
+def test_fixture_has_every_kind_of_record(stopped: tuple[PopulatedDirectory, Directory]) -> None:
     """Segments that rolled, pages, every kind of record: else the tables were not put to the test."""
     _, directory = stopped
     assert len(directory.journal) > 1
@@ -199,7 +199,7 @@ def test_message_fields_match_the_sent_message(stopped: tuple[PopulatedDirectory
     assert [found.fields["group"] for found in grouped] == [b"g:1"]
 
 
-def test_queues_are_there_with_their_attributes(stopped: tuple[PopulatedDirectory, Directory]) -> None:
+def test_document_tables_recover_queue_attributes(stopped: tuple[PopulatedDirectory, Directory]) -> None:
     _, directory = stopped
     queues = {binding["name"]: binding for (what, _), binding in directory.bindings.items() if what == QUEUE}
     assert "deleted" not in queues

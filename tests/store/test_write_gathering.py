@@ -75,7 +75,7 @@ class GatheredTest(TestCase):
             found.append(self.everything(world, queue))
         self.assertEqual(*found)
 
-    def test_what_is_appended_comes_behind_what_was_gathered(self) -> None:
+    def test_appended_messages_follow_gathered_messages(self) -> None:
         world, queue = self.place()
         (other,) = world.queues("other")
         world.paging.gathering = True
@@ -129,7 +129,7 @@ class GatheredTest(TestCase):
         ):
             self.assertTrue(refused(**case), case)
 
-    def test_one_that_expires_ends_what_was_gathered(self) -> None:
+    def test_expiring_message_ends_the_gathered_batch(self) -> None:
         world, queue = self.place()
         world.paging.gathering = True
         plain, expiring = self.messages(world, [5, 5])

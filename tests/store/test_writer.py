@@ -99,7 +99,7 @@ def test_unsynced_appends_delay_no_callback() -> None:
     assert desk.files.crash_free(PAGE) == b"volatile"
 
 
-def test_one_who_waits_and_fails_is_not_in_the_way_of_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_sync_callback_does_not_block_others(caplog: pytest.LogCaptureFixture) -> None:
     desk = WriterFixture()
 
     def fail() -> None:
@@ -134,7 +134,7 @@ def test_gather_is_called_before_each_batch() -> None:
     assert asked == [0] and desk.data(JOURNAL) == b"gathered"
 
 
-def test_attend_sends_what_is_gathered_at_once() -> None:
+def test_attend_writes_gathered_records_immediately() -> None:
     desk = WriterFixture()
     news = [b"news"]
     desk.writer.gather = lambda: not news or desk.journal.append(news.pop()) >= 0

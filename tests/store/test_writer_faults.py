@@ -203,7 +203,7 @@ def test_a_seal_that_could_not_be_written_is_written_once() -> None:
     assert desk.data(PAGE) == b"contents<8>"
 
 
-def test_few_files_are_open_however_many_there_are() -> None:
+def test_open_files_are_limited() -> None:
     desk = WriterFixture()
     streams = [desk.writer.open(Path(f"/data/{number}.page")) for number in range(200)]
     for _ in range(2):

@@ -66,7 +66,7 @@ def test_appends_wait_for_their_sync_timeout(
         assert not told.disk.jobs
 
 
-def test_what_comes_while_the_disk_works_goes_with_the_next_batch_at_once() -> None:
+def test_appends_during_a_write_join_the_next_batch_immediately() -> None:
     told = Told(SHORT, LONG)
     told.journal.append(b"1")
     told.reactor.advance(0)
