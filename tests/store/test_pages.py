@@ -7,7 +7,7 @@ from dataclasses import replace
 from twisted.trial.unittest import TestCase
 
 from stompring.broker.storage import Reason
-from stompring.store.cursor import EXPANDED_STATES
+from stompring.store.cursor import EXPANDED_STATES, QueuePageState
 from stompring.store.page_file import PageScan, page_path
 from stompring.store.page_reader import CACHED_PAGE_STARTS
 from stompring.store.segment import HEADER, PAGE, Header, find_footer
@@ -265,7 +265,7 @@ class DeletingTest(TestCase):
         self.assertGreater(world.journal.segments[-1].number, 5)
         kept = {kept for segment in world.journal.segments for kept in segment.live}
         there = {holding for page in world.pages.in_order() for holding in page.page_states}
-        self.assertLessEqual({each for each in kept if type(each).__name__ == "Holding"}, there)
+        self.assertLessEqual({each for each in kept if isinstance(each, QueuePageState)}, there)
 
     def test_a_deleted_queues_facts_hold_no_segment(self) -> None:
         positions = self.world.fill(self.q, 3)
@@ -275,7 +275,7 @@ class DeletingTest(TestCase):
         self.world.pages.forget(self.q)  # what it has told is not written yet
         self.world.turn()
         kept = [kept for segment in self.world.journal.segments for kept in segment.live]
-        self.assertFalse([each for each in kept if type(each).__name__ == "Holding"])
+        self.assertFalse([each for each in kept if isinstance(each, QueuePageState)])
 
 
 class FailingTest(TestCase):
