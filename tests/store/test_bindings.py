@@ -67,7 +67,7 @@ def test_missing_attributes_have_their_default() -> None:
     "described",
     [{}, {"routing_type": "SOMECAST"}, {"routing_type": "ANYCAST", "ring_policy": "KEEP"}],
 )
-def test_what_cannot_be(described: dict[str, Any]) -> None:
+def test_invalid_descriptions_are_rejected(described: dict[str, Any]) -> None:
     with pytest.raises((KeyError, ValueError)):
         attributes_of(described)
 

@@ -141,7 +141,7 @@ def test_compaction_preserves_the_whole_state_of_a_message() -> None:
     assert ref.due == now + 7_200_000 and ref.recurrence == Recurrence(1000, 5)
 
 
-def test_what_is_settled_while_it_is_done() -> None:
+def test_messages_settled_during_compaction_are_not_recovered() -> None:
     world = churned(journal_compact_min_files=0)
     stays = world.directory.queue("stays")
     world.store.compaction._min_files = 2
@@ -171,7 +171,7 @@ def test_steps_are_small() -> None:
     assert queue.count == 3 * STEP_RECORDS + 1
 
 
-def test_it_waits_for_a_disk_that_is_behind_or_fails() -> None:
+def test_compaction_waits_for_a_slow_or_failing_disk() -> None:
     hand = ManualDisk()
     world = StoredBroker(
         disk=hand, journal_file_size=1000, journal_compact_min_files=2, journal_compact_percentage=100

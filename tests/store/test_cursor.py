@@ -72,7 +72,7 @@ class FindingTest(CursorTest):
             cursor.settle_waiting(gone, index, Reason.KILLED)
         self.assertEqual(cursor.following(4, gone, 0), (pages[2], 0))
 
-    def test_what_is_put_back_is_first_again(self) -> None:
+    def test_requeued_message_is_first_again(self) -> None:
         positions = self.world.fill(self.q, 20)
         refs = [self.world.load(self.q, *position) for position in positions]
         cursor = self.world.cursor(self.q)
@@ -163,7 +163,7 @@ class CountingTest(CursorTest):
         cursor.settle(ref, Reason.ACKNOWLEDGED)
         self.assertTrue(self.world.pages.empty)
 
-    def test_a_deleted_queue_hears_nothing_more(self) -> None:
+    def test_cursor_of_a_deleted_queue_ignores_updates(self) -> None:
         positions = self.world.fill(self.q, 20)
         ref = self.world.load(self.q, *positions[0])
         cursor = self.world.cursor(self.q)

@@ -25,7 +25,7 @@ sys.stdin.read()
 """
 
 
-def test_it_is_made_and_taken(tmp_path: Path) -> None:
+def test_lock_creates_the_directory_and_can_be_released(tmp_path: Path) -> None:
     root = tmp_path / "some" / "data"
     lock = DataLock(root)
     assert (root / "broker.lock").read_text() == f"{os.getpid()}\n"

@@ -87,7 +87,7 @@ def test_a_record_that_is_too_short() -> None:
         unpack_ids(payload, 0, len(payload) - 1)
 
 
-def test_what_was_read_in_order() -> None:
+def test_replayed_ids_are_ordered_by_position() -> None:
     def segment(number: int) -> ReadSegment:
         return ReadSegment(number, Path(str(number)), 0, Header())
 
@@ -157,7 +157,7 @@ def test_a_message_consumed_in_its_turn_leaves_its_id() -> None:
     assert held(again) == [] and known(again) == [b"1"]
 
 
-def test_only_the_latest_come_back() -> None:
+def test_only_the_latest_ids_are_recovered() -> None:
     world = make(id_cache_size=3)
     send_all(world, ids(1, 8))
     assert known(world) == ids(6, 8)
@@ -174,7 +174,7 @@ def test_an_id_that_was_forgotten_and_sent_again() -> None:
     assert known(world.again(id_cache_size=10)) == [b"c", b"a"]
 
 
-def test_what_a_reload_forgot_stays_forgotten() -> None:
+def test_ids_removed_by_a_reload_are_not_recovered() -> None:
     world = make()
     send_all(world, ids(1, 6))
     apply(world.broker, world.again(id_cache_size=2).configuration)
@@ -299,7 +299,7 @@ def test_many_ids_are_no_reason_to_compact_for_ever() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 25])
-def test_what_is_forgotten_stays_forgotten(count: int) -> None:
+def test_cleared_ids_are_not_recovered(count: int) -> None:
     world = make()
     world.turn()
     send_all(world, ids(1, count))

@@ -17,7 +17,7 @@ from .stored_broker import StoredBroker
 
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize("waits", [True, False])
-def test_who_waits_for_the_disk(transactional: bool, waits: bool) -> None:
+def test_sync_callbacks_follow_the_sync_settings(transactional: bool, waits: bool) -> None:
     """journal-sync-transactional and -non-transactional."""
     hand = ManualDisk()
     world = StoredBroker(
@@ -99,7 +99,7 @@ def test_a_receipt_waits_for_its_own_batch() -> None:
     assert world.synced() == [True], "nothing is under way"
 
 
-def test_what_was_taken_back_within_the_turn_needs_no_disk() -> None:
+def test_purge_within_the_turn_writes_nothing() -> None:
     hand = ManualDisk()
     world = StoredBroker(disk=hand)
     queue = world.queue("q")

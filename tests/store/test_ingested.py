@@ -37,7 +37,7 @@ def positions(**folders: tuple[int, int]) -> dict[str, Position]:
     return {name: Position(*each) for name, each in folders.items()}
 
 
-def test_what_is_recorded_is_read(tmp_path: Path) -> None:
+def test_recorded_positions_are_read(tmp_path: Path) -> None:
     assert read_ingested(tmp_path) == {}
     first = {"journal": Position(12, 40960), "paging/000000007": Position(7, 4096)}
     record_ingested(tmp_path, "a", "file:///a", first, 5)
@@ -110,7 +110,7 @@ def test_damaged_ingested_file_raises_and_is_not_overwritten(tmp_path: Path, dat
     assert (tmp_path / INGESTED).read_bytes() == data
 
 
-def test_what_is_not_understood_does_no_harm() -> None:
+def test_unknown_entries_are_accepted() -> None:
     found = parse_ingested(lakes(more=1, positions={"journal": "1:2", "other": "3:4"}))
     assert found["a"].positions == positions(journal=(1, 2), other=(3, 4))
 
@@ -125,7 +125,9 @@ def test_what_is_not_understood_does_no_harm() -> None:
         (None, 1, 0, True),
     ],
 )
-def test_what_a_lake_lacks(position: tuple[int, int] | None, number: int, end: int, lacks: bool) -> None:
+def test_lacks_compares_positions_with_file_ends(
+    position: tuple[int, int] | None, number: int, end: int, lacks: bool
+) -> None:
     found = {} if position is None else positions(journal=position)
     assert Lake("a", "a", 0, found).lacks("journal", number, end) is lacks
 
@@ -251,7 +253,7 @@ def test_a_lake_that_knows_a_folder_not_at_all_lacks_it(caplog: pytest.LogCaptur
     assert count(one) == (len(kept), len(kept)) and len(warned(caplog)) == 1
 
 
-def test_one_file_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_names_one_file_and_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     one, kept = filled(period=1)
     put(one, a={"journal": f"{int(kept[-2].stem)}:999999"})
     begin(one)
@@ -263,7 +265,7 @@ def test_one_file_is_named_with_the_reason(caplog: pytest.LogCaptureFixture) -> 
     )
 
 
-def test_it_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     one = world(storage_limit=3000)
     put(one, a={})
     fill(one, 60)

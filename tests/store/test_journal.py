@@ -64,7 +64,7 @@ def test_a_message_is_written_once_with_all_its_queues() -> None:
     assert payload.endswith(message.tail)
 
 
-def test_what_is_not_durable_is_not_written() -> None:
+def test_non_durable_messages_are_not_written() -> None:
     world = StoredBroker()
     world.queue("q")
     world.queue("volatile", durable=False)

@@ -178,7 +178,7 @@ class DamageTest(ReadsTest):
         self.world.turn()
         self.world.memory.contents[path].data[at] ^= 0xFF
 
-    def test_what_can_be_read_is_delivered_and_the_rest_is_lost(self) -> None:
+    def test_readable_messages_are_delivered_and_damaged_ones_counted_as_lost(self) -> None:
         for at in range(40):
             self.world.page([self.q, self.r] if at % 2 else [self.q], b"%d " % at + bytes(98))
         (page,) = self.world.pages.in_order()
@@ -218,7 +218,7 @@ class DamageTest(ReadsTest):
         self.world.fill(self.q, 3)
         self.assertEqual(len(self.world.drain(self.q)), 3)
 
-    def test_it_is_not_lost_twice(self) -> None:
+    def test_lost_message_is_counted_once_across_restarts(self) -> None:
         self.world.fill(self.q, 20)
         (page,) = self.world.pages.in_order()
         assert page.starts is not None
@@ -294,7 +294,7 @@ class DamageTest(ReadsTest):
         self.assertIsNotNone(self.world.read(*positions[7]))
         self.assertEqual(self.world.paging.lost_messages, 0)
 
-    def test_nothing_is_stuck_behind_a_reader_with_a_backlog(self) -> None:
+    def test_reads_complete_with_an_immediate_reader(self) -> None:
         self.world.paging.reads._reader = ImmediateDisk(self.world.clock)
         positions = self.world.fill(self.q, 60)
         self.world.turn()

@@ -101,7 +101,7 @@ def test_numbers_are_never_used_again() -> None:
     assert page.number > last
 
 
-def test_what_was_settled_stays_settled() -> None:
+def test_settled_paged_messages_are_not_recovered() -> None:
     world, (q, r) = filled(names=("q", "r"))
     positions = [(page, index) for page in world.pages.in_order() for index in range(page.count)]
     for place in (0, 1, 2, 5, 19):
@@ -149,7 +149,7 @@ def test_requeued_message_that_was_due_is_not_scheduled_again() -> None:
     assert again.cursor(q).waiting_of(again.pages.in_order()[0]) == [0, 1]
 
 
-def test_what_is_not_durable_ends_with_the_broker() -> None:
+def test_non_durable_paged_messages_are_not_recovered() -> None:
     world, (q,) = filled(3, WIDE)
     (passing,) = world.queues("passing", durable=False)
     world.page([q], b"x", durable=False)

@@ -211,7 +211,7 @@ class DeletingTest(TestCase):
         disk.finish()
         self.assertNotIn(page.path, world.memory.contents)
 
-    def test_what_was_never_written_leaves_nothing(self) -> None:
+    def test_unwritten_pages_leave_no_files(self) -> None:
         world = PagedBroker(disk=(disk := ManualDisk()))
         (q,) = world.queues("q", durable=False)
         for page, index in world.fill(q, 20):

@@ -280,7 +280,7 @@ def test_committed_transactions_record_the_acknowledging_consumer() -> None:
     assert takers(world)[undone.number] == (Reason.KILLED, "") and second["ack"]
 
 
-def test_what_no_consumer_took_has_none() -> None:
+def test_other_settlements_have_no_consumer() -> None:
     """Not even where one has refused it before, or died with it."""
     world = kept()
     client = conversing(world).client(client_id="one")

@@ -50,7 +50,7 @@ def test_restart_preserves_order_and_appends_new_messages() -> None:
     assert held(again) == [b"first", b"1", b"2", b"3", b"4"]
 
 
-def test_what_was_settled_stays_away() -> None:
+def test_settled_messages_are_not_recovered() -> None:
     world = StoredBroker()
     queues = [world.queue(name, "t", MULTICAST) for name in ("a", "b", "c")]
     message = world.durable("t")
@@ -140,7 +140,7 @@ def test_schedules() -> None:
     assert queue.messages_added == 3
 
 
-def test_one_message_with_several_due_times() -> None:
+def test_each_queue_recovers_its_own_due_time() -> None:
     world = StoredBroker(settings={"#": {"redelivery_delay": 60_000}})
     first, second = (world.queue(name, "t", MULTICAST) for name in ("a", "b"))
     world.durable("t")

@@ -226,7 +226,7 @@ def test_restart_appends_to_the_last_segment() -> None:
     assert held(world) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_one_that_is_full_is_sealed_first() -> None:
+def test_restart_seals_a_full_last_segment() -> None:
     world = rolled()
     last = world.journal.segments[-1]
     again = world.again(journal_file_size=100)
@@ -238,7 +238,7 @@ def test_one_that_is_full_is_sealed_first() -> None:
     assert len(held(third)) == 31 and reported(third) == []
 
 
-def test_one_that_is_sealed_does_not() -> None:
+def test_restart_does_not_append_to_a_sealed_segment() -> None:
     world = rolled()
     *sealed, last = world.journal.segments
     contents = world.memory.data

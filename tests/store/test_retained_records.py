@@ -219,7 +219,7 @@ def test_retain_none_writes_only_restart_records() -> None:
     ]
 
 
-def test_a_record_that_is_cut_short_is_said_to_be_strange() -> None:
+def test_truncated_record_counts_as_malformed() -> None:
     one = world()
     (path,) = (path for path in one.memory.data if path.suffix == ".journal")
     tail = one.journal._encoder

@@ -98,7 +98,7 @@ def test_without_retention_immediately_consumed_messages_are_not_written() -> No
     assert history(one)[0] == set()
 
 
-def test_nothing_that_counts_is_lost_and_nothing_of_the_past() -> None:
+def test_retained_files_have_the_complete_history() -> None:
     one = world()
     queue = one.queue()
     taker = join(queue, credit=3)

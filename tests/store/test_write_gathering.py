@@ -60,7 +60,7 @@ class GatheredTest(TestCase):
         runs=st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=12), min_size=1, max_size=5),
         page_size=st.sampled_from([1024, 4096, 1 << 20]),
     )
-    def test_it_is_as_if_each_was_appended(self, runs: list[list[int]], page_size: int) -> None:
+    def test_gathered_messages_equal_appended_messages(self, runs: list[list[int]], page_size: int) -> None:
         found = []
         for together in (False, True):
             world, queue = self.place(page_size)

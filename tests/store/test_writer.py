@@ -69,7 +69,7 @@ def test_a_segment_is_safe_before_the_next_one_begins() -> None:
     ]
 
 
-def test_who_waits_hears_when_it_is_safe() -> None:
+def test_sync_callbacks_run_after_the_sync() -> None:
     desk = WriterFixture()
     desk.writer.when_synced(desk.hear("nothing to wait for"))
     desk.journal.append(b"a")
@@ -147,7 +147,7 @@ def test_attend_writes_gathered_records_immediately() -> None:
     assert not desk.hand.jobs, "what was asked for earlier in the turn is done"
 
 
-def test_nothing_to_write_needs_no_disk() -> None:
+def test_empty_batch_needs_no_disk_job() -> None:
     desk = WriterFixture()
     desk.writer.after_next_batch(desk.hear("at once"))
     desk.turn()

@@ -134,7 +134,7 @@ def test_deletions_come_before_writes_and_while_the_disk_is_full() -> None:
     assert desk.data(JOURNAL) == b"needs room"
 
 
-def test_what_a_deleted_file_would_have_got_is_not_written() -> None:
+def test_pending_appends_to_a_deleted_file_are_dropped() -> None:
     desk = WriterFixture()
     desk.page.append(b"1234")
     desk.turn()
@@ -239,7 +239,7 @@ def test_producers_wait_while_much_is_to_be_written() -> None:
 # ---- reading back
 
 
-def test_what_is_not_written_can_be_read() -> None:
+def test_unwritten_bytes_are_readable() -> None:
     desk = WriterFixture()
     desk.page.append(b"0123")
     desk.turn()
