@@ -35,9 +35,6 @@ except ImportError:  # of processors that it is not built for
 #: In a page's footer: how many kinds of messages follow. A kind of 0 is a message that could not be read.
 _KINDS = Struct("<28xI")
 
-#: What `Walk` says at the end of a file that is being written, or was when the broker was killed.
-_INCOMPLETE = ("is cut off", "beyond the end", "would be empty", "seal is damaged")
-
 
 class Records:
     """The payloads of a file's bytes, those within transactions too, in the order in which they stand there.
@@ -242,7 +239,7 @@ def _has_unreadable(footer: Footer) -> bool:
 
 
 def _is_incomplete(fault: Fault, size: int) -> bool:
-    return fault.reason.endswith(_INCOMPLETE) or fault.at + PREFIX.size >= size
+    return fault.incomplete or fault.at + PREFIX.size >= size
 
 
 def _sorted_bounds(bounds: list[Any]) -> Any:

@@ -243,10 +243,15 @@ def find_footer(data: bytes | memoryview) -> Footer | None:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A place in a segment from which on something cannot be read."""
+    """A place in a segment from which on something cannot be read.
+
+    ``incomplete``: at the end of a file that is being written, this is a record of which a part is missing, and no
+    damage.
+    """
 
     at: int
     reason: str
+    incomplete: bool = False
 
 
 class SegmentScan:
@@ -289,13 +294,13 @@ class SegmentScan:
         while at < stop:
             begin = at + size
             if begin > stop:
-                at = self._skip(at, "record header is truncated")
+                at = self._skip(at, "record header is truncated", incomplete=True)
                 continue
             length, crc = unpack(data, at)
             end = begin + length
             if not length or end > stop:
                 reason = "record length is 0" if not length else "record extends beyond the end of the file"
-                at = self._skip(at, reason)
+                at = self._skip(at, reason, incomplete=True)
                 continue
             if crc32(view[begin:end]) != crc:
                 at = self._skip(at, "record checksum mismatch")
@@ -312,11 +317,11 @@ class SegmentScan:
     def _sealed_in_part(self, at: int) -> None:
         if not self.faults:
             self.end = at
-            self.faults.append(Fault(at, "footer trailer is damaged"))
+            self.faults.append(Fault(at, "footer trailer is damaged", incomplete=True))
 
-    def _skip(self, at: int, reason: str) -> int:
-        """Note a fault; where to go on, or beyond the end."""
-        self.faults.append(Fault(at, reason))
+    def _skip(self, at: int, reason: str, incomplete: bool = False) -> int:
+        """Add a fault. Returns where to go on, or the end of the data."""
+        self.faults.append(Fault(at, reason, incomplete))
         if self.footer is not None:
             for start in self.footer.starts:
                 if start > at:

@@ -22,8 +22,8 @@ from stompring.pipeline.batches import file_batches
 from stompring.pipeline.options import Options, TableScan
 from stompring.pipeline.records import Records
 from stompring.pipeline.schema import TABLES
-from stompring.store.record import MESSAGE, TRAITS, framed
-from stompring.store.segment import HEADER, JOURNAL, Footer, find_footer, pack_header
+from stompring.store.record import MESSAGE, PREFIX, TRAITS, framed
+from stompring.store.segment import HEADER, JOURNAL, Footer, Header, find_footer, pack_header
 
 from ..property.profile import EXAMPLES, examples
 from . import reference_decoder
@@ -178,6 +178,20 @@ def test_a_damaged_record_costs_that_record_alone(name: str) -> None:
         assert len(records.faults) == 1 and not records.sealed
         number = MESSAGE.unpack_from(data, start + 8)[5]
         assert rows(bytes(broken)) == [row for row in whole if row["message_id"] != number]
+
+
+@pytest.mark.parametrize("end", [b"", bytes(8), bytes(100)], ids=["cut anywhere", "a zero prefix", "zeros"])
+def test_an_unfinished_record_at_the_end_of_an_open_file_is_no_fault(end: bytes) -> None:
+    data = next(data for name, data in sorted(SMALL.items()) if name.endswith(".journal"))
+    footer = find_footer(data)
+    data = data if footer is None else data[: footer.size]  # the file as it was before its footer
+    whole = Records(data)
+    assert not whole.faults and whole.torn is None and len(whole.begins) > 10
+    starts = (whole.begins - PREFIX.size).tolist()
+    for at in starts if end else range(Header.read(data).size, len(data)):
+        records = Records(data[:at] + end)
+        assert records.faults == [], (at, records.faults)
+        assert len(records.begins) <= len(whole.begins)
 
 
 def test_what_is_no_file_of_a_broker() -> None:
