@@ -22,7 +22,7 @@ from stompring.broker.reference import Reference
 from stompring.broker.transaction import ByteQuota, Transaction
 from stompring.errors import ProtocolError, Refused
 from stompring.settings.acceptor import StompAcceptor
-from stompring.stomp.frames import Head, encode_frame
+from stompring.stomp.frames import Head, encode_frame, receipt_frame
 from stompring.stomp.headers import Template
 from stompring.stomp.parser import Parser
 
@@ -295,12 +295,11 @@ class Session:
         receipt = head.headers.get(b"receipt")
         if receipt is None:
             return
+        frame = receipt_frame(receipt, self.version)
         if durable:
-            self.broker.storage.when_synced(
-                lambda: self.send(b"RECEIPT", [(b"receipt-id", receipt)]), transactional
-            )
+            self.broker.storage.when_synced(lambda: self.outbox.send(frame), transactional)
         else:
-            self.send(b"RECEIPT", [(b"receipt-id", receipt)])
+            self.outbox.send(frame)
 
     def refuse(self, error: Exception) -> None:
         """End the conversation with an ERROR that answers no frame."""

@@ -171,6 +171,11 @@ def encode_frame(
     return b"".join(parts)
 
 
+def receipt_frame(receipt: bytes, version: bytes) -> bytes:
+    """The RECEIPT frame for the value of a ``receipt`` header: as `encode_frame`, for the most frequent answer."""
+    return b"RECEIPT\nreceipt-id:%b\n\n\0\n" % escape(receipt, version)
+
+
 def recode(block: bytes, version: bytes) -> bytes:
     """A header block escaped for 1.2 (lines ``name:value`` LF, joined) in the form of another version.
 

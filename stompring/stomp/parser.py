@@ -183,7 +183,7 @@ class Parser:
                         head = decode_plain(block, heads.limits)
                     if head is not None and head.content_length <= self._max_body:
                         start = stop + 2
-                        if head.command == b"SEND":
+                        if head.command == b"SEND" and (head.base is None or heads.memo.rest):
                             heads.keep(block, head)
                     else:
                         head = self._read_head(data, start, stop)

@@ -180,7 +180,7 @@ class Durable:
     def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
         """See `Storage.when_synced`; ``journal-sync-…`` says who need not wait."""
         if self._sync_transactional if transactional else self._sync_others:
-            self.journal.when_synced(call)
+            self.writer.when_synced(call)
         else:
             call()
 
