@@ -45,7 +45,7 @@ def make(directory: Path, messages: int, *, distinct: bool = True, acknowledged:
     segment = _Segment(_now())
     for chunk, width, count, arrived in chunks:
         segment.add(chunk, width, count)
-        segment.footer.note(FIRST, arrived)
+        segment.footer.include(FIRST, arrived)
         if segment.size >= SEGMENT:
             number += 1
             size += segment.write(folder / f"{number:09d}.journal")
