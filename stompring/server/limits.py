@@ -65,8 +65,8 @@ def max_connections(configured: int | None, memory: int) -> int:
         return default_connections(available, memory)
     if configured < 0 or configured > connections_for_files(available):
         log.warning(
-            "global-max-connections is %d, and %d files and sockets may be open: beyond %d connections there may be "
-            "none left to write files with; raise the limit (ulimit -n, LimitNOFILE)",
+            "global-max-connections is %d, and the limit of open files is %d: with more than %d connections the broker "
+            "may be unable to open its files; raise the limit (ulimit -n, LimitNOFILE)",
             configured,
             available,
             connections_for_files(available),

@@ -97,5 +97,5 @@ class Compaction:
         if self._journal.segments[0] is not oldest:
             self._at = None
             self.segments += 1
-            log.debug("segment %d of the journal is compacted", oldest.number)
+            log.debug("compacted journal segment %d", oldest.number)
         self.consider()
