@@ -95,8 +95,7 @@ def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> R
     """As `publish`, where something may be full, or the message needs more than routing."""
     address, identifier = publication.address, publication.identifier
     if identifier is not None and is_known(address, identifier):
-        count_duplicate(address, identifier)
-        return Rejection(address, FullPolicy.DROP, None, "its _AMQ_DUPL_ID was sent before")
+        return _discard_duplicate(address, identifier)
     if address.memory_limit.slow_path or publication.limits.full:
         rejection = admission.check(address, publication.traits.durable, publication.offer, body)
         if rejection is not None:
@@ -105,6 +104,12 @@ def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> R
             return rejection
     publish_admitted(broker, publication, body)
     return None
+
+
+def _discard_duplicate(address: Address, identifier: bytes) -> Rejection:
+    """Count a message whose duplicate id is known; it is not routed."""
+    count_duplicate(address, identifier)
+    return Rejection(address, FullPolicy.DROP, None, "its _AMQ_DUPL_ID was sent before")
 
 
 def publish_committed(
@@ -120,11 +125,8 @@ def publish_committed(
     if rejection is not None and rejection.policy is FullPolicy.DROP:
         admission.drop(rejection)
         return rejection
-    if identifier is not None and is_known(
-        address, identifier
-    ):  # sent by another while the commit was under way
-        count_duplicate(address, identifier)
-        return Rejection(address, FullPolicy.DROP, None, "its _AMQ_DUPL_ID was sent before")
+    if identifier is not None and is_known(address, identifier):  # sent by another during the commit
+        return _discard_duplicate(address, identifier)
     publish_admitted(broker, publication, body)
     return None
 
