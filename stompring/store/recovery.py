@@ -74,9 +74,7 @@ class SegmentRepair:
             return segments
         *others, last = segments
         short = last.size <= last.header.size
-        if last.faults[0].reason.startswith("unsupported segment") or not (
-            short or (others and not others[-1].sealed)
-        ):
+        if last.faults[0].unsupported or not (short or (others and not others[-1].sealed)):
             return segments
         log.warning("%s: ignored incomplete segment", last.path)
         if not short:
@@ -92,7 +90,7 @@ class SegmentRepair:
         if not read.faults:
             return True
         fault = read.faults[0]
-        if fault.reason.startswith("unsupported segment"):
+        if fault.unsupported:
             raise StoreError(
                 f"{fault.reason}: written by a newer version of stompring", str(read.path), fault.at
             )

@@ -196,7 +196,7 @@ class Replay:
             walk.end = 0
         elif header.kind != JOURNAL or header.format > FORMAT:
             what = f"format {header.format}" if header.kind == JOURNAL else f"kind {header.kind}"
-            segment.faults.append(Fault(0, f"unsupported segment {what}"))
+            segment.faults.append(Fault(0, f"unsupported segment {what}", unsupported=True))
             return len(data)
         self.next_message = max(self.next_message, header.next_number)
         messages, greatest, records = self.messages, self.next_message - 1, 0

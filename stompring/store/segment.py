@@ -246,12 +246,13 @@ class Fault:
     """A place in a segment from which on something cannot be read.
 
     ``incomplete``: at the end of a file that is being written, this is a record of which a part is missing, and no
-    damage.
+    damage. ``unsupported``: a newer version of stompring wrote the file.
     """
 
     at: int
     reason: str
     incomplete: bool = False
+    unsupported: bool = False
 
 
 class SegmentScan:
