@@ -7,6 +7,8 @@ its traceback and closes only the connection it happened on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class ProtocolError(Exception):
     """The peer broke a rule of STOMP. The text names the rule, the header and the limit.
@@ -50,12 +52,26 @@ class NotFound(Refused):
 
 
 class ConfigurationError(Exception):
-    """broker.xml says something that cannot be. ``str()`` gives ``file:line: text``."""
+    """broker.xml says something that cannot be. ``str()`` gives ``file:line: text``.
 
-    def __init__(self, text: str, file: str | None = None, line: int | None = None) -> None:
+    ``faults`` has line, column and text of each fault of the file; the lines and columns are None where unknown.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        file: str | None = None,
+        line: int | None = None,
+        *,
+        column: int | None = None,
+        faults: Iterable[tuple[int, str]] = (),
+    ) -> None:
         self.text = text
         self.file = file
         self.line = line
+        self.faults: list[tuple[int | None, int | None, str]] = [(at, None, each) for at, each in faults]
+        if not self.faults:
+            self.faults.append((line, column, text))
         place = "".join(f"{part}:" for part in (file, line) if part is not None)
         super().__init__(f"{place} {text}" if place else text)
 

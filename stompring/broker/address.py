@@ -17,6 +17,7 @@ from .queue import Queue
 if TYPE_CHECKING:
     from .directory import Directory
     from .duplicates import DuplicateIds
+    from .history import History
     from .paging import Pages
     from .policy_hooks import Hooks
 
@@ -69,6 +70,7 @@ class Address:
         "duplicate_messages",
         "duplicates",
         "generation",
+        "history",
         "hooks",
         "memory",
         "name",
@@ -117,6 +119,7 @@ class Address:
         self.duplicate_messages = 0
         self.duplicates: DuplicateIds | None = None  # once a message had an id
         self.blocked_producers = 0
+        self.history: History | None = None  # while it is sampled
         self.turn = 0  # of its anycast queues
         self.stamp = (
             0  # goes up with every change of its queues or permissions: sessions then plan their SENDs again
@@ -242,6 +245,9 @@ class Address:
         if self._logged_full:
             self._logged_full = False
             log.info("address %s is no longer full", self.name, extra={"address": self.name})
+            self.directory.broker.notifications.notify(
+                "ADDRESS_NOT_FULL", f"address {self.name} is no longer full", address=self.name
+            )
         if self.pages is not None:
             page_mode.leave_if_empty(self)
         self._watching = self.pages is not None
@@ -250,7 +256,9 @@ class Address:
         """Log that the address is full, once until it is no longer."""
         if not self._logged_full:
             self._logged_full = self._watching = True
-            log.warning("%s: %s", self.describe_full(), consequence, extra={"address": self.name})
+            text = f"{self.describe_full()}: {consequence}"
+            log.warning("%s", text, extra={"address": self.name})
+            self.directory.broker.notifications.notify("ADDRESS_FULL", text, address=self.name)
 
     def log_pages_full(self, which: str) -> None:
         """Log that its pages have reached their limit, once until they no longer have."""

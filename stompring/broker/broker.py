@@ -20,6 +20,7 @@ from .clock import NOTICED, Clock, FromNow, Reactor
 from .directory import Directory, WildcardAddresses
 from .expiry import Expiry
 from .memory import GlobalMemoryLimit, MemoryLimit, MemoryLimits
+from .notifications import Notifications
 from .paging import PagedQueues, Paging
 from .policy_hooks import Policies
 from .publish import send_expired
@@ -56,6 +57,7 @@ class Broker:
             configuration.global_max_transaction_size
         )  # by all open transactions
         self.slow_consumers = SlowConsumers(self)
+        self.notifications = Notifications(self)
         self.storage: Storage = storage or NoStorage()
         self.paging: Paging | None = None  # with a store both of these are set, else nothing ever pages
         self.areas: PagedQueues | None = None

@@ -61,6 +61,7 @@ class Consumer:
         """What it was given and has not settled, in the order of delivery, for management."""
         return ()
 
-    def describe(self) -> dict[str, object]:
-        """What management shows of it."""
-        return {}
+    @property
+    def identifier(self) -> str:
+        """What its client calls it."""
+        return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +171,7 @@ class Directory:
         self.addresses: dict[str, Address] = {}
         self.queues: dict[str, Queue] = {}
         self.resource_limits = ResourceLimits(broker.configuration, self)
+        self.on_queue_deleted: Callable[[Queue], None] | None = None  # for whoever samples its counters
         self.generation = (
             0  # goes up when the queues of a wildcard address change: all bindings are then stale
         )
@@ -202,6 +203,8 @@ class Directory:
         if self.wildcards.is_wildcard(name):
             self.wildcards.add(name)
         self.broker.storage.bind_address(address)
+        kinds = ", ".join(sorted(routing_types))
+        self.broker.notifications.notify("ADDRESS_ADDED", f"address {name} created: {kinds}", address=name)
         return address
 
     def restore_address(self, address: Address) -> None:
@@ -235,6 +238,7 @@ class Directory:
         if self.wildcards.is_wildcard(name):
             self.wildcards.remove(name)
         self.broker.storage.unbind_address(address)
+        self.broker.notifications.notify("ADDRESS_REMOVED", f"address {name} deleted", address=name)
         if address.hooks.deleted is not None:
             address.hooks.deleted()
 
@@ -305,6 +309,14 @@ class Directory:
         if address.paused:
             queue.pause()
         self.broker.storage.bind(queue)
+        self.broker.notifications.notify(
+            "BINDING_ADDED",
+            f"queue {name} created on address {address.name}",
+            queue=name,
+            address=address.name,
+            routingType=routing_type,
+            filter=attributes.filter,
+        )
         return queue
 
     def _make_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
@@ -324,8 +336,8 @@ class Directory:
         queue.set_number(number)
         return queue
 
-    def update_queue(self, queue: Queue, changes: Mapping[str, Any]) -> None:
-        """Change attributes of a live queue, all or none. Raises `Refused`."""
+    def changed_attributes(self, queue: Queue, changes: Mapping[str, Any]) -> QueueAttributes:
+        """The attributes of a live queue with these changes. Raises `Refused` if it cannot have them."""
         fixed = {"routing_type", "durable", "non_destructive", "temporary"}
         attributes = queue.attributes.changed(changes)
         for name in sorted(fixed & set(changes)):
@@ -336,6 +348,11 @@ class Directory:
                 f"max-consumers {attributes.max_consumers} is less than the {len(queue.consumers)} consumers "
                 f"that queue {queue.name} has"
             )
+        return attributes
+
+    def update_queue(self, queue: Queue, changes: Mapping[str, Any]) -> None:
+        """Change attributes of a live queue, all or none. Raises `Refused`."""
+        attributes = self.changed_attributes(queue, changes)
         self.resource_limits.owner(queue.attributes.user, attributes.user)
         queue.attributes = attributes
         queue.ring_size = attributes.ring_size
@@ -354,8 +371,13 @@ class Directory:
         del queue.address.queues[name]
         self.resource_limits.owner(queue.attributes.user, None)
         queue.address.changed()
+        if self.on_queue_deleted is not None:
+            self.on_queue_deleted(queue)
         queue.close(f"Queue {name} was deleted")
         self.broker.storage.unbind(queue)
+        self.broker.notifications.notify(
+            "BINDING_REMOVED", f"queue {name} deleted", queue=name, address=queue.address.name
+        )
         self.broker.consider_deleting_address(queue.address)
 
 

@@ -43,7 +43,9 @@ def enter(address: Address) -> Pages | None:
     broker = address.directory.broker
     if address.pages is not None or broker.paging is None:
         return address.pages
-    log.warning("%s: new messages go to pages", address.describe_full(), extra={"address": address.name})
+    text = f"{address.describe_full()}: new messages go to pages"
+    log.warning("%s", text, extra={"address": address.name})
+    broker.notifications.notify("ADDRESS_PAGING", text, address=address.name)
     address.times_paged += 1
     pages = broker.paging.open(address)
     _begin(address, pages)
@@ -89,6 +91,9 @@ def leave(address: Address) -> None:
     broker.areas.closed(pages)
     broker.paging.close(pages)
     log.info("address %s: stopped paging", address.name, extra={"address": address.name})
+    broker.notifications.notify(
+        "ADDRESS_NOT_PAGING", f"address {address.name}: stopped paging", address=address.name
+    )
     broker.consider_deleting_address(address)
 
 

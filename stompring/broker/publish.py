@@ -8,7 +8,7 @@ copies for policies, notifications) are always admitted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,16 @@ from .duplicates import add_id, count_duplicate, is_known, is_persisted
 from .expiry import expiry_time
 from .message import Message, Traits
 from .policy_hooks import Offer
-from .transfer import ADDRESS, Transfer, copy_for, notification
+from .transfer import (
+    ADDRESS,
+    EXPIRED,
+    MAX_DELIVERY_ATTEMPTS,
+    NO_ROUTE,
+    POLICY,
+    Transfer,
+    copy_for,
+    notification,
+)
 
 if TYPE_CHECKING:
     from .address import Address
@@ -174,13 +183,8 @@ def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -
     address = message.address
     if due:
         queues = address.choose(message)
-        pages = page_mode.pages_for(address) if recurrence is None else None
-        if pages is not None:
-            page_mode.distribute(pages, message, queues, due)
-        else:
-            for queue in queues:  # each counts its own repeats
-                queue.schedule(message, due, None if recurrence is None else replace(recurrence))
-        reached = address.count_routed(len(queues))
+        reached = len(queues)
+        enqueue(message, queues, due, recurrence)
     else:
         reached = route(message)
     if not reached:
@@ -190,15 +194,27 @@ def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -
 def send_to_queue(queue: Queue, message: Message, due: int = 0, recurrence: Recurrence | None = None) -> None:
     """Put an admitted message into one queue of its address (a fully qualified queue name)."""
     accepted = queue.open and (queue.accepts is None or queue.accepts(message))
-    message.address.count_routed(int(accepted))
-    if not accepted:
-        unrouted(message)
-    elif recurrence is None and (pages := page_mode.pages_for(message.address)) is not None:
-        page_mode.distribute(pages, message, [queue], due)
-    elif due:
-        queue.schedule(message, due, recurrence)
+    if accepted:
+        enqueue(message, (queue,), due, recurrence)
     else:
-        queue.enqueue(message)
+        message.address.count_routed(0)
+        unrouted(message)
+
+
+def enqueue(
+    message: Message, queues: Sequence[Queue], due: int = 0, recurrence: Recurrence | None = None
+) -> None:
+    """Put an admitted message into these queues of its address, each of which accepts it; at ``due`` if given."""
+    message.address.count_routed(len(queues))
+    pages = page_mode.pages_for(message.address) if recurrence is None else None
+    if pages is not None:
+        page_mode.distribute(pages, message, queues, due)
+    elif due:
+        for queue in queues:  # each counts its own repeats
+            queue.schedule(message, due, None if recurrence is None else replace(recurrence))
+    else:
+        for queue in queues:
+            queue.enqueue(message)
 
 
 def route(message: Message) -> int:
@@ -217,18 +233,21 @@ def unrouted(message: Message) -> None:
     """No queue accepted a message: it is lost, or a dead letter (``send-to-dla-on-no-route``)."""
     address, settings = message.address, message.address.settings
     if settings.send_to_dla_on_no_route and settings.dead_letter_address != address.name:
-        _send_dead_letter(message, address.name, settings)
+        _send_dead_letter(message, address.name, settings, NO_ROUTE)
 
 
 # ---- copies that the broker makes
 
 
-def send_dead_letter(ref: Reference) -> bool:
-    """Send a copy of a message to the dead-letter-address. False where there is none, or none of its queues took it."""
+def send_dead_letter(ref: Reference, reason: str = MAX_DELIVERY_ATTEMPTS) -> bool:
+    """Send a copy of a message to the dead-letter-address. False where there is none, or none of its queues took it.
+
+    The copy carries the ``reason`` in ``_AMQ_ORIG_REASON``.
+    """
     address = ref.queue.address
     if address.settings.dead_letter_address == address.name:
         return False
-    return _send_dead_letter(ref.message, ref.queue.name, address.settings)
+    return _send_dead_letter(ref.message, ref.queue.name, address.settings, reason)
 
 
 def send_expired(ref: Reference) -> bool:
@@ -240,7 +259,7 @@ def send_expired(ref: Reference) -> bool:
     if settings.auto_create_expiry_resources:
         queue = f"{settings.expiry_queue_prefix}{origin}{settings.expiry_queue_suffix}"
         _create_resource(ref.queue.broker, target, origin, queue)
-    return _send_copy(ref.message, ref.queue.name, target, Transfer.EXPIRED)
+    return _send_copy(ref.message, ref.queue.name, target, Transfer.EXPIRED, EXPIRED)
 
 
 def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool:
@@ -263,10 +282,10 @@ def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool
         )
         return False
     requested = message.expires if keep_expiry else 0
-    return _send_copy(message, queue.name, target, Transfer.POLICY, requested)
+    return _send_copy(message, queue.name, target, Transfer.POLICY, POLICY, requested)
 
 
-def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
+def send_notification(broker: Broker, kind: str, time: int, text: str, properties: Mapping[str, str]) -> bool:
     """Send a notification to whoever subscribes to `notification.ADDRESS`. False where no queue took it.
 
     Nothing happens without that address, without a subscription of its own on it, or while it is full.
@@ -274,28 +293,29 @@ def notify(broker: Broker, kind: str, properties: Mapping[str, str]) -> bool:
     address = broker.directory.addresses.get(ADDRESS)
     if address is None or not address.queues or address.full is not None:
         return False
-    now = broker.clock.now
-    return route(notification(address, broker.next_message_number(), now, kind, properties)) > 0
+    return route(notification(address, broker.next_message_number(), time, kind, text, properties)) > 0
 
 
-def _send_dead_letter(message: Message, queue: str, settings: AddressSettings) -> bool:
+def _send_dead_letter(message: Message, queue: str, settings: AddressSettings, reason: str) -> bool:
     target, origin = settings.dead_letter_address, message.address.name
     if target is None:
         return False
     if settings.auto_create_dead_letter_resources:
         created = f"{settings.dead_letter_queue_prefix}{origin}{settings.dead_letter_queue_suffix}"
         _create_resource(message.address.directory.broker, target, origin, created)
-    return _send_copy(message, queue, target, Transfer.DEAD_LETTER)
+    return _send_copy(message, queue, target, Transfer.DEAD_LETTER, reason)
 
 
-def _send_copy(message: Message, queue: str, target: str, transfer: Transfer, requested: int = 0) -> bool:
+def _send_copy(
+    message: Message, queue: str, target: str, transfer: Transfer, reason: str, requested: int = 0
+) -> bool:
     broker = message.address.directory.broker
     address = broker.directory.addresses.get(target)
     if address is None or target in broker.copying_to:
         return False  # rings that evict into each other would do so for ever
     now = broker.clock.now
     expires = expiry_time(address.settings, now, requested)
-    copy = copy_for(message, queue, address, broker.next_message_number(), now, expires, transfer)
+    copy = copy_for(message, queue, address, broker.next_message_number(), now, expires, transfer, reason)
     broker.copying_to.append(target)
     try:
         return route(copy) > 0

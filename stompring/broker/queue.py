@@ -30,6 +30,7 @@ from .storage import DELIVERED, POSTPONED, RETURNED, Entries, Reason
 if TYPE_CHECKING:
     from .address import Address
     from .broker import Broker
+    from .history import History
     from .paging import PagedQueue, Position
     from .policy_hooks import Listener
     from .recurrence import Recurrence
@@ -93,13 +94,16 @@ class Queue:
         "dispatcher",
         "durable",
         "evicted",
+        "history",
         "hooks",
         "id_prefix",
         "messages_acknowledged",
         "messages_added",
         "messages_expired",
         "messages_killed",
+        "messages_removed",
         "messages_replaced",
+        "messages_requeued",
         "name",
         "no_local",
         "number",
@@ -154,6 +158,9 @@ class Queue:
         self.messages_expired = 0
         self.messages_killed = 0
         self.messages_replaced = 0
+        self.messages_requeued = 0  # rejected by a consumer, or its connection was lost
+        self.messages_removed = 0  # of those acknowledged: by management
+        self.history: History | None = None  # while it is sampled
 
     def set_number(self, number: int) -> None:
         """Set the number by which message ids and a store know this queue. Not once it has been used."""
@@ -193,6 +200,12 @@ class Queue:
         """Pending, scheduled, in delivery and paged (Artemis: messageCount)."""
         in_memory = self.dispatcher.count + len(self.scheduled) + self.delivering
         return in_memory if self.paged is None else in_memory + self.paged.waiting + self.paged.timed
+
+    @property
+    def messages_delivered(self) -> int:
+        """Deliveries to consumers."""
+        settled = self.messages_acknowledged - self.messages_removed
+        return settled + self.messages_requeued + self.delivering
 
     @property
     def scheduled_count(self) -> int:
@@ -485,6 +498,7 @@ class Queue:
         rejected them and is offered them last. The latest come first, so that a ring retains the newest; nothing is
         delivered until all of them are back.
         """
+        self.messages_requeued += len(refs)
         self._run(self._requeue_all(refs, consumer, failed))
 
     def _requeue_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
@@ -747,6 +761,7 @@ class NonDestructiveQueue(Queue):
         failed: bool = False,
     ) -> None:
         """Offer a rejected message to the same consumer again; one that is gone returns nothing."""
+        self.messages_requeued += len(refs)
         self.delivering -= len(refs)
         for ref in refs:
             if ref.state != PENDING:

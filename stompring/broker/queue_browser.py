@@ -257,6 +257,41 @@ def remove_message(queue: Queue, number: int) -> Steps:
     _remove(queue, ref)
 
 
+#: References compared with a number in one go: a millisecond.
+COMPARED = 10_000
+
+
+def find_message(
+    queue: Queue, number: int, elsewhere: Iterable[Reference] = ()
+) -> Generator[PageRead | None, None, Reference]:
+    """One message, pending, scheduled or in delivery; ``elsewhere`` as in `browse`. Raises `NotFound`.
+
+    Yields None where the caller may pause.
+    """
+    others = list(elsewhere)
+    for _ in range(2):  # it may come to memory, or be delivered, meanwhile
+        ref = queue.scheduled.get(number) or _find_delivering(queue, number, others)
+        if ref is not None:
+            return ref
+        for index, one in enumerate(queue.dispatcher.snapshot(), 1):
+            if one.message.number == number:
+                return one
+            if index % COMPARED == 0:
+                yield None
+        ref = yield from seek(queue, number)
+        if ref is not None:
+            return ref
+    raise NotFound(f"Queue {queue.name} has no message {number}")
+
+
+def _find_delivering(queue: Queue, number: int, elsewhere: Iterable[Reference]) -> Reference | None:
+    unsettled = (ref for consumer in queue.consumers for ref in consumer.unsettled_references())
+    for ref in chain(unsettled, elsewhere):
+        if ref.message.number == number and ref.queue is queue and ref.state != GONE:
+            return ref
+    return None
+
+
 def cancel_scheduled(queue: Queue, number: int) -> Steps:
     """Remove a scheduled message, with all its repetitions; it counts as acknowledged. Raises `NotFound`."""
     found = yield from _scheduled(queue, number)
@@ -318,6 +353,7 @@ def _kill(queue: Queue, ref: Reference, matches: Matches | None) -> int:
 def _remove(queue: Queue, ref: Reference) -> None:
     queue.detach(ref)
     queue.messages_acknowledged += 1
+    queue.messages_removed += 1
     ref.last_rejected_by = None  # no consumer has taken it
     queue.drop(ref, Reason.ACKNOWLEDGED)
     if not queue.consumers:

@@ -123,6 +123,17 @@ class PendingList:
                 self.size -= 1
         return None
 
+    def heads(self) -> Iterator[Reference]:
+        """The next of each priority, left in place. Leftovers before them are dropped for good."""
+        for level in self.levels:
+            while level:
+                ref = level[0]
+                if ref.state == PENDING:
+                    yield ref
+                    break
+                level.popleft()
+                self.size -= 1
+
     def latest(self) -> Reference | None:
         """What was sent last, left in place. Leftovers behind it are dropped for good."""
         found: Reference | None = None

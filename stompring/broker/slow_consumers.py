@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from stompring.settings.model import AddressSettings, SlowConsumerPolicy
 
-from .publish import notify
 from .rejections import QUIET
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class Watched:
 
     __slots__ = ("added", "due", "settled", "since", "slow")
 
-    def __init__(self, queue: Queue, now: int, slow: int = 0) -> None:
+    def __init__(self, queue: Queue, now: int, slow: frozenset[Consumer] = frozenset()) -> None:
         self.since = now
         period = queue.address.settings.slow_consumer_check_period * 1000
         self.due = -(-(now + period) // GRAIN) * GRAIN
@@ -56,7 +55,12 @@ class SlowConsumers:
     @property
     def slow(self) -> int:
         """Consumers that were too slow when their queue was last looked at."""
-        return sum(watched.slow for watched in self._watched.values())
+        return sum(len(watched.slow) for watched in self._watched.values())
+
+    def is_slow(self, consumer: Consumer) -> bool:
+        """Whether a consumer was too slow when its queue was last looked at."""
+        watched = self._watched.get(consumer.queue)
+        return watched is not None and consumer in watched.slow
 
     def watch(self, queue: Queue) -> None:
         """``queue`` has a consumer, or other settings: look at it from now on, if these say so."""
@@ -82,7 +86,7 @@ class SlowConsumers:
                 slow = list(too_slow(queue, watched, now))
                 for consumer, rate in slow:
                     self._act(queue, consumer, rate, settings)
-                self._watched[queue] = Watched(queue, now, len(slow))
+                self._watched[queue] = Watched(queue, now, frozenset(consumer for consumer, _ in slow))
         self._set_timer()
 
     def _act(self, queue: Queue, consumer: Consumer, rate: float, settings: AddressSettings) -> None:
@@ -99,22 +103,20 @@ class SlowConsumers:
             f"{consumer.remote or 'a consumer'}: {text}{', it is closed' if kill else ''}",
             {"queue": queue.name, "address": queue.address.name, "peer": consumer.remote},
         )
+        self._broker.notifications.notify(
+            "CONSUMER_SLOW",
+            text,
+            queue=queue.name,
+            address=queue.address.name,
+            consumer=consumer.identifier,
+            consumerCount=len(queue.consumers),
+            remoteAddress=consumer.remote or None,
+        )
         if kill:
             self.killed += 1
             consumer.cancelled(text)
         else:
             self.notified += 1
-            notify(
-                self._broker,
-                "CONSUMER_SLOW",
-                {
-                    "_AMQ_Address": queue.address.name,
-                    "_AMQ_RoutingName": queue.name,
-                    "_AMQ_ConsumerCount": str(len(queue.consumers)),
-                    "_AMQ_RemoteAddress": consumer.remote,
-                    "_AMQ_ConsumerName": str(consumer.describe().get("subscription", "")),
-                },
-            )
 
     def _log_slow(self, text: str, fields: Mapping[str, object]) -> None:
         """One line in ten seconds, with how many were left out since the last."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompring.settings.model import RoutingType
 from stompring.stomp.frames import escape, header_line
@@ -21,19 +21,24 @@ ADDRESS = "activemq.notifications"
 #: The headers of a notification.
 NOTIFICATION_PROPERTIES = (
     "_AMQ_Address",
+    "_AMQ_Client_ID",
+    "_AMQ_ConnectionName",
     "_AMQ_ConsumerCount",
     "_AMQ_ConsumerName",
+    "_AMQ_FilterString",
     "_AMQ_NotifTimestamp",
     "_AMQ_NotifType",
     "_AMQ_RemoteAddress",
     "_AMQ_RoutingName",
+    "_AMQ_RoutingType",
+    "_AMQ_User",
 )
 
 
 def notification(
-    address: Address, number: int, now: int, kind: str, properties: Mapping[str, str]
+    address: Address, number: int, now: int, kind: str, text: str, properties: Mapping[str, str]
 ) -> Message:
-    """The message of one event: without a body, its properties as headers."""
+    """The message of one event: its text as body, its properties as headers."""
     assert all(name in NOTIFICATION_PROPERTIES for name in properties)
     headers = {"_AMQ_NotifType": kind, "_AMQ_NotifTimestamp": str(now), **properties}
     lines = b"".join(header_line(name.encode(), value.encode()) for name, value in headers.items())
@@ -42,7 +47,7 @@ def notification(
         destination=ADDRESS.encode(),
         routing_type=RoutingType.MULTICAST,
     )
-    return Message(number, address, address.mark(traits), b"", now)
+    return Message(number, address, address.mark(traits), text.encode(errors="replace"), now)
 
 
 #: Headers that tell where a copy came from (Artemis); an earlier copy's are replaced.
@@ -51,8 +56,13 @@ ORIGIN_HEADERS = (
     b"_AMQ_ORIG_QUEUE",
     b"_AMQ_ORIG_MESSAGE_ID",
     b"_AMQ_ORIG_ROUTING_TYPE",
+    b"_AMQ_ORIG_REASON",
     b"_AMQ_ACTUAL_EXPIRY",
 )
+
+#: Values of ``_AMQ_ORIG_REASON``: why the broker made a copy. A policy may give a reason of its own.
+MAX_DELIVERY_ATTEMPTS, EXPIRED, NO_ROUTE = "max-delivery-attempts", "expired", "no-route"
+EVICTED, POLICY, UNKNOWN = "evicted", "policy", "unknown"
 
 #: Headers by which brokers tell something about a message: where a copy came from, what has happened, what selectors
 #: know it by, and (JMS leaves these to the broker) who sent it and how often it was delivered. A receiver may rely on
@@ -111,6 +121,7 @@ def copy_for(
     now: int,
     expires: int,
     transfer: Transfer,
+    reason: str = POLICY,
 ) -> Message:
     """The copy of a message of ``queue`` for another address. It has no routing type, and the expiry given here."""
     traits = message.traits
@@ -118,6 +129,7 @@ def copy_for(
         (b"_AMQ_ORIG_ADDRESS", message.address.name.encode()),
         (b"_AMQ_ORIG_QUEUE", queue.encode()),
         (b"_AMQ_ORIG_MESSAGE_ID", b"%d" % message.number),
+        (b"_AMQ_ORIG_REASON", reason.encode()),
     ]
     if traits.routing_type is not None:
         anycast = traits.routing_type == "ANYCAST"
@@ -136,6 +148,61 @@ def copy_for(
     )
     copied.transfer = transfer
     return Message(number, target, target.mark(copied), message.body, now, expires)
+
+
+class MessageOrigin(NamedTuple):
+    """Where a copy that the broker made came from, and why it was made."""
+
+    address: str
+    queue: str
+    routing_type: RoutingType | None
+    reason: str
+
+
+def origin_of(message: Message) -> MessageOrigin | None:
+    """The origin of a dead letter, an expired message or another copy by its headers; None of any other message."""
+    address = message.header(b"_AMQ_ORIG_ADDRESS")
+    if not address:
+        return None
+    queue = message.header(b"_AMQ_ORIG_QUEUE") or b""
+    reason = message.header(b"_AMQ_ORIG_REASON")
+    if reason is None:  # of a version that did not write it
+        reason = (EXPIRED if message.header(b"_AMQ_ACTUAL_EXPIRY") is not None else UNKNOWN).encode()
+    kind = message.header(b"_AMQ_ORIG_ROUTING_TYPE")
+    routing_type = _ROUTING_TYPES.get(kind) if kind is not None else None
+    address_name, queue_name, text = (each.decode("utf-8", "replace") for each in (address, queue, reason))
+    return MessageOrigin(address_name, queue_name, routing_type, text)
+
+
+_ROUTING_TYPES = {ANYCAST_ORIGIN: RoutingType.ANYCAST, MULTICAST_ORIGIN: RoutingType.MULTICAST}
+
+
+def traits_for(traits: Traits, target: Address) -> Traits:
+    """The traits of a message that is moved or copied to another address: the same but for where it was sent."""
+    return _traits_sent_to(traits, target, without_headers(traits.block, (b"destination-type",)), None)
+
+
+def retried_traits(traits: Traits, target: Address, routing_type: RoutingType | None) -> Traits:
+    """The traits of a dead letter that goes back: as it was sent, without the headers of its origin."""
+    block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type"))
+    return _traits_sent_to(traits, target, block, routing_type)
+
+
+def _traits_sent_to(
+    traits: Traits, target: Address, block: bytes, routing_type: RoutingType | None
+) -> Traits:
+    sent = Traits(
+        block,
+        destination=target.name.encode(),
+        routing_type=routing_type,
+        priority=traits.priority,
+        durable=traits.durable,
+        group=traits.group,
+        group_sequence=traits.group_sequence,
+        origin=traits.origin,
+        user=traits.user,
+    )
+    return target.mark(sent)
 
 
 def repeated(ref: Reference, number: int, now: int) -> Message:

@@ -17,11 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from stompring.errors import StoreError
 from stompring.pipeline.backlog import DataLoss, DirectoryReplaced
 from stompring.pipeline.options import OptionError
-
-
-class PipelineError(Exception):
-    """Base of expected errors that have no other class."""
-
+from stompring.pipeline.pipeline_error import PipelineError
 
 #: Errors shown by their message alone. Any other exception is a defect and keeps its traceback.
 EXPECTED = (OptionError, DataLoss, DirectoryReplaced, StoreError, OSError, PipelineError)

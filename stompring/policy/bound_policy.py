@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time_ns
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from stompring.broker.address import Address
 from stompring.broker.policy_hooks import HOOK_EXCEPTIONS, SLOW_HOOK
@@ -24,8 +24,20 @@ log = logging.getLogger(__name__)
 #: Exceptions recorded as logged. After so many different ones the record starts anew.
 MAX_LOGGED_ERRORS = 1000
 
+#: Characters of the text of an exception that are kept for management.
+MAX_ERROR_TEXT = 300
+
 #: Seconds between two log lines about the same slow hook.
 SLOW_LOG_INTERVAL = 10.0
+
+
+class ErrorEntry(NamedTuple):
+    """The last exception of a policy. ``time`` is in ms since the epoch."""
+
+    time: int
+    address: str
+    hook: str
+    text: str
 
 
 class PolicyErrors:
@@ -33,8 +45,12 @@ class PolicyErrors:
 
     def __init__(self) -> None:
         self.counts: dict[tuple[str, str], int] = {}  # by policy and hook
+        #: called once for each cause, with its text and address
+        self.on_error: Callable[[str, str], object] | None = None
         self._logged: set[tuple[object, ...]] = set()
+        self.last: dict[str, ErrorEntry] = {}  # by policy
         self.slow: dict[tuple[str, str], int] = {}  # calls longer than `SLOW_HOOK`, by policy and hook
+        self.longest: dict[tuple[str, str], float] = {}  # seconds of the longest of these
         # by policy and hook: time before which nothing is logged, and the count at the last log line
         self._log_after: dict[tuple[str, str], tuple[float, int]] = {}
 
@@ -42,6 +58,7 @@ class PolicyErrors:
         """Count a hook that blocked the reactor, and log it once in `SLOW_LOG_INTERVAL` for each policy and hook."""
         key = (policy, hook)
         count = self.slow[key] = self.slow.get(key, 0) + 1
+        self.longest[key] = max(seconds, self.longest.get(key, 0.0))
         now = monotonic()
         until, logged = self._log_after.get(key, (0.0, 0))
         if now < until:
@@ -67,12 +84,18 @@ class PolicyErrors:
         key = (policy, hook)
         self.counts[key] = self.counts.get(key, 0) + 1
         frames = extract_tb(error.__traceback__)
+        text = f"{type(error).__name__}: {error}"[:MAX_ERROR_TEXT]
+        self.last[policy] = ErrorEntry(time_ns() // 1_000_000, address, hook, text)
         where = (frames[-1].filename, frames[-1].lineno) if frames else ()
         fault = (policy, hook, type(error), where)
         if fault not in self._logged:
             if len(self._logged) >= MAX_LOGGED_ERRORS:
                 self._logged.clear()
             self._logged.add(fault)
+            if self.on_error is not None:
+                self.on_error(
+                    f"policy {policy} of address {address} failed in {hook}: {type(error).__name__}", address
+                )
             log.error(
                 "%s: policy %s of address %s failed in %s (logged once; counted in stompring_policy_errors_total)",
                 location,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stompring.broker.transfer import EVICTED
 from stompring.settings.model import FullPolicy
 
 from .api import BLOCK, DROP, FAIL, PAGE, AddressPolicy
@@ -46,7 +47,7 @@ class DeadLetterRing(AddressPolicy):
 
     def evicted(self, message: MessageView) -> None:
         """Sends the message to the dead-letter-address."""
-        message.dead_letter()
+        message.dead_letter(reason=EVICTED)
 
 
 FULL_POLICIES: dict[str, type[AddressPolicy]] = {

@@ -1,4 +1,4 @@
-"""The catalogue of policies: every one in a plugin directory or an installed package, without running any of them.
+"""The catalogue of policies: those of plugin directories, installed packages and stompring itself, none of them run.
 
 A source is parsed and only looked at: which class names `AddressPolicy` as its base, and its docstring. Parameters
 are known of policies that were loaded (`load_details`).
@@ -49,6 +49,7 @@ class Entry:
     parameters: Mapping[str, Parameter] | None = None
     fault: str | None = None
     shadowed_by: Entry | None = None  # the entry of this name that the broker loads
+    shipped: bool = False  # comes with stompring
 
     @property
     def origin(self) -> str:
@@ -57,6 +58,8 @@ class Entry:
             return (
                 f"{self.distribution or 'unknown package'} {self.version or ''}".rstrip() + f", {self.target}"
             )
+        if self.shipped and self.path is not None:
+            return f"stompring, {self.path.name}, class {self.kind}"
         if self.path is None:
             return "an installed package"
         return str(self.path) if self.kind is None else f"{self.path}, class {self.kind}"
@@ -71,6 +74,11 @@ def catalogue(sources: PluginSources) -> list[Entry]:
     # a module before a package, and of packages the first one, as `Sources.load` has it
     first = {entry.name: entry for entry in reversed(packages) if entry.target is not None} | first
     entries += packages
+    for name, path in sources.shipped().items():
+        entry = _from_file(name, path)
+        entry.shipped = True
+        entries.append(entry)
+        first.setdefault(name, entry)
     for entry in entries:
         winner = first.get(entry.name, entry)
         entry.shadowed_by = None if winner is entry else winner

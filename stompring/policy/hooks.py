@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from time import perf_counter
@@ -396,6 +397,15 @@ class Policies:
     def slow_hooks(self) -> dict[tuple[str, str], int]:
         """Number of slow calls so far, by policy and hook (``stompring_policy_slow_hooks_total``)."""
         return self.recorded.slow
+
+    @property
+    def kinds(self) -> Mapping[str, type[AddressPolicy]]:
+        """The classes of the policies that broker.xml names, by the name of the broker-plugin."""
+        return {} if self._plugins is None else self._plugins.kinds
+
+    def address_counts(self) -> Counter[str]:
+        """Number of addresses of each policy, by name."""
+        return Counter(bound.name for policies in self._bound.values() for bound in policies)
 
     def names_for(self, address: Address) -> list[str]:
         """Names of the policies of an address without the built-in ones, in the order of their calls."""

@@ -1,8 +1,8 @@
 """Loading of policies: from the names in broker.xml to classes and the values of their parameters.
 
-Sources are modules in a directory ``plugins`` near broker.xml, and installed packages. Only named policies are
-imported. A module is executed again after its file has changed; an installed package is imported once, as all
-packages are: a new version of it is used from the next start on.
+Sources are modules in a directory ``plugins`` near broker.xml, installed packages, and the shipped plugins. Only
+named policies are imported. A module is executed again after its file has changed; an installed package is imported
+once, as all packages are: a new version of it is used from the next start on.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from stompring.broker.policy_hooks import HOOK_EXCEPTIONS
+from stompring.errors import ConfigurationError
 from stompring.settings.document import Faults
 from stompring.settings.model import BrokerConfiguration, PluginConfiguration, PolicyUse, Property
 from stompring.settings.references import revealed
 from stompring.settings.schema import with_suggestion
+from stompring.settings.shipped import shipped_directory
 
 from .api import AddressPolicy
 
@@ -41,7 +43,8 @@ class PluginLoadError(Exception):
 
 
 class PluginSources:
-    """The policies that the broker.xml ``file`` may name: modules in plugin directories, and installed packages."""
+    """The policies that the broker.xml ``file`` may name: modules in plugin directories, installed packages, and the
+    plugins that come with stompring."""
 
     def __init__(self, file: str | None) -> None:
         beside = Path(file or "broker.xml").absolute().parent
@@ -55,12 +58,15 @@ class PluginSources:
 
     def modules(self) -> dict[str, Path]:
         """The modules, by the names of their policies. Of two of one name the first one is used."""
-        found: dict[str, Path] = {}
-        for folder in self.folders:
-            for path in sorted(folder.glob("*.py")):
-                if not path.name.startswith(("_", "test_", "conftest")):
-                    found.setdefault(path.stem.replace("_", "-"), path)
-        return found
+        return _modules(self.folders)
+
+    def shipped(self) -> dict[str, Path]:
+        """The modules that come with stompring, by the names of their policies, unless a plugin directory has them."""
+        try:
+            folder = shipped_directory(PLUGIN_DIRECTORY)
+        except ConfigurationError:
+            return {}
+        return {} if any(folder.samefile(own) for own in self.folders) else _modules([folder])
 
     def packages(self) -> dict[str, EntryPoint]:
         """The entry points of installed packages, by name of the policy. Of two of one name the first one is used."""
@@ -70,16 +76,21 @@ class PluginSources:
         return found
 
     def load(self, name: str) -> type[AddressPolicy]:
-        """The class of a policy; a module is used before a package of the same name. Raises `PluginLoadError`."""
+        """The class of a policy. Of one name a module is used before a package, and both before a shipped plugin.
+
+        Raises `PluginLoadError`.
+        """
         wanted = name.replace("_", "-")
-        modules, packages = self.modules(), self.packages()
+        modules, packages, shipped = self.modules(), self.packages(), self.shipped()
         if wanted in modules:
             return self._from_file(modules[wanted])
         if wanted in packages:
             return _from_package(packages[wanted])
+        if wanted in shipped:
+            return self._from_file(shipped[wanted])
         searched = "".join(f"no {wanted.replace('-', '_')}.py in {folder}, " for folder in self.folders)
         what = f"policy '{name}' not found: {searched}no entry point of that name in {ENTRY_POINT_GROUP}"
-        raise PluginLoadError(with_suggestion(what, wanted, [*modules, *packages]))
+        raise PluginLoadError(with_suggestion(what, wanted, [*modules, *packages, *shipped]))
 
     def _from_file(self, path: Path) -> type[AddressPolicy]:
         if not path.is_file():
@@ -93,6 +104,15 @@ class PluginSources:
         if loaded is None or loaded[0] != digest:
             loaded = self._loaded[path] = (digest, _only_policy(_execute(path), path))
         return loaded[1]
+
+
+def _modules(folders: Iterable[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.py")):
+            if not path.name.startswith(("_", "test_", "conftest")):
+                found.setdefault(path.stem.replace("_", "-"), path)
+    return found
 
 
 def entry_points() -> Iterator[EntryPoint]:
@@ -191,8 +211,13 @@ class SelectedPlugin:
 class Plugins:
     """The policies that one broker.xml names, loaded and with their parameters."""
 
-    def __init__(self, selected: Mapping[PolicyUse, SelectedPlugin]) -> None:
+    def __init__(
+        self,
+        selected: Mapping[PolicyUse, SelectedPlugin],
+        kinds: Mapping[str, type[AddressPolicy]] | None = None,
+    ) -> None:
         self._selected = selected
+        self.kinds = kinds or {}  # by the name of the broker-plugin
 
     def selected(self, use: PolicyUse) -> SelectedPlugin:
         """The policy that an address-setting names."""
@@ -230,7 +255,7 @@ def load(configuration: BrokerConfiguration, sources: PluginLoader) -> Plugins:
             if found is not None:
                 selected[use] = found
     faults.raise_if_any()
-    return Plugins(selected)
+    return Plugins(selected, kinds)
 
 
 def _uses(

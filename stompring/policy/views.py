@@ -10,6 +10,7 @@ from stompring.broker.address import Address
 from stompring.broker.clock import Timer
 from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, Reference
+from stompring.broker.transfer import POLICY
 
 
 class MessageView:
@@ -111,9 +112,12 @@ class MessageView:
         """
         return publish.send_copy(self._ref, address, keep_expiry=keep_expiry)
 
-    def dead_letter(self) -> bool:
-        """Send a copy to the dead-letter-address of its queue's address, as `copy_to` does."""
-        return publish.send_dead_letter(self._ref)
+    def dead_letter(self, *, reason: str = POLICY) -> bool:
+        """Send a copy to the dead-letter-address of its queue's address, as `copy_to` does.
+
+        The copy has the ``reason`` in its header ``_AMQ_ORIG_REASON``.
+        """
+        return publish.send_dead_letter(self._ref, reason)
 
     def __repr__(self) -> str:
         return f"<message {self.number} of queue {self.queue}>"

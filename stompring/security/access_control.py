@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from stompring.security.roles import NO_ROLES, Roles
@@ -30,6 +31,20 @@ CACHE_SIZE = 16_384
 CREATE_QUEUE = frozenset(
     (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether roles have a permission, and the entries that decide: none, one, or those of a wildcard address."""
+
+    allowed: bool
+    address: str  # whose entries decide: of a queue to be created perhaps the address of its own name
+    entries: tuple[SecuritySettingEntry, ...]
+
+    def refusing(self, roles: frozenset[str], permission: PermissionType) -> SecuritySettingEntry | None:
+        """The first of the entries that does not grant the permission to any of these roles."""
+        granted = (entry for entry in self.entries if roles.isdisjoint(entry.roles.get(permission, NO_ROLES)))
+        return next(granted, None)
 
 
 class Permissions:
@@ -76,15 +91,22 @@ class Permissions:
         self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
     ) -> bool:
         """Whether a user with these roles has a permission on an address, or on that queue of it."""
+        return self.decide(roles, permission, address, queue).allowed
+
+    def decide(
+        self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
+    ) -> Decision:
+        """As `allows`, with the entries that decide."""
         if queue is not None and permission in CREATE_QUEUE and queue != address:
-            if f"{address}{QUEUE_SEPARATOR}{queue}" not in self._queues and not self.allows(
-                roles, permission, queue
-            ):
-                return False
-        deciding = self._deciding(address, queue)
-        return bool(deciding) and all(
-            not roles.isdisjoint(entry.roles.get(permission, NO_ROLES)) for entry in deciding
+            if f"{address}{QUEUE_SEPARATOR}{queue}" not in self._queues:
+                of_name = self.decide(roles, permission, queue)
+                if not of_name.allowed:
+                    return of_name
+        entries = self._deciding(address, queue)
+        allowed = bool(entries) and all(
+            not roles.isdisjoint(entry.roles.get(permission, NO_ROLES)) for entry in entries
         )
+        return Decision(allowed, address, entries)
 
     def _look_up(self, address: str, queue: str | None) -> tuple[SecuritySettingEntry, ...]:
         """The deciding entries, all of which must grant the permission; none if every operation is refused."""
@@ -136,6 +158,15 @@ class AccessControl:
     def grants_anything(self) -> bool:
         """Whether there is any entry."""
         return self._permissions.grants_anything
+
+    @property
+    def permissions(self) -> Permissions:
+        """The entries in force."""
+        return self._permissions
+
+    def roles_of(self, user: str) -> frozenset[str]:
+        """The roles of a user."""
+        return self._roles.of(user)
 
     def use(self, permissions: Permissions) -> None:
         """Replace the permissions after a reload."""

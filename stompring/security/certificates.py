@@ -215,6 +215,10 @@ class CertificateUsers:
         self._file = WatchedFile(path, CERTIFICATE_USERS_FILE, parse_certificate_users)
         self.path = self._file.path
 
+    def subjects_by_user(self) -> dict[str, str]:
+        """User to the subject of the certificate."""
+        return {user: subject for subject, user in self._file.content.items()}
+
     def user_of(self, subject: str) -> str | None:
         """The user of a certificate subject, None for an unknown subject."""
         return self._file.content.get(normalized(subject))

@@ -128,7 +128,7 @@ MAX_VERIFIED_LOGINS = 1000
 
 
 class VerifiedLogins:
-    """A cache of logins that were verified less than ``seconds`` ago: argon2 is slow by design.
+    """A cache of logins that were verified or used again less than ``seconds`` ago: argon2 is slow by design.
 
     The cache stores keyed digests; the key is random and exists only in this process, so that passwords cannot be
     recovered from them. ``now`` returns seconds.
@@ -148,12 +148,15 @@ class VerifiedLogins:
         return hmac.digest(self._key, message, "sha256")
 
     def contains(self, digest: bytes) -> bool:
-        """Whether the login was verified less than ``seconds`` ago."""
+        """Whether the login was verified or used less than ``seconds`` ago; this is a use."""
         end = self._expiry.get(digest)
-        return end is not None and self._now() < end
+        if end is None or self._now() >= end:
+            return False
+        self.add(digest)
+        return True
 
     def add(self, digest: bytes) -> None:
-        """Add a login that was verified just now."""
+        """Add a login that was verified or used just now."""
         if self._seconds <= 0:
             return
         self._expiry[digest] = self._now() + self._seconds

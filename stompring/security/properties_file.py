@@ -9,6 +9,7 @@ import fcntl
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,10 @@ from stompring.errors import ConfigurationError
 
 Version = tuple[int, ...] | None
 """Inode, time of change and size of a file; None without a file."""
+
+
+LOCK_TIME, LOCK_PAUSE = 10.0, 0.02
+"""Seconds to wait for the lock of another edit, and between two attempts."""
 
 
 def version_of(path: Path) -> Version:
@@ -48,7 +53,7 @@ def edit_lines(path: Path, what: str, check: Callable[[list[str]], object]) -> I
 
     ``check`` raises ConfigurationError for invalid lines of the present file. The file is replaced atomically, so
     that a broker reads the old or the new one; a lock on the directory serialises edits.
-    Raises ConfigurationError if the file has an invalid line or cannot be read or written.
+    Raises ConfigurationError if the file has an invalid line, cannot be read or written, or was changed meanwhile.
     """
     real = Path(os.path.realpath(path))  # a symbolic link is preserved
     try:
@@ -56,19 +61,39 @@ def edit_lines(path: Path, what: str, check: Callable[[list[str]], object]) -> I
     except OSError as error:
         raise _unwritable(path, error, what) from error
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        before = read_lines(real, what) if real.exists() else []
+        _lock(directory, path, what)
+        try:
+            version = version_of(real)
+        except OSError as error:
+            raise unreadable(real, error, what) from error
+        before = [] if version is None else read_lines(real, what)
         check(before)
         lines = list(before)
         yield lines
         if lines != before:
             try:
-                _replace(real, "".join(f"{line}\n" for line in lines))
+                _replace(real, version, what, "".join(f"{line}\n" for line in lines))
                 os.fsync(directory)
             except OSError as error:
                 raise _unwritable(path, error, what) from error
     finally:
         os.close(directory)
+
+
+def _lock(directory: int, path: Path, what: str) -> None:
+    """Lock a directory. Raises ConfigurationError if another program has the lock for `LOCK_TIME`."""
+    end = time.monotonic() + LOCK_TIME
+    while True:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                text = (
+                    f"another program has locked the {what} for {LOCK_TIME:g} seconds: end it, or try again"
+                )
+                raise ConfigurationError(text, str(path)) from None
+        time.sleep(LOCK_PAUSE)
 
 
 def name_of(line: str) -> str | None:
@@ -102,8 +127,11 @@ def _unwritable(path: Path, error: OSError, what: str) -> ConfigurationError:
     return ConfigurationError(f"the {what} cannot be written: {error.strerror}", str(path))
 
 
-def _replace(path: Path, text: str) -> None:
-    """Replace a file atomically: mode 0600, same owner."""
+def _replace(path: Path, version: Version, what: str, text: str) -> None:
+    """Replace a file of this version atomically: mode 0600, same owner.
+
+    Raises ConfigurationError if a program without the lock, as an editor, has changed it meanwhile.
+    """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp: mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -115,6 +143,8 @@ def _replace(path: Path, text: str) -> None:
                 owner = path.stat()
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
             os.fsync(file.fileno())
+        if version_of(path) != version:
+            raise ConfigurationError(f"another program has just changed the {what}: try again", str(path))
         os.replace(temporary, path)
     except BaseException:
         with suppress(FileNotFoundError):

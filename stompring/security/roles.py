@@ -31,6 +31,14 @@ class Roles:
         """The roles of a user."""
         return self._file.content.get(user, NO_ROLES)
 
+    def users_by_role(self) -> dict[str, list[str]]:
+        """Role to its users, both sorted. A role without users is not in it."""
+        found: dict[str, list[str]] = {}
+        for user, roles in self._file.content.items():
+            for role in roles:
+                found.setdefault(role, []).append(user)
+        return {role: sorted(found[role]) for role in sorted(found)}
+
     def refresh(self) -> bool:
         """Read the file again if it has changed (`WatchedFile.refresh`)."""
         return self._file.refresh()
@@ -69,10 +77,13 @@ class RolesEdit:
                 return True
         return False
 
+    def of(self, user: str) -> list[str]:
+        """The roles of a user."""
+        return [role for line in self.lines if (role := name_of(line)) and user in members_of(line)]
+
     def revoke_all(self, user: str) -> list[str]:
         """Revoke all roles from a user. Returns the revoked roles."""
-        roles = [name_of(line) for line in self.lines if name_of(line) and user in members_of(line)]
-        return [role for role in roles if role is not None and self.revoke(role, user)]
+        return [role for role in self.of(user) if self.revoke(role, user)]
 
 
 @contextmanager

@@ -152,6 +152,9 @@ class Users:
         """Incremented when the file was read again."""
         return self._file.generation
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._file.content
+
     def names(self) -> list[str]:
         """All user names, in the order of the file."""
         return list(self._file.content)

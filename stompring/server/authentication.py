@@ -12,20 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
+from stompring.admin.access import MANAGEMENT
 from stompring.errors import Refused
 from stompring.security.access_control import AccessControl, Permissions
 from stompring.security.certificates import CertificateUsers
 from stompring.security.login import FREE_FAILURES, FairQueue, LoginThrottle, VerifiedLogins
 from stompring.security.roles import Roles
+from stompring.security.user_files import UserFiles
 from stompring.security.users import Users
 from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import SHOWN, Authorizer, PermissionSource
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, PermissionType
 from stompring.settings.network import source_network
 
 log = logging.getLogger(__name__)
@@ -199,7 +201,7 @@ class PasswordVerifier:
 
     def followed(self) -> Deferred[None]:
         """Fires when the files have been checked for changes."""
-        return self._in_thread(self._follow).addCallback(lambda _: None)
+        return self.in_thread(self._follow).addCallback(lambda _: None)
 
     def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
         """Whether ``password`` is that of user ``name``. Fails with `Overloaded`. Hosts are served round robin."""
@@ -225,7 +227,7 @@ class PasswordVerifier:
         while self._queue and self._running < CONCURRENT_CHECKS:
             check = self._queue.get()
             self._running += 1
-            checked = self._in_thread(self._users.verify, check.name, check.password)
+            checked = self.in_thread(self._users.verify, check.name, check.password)
             checked.addBoth(self._checked, check)
 
     def _checked(self, outcome: bool | Failure, check: _Check) -> None:
@@ -239,7 +241,8 @@ class PasswordVerifier:
         for answer in self._waiting.pop(digest):
             answer.callback(outcome)  # a Failure goes to the errbacks
 
-    def _in_thread(self, call: Callable[..., Any], *arguments: object) -> Deferred[Any]:
+    def in_thread(self, call: Callable[..., Any], *arguments: object) -> Deferred[Any]:
+        """The result of a call in a thread of the reactor's pool."""
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), call, *arguments)
 
 
@@ -261,10 +264,10 @@ class Security:
         """Raises `ConfigurationError` for a file that cannot be read."""
         assert configuration.users_file is not None and configuration.roles_file is not None
         self.users = Users(configuration.users_file)
-        self._roles = Roles(configuration.roles_file)
+        self.roles = Roles(configuration.roles_file)
         certificates = configuration.certificate_users_file
         self._certificates = None if certificates is None else CertificateUsers(certificates)
-        self.authority = AccessControl(Permissions.of(configuration), self._roles)
+        self.authority = AccessControl(Permissions.of(configuration), self.roles)
         self._changed = changed
         self._reported_generation = self.authority.generation
         interval = configuration.security_invalidation_interval / 1000
@@ -273,14 +276,17 @@ class Security:
         self.logins = Logins(
             self.authority, self._passwords, LoginThrottle(reactor.seconds), reactor, self._user_of
         )
+        files = UserFiles(self.users.path, self.roles.path, self._manages, self.certificate_subjects)
+        self._user_files = files
+        self._edits = DeferredLock()
         self._file_check = LoopingCall(self._check_files)
         self._file_check.clock = reactor
         self._interval = max(interval, FILE_CHECK_INTERVAL)
 
     def start(self) -> None:
         """Begin to check the files for changes, also while nobody logs in."""
-        if not self._roles.path.exists():
-            log.warning("roles file %s does not exist: no user has a role", self._roles.path)
+        if not self.roles.path.exists():
+            log.warning("roles file %s does not exist: no user has a role", self.roles.path)
         if not self.authority.grants_anything:
             log.warning("no <security-setting>: no user has a permission")
         self._file_check.start(self._interval, now=False)
@@ -292,9 +298,16 @@ class Security:
 
     def refresh(self) -> None:
         """Read the files again that have changed. Raises `ConfigurationError`; then nothing is changed."""
-        for file in (self.users, self._roles, self._certificates):
+        for file in (self.users, self.roles, self._certificates):
             if file is not None:
                 file.refresh()
+
+    def check_files(self) -> None:
+        """Parse the files without using them. Raises `ConfigurationError`."""
+        Users(self.users.path)
+        Roles(self.roles.path)
+        if self._certificates is not None:
+            CertificateUsers(self._certificates.path)
 
     def use(self, configuration: BrokerConfiguration) -> None:
         """The configuration was read again."""
@@ -302,12 +315,33 @@ class Security:
         self._remembered.clear()
         self._report_change()
 
+    def read_changes(self) -> Deferred[None]:
+        """Fires when changes of the files are in effect. The files are read in a thread."""
+        return self._passwords.followed().addCallback(lambda _: self._report_change())
+
+    def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
+        """Run a change of the files in a thread, one after another. Fires when it is in effect, or with its error."""
+
+        def edit() -> None:
+            change(self._user_files)
+            self._follow_files()
+
+        edited = self._edits.run(self._passwords.in_thread, edit)
+        return edited.addCallback(lambda _: self._report_change())
+
+    def certificate_subjects(self) -> dict[str, str]:
+        """User to the subject of the certificate with which the user logs in."""
+        return {} if self._certificates is None else self._certificates.subjects_by_user()
+
+    def _manages(self, roles: frozenset[str]) -> bool:
+        return self.authority.permissions.allows(roles, PermissionType.MANAGE, MANAGEMENT)
+
     def _user_of(self, subject: str) -> str | None:
         return None if self._certificates is None else self._certificates.user_of(subject)
 
     def _follow_files(self) -> None:
         """In a thread."""
-        for file in (self.users, self._roles, self._certificates):
+        for file in (self.users, self.roles, self._certificates):
             if file is not None:
                 file.refresh_or_log()
 
@@ -315,7 +349,7 @@ class Security:
         def failed(failure: Failure) -> None:
             log.error("cannot check the users and roles files for changes: %s", failure.getTraceback())
 
-        return self._passwords.followed().addCallback(lambda _: self._report_change()).addErrback(failed)
+        return self.read_changes().addErrback(failed)
 
     def _report_change(self) -> None:
         if self.authority.generation != self._reported_generation:

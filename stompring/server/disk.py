@@ -249,8 +249,11 @@ class DiskMonitor:
                 "%s: durable and paged messages follow the disk-full-policy of their address",
                 fault,
             )
+            self._broker.notifications.notify("DISK_FULL", fault)
         elif fault is None and was is not None:
-            log.info("disk no longer full: usage %.1f %%", self.reading.usage * 100)
+            text = f"disk no longer full: usage {self.reading.usage * 100:.1f} %"
+            log.info("%s", text)
+            self._broker.notifications.notify("DISK_NOT_FULL", text)
         room.set_fault(fault)
 
     def _log_unreadable(self, fault: BaseException) -> None:

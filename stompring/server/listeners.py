@@ -241,9 +241,13 @@ class ListenerStack:
         """Read all files again, for `use`. Raises `ConfigurationError`, and nothing has changed then."""
         return {name: _read_tls_context(acceptor, self._file) for name, acceptor in self._secured.items()}
 
+    def differing(self, contexts: Contexts) -> list[str]:
+        """The acceptors with other certificates than now."""
+        return [name for name in contexts if not _same_certificates(contexts[name], self._contexts[name])]
+
     def use(self, contexts: Contexts) -> list[str]:
         """New connections get these; those that are open keep what they began with. Names the acceptors that differ."""
-        changed = [name for name in contexts if not _same_certificates(contexts[name], self._contexts[name])]
+        changed = self.differing(contexts)
         self._contexts = {**self._contexts, **contexts}
         self._describe(changed)
         return changed

@@ -121,6 +121,9 @@ def http_error_response(code: int, reason: str, headers: Iterable[tuple[str, str
     return f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{head}\r\n".encode() + body
 
 
+#: Seconds after which a WebSocket that was refused may be tried again.
+RETRY_AFTER = "5"
+
 #: Seconds that it has to take them.
 REJECTED_LINGER = 5.0
 
@@ -374,6 +377,7 @@ class Connections:
         self._epoch = f"{epoch:x}"
         self.open: dict[str, Session] = {}
         self.total = 0
+        self.refused_because: str | None = None  # why no connection is accepted, while that is so
         self.read_throttle = ReadThrottle()
         self.global_limit = GlobalConnectionLimit()
 
@@ -418,15 +422,22 @@ class StompFactory(Factory):
     def buildProtocol(self, addr: IAddress | None) -> StompProtocol | RejectedConnection:
         """See IProtocolFactory. Beyond a limit the client gets an error and is closed."""
         host = str(getattr(addr, "host", ""))
+        refused_because = self.connections.refused_because
+        if refused_because is not None:
+            return RejectedConnection(self._refusal(refused_because), self.reactor)
         try:
             slot = self.connection_limit.acquire(host)
         except LimitReached as refused:
             fields = {"peer": host, "acceptor": self.acceptor.name}
             self.broker.rejections.add_error(refused, host, str(refused), fields)
-            over_http = self.acceptor.websocket.only
-            words = http_error_response(503, str(refused)) if over_http else error_frame(str(refused))
-            return RejectedConnection(words, self.reactor)
+            return RejectedConnection(self._refusal(str(refused)), self.reactor)
         return StompProtocol(self, slot)
+
+    def _refusal(self, text: str) -> bytes:
+        """What a client gets that is refused before it has said anything."""
+        if self.acceptor.websocket.only:
+            return http_error_response(503, text, [("Retry-After", RETRY_AFTER)])
+        return error_frame(text)
 
     @property
     def websockets(self) -> WebSocketFactory:

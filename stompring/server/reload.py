@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, NamedTuple
 
 from stompring.broker.broker import Broker
 from stompring.broker.queue import Queue, QueueAttributes
@@ -22,6 +22,7 @@ from stompring.settings.model import (
     AddressConfiguration,
     BrokerConfiguration,
     DeletionPolicy,
+    PluginConfiguration,
     QueueConfiguration,
 )
 from stompring.settings.options import options_of
@@ -40,9 +41,20 @@ _COMPARED_SEPARATELY = frozenset(
 )
 
 
+class Change(NamedTuple):
+    """One value that differs. ``before`` and ``after`` are JSON values, None where nothing is set."""
+
+    what: str  # broker, address-setting, security-setting, broker-plugin or queue
+    name: str | None  # the match or the name; None for the broker
+    setting: str  # as in broker.xml
+    before: object
+    after: object
+    restart: bool = False  # in effect after a restart only
+
+
 @dataclass(slots=True)
 class Reload:
-    """What came of reading broker.xml again, in the words of the file, each a text for people."""
+    """What came of reading broker.xml again, or would come of it (`preview`): texts for people, in the file's words."""
 
     applied: list[str] = field(default_factory=list)  # what is in force from now on
     restart_required: list[str] = field(
@@ -50,6 +62,8 @@ class Reload:
     )  # what differs from the running broker and stays so
     failed: list[str] = field(default_factory=list)  # what the broker could not change
     refused: str | None = None  # why nothing at all was changed
+    changes: list[Change] = field(default_factory=list)  # the values that differ
+    warnings: list[str] = field(default_factory=list)  # about the file
 
 
 def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
@@ -97,6 +111,130 @@ def _settings_changed(old: BrokerConfiguration, new: BrokerConfiguration) -> Ite
     )
 
 
+def changed_values(
+    started: BrokerConfiguration, old: BrokerConfiguration, new: BrokerConfiguration
+) -> Iterator[Change]:
+    """The values of settings that differ, of what needs a restart from those at the start. Without acceptors: their
+    URLs may contain passwords."""
+    for each in fields(new):
+        if each.name in _COMPARED_SEPARATELY or each.name.endswith("_acceptors"):
+            continue
+        restart = each.name in RESTART_REQUIRED
+        before, after = getattr(started if restart else old, each.name), getattr(new, each.name)
+        if before != after:
+            yield Change("broker", None, ELEMENTS[each.name], _json(before), _json(after), restart)
+    yield from _changed_parts(
+        "address-setting",
+        {
+            entry.match: {_dashed(name): value for name, value in entry.values.items()}
+            for entry in old.address_settings
+        },
+        {
+            entry.match: {_dashed(name): value for name, value in entry.values.items()}
+            for entry in new.address_settings
+        },
+    )
+    yield from _changed_parts(
+        "security-setting",
+        {
+            entry.match: {str(kind): roles for kind, roles in entry.roles.items()}
+            for entry in old.security_settings
+        },
+        {
+            entry.match: {str(kind): roles for kind, roles in entry.roles.items()}
+            for entry in new.security_settings
+        },
+    )
+    yield from _changed_parts(
+        "broker-plugin",
+        {plugin.name: _plugin_values(plugin) for plugin in old.plugins},
+        {plugin.name: _plugin_values(plugin) for plugin in new.plugins},
+    )
+
+
+def _changed_parts(
+    what: str, before: Mapping[str, Mapping[str, object]], after: Mapping[str, Mapping[str, object]]
+) -> Iterator[Change]:
+    nothing: Mapping[str, object] = {}
+    for name in {**after, **before}:
+        was, now = before.get(name, nothing), after.get(name, nothing)
+        for setting in {**now, **was}:
+            if was.get(setting) != now.get(setting):
+                yield Change(what, name, setting, _json(was.get(setting)), _json(now.get(setting)))
+
+
+def _plugin_values(plugin: PluginConfiguration) -> dict[str, object]:
+    return {"policy": plugin.policy, **{one.key: one.value for one in plugin.properties}}
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _json(value: Any) -> object:
+    """A value as JSON, with stars for secrets."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return str(value)  # stars for a `Secret`
+    if isinstance(value, Mapping):
+        return {str(name): _json(one) for name, one in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
+        return [_json(one) for one in value]
+    if is_dataclass(value):
+        return {
+            _dashed(each.name): _json(getattr(value, each.name)) for each in fields(value) if each.compare
+        }
+    return str(value)
+
+
+def preview(broker: Broker, new: BrokerConfiguration) -> Reload:
+    """What `apply` would return for a reload. Changes nothing. Raises `ConfigurationError` as it does."""
+    _reject_conflicts(broker, new)
+    outcome = Reload(list(_settings_changed(broker.configuration, new)), warnings=list(new.warnings))
+    stored = not isinstance(broker.storage, NoStorage)
+    settings = SettingsRepository.of(replace(new, persistence_enabled=stored))
+    directory = broker.directory
+    for configured in new.addresses:
+        address = directory.addresses.get(configured.name)
+        if address is None:
+            outcome.applied.append(f"address {configured.name} created")
+        elif configured.routing_types - address.routing_types:
+            outcome.applied.append(f"address {configured.name} changed: routing types")
+        for queue in (replace(queue, configured=True) for queue in configured.queues):
+            live = directory.queues.get(queue.name)
+            if live is None:
+                outcome.applied.append(f"queue {queue.name} created")
+                continue
+            attributes = QueueAttributes.of(queue, settings.lookup(queue.address))
+            differing = _difference(attributes, live.attributes)
+            if differing:
+                try:
+                    directory.changed_attributes(live, differing)
+                except Refused as reason:
+                    outcome.failed.append(_not_changed(queue.name, differing, reason))
+                else:
+                    _record_change(outcome, live, differing)
+    outcome.applied += _removed(broker, new, settings)
+    return outcome
+
+
+def _removed(broker: Broker, new: BrokerConfiguration, settings: SettingsRepository) -> Iterator[str]:
+    """What `_delete_removed` would delete."""
+    queues = {queue.name for address in new.addresses for queue in address.queues}
+    for live in broker.directory.queues.values():
+        forced = settings.lookup(live.address.name).config_delete_queues is DeletionPolicy.FORCE
+        if live.attributes.configured and live.name not in queues and forced:
+            yield f"queue {live.name} deleted"
+    names = {address.name for address in new.addresses}
+    for address in broker.directory.addresses.values():
+        forced = settings.lookup(address.name).config_delete_addresses is DeletionPolicy.FORCE
+        if address.configured and address.name not in names and forced:
+            yield f"address {address.name} deleted"
+
+
 def apply(
     broker: Broker,
     new: BrokerConfiguration,
@@ -121,7 +259,7 @@ def apply(
         _reject_conflicts(broker, new)
     if begin is not None:
         begin()
-    outcome = Reload(list(_settings_changed(old, new)))
+    outcome = Reload(list(_settings_changed(old, new)), warnings=list(new.warnings))
     for warning in new.warnings:
         log.warning("%s", warning)
     broker.configuration = new
@@ -222,11 +360,14 @@ def _apply_queue(
         live.as_configured = attributes
         broker.storage.bind(live)
     if differing:
+        previous = Reload()
+        _record_change(previous, live, differing)
         try:
             broker.directory.update_queue(live, differing)
-            outcome.applied.append(f"queue {queue.name} changed: {_listed(differing)}")
+            outcome.applied += previous.applied
+            outcome.changes += previous.changes
         except Refused as reason:
-            outcome.failed.append(f"queue {queue.name} not changed ({_listed(differing)}): {reason}")
+            outcome.failed.append(_not_changed(queue.name, differing, reason))
             log.warning(
                 "queue %s not changed: %s",
                 queue.name,
@@ -235,8 +376,20 @@ def _apply_queue(
             )
 
 
+def _record_change(outcome: Reload, live: Queue, differing: Mapping[str, Any]) -> None:
+    """Add a change of a queue, before it is made."""
+    outcome.applied.append(f"queue {live.name} changed: {_listed(differing)}")
+    for name, value in differing.items():
+        before = getattr(live.attributes, name)
+        outcome.changes.append(Change("queue", live.name, _dashed(name), _json(before), _json(value)))
+
+
+def _not_changed(name: str, differing: Iterable[str], reason: Refused) -> str:
+    return f"queue {name} not changed ({_listed(differing)}): {reason}"
+
+
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(name.replace("_", "-") for name in names)
+    return ", ".join(map(_dashed, names))
 
 
 def _difference(attributes: QueueAttributes, other: QueueAttributes) -> dict[str, Any]:

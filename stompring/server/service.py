@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any
@@ -22,6 +22,8 @@ from twisted.internet.interfaces import IListeningPort
 
 from stompring.admin.context import Dispatch, Paging, Store
 from stompring.admin.http import admin_site
+from stompring.admin.sampler import Sampler
+from stompring.admin.tasks import TaskList
 from stompring.broker.broker import Broker
 from stompring.broker.message import clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
@@ -38,13 +40,14 @@ from stompring.settings.model import BrokerConfiguration
 
 from .authentication import Security
 from .disk import DiskMonitor
+from .drain import Drain
 from .gc_tuning import GcTuning
 from .limits import describe_connections, describe_limits, max_connections, raise_open_file_limit
-from .listeners import ListenerStack, close_when_out_of_files, listen
+from .listeners import ListenerStack, all_acceptors, close_when_out_of_files, listen
 from .logs import begin_logging
 from .persistence import Persistence
 from .protocol import Connections, StompFactory
-from .reload import Reload, apply, restart_required
+from .reload import Reload, apply, changed_values, preview, restart_required
 from .sd_notify import SystemdNotifier
 
 
@@ -83,12 +86,17 @@ class BrokerService(MultiService):
         self.broker = Broker(configuration, reactor, self.policies, storage, time.perf_counter)
         if persistence is None:  # nothing remembers which numbers an earlier run gave
             self.broker.next_message_number = count(clock_number(self.broker.clock.now)).__next__
+        self.policies.recorded.on_error = lambda text, address: self.broker.notifications.notify(
+            "POLICY_ERROR", text, address=address
+        )
         self.connections = Connections(self.broker.clock.now)
         self.connections.global_limit.limit = max_connections(
             configuration.global_max_connections, machine_memory()
         )
         self.outgoing = Outgoing(self.broker.clock.steady)
         self.garbage = GcTuning(self.broker, self.connections)
+        self.sampler = Sampler(self)
+        self.drain = Drain(self.broker, self.connections)
         self.security: Security | None = None  # while it is off
         self.store: Store | None = None  # this and the next three: None where everything is in memory
         self.paging: Paging | None = None
@@ -98,16 +106,27 @@ class BrokerService(MultiService):
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
         self.stopping = False
         self.systemd = SystemdNotifier(reactor)
+        self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
         if persistence is not None:
             self.store, self.paging = persistence.durable, persistence.paging
             self.dispatch = persistence.attach(self.broker)
             self.disk_monitor = persistence.disk_monitor(self.broker)
             persistence.durable.writer.around = self.outgoing.gather
+            persistence.durable.writer.on_failure = self._store_failed
             persistence.recover(self.broker)
         apply(self.broker, configuration, starting=True)
         if persistence is not None:
             persistence.take_samples(self.broker)
             self.garbage.freeze()
+
+    @property
+    def acceptors(self) -> Mapping[str, StompAcceptor | HttpAcceptor]:
+        """The acceptors of the start, by name."""
+        return {each.name: each for each in all_acceptors(self._started_with)}
+
+    def _store_failed(self, fault: str | None) -> None:
+        kind = "STORE_RECOVERED" if fault is None else "STORE_FAILED"
+        self.broker.notifications.notify(kind, fault or "the store is writable again")
 
     def authenticator(self) -> Authenticator:
         """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
@@ -141,6 +160,8 @@ class BrokerService(MultiService):
             )
             carrier = " over WebSocket" if acceptor.websocket.only else ""
             yield self._listen(f"STOMP{carrier}{_over_tls(acceptor)}", acceptor, factory)
+        if self.configuration.http_acceptors:
+            self.sampler.start()
         for http in self.configuration.http_acceptors:
             yield self._listen(f"HTTP{_over_tls(http)}", http, admin_site(self))
 
@@ -182,15 +203,20 @@ class BrokerService(MultiService):
                 self.security.refresh()
             plugins = load(new, self._sources)
             certificates = self.listener_stack.read()
+            changes = list(changed_values(self._started_with, self.configuration, new))
             outcome = apply(self.broker, new, begin=lambda: self.policies.use(plugins))
         except (ConfigurationError, Refused) as fault:
             log.error("cannot reload the configuration, keeping the current one: %s", fault)
+            self.broker.notifications.notify(
+                "RELOADED", f"cannot reload the configuration, keeping the current one: {fault}"
+            )
             return Reload(refused=str(fault))
         self.configuration = new
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.use(certificates)
         ]
         outcome.restart_required += restart_required(self._started_with, new)
+        outcome.changes[:0] = changes
         self.connections.global_limit.limit = max_connections(new.global_max_connections, machine_memory())
         if self.security is not None:
             self.security.use(new)
@@ -199,6 +225,26 @@ class BrokerService(MultiService):
         if self.disk_monitor is not None:
             self.disk_monitor.measure_now()
         self._log_reload(file, outcome)
+        return outcome
+
+    def preview_reload(self) -> Reload:
+        """What a reload would do now. Changes nothing; a plugin whose file has changed is loaded, but not used."""
+        file = self.configuration.file
+        assert file is not None
+        try:
+            new = read_broker_xml(file)
+            if self.security is not None:
+                self.security.check_files()
+            load(new, self._sources)
+            certificates = self.listener_stack.read()
+            outcome = preview(self.broker, new)
+        except (ConfigurationError, Refused) as fault:
+            return Reload(refused=str(fault))
+        outcome.applied += [
+            f"acceptor {name}: new certificates" for name in self.listener_stack.differing(certificates)
+        ]
+        outcome.restart_required += restart_required(self._started_with, new)
+        outcome.changes[:0] = changed_values(self._started_with, self.configuration, new)
         return outcome
 
     def _log_reload(self, file: str, outcome: Reload) -> None:
@@ -211,17 +257,17 @@ class BrokerService(MultiService):
             )
             log.info("reload applied: %s", shown)
         counts = len(outcome.applied), len(outcome.restart_required), len(outcome.failed)
+        text = "configuration reloaded from %s: %d applied, %d require a restart, %d failed"
+        self.broker.notifications.notify("RELOADED", text % (file, *counts))
         # as every answer to a change, it comes when a crash would not undo it
-        self.broker.storage.when_synced(
-            lambda: log.info(
-                "configuration reloaded from %s: %d applied, %d require a restart, %d failed", file, *counts
-            )
-        )
+        self.broker.storage.when_synced(lambda: log.info(text, file, *counts))
 
     def stop_listening(self) -> Deferred[Any]:
         """Close the listeners, then every connection, and requeue their messages."""
         self.stopping = True
+        self.broker.notifications.notify("SHUTDOWN", "the broker is stopping")
         self.garbage.stop()
+        self.sampler.stop()
         self.listener_stack.stop()
         if self.security is not None:
             self.security.stop()
@@ -229,6 +275,7 @@ class BrokerService(MultiService):
             self.disk_monitor.stop()
         closing = [port.stopListening() for port in self.ports]
         self.ports = []
+        self.tasks.stop()
         self.broker.background.finish()
         self.broker.storage.drain()  # and so every receipt goes out that is due
         for session in self.connections:
@@ -252,11 +299,18 @@ def run(
     log_level: str = "info",
     log_format: str = "text",
     reactor: Any = installed_reactor,
+    notice: str | None = None,
+    drain_timeout: float = 0,
 ) -> int:
-    """Run a broker until a signal stops it; returns the exit code. Raises `ConfigurationError`."""
+    """Run a broker until a signal stops it; returns the exit code. Raises `ConfigurationError`.
+
+    ``notice`` is the first line of the log. A signal first drains the broker for up to ``drain_timeout`` seconds.
+    """
     use_monotonic_clock(reactor)
     configuration = read_broker_xml(config_path)
     begin_logging(log_level, log_format)
+    if notice is not None:
+        log.info("%s", notice)
     raise_open_file_limit()
     try:
         persistence = open_data(configuration, data_dir, reactor)
@@ -286,7 +340,7 @@ def run(
         service.start_listening().addCallbacks(started, failed)
 
     reactor.callWhenRunning(begin)
-    reactor.addSystemEventTrigger("before", "shutdown", _shutdown(service, reactor))
+    reactor.addSystemEventTrigger("before", "shutdown", _shutdown(service, reactor, drain_timeout))
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(service.reload))
     reactor.run()
@@ -314,13 +368,47 @@ MAX_LOGGED_CHANGES = 20
 SHUTDOWN_GRACE = 0.5
 
 
-def _shutdown(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any]]:
+#: Seconds between two looks whether connections are open during the drain before a stop.
+DRAIN_INTERVAL = 0.1
+
+
+def _shutdown(service: BrokerService, reactor: Any, drain_timeout: float) -> Callable[[], Deferred[Any]]:
+    waited: Deferred[Any] = Deferred()
+
     def stop() -> Deferred[Any]:
+        if drain_timeout > 0 and len(service.connections):
+            drain()
+        else:
+            close()
+        return waited
+
+    def drain() -> None:
+        """Wait until the clients have gone; a second signal ends the wait."""
+        hurried = False
+
+        def hurry(*_: object) -> None:
+            nonlocal hurried
+            hurried = True
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, hurry)
+        service.drain.begin()
+        log.info("stopping: draining for up to %g s", drain_timeout)
+        service.systemd.stopping()
+
+        def poll(left: float) -> None:
+            if hurried or left <= 0 or not len(service.connections):
+                close()
+            else:
+                reactor.callLater(DRAIN_INTERVAL, poll, left - DRAIN_INTERVAL)
+
+        poll(drain_timeout)
+
+    def close() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the shutdown
             signal.signal(number, signal.SIG_IGN)
         log.info("stopping: closing %d connections", len(service.connections))
         service.systemd.stopping()
-        waited: Deferred[Any] = Deferred()
         stopped = service.stop_listening()
 
         def poll(left: float) -> None:
@@ -331,6 +419,5 @@ def _shutdown(service: BrokerService, reactor: Any) -> Callable[[], Deferred[Any
                 reactor.callLater(0.01, poll, left - 0.01)
 
         stopped.addBoth(lambda _: poll(SHUTDOWN_GRACE))
-        return waited
 
     return stop

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stompring.broker.transaction import requeue
+from stompring.broker.reference import Reference
+from stompring.broker.transaction import Undo, requeue
 from stompring.errors import ProtocolError, Refused
 from stompring.stomp.frames import Head
 
@@ -44,12 +45,20 @@ def on_NACK(session: Session, head: Head, body: bytes) -> None:
     if b"transaction" in headers:
         transaction = transaction_of(session, head)
         refs, undo = subscription.release_revocably(key)
-        transaction.refuse(refs, subscription, undo)
+        subscription.rejected += len(refs)
+        transaction.refuse(refs, subscription, partial(_undo_rejection, subscription, len(refs), undo))
     else:
-        requeue(subscription.release(key), subscription, failed=True)
+        refs = subscription.release(key)
+        subscription.rejected += len(refs)
+        requeue(refs, subscription, failed=True)
     subscription.go_on()
     if b"receipt" in headers:
         _receipt(session, head, subscription)
+
+
+def _undo_rejection(subscription: AcknowledgedSubscription, count: int, undo: Undo) -> list[Reference]:
+    subscription.rejected -= count
+    return undo()
 
 
 def _receipt(session: Session, head: Head, subscription: AcknowledgedSubscription) -> None:

@@ -97,6 +97,11 @@ class SlowReaders:
         """Connections that are slow now."""
         return len(self._slow(self._clock.now))
 
+    def is_slow(self, outbox: Outbox) -> bool:
+        """Whether the client of an outbox has read nothing for `SLOW` milliseconds while that was full."""
+        since = self._since.get(outbox)
+        return since is not None and outbox.capacity <= 0 and self._clock.now - since >= SLOW
+
     def _slow(self, now: int) -> list[Outbox]:
         return [
             outbox for outbox, since in self._since.items() if outbox.capacity <= 0 and now - since >= SLOW

@@ -91,6 +91,12 @@ def on_CONNECT(session: Session, head: Head, body: bytes) -> None:
             return
         session.awaiting_login = False
         if login is None:
+            session.broker.notifications.notify(
+                "SECURITY_AUTHENTICATION_VIOLATION",
+                f"login over STOMP failed: {reason}",
+                user=printable(credentials.login) if credentials.login is not None else None,
+                remoteAddress=session.peer,
+            )
             session.fail(Refused(reason), head)
             return
         try:
@@ -141,6 +147,11 @@ def _log_connected(session: Session) -> None:
     if client_id is not None:
         fields["client_id"] = client_id
         text += f", client-id {printable(client_id)}"
+    session.notify(
+        "CONNECTION_CREATED",
+        f"connection {session.number} logged in: {text}, STOMP {version}",
+        clientID=client_id,
+    )
     session.broker.log_limit.info(
         log,
         "connection logged in",

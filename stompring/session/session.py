@@ -16,6 +16,7 @@ from functools import partial
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
+from stompring.broker.history import History
 from stompring.broker.memory import MemoryLimit
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
@@ -84,6 +85,8 @@ class Session:
             acceptor.max_transaction_bytes, broker.transaction_bytes
         )  # by them
         self.messages_in = 0
+        self.history: History | None = None  # while it is sampled
+        self.delivered_before = self.acknowledged_before = 0  # by subscriptions that have ended
         self.blocked = False
         self._destinations = destinations
         self.authenticator = authenticator
@@ -315,6 +318,8 @@ class Session:
         if isinstance(error, UnsupportedVersion):
             headers.append((b"version", b"1.0,1.1,1.2"))
         fields = self.log_fields()
+        if isinstance(error, Refused) and error.status == 403:
+            self.notify("SECURITY_PERMISSION_VIOLATION", text)
         self.broker.rejections.add_error(error, f"connection {self.number} ({self.wire.peer})", text, fields)
         self.send(b"ERROR", headers, text.encode() + b"\n")
         self.close(f"ERROR sent: {text}")
@@ -409,6 +414,32 @@ class Session:
             fields["user"] = self.login.user
         return fields
 
+    def notify(self, kind: str, text: str, /, **fields: str | int | None) -> None:
+        """Notify of an event of this connection."""
+        self.broker.notifications.notify(
+            kind,
+            text,
+            connectionID=self.number,
+            user=self.login.user,
+            remoteAddress=self.wire.peer,
+            **fields,
+        )
+
+    def notify_consumer(self, kind: str, subscription: Subscription, verb: str) -> None:
+        """Notify that a subscription has begun, or is about to leave its queue. Browsers are no consumers."""
+        if subscription.terms.browser:
+            return
+        queue, identifier = subscription.queue, subscription.identifier
+        self.notify(
+            kind,
+            f"subscription {printable(identifier)} of queue {queue.name} {verb}",
+            queue=queue.name,
+            address=queue.address.name,
+            consumer=identifier,
+            consumerCount=len(queue.consumers) - (kind == "CONSUMER_CLOSED"),
+            filter=subscription.terms.selector,
+        )
+
     def _log_closed(self, reason: str) -> None:
         """Log why the connection has ended and what it left. Before anything is given back."""
         left: Counter[str] = Counter()
@@ -427,6 +458,10 @@ class Session:
             text += f", open transactions aborted: {transactions}"
         reason = printable(reason, 300)
         user = "" if self.login.user is None else f"user {printable(self.login.user)}, "
+        if self.connected:
+            self.notify(
+                "CONNECTION_DESTROYED", f"connection {self.number} closed: {reason}", clientID=self.client_id
+            )
         self.broker.log_limit.info(
             log,
             "connection closed" if reason == "DISCONNECT" else "connection failed",
@@ -461,6 +496,7 @@ class Session:
         self.transactions.clear()
         for subscription in subscriptions:
             # all at once, before what is pending goes to the next consumer: the order is kept
+            self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
             subscription.detach(unsettled.pop(subscription.queue, []), failed=True)
         for queue, refs in unsettled.items():
             queue.requeue(refs, None, failed=True)
@@ -479,8 +515,16 @@ class Session:
         if isinstance(subscription, AcknowledgedSubscription):
             self.by_queue.setdefault(subscription.queue.id_prefix[:-1], []).append(subscription)
 
+    @property
+    def messages_delivered(self) -> int:
+        """Messages delivered since the connection began, each delivery counted."""
+        current = sum(subscription.messages_delivered for subscription in self.subscriptions.values())
+        return self.delivered_before + current
+
     def forget(self, subscription: Subscription) -> None:
-        """A subscription has ended."""
+        """A subscription has ended. Called before its unsettled messages are taken from it."""
+        self.delivered_before += subscription.messages_delivered
+        self.acknowledged_before += subscription.messages_acknowledged
         self.subscriptions.pop(subscription.terms.id, None)
         if isinstance(subscription, AcknowledgedSubscription):
             prefix = subscription.queue.id_prefix[:-1]
@@ -492,8 +536,9 @@ class Session:
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
         """A queue was deleted under its subscriber, or that was too slow: it is told by an ERROR."""
-        subscription.detach(subscription.take_unsettled(), failed=True)
         self.forget(subscription)
+        self.notify_consumer("CONSUMER_CLOSED", subscription, f"ended: {reason}")
+        subscription.detach(subscription.take_unsettled(), failed=True)
         if not self.closed:
             self.refuse(Refused(f"Subscription {text_of(subscription.terms.id)} ended: {reason}"))
 

@@ -112,15 +112,22 @@ def _attach(
         session.broker.consider_deleting(queue)
         raise
     session.register(subscription)
+    session.notify_consumer("CONSUMER_CREATED", subscription, "began")
     return subscription
 
 
 def _make(session: Session, terms: Terms, matches: Matches | None, key: object) -> Subscription:
     """A subscription with the requested ack mode; one with a consumer name if acknowledgements are recorded."""
-    if terms.browser:
-        return BrowserSubscription(terms, session.outbox, session.cancelled, matches, key)
-    if not session.broker.storage.keeps_all:
-        return KINDS[terms.ack](terms, session.outbox, session.cancelled, matches, key)
+    if session.broker.storage.keeps_all and not terms.browser:
+        subscription = _make_recording(session, terms, matches, key)
+    else:
+        kind = BrowserSubscription if terms.browser else KINDS[terms.ack]
+        subscription = kind(terms, session.outbox, session.cancelled, matches, key)
+    subscription.connection_id, subscription.created = session.number, session.broker.clock.now
+    return subscription
+
+
+def _make_recording(session: Session, terms: Terms, matches: Matches | None, key: object) -> Subscription:
     subscription = RECORDING[terms.ack](terms, session.outbox, session.cancelled, matches, key)
     subscription.consumer_name = f"{session.origin}/{text_of(terms.id)}"
     return subscription
@@ -337,6 +344,7 @@ def _unsubscribe(session: Session, head: Head) -> None:
 def end(session: Session, subscription: Subscription) -> None:
     """Leave the queue; what was not settled goes back."""
     session.forget(subscription)
+    session.notify_consumer("CONSUMER_CLOSED", subscription, "ended")
     subscription.detach(subscription.take_unsettled(), failed=False)
 
 

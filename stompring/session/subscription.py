@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from stompring.broker.consumer import Consumer, Matches
+from stompring.broker.history import History
 from stompring.broker.message import Message
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead, pending
@@ -48,7 +49,19 @@ class Terms:
 class Subscription(Consumer):
     """What all kinds share: the lead, the outbox, and credit as far as the socket goes."""
 
-    __slots__ = ("_any_version", "_on_cancel", "ended", "lead", "lead_again", "outbox", "terms")
+    __slots__ = (
+        "_any_version",
+        "_on_cancel",
+        "connection_id",
+        "created",
+        "ended",
+        "history",
+        "lead",
+        "lead_again",
+        "outbox",
+        "rejected",
+        "terms",
+    )
 
     def __init__(
         self,
@@ -65,6 +78,10 @@ class Subscription(Consumer):
         self._on_cancel = on_cancel
         self.lead = self.lead_again = b""
         self.ended = False
+        self.connection_id = ""  # the session header of its connection
+        self.created = 0  # epoch ms
+        self.history: History | None = None  # while it is sampled
+        self.rejected = 0  # of what is settled: by NACK
 
     def attach(self, queue: Queue) -> None:
         """Join the queue. Raises `Refused` when it takes no more consumers."""
@@ -126,20 +143,29 @@ class Subscription(Consumer):
         """How many messages wait for this client's word."""
         return 0
 
+    @property
+    def messages_delivered(self) -> int:
+        """Messages delivered since it began, each delivery counted."""
+        return self.settled + self.unsettled_count
+
+    @property
+    def messages_acknowledged(self) -> int:
+        """Messages acknowledged since it began, also in transactions that are still open."""
+        return self.settled - self.rejected
+
+    @property
+    def credit(self) -> int | None:
+        """Messages that it may be sent before it acknowledges one; None: no limit in messages."""
+        return None
+
     def cancelled(self, reason: str) -> None:
         """The queue was deleted."""
         self._on_cancel(self, reason)
 
-    def describe(self) -> dict[str, object]:
-        """For management."""
-        return {
-            "subscription": self.terms.id.decode("utf-8", "replace"),
-            "queue": self.queue.name,
-            "destination": self.terms.destination.decode("utf-8", "replace"),
-            "ack": self.terms.ack,
-            "filter": self.terms.selector,
-            "deliveringCount": self.unsettled_count,
-        }
+    @property
+    def identifier(self) -> str:
+        """See `Consumer.identifier`."""
+        return self.terms.id.decode("utf-8", "replace")
 
 
 class AutoSubscription(Subscription):
@@ -239,6 +265,13 @@ class AcknowledgedSubscription(Subscription):
     def exhausted(self) -> bool:
         """Whether nothing more is delivered until something is settled."""
         return self.credit_bytes <= 0 or self.credit_messages <= 0
+
+    @property
+    def credit(self) -> int | None:
+        """See `Subscription.credit`; 0 as well while its window in bytes is used up."""
+        if self.exhausted:
+            return 0
+        return None if self.terms.window_messages == UNLIMITED else self.credit_messages
 
     def go_on(self) -> None:
         """Credit came back: take more messages."""

@@ -109,7 +109,10 @@ def _parse_xml(data: bytes, file: str) -> etree._Element:
         root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError as error:
         reason = (error.msg or "empty").split(", line ")[0]
-        raise ConfigurationError(f"not well-formed XML: {reason}", file, error.lineno or 1) from error
+        column = None if error.offset is None else error.offset + 1
+        raise ConfigurationError(
+            f"not well-formed XML: {reason}", file, error.lineno or 1, column=column
+        ) from error
     docinfo: Any = root.getroottree().docinfo  # missing in the type stubs
     if docinfo.doctype:
         raise ConfigurationError("<!DOCTYPE …> is not allowed; remove it", file, 1)

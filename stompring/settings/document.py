@@ -85,4 +85,4 @@ class Faults:
             return
         (line, first), *others = sorted(self._found)
         more = "".join(f"\n{self.file}:{line}: {text}" for line, text in others)
-        raise ConfigurationError(first + more, self.file, line)
+        raise ConfigurationError(first + more, self.file, line, faults=sorted(self._found))

@@ -770,16 +770,18 @@ class BrokerConfiguration:
     users_file: str | None = option(
         None,
         "name",
-        "File of user names and argon2 hashes, maintained by `stompring user`. A relative path starts at the directory "
-        "of broker.xml. Without the element, and with security enabled: `users.properties` in that directory.",
+        "File of user names and argon2 hashes, maintained by `stompring user` and the HTTP API. A relative path starts "
+        "at the directory of broker.xml. Without the element, and with security enabled: `users.properties` in that "
+        "directory.",
         source=STOMPRING,
         reloadable=False,
     )
     roles_file: str | None = option(
         None,
         "name",
-        "File of roles, `role = user, user` per line, maintained by `stompring user`. Paths as above. Without the "
-        "element, and with security enabled: `roles.properties`. If the file does not exist nobody has a role.",
+        "File of roles, `role = user, user` per line, maintained by `stompring user` and the HTTP API. Paths as above. "
+        "Without the element, and with security enabled: `roles.properties`. If the file does not exist nobody has "
+        "a role.",
         source="stompring, Artemis's `artemis-roles.properties`",
         reloadable=False,
     )
@@ -794,8 +796,9 @@ class BrokerConfiguration:
     security_invalidation_interval: int = option(
         10_000,
         "milliseconds",
-        "How long a verified login stays valid without another check, and how often the files of users and roles are "
-        "checked for changes while nobody logs in (at least once a second). 0: every login is checked.",
+        "How long a verified login that is not used stays valid without another check (a changed users file ends it at "
+        "once), and how often the files of users and roles are checked for changes while nobody logs in (at least once "
+        "a second). 0: every login is checked.",
         unit="ms",
         reloadable=False,
     )

@@ -19,7 +19,7 @@ from stompring.settings.model import Retention as Settings
 
 from .datadir import IDENTITY, identity_text, read_identity
 from .files import Files
-from .ingested import INGESTED, Lake, parse_ingested
+from .ingested import INGESTED, Lake, parse_ingested, read_ingested
 from .segment import NO_IDENTITY, TRAILER, footer_offset
 from .writer import AppendOnlyFile, Writer
 
@@ -176,6 +176,39 @@ class LostFiles:
             self._report()
 
 
+class LakeBacklog(NamedTuple):
+    """What of the retained files a lake has not ingested."""
+
+    lake: Lake
+    files: int
+    bytes: int
+    since: int | None  # when the oldest of these files came (epoch ms)
+
+
+def lake_backlogs(directory: Path, retained: Iterable[RetainedFile]) -> list[LakeBacklog]:
+    """The lakes and what they lack. Reads files: not for the reactor. Raises OSError, and ValueError for damage."""
+    lakes = list(read_ingested(directory).values())
+    files = Files()
+    missing: dict[str, list[tuple[RetainedFile, int]]] = {lake.id: [] for lake in lakes}
+    for one in retained:
+        folder, number = one.path.parent.relative_to(directory).as_posix(), int(one.path.stem)
+        for lake in lakes:
+            position = lake.positions.get(folder)
+            begun = position is not None and position.number == number
+            end = _end(files, one.path) if begun else one.size
+            if lake.lacks(folder, number, end):
+                missing[lake.id].append((one, end - position.offset if begun and position else one.size))
+    return [
+        LakeBacklog(
+            lake,
+            len(missing[lake.id]),
+            sum(size for _, size in missing[lake.id]),
+            min((one.since for one, _ in missing[lake.id]), default=None),
+        )
+        for lake in lakes
+    ]
+
+
 #: Directories within the one for retention, as beside it. ``paging`` has one for each address again.
 JOURNAL, PAGING, SAMPLES = "journal", "paging", "samples"
 
@@ -222,6 +255,11 @@ class Retention:
     def files(self) -> int:
         """How many files there are."""
         return len(self._retained)
+
+    @property
+    def retained(self) -> tuple[RetainedFile, ...]:
+        """The files, the oldest first."""
+        return tuple(self._retained)
 
     def begin(self) -> None:
         """List the files retained by earlier runs. Reads directories, so only during start. Raises `StoreError`."""

@@ -304,6 +304,9 @@ class Writer:
         self.files = files or Files()
         self.write_limit = MemoryLimit(MAX_PENDING_BYTES)
         self.failing: str | None = None
+        self.on_failure: Callable[[str | None], object] | None = (
+            None  # when writes begin to fail, and succeed again
+        )
         # encodes pending events before each batch; False if some are left: the batch waits for them
         self.gather: Callable[[], bool] = _nothing
         self.around: Callable[[Callable[[], None]], None] = _call  # runs the callers that wait for a batch
@@ -513,6 +516,8 @@ class Writer:
             log.error(
                 "%s; durable messages are blocked; retrying every %.0f s", text, RETRY_INTERVAL, exc_info=bug
             )
+            if self.on_failure is not None:
+                self.on_failure(text)
         self.failing = text
         self.write_limit.set_fault(text)
         if self._batch_retry is None:
@@ -531,6 +536,8 @@ class Writer:
         log.info("store is writable again after %.1f s", seconds)
         self.failing = None
         self.write_limit.set_fault(None)
+        if self.on_failure is not None:
+            self.on_failure(None)
 
     def write_now(self) -> None:
         """Write everything appended and wait until it is on disk or has failed. Only during start: it blocks."""

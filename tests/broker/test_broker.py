@@ -31,6 +31,7 @@ def test_dead_letters_after_the_last_attempt() -> None:
         "_AMQ_ORIG_QUEUE": "q",
         "_AMQ_ORIG_MESSAGE_ID": str(message.number),
         "_AMQ_ORIG_ROUTING_TYPE": "1",
+        "_AMQ_ORIG_REASON": "max-delivery-attempts",
     }
     (copy,) = dead.dispatcher.in_order()
     assert (copy.message.traits.priority, copy.message.traits.durable) == (7, True)
@@ -115,6 +116,7 @@ def test_expired_messages_move_with_their_expiry() -> None:
         "_AMQ_ORIG_ADDRESS": "q",
         "_AMQ_ORIG_QUEUE": "q",
         "_AMQ_ORIG_MESSAGE_ID": str(message.number),
+        "_AMQ_ORIG_REASON": "expired",
         "_AMQ_ACTUAL_EXPIRY": str(expires),
     }
     world.pass_time(3600_000)

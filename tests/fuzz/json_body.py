@@ -53,7 +53,7 @@ TOKENS = [
 ]
 
 #: What docs/http-api.md lists; 404 is answered before there is a body, and 500 is a fault.
-STATUSES = {200, 201, 204, 400, 404, 409}
+STATUSES = {200, 201, 202, 204, 400, 404, 409}
 
 
 @cache

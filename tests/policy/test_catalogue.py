@@ -40,7 +40,7 @@ def sources(folder: Path) -> PluginSources:
 
 def listed(folder: Path) -> dict[str, Entry]:
     """The modules of a folder that count."""
-    found = [entry for entry in catalogue(sources(folder)) if entry.target is None]
+    found = [entry for entry in catalogue(sources(folder)) if entry.target is None and not entry.shipped]
     return {entry.name: entry for entry in found if entry.shadowed_by is None}
 
 
@@ -287,8 +287,15 @@ def test_the_first_folder_counts_and_modules_count_before_packages(
         ("rate-limit", f"{first}, class One"),
         ("rate-limit", f"{above / 'rate_limit.py'}, class One"),
         ("rate-limit", "acme 2.3, acme:One"),
+        ("rate-limit", "stompring, rate_limit.py, class RateLimit"),
     ]
-    assert [entry.shadowed_by and entry.shadowed_by.path for entry in entries] == [None, None, first, first]
+    assert [entry.shadowed_by and entry.shadowed_by.path for entry in entries] == [
+        None,
+        None,
+        first,
+        first,
+        first,
+    ]
 
 
 def test_of_two_packages_the_one_that_is_loaded_counts(

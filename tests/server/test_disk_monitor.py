@@ -118,6 +118,7 @@ def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
     assert len(messages) == 2, "said once each way"
     assert messages[0].startswith("the disk of /journal is full: usage 91.0 %, max-disk-usage 90 %: durable")
     assert messages[1] == "disk no longer full: usage 89.0 %"
+    assert [event.type for event in watch.broker.notifications.events] == ["DISK_FULL", "DISK_NOT_FULL"]
     assert resumed
 
 

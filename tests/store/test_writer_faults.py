@@ -32,6 +32,8 @@ def test_a_failing_disk(
             raise make(path)
 
     desk.files.fault = fault
+    reported: list[str | None] = []
+    desk.writer.on_failure = reported.append
     second.append(b"not lost")
     desk.writer.when_synced(desk.hear("not lost"))
     desk.turn()
@@ -55,6 +57,7 @@ def test_a_failing_disk(
     desk.hand.step()
     assert desk.data(second.path) == b"not lost, nor is this"
     assert "is writable again" in caplog.text
+    assert len(reported) == 2 and "2.journal" in (reported[0] or "") and reported[1] is None
 
 
 def test_short_writes() -> None:

@@ -13,8 +13,8 @@ import time
 from contextlib import suppress
 
 from stompring.errors import ProtocolError
+from stompring.pipeline.pipeline_error import PipelineError
 from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.pipeline.worker_errors import PipelineError
 from stompring.stomp.client import Pairs, StompClient, ack, frame
 from stompring.stomp.frames import Head
 
@@ -109,6 +109,11 @@ class Connection:
     def next_receipt(self) -> str:
         """What to write into the ``receipt`` of a frame that is sent next; `await_receipts` waits for it."""
         return self._client.next_receipt()
+
+    @property
+    def unconfirmed(self) -> int:
+        """Receipts that were asked for and have not come."""
+        return self._client.unconfirmed
 
     def await_receipts(self, most: int = 0) -> None:
         """Wait until no more than ``most`` of the receipts that were asked for are still to come."""

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from stompring.pipeline.arrays import TYPES, as_strings, slices, timestamps
 from stompring.pipeline.headers import header_maps
+from stompring.pipeline.pipeline_error import PipelineError
 from stompring.pipeline.schema import BINARY, HEADERS, STRING, TIMESTAMP
-from stompring.pipeline.worker_errors import PipelineError
 from stompring.stomp.frames import Head, header_line
 from stompring.store.record import PREFIX
 

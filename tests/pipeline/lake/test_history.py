@@ -127,8 +127,22 @@ def test_history(three: tuple[Path, Path]) -> None:
     assert len(done("history", "--lake", lake, "--limit", "2").splitlines()) == 2
 
 
-def test_commands_read_a_version(spark: Any, three: tuple[Path, Path]) -> None:
+def test_results_as_json(three: tuple[Path, Path]) -> None:
     _, lake = three
+    compacted = json.loads(run("compact", "--lake", lake, "--json").stdout)
+    assert compacted["views"] == {} and compacted["tables"].keys() == set(TABLES)
+    assert compacted["tables"]["messages"] == {"removed": 3, "added": 1}
+    words = ["--lake", lake, "--hours", "0", "--json"]
+    planned = json.loads(run("vacuum", *words, "--dry-run").stdout)
+    assert planned["dryRun"] is True and len(planned["tables"]["messages"]) == 3
+    restored = json.loads(run("restore", "--lake", lake, "--version", "2", "--json").stdout)
+    assert restored["versions"]["messages"] == 2 and restored["versions"].keys() == set(TABLES)
+    deleted = json.loads(run("vacuum", *words).stdout)
+    assert deleted["dryRun"] is False and deleted["tables"]["messages"]
+
+
+def test_commands_read_a_version(spark: Any, three: tuple[Path, Path]) -> None:
+    data, lake = three
     times = {one.version: one.time for one in commits(Lake(str(lake)).tables["messages"]).values()}
     query = "select (select count(*) from messages) as m, (select count(*) from events) as e"
     for words in (["--version", "2"], ["--as-of", str(times[2])], ["--as-of", str(times[3] - 1)]):
@@ -136,6 +150,11 @@ def test_commands_read_a_version(spark: Any, three: tuple[Path, Path]) -> None:
         assert "4 messages would be sent" in done("replay", "--lake", lake, "--dry-run", *words)
         assert "messages: 4 rows" in done("tables", "--lake", lake, *words)
     assert "6 messages would be sent" in done("replay", "--lake", lake, "--dry-run")
+    planned = json.loads(run("replay", "--lake", lake, "--dry-run", "--json").stdout)
+    assert planned["messages"] == 6 and planned["dryRun"] is True
+    assert sum(each["messages"] for each in planned["addresses"]) == 6
+    ingested = json.loads(run("ingest", "--data", data, "--lake", lake, "--json").stdout)
+    assert (ingested["rows"], ingested["batches"], ingested["bytes"]) == ({}, 0, 0)
     report = lake.parent / "report.html"
     assert "wrote" in done("report", "--lake", lake, "--out", report, "--version", "0")
     assert (

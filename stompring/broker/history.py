@@ -1,0 +1,318 @@
+"""History of counters: points in three resolutions, in bounded memory. Whoever samples the counters writes them.
+
+A point is two bytes: 11 bits and an exponent, exact up to 2047 and to 0.05 % above. A series has columns only for
+what was not 0 within it, so that what is idle costs a few objects and no points.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+#: Seconds of a point, and the number of points, of each resolution: the finest first.
+Resolutions = tuple[tuple[int, int], ...]
+
+#: 5 minutes, an hour, a day.
+RESOLUTIONS: Resolutions = ((1, 300), (10, 360), (60, 1440))
+
+#: Fewest points of each resolution while memory is short.
+MIN_POINTS = 60
+
+#: Memory of all histories together, in bytes.
+MAX_MEMORY = 128 * 1024 * 1024
+
+#: Seconds over which `History.rate` averages.
+RATE_PERIOD = 10
+
+#: Bytes of a column besides its points, and of a series besides its columns.
+COLUMN_SIZE, SERIES_SIZE = 96, 400
+
+#: Points by which a series exceeds its limit before the excess is removed, as a part of the limit.
+EXCESS = 8
+
+#: Seconds of a gap between two samples that are spread evenly over it; the rest of a longer one is idle.
+MAX_SPREAD = 60
+
+#: Values below this are stored as they are.
+EXACT = 2048
+
+
+def pack(value: int) -> int:
+    """A value of at least 0 in 16 bits, for `unpack`."""
+    if value < EXACT:
+        return value
+    shift = value.bit_length() - 11
+    rounded = (value + (1 << (shift - 1))) >> shift
+    if rounded == EXACT:
+        shift, rounded = shift + 1, EXACT // 2
+    return 0xFFFF if shift > 31 else shift << 11 | rounded
+
+
+def unpack(code: int) -> int:
+    """The value of a `pack`."""
+    return code if code < EXACT else (code & 0x7FF) << (code >> 11)
+
+
+class HistoryMemory:
+    """What all histories share: the time, the memory that they use, and how many points they may have.
+
+    Seconds before ``second`` are complete, those before ``sampling`` are or are being sampled. ``limits`` are the
+    points of each resolution.
+    """
+
+    __slots__ = ("limits", "max_bytes", "resolutions", "sampling", "second", "used")
+
+    def __init__(self, resolutions: Resolutions = RESOLUTIONS, max_bytes: int = MAX_MEMORY) -> None:
+        self.resolutions = resolutions
+        self.second = self.sampling = 0
+        self.max_bytes = max_bytes
+        self.used = 0  # exact after each `review`, and in between without the growth of series that exist
+        self.limits = [points for _, points in resolutions]
+
+    def review(self, used: int) -> None:
+        """Set the limits for the memory in use: where it is short, the oldest of the coarsest points go first."""
+        self.used = used
+        limits = self.limits
+        if used > self.max_bytes:
+            for index in reversed(range(len(limits))):
+                if limits[index] > MIN_POINTS:
+                    limits[index] = max(MIN_POINTS, limits[index] * 3 // 4)
+                    return
+        elif used < self.max_bytes // 2:
+            for index, (_, points) in enumerate(self.resolutions):
+                if limits[index] < points:
+                    limits[index] = min(points, limits[index] * 5 // 4)
+                    return
+
+
+class Series:
+    """The points of one resolution. ``end`` is the number of the point after the last one."""
+
+    __slots__ = ("base", "columns", "end", "size")
+
+    def __init__(self, end: int, base: array[int]) -> None:
+        self.columns: list[array[int] | None] = [None] * len(base)
+        self.end = end
+        self.size = 0
+        self.base = base  # values at the beginning of the point at ``end``
+
+    def append(self, values: Sequence[int]) -> int:
+        """Add a point. Returns the bytes of new columns."""
+        columns, size = self.columns, self.size
+        created = 0
+        for index, value in enumerate(values):
+            column = columns[index]
+            if column is None:
+                if value <= 0:
+                    continue
+                columns[index] = column = array("H", bytes(2 * size))
+                created += COLUMN_SIZE + 2 * size
+            column.append(value if 0 <= value < EXACT else pack(max(0, value)))
+        self.size = size + 1
+        self.end += 1
+        return created
+
+    def append_idle(self, count: int, gauges: Sequence[int], limit: int) -> None:
+        """Add ``count`` points in which nothing happened; ``gauges`` are the last values of the last columns."""
+        columns = self.columns
+        rates = len(columns) - len(gauges)
+        points = min(count, limit)
+        if count >= limit:
+            columns[:] = [None] * len(columns)
+            self.size = 0
+        for index, column in enumerate(columns):
+            value = 0 if index < rates else pack(max(0, gauges[index - rates]))
+            if column is not None:
+                column.extend(array("H", (value,)) * points)
+            elif value:
+                columns[index] = array("H", bytes(2 * self.size)) + array("H", (value,)) * points
+        self.size += points
+        self.end += count
+
+    def trim(self, limit: int) -> None:
+        """Remove the oldest points above a limit."""
+        excess = self.size - limit
+        if excess > 0:
+            for column in self.columns:
+                if column is not None:
+                    del column[:excess]
+            self.size = limit
+
+    @property
+    def bytes(self) -> int:
+        """Memory in use."""
+        return SERIES_SIZE + sum(
+            COLUMN_SIZE + 2 * len(column) for column in self.columns if column is not None
+        )
+
+
+class History:
+    """The history of one thing. Of its values the first ``rates`` are counters, the others gauges.
+
+    Point n of a resolution covers the seconds from n times its length on.
+    """
+
+    __slots__ = ("changes", "last", "memory", "rates", "sampled", "series", "since")
+
+    def __init__(self, memory: HistoryMemory, last: tuple[int, ...], rates: int, since: int) -> None:
+        """``last`` are the values before second ``since``, the first one that is known."""
+        self.memory = memory
+        self.last = last
+        self.rates = rates
+        self.since = since
+        self.sampled = since  # seconds before this one are in ``last``
+        self.changes = 0  # for whoever samples: by which it sees that nothing has happened
+        self.series: list[Series | None] = [None] * len(memory.resolutions)
+
+    def record(self, values: tuple[int, ...], late: int = 1) -> list[int]:
+        """The values at `HistoryMemory.sampling`; ``late`` seconds have passed since everything was sampled last.
+
+        Returns the changes of the counters, none of them negative.
+        """
+        last, rates, memory = self.last, self.rates, self.memory
+        now = memory.sampling
+        changes = [
+            value - before if value > before else 0
+            for value, before in zip(values[:rates], last[:rates], strict=True)
+        ]
+        for index, (seconds, _) in enumerate(memory.resolutions):
+            series = self.series[index]
+            point = (now - 1) // seconds
+            if series is None:
+                series = self._new_series(index, point)
+                if series is None:
+                    continue
+            if seconds == 1:
+                if late > 1:
+                    self._spread(series, changes, values[rates:], min(late, MAX_SPREAD))
+                else:
+                    if series.end < point:
+                        series.append_idle(point - series.end, last[rates:], memory.limits[index])
+                    memory.used += series.append([*changes, *values[rates:]])
+            else:
+                if series.end < point:
+                    self._close(series, index, point)
+                if now % seconds == 0:
+                    memory.used += series.append(self._difference(series, values))
+                    series.base = array("q", values)
+            limit = memory.limits[index]
+            if series.size > limit + limit // EXCESS:
+                series.trim(limit)
+        self.last = values
+        self.sampled = now
+        return changes
+
+    def _new_series(self, index: int, point: int) -> Series | None:
+        memory = self.memory
+        if memory.used >= memory.max_bytes:
+            self.since = memory.sampling
+            return None
+        seconds, limit = memory.resolutions[index][0], memory.limits[index]
+        # what is known of it before: nothing happened
+        first = max(-(-self.since // seconds), point - limit)
+        series = self.series[index] = Series(min(first, point), array("q", self.last))
+        if first < point:
+            series.append_idle(point - first, self.last[self.rates :], limit)
+        memory.used += series.bytes
+        return series
+
+    def _spread(self, series: Series, changes: Sequence[int], gauges: Sequence[int], late: int) -> None:
+        first = self.memory.sampling - late
+        if series.end < first:
+            series.append_idle(first - series.end, self.last[self.rates :], self.memory.limits[0])
+        number = self.memory.sampling - series.end
+        for index in range(number):
+            shares = [change * (index + 1) // number - change * index // number for change in changes]
+            self.memory.used += series.append([*shares, *gauges])
+
+    def _close(self, series: Series, index: int, point: int) -> None:
+        """Complete the points before ``point`` with what was sampled so far."""
+        self.memory.used += series.append(self._difference(series, self.last))
+        if series.end < point:
+            series.append_idle(point - series.end, self.last[self.rates :], self.memory.limits[index])
+        series.base = array("q", self.last)
+
+    def _difference(self, series: Series, values: tuple[int, ...]) -> list[int]:
+        rates = self.rates
+        return [
+            *[
+                max(0, value - before)
+                for value, before in zip(values[:rates], series.base[:rates], strict=True)
+            ],
+            *values[rates:],
+        ]
+
+    def sweep(self) -> int:
+        """Forget what is older than the limits. Returns the memory in use."""
+        memory = self.memory
+        used = 0
+        for index, (seconds, _) in enumerate(memory.resolutions):
+            series = self.series[index]
+            if series is None:
+                continue
+            limit = memory.limits[index]
+            if memory.second // seconds - series.end > limit:
+                self.series[index] = None  # nothing happened within it
+            else:
+                series.trim(limit)
+                used += series.bytes
+        return used
+
+    def rate(self, index: int) -> float | None:
+        """A counter's changes per second in the last `RATE_PERIOD` seconds; None where that is unknown."""
+        now = self.memory.second
+        period = min(RATE_PERIOD, now - self.since)
+        idle = now - self.sampled
+        if period <= 0:
+            return None
+        if idle >= period:
+            return 0.0
+        series = self.series[0]
+        if series is None:
+            return None
+        column = series.columns[index]
+        if column is None:
+            return 0.0
+        begin = series.end - series.size  # of the column
+        points = column[max(0, now - period - begin) : now - begin]
+        return round(sum(map(unpack, points)) / period, 2)
+
+    def points(self, resolution: int, first: int) -> list[list[float | None]]:
+        """For each value the points of a resolution (its index) from point ``first`` to the last complete one.
+
+        Of counters changes per second.
+        """
+        memory, rates = self.memory, self.rates
+        seconds = memory.resolutions[resolution][0]
+        end = memory.second // seconds
+        series = self.series[resolution]
+        length = max(0, end - first)
+        known = min(length, max(0, -(-self.since // seconds) - first))  # points before are not
+        unknown: list[float | None] = [None]
+        found: list[list[float | None]] = []
+        for index, last in enumerate(self.last):
+            gauge = index >= rates
+            idle: float = last if gauge else 0.0
+            if series is None:
+                found.append([*unknown * known, *[idle] * (length - known)])
+                continue
+            column = series.columns[index]
+            stored: list[float | None]
+            begin = series.end - series.size
+            if column is None:
+                stored = [0.0] * series.size
+            elif gauge:
+                stored = [unpack(code) for code in column]
+            else:
+                stored = [round(unpack(code) / seconds, 3) for code in column]
+            if series.end < end:  # nothing was recorded after that point, which was not complete then
+                change = idle
+                if not gauge and seconds > 1:
+                    change = round(max(0, last - series.base[index]) / seconds, 3)
+                stored += [change] + [idle] * (end - series.end - 1)
+            if begin > first:
+                stored = unknown * (begin - first) + stored
+            elif begin < first:
+                stored = stored[first - begin :]
+            found.append(unknown * known + stored[known:length])
+        return found

@@ -1,0 +1,133 @@
+"""Notifications: the one entrance for events of the broker. Each goes to the log of recent events, to its listeners,
+and as a message to the address `transfer.ADDRESS`, where that exists (Artemis, "Management notifications").
+
+Nothing is notified per message. Types that Artemis has are named as there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from .publish import send_notification
+from .transfer import ADDRESS
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+#: Events of each type that are listed: frequent ones do not displace rare ones.
+MAX_EVENTS = 200
+
+#: Events whose messages may wait to be sent; further ones get none.
+MAX_WAITING = 1000
+
+#: Every type, with its meaning.
+TYPES = {
+    "CONNECTION_CREATED": "A client has logged in.",
+    "CONNECTION_DESTROYED": "The connection of a client has ended.",
+    "CONSUMER_CREATED": "A subscription has begun.",
+    "CONSUMER_CLOSED": "A subscription has ended.",
+    "CONSUMER_SLOW": "A consumer is below slow-consumer-threshold.",
+    "BINDING_ADDED": "A queue was created.",
+    "BINDING_REMOVED": "A queue was deleted.",
+    "ADDRESS_ADDED": "An address was created.",
+    "ADDRESS_REMOVED": "An address was deleted.",
+    "SECURITY_AUTHENTICATION_VIOLATION": "A login has failed.",
+    "SECURITY_PERMISSION_VIOLATION": "A user lacked a permission.",
+    "ADDRESS_FULL": "An address is full.",
+    "ADDRESS_NOT_FULL": "An address is no longer full.",
+    "ADDRESS_PAGING": "An address has started paging.",
+    "ADDRESS_NOT_PAGING": "An address has stopped paging.",
+    "DISK_FULL": "The disk counts as full.",
+    "DISK_NOT_FULL": "The disk no longer counts as full.",
+    "STORE_FAILED": "Writes to the store fail.",
+    "STORE_RECOVERED": "The store is writable again.",
+    "POLICY_ERROR": "A hook of an address policy failed; once for each cause.",
+    "MANAGEMENT": "The HTTP API changed something.",
+    "RELOADED": "The configuration was reloaded, or a reload was rejected.",
+    "DRAIN": "The broker refuses new connections.",
+    "UNDRAIN": "The broker accepts new connections again.",
+    "SHUTDOWN": "The broker is stopping.",
+}
+
+#: The fields of events, with the header of the message (Artemis).
+HEADERS = {
+    "queue": "_AMQ_RoutingName",
+    "address": "_AMQ_Address",
+    "routingType": "_AMQ_RoutingType",
+    "filter": "_AMQ_FilterString",
+    "consumer": "_AMQ_ConsumerName",
+    "consumerCount": "_AMQ_ConsumerCount",
+    "connectionID": "_AMQ_ConnectionName",
+    "clientID": "_AMQ_Client_ID",
+    "user": "_AMQ_User",
+    "remoteAddress": "_AMQ_RemoteAddress",
+}
+
+Value = str | int
+
+
+class Event(NamedTuple):
+    """One event. Its fields have the names of `HEADERS`."""
+
+    id: int
+    time: int  # epoch ms
+    type: str
+    text: str
+    fields: tuple[tuple[str, Value], ...]
+
+
+class Notifications:
+    """The recent events of a broker. ``last_id`` is that of the last event; ids of a later run are higher."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._by_type: dict[str, deque[Event]] = {}
+        self._last_dropped = 0  # id of the latest event that is not listed any more
+        self.listeners: dict[Callable[[Event], None], None] = {}
+        self.last_id = self._begun = broker.clock.now
+        self._waiting: deque[Event] = deque()
+
+    def notify(self, kind: str, text: str, /, **fields: Value | None) -> None:
+        """An event of one of `TYPES` has happened. Fields that are None are left out."""
+        assert kind in TYPES and HEADERS.keys() >= fields.keys()
+        self.last_id = number = self.last_id + 1
+        given = tuple((name, value) for name, value in fields.items() if value is not None)
+        event = Event(number, self._broker.clock.now, kind, text, given)
+        recent = self._by_type.get(kind)
+        if recent is None:
+            recent = self._by_type[kind] = deque(maxlen=MAX_EVENTS)
+        elif len(recent) == MAX_EVENTS:
+            self._last_dropped = max(self._last_dropped, recent[0].id)
+        recent.append(event)
+        for listener in list(self.listeners):
+            listener(event)
+        if self._is_observed() and fields.get("address") != ADDRESS and len(self._waiting) < MAX_WAITING:
+            if not self._waiting:
+                self._broker.clock.soon(self._send)
+            self._waiting.append(event)
+
+    @property
+    def events(self) -> list[Event]:
+        """The events that are still known, the newest last."""
+        return self.since(0)
+
+    def since(self, number: int) -> list[Event]:
+        """The events after that id, of those that are still known, the newest last."""
+        return sorted(event for recent in self._by_type.values() for event in recent if event.id > number)
+
+    def has_lost(self, number: int) -> bool:
+        """Whether events after that id are not known any more, or no event has had it; 0 stands for none."""
+        return 0 < number < max(self._last_dropped, self._begun) or number > self.last_id
+
+    def _is_observed(self) -> bool:
+        address = self._broker.directory.addresses.get(ADDRESS)
+        return address is not None and bool(address.queues)
+
+    def _send(self) -> None:
+        """Send the messages of events: later, as an event may be in the middle of something."""
+        waiting, self._waiting = self._waiting, deque()
+        for event in waiting:
+            properties = {HEADERS[name]: str(value) for name, value in event.fields}
+            send_notification(self._broker, event.type, event.time, event.text, properties)
