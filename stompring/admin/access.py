@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from stompring.broker.auto_create import PermissionCheck, allow_all
 from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.session.connect import Credentials, Login
@@ -139,6 +140,13 @@ def check_permissions(authorizer: Authorizer, permissions: PermissionRule, call:
         authorizer.check(permission, address, queue)
 
 
+def permission_check(call: Call) -> PermissionCheck:
+    """The check of what a request creates or sends to beyond the permissions of its route."""
+    authorizer = call.authorizer
+    everything = authorizer.allows_all or authorizer.allows(MANAGE, MANAGEMENT)
+    return allow_all if everything else authorizer.check
+
+
 @permission_rule("none; any user")
 def no_permission(call: Call) -> Iterator[RequiredPermission]:
     yield from ()
@@ -149,9 +157,60 @@ def view_broker(call: Call) -> Iterator[RequiredPermission]:
     yield VIEW, MANAGEMENT, None
 
 
+@permission_rule("view on activemq.management; none for the user's own tasks")
+def view_task(call: Call) -> Iterator[RequiredPermission]:
+    if not _own_task(call):
+        yield VIEW, MANAGEMENT, None
+
+
+@permission_rule("edit on activemq.management; none for the user's own tasks")
+def edit_task(call: Call) -> Iterator[RequiredPermission]:
+    if not _own_task(call):
+        yield EDIT, MANAGEMENT, None
+
+
+def _own_task(call: Call) -> bool:
+    try:
+        return call.user is not None and call.context.tasks.find(call.names["id"]).user == call.user
+    except Refused:
+        return False
+
+
+@permission_rule("browse and edit on the address of the queue; as for a SEND on the target")
+def move_messages(call: Call) -> Iterator[RequiredPermission]:
+    yield BROWSE, *_queue(call)
+    yield EDIT, *_queue(call)
+
+
+@permission_rule("browse on the address of the queue; as for a SEND on the target")
+def copy_messages(call: Call) -> Iterator[RequiredPermission]:
+    yield BROWSE, *_queue(call)
+
+
+@permission_rule("edit on the address of the queue; as for a SEND on the original address of each message")
+def retry_messages(call: Call) -> Iterator[RequiredPermission]:
+    yield EDIT, *_queue(call)
+
+
+@permission_rule("manage on activemq.management")
+def import_messages(call: Call) -> Iterator[RequiredPermission]:
+    yield MANAGE, MANAGEMENT, None
+
+
 @permission_rule("edit on activemq.management")
 def edit_broker(call: Call) -> Iterator[RequiredPermission]:
     yield EDIT, MANAGEMENT, None
+
+
+@permission_rule("manage on activemq.management")
+def manage_broker(call: Call) -> Iterator[RequiredPermission]:
+    yield MANAGE, MANAGEMENT, None
+
+
+@permission_rule("none for the own user; of another user manage on activemq.management")
+def permissions_of_user(call: Call) -> Iterator[RequiredPermission]:
+    if call.query.text("user") not in (None, "", call.user):
+        yield MANAGE, MANAGEMENT, None
 
 
 @permission_rule("view on the address")

@@ -35,6 +35,7 @@ from .api import (
 )
 from .counters import ADDRESS, fields_of
 from .json_schema import Component, Field, Fields, array, boolean, integer, page_of, shown, string, structure
+from .sampler import ADDRESS_RATES, rate_fields
 from .tasks import background_done
 
 ROUTING_TYPE = {"enum": [str(kind) for kind in RoutingType]}
@@ -46,6 +47,20 @@ FIELDS: Fields[Address] = {
     "queueCount": Field(lambda a: len(a.queues), integer("Queues of the address.")),
     "messageCount": Field(lambda a: a.message_count, integer("Sum of messageCount of its queues.")),
     **fields_of(ADDRESS),
+    **rate_fields(
+        ADDRESS_RATES,
+        {
+            "added": "Messages sent to the address and routed to a queue.",
+            "delivered": "Messages delivered to consumers of its queues.",
+            "acknowledged": "Messages acknowledged in its queues.",
+            "redelivered": "Messages that came back from a consumer.",
+            "evicted": "Messages evicted by rings.",
+            "expired": "Messages expired.",
+            "paged": "Messages by which pagedCount of its queues grew.",
+            "unrouted": "Messages sent to the address and routed to no queue.",
+            "dropped": "Messages dropped.",
+        },
+    ),
     "policies": Field(
         lambda a: a.directory.broker.policies.names_for(a),
         array({"type": "string"}, "Address policies, in the order in which they are evaluated."),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from stompring.errors import LimitReached, NotFound, Refused
+from stompring.session.permissions import ALLOW_ALL, Authorizer
 from stompring.settings.schema import with_suggestion
 
 from .context import AdminContext
@@ -23,13 +24,17 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
+LINES = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer with its whole body, or with an iterator of pieces; an empty piece lets the reactor do other work."""
+    """An answer with its whole body, or with an iterator of pieces.
 
-    body: bytes | Iterator[bytes] = b""
+    At an empty piece the reactor does other work; a Deferred among the pieces is awaited.
+    """
+
+    body: bytes | Iterator[Any] = b""
     status: int = 200
     content_type: str | None = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -162,8 +167,8 @@ class LimitedBody(BytesIO):
         return self.length > BODY_LIMIT
 
 
-def check_content_type(content_type: str | None, body: LimitedBody) -> None:
-    """Raise 415 for a body that is not JSON, 413 for one that is too long.
+def check_content_type(content_type: str | None, body: LimitedBody, expected: str = JSON) -> None:
+    """Raise 415 for a body that is not ``expected`` (JSON, or JSON lines), 413 for one that is too long.
 
     An HTML form always sends another type, even without fields, so a form of a page of another site is rejected.
     """
@@ -171,10 +176,10 @@ def check_content_type(content_type: str | None, body: LimitedBody) -> None:
         return
     media_type, _, parameters = (content_type or "").partition(";")
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
-    if media_type.strip().lower() != "application/json" or charset not in ("", "utf-8"):
+    if media_type.strip().lower() != expected or charset not in ("", "utf-8"):
         given = f"is {content_type}" if content_type else "is missing"
-        text = f"Content-Type {given}: the body must be application/json in UTF-8"
-        raise Problem(415, text, {"Accept": "application/json"})
+        text = f"Content-Type {given}: the body must be {expected} in UTF-8"
+        raise Problem(415, text, {"Accept": expected})
     if body.too_large:
         raise LimitReached(f"The body is longer than {BODY_LIMIT} bytes", "http-body", 413)
 
@@ -326,6 +331,10 @@ class Call:
     body: dict[str, Any]
     accept: str = ""
     user: str | None = None  # who logged in; None without security
+    authorizer: Authorizer = ALLOW_ALL  # what they may do
+    peer: str = ""  # address and port of the client
+    raw: bytes = b""  # the body where it is not one JSON object
+    last_event_id: str | None = None  # header of a client that continues a stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +390,8 @@ class Route:
     body: Body | None = None
     errors: tuple[int, ...] = ()
     public: bool = False  # answered without a login
+    secret: frozenset[str] = frozenset()  # fields of the body that the log must not show
+    body_type: str = JSON  # of the body; one of another type is in ``Call.raw``
     query_names: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -478,7 +489,8 @@ SIZE = Parameter(
 )
 SEARCH = Parameter(
     "search",
-    "Only items whose name contains this text, ignoring case. Connections: whose connectionID contains it.",
+    "Only items whose name contains this text, ignoring case. Connections: whose connectionID contains it; consumers: "
+    "whose queue.",
     {"type": "string"},
 )
 SORT = Parameter(

@@ -7,9 +7,10 @@ from typing import Any
 import stompring
 from stompring.broker.rejections import LIMITS
 from stompring.errors import Refused
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 
 from .access import edit_broker, no_permission, view_broker
-from .api import Answer, Call, Response, Route, json_answer, view
+from .api import Answer, Body, Call, Response, Route, flag, json_answer, view
 from .context import AdminContext
 from .counters import BROKER, fields_of, memory_percentage
 from .json_schema import (
@@ -19,12 +20,14 @@ from .json_schema import (
     array,
     boolean,
     integer,
+    keyword,
     number,
     shown,
     string,
     structure,
     timestamp,
 )
+from .problems import PROBLEM, problems
 
 
 def live(call: Call) -> Answer:
@@ -32,7 +35,7 @@ def live(call: Call) -> Answer:
 
 
 def ready(call: Call) -> Answer:
-    """200 if every listener is open, the store is writable and the broker is not stopping, else 503.
+    """200 if every listener is open, the store is writable and the broker is not stopping or draining, else 503.
 
     The listeners are those of the start: a reload opens none, and HTTP listeners open after STOMP.
     """
@@ -42,10 +45,13 @@ def ready(call: Call) -> Answer:
         {name for name, _, _ in context.listening} - {listener["acceptor"] for listener in open_ports}
     )
     disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
-    up = not context.stopping and not missing and disk_fault is None and store_fault is None
+    draining = context.drain.since is not None
+    faults = missing or context.stopping or draining
+    up = not faults and disk_fault is None and store_fault is None
     details = {
         "status": "UP" if up else "DOWN",
         "stopping": context.stopping,
+        "draining": draining,
         "listeners": open_ports,
         "missingListeners": missing,
         "diskFault": disk_fault,
@@ -60,10 +66,24 @@ def open_listeners(context: AdminContext) -> list[dict[str, Any]]:
         getattr(port.getHost(), "port", None) for port in context.ports if getattr(port, "connected", True)
     }
     return [
-        {"acceptor": name, "host": host, "port": port}
+        {"acceptor": name, "host": host, "port": port, **_protocols(context.acceptors.get(name))}
         for name, host, port in context.listening
         if port in bound
     ]
+
+
+def _protocols(acceptor: StompAcceptor | HttpAcceptor | None) -> dict[str, Any]:
+    protocols, path = ["HTTP"], None
+    if isinstance(acceptor, StompAcceptor):
+        websocket = acceptor.websocket
+        over_websocket = websocket.only or websocket.web_socket_upgrade
+        protocols = [*([] if websocket.only else ["STOMP"]), *(["WebSocket"] if over_websocket else [])]
+        path = (websocket.path or "/") if over_websocket else None
+    return {
+        "protocols": protocols,
+        "tls": acceptor is not None and acceptor.tls is not None,
+        "webSocket": path,
+    }
 
 
 def policy_errors(context: AdminContext) -> list[dict[str, Any]]:
@@ -81,6 +101,11 @@ LISTENER = Component(
             "acceptor": string("Name of the acceptor in broker.xml."),
             "host": string("Configured host."),
             "port": integer("Bound port.", None),
+            "protocols": array(
+                {"enum": ["STOMP", "WebSocket", "HTTP"]}, "What clients may speak; WebSocket: STOMP over it."
+            ),
+            "tls": boolean("Whether clients must use TLS."),
+            "webSocket": string("Path of WebSockets; null: the listener accepts none.", null=True),
         }
     ),
 )
@@ -110,6 +135,12 @@ FIELDS: Fields[AdminContext] = {
     ),
     "refusals": Field(lambda s: s.broker.rejections.counts, REFUSALS),
     "stopping": Field(lambda s: s.stopping, boolean("Whether the broker is stopping.")),
+    "draining": Field(
+        lambda s: s.drain.since is not None, boolean("Whether new STOMP connections are refused.")
+    ),
+    "problems": Field(
+        problems, array(PROBLEM, "What is wrong now, errors first: severity, text, and address or queue.")
+    ),
     "configurationFile": Field(
         lambda s: s.configuration.file, string("Path of the broker.xml in use.", null=True)
     ),
@@ -127,7 +158,8 @@ def show(call: Call) -> Answer:
 def reload(call: Call) -> Answer:
     if call.context.configuration.file is None:
         raise Refused("The broker has no configuration file to reload")
-    outcome = call.context.reload()
+    dry = flag("dryRun", call.body.get("dryRun", False))
+    outcome = call.context.preview_reload() if dry else call.context.reload()
     if outcome.refused is not None:
         raise Refused(outcome.refused)
     return json_answer(
@@ -136,17 +168,47 @@ def reload(call: Call) -> Answer:
             "applied": outcome.applied,
             "restartRequired": outcome.restart_required,
             "failed": outcome.failed,
+            "dryRun": dry,
+            "warnings": outcome.warnings,
+            "changes": [
+                {
+                    "what": change.what,
+                    "name": change.name,
+                    "setting": change.setting,
+                    "before": change.before,
+                    "after": change.after,
+                    "restart": change.restart,
+                }
+                for change in outcome.changes
+            ],
         }
     )
 
 
 TEXTS = {"type": "string"}
+CHANGED_VALUE = structure(
+    {
+        "what": keyword(
+            ("broker", "address-setting", "security-setting", "broker-plugin", "queue"), "Kind of object."
+        ),
+        "name": string(
+            "match of the setting, or name of the plugin or queue; null for the broker.", null=True
+        ),
+        "setting": string("Name in broker.xml."),
+        "before": {"description": "Value in force; null: not set."},
+        "after": {"description": "Value of the file; null: not set."},
+        "restart": boolean("Whether the change needs a restart."),
+    }
+)
 RELOAD = structure(
     {
         "configurationFile": string("Path of the file."),
         "applied": array(TEXTS, "Changes applied by this reload."),
         "restartRequired": array(TEXTS, "Differences from the running configuration that need a restart."),
         "failed": array(TEXTS, "Changes that failed, with the reason."),
+        "dryRun": boolean("Whether nothing was changed: the answer tells what a reload would do."),
+        "warnings": array(TEXTS, "Warnings about the file."),
+        "changes": array(CHANGED_VALUE, "Values that differ; those of acceptors are not shown."),
     }
 )
 LIVENESS = Component("Liveness", structure({"status": {"const": "UP"}}))
@@ -156,6 +218,7 @@ READINESS = Component(
         {
             "status": {"enum": ["UP", "DOWN"]},
             "stopping": boolean("Whether the broker is stopping."),
+            "draining": boolean("Whether new STOMP connections are refused."),
             "listeners": array(LISTENER, "Open listeners."),
             "missingListeners": array(TEXTS, "Acceptors whose listener is not open."),
             "diskFault": string("Reason why the disk counts as full, or null.", null=True),
@@ -184,7 +247,8 @@ ROUTES = (
         "Check that the broker can serve clients.",
         {
             200: Response(
-                "Every listener is open, the store is writable, and the broker is not stopping.", READINESS
+                "Every listener is open, the store is writable, and the broker is not stopping or draining.",
+                READINESS,
             ),
             503: Response("The broker cannot serve all clients.", READINESS),
         },
@@ -207,7 +271,11 @@ ROUTES = (
         "reload",
         "Reload broker.xml, as SIGHUP does.",
         {200: Response("The changes that were applied.", RELOAD)},
-        "A file with an error changes nothing; detail contains the error and its line.",
+        "A file with an error changes nothing; detail contains the error and its line. With dryRun nothing is changed: "
+        "the answer is that of a reload now.",
+        body=Body(
+            {"dryRun": boolean("Show what a reload would do, without changing anything.")}, optional=True
+        ),
         errors=(409,),
     ),
 )

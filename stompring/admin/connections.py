@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stompring.errors import NotFound, Refused
 from stompring.session.session import Session
 
@@ -21,6 +19,7 @@ from .api import (
     paged,
     view,
 )
+from .consumers import CONSUMER, consumers_of_connection, is_slow_reader, protocol
 from .json_schema import (
     Component,
     Field,
@@ -34,27 +33,51 @@ from .json_schema import (
     structure,
     timestamp,
 )
-from .queues import CONSUMER
-from .tasks import ITEMS_PER_STEP
+from .sampler import CONNECTION_RATES, rate_fields
 
 #: The fields in lists; GET of one connection adds its subscriptions.
-FIELDS: Fields[dict[str, Any]] = {
-    "connectionID": Field(
-        lambda c: c["connectionID"], string("Id of the connection: session header of CONNECTED.")
-    ),
-    "remoteAddress": Field(lambda c: c["remoteAddress"], string("Address and port of the client.")),
-    "user": Field(lambda c: c["user"], string("User who logged in.", null=True)),
-    "clientID": Field(lambda c: c["clientID"], string("The client-id header of CONNECT.", null=True)),
+FIELDS: Fields[Session] = {
+    "connectionID": Field(lambda c: c.number, string("Id of the connection: session header of CONNECTED.")),
+    "remoteAddress": Field(lambda c: c.peer, string("Address and port of the client.")),
+    "user": Field(lambda c: c.login.user, string("User who logged in.", null=True)),
+    "clientID": Field(lambda c: c.client_id, string("The client-id header of CONNECT.", null=True)),
     "protocol": Field(
-        lambda c: c["protocol"],
+        protocol,
         string("`STOMP 1.2`, or `STOMP 1.2 over WebSocket`, with the version in use."),
     ),
-    "acceptor": Field(lambda c: c["acceptor"], string("Name of the acceptor.")),
-    "creationTime": Field(lambda c: c["creationTime"], timestamp("Time of the connection.")),
-    "blocked": Field(lambda c: c["blocked"], boolean("Whether the connection is blocked by a full address.")),
-    "messagesSent": Field(lambda c: c["messagesSent"], integer("SEND frames received from the client.")),
-    "transactionCount": Field(lambda c: c["transactionCount"], integer("Open transactions.")),
-    "subscriptionCount": Field(lambda c: len(c["subscriptions"]), integer("Subscriptions.")),
+    "acceptor": Field(lambda c: c.acceptor.name, string("Name of the acceptor.")),
+    "creationTime": Field(lambda c: c.connected_at, timestamp("Time of the connection.")),
+    "blocked": Field(lambda c: c.blocked, boolean("Whether the connection is blocked by a full address.")),
+    "slow": Field(
+        is_slow_reader,
+        boolean("Whether the client has read nothing for 10 seconds while the outbox was full."),
+    ),
+    "messagesSent": Field(lambda c: c.messages_in, integer("SEND frames received from the client.")),
+    "messagesDelivered": Field(
+        lambda c: c.messages_delivered, integer("Messages delivered to the client, each delivery counted.")
+    ),
+    "deliveringCount": Field(
+        lambda c: sum(each.unsettled_count for each in c.subscriptions.values()),
+        integer("Messages delivered and not yet settled."),
+    ),
+    "outgoingBytes": Field(
+        lambda c: max(0, c.outbox.size - c.outbox.capacity),
+        integer("Bytes that wait to be read by the client; at `outboxSize` it gets no more messages."),
+    ),
+    **rate_fields(
+        CONNECTION_RATES,
+        {
+            "sent": "SEND frames received.",
+            "delivered": "Messages delivered to the client.",
+            "acknowledged": "Messages acknowledged by the client.",
+        },
+    ),
+    "transactionCount": Field(lambda c: len(c.transactions), integer("Open transactions.")),
+    "subscriptionCount": Field(lambda c: len(c.subscriptions), integer("Subscriptions.")),
+    "queues": Field(
+        lambda c: sorted({each.queue.name for each in c.subscriptions.values()}),
+        array({"type": "string"}, "Names of the queues of its subscriptions."),
+    ),
 }
 
 
@@ -67,40 +90,13 @@ def session_of(call: Call) -> Session:
     return session
 
 
-def described(session: Session) -> dict[str, Any]:
-    """The fields of a session, and its subscriptions."""
-    return {
-        "connectionID": session.number,
-        "remoteAddress": session.peer,
-        "user": session.login.user,
-        "clientID": session.client_id,
-        "protocol": _protocol(session),
-        "acceptor": session.acceptor.name,
-        "creationTime": session.connected_at,
-        "blocked": session.blocked,
-        "messagesSent": session.messages_in,
-        "transactionCount": len(session.transactions),
-        "subscriptions": [subscription.describe() for subscription in session.subscriptions.values()],
-    }
-
-
-def _protocol(session: Session) -> str:
-    spoken = f"STOMP {session.version.decode()}" if session.connected else "STOMP"
-    return spoken if session.wire.carrier == "TCP" else f"{spoken} over {session.wire.carrier}"
-
-
 def list_connections(call: Call) -> Steps:
-    found = []
-    for index, session in enumerate(call.context.connections):
-        found.append(described(session))
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield
-    return (yield from paged(call.query, found, FIELDS, "connectionID"))
+    return paged(call.query, list(call.context.connections), FIELDS, "connectionID")
 
 
 def show(call: Call) -> Answer:
-    description = described(session_of(call))
-    return json_answer({**view(description, FIELDS), "subscriptions": description["subscriptions"]})
+    session = session_of(call)
+    return json_answer({**view(session, FIELDS), "subscriptions": consumers_of_connection(session)})
 
 
 def close(call: Call) -> Answer:

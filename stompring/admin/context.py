@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
 from stompring.broker.broker import Broker
+from stompring.broker.history import History, HistoryMemory
+from stompring.policy.hooks import Policies
 from stompring.security.access_control import AccessControl
+from stompring.security.roles import Roles
+from stompring.security.user_files import UserFiles
+from stompring.security.users import Users
 from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import Retention as RetentionSettings
+from stompring.store.retention import RetainedFile
+
+from .tasks import TaskList
 
 
 class GlobalLimit(Protocol):
@@ -102,6 +113,12 @@ class Retention(Protocol):
     deleted: int
 
     @property
+    def directory(self) -> Path: ...
+    @property
+    def settings(self) -> RetentionSettings: ...
+    @property
+    def retained(self) -> Sequence[RetainedFile]: ...
+    @property
     def files(self) -> int: ...
     @property
     def deleted_not_ingested(self) -> int:
@@ -183,6 +200,18 @@ class Security(Protocol):
     def logins(self) -> Logins: ...
     @property
     def authority(self) -> AccessControl: ...
+    @property
+    def users(self) -> Users: ...
+    @property
+    def roles(self) -> Roles: ...
+    def certificate_subjects(self) -> Mapping[str, str]:
+        """User to the subject of the certificate with which the user logs in."""
+
+    def read_changes(self) -> Deferred[None]:
+        """Fires when changes of the users and roles files are in effect."""
+
+    def edit_users(self, change: Callable[[UserFiles], None]) -> Deferred[None]:
+        """Run a change of these files in a thread. Fires when it is in effect, or with its error."""
 
 
 class Certificate(Protocol):
@@ -207,6 +236,23 @@ class Listeners(Protocol):
         """The certificates, each with its acceptor."""
 
 
+class ChangedValue(Protocol):
+    """A value that differs; ``before`` and ``after`` are JSON values."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def setting(self) -> str: ...
+    @property
+    def before(self) -> object: ...
+    @property
+    def after(self) -> object: ...
+    @property
+    def restart(self) -> bool: ...
+
+
 class Reload(Protocol):
     """The result of a reload, as texts."""
 
@@ -214,6 +260,33 @@ class Reload(Protocol):
     restart_required: list[str]
     failed: list[str]
     refused: str | None  # the error, if nothing was changed
+    warnings: list[str]
+
+    @property
+    def changes(self) -> Sequence[ChangedValue]:
+        """The values that differ."""
+
+
+class HistoryOfBroker(Protocol):
+    """The sampler of rates and history."""
+
+    history: History | None
+    memory: HistoryMemory
+
+    def shift(self) -> int:
+        """Milliseconds by which the wall clock was set since the start."""
+
+
+class Drain(Protocol):
+    """Whether the broker drains, and since when (epoch ms)."""
+
+    since: int | None
+
+    def begin(self) -> bool:
+        """Refuse new connections from now on. False if that was so already."""
+
+    def end(self) -> bool:
+        """Accept connections again. False if that was so already."""
 
 
 class AdminContext(Protocol):
@@ -224,6 +297,10 @@ class AdminContext(Protocol):
 
     @property
     def broker(self) -> Broker: ...
+    @property
+    def policies(self) -> Policies:
+        """The address policies of the broker."""
+
     @property
     def configuration(self) -> BrokerConfiguration: ...
     @property
@@ -247,6 +324,18 @@ class AdminContext(Protocol):
         """``None`` without persistence."""
 
     @property
+    def drain(self) -> Drain:
+        """Refusal of new connections."""
+
+    @property
+    def acceptors(self) -> Mapping[str, StompAcceptor | HttpAcceptor]:
+        """The acceptors of the start, by name."""
+
+    @property
+    def sampler(self) -> HistoryOfBroker:
+        """Rates and history."""
+
+    @property
     def listener_stack(self) -> Listeners:
         """Certificates and failures of the listeners."""
 
@@ -263,5 +352,13 @@ class AdminContext(Protocol):
         """Acceptor, configured host and bound port of each listener of the start."""
 
     @property
+    def tasks(self) -> TaskList:
+        """Work on many messages that requests have started."""
+
+    @property
     def reload(self) -> Callable[[], Reload]:
         """Reload the configuration file."""
+
+    @property
+    def preview_reload(self) -> Callable[[], Reload]:
+        """The result that a reload would have now; changes nothing."""

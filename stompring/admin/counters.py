@@ -64,6 +64,17 @@ def oldest_message_age(queue: Queue) -> int | None:
     return None if oldest is None else max(0, queue.broker.clock.now - oldest)
 
 
+def oldest_age(queue: Queue) -> int | None:
+    """Milliseconds since the oldest pending message was sent, of any priority.
+
+    ``None`` without a pending message, and if there are only messages on disk that have not been read yet.
+    """
+    times = [ref.message.timestamp for pending in queue.dispatcher.lists() for ref in pending.heads()]
+    if queue.paged is not None and queue.paged.oldest is not None:
+        times.append(queue.paged.oldest)
+    return max(0, queue.broker.clock.now - min(times)) if times else None
+
+
 QUEUE: tuple[Counter[Queue], ...] = (
     Counter(
         "messageCount",

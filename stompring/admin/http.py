@@ -18,10 +18,33 @@ from stompring.errors import Refused
 from stompring.security.certificates import peer_subject
 from stompring.session.connect import Login
 
-from . import addresses, broker, connections, messages, metrics, openapi, queues
+from . import (
+    addresses,
+    broker,
+    connections,
+    consumers,
+    dead_letters,
+    drain,
+    events,
+    history,
+    loggers,
+    message_export,
+    message_tasks,
+    messages,
+    metrics,
+    openapi,
+    permissions,
+    plugins,
+    queues,
+    retention,
+    send,
+    settings,
+    users,
+)
 from .access import check_host, check_login, check_origin, check_permissions
 from .api import (
     DISCARD_LIMIT,
+    JSON,
     Answer,
     Call,
     LimitedBody,
@@ -35,9 +58,10 @@ from .api import (
     read_object,
 )
 from .channel import AdminChannel, HttpConnectionLimit
+from .console import CHALLENGE, REQUESTED_WITH, console_answer, is_console
 from .context import AdminContext
 from .request_log import READ_METHODS, RequestLog
-from .tasks import CooperativeTask, make_cooperator
+from .tasks import CooperativeTask
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +91,11 @@ class RequestHandler:
     def handle(self) -> None:
         """Answer at once, or after the login is checked."""
         try:
-            route, names = self._find_route()
+            segments = self._segments()
+            if is_console(segments):
+                self._write(self._console_answer(segments))
+                return
+            route, names = self._routes.find(self._method, segments)
             self._log.set_route(route, names)
             login = None if route.public else self._login()
         except Refused as refused:
@@ -87,16 +115,20 @@ class RequestHandler:
         value = self._request.requestHeaders.getRawHeaders(name.encode())
         return None if value is None else value[0].decode("utf-8", "replace")
 
-    def _find_route(self) -> tuple[Route, dict[str, str]]:
+    def _console_answer(self, segments: list[str]) -> Answer:
+        headers = {name: self._header(name) for name in ("host", "accept-encoding", "if-none-match")}
+        return console_answer(self._context, self._method, segments, headers)
+
+    def _segments(self) -> list[str]:
+        """The decoded segments of the path. Raises 400, and 403 for a page of another site."""
         request = self._request
         check_host(self._header("host"), self._listens_on())
         check_origin(self._header("origin"), self._header("host"))
         assert request.postpath is not None
         try:
-            segments = [segment.decode() for segment in request.postpath]
+            return [segment.decode() for segment in request.postpath]
         except UnicodeDecodeError:
             raise Problem(400, "The path is not UTF-8") from None
-        return self._routes.find(self._method, segments)
 
     def _listens_on(self) -> str:
         here = self._request.getHost()
@@ -112,7 +144,7 @@ class RequestHandler:
         self._context.broker.clock.refresh()
         self._log.set_user(login.user)
         try:
-            call = self._call(names, login.user)
+            call = self._call(route, names, login)
             self._log.set_body(call.body)
             check_permissions(login.authorizer, route.permissions, call)
             route.check(call)
@@ -131,17 +163,32 @@ class RequestHandler:
             assert isinstance(outcome, Answer)
             self._write_when_synced(outcome)
 
-    def _call(self, names: dict[str, str], user: str | None) -> Call:
+    def _call(self, route: Route, names: dict[str, str], login: Login) -> Call:
         request = self._request
         _, _, query = request.uri.partition(b"?")
         body: dict[str, Any] = {}
+        raw = b""
         if self._method not in READ_METHODS:
             content = request.content
             assert isinstance(content, LimitedBody)
-            check_content_type(self._header("content-type"), content)
-            body = read_object(content.getvalue())
+            check_content_type(self._header("content-type"), content, route.body_type)
+            if route.body_type == JSON:
+                body = read_object(content.getvalue())
+            else:
+                raw = content.getvalue()
         accept = self._header("accept") or ""
-        return Call(self._context, names, Query(query.decode("latin-1")), body, accept, user)
+        return Call(
+            self._context,
+            names,
+            Query(query.decode("latin-1")),
+            body,
+            accept,
+            login.user,
+            login.authorizer,
+            self._log.peer,
+            raw,
+            self._header("last-event-id"),
+        )
 
     def _run(self, steps: Steps) -> Iterator[object]:
         try:
@@ -219,8 +266,10 @@ class RequestHandler:
             request.setHeader("Content-Type", answer.content_type)
         for name, value in answer.headers.items():
             request.setHeader(name, value)
+        if answer.status == 401 and self._header("x-requested-with") == REQUESTED_WITH:
+            request.setHeader("WWW-Authenticate", CHALLENGE)
         if isinstance(answer.body, bytes):
-            if answer.status != 204:
+            if answer.status not in (204, 304):
                 request.setHeader("Content-Length", str(len(answer.body)))
             request.write(answer.body)
             request.finish()
@@ -231,12 +280,14 @@ class RequestHandler:
             self._work = CooperativeTask(self._write_pieces(answer.body), self._cooperator)
             request.registerProducer(self._work, True)
 
-    def _write_pieces(self, pieces: Iterator[bytes]) -> Iterator[None]:
+    def _write_pieces(self, pieces: Iterator[Any]) -> Iterator[object]:
         try:
             for piece in pieces:
-                if piece:
-                    self._request.write(piece)
-                yield
+                if isinstance(piece, bytes):
+                    if piece:
+                        self._request.write(piece)
+                    piece = None
+                yield piece
         except Exception:
             # without its last chunk the client recognizes the answer as incomplete
             log.exception(
@@ -290,7 +341,7 @@ class AdminResource(Resource):
         super().__init__()  # type: ignore[no-untyped-call]
         self._context = context
         self._routes = routes
-        self._cooperator = make_cooperator(context.reactor)
+        self._cooperator = context.tasks.cooperator
 
     def render(self, request: Request) -> int:
         """Handle a request of any path."""
@@ -320,7 +371,28 @@ class AdminSite(Site):
 
 def admin_routes() -> Routes:
     """All routes of the API."""
-    parts = (broker, metrics, queues, messages, addresses, connections)
+    parts = (
+        broker,
+        metrics,
+        queues,
+        messages,
+        message_tasks,
+        send,
+        addresses,
+        connections,
+        consumers,
+        history,
+        events,
+        drain,
+        loggers,
+        users,
+        permissions,
+        dead_letters,
+        message_export,
+        settings,
+        plugins,
+        retention,
+    )
     return Routes(openapi.with_document([route for part in parts for route in part.ROUTES]))
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from .access import no_permission
-from .api import PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode
+from .api import JSON, PROBLEM, Answer, Body, Call, Parameter, Response, Route, encode
 from .json_schema import Component, integer, string, structure
 
 PROBLEM_SCHEMA = Component(
@@ -23,6 +23,10 @@ PROBLEM_SCHEMA = Component(
             "parameter": string("Parameter with the error."),
             "line": integer("Line of the error in a body that is not JSON.", None),
             "column": integer("Column of the error in a body that is not JSON.", None),
+            "taskID": string("Task that has failed."),
+            "done": integer("Messages that the failed task has changed."),
+            "skipped": integer("Messages in delivery or gone that the failed task has skipped."),
+            "failed": integer("Messages that the failed task could not send."),
         },
         "Problem details (RFC 9457).",
         ("type", "title", "status", "detail", "instance"),
@@ -35,7 +39,7 @@ ERRORS: Mapping[int, tuple[str, str, Mapping[str, str]]] = {
     401: (
         "Unauthorized",
         "Security is enabled and the request has no valid login (HTTP Basic, no cookies).",
-        {"WWW-Authenticate": "The scheme Basic."},
+        {"WWW-Authenticate": "The scheme Basic; with X-Requested-With: stompring-console Stompring-Basic."},
     ),
     403: (
         "Forbidden",
@@ -125,6 +129,11 @@ class Document:
             found["parameters"] = parameters
         if route.body is not None:
             found["requestBody"] = self.body(route.body)
+        elif route.body_type != JSON:
+            found["requestBody"] = {
+                "required": True,
+                "content": {route.body_type: {"schema": {"type": "string"}}},
+            }
         found["responses"] = {
             **{str(status): self.response(response) for status, response in route.responses.items()},
             **{str(status): self.error(status) for status in errors_of(route)},
@@ -175,7 +184,10 @@ class Document:
         found: dict[str, Any] = {"description": response.description}
         if response.schema is not None:
             schema = self.schema(response.schema)
-            found["content"] = {content_type: {"schema": schema} for content_type in response.content_types}
+            found["content"] = {
+                content_type: {"schema": schema if is_json(content_type) else {"type": "string"}}
+                for content_type in response.content_types
+            }
         if response.headers:
             found["headers"] = {name: {"schema": {"type": "string"}} for name in response.headers}
         return found
@@ -204,6 +216,11 @@ class Document:
         if isinstance(node, (list, tuple)):
             return [self.schema(value) for value in node]
         return node
+
+
+def is_json(content_type: str) -> bool:
+    """Whether one JSON value is the whole content: the schema of an answer describes it."""
+    return content_type == "application/json" or content_type.endswith("+json")
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``/api/v1/queues``: list, create, change, delete, purge and trim queues."""
+"""``/api/v1/queues``: list, create, change, delete and trim queues."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
 
-from stompring.broker import queue_browser
 from stompring.broker.directory import Directory
 from stompring.broker.queue import Queue
-from stompring.broker.queue_browser import PageRead
 from stompring.errors import Refused
 from stompring.settings import options
 from stompring.settings.model import QueueConfiguration, RoutingType
@@ -37,12 +35,13 @@ from .api import (
     paged,
     read_fields,
     required,
-    selector,
     text,
     text_or_none,
     view,
 )
-from .counters import QUEUE, fields_of
+from .consumers import CONSUMER, consumers_of_queue
+from .context import AdminContext
+from .counters import QUEUE, fields_of, oldest_age
 from .json_schema import (
     Component,
     Field,
@@ -58,7 +57,8 @@ from .json_schema import (
     structure,
     typed,
 )
-from .tasks import ITEMS_PER_STEP, background_done, page_read
+from .sampler import QUEUE_RATES, rate_fields
+from .tasks import ITEMS_PER_STEP, background_done
 
 #: The rows of the options that the interface shows.
 OPTIONS = [row for row in options.options_of(QueueConfiguration) if row.http]
@@ -111,6 +111,28 @@ FIELDS: Fields[Queue] = {
     "address": Field(lambda q: q.address.name, string("Address of the queue.")),
     "routingType": Field(lambda q: q.attributes.routing_type, ROUTING_TYPE),
     **COUNTERS,
+    **rate_fields(
+        QUEUE_RATES,
+        {
+            "added": "Messages added.",
+            "delivered": "Messages delivered to consumers.",
+            "acknowledged": "Messages acknowledged.",
+            "redelivered": "Messages that came back from a consumer.",
+            "evicted": "Messages evicted by the ring.",
+            "expired": "Messages expired.",
+            "paged": "Messages by which pagedCount grew.",
+        },
+    ),
+    "pendingCount": Field(
+        lambda q: q.count,
+        integer(
+            "Pending messages in memory; with pagedCount, deliveringCount and scheduledCount they make messageCount."
+        ),
+    ),
+    "oldestAge": Field(
+        oldest_age,
+        integer("Time since the oldest pending message was sent, of any priority. Milliseconds.", null=True),
+    ),
     "paused": Field(lambda q: q.paused, boolean("Whether delivery to consumers is paused.")),
     **{
         row.json_name: Field(attrgetter(f"attributes.{row.name}"), schema_of(row))
@@ -147,29 +169,15 @@ FIXED: dict[str, BodyField] = {
 
 ATTRIBUTES = {**FIXED, **CHANGEABLE}
 
-CONSUMER = Component(
-    "Consumer",
-    structure(
-        {
-            "subscription": string("Id of the subscription."),
-            "queue": string("Queue of the consumer."),
-            "destination": string("Destination as the client wrote it in SUBSCRIBE."),
-            "ack": string("auto, client or client-individual."),
-            "filter": string("Selector of the subscription.", null=True),
-            "deliveringCount": integer("Messages delivered and not yet settled."),
-        }
-    ),
-)
-
 QUEUE_SCHEMA = Component("Queue", structure(shown(FIELDS)))
 QUEUE_DETAIL = Component(
     "QueueDetail", structure({**shown(FIELDS), "consumers": array(CONSUMER, "Consumers of the queue.")})
 )
 
 
-def detailed(queue: Queue) -> dict[str, Any]:
+def detailed(context: AdminContext, queue: Queue) -> dict[str, Any]:
     """All fields, and the queue's consumers."""
-    return {**view(queue, FIELDS), "consumers": [consumer.describe() for consumer in queue.consumers]}
+    return {**view(queue, FIELDS), "consumers": consumers_of_queue(context, queue)}
 
 
 def queue_of(call: Call) -> Queue:
@@ -182,7 +190,7 @@ def list_queues(call: Call) -> Steps:
 
 
 def show(call: Call) -> Answer:
-    return json_answer(detailed(queue_of(call)))
+    return json_answer(detailed(call.context, queue_of(call)))
 
 
 def create(call: Call) -> Answer:
@@ -200,7 +208,9 @@ def create(call: Call) -> Answer:
     queue = directory.create_queue(QueueConfiguration(name=name, address=address, **attributes))
     if paused:
         queue.pause()
-    return json_answer(detailed(queue), 201, {"Location": f"/api/v1/queues/{quote(name, safe='')}"})
+    return json_answer(
+        detailed(call.context, queue), 201, {"Location": f"/api/v1/queues/{quote(name, safe='')}"}
+    )
 
 
 def default_type(directory: Directory, name: str) -> RoutingType:
@@ -221,7 +231,7 @@ def change(call: Call) -> Answer:
             queue.pause()
         else:
             queue.resume()
-    return json_answer(detailed(queue))
+    return json_answer(detailed(call.context, queue))
 
 
 def delete(call: Call) -> Steps:
@@ -236,21 +246,6 @@ def delete(call: Call) -> Steps:
     return NO_CONTENT
 
 
-def purge(call: Call) -> Steps:
-    queue = queue_of(call)
-    removed = 0
-    for index, killed in enumerate(queue_browser.purge(queue, selector(call.body, "filter"))):
-        if isinstance(killed, PageRead):
-            yield page_read(killed)
-            continue
-        removed += killed
-        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-            yield
-    if removed and not queue.consumers:
-        queue.broker.consider_deleting(queue)
-    return json_answer({"removed": removed})
-
-
 def trim(call: Call) -> Steps:
     replaced = 0
     for one in queue_of(call).trim():
@@ -260,7 +255,6 @@ def trim(call: Call) -> Steps:
     return json_answer({"replaced": replaced})
 
 
-PURGED = "Number of removed messages; each counts as killed."
 TRIMMED = "Number of evicted messages; each counts as replaced."
 PAUSED = boolean("Pause or resume the queue.")
 SETTABLE = {**{name: field.schema for name, field in ATTRIBUTES.items()}, "paused": PAUSED}
@@ -330,17 +324,6 @@ ROUTES = (
         "A queue with consumers requires force=true; the consumers get an ERROR.",
         parameters=(NAME, FORCE),
         errors=(409,),
-    ),
-    Route(
-        "POST",
-        f"{QUEUE_PATH}/purge",
-        purge,
-        edit_queue,
-        "purgeQueue",
-        "Remove all pending and scheduled messages, or those that match a selector.",
-        {200: Response("The number of removed messages.", structure({"removed": integer(PURGED)}))},
-        parameters=(NAME,),
-        body=Body({"filter": string("Selector.", null=True)}, optional=True),
     ),
     Route(
         "POST",

@@ -26,11 +26,25 @@ MAX_PATH, MAX_BODY, MAX_REASON = 200, 500, 300
 MAX_RESULT = 100
 
 
+#: What the log shows instead of a secret member of a body.
+HIDDEN = "***"
+
+
+#: Fields of events and of log lines.
+FIELDS_OF_EVENTS = (
+    ("user", "user"),
+    ("queue", "queue"),
+    ("address", "address"),
+    ("connectionID", "connection"),
+)
+
+
 class RequestLog:
     """The log line of one request. ``fields`` are those of the JSON format; they are added while it is handled."""
 
     def __init__(self, request: Request, context: AdminContext) -> None:
         self._context = context
+        self._request = request
         self._method = request.method.decode("latin-1")
         client = request.getClientAddress()
         self.host = str(getattr(client, "host", ""))
@@ -52,6 +66,8 @@ class RequestLog:
 
     def set_route(self, route: Route, names: dict[str, str]) -> None:
         """Add the names in the path."""
+        if route.secret:
+            self._shown_fields = frozenset(route.fields) - route.secret
         directory = self._context.broker.directory
         name = names.get("name", "")
         if route.path.startswith("/api/v1/queues/{"):
@@ -71,6 +87,9 @@ class RequestLog:
     #: Members of the body that name the object to create, and their fields in the log.
     _named_in_body: tuple[tuple[str, str], ...] = ()
 
+    #: Members of the body that may be logged, where others are secret; a misspelt member may be a secret too.
+    _shown_fields: frozenset[str] | None = None
+
     def set_user(self, user: str | None) -> None:
         """Add the user; None without security."""
         if user is not None:
@@ -78,7 +97,10 @@ class RequestLog:
 
     def set_body(self, body: dict[str, Any]) -> None:
         """Add the body."""
-        self._body = body
+        shown = self._shown_fields
+        self._body = {
+            name: value if shown is None or name in shown else HIDDEN for name, value in body.items()
+        }
         for member, field in self._named_in_body:
             if isinstance(value := body.get(member), str):
                 self.fields[field] = value
@@ -106,6 +128,7 @@ class RequestLog:
             result = self.fields["reason"] = printable(" ".join(self._reason.split()), MAX_REASON)
         elif isinstance(answer.body, bytes) and 0 < len(answer.body) <= MAX_RESULT:
             result = self.fields["result"] = answer.body.decode()
+        self._notify(answer.status)
         self._context.broker.log_limit.info(
             log,
             kind,
@@ -117,4 +140,26 @@ class RequestLog:
             answer.status,
             result and f" {result}",
             fields=self.fields,
+        )
+
+    def _notify(self, status: int) -> None:
+        """Notify of a change, a failed login or a missing permission. Sending messages is no event."""
+        if self._login_failed:
+            if not self._request.requestHeaders.hasHeader(b"authorization"):
+                return  # a client asks whether it needs a login
+            kind = "SECURITY_AUTHENTICATION_VIOLATION"
+        elif status == 403:
+            kind = "SECURITY_PERMISSION_VIOLATION"
+        elif status < 400 and not self.request_line.startswith("POST /api/v1/messages"):
+            kind = "MANAGEMENT"
+        else:
+            return
+        fields = self.fields
+        named = {name: str(fields[field]) for name, field in FIELDS_OF_EVENTS if field in fields}
+        reason = f": {self._reason}" if self._reason else ""
+        self._context.broker.notifications.notify(
+            kind,
+            printable(f"{self.request_line}: {status}{reason}", MAX_PATH),
+            remoteAddress=self.peer,
+            **named,
         )

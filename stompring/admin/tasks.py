@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from enum import StrEnum
+from itertools import count
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Cooperator, TaskFinished
+from twisted.python.failure import Failure
 
 from stompring.broker.background import Background
 from stompring.broker.queue_browser import PageRead
+from stompring.errors import NotFound, Refused
+
+log = logging.getLogger(__name__)
 
 #: Seconds of one time slice of management and metrics: what they may add to the latency of messages.
 TIME_SLICE = 0.005
@@ -43,10 +50,24 @@ def background_done(background: Background, key: object) -> Deferred[None]:
     return deferred
 
 
+Result = TypeVar("Result")
+
+
+def awaited(deferred: Deferred[Result]) -> Generator[Deferred[None], None, Result]:
+    """``result = yield from awaited(deferred)`` in a task. Raises what the Deferred fails with."""
+    outcome: list[Result | Failure] = []
+    yield deferred.addBoth(outcome.append)
+    (result,) = outcome
+    if isinstance(result, Failure):
+        result.raiseException()
+    return result
+
+
 class CooperativeTask:
     """Runs an iterator to its end; as a push producer it pauses while the client is slow."""
 
     def __init__(self, work: Iterator[object], cooperator: Cooperator) -> None:
+        self._work = work
         self._task = cooperator.cooperate(work)
         self._paused = False
 
@@ -63,7 +84,13 @@ class CooperativeTask:
         try:
             self._task.stop()
         except TaskFinished:
-            pass
+            return
+        close = getattr(self._work, "close", None)
+        if close is not None:
+            try:
+                close()  # ends generators that wait for an event
+            except ValueError:  # it is running, and ends by itself
+                pass
 
     def _change(self, act: Callable[[], object], *, to: bool) -> None:
         if self._paused is not to:
@@ -72,3 +99,143 @@ class CooperativeTask:
                 act()
             except TaskFinished:
                 pass
+
+
+class TaskState(StrEnum):
+    """What has become of a task."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class ManagementTask:
+    """Work on many messages that a request has started. It goes on if the client disconnects, and can be cancelled.
+
+    ``done`` counts the messages it has changed, ``skipped`` those it could not change because they were in delivery or
+    have left, ``failed`` those that could not go where they should; ``error`` is the first reason.
+    """
+
+    def __init__(self, number: int, operation: str, queue: str, user: str | None, now: int) -> None:
+        self.number = number
+        self.operation = operation
+        self.queue = queue
+        self.user = user
+        self.state = TaskState.RUNNING
+        self.started = now
+        self.ended: int | None = None
+        self.done = self.skipped = self.failed = 0
+        self.total: int | None = None
+        self.error: str | None = None
+        self.cancelled = False
+        self._waiting: list[Deferred[None]] = []
+
+    def fail(self, reason: str) -> None:
+        """One message has failed; ``error`` is the first reason."""
+        self.failed += 1
+        if self.error is None:
+            self.error = reason
+
+    def when_ended(self) -> Deferred[None]:
+        """Fires once it has ended."""
+        deferred: Deferred[None] = Deferred()
+        if self.state is TaskState.RUNNING:
+            self._waiting.append(deferred)
+        else:
+            deferred.callback(None)
+        return deferred
+
+    def end(self, state: TaskState, now: int, error: str | None = None) -> None:
+        """It has ended."""
+        self.state, self.ended = state, now
+        if error is not None:
+            self.error = error
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            deferred.callback(None)
+
+
+#: Tasks that have ended and are still listed.
+FINISHED_TASKS = 100
+
+#: Tasks that may run at once.
+RUNNING_TASKS = 100
+
+
+class TaskList:
+    """The tasks of a broker: those that run, and the last ones that have ended."""
+
+    def __init__(self, reactor: Any, now: Callable[[], int]) -> None:
+        self.cooperator = make_cooperator(reactor)
+        self._now = now
+        self._numbers = count(1)
+        self._tasks: dict[int, ManagementTask] = {}
+
+    def __iter__(self) -> Iterator[ManagementTask]:
+        return iter(list(self._tasks.values()))
+
+    def find(self, number: str) -> ManagementTask:
+        """The task of that id. Raises `NotFound`."""
+        found = self._tasks.get(int(number)) if number.isascii() and number.isdigit() else None
+        if found is None:
+            raise NotFound(
+                f"Task {number[:40]} does not exist; the last {FINISHED_TASKS} that ended are listed"
+            )
+        return found
+
+    def new(self, operation: str, queue: str, user: str | None) -> ManagementTask:
+        """A task that is about to start. Raises `Refused` where too many run."""
+        running = sum(task.state is TaskState.RUNNING for task in self._tasks.values())
+        if running >= RUNNING_TASKS:
+            raise Refused(f"{running} tasks are running, and that is the limit: wait for one or cancel it")
+        task = ManagementTask(next(self._numbers), operation, queue, user, self._now())
+        self._tasks[task.number] = task
+        return task
+
+    def start(self, task: ManagementTask, work: Iterator[object]) -> None:
+        """Run the work of a task in slices. It ends when the work does, or fails with what that raises."""
+        self.cooperator.cooperate(self._run(task, work))
+
+    def stop(self) -> None:
+        """The broker stops: no task does anything more. What they have done stays done."""
+        for task in self:
+            task.cancelled = True
+
+    def _run(self, task: ManagementTask, work: Iterator[object]) -> Iterator[object]:
+        error: str | None = None
+        state = TaskState.FAILED
+        try:
+            while not task.cancelled:
+                try:
+                    wait = next(work)
+                except StopIteration:
+                    break
+                yield wait
+            state = TaskState.CANCELLED if task.cancelled else TaskState.COMPLETED
+        except Refused as refused:
+            error = str(refused)
+        except Exception:
+            log.exception("task %d (%s of queue %s) failed", task.number, task.operation, task.queue)
+            error = "Internal error; see the broker's log"
+        task.end(state, self._now(), error)
+        level = logging.WARNING if state is TaskState.FAILED else logging.INFO
+        log.log(
+            level,
+            "task %d (%s of queue %s) %s: %d done, %d skipped, %d failed%s",
+            task.number,
+            task.operation,
+            task.queue,
+            state.value,
+            task.done,
+            task.skipped,
+            task.failed,
+            "" if task.error is None else f": {task.error}",
+            extra={"queue": task.queue},
+        )
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        ended = [number for number, task in self._tasks.items() if task.state is not TaskState.RUNNING]
+        for number in ended[:-FINISHED_TASKS]:
+            del self._tasks[number]

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from twisted.internet.address import IPv4Address
 from twisted.internet.interfaces import IProtocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.python.failure import Failure
 
 from stompring.admin.http import admin_site
 from stompring.broker.queue import Queue
@@ -37,7 +38,12 @@ class Threads:
         self, done: Callable[[bool, object], None], work: Callable[..., object], *a: object
     ) -> None:
         """See IThreadPool."""
-        done(True, work(*a))
+        try:
+            result = work(*a)
+        except Exception:
+            done(False, Failure())
+        else:
+            done(True, result)
 
 
 class TestReactor(MemoryReactorClock):
@@ -167,6 +173,7 @@ class AdminServer:
             self.service.ports.append(self.reactor.listenTCP(port, factory, interface="127.0.0.1"))
             self.service.listening.append((name, "127.0.0.1", port))
         self.directory = self.broker.directory
+        self.headers: dict[str, str | None] = {}  # of every request
 
     def set_store_figures(self) -> None:
         """As with persistence, as far as numbers go."""
@@ -215,7 +222,7 @@ class AdminServer:
             sent["Content-Type"] = "application/json"
         if content:
             sent["Content-Length"] = str(len(content))
-        sent |= headers or {}
+        sent |= {**self.headers, **(headers or {})}
         lines = [
             f"{method} {path} HTTP/1.1",
             *(f"{name}: {value}" for name, value in sent.items() if value is not None),

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from stompring.admin.access import check_host, check_origin
+from stompring.admin.api import Route
+from stompring.admin.http import admin_routes
 from stompring.errors import Refused
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
@@ -159,3 +161,25 @@ def test_other_credentials_are_rejected(tmp_path: Path, headers: dict[str, str |
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
 def test_health_needs_no_login(tmp_path: Path, path: str) -> None:
     assert secure_house(tmp_path).ask("GET", path).status == 200
+
+
+# ---- CORS stays closed
+
+
+@pytest.mark.parametrize("route", admin_routes().all, ids=lambda route: route.operation)
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:9999"])
+def test_no_page_of_another_origin_gets_an_answer(route: Route, origin: str) -> None:
+    server = AdminServer()
+    where = route.path.replace("{name}", "q").replace("{id}", "1").replace("{taskID}", "1")
+    asked = {"Access-Control-Request-Method": route.method, "Access-Control-Request-Headers": "content-type"}
+    for method, headers in ((route.method, {}), ("OPTIONS", asked)):
+        reply = server.ask(method, where, headers={"Origin": origin, **headers})
+        assert reply.status == 403, (method, where)
+        assert not [name for name in reply.headers if name.startswith("access-control-")]
+
+
+def test_preflight_is_never_answered() -> None:
+    for where in ("/", "/console/app/main.js", "/api/v1/users", "/api/v1/queues"):
+        reply = AdminServer().ask("OPTIONS", where, headers={"Origin": "http://localhost"})
+        assert reply.status == 405
+        assert not [name for name in reply.headers if name.startswith("access-control-")]

@@ -19,8 +19,22 @@ def test_live() -> None:
 
 
 LISTENERS = [
-    {"acceptor": "stomp", "host": "127.0.0.1", "port": STOMP_PORT},
-    {"acceptor": "http", "host": "127.0.0.1", "port": HTTP_PORT},
+    {
+        "acceptor": "stomp",
+        "host": "127.0.0.1",
+        "port": STOMP_PORT,
+        "protocols": ["STOMP", "WebSocket"],
+        "tls": False,
+        "webSocket": "/",
+    },
+    {
+        "acceptor": "http",
+        "host": "127.0.0.1",
+        "port": HTTP_PORT,
+        "protocols": ["HTTP"],
+        "tls": False,
+        "webSocket": None,
+    },
 ]
 
 
@@ -28,6 +42,7 @@ def test_ready() -> None:
     assert AdminServer().get("/health/ready") == {
         "status": "UP",
         "stopping": False,
+        "draining": False,
         "listeners": LISTENERS,
         "missingListeners": [],
         "diskFault": None,
@@ -100,6 +115,8 @@ def test_the_broker() -> None:
         "policyErrors": [],
         "refusals": dict.fromkeys(LIMITS, 0),
         "stopping": False,
+        "draining": False,
+        "problems": [],
         "configurationFile": None,
         "securityEnabled": False,
         "persistenceEnabled": False,
@@ -166,6 +183,8 @@ def test_reload(file: Path) -> None:
     assert "<acceptors>: acceptor stomp changed" in answer["restartRequired"]
     assert server.get("/api/v1/queues/added")["ringSize"] == 4
     assert server.get("/api/v1/queues/added")["configured"] is True
+    (event,) = server.get("/api/v1/events?type[]=RELOADED")["data"]
+    assert event["text"].startswith(f"configuration reloaded from {file}: ")
 
 
 def test_a_file_with_a_fault_changes_nothing(file: Path) -> None:

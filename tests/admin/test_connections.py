@@ -28,9 +28,17 @@ def test_detail(server: AdminServer) -> None:
         "acceptor": "stomp",
         "creationTime": BEGIN * 1000,
         "blocked": False,
+        "slow": False,
         "messagesSent": 1,
+        "messagesDelivered": 1,
+        "deliveringCount": 1,
+        "outgoingBytes": 0,
+        "sentRate": None,
+        "deliveredRate": None,
+        "acknowledgedRate": None,
         "transactionCount": 1,
         "subscriptionCount": 1,
+        "queues": ["q"],
         "subscriptions": server.get(path("queues", "q"))["consumers"],
     }
     assert f"\nsession:{number}\n".encode() in client.received

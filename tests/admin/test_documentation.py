@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 
-from stompring.admin import addresses, api, broker, connections, messages
+from stompring.admin import (
+    addresses,
+    api,
+    broker,
+    connections,
+    consumers,
+    dead_letters,
+    message_tasks,
+    messages,
+    plugins,
+    retention,
+    settings,
+)
 from stompring.admin import queues as queue_fields
 from stompring.admin.counters import ADDRESS, BROKER, QUEUE, Counter
 from stompring.admin.http import admin_routes
@@ -102,14 +114,14 @@ def test_every_status_is_documented() -> None:
         ("Queues", queue_fields.FIELDS, QUEUE),
         ("Addresses", addresses.FIELDS, ADDRESS),
         ("Connections", connections.FIELDS, ()),
+        ("Consumers", consumers.FIELDS, ()),
         ("The broker", broker.FIELDS, BROKER),
     ],
 )
 def test_fields(heading: str, fields: dict[str, Any], counters: tuple[Counter[Any], ...]) -> None:
     documented = [name for name in first_cells(section(API, heading)) if " /" not in name]
-    consumer = ["subscription", "queue", "destination", "ack", "filter", "deliveringCount"]
     expected = [name for name in fields if name not in {counter.json for counter in counters}]
-    assert documented == expected + (consumer if heading == "Queues" else [])
+    assert documented == expected
     if counters:
         assert "The counters of `docs/metrics.md`, and:" in section(API, heading)
 
@@ -127,10 +139,15 @@ def resolved_schema(schema: Any) -> Any:
     [
         ("The broker", shown(broker.FIELDS)),
         ("Queues", {**shown(queue_fields.FIELDS)}),
-        ("Queues", queue_fields.CONSUMER.schema["properties"]),
+        ("Consumers", shown(consumers.FIELDS)),
         ("Messages", messages.MESSAGE.schema["properties"]),
+        ("Tasks", shown(message_tasks.FIELDS)),
+        ("Dead letters", shown(dead_letters.FIELDS)),
         ("Addresses", shown(addresses.FIELDS)),
         ("Connections", shown(connections.FIELDS)),
+        ("Retention and lakes", retention.FIELDS),
+        ("Plugins", plugins.PLUGIN.schema["properties"]),
+        ("Settings and their origin", settings.SETTING.schema["properties"]),
     ],
 )
 def test_meanings_of_fields(heading: str, schemas: Mapping[str, Any]) -> None:
@@ -164,9 +181,11 @@ def test_parameters() -> None:
     lists = {row[0].strip("`") for row in rows(section(API, "Rules for every request"))}
     listing = {parameter.name for parameter in api.LISTING}
     assert listing <= lists
-    shown = {*queue_fields.FIELDS, *addresses.FIELDS, *connections.FIELDS}  # "any field"
-    others = {name for route in admin_routes().all for name in route.query_names - listing - shown}
-    assert others == {"filter", "bodyLimit", "force", "name[]"} - shown
+    # of a list each field is a parameter too: "any field"
+    others = {
+        name for route in admin_routes().all for name in route.query_names - listing - route.filters.keys()
+    }
+    assert {"filter", "bodyLimit", "force", "name[]"} <= others
     for parameter in others - {"name[]"}:
         assert f"`{parameter}`" in API or f"`?{parameter}=" in API, parameter
     assert "`?name[]=`" in METRICS

@@ -61,6 +61,7 @@ def test_fields_of_a_message(server: AdminServer, client: Stomp) -> None:
             "priority": 7,
             "durable": True,
             "timestamp": BEGIN * 1000,
+            "age": 0,
             "expires": BEGIN * 1000 + 60_000,
             "user": None,
             "group": None,
@@ -68,6 +69,9 @@ def test_fields_of_a_message(server: AdminServer, client: Stomp) -> None:
             "failedAttempts": 0,
             "dueTime": None,
             "recurrence": None,
+            "originAddress": None,
+            "originQueue": None,
+            "reason": None,
             "body": "hello",
             "encoding": "text",
             "bodySize": 5,
@@ -275,3 +279,80 @@ def test_only_scheduled_messages_are_cancelled(server: AdminServer, client: Stom
     (message,) = server.get(WHOLE)["data"]
     server.refused(404, "DELETE", f"{SCHEDULED}/{message['messageID']}")
     assert counts(server) == (1, 0, 0)
+
+
+# ---- formats of bodies
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown_as", "expected"),
+    [
+        (b"{}", "auto", ("{}", "text")),
+        (b'{"a": 1e5}', "json", ('{"a": 1e5}', "json")),
+        (b"{", "json", ("{", "text")),
+        (b"", "json", ("", "text")),
+        (b"[" * 100_000, "json", ("[" * 65_536, "text")),
+        (b"[" * 50_000, "json", ("[" * 50_000, "text")),
+        (b"\xff{}", "json", ("/3t9", "base64")),
+        (b"a\xffb", "text", ("a\ufffdb", "text")),
+        (b"\0\xff", "hex", ("00ff", "hex")),
+        (b"abc", "base64", ("YWJj", "base64")),
+    ],
+)
+def test_body_formats(
+    server: AdminServer, client: Stomp, raw: bytes, shown_as: str, expected: tuple[str, str]
+) -> None:
+    send(client, raw)
+    (message,) = server.get(f"{WHOLE}?bodyFormat={shown_as}")["data"]
+    assert (message["body"], message["encoding"]) == expected
+    assert message["bodySize"] == len(raw)
+
+
+def test_unknown_body_format(server: AdminServer) -> None:
+    assert server.refused(400, "GET", f"{WHOLE}?bodyFormat=xml")["parameter"] == "bodyFormat"
+
+
+# ---- one message
+
+
+def test_one_message_in_every_state(server: AdminServer, client: Stomp) -> None:
+    send(client, b"later", AMQ_SCHEDULED_DELAY="5000")
+    send(client, b"taken")
+    send(client, b"waits")
+    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client", prefetch_count="1")
+    for listed in server.get(WHOLE)["data"]:
+        assert server.get(f"{WHOLE}/{listed['messageID']}") == listed
+    client.send("BEGIN", transaction="t")
+    taken = next(each for each in server.get(WHOLE)["data"] if each["body"] == "taken")
+    client.send("ACK", id=taken["messageID"], transaction="t")
+    assert server.get(f"{WHOLE}/{taken['messageID']}")["state"] == "delivering"
+    server.refused(404, "GET", f"{WHOLE}/77")
+    server.refused(404, "GET", f"{WHOLE}/9-{taken['messageID'].rpartition('-')[2]}")
+
+
+def test_a_part_of_a_body(server: AdminServer, client: Stomp) -> None:
+    send(client, b"0123456789")
+    message = server.get(WHOLE)["data"][0]["messageID"]
+    part = server.get(f"{WHOLE}/{message}?bodyOffset=4&bodyLimit=3")
+    assert (part["body"], part["bodySize"], part["bodyTruncated"]) == ("456", 10, True)
+    assert server.get(f"{WHOLE}/{message}?bodyOffset=99")["body"] == ""
+    server.refused(400, "GET", f"{WHOLE}/{message}?bodyLimit=1048577")
+
+
+def test_a_body_is_downloaded_as_it_is(server: AdminServer, client: Stomp) -> None:
+    body = bytes(range(256)) * 1000 + b"<script>alert(1)</script>"
+    send(client, body, **{"content-type": "text/html"})
+    message = server.get(WHOLE)["data"][0]["messageID"]
+    reply = server.ask("GET", f"{WHOLE}/{message}/body")
+    assert reply.body == body
+    assert reply.headers["content-type"] == "application/octet-stream"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["content-disposition"] == f'attachment; filename="message-{message}.bin"'
+    assert reply.headers["content-length"] == str(len(body))
+
+
+def test_a_page_of_large_messages_shows_their_beginnings(server: AdminServer, client: Stomp) -> None:
+    for _ in range(3):
+        send(client, b"x" * 10_000_000)
+    page = server.get(f"{WHOLE}?bodyLimit=100")
+    assert [(each["body"], each["bodySize"]) for each in page["data"]] == [("x" * 100, 10_000_000)] * 3

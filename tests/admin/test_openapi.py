@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from stompring.admin.api import Route
+from stompring.admin.api import JSON, PROBLEM, Route
 from stompring.admin.http import admin_routes
 from stompring.admin.openapi import document, errors_of
+from stompring.admin.tasks import RUNNING_TASKS, TaskState
+from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..broker_document import broker_xml
+from ..security.hashers import QUICK
 from .admin_server import AdminServer, Reply, Stomp
 
 ROUTES = {(route.method, route.path): route for route in admin_routes().all}
@@ -58,7 +62,11 @@ class Operation:
     @property
     def body(self) -> Any:
         body = self.described.get("requestBody")
-        return None if body is None else resolved(body["content"]["application/json"]["schema"])
+        return (
+            None
+            if body is None or JSON not in body["content"]
+            else resolved(body["content"]["application/json"]["schema"])
+        )
 
     def response(self, status: int) -> Any:
         assert str(status) in self.described["responses"], f"{self.identifier} is not said to answer {status}"
@@ -74,8 +82,8 @@ class Operation:
             return
         media_type = reply.headers["content-type"].partition(";")[0]
         schema = described["content"][media_type]["schema"]
-        if "json" not in media_type:
-            assert schema == {"type": "string"} and reply.text
+        if media_type not in (JSON, PROBLEM):
+            assert schema == {"type": "string"} and reply.body
             return
         where = {"$id": "urn:doc", **DOCUMENT}
         validator = Draft202012Validator({"$ref": "urn:doc#/x-asked"}, registry=registry_with(where, schema))
@@ -204,10 +212,23 @@ class Scene:
     def __init__(self, tmp_path: Path) -> None:
         file = tmp_path / "broker.xml"
         file.write_text(broker_xml(), encoding="utf-8")
-        self.server = AdminServer(file=str(file), global_max_size=1_000_000)
+        users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
+        users.write_text("".join(f"{name}={QUICK.hash('x')}\n" for name in ("anna", "berta")))
+        roles.write_text("staff = anna\nothers = berta\n")
+        self.server = AdminServer(
+            file=str(file),
+            global_max_size=1_000_000,
+            security_enabled=True,
+            users_file=str(users),
+            roles_file=str(roles),
+            security_settings=(
+                SecuritySettingEntry("#", dict.fromkeys(PermissionType, frozenset(("staff",)))),
+            ),
+        )
+        self.server.headers = {"Authorization": "Basic " + base64.b64encode(b"anna:x").decode()}
         self.server.queue("q", "a", filter="colour <> 'x'", user="anna", ring_size=50)
         self.server.queue("free")
-        self.client: Stomp = self.server.stomp(**{"client-id": "c"})
+        self.client: Stomp = self.server.stomp(**{"client-id": "c", "login": "anna", "passcode": "x"})
         for number in range(4):
             self.client.send("SEND", b"\xff" if number else b"x", destination="/queue/a", colour="red")
         delay = {"AMQ_SCHEDULED_DELAY": "60000", "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "3"}
@@ -219,12 +240,19 @@ class Scene:
             "selector": "colour = 'red'",
         }
         self.client.send("SUBSCRIBE", destination="a::q", **subscribe)
+        letter = {"_AMQ_ORIG_ADDRESS": "a", "_AMQ_ORIG_QUEUE": "q", "stompring-imported": "true"}
+        self.client.send("SEND", b"dead", destination="/queue/free", **letter)
+        tasks = self.server.service.tasks
+        tasks.new("move", "q", None)
+        tasks.new("move", "q", None).end(TaskState.COMPLETED, 0)
 
     def path(self, operation: Operation) -> str:
         """The operation's path with names of things that are there."""
         queue = "free" if operation.identifier == "deleteQueue" else "q"
         name = (
-            {"addresses": "a", "queues": queue}.get(operation.path.split("/")[3], "")
+            {"addresses": "a", "queues": queue, "users": "berta", "loggers": "websockets"}.get(
+                operation.path.split("/")[3], ""
+            )
             if "{" in operation.path
             else ""
         )
@@ -233,6 +261,8 @@ class Scene:
         if name:
             page = self.server.get(f"/api/v1/queues/q/{kind}")
             identifier = page["data"][0]["messageID"]
+        elif operation.path.startswith("/api/v1/tasks"):
+            identifier = "1"
         force = "?force=true" if operation.identifier == "deleteAddress" else ""
         return operation.path.replace("{name}", name).replace("{id}", identifier) + force
 
@@ -240,9 +270,15 @@ class Scene:
 BODIES: dict[str, Any] = {
     "createQueue": {"name": "new", "address": "a", "ringSize": 5},
     "changeQueue": {"ringSize": 1, "paused": False},
+    "changeLogger": {"level": None},
     "purgeQueue": {"filter": "colour = 'red'"},
+    "moveMessages": {"address": "free"},
+    "sendMessages": {"address": "free", "body": "x"},
+    "copyMessages": {"queue": "free"},
     "createAddress": {"name": "new", "routingTypes": ["ANYCAST"]},
     "changeAddress": {"paused": True},
+    "createUser": {"name": "clara", "password": "x", "roles": ["staff"]},
+    "changeUser": {"password": "y", "roles": ["staff", "others"]},
 }
 
 
@@ -272,7 +308,7 @@ def test_unknown_parameters_and_fields(scene: Scene, operation: Operation) -> No
     reply = scene.server.ask(operation.method, f"{path}?colour=red")
     assert (reply.status, reply.json["parameter"]) == (400, "colour")
     operation.check(reply)
-    if operation.method != "GET":
+    if operation.method != "GET" and operation.route.body_type == JSON:
         reply = scene.server.ask(operation.method, path, {"colour": "red"})
         assert (reply.status, reply.json["field"]) == (400, "colour")
         operation.check(reply)
@@ -285,7 +321,7 @@ def test_invalid_content_type_and_oversized_body(scene: Scene, operation: Operat
     path = scene.path(operation)
     for status, raw, content_type in (
         (415, b"a=b", "text/plain"),
-        (413, b" " * 2_000_000, "application/json"),
+        (413, b" " * 2_000_000, operation.route.body_type),
     ):
         reply = scene.server.ask(operation.method, path, raw=raw, headers={"Content-Type": content_type})
         assert reply.status == status
@@ -312,14 +348,36 @@ def test_page_of_another_site_gets_403(scene: Scene, operation: Operation) -> No
         ("changeAddress", "/api/v1/addresses/a", {"routingTypes": ["MULTICAST"]}),
         ("deleteAddress", "/api/v1/addresses/a", None),
         ("reload", "/api/v1/reload", None),
+        ("moveMessages", "/api/v1/queues/q/move", {"queue": "q"}),
+        ("copyMessages", "/api/v1/queues/q/copy", {"queue": "q"}),
+        ("purgeQueue", "/api/v1/queues/q/purge", None),
+        ("retryMessages", "/api/v1/queues/q/retry", None),
+        ("removeMessages", "/api/v1/queues/q/remove", None),
+        ("expireMessages", "/api/v1/queues/q/expire", None),
+        ("cancelTask", "/api/v1/tasks/2", None),
+        ("sendMessages", "/api/v1/messages", {"address": "a", "queue": "free"}),
+        ("createUser", "/api/v1/users", {"name": "berta", "password": "x"}),
+        ("changeUser", "/api/v1/users/anna", {"roles": ["others"]}),
+        ("deleteUser", "/api/v1/users/anna", None),
+        ("user", "/api/v1/users/anna", None),
+        ("listUsers", "/api/v1/users", None),
+        ("listRoles", "/api/v1/roles", None),
+        ("importMessages", "/api/v1/queues/q/import", None),
     ],
 )
 def test_conflicts(scene: Scene, identifier: str, path: str | None, body: Any) -> None:
     operation = BY_ID[identifier]
+    if identifier in ("user", "listUsers", "listRoles"):
+        scene.server.service.security = None
     if identifier == "reload":
         Path(str(scene.server.service.configuration.file)).write_text(
             "<configuration><core><oops/></core></configuration>"
         )
+    if identifier == "importMessages":
+        scene.server.directory.update_queue(scene.server.directory.queue("q"), {"enabled": False})
+    if path is not None and path.endswith(("/purge", "/retry", "/remove", "/expire")):
+        for _ in range(RUNNING_TASKS - 1):
+            scene.server.service.tasks.new("purge", "q", None)
     if path is None:
         messages = scene.server.get("/api/v1/queues/q/messages")["data"]
         delivering = next(message for message in messages if message["state"] == "delivering")

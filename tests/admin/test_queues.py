@@ -304,16 +304,7 @@ def test_a_queue_shows_its_consumers(server: AdminServer) -> None:
     client.send("SEND", b"x", destination="/queue/q", a="b")
     shown = server.get(ONE)
     assert shown["consumerCount"] == 1
-    assert shown["consumers"] == [
-        {
-            "subscription": "s1",
-            "queue": "q",
-            "destination": "/queue/q",
-            "ack": "client-individual",
-            "filter": "a = 'b'",
-            "deliveringCount": 1,
-        }
-    ]
+    assert [(each["subscription"], each["deliveringCount"]) for each in shown["consumers"]] == [("s1", 1)]
 
 
 def test_oldest_message_age(server: AdminServer) -> None:

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
@@ -127,3 +128,79 @@ def test_a_reload_by_http(start_broker: StartBroker) -> None:
     broker.config.write_text(good, encoding="utf-8")
     assert os.fspath(management.ask("POST", "/reload")["configurationFile"]) == os.fspath(broker.config)
     assert json.loads(management.text("/health/ready"))["status"] == "UP"
+
+
+def read_events(response: http.client.HTTPResponse, number: int) -> list[dict[str, object]]:
+    """The next events of a stream."""
+    found: list[dict[str, object]] = []
+    while len(found) < number:
+        line = response.readline()
+        assert line, "the stream has ended"
+        if line.startswith(b"data: "):
+            found.append(json.loads(line[6:]))
+    return found
+
+
+def test_events_are_streamed_and_resumed(broker: BrokerProcess, connect: Connect, name: str) -> None:
+    def stream(**headers: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
+        sent = {"Accept": "text/event-stream", **headers}
+        connection.request(
+            "GET", "/api/v1/events?type[]=CONSUMER_CREATED&type[]=CONSUMER_CLOSED", headers=sent
+        )
+        response = connection.getresponse()
+        assert (response.status, response.getheader("Content-Type")) == (200, "text/event-stream")
+        return response
+
+    live = stream()
+    client = connect()
+    client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "s", "receipt": "r"})
+    client.expect("RECEIPT")
+    client.send("UNSUBSCRIBE", {"id": "s", "receipt": "u"})
+    client.expect("RECEIPT")
+    created, closed = read_events(live, 2)
+    assert (created["type"], created["queue"], closed["type"]) == (
+        "CONSUMER_CREATED",
+        name,
+        "CONSUMER_CLOSED",
+    )
+    live.close()
+    resumed = stream(**{"Last-Event-ID": str(created["id"])})
+    assert read_events(resumed, 1) == [closed]
+    resumed.close()
+
+
+def test_rates_of_real_traffic(management: Management, connect: Connect, name: str) -> None:
+    client = connect()
+    client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "s"})
+    client.send("SEND", {"destination": f"/queue/{name}", "receipt": "r"}, b"x")
+    client.expect("MESSAGE")
+    client.expect("RECEIPT")
+
+    def points() -> list[float | None]:
+        added: list[float | None] = management.ask("GET", f"/queues/{quoted(name)}/history")["series"][
+            "added"
+        ]
+        return added
+
+    deadline = time.monotonic() + PATIENCE
+    while 1.0 not in points():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert management.queue(name)["addedRate"] > 0
+
+
+def test_a_drain_refuses_connections_until_it_ends(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    management = Management(broker.http_port)
+    assert management.ask("POST", "/drain")["draining"] is True
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) as refused:
+        received = b""
+        while data := refused.recv(4096):
+            received += data
+    assert received.startswith(b"ERROR\n") and b"draining" in received
+    with pytest.raises(Answered) as answered:
+        json.loads(management.text("/health/ready"))
+    assert answered.value.status == 503
+    management.ask("POST", "/undrain")
+    assert json.loads(management.text("/health/ready"))["draining"] is False

@@ -43,7 +43,7 @@ def test_any_name_round_trips_in_a_path(name: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/", "/api", "/api/v1", "/api/v1/", "/api/v1/queue", "/api/v1/queues/", "/api/v1/queues//messages",
+        "/api", "/api/v1", "/api/v1/", "/api/v1/queue", "/api/v1/queues/", "/api/v1/queues//messages",
         "/api/v1/queues/none", "/api/v1/queues/none/nothing", "/api/v2/queues", "/metrics/", "/health", "//",
         "/api/v1/addresses/none", "/api/v1/connections/none", "/api/v1/queues/a/b",
     ],
@@ -76,7 +76,9 @@ def test_unsupported_method_gets_405(method: str, path: str, allowed: str) -> No
 
 
 def get_paths() -> list[str]:
-    return sorted(route.path.replace("{name}", "q") for route in admin_routes().all if route.method == "GET")
+    """Of users and roles there are none without security."""
+    paths = (route.path.replace("{name}", "q") for route in admin_routes().all if route.method == "GET")
+    return sorted(path for path in paths if not path.startswith(("/api/v1/users", "/api/v1/roles")))
 
 
 @pytest.mark.parametrize("path", [path for path in get_paths() if "{" not in path])
@@ -104,7 +106,7 @@ def test_internal_error_is_logged_and_gets_500_without_details(
     server = AdminServer()
     server.queue()
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise ZeroDivisionError("secret")
 
     for place, ask in (

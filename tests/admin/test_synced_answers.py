@@ -21,11 +21,13 @@ __all__ = ["scene"]
 CHANGES = [operation for operation in ALL if operation.method != "GET"]
 
 
-def request(method: str, path: str, body: bytes = b"") -> bytes:
+def request(server: AdminServer, method: str, path: str, body: bytes = b"") -> bytes:
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
     )
-    return f"{head}Content-Type: application/json\r\n\r\n".encode() + body
+    head += "".join(f"{name}: {value}\r\n" for name, value in server.headers.items())
+    content_type = "Content-Type: application/json\r\n" if body else ""
+    return f"{head}{content_type}\r\n".encode() + body
 
 
 class Asked:
@@ -37,7 +39,7 @@ class Asked:
         self.channel: Any
         self.wire: Wire
         self.channel, self.wire = server.channel()
-        self.channel.dataReceived(request(method, path, body))
+        self.channel.dataReceived(request(server, method, path, body))
         self.wait(0)
 
     def wait(self, seconds: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ..broker_document import anycast, broker_xml
 from ..broker_process import BrokerProcess
 from ..conftest import StartBroker
-from ..management import Management
+from ..management import Answered, Management
 from ..stomp_client import StompClient
 from .lasting import DURABLE, LastingBroker
 
@@ -127,6 +127,28 @@ def test_every_answer_of_admit(start_broker: StartBroker, plugins: Path) -> None
     client.subscribe("elsewhere", id="e")
     assert client.message("redirected")["color"] == "red"
     client.close()
+
+
+def test_every_answer_of_admit_over_http(start_broker: StartBroker, plugins: Path) -> None:
+    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere"))
+    management = Management(broker.http_port)
+
+    def send(do: str, count: int = 1) -> tuple[int, int]:
+        body = {"address": "q", "headers": {"do": do}, "body": do, "count": count}
+        answer = management.ask("POST", "/messages", body)
+        return answer["sent"], answer["rejected"]
+
+    assert send("accept") == send("redirect") == send("change") == (1, 0)
+    assert send("drop", 3) == (0, 3)
+    began = time.monotonic()
+    assert send("wait") == (1, 0)
+    assert time.monotonic() - began >= 0.29
+    with pytest.raises(Answered, match="Not now .policy door of address q") as refused:
+        send("refuse")
+    assert refused.value.status == 409
+    assert [message["body"] for message in management.messages("q")] == ["accept", "change", "wait"]
+    assert [message["body"] for message in management.messages("elsewhere")] == ["redirect"]
+    management.expect_address("q", droppedMessageCount=3)
 
 
 def test_a_connection_that_waits_serves_its_consumers(start_broker: StartBroker, plugins: Path) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
+from ..broker_document import broker_xml
+from ..broker_process import BrokerProcess
 from ..conftest import StartBroker
 from ..management import Management
 from ..stomp_client import StompClient
@@ -85,3 +88,27 @@ def test_health_while_it_runs(start_broker: StartBroker) -> None:
     management = Management(start_broker().http_port)
     assert management.text("/health/live")
     assert management.text("/health/ready")
+
+
+@pytest.mark.parametrize("ended_by", ["client", "second signal"])
+def test_a_drain_before_the_stop(tmp_path: Path, ended_by: str) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml(), encoding="utf-8")
+    with BrokerProcess(config, options=("--drain-timeout", "3600")) as broker:
+        client = StompClient(broker.port)
+        client.connect()
+        client.subscribe("/queue/q")
+        broker.terminate()
+        broker.wait_for_log("draining for up to 3600 s")
+        client.put("/queue/q", "x")  # who is connected goes on
+        client.message("x")
+        late = socket.create_connection(("127.0.0.1", broker.port), timeout=30)
+        assert late.recv(4096).startswith(b"ERROR\n")
+        late.close()
+        if ended_by == "client":
+            client.close()
+            broker.wait_for_log("stopped$")
+        else:
+            broker.stop()
+            client.error("shutting down")
+            client.close()

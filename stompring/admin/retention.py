@@ -1,0 +1,100 @@
+"""``/api/v1/retention``: retained journal, page and sample files, and the lakes that ingest them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.threads import deferToThreadPool
+
+from stompring.store.retention import LakeBacklog, lake_backlogs
+
+from .access import view_broker
+from .api import Call, Response, Route, Steps, json_answer
+from .json_schema import Component, array, boolean, integer, string, structure, timestamp
+from .tasks import awaited
+
+
+def show(call: Call) -> Steps:
+    """The state of the retention. What lakes lack is counted in a thread: it reads files."""
+    context = call.context
+    retention = None if context.store is None else context.store.retention
+    if retention is None:
+        return json_answer({**dict.fromkeys(FIELDS), "enabled": False, "lakes": []})
+    retained = retention.retained
+    lags: list[LakeBacklog] = []
+    fault: str | None = None
+    try:
+        pool = context.reactor.getThreadPool()
+        lags = yield from awaited(
+            deferToThreadPool(context.reactor, pool, lake_backlogs, retention.directory, retained)
+        )
+    except (OSError, ValueError) as error:
+        fault = f"{retention.directory}: {error}"
+    settings = retention.settings
+    return json_answer(
+        {
+            "enabled": True,
+            "directory": str(retention.directory),
+            "bytes": retention.bytes,
+            "files": retention.files,
+            "oldest": retained[0].since if retained else None,
+            "newest": retained[-1].since if retained else None,
+            "deleted": retention.deleted,
+            "deletedNotIngested": retention.deleted_not_ingested,
+            "period": settings.period,
+            "storageLimit": settings.storage_limit,
+            "fault": fault,
+            "lakes": [lake(lag, context.broker.clock.now) for lag in lags],
+        }
+    )
+
+
+def lake(lag: LakeBacklog, now: int) -> dict[str, Any]:
+    """One lake as JSON."""
+    return {
+        "lakeID": lag.lake.id,
+        "path": lag.lake.name,
+        "ingestedUpTo": lag.lake.time,
+        "filesNotIngested": lag.files,
+        "bytesNotIngested": lag.bytes,
+        "lag": 0 if lag.since is None else max(0, now - lag.since),
+    }
+
+
+LAKE = structure(
+    {
+        "lakeID": string("Id of the lake."),
+        "path": string("Path or URL of the lake."),
+        "ingestedUpTo": timestamp("Time of its last ingest."),
+        "filesNotIngested": integer("Retained files that it lacks, at least in part."),
+        "bytesNotIngested": integer("Bytes of these that it lacks."),
+        "lag": integer("Age of the oldest of these files, in milliseconds."),
+    }
+)
+FIELDS = {
+    "enabled": boolean("Whether the broker has a journal-retention-directory."),
+    "directory": string("The directory.", null=True),
+    "bytes": integer("Size of the retained files.", null=True),
+    "files": integer("Retained files.", null=True),
+    "oldest": timestamp("Time since which the oldest file is retained.", null=True),
+    "newest": timestamp("Time since which the newest file is retained.", null=True),
+    "deleted": integer("Files deleted since the broker started.", null=True),
+    "deletedNotIngested": integer("Files of these that not every lake had ingested.", null=True),
+    "period": integer("How long a file is retained, in milliseconds; -1: without limit.", -1, null=True),
+    "storageLimit": integer("Maximum size of all files; -1: without limit.", -1, null=True),
+    "fault": string("Reason why the state of the lakes cannot be read.", null=True),
+    "lakes": array(LAKE, "Lakes that ingest the files."),
+}
+
+ROUTES = (
+    Route(
+        "GET",
+        "/api/v1/retention",
+        show,
+        view_broker,
+        "retention",
+        "Show retained files and the lakes that ingest them.",
+        {200: Response("The retention.", Component("Retention", structure(FIELDS)))},
+        "Without a retention enabled is false, and the other fields are null.",
+    ),
+)

@@ -1,0 +1,399 @@
+"""Samples the counters of queues, addresses, connections and consumers once a second, for rates and history.
+
+What did not change is skipped after a comparison of a few numbers. A round is made in slices, between which the
+reactor does other work. The broker counts anyway: nothing is done per message.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import add
+from typing import Any, Protocol, TypeVar
+
+from stompring.broker.address import Address
+from stompring.broker.clock import Timer
+from stompring.broker.history import RATE_PERIOD, History, HistoryMemory
+from stompring.broker.queue import Queue
+from stompring.session.session import Session
+from stompring.session.subscription import Subscription
+
+from .context import AdminContext
+from .json_schema import Field, Fields, number
+
+Thing = TypeVar("Thing")
+
+log = logging.getLogger(__name__)
+
+#: Seconds of one slice of a round.
+TIME_SLICE = 0.002
+
+#: Things looked at between two checks of the time slice.
+ITEMS_PER_STEP = 20
+
+#: Seconds of work per second that sampling may take: after a longer round the next ones are left out, at most so many.
+#: What happened meanwhile is spread evenly.
+MAX_SHARE, MAX_SKIPPED = 0.05, 4
+
+#: Seconds between two rounds in which what is too old is forgotten.
+SWEEP_INTERVAL = 60
+
+QUEUE_RATES = ("added", "delivered", "acknowledged", "redelivered", "evicted", "expired", "killed", "paged")
+QUEUE_GAUGES = ("messageCount", "deliveringCount", "scheduledCount", "pagedCount")
+ADDRESS_RATES = (*QUEUE_RATES, "unrouted", "dropped")
+BROKER_RATES = QUEUE_RATES
+BROKER_GAUGES = (*QUEUE_GAUGES, "connectionCount", "memoryUsage", "diskUsage")
+CONNECTION_RATES = ("sent", "delivered", "acknowledged")
+CONNECTION_GAUGES = ("deliveringCount", "outgoingBytes")
+CONSUMER_RATES = ("delivered", "acknowledged")
+
+#: What a queue without messages and counts has; also the beginning of everything that is new.
+NOTHING = (0,) * (len(QUEUE_RATES) + len(QUEUE_GAUGES))
+NO_ADDRESS = (0,) * (len(ADDRESS_RATES) + len(QUEUE_GAUGES))
+NO_CONNECTION = (0,) * (len(CONNECTION_RATES) + len(CONNECTION_GAUGES))
+NO_CONSUMER = (0,) * len(CONSUMER_RATES)
+
+#: Positions in the values of a queue.
+DELIVERED, TO_DISK, DELIVERING, SCHEDULED, PAGED = 1, 7, 9, 10, 11
+
+#: diskUsage is sampled in parts of so much.
+DISK_UNIT = 10_000
+
+
+class Sampled(Protocol):
+    """What has a history."""
+
+    history: History | None
+
+
+def rate_fields(rates: Sequence[str], meanings: Mapping[str, str]) -> Fields[Any]:
+    """A field ``…Rate`` for each of the rates that have a meaning, by its position among all."""
+    return {
+        f"{name}Rate": Field(
+            _rate_of(rates.index(name)),
+            number(f"{meaning} Per second, mean of the last 10 seconds.", null=True),
+        )
+        for name, meaning in meanings.items()
+    }
+
+
+def _rate_of(index: int) -> Callable[[Sampled], float | None]:
+    def rate(thing: Sampled) -> float | None:
+        return None if thing.history is None else thing.history.rate(index)
+
+    return rate
+
+
+class Sampler:
+    """Writes the histories of a broker's things. ``seconds`` measures slices."""
+
+    def __init__(self, context: AdminContext, seconds: Callable[[], float] = time.perf_counter) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._seconds = seconds
+        self.memory = HistoryMemory()
+        self._recent = HistoryMemory(((1, RATE_PERIOD + 1),))  # of consumers: for their rates only
+        self.history: History | None = None  # of the broker as a whole
+        self._begun = 0  # ms of the steady clock at which second ``_base`` began
+        self._base = 0  # the wall clock's second then
+        self._timer: Timer | None = None
+        self._round: Iterator[None] | None = None
+        self._late = 1  # seconds of the round under way
+        self._spent = 0.0  # seconds of work of the round under way
+        self._skipped = 0  # rounds to leave out
+        self._swept = 0
+        self._totals = list(NOTHING)  # of all queues, also of those that are gone
+        self._by_address: dict[Address, list[int]] = {}  # changes of queues in this round
+
+    # ---- time
+
+    def start(self) -> None:
+        """Take the counters as they are for the beginning, and sample from now on."""
+        clock = self._broker.clock
+        clock.refresh()
+        self._begun, self._base = clock.steady.now, clock.now // 1000
+        for memory in (self.memory, self._recent):
+            memory.second = memory.sampling = self._base
+        self._swept = self._base
+        self._broker.directory.on_queue_deleted = self._queue_deleted
+        self._set_timer()
+        self._begin(self._first_round())
+
+    def stop(self) -> None:
+        """Sample nothing any more."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+        self._round = None
+        self._broker.directory.on_queue_deleted = None
+
+    def shift(self) -> int:
+        """Milliseconds by which the wall clock was set since the start, 0 where it was not."""
+        clock = self._broker.clock
+        clock.refresh()
+        expected = self._base * 1000 + clock.steady.now - self._begun
+        seconds = round((clock.now - expected) / 1000)
+        return seconds * 1000 if abs(seconds) > 1 else 0
+
+    def _set_timer(self) -> None:
+        steady = self._broker.clock.steady
+        elapsed = (steady.now - self._begun) // 1000
+        self._timer = steady.call_at(self._begun + (elapsed + 1) * 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        clock = self._broker.clock
+        clock.refresh()
+        self._set_timer()
+        if self._skipped:
+            self._skipped -= 1
+            return
+        memory = self.memory
+        second = self._base + (clock.steady.now - self._begun) // 1000
+        if self._round is None and second > memory.second:  # else the last round is still under way
+            self._late = second - memory.second
+            memory.sampling = self._recent.sampling = second
+            self._begin(self._sample_all())
+
+    def _begin(self, work: Iterator[None]) -> None:
+        self._round = work
+        self._run()
+
+    def _run(self) -> None:
+        work = self._round
+        if work is None:
+            return
+        begun = now = self._seconds()
+        try:
+            for _ in work:
+                now = self._seconds()
+                if now >= begun + TIME_SLICE:
+                    self._spent += now - begun
+                    self._broker.clock.soon(self._run)
+                    return
+        except Exception:
+            log.exception("sampling of counters failed: rates and history have a gap")
+        self._round = None
+        self._skipped = min(MAX_SKIPPED, int((self._spent + now - begun) / MAX_SHARE))
+        self._spent = 0.0
+
+    # ---- a round
+
+    def _first_round(self) -> Iterator[None]:
+        directory = self._broker.directory
+        for queues in _in_steps(directory.queues.values()):
+            for queue in queues:
+                if not queue.deleted:
+                    self._new_queue(queue)
+            yield
+        for addresses in _in_steps(directory.addresses.values()):
+            for address in addresses:
+                address.history = History(
+                    self.memory, _of_address(address, NOTHING), len(ADDRESS_RATES), self.memory.sampling
+                )
+            yield
+        self._finish()
+
+    def _sample_all(self) -> Iterator[None]:
+        directory = self._broker.directory
+        for queues in _in_steps(directory.queues.values()):
+            for queue in queues:
+                if not queue.deleted:
+                    self._sample_queue(queue)
+            yield
+        by_address, self._by_address = self._by_address, {}
+        for addresses in _in_steps(directory.addresses.values()):
+            for address in addresses:
+                self._sample_address(address, by_address.get(address))
+            yield
+        for sessions in _in_steps(self._context.connections.open.values()):
+            for session in sessions:
+                if not session.closed:
+                    self._sample_session(session)
+            yield
+        self._finish()
+        memory = self.memory
+        if memory.second - self._swept >= SWEEP_INTERVAL or memory.used > memory.max_bytes:
+            yield from self._sweep()
+
+    def _finish(self) -> None:
+        context, memory = self._context, self.memory
+        monitor = context.disk_monitor
+        reading = None if monitor is None else monitor.reading
+        values = (
+            *self._totals,
+            len(context.connections),
+            self._broker.memory.bytes,
+            0 if reading is None else round(reading.usage * DISK_UNIT),
+        )
+        if self.history is None:
+            self.history = History(memory, values, len(BROKER_RATES), memory.sampling)
+        else:
+            self.history.record(values, self._late)
+        memory.second = self._recent.second = memory.sampling
+
+    def _new_queue(self, queue: Queue) -> None:
+        """Take the counters of a queue as they are."""
+        values = queue_values(queue, 0, 0)
+        queue.history = history = History(
+            self.memory, NOTHING if values == NOTHING else values, len(QUEUE_RATES), self.memory.sampling
+        )
+        history.changes = _changes(queue)
+        self._count(queue.address, [*NOTHING[: len(QUEUE_RATES)], *values[len(QUEUE_RATES) :]])
+
+    def _sample_queue(self, queue: Queue) -> None:
+        history = queue.history
+        changes = _changes(queue)
+        if history is None:  # created since the last round
+            history = queue.history = History(
+                self.memory, NOTHING, len(QUEUE_RATES), self.memory.sampling - self._late
+            )
+        last = history.last
+        if (
+            changes == history.changes
+            and queue.delivering == last[DELIVERING]
+            and queue.scheduled_count == last[SCHEDULED]
+            and queue.paged_count == last[PAGED]
+        ):
+            return
+        history.changes = changes
+        self._record(queue, history)
+
+    def _record(self, queue: Queue, history: History) -> None:
+        last = history.last
+        values = queue_values(queue, last[DELIVERED], last[TO_DISK] + max(0, queue.paged_count - last[PAGED]))
+        changes = history.record(values, self._late)
+        rates = len(QUEUE_RATES)
+        for value, before in zip(values[rates:], last[rates:], strict=True):
+            changes.append(value - before)
+        self._count(queue.address, changes)
+
+    def _count(self, address: Address, changes: list[int]) -> None:
+        """Add changes of a queue to those of its address and of the broker."""
+        self._totals = list(map(add, self._totals, changes))
+        known = self._by_address.get(address)
+        self._by_address[address] = changes if known is None else list(map(add, known, changes))
+
+    def _queue_deleted(self, queue: Queue) -> None:
+        """A queue goes: what it counted since the last round, and what was in it."""
+        history, queue.history = queue.history, None
+        last = NOTHING if history is None else history.last
+        rates = len(QUEUE_RATES)
+        counters = queue_values(queue, last[DELIVERED], last[TO_DISK])[:rates]
+        changes = [max(0, value - before) for value, before in zip(counters, last[:rates], strict=True)]
+        self._count(queue.address, [*changes, *[-before for before in last[rates:]]])
+
+    def _sample_address(self, address: Address, of_queues: list[int] | None) -> None:
+        """``of_queues`` are the changes of its queues in this round."""
+        history = address.history
+        own = address.routed_messages + address.unrouted_messages + address.dropped_messages
+        if history is None:
+            history = address.history = History(
+                self.memory, NO_ADDRESS, len(ADDRESS_RATES), self.memory.sampling - self._late
+            )
+        elif of_queues is None and own == history.changes:
+            return
+        history.changes = own
+        last, rates = history.last, len(QUEUE_RATES)
+        before = [*last[:rates], *last[len(ADDRESS_RATES) :]]
+        values = _of_address(address, before if of_queues is None else list(map(add, before, of_queues)))
+        if values != last:
+            history.record(values, self._late)
+
+    def _sample_session(self, session: Session) -> None:
+        memory = self.memory
+        since = memory.sampling - self._late
+        delivering = 0
+        delivered, acknowledged = session.delivered_before, session.acknowledged_before
+        for subscription in session.subscriptions.values():
+            unsettled = subscription.unsettled_count
+            received = subscription.settled + unsettled
+            delivering += unsettled
+            delivered += received
+            acknowledged += self._sample_consumer(subscription, received, since)
+        history = session.history
+        if history is None:
+            history = session.history = History(memory, NO_CONNECTION, len(CONNECTION_RATES), since)
+        outgoing = max(0, session.outbox.size - session.outbox.capacity)
+        values = (session.messages_in, delivered, acknowledged, delivering, outgoing)
+        if values != history.last:
+            history.record(values, self._late)
+
+    def _sample_consumer(self, subscription: Subscription, delivered: int, since: int) -> int:
+        history = subscription.history
+        if history is None:
+            history = subscription.history = History(self._recent, NO_CONSUMER, len(CONSUMER_RATES), since)
+        acknowledged = subscription.messages_acknowledged
+        if delivered != history.last[0] or acknowledged != history.last[1]:
+            history.record((delivered, acknowledged), self._late)
+        return acknowledged
+
+    def _sweep(self) -> Iterator[None]:
+        """Forget what is too old, and count the memory in use."""
+        self._swept = self.memory.second
+        directory = self._broker.directory
+        used = 0
+        histories: Iterable[History | None] = [
+            self.history,
+            *[queue.history for queue in directory.queues.values()],
+            *[address.history for address in directory.addresses.values()],
+            *[session.history for session in self._context.connections],
+            *[
+                subscription.history
+                for session in self._context.connections
+                for subscription in session.subscriptions.values()
+            ],
+        ]
+        for index, history in enumerate(histories):
+            if history is not None:
+                used += history.sweep()
+            if index % ITEMS_PER_STEP == 0:
+                yield
+        self.memory.review(used)
+
+
+def _in_steps(things: Iterable[Thing]) -> Iterator[list[Thing]]:
+    listed = list(things)
+    for start in range(0, len(listed), ITEMS_PER_STEP):
+        yield listed[start : start + ITEMS_PER_STEP]
+
+
+def _changes(queue: Queue) -> int:
+    """A number that rises whenever something happens in a queue but a delivery or the passing of time."""
+    return (
+        queue.messages_added
+        + queue.messages_acknowledged
+        + queue.messages_requeued
+        + queue.messages_replaced
+        + queue.messages_expired
+        + queue.messages_killed
+    )
+
+
+def queue_values(queue: Queue, delivered: int, paged: int) -> tuple[int, ...]:
+    """The values of a queue's history: `QUEUE_RATES`, `QUEUE_GAUGES`.
+
+    ``delivered`` is the last value: while messages are requeued in slices they count twice for a moment. ``paged`` is
+    the value for messages that went to disk, of which there is no counter.
+    """
+    return (
+        queue.messages_added,
+        max(delivered, queue.messages_delivered),
+        queue.messages_acknowledged,
+        queue.messages_requeued,
+        queue.messages_replaced,
+        queue.messages_expired,
+        queue.messages_killed,
+        paged,
+        queue.message_count,
+        queue.delivering,
+        queue.scheduled_count,
+        queue.paged_count,
+    )
+
+
+def _of_address(address: Address, of_queues: Sequence[int]) -> tuple[int, ...]:
+    """The values of an address's history, from those of all its queues."""
+    rates = len(QUEUE_RATES)
+    own = address.unrouted_messages, address.dropped_messages
+    return (address.routed_messages, *of_queues[1:rates], *own, *of_queues[rates:])

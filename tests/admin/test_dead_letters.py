@@ -1,0 +1,121 @@
+"""``GET /api/v1/dead-letters``: groups by origin, found by headers and not by names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.admin import dead_letters
+from stompring.settings.model import RingPolicy, RoutingType
+
+from .admin_server import BEGIN, AdminServer, path
+from .test_message_tasks import bodies, do, reject, send
+
+GROUPS = "/api/v1/dead-letters"
+
+
+@pytest.fixture
+def server() -> AdminServer:
+    server = AdminServer(
+        {"#": {"dead_letter_address": "graves", "max_delivery_attempts": 1, "expiry_address": "graves"}}
+    )
+    for name in ("q", "it's", "graves"):
+        server.queue(name)
+    return server
+
+
+def groups(server: AdminServer, query: str = "") -> list[tuple[Any, ...]]:
+    return [
+        (each["queue"], each["originQueue"], each["reason"], each["count"])
+        for each in server.get(f"{GROUPS}{query}")["data"]
+    ]
+
+
+def test_messages_are_grouped_by_origin_and_reason(server: AdminServer) -> None:
+    client = server.stomp()
+    send(client, b"a", b"b")
+    send(client, b"c", to="it's")
+    reject(server, client, "q", 2)
+    server.reactor.advance(5)
+    reject(server, client, "it's", 1)
+    send(client, b"d", expires=str((BEGIN + 10) * 1000))
+    send(client, b"no letter", to="graves")
+    server.reactor.advance(20)
+    assert sorted(groups(server)) == [
+        ("graves", "it's", "max-delivery-attempts", 1),
+        ("graves", "q", "expired", 1),
+        ("graves", "q", "max-delivery-attempts", 2),
+    ]
+    assert groups(server, "?reason=expired") == [("graves", "q", "expired", 1)]
+    assert groups(server, "?sort=-count&size=1") == [("graves", "q", "max-delivery-attempts", 2)]
+    assert groups(server, "?queue=q") == []
+    first = server.get(f"{GROUPS}?originQueue=it%27s")["data"][0]
+    assert (first["oldest"], first["newest"], first["complete"]) == ((BEGIN + 5) * 1000,) * 2 + (True,)
+    assert (first["address"], first["originAddress"]) == ("graves", "it's")
+
+
+def test_the_filter_of_a_group_selects_it(server: AdminServer) -> None:
+    client = server.stomp()
+    send(client, b"a")
+    send(client, b"b", to="it's")
+    reject(server, client, "q", 1)
+    reject(server, client, "it's", 1)
+    send(client, b"c", expires=str((BEGIN + 1) * 1000))
+    server.reactor.advance(2)
+    found = {(each["originQueue"], each["reason"]): each for each in server.get(GROUPS)["data"]}
+    for (name, reason), left in (
+        (("it's", "max-delivery-attempts"), ["a", "c"]),
+        (("q", "expired"), ["a"]),
+        (("q", "max-delivery-attempts"), []),
+    ):
+        group = found[name, reason]
+        assert do(server, "retry", queue=group["queue"], filter=group["filter"])["done"] == group["count"]
+        assert bodies(server, "graves") == left
+    assert groups(server) == []
+    assert (bodies(server, "q"), bodies(server, "it's")) == (["c", "a"], ["b"])
+
+
+def test_a_dead_letter_that_was_moved_is_found_where_it_is(server: AdminServer) -> None:
+    client = server.stomp()
+    send(client, b"a")
+    reject(server, client, "q", 1)
+    server.queue("parked")
+    do(server, "move", queue="graves", address="parked")
+    assert groups(server) == [("parked", "q", "max-delivery-attempts", 1)]
+    do(server, "retry", queue="parked")
+    assert bodies(server, "q") == ["a"]
+
+
+def test_evicted_messages_are_a_group(server: AdminServer) -> None:
+    server.queue("ring", ring_size=1, ring_policy=RingPolicy.DEAD_LETTER)
+    send(server.stomp(), b"a", b"b", to="ring")
+    assert groups(server) == [("graves", "ring", "evicted", 1)]
+
+
+def test_only_the_first_messages_of_a_queue_are_counted(
+    server: AdminServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "MAX_EXAMINED", 3)
+    client = server.stomp()
+    send(client, *[b"x"] * 5)
+    reject(server, client, "q", 5)
+    (group,) = server.get(GROUPS)["data"]
+    assert (group["count"], group["complete"]) == (3, False)
+
+
+def test_a_letter_of_an_earlier_version_has_no_reason(server: AdminServer) -> None:
+    client = server.stomp()
+    server.queue("old", "old", RoutingType.ANYCAST)
+    client.send(
+        "SEND",
+        b"x",
+        destination="old",
+        _AMQ_ORIG_ADDRESS="q",
+        _AMQ_ORIG_QUEUE="q",
+        **{"stompring-imported": "true"},
+    )
+    assert groups(server) == [("old", "q", "unknown", 1)]
+    group = server.get(GROUPS)["data"][0]
+    assert do(server, "retry", queue="old", filter=group["filter"])["done"] == 1
+    assert server.get(path("queues", "q"))["messageCount"] == 1

@@ -1,0 +1,384 @@
+"""``/api/v1/events``: what happens is listed, streamed to those who listen, and sent to activemq.notifications."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompring.admin import channel, events
+from stompring.broker.notifications import HEADERS, MAX_EVENTS, TYPES
+from stompring.settings.model import SecuritySettingEntry
+
+from .admin_server import BEGIN, MULTICAST, AdminServer, path
+from .test_permissions import MANAGEMENT, P, basic, server_where
+
+
+@pytest.fixture
+def server() -> AdminServer:
+    return AdminServer()
+
+
+def listed(server: AdminServer, query: str = "", **more: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = server.get(f"/api/v1/events{query}", **more)["data"]
+    return found
+
+
+def types(found: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in found]
+
+
+class Stream:
+    """A client that reads events as they come."""
+
+    def __init__(self, server: AdminServer, query: str = "", headers: dict[str, str] | None = None) -> None:
+        self.server = server
+        self.channel, self.wire = server.channel()
+        sent = {"Host": "localhost", "Accept": "text/event-stream", **(headers or {})}
+        lines = [f"GET /api/v1/events{query} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
+        self.channel.dataReceived("\r\n".join([*lines, "", ""]).encode())
+        server.reactor.advance(0)
+
+    @property
+    def text(self) -> str:
+        """Everything that came so far, without the chunks of HTTP."""
+        head, _, body = self.wire.value().decode().partition("\r\n\r\n")
+        assert head.startswith("HTTP/1.1 200"), head
+        found = ""
+        while body:
+            size, _, body = body.partition("\r\n")
+            found, body = found + body[: int(size, 16)], body[int(size, 16) + 2 :]
+        return found
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [data for _, data in self.pieces()]
+
+    def pieces(self) -> Iterator[tuple[str | None, dict[str, Any]]]:
+        """The id of each event, and its data."""
+        for piece in self.text.split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in piece.splitlines() if not line.startswith(":"))
+            if "event" in fields:
+                data = json.loads(fields["data"])
+                assert data["type"] == fields["event"]
+                yield fields.get("id"), data
+
+
+def test_a_connection_and_its_consumer(server: AdminServer) -> None:
+    client = server.stomp(**{"login": "anna", "client-id": "c"})
+    client.send("SUBSCRIBE", destination="/queue/q", id="s", selector="a = 1")
+    number = client.session.number
+    client.protocol.connectionLost()
+    found = listed(server)
+    assert types(found) == [
+        "CONNECTION_CREATED",
+        "ADDRESS_ADDED",
+        "BINDING_ADDED",
+        "CONSUMER_CREATED",
+        "CONNECTION_DESTROYED",
+        "CONSUMER_CLOSED",
+        "BINDING_REMOVED",
+        "ADDRESS_REMOVED",
+    ]
+    consumer = found[3]
+    assert consumer.pop("id") > BEGIN * 1000
+    assert consumer == {
+        "time": BEGIN * 1000,
+        "type": "CONSUMER_CREATED",
+        "text": "subscription s of queue q began",
+        "connectionID": number,
+        "user": "anna",
+        "remoteAddress": "127.0.0.1:50000",
+        "queue": "q",
+        "address": "q",
+        "consumer": "s",
+        "consumerCount": 1,
+        "filter": "a = 1",
+    }
+    assert found[5]["consumerCount"] == 0
+    assert found[0]["clientID"] == "c"
+
+
+def test_unsubscribe_and_a_deleted_queue_close_consumers(server: AdminServer) -> None:
+    server.queue("other")
+    client = server.stomp()
+    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+    client.send("UNSUBSCRIBE", id="s")
+    client.send("SUBSCRIBE", destination="/queue/other", id="t")
+    assert server.ask("DELETE", path("queues", "other") + "?force=true").status == 204
+    closed = [event["text"] for event in listed(server, "?type[]=CONSUMER_CLOSED")]
+    assert closed == [
+        "subscription s of queue q ended",
+        "subscription t of queue other ended: Queue other was deleted",
+    ]
+
+
+def test_no_event_for_messages(server: AdminServer) -> None:
+    client = server.stomp()
+    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+    before = server.broker.notifications.last_id
+    for _ in range(50):
+        client.send("SEND", b"x", destination="/queue/q")
+    assert server.broker.notifications.last_id == before
+
+
+def test_full_and_no_longer_full(server: AdminServer) -> None:
+    server = AdminServer({"q": {"max_size_messages": 1, "address_full_policy": "DROP"}})
+    server.queue()
+    client = server.stomp()
+    for _ in range(3):
+        client.send("SEND", b"x", destination="/queue/q")
+    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+    found = listed(server, "?type[]=ADDRESS_FULL&type[]=ADDRESS_NOT_FULL")
+    assert types(found) == ["ADDRESS_FULL", "ADDRESS_NOT_FULL"]
+    assert found[0]["address"] == "q" and "max-size-messages 1" in found[0]["text"]
+
+
+def test_changes_over_http_are_events(server: AdminServer) -> None:
+    assert server.ask("POST", "/api/v1/queues", {"name": "q"}).status == 201
+    assert server.ask("DELETE", path("queues", "none")).status == 404
+    found = listed(server)
+    assert types(found) == ["ADDRESS_ADDED", "BINDING_ADDED", "MANAGEMENT"]
+    assert found[2]["text"] == "POST /api/v1/queues: 201" and found[2]["queue"] == "q"
+    assert found[2]["remoteAddress"].startswith("127.0.0.1")
+
+
+def test_violations_of_security(tmp_path: Path) -> None:
+    server = server_where(tmp_path, (P.VIEW, MANAGEMENT), (P.SEND, "a"))
+    server.ask("GET", "/api/v1/broker", headers=basic("anna:wrong"))
+    server.ask("GET", "/api/v1/broker")  # without a login is no attempt
+    server.ask("DELETE", path("queues", "q"), headers=basic())
+    server.stomp(login="mallory", passcode="secret!")
+    client = server.stomp(login="anna", passcode="sécret:1")
+    client.send("SUBSCRIBE", destination="a", id="s")
+    server.reactor.advance(5)
+    found = [event for event in listed(server, headers=basic()) if event["type"].startswith("SECURITY")]
+    assert types(found) == [
+        "SECURITY_AUTHENTICATION_VIOLATION",
+        "SECURITY_PERMISSION_VIOLATION",
+        "SECURITY_AUTHENTICATION_VIOLATION",
+        "SECURITY_PERMISSION_VIOLATION",
+    ]
+    assert found[1]["user"] == "anna" and found[1]["queue"] == "q"
+    assert found[2]["user"] == "mallory" and "secret!" not in json.dumps(found)
+    assert found[3]["user"] == "anna" and found[3]["connectionID"] == client.session.number
+
+
+def test_since_types_and_size(server: AdminServer) -> None:
+    for name in "abc":
+        server.queue(name)
+    found = listed(server)
+    assert types(found) == ["ADDRESS_ADDED", "BINDING_ADDED"] * 3
+    assert [event["id"] for event in found] == sorted(event["id"] for event in found)
+    assert listed(server, f"?since={found[3]['id']}") == found[4:]
+    assert listed(server, "?type[]=BINDING_ADDED&size=2") == [found[3], found[5]]
+    assert server.get("/api/v1/events?type[]=BINDING_ADDED&size=2")["count"] == 3
+    for query in ("type[]=NONE", "since=-1", "size=0", "types=x"):
+        server.refused(400, "GET", f"/api/v1/events?{query}")
+
+
+def test_frequent_events_do_not_displace_rare_ones(server: AdminServer) -> None:
+    server.ask("POST", "/api/v1/drain")
+    first = server.broker.notifications.last_id
+    for number in range(MAX_EVENTS + 50):
+        server.queue(f"q{number}")
+    found = listed(server)
+    assert types(found).count("DRAIN") == 1 and types(found).count("BINDING_ADDED") == MAX_EVENTS
+    assert found[-1]["queue"] == f"q{MAX_EVENTS + 49}"
+    assert [event["id"] for event in found] == sorted(event["id"] for event in found)
+    assert types(Stream(server, f"?since={first}").events)[0] == "EVENTS_LOST"
+    assert "EVENTS_LOST" not in types(Stream(server, f"?since={first + 200}").events)
+
+
+def test_a_policy_that_fails_is_one_event_for_each_cause(server: AdminServer) -> None:
+    for _ in range(3):
+        server.service.policies.recorded.record("limit", "q", "admit", ValueError("x"), "broker.xml:7")
+    (event,) = listed(server)
+    assert (
+        event["text"] == "policy limit of address q failed in admit: ValueError" and event["address"] == "q"
+    )
+
+
+# ---- the stream
+
+
+def test_a_stream_has_events_as_they_happen(server: AdminServer) -> None:
+    server.queue("before")
+    stream = Stream(server)
+    assert stream.text == "retry: 3000\n: stompring events\n\n"
+    server.queue()
+    server.reactor.advance(0)
+    (address, queue) = stream.pieces()
+    assert queue[1]["queue"] == "q" and queue[0] == str(queue[1]["id"])
+    assert b"Content-Type: text/event-stream" in stream.wire.value()
+
+
+@pytest.mark.parametrize("by_header", [True, False])
+def test_a_stream_continues_after_the_last_event(server: AdminServer, by_header: bool) -> None:
+    for name in "abc":
+        server.queue(name)
+    all_events = listed(server)
+    seen = str(all_events[2]["id"])
+    stream = (
+        Stream(server, headers={"Last-Event-ID": seen}) if by_header else Stream(server, f"?since={seen}")
+    )
+    assert stream.events == all_events[3:]
+    server.queue("d")
+    server.reactor.advance(0)
+    assert stream.events == listed(server)[3:]
+
+
+def test_a_stream_of_some_types(server: AdminServer) -> None:
+    stream = Stream(server, "?type[]=BINDING_ADDED&since=0")
+    server.queue()
+    server.reactor.advance(0)
+    assert types(stream.events) == ["BINDING_ADDED"]
+
+
+@pytest.mark.parametrize("seen", ["1", str(BEGIN * 2000)])
+def test_a_gap_is_reported(server: AdminServer, seen: str) -> None:
+    server.queue()
+    stream = Stream(server, headers={"Last-Event-ID": seen})
+    assert types(stream.events) == ["EVENTS_LOST", "ADDRESS_ADDED", "BINDING_ADDED"]
+    assert next(stream.pieces())[0] is None  # so that a browser keeps the id that it has
+
+
+def test_an_invalid_last_event_id_is_ignored(server: AdminServer) -> None:
+    server.queue()
+    assert Stream(server, headers={"Last-Event-ID": "x" * 50}).events == []
+
+
+def test_a_silent_stream_is_kept_alive(server: AdminServer) -> None:
+    stream = Stream(server)
+    for _ in range(3):
+        server.reactor.advance(events.KEEP_ALIVE)
+    assert stream.text.count(": keep-alive\n\n") == 3
+
+
+def test_a_stream_is_not_ended_by_the_times_of_requests(server: AdminServer) -> None:
+    stream = Stream(server)
+    for _ in range(40):
+        server.reactor.advance(10)
+    server.queue()
+    server.reactor.advance(0)
+    assert len(stream.events) == 2
+
+
+def test_hostile_names_stay_within_their_event(server: AdminServer) -> None:
+    stream = Stream(server)
+    client = server.stomp(**{"client-id": "x\\n\\nevent: EVIL\\ndata: {}\\n\\n"})
+    client.send("SUBSCRIBE", destination="/queue/<script>", id="a\\n\\nid: 99\\n")
+    server.reactor.advance(0)
+    assert types(stream.events) == [
+        "CONNECTION_CREATED",
+        "ADDRESS_ADDED",
+        "BINDING_ADDED",
+        "CONSUMER_CREATED",
+    ]
+    assert stream.events[3]["consumer"] == "a\n\nid: 99\n"
+
+
+def test_a_client_that_does_not_read_gets_an_end_and_no_memory(
+    server: AdminServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream(server)
+    assert stream.wire.producer is not None
+    stream.wire.producer.pauseProducing()  # the socket is full
+    for number in range(events.MAX_WAITING + 1):
+        server.queue(f"q{number}")
+    server.reactor.advance(0)
+    assert not server.broker.notifications.listeners
+    stream.wire.producer.resumeProducing()
+    server.reactor.advance(0)
+    assert types(stream.events) == ["STREAM_ENDED"]
+    assert "did not read 1000 events" in stream.events[0]["text"]
+    assert stream.wire.value().endswith(b"0\r\n\r\n")
+
+
+def test_a_client_that_never_reads_is_closed_after_the_answer_time(server: AdminServer) -> None:
+    stream = Stream(server)
+    stream.wire.producer.pauseProducing()
+    server.reactor.advance(channel.ANSWER_TIME + 1)
+    assert stream.wire.disconnected or stream.wire.disconnecting or stream.wire.aborting
+
+
+def test_a_client_that_disconnects_is_forgotten(server: AdminServer) -> None:
+    stream = Stream(server)
+    assert len(server.broker.notifications.listeners) == 1
+    stream.channel.connectionLost()
+    assert not server.broker.notifications.listeners
+    server.queue()
+    server.reactor.advance(events.KEEP_ALIVE * 2)
+    assert len(stream.events) == 0
+
+
+def test_a_stream_ends_when_the_permission_is_revoked(tmp_path: Path) -> None:
+    server = server_where(tmp_path, (P.VIEW, MANAGEMENT))
+    authorization = {name: str(value) for name, value in basic().items()}
+    stream = Stream(server, headers=authorization)
+    server.queue("x")
+    server.reactor.advance(0)
+    assert len(stream.events) == 2
+    security: Any = server.service.security
+    security.use(
+        replace(
+            server.service.configuration,
+            security_settings=(SecuritySettingEntry("#", {P.VIEW: frozenset(("others",))}),),
+        )
+    )
+    server.queue("y")
+    server.reactor.advance(0)
+    assert types(stream.events)[2:] == ["STREAM_ENDED"]
+    assert "view" in stream.events[2]["text"]
+
+
+def test_a_stop_ends_streams(server: AdminServer) -> None:
+    stream = Stream(server)
+    server.service.stop_listening()
+    server.reactor.advance(0)
+    assert types(stream.events) == ["SHUTDOWN", "STREAM_ENDED"]
+
+
+def test_the_number_of_streams_is_limited(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_STREAMS", 2)
+    streams = [Stream(server) for _ in range(2)]
+    refused = server.refused(503, "GET", "/api/v1/events", headers={"Accept": "text/event-stream"})
+    assert "2 streams" in refused["detail"]
+    streams[0].channel.connectionLost()
+    assert Stream(server).events == []
+
+
+# ---- messages
+
+
+def test_notifications_are_messages_on_activemq_notifications(server: AdminServer) -> None:
+    client = server.stomp()
+    server.queue("listener", "activemq.notifications", MULTICAST)
+    client.send("SUBSCRIBE", destination="activemq.notifications::listener", id="n")
+    server.queue("new")
+    server.reactor.advance(0)
+    frames = client.received.decode().split("MESSAGE\n")[1:]
+    added = next(frame for frame in frames if "_AMQ_RoutingName:new\n" in frame)
+    assert "_AMQ_NotifType:BINDING_ADDED\n" in added and "_AMQ_Address:new\n" in added
+    assert f"_AMQ_NotifTimestamp:{BEGIN * 1000}\n" in added
+    assert "_AMQ_RoutingType:ANYCAST\n" in added
+    assert "\n\nqueue new created on address new\0" in added
+
+
+def test_without_the_address_nothing_is_sent(server: AdminServer) -> None:
+    server.queue()
+    server.reactor.advance(0)
+    assert "activemq.notifications" not in server.directory.addresses
+
+
+def test_types_and_headers_are_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
+    section = text.split("\n## Events\n", 1)[1].split("\n## ", 1)[0]
+    for kind, meaning in TYPES.items():
+        assert f"| `{kind}` | {meaning} |" in section
+    for name, header in HEADERS.items():
+        assert f"| `{name}` | `{header}` | {events.MEANINGS[name]} |" in section

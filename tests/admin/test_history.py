@@ -1,0 +1,339 @@
+"""``/history`` and the rates of lists: what the sampler makes of real traffic, with a clock turned by hand."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from .admin_server import BEGIN, MULTICAST, AdminServer, Stomp, TestReactor, path
+
+#: Milliseconds at which the sampler begins.
+START = BEGIN * 1000
+
+
+@pytest.fixture
+def server() -> AdminServer:
+    server = AdminServer()
+    server.service.sampler.start()
+    return server
+
+
+def seconds(server: AdminServer, number: int) -> None:
+    for _ in range(number):
+        server.reactor.advance(1)
+        server.reactor.advance(0)
+
+
+def send(client: Stomp, number: int = 1, destination: str = "/queue/q", **headers: str) -> None:
+    for _ in range(number):
+        client.send("SEND", b"x", destination=destination, **headers)
+
+
+def history(server: AdminServer, *names: str, query: str = "") -> dict[str, Any]:
+    shown = server.get(path(*names, "history") + query)
+    assert shown["start"] % shown["resolution"] == 0
+    series: dict[str, Any] = shown["series"]
+    return series
+
+
+def test_points_of_a_queue(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
+    send(client, 3)
+    seconds(server, 1)
+    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
+    send(client, 2)
+    seconds(server, 1)
+    for ack in re.findall(r"\nack:(\S+)\n", client.received.decode())[:2]:
+        client.send("ACK", id=ack)
+    seconds(server, 2)
+    shown = server.get(path("queues", "q", "history"))
+    assert (shown["resolution"], shown["start"]) == (1000, START + 4000 - 300_000)
+    series = {name: points[-4:] for name, points in shown["series"].items()}
+    assert {len(points) for points in shown["series"].values()} == {300}
+    assert series["added"] == [3, 2, 0, 0]
+    assert series["delivered"] == [0, 5, 0, 0]
+    assert series["acknowledged"] == [0, 0, 2, 0]
+    assert series["messageCount"] == [3, 5, 3, 3]
+    assert series["deliveringCount"] == [0, 5, 3, 3]
+    assert shown["series"]["added"][-5] is None  # before the sampler began
+
+
+def test_rejected_evicted_expired_and_removed_messages(server: AdminServer) -> None:
+    server.queue(ring_size=2)
+    client = server.stomp()
+    send(client, 5)
+    seconds(server, 1)
+    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count="1")
+    (ack,) = re.findall(r"\nack:(\S+)\n", client.received.decode())
+    client.send("NACK", id=ack)
+    seconds(server, 1)
+    client.send("UNSUBSCRIBE", id="s")
+    seconds(server, 1)
+    (first, *_) = server.get(path("queues", "q", "messages"))["data"]
+    assert server.ask("DELETE", path("queues", "q", "messages", first["messageID"])).status == 204
+    assert server.ask("POST", path("queues", "q", "purge")).status == 200
+    seconds(server, 1)
+    series = {name: points[-4:] for name, points in history(server, "queues", "q").items()}
+    assert series["evicted"] == [3, 0, 0, 0]
+    assert series["redelivered"] == [0, 1, 1, 0]
+    assert series["delivered"] == [0, 2, 0, 0]
+    assert series["acknowledged"] == [0, 0, 0, 1]
+    assert series["killed"] == [0, 0, 0, 1]
+    assert series["messageCount"] == [2, 2, 2, 0]
+
+
+def test_a_scheduled_message_that_falls_due_changes_the_gauges(server: AdminServer) -> None:
+    server.queue()
+    send(server.stomp(), AMQ_SCHEDULED_DELAY="1500")
+    seconds(server, 3)
+    series = history(server, "queues", "q")
+    assert series["scheduledCount"][-3:] == [1, 0, 0]
+    assert series["messageCount"][-3:] == [1, 1, 1]
+
+
+def test_an_address_has_the_sum_of_its_queues_and_what_was_sent_to_it(server: AdminServer) -> None:
+    for name in ("a", "b"):
+        server.queue(name, "news", MULTICAST)
+    client = server.stomp()
+    send(client, 3, "news")
+    send(client, 1, "nowhere")
+    seconds(server, 2)
+    series = {name: points[-2:] for name, points in history(server, "addresses", "news").items()}
+    assert (series["added"], series["messageCount"]) == ([3, 0], [6, 6])
+    listed = {each["name"]: each for each in server.get("/api/v1/addresses")["data"]}
+    assert listed["news"]["addedRate"] == 1.5
+
+
+def test_the_broker_counts_queues_that_are_gone(server: AdminServer) -> None:
+    client = server.stomp()
+    send(client, 4, "/queue/short")
+    assert server.ask("DELETE", path("queues", "short")).status == 204  # before it was ever sampled
+    send(client, 2)
+    seconds(server, 1)
+    server.ask("DELETE", path("queues", "q"))
+    seconds(server, 1)
+    series = {name: points[-2:] for name, points in history(server, "broker").items()}
+    assert series["added"] == [6, 0]
+    assert series["messageCount"] == [2, 0]
+    assert series["connectionCount"] == [1, 1]
+    assert series["memoryUsage"][0] > 0 and series["diskUsage"] == [0, 0]
+
+
+def test_a_queue_that_is_created_again_begins_anew(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
+    send(client, 3)
+    seconds(server, 2)
+    server.ask("DELETE", path("queues", "q"))
+    server.queue()
+    seconds(server, 1)
+    send(client, 1)
+    seconds(server, 1)
+    assert history(server, "queues", "q")["added"][-4:] == [None, None, 0, 1]
+
+
+def test_what_is_there_at_the_start_is_no_traffic(server: AdminServer) -> None:
+    other = AdminServer()
+    other.queue()
+    send(other.stomp(), 5)
+    other.service.sampler.start()
+    seconds(other, 2)
+    assert history(other, "queues", "q")["added"][-2:] == [0, 0]
+    assert history(other, "queues", "q")["messageCount"][-2:] == [5, 5]
+    assert history(other, "broker")["messageCount"][-1] == 5
+
+
+def test_connections_and_consumers(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
+    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
+    send(client, 4)
+    seconds(server, 1)
+    (ack, *_) = re.findall(r"\nack:(\S+)\n", client.received.decode())
+    client.send("ACK", id=ack)
+    seconds(server, 1)
+    number = client.session.number
+    series = {name: points[-2:] for name, points in history(server, "connections", number).items()}
+    assert (series["sent"], series["delivered"], series["acknowledged"]) == ([4, 0], [4, 0], [0, 1])
+    assert series["deliveringCount"] == [4, 3]
+    (shown,) = server.get("/api/v1/connections")["data"]
+    assert (shown["sentRate"], shown["deliveredRate"], shown["acknowledgedRate"]) == (2.0, 2.0, 0.5)
+    (consumer,) = server.get("/api/v1/consumers")["data"]
+    assert (consumer["deliveredRate"], consumer["acknowledgedRate"]) == (2.0, 0.5)
+    seconds(server, 10)
+    (consumer,) = server.get("/api/v1/consumers")["data"]
+    assert (consumer["deliveredRate"], consumer["acknowledgedRate"]) == (0.0, 0.0)
+    client.send("UNSUBSCRIBE", id="s")
+    seconds(server, 1)
+    assert history(server, "connections", number)["delivered"][-1] == 0
+    assert history(server, "connections", number)["deliveringCount"][-2:] == [3, 0]
+
+
+def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known() -> None:
+    server = AdminServer()
+    for name in ("a", "b", "c"):
+        server.queue(name)
+    assert server.get(path("queues", "a"))["addedRate"] is None
+    server.service.sampler.start()
+    client = server.stomp()
+    send(client, 1, "/queue/a")
+    send(client, 4, "/queue/c")
+    seconds(server, 2)
+    listed = server.get("/api/v1/queues?sort=-addedRate")["data"]
+    assert [(each["name"], each["addedRate"]) for each in listed] == [("c", 2.0), ("a", 0.5), ("b", 0.0)]
+
+
+def test_resolutions_and_since(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
+    for _ in range(70):
+        send(client)
+        seconds(server, 1)
+    ten = server.get(path("queues", "q", "history") + f"?resolution=10s&since={START}")
+    assert (ten["resolution"], ten["start"]) == (10_000, START)
+    assert ten["series"]["added"] == [1.0] * 7
+    minute = server.get(path("queues", "q", "history") + "?resolution=1m")
+    assert len(minute["series"]["added"]) == 1440
+    assert (minute["resolution"], minute["start"] % 60_000) == (60_000, 0)
+    late = server.get(path("queues", "q", "history") + f"?since={START + 67_500}")
+    assert (late["start"], late["series"]["added"]) == (START + 68_000, [1.0, 1.0])
+    assert history(server, "queues", "q", query=f"?since={START * 2}")["added"] == []
+
+
+def test_oldest_age_is_of_any_priority(server: AdminServer) -> None:
+    server.queue()
+    client = server.stomp()
+    assert server.get(path("queues", "q"))["oldestAge"] is None
+    send(client, priority="1")
+    seconds(server, 3)
+    send(client, priority="9")
+    seconds(server, 1)
+    shown = server.get(path("queues", "q"))
+    assert (shown["oldestAge"], shown["oldestMessageAge"], shown["pendingCount"]) == (4000, 1000, 2)
+
+
+@pytest.mark.parametrize("query", ["resolution=5s", "resolution=", "since=-1", "since=x", "until=1"])
+def test_invalid_parameters_get_400(server: AdminServer, query: str) -> None:
+    server.refused(400, "GET", f"/api/v1/broker/history?{query}")
+
+
+def test_unknown_things_get_404(server: AdminServer) -> None:
+    for kind in ("queues", "addresses", "connections"):
+        server.refused(404, "GET", path(kind, "none", "history"))
+
+
+def test_rounds_are_made_in_slices(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = [server.queue(f"q{number}") for number in range(300)]
+    sampler = server.service.sampler
+    now = iter(range(10**6))
+    sampler._seconds = lambda: float(next(now))  # each look at the clock ends a slice
+    sampled = []
+    run = sampler._run
+
+    def observed() -> None:
+        sampled.append(sum(queue.history is not None for queue in queues))
+        run()
+
+    monkeypatch.setattr(sampler, "_run", observed)
+    send(server.stomp(), 1, "/queue/q299")
+    seconds(server, 1)
+    assert sampled[:4] == [0, 20, 40, 60] and sampled[-1] == 300
+    assert history(server, "queues", "q299")["added"][-1] == 1
+
+
+def test_the_memory_of_all_histories_is_limited(server: AdminServer) -> None:
+    queues = [server.queue(f"q{number}") for number in range(30)]
+    memory = server.service.sampler.memory
+    memory.max_bytes = 30 * 4000
+    used = []
+    for _ in range(900):
+        for queue in queues:
+            queue.messages_added += 1
+        seconds(server, 1)
+        used.append(sum(each.history.sweep() for each in queues if each.history is not None))
+    assert 0.4 * memory.max_bytes < max(used[-100:]) < memory.max_bytes
+    assert history(server, "queues", "q7")["added"][-60:] == [1] * 60
+
+
+def test_rounds_that_take_long_are_made_less_often(server: AdminServer) -> None:
+    for number in range(100):
+        server.queue(f"q{number}")
+    seconds(server, 1)
+    client = server.stomp()
+    sampler = server.service.sampler
+    now = iter(range(10**9))
+    sampler._seconds = lambda: next(now) / 50  # a look at the clock takes 20 ms
+    sampled = []
+    for _ in range(12):
+        send(client, 2, "/queue/q99")
+        seconds(server, 1)
+        sampled.append(sampler.memory.second - BEGIN)
+    assert sampled == [2, 2, 2, 2, 2, 7, 7, 7, 7, 7, 12, 12]
+    assert history(server, "queues", "q99")["added"][-10:] == [2] * 10
+
+
+def test_what_is_old_is_swept(server: AdminServer) -> None:
+    queue = server.queue()
+    send(server.stomp())
+    seconds(server, 1)
+    assert queue.history is not None and queue.history.series[0] is not None
+    seconds(server, 400)
+    assert queue.history.series[0] is None and queue.history.series[1] is not None
+
+
+def test_a_wall_clock_that_is_set_moves_the_times_and_not_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    jump = [0]
+    monkeypatch.setattr(
+        TestReactor, "wall_seconds", lambda reactor: reactor.seconds() + jump[0], raising=False
+    )
+    server = AdminServer()
+    server.queue()
+    server.service.sampler.start()
+    client = server.stomp()
+    for jumped in (0, -86_400, 3600):
+        jump[0] = jumped
+        send(client, 2)
+        seconds(server, 1)
+    shown = server.get(path("queues", "q", "history"))
+    assert shown["series"]["added"][-3:] == [2, 2, 2]
+    assert shown["start"] == (BEGIN + 3600 + 3 - 300) * 1000
+    since = (BEGIN + 3600 + 1) * 1000
+    assert history(server, "queues", "q", query=f"?since={since}")["added"] == [2, 2]
+
+
+def test_without_an_http_acceptor_nothing_is_sampled() -> None:
+    server = AdminServer(http_acceptors=())
+    server.service.start_listening()
+    server.queue()
+    seconds(server, 3)
+    assert server.service.sampler.history is None
+    server.service.stop_listening()
+
+
+def test_a_stop_ends_it(server: AdminServer) -> None:
+    server.service.sampler.stop()
+    queue = server.queue()
+    seconds(server, 3)
+    assert queue.history is None
+
+
+def test_a_round_that_fails_leaves_a_gap_and_is_logged(
+    server: AdminServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.queue()
+    client = server.stomp()
+    seconds(server, 1)
+    with monkeypatch.context() as broken:
+
+        def fail(queue: object) -> None:
+            raise ZeroDivisionError
+
+        broken.setattr(server.service.sampler, "_sample_queue", fail)
+        send(client, 2)
+        seconds(server, 1)
+    assert "sampling of counters failed" in caplog.text
+    seconds(server, 1)
+    assert sum(history(server, "queues", "q")["added"][-2:]) == 2

@@ -1,0 +1,69 @@
+"""``/api/v1/loggers``: levels are listed and changed while the broker runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stompring.admin import loggers
+
+from .admin_server import AdminServer, path
+
+NAME = "stompring.broker.address"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminServer]:
+    monkeypatch.setattr(loggers, "_configured", {})
+    levels = {name: each.logger.level for name, each in loggers.loggers().items()}
+    yield AdminServer()
+    for name, level in levels.items():
+        loggers.loggers()[name].logger.setLevel(level)
+
+
+def listed(server: AdminServer) -> dict[str, Any]:
+    return {each["name"]: each for each in server.get("/api/v1/loggers?size=1000")["data"]}
+
+
+def test_loggers_are_those_of_the_broker(server: AdminServer) -> None:
+    found = listed(server)
+    assert {"root", "stompring", "twisted", NAME} <= found.keys()
+    assert all(name == "root" or name.split(".")[0] in loggers.PACKAGES for name in found)
+    assert found[NAME]["level"] is None and found[NAME]["configured"] is True
+
+
+def test_a_level_takes_effect_and_can_be_undone(server: AdminServer) -> None:
+    logging.getLogger("stompring").setLevel(logging.WARNING)
+    log = logging.getLogger(NAME)
+    assert not log.isEnabledFor(logging.DEBUG)
+    changed = server.ask("PATCH", path("loggers", NAME), {"level": "debug"})
+    assert changed.json == {"name": NAME, "level": "debug", "effectiveLevel": "debug", "configured": False}
+    assert log.isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("stompring.broker.queue").isEnabledFor(logging.DEBUG)
+    assert server.ask("PATCH", path("loggers", NAME), {"level": None}).json["configured"] is True
+    assert listed(server)[NAME]["effectiveLevel"] == "warn"
+
+
+def test_a_package_and_root_decide_about_those_below(server: AdminServer) -> None:
+    server.ask("PATCH", path("loggers", "root"), {"level": "error"})
+    assert listed(server)[NAME]["effectiveLevel"] == "error"
+    server.ask("PATCH", path("loggers", "stompring"), {"level": "info"})
+    assert listed(server)[NAME]["effectiveLevel"] == "info"
+
+
+@pytest.mark.parametrize("body", [{}, {"level": "verbose"}, {"level": 10}, {"level": []}, {"levels": "info"}])
+def test_invalid_levels_get_400(server: AdminServer, body: Any) -> None:
+    server.refused(400, "PATCH", path("loggers", NAME), body)
+
+
+def test_root_has_no_parent(server: AdminServer) -> None:
+    server.refused(400, "PATCH", path("loggers", "root"), {"level": None})
+
+
+@pytest.mark.parametrize("name", ["none", "stompring.none", "asyncio", "roots"])
+def test_other_loggers_are_unknown(server: AdminServer, name: str) -> None:
+    server.refused(404, "PATCH", path("loggers", name), {"level": "info"})
+    assert name not in logging.root.manager.loggerDict or name == "asyncio"

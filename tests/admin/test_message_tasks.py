@@ -1,0 +1,498 @@
+"""``POST /api/v1/queues/{name}/move``, ``copy``, ``retry``, ``remove``, ``expire``, and ``/api/v1/tasks``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stompring.broker.message import Message, Traits
+from stompring.settings.model import PermissionType, RingPolicy, RoutingType
+
+from .admin_server import BEGIN, AdminServer, Stomp, path
+from .test_permissions import basic, server_where
+
+MULTICAST = RoutingType.MULTICAST
+DEAD = {"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1, "expiry_address": "late"}}
+
+
+@pytest.fixture
+def server() -> AdminServer:
+    server = AdminServer(DEAD)
+    for name in ("q", "p", "DLQ", "late"):
+        server.queue(name)
+    return server
+
+
+@pytest.fixture
+def client(server: AdminServer) -> Stomp:
+    return server.stomp()
+
+
+def send(client: Stomp, *bodies: bytes, to: str = "q", **headers: str) -> None:
+    for body in bodies:
+        client.send("SEND", body, destination=f"/queue/{to}", **headers)
+
+
+def bodies(server: AdminServer, queue: str) -> list[str]:
+    return [each["body"] for each in server.get(path("queues", queue, "messages"))["data"]]
+
+
+def ids(server: AdminServer, queue: str) -> dict[str, str]:
+    """Message ids by body."""
+    return {each["body"]: each["messageID"] for each in server.get(path("queues", queue, "messages"))["data"]}
+
+
+def do(server: AdminServer, operation: str, queue: str = "q", **body: Any) -> dict[str, Any]:
+    reply = server.ask("POST", path("queues", queue, operation), body)
+    assert reply.status in (200, 202), (reply.status, reply.body)
+    found: dict[str, Any] = reply.json
+    return found
+
+
+def counts(task: dict[str, Any]) -> tuple[str, int, int, int]:
+    return task["state"], task["done"], task["skipped"], task["failed"]
+
+
+def reject(server: AdminServer, client: Stomp, queue: str, number: int) -> None:
+    """Consume and reject so many messages: each is a dead letter."""
+    consumer = server.stomp()
+    consumer.send(
+        "SUBSCRIBE",
+        destination=f"/queue/{queue}",
+        id="1",
+        ack="client-individual",
+        prefetch_count=str(number),
+    )
+    for line in consumer.received.split(b"\n"):
+        if line.startswith(b"ack:") or line.startswith(b"message-id:"):
+            name, _, value = line.partition(b":")
+            if name == b"ack" or b"\nack:" not in consumer.received:
+                consumer.send("NACK", id=value.decode())
+    consumer.send("DISCONNECT")
+
+
+# ---- move and copy
+
+
+def test_moves_all_in_order_and_counts_as_acknowledged(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", b"b", priority="3")
+    send(client, b"c", priority="7", colour="red", persistent="true")
+    task = do(server, "move", address="p")
+    assert counts(task) == ("completed", 3, 0, 0)
+    assert (task["operation"], task["queue"], task["total"], task["error"]) == ("move", "q", 3, None)
+    assert bodies(server, "q") == [] and bodies(server, "p") == ["c", "a", "b"]
+    moved = server.get(path("queues", "p", "messages"))["data"][0]
+    assert (moved["priority"], moved["durable"], moved["headers"]["colour"]) == (7, True, "red")
+    assert not any(name.startswith("_AMQ_ORIG") for name in moved["headers"])
+    assert server.get(path("queues", "q"))["messagesAcknowledged"] == 3
+
+
+@pytest.mark.parametrize(
+    "selection, moved",
+    [
+        ({"filter": "n = '2'"}, ["2"]),
+        ({"filter": "n > 1", "limit": 2}, ["2", "3"]),
+        ({"limit": 1}, ["1"]),
+        ({"limit": -1}, ["1", "2", "3", "4"]),
+        ({"filter": "n = '9'"}, []),
+        ({"messages": []}, []),
+    ],
+)
+def test_selection(server: AdminServer, client: Stomp, selection: dict[str, Any], moved: list[str]) -> None:
+    for number in "1234":
+        send(client, number.encode(), n=number)
+    assert do(server, "move", address="p", **selection)["done"] == len(moved)
+    assert bodies(server, "p") == moved
+    assert bodies(server, "q") == [each for each in "1234" if each not in moved]
+
+
+def test_messages_by_id_are_moved_and_unknown_ones_skipped(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", b"b", b"c")
+    known = ids(server, "q")
+    task = do(server, "move", queue="q", address="p", messages=[known["c"], known["a"], "999999"])
+    assert counts(task) == ("completed", 2, 1, 0)
+    assert bodies(server, "p") == ["a", "c"] and bodies(server, "q") == ["b"]
+
+
+def test_messages_in_delivery_are_skipped(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", b"b")
+    consumer = server.stomp()
+    consumer.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client", prefetch_count="1")
+    taken = next(
+        each for each in server.get(path("queues", "q", "messages"))["data"] if each["state"] == "delivering"
+    )
+    assert counts(do(server, "move", address="p")) == ("completed", 1, 1, 0)
+    assert counts(do(server, "remove", messages=[taken["messageID"]])) == ("completed", 0, 1, 0)
+    assert bodies(server, "q") == ["a"]
+
+
+def test_scheduled_messages_stay_scheduled_with_their_recurrence(server: AdminServer, client: Stomp) -> None:
+    send(client, b"later", AMQ_SCHEDULED_DELAY="5000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="3")
+    (before,) = server.get(path("queues", "q", "scheduled"))["data"]
+    do(server, "move", address="p")
+    (after,) = server.get(path("queues", "p", "scheduled"))["data"]
+    assert (after["dueTime"], after["recurrence"]) == (before["dueTime"], before["recurrence"])
+    assert server.get(path("queues", "q"))["scheduledCount"] == 0
+
+
+def test_a_copy_leaves_the_original(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", b"b")
+    assert counts(do(server, "copy", address="p", filter="TRUE")) == ("completed", 2, 0, 0)
+    assert bodies(server, "q") == bodies(server, "p") == ["a", "b"]
+    assert not set(ids(server, "q").values()) & set(ids(server, "p").values())
+
+
+def test_a_target_address_is_created_as_for_a_send(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a")
+    do(server, "move", address="new", routingType="ANYCAST")
+    assert bodies(server, "new") == ["a"]
+
+
+def test_one_queue_of_an_address_is_a_target(server: AdminServer, client: Stomp) -> None:
+    for name in ("one", "two"):
+        server.queue(name, "news", MULTICAST)
+    send(client, b"a")
+    do(server, "move", queue="q", **{"address": "news"})
+    send(client, b"b")
+    assert server.ask("POST", path("queues", "q", "move"), {"queue": "two"}).status == 200
+    assert bodies(server, "one") == ["a"] and bodies(server, "two") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "body, status, named",
+    [
+        ({}, 400, "address"),
+        ({"address": "q"}, 409, "leads back to queue q"),
+        ({"queue": "q"}, 409, "name another one"),
+        ({"queue": "nowhere"}, 404, "nowhere"),
+        ({"address": "p", "queue": "q"}, 409, "bound to address"),
+        ({"address": "a.#"}, 400, "wildcards"),
+        ({"address": "p", "filter": "n ="}, 400, "filter"),
+        ({"address": "p", "messages": "1"}, 400, "messages"),
+        ({"address": "p", "messages": [1]}, 400, "messages"),
+        ({"address": "p", "messages": ["7-1"]}, 404, "7-1"),
+        ({"address": "p", "messages": ["x"]}, 404, "x"),
+        ({"address": "p", "messages": ["1"] * 10_001}, 400, "10000"),
+        ({"address": "p", "messages": ["1"], "filter": "TRUE"}, 400, "one of them"),
+        ({"address": "p", "limit": 0}, 400, "limit"),
+        ({"address": "p", "wait": 1}, 400, "wait"),
+        ({"adress": "p"}, 400, "address"),
+    ],
+)
+def test_invalid_requests_change_nothing(
+    server: AdminServer, client: Stomp, body: dict[str, Any], status: int, named: str
+) -> None:
+    send(client, b"a")
+    problem = server.refused(status, "POST", path("queues", "q", "move"), body)
+    assert named in problem["detail"], problem
+    assert bodies(server, "q") == ["a"] and bodies(server, "p") == []
+
+
+def test_a_queue_whose_filter_does_not_match_keeps_the_message_where_it_is(
+    server: AdminServer, client: Stomp
+) -> None:
+    server.queue("red", filter="colour = 'red'")
+    send(client, b"a", colour="red")
+    send(client, b"b", colour="blue")
+    task = do(server, "move", address="red")
+    assert counts(task) == ("completed", 1, 0, 1)
+    assert "address red has no queue" in task["error"]
+    assert bodies(server, "red") == ["a"] and bodies(server, "q") == ["b"]
+
+
+@pytest.mark.parametrize("full", ["FAIL", "DROP"])
+def test_a_full_target_loses_nothing(full: str) -> None:
+    server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": full}})
+    server.queue("q")
+    server.queue("p")
+    send(server.stomp(), b"a", b"b", b"c", b"d")
+    problem = server.refused(409, "POST", path("queues", "q", "move"), {"address": "p"})
+    assert "max-size-messages 2" in problem["detail"] and "stay in queue q" in problem["detail"]
+    assert (problem["done"], problem["skipped"], problem["failed"]) == (2, 0, 0)
+    assert bodies(server, "p") == ["a", "b"] and bodies(server, "q") == ["c", "d"]
+    assert server.get(path("tasks", problem["taskID"]))["state"] == "failed"
+
+
+def test_a_full_ring_evicts_its_oldest(server: AdminServer, client: Stomp) -> None:
+    server.queue("ring", ring_size=2)
+    send(client, b"a", b"b", b"c")
+    assert do(server, "move", address="ring")["done"] == 3
+    assert bodies(server, "ring") == ["b", "c"]
+    assert server.get(path("queues", "ring"))["messagesReplaced"] == 1
+
+
+def test_a_broker_that_is_full_lets_messages_move_within_its_memory() -> None:
+    server = AdminServer({"#": {"address_full_policy": "FAIL"}}, global_max_messages=3)
+    server.queue("q")
+    server.queue("p")
+    send(server.stomp(), b"a", b"b", b"c")
+    assert do(server, "move", address="p")["done"] == 3
+    assert bodies(server, "p") == ["a", "b", "c"]
+    problem = server.refused(409, "POST", path("queues", "p", "copy"), {"address": "q"})
+    assert "global-max-messages" in problem["detail"]
+
+
+def test_messages_keep_their_expiry_and_their_group(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", expires=str(BEGIN * 1000 + 60_000), JMSXGroupID="g")
+    do(server, "move", address="p")
+    (moved,) = server.get(path("queues", "p", "messages"))["data"]
+    assert (moved["expires"], moved["group"]) == (BEGIN * 1000 + 60_000, "g")
+
+
+def test_a_moved_message_was_never_delivered(server: AdminServer, client: Stomp) -> None:
+    server = AdminServer({"#": {"max_delivery_attempts": 10, "redelivery_delay": 60_000}})
+    server.queue("q")
+    server.queue("p")
+    send(server.stomp(), b"a")
+    reject(server, client, "q", 1)
+    (waiting,) = server.get(path("queues", "q", "messages"))["data"]
+    assert (waiting["state"], waiting["deliveryCount"]) == ("scheduled", 1)
+    do(server, "move", address="p")
+    (moved,) = server.get(path("queues", "p", "messages"))["data"]
+    assert (moved["state"], moved["deliveryCount"], moved["failedAttempts"]) == ("pending", 0, 0)
+
+
+# ---- retry
+
+
+def test_a_dead_letter_goes_back_without_a_trace(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", colour="red", persistent="true")
+    (sent,) = server.get(path("queues", "q", "messages"))["data"]
+    reject(server, client, "q", 1)
+    (letter,) = server.get(path("queues", "DLQ", "messages"))["data"]
+    assert letter["headers"]["_AMQ_ORIG_REASON"] == "max-delivery-attempts"
+    assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
+    assert bodies(server, "DLQ") == []
+    (back,) = server.get(path("queues", "q", "messages"))["data"]
+    for name in ("messageID", "timestamp"):
+        del sent[name], back[name]
+    assert back == sent
+
+
+def test_only_messages_with_an_origin_are_retried(server: AdminServer, client: Stomp) -> None:
+    send(client, b"letter")
+    reject(server, client, "q", 1)
+    send(client, b"sent here", to="DLQ")
+    named = ids(server, "DLQ")
+    task = do(server, "retry", queue="DLQ", messages=[named["sent here"]])
+    assert counts(task) == ("completed", 0, 0, 1) and "no origin" in task["error"]
+    assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
+    assert bodies(server, "DLQ") == ["sent here"] and bodies(server, "q") == ["letter"]
+
+
+def test_an_expired_message_goes_back_and_does_not_expire_again(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", expires=str(BEGIN * 1000 + 60_000))
+    assert counts(do(server, "expire")) == ("completed", 1, 0, 0)
+    (late,) = server.get(path("queues", "late", "messages"))["data"]
+    assert late["headers"]["_AMQ_ORIG_REASON"] == "expired"
+    do(server, "retry", queue="late")
+    (back,) = server.get(path("queues", "q", "messages"))["data"]
+    assert back["expires"] == 0 and "_AMQ_ACTUAL_EXPIRY" not in back["headers"]
+
+
+def test_a_dead_letter_of_one_subscription_goes_back_to_that_one(server: AdminServer, client: Stomp) -> None:
+    for name in ("one", "two"):
+        server.queue(name, "news", MULTICAST)
+    client.send("SEND", b"a", destination="news", destination_type="MULTICAST")
+    reject_queue = server.stomp()
+    reject_queue.send("SUBSCRIBE", destination="news::one", id="1", ack="client-individual")
+    ack = next(line[4:] for line in reject_queue.received.split(b"\n") if line.startswith(b"ack:"))
+    reject_queue.send("NACK", id=ack.decode())
+    reject_queue.send("DISCONNECT")
+    assert bodies(server, "one") == [] and bodies(server, "DLQ") == ["a"]
+    do(server, "retry", queue="DLQ")
+    assert bodies(server, "one") == ["a"] and bodies(server, "two") == ["a"]
+
+
+def test_a_dead_letter_goes_to_its_address_if_its_queue_is_gone(server: AdminServer, client: Stomp) -> None:
+    server.queue("old", "news", MULTICAST)
+    client.send("SEND", b"a", destination="news")
+    letter = server.stomp()
+    letter.send("SUBSCRIBE", destination="news::old", id="1", ack="client-individual")
+    ack = next(line[4:] for line in letter.received.split(b"\n") if line.startswith(b"ack:"))
+    letter.send("NACK", id=ack.decode())
+    letter.send("DISCONNECT")
+    server.directory.delete_queue("old")
+    server.queue("new", "news", MULTICAST)
+    assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
+    assert bodies(server, "new") == ["a"]
+
+
+def test_a_message_without_a_route_is_retried_to_its_address(client: Stomp) -> None:
+    server = AdminServer({"#": {"dead_letter_address": "DLQ", "send_to_dla_on_no_route": True}})
+    server.queue("DLQ")
+    server.directory.create_address("news", frozenset({MULTICAST}))
+    server.stomp().send("SEND", b"a", destination="news", destination_type="MULTICAST")
+    (letter,) = server.get(path("queues", "DLQ", "messages"))["data"]
+    assert letter["headers"]["_AMQ_ORIG_REASON"] == "no-route"
+    task = do(server, "retry", queue="DLQ")
+    assert counts(task) == ("completed", 0, 0, 1) and "address news has no queue" in task["error"]
+    server.queue("reader", "news", MULTICAST)
+    assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
+    assert bodies(server, "reader") == ["a"]
+
+
+def test_a_retry_is_not_taken_for_a_duplicate(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", _AMQ_DUPL_ID="once")
+    reject(server, client, "q", 1)
+    do(server, "retry", queue="DLQ")
+    assert bodies(server, "q") == ["a"]
+
+
+def test_evicted_messages_tell_the_reason(server: AdminServer, client: Stomp) -> None:
+    server.queue("ring", ring_size=1, ring_policy=RingPolicy.DEAD_LETTER)
+    send(client, b"a", b"b", to="ring")
+    (letter,) = server.get(path("queues", "DLQ", "messages"))["data"]
+    assert letter["headers"]["_AMQ_ORIG_REASON"] == "evicted"
+
+
+# ---- remove, expire
+
+
+def test_remove_and_expire_what_matches(server: AdminServer, client: Stomp) -> None:
+    for number in "1234":
+        send(client, number.encode(), n=number)
+    assert do(server, "remove", filter="n = '1'")["done"] == 1
+    assert do(server, "expire", filter="n > 2")["done"] == 2
+    assert bodies(server, "q") == ["2"] and bodies(server, "late") == ["3", "4"]
+    shown = server.get(path("queues", "q"))
+    assert (shown["messagesAcknowledged"], shown["messagesExpired"]) == (1, 2)
+
+
+# ---- tasks
+
+
+def test_a_task_that_nobody_waits_for(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a")
+    reply = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False})
+    assert reply.status == 202 and reply.json["state"] == "running"
+    location = reply.headers["location"]
+    assert location == f"/api/v1/tasks/{reply.json['taskID']}"
+    for _ in range(5):
+        server.reactor.advance(0)
+    task = server.get(location)
+    assert counts(task) == ("completed", 1, 0, 0)
+    assert (task["started"], task["ended"], task["user"]) == (BEGIN * 1000, BEGIN * 1000, None)
+    assert server.get(f"{path('tasks')}?state=completed")["data"] == [task]
+    server.refused(409, "DELETE", location)
+
+
+def test_a_task_is_cancelled_between_slices() -> None:
+    server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": "BLOCK"}})
+    server.queue("q")
+    server.queue("p")
+    send(server.stomp(), b"a", b"b", b"c")
+    task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
+    location = path("tasks", task["taskID"])
+    server.reactor.advance(0.05)
+    assert counts(server.get(location)) == ("running", 2, 0, 0)
+    assert server.ask("DELETE", location).status == 204
+    server.reactor.advance(0.05)
+    assert counts(server.get(location)) == ("cancelled", 2, 0, 0)
+    assert bodies(server, "q") == ["c"] and bodies(server, "p") == ["a", "b"]
+
+
+def test_a_task_whose_queue_is_deleted_fails(server: AdminServer, client: Stomp) -> None:
+    send(client, *[b"%d" % number for number in range(100)])
+    task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
+    server.directory.delete_queue("q")
+    for _ in range(20):
+        server.reactor.advance(0)
+    shown = server.get(path("tasks", task["taskID"]))
+    assert shown["state"] in ("failed", "completed") and shown["done"] == 0
+
+
+def test_a_purge_is_a_task(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", b"b")
+    assert server.ask("POST", path("queues", "q", "purge")).json == {"removed": 2}
+    (task,) = server.get(path("tasks"))["data"]
+    assert (task["operation"], task["done"], task["state"]) == ("purge", 2, "completed")
+    send(client, *(b"x" for _ in range(3)))
+    reply = server.ask("POST", path("queues", "q", "purge"), {"wait": False})
+    assert (reply.status, reply.json["operation"], reply.json["total"]) == (202, "purge", 3)
+    assert reply.headers["location"] == path("tasks", reply.json["taskID"])
+    for _ in range(5):
+        server.reactor.advance(0)
+    ended = server.get(path("tasks", reply.json["taskID"]))
+    assert (ended["state"], ended["done"]) == ("completed", 3)
+    selected = server.ask("POST", path("queues", "q", "purge"), {"wait": False, "filter": "a = 1"})
+    assert selected.json["total"] is None
+    assert server.refused(400, "POST", path("queues", "q", "purge"), {"wait": "no"})["field"] == "wait"
+
+
+def test_the_last_hundred_tasks_stay(server: AdminServer) -> None:
+    for _ in range(105):
+        do(server, "remove")
+    page = server.get(f"{path('tasks')}?size=1000")
+    assert page["count"] == 100 and page["data"][-1]["taskID"] == "105"
+    server.refused(404, "GET", path("tasks", "1"))
+    server.refused(404, "GET", path("tasks", "x"))
+
+
+def test_a_target_that_stays_full_fails_the_task() -> None:
+    server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": "BLOCK"}})
+    server.queue("q")
+    server.queue("p")
+    send(server.stomp(), b"a", b"b", b"c")
+    task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
+    location = path("tasks", task["taskID"])
+    for _ in range(100):
+        server.reactor.advance(0.05)
+    assert server.get(location)["state"] == "running"
+    for _ in range(1000):
+        server.reactor.advance(0.05)
+    shown = server.get(location)
+    assert counts(shown) == ("failed", 2, 0, 0) and "max-size-messages 2" in shown["error"]
+    assert bodies(server, "q") == ["c"] and bodies(server, "p") == ["a", "b"]
+
+
+def test_a_slow_disk_is_waited_for(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", persistent="true")
+    limit = server.broker.storage.write_limit
+    limit.set_fault("disk gone")
+    task = server.ask("POST", path("queues", "q", "remove"), {"wait": False}).json
+    for _ in range(50):
+        server.reactor.advance(0.05)
+    assert server.get(path("tasks", task["taskID"]))["state"] == "running"
+    limit.set_fault(None)
+    for _ in range(5):
+        server.reactor.advance(0.05)
+    assert counts(server.get(path("tasks", task["taskID"]))) == ("completed", 1, 0, 0)
+
+
+def test_a_task_belongs_to_its_user(tmp_path: Path) -> None:
+    server = server_where(tmp_path, (PermissionType.EDIT, "a"))
+    purge = server.ask("POST", path("queues", "q", "remove"), {"wait": False}, headers=basic())
+    assert (purge.status, purge.json["user"]) == (202, "anna")
+    other = server.service.tasks.new("purge", "q", "berta")
+    own = path("tasks", purge.json["taskID"])
+    assert server.ask("GET", own, headers=basic()).status == 200
+    assert server.ask("DELETE", own, headers=basic()).status in (204, 409)
+    for method in ("GET", "DELETE"):
+        server.refused(403, method, path("tasks", str(other.number)), headers=basic())
+    server.refused(403, "GET", path("tasks"), headers=basic())
+
+
+def test_a_retry_needs_send_where_the_message_goes(tmp_path: Path) -> None:
+    server = server_where(tmp_path, (PermissionType.EDIT, "a"))
+    origin = {"_AMQ_ORIG_ADDRESS": "secret", "_AMQ_ORIG_QUEUE": "secret"}
+    block = b"".join(b"%b:%b\n" % (name.encode(), value.encode()) for name, value in origin.items())
+    address = server.directory.addresses["a"]
+    message = Message(server.broker.next_message_number(), address, Traits(block), b"x", BEGIN * 1000)
+    server.directory.queue("q").enqueue(message)
+    server.queue("secret")
+    reply = server.ask("POST", path("queues", "q", "retry"), headers=basic())
+    assert counts(reply.json) == ("completed", 0, 0, 1)
+    assert "permission='SEND'" in reply.json["error"]
+    assert server.directory.queue("q").count == 1 and server.directory.queue("secret").count == 0
+
+
+def test_a_broker_that_stops_ends_its_tasks(server: AdminServer, client: Stomp) -> None:
+    send(client, *[b"%d" % number for number in range(100)])
+    task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
+    server.service.tasks.stop()
+    for _ in range(5):
+        server.reactor.advance(0)
+    assert counts(server.get(path("tasks", task["taskID"]))) == ("cancelled", 0, 0, 0)

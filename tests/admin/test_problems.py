@@ -1,0 +1,153 @@
+"""``problems`` of ``/api/v1/broker``: a table of what can be wrong, and what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, WebSocketSettings
+
+from .admin_server import BEGIN, HTTP_PORT, STOMP_PORT, AdminServer
+
+
+def problems(server: AdminServer) -> list[tuple[str, str]]:
+    shown = server.get("/api/v1/broker")["problems"]
+    return [(problem["severity"], problem["text"]) for problem in shown]
+
+
+def full(policy: str) -> AdminServer:
+    server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": policy}})
+    server.queue()
+    client = server.stomp()
+    for _ in range(3):
+        client.send("SEND", b"x", destination="/queue/q")
+    return server
+
+
+def with_disk(usage: float, fault: str | None = None) -> AdminServer:
+    server = AdminServer(max_disk_usage=90)
+    monitor: Any = SimpleNamespace(reading=SimpleNamespace(usage=usage, free=10**9))
+    server.service.disk_monitor = monitor
+    server.broker.disk.set_fault(fault)
+    return server
+
+
+def with_certificate(days: float) -> AdminServer:
+    server = AdminServer()
+    expiry = datetime.fromtimestamp(BEGIN, UTC) + timedelta(days=days)
+    certificate = SimpleNamespace(file="b.pem", subject="CN=broker", not_after=expiry)
+    stack: Any = SimpleNamespace(
+        tls_failures={}, proxy_failures={}, identities=lambda: [("stomp", certificate)]
+    )
+    server.service.listener_stack = stack
+    return server
+
+
+def with_closed_listener() -> AdminServer:
+    server = AdminServer()
+    server.service.listening.append(("amqp", "0.0.0.0", 5672))
+    return server
+
+
+def with_memory(used: int) -> AdminServer:
+    server = AdminServer(global_max_size=1000)
+    server.broker.memory.bytes = used
+    return server
+
+
+def with_policy_errors() -> AdminServer:
+    server = AdminServer()
+    server.broker.policies.errors["rate-limit", "admit"] = 3  # type: ignore[index]
+    return server
+
+
+def with_store_fault() -> AdminServer:
+    server = AdminServer()
+    server.broker.storage.write_limit.set_fault("journal write failed (ENOSPC)")
+    return server
+
+
+def with_messages_and_no_consumer() -> AdminServer:
+    server = AdminServer()
+    server.stomp().send("SEND", b"x", destination="/queue/q")
+    return server
+
+
+def with_many_connections() -> AdminServer:
+    server = AdminServer()
+    server.stomp()
+    server.service.connections.global_limit.limit = 1
+    return server
+
+
+CASES: list[tuple[Callable[[], AdminServer], list[tuple[str, str]]]] = [
+    (AdminServer, []),
+    (with_messages_and_no_consumer, []),
+    (lambda: full("BLOCK"), [("error", "address q: 1 producer is blocked")]),
+    (
+        lambda: full("DROP"),
+        [("warning", "Address q is full: max-size-messages 2: messages are dropped")],
+    ),
+    (
+        lambda: full("FAIL"),
+        [("warning", "Address q is full: max-size-messages 2: messages are rejected")],
+    ),
+    (lambda: with_disk(0.5), []),
+    (lambda: with_disk(0.86), [("warning", "the disk is 86.0 % full, max-disk-usage is 90 %")]),
+    (lambda: with_disk(0.95, "the disk is full"), [("error", "the disk is full")]),
+    (with_store_fault, [("error", "journal write failed (ENOSPC)")]),
+    (lambda: with_certificate(31), []),
+    (
+        lambda: with_certificate(3),
+        [("warning", "certificate CN=broker of acceptor stomp expires on 2023-11-17 22:13 UTC")],
+    ),
+    (
+        lambda: with_certificate(-1),
+        [("error", "certificate CN=broker of acceptor stomp expired on 2023-11-13 22:13 UTC")],
+    ),
+    (with_closed_listener, [("error", "acceptor amqp does not listen on 0.0.0.0:5672")]),
+    (lambda: with_memory(799), []),
+    (lambda: with_memory(800), [("warning", "80 % of global-max-size (1000) is in use")]),
+    (lambda: with_memory(1000), [("error", "memory is full: 100 % of global-max-size (1000) is in use")]),
+    (with_policy_errors, [("warning", "policy rate-limit failed 3 times in admit: see the log")]),
+    (with_many_connections, [("warning", "1 of 1 connections are open (global-max-connections)")]),
+]
+
+
+@pytest.mark.parametrize(("make", "expected"), CASES)
+def test_problems(make: Callable[[], AdminServer], expected: list[tuple[str, str]]) -> None:
+    assert problems(make()) == expected
+
+
+def test_a_problem_of_an_address_names_it() -> None:
+    (problem,) = full("BLOCK").get("/api/v1/broker")["problems"]
+    assert problem["address"] == "q"
+
+
+def test_errors_come_first_and_the_list_is_limited() -> None:
+    server = AdminServer({"#": {"max_size_messages": 1, "address_full_policy": "DROP"}})
+    client = server.stomp()
+    for number in range(150):
+        for _ in range(2):
+            client.send("SEND", b"x", destination=f"/queue/q{number}")
+    server.broker.storage.write_limit.set_fault("the store fails")
+    found = problems(server)
+    assert found[0] == ("error", "the store fails")
+    assert len(found) == 101 and found[-1] == ("warning", "51 more problems")
+
+
+def test_listeners_tell_what_clients_may_speak() -> None:
+    server = AdminServer(
+        stomp_acceptors=(
+            StompAcceptor("stomp", "127.0.0.1", STOMP_PORT, websocket=WebSocketSettings(path="/ws")),
+        ),
+        http_acceptors=(HttpAcceptor("http", "127.0.0.1", HTTP_PORT),),
+    )
+    stomp, http = server.get("/api/v1/broker")["listeners"]
+    assert (stomp["protocols"], stomp["tls"]) == (["STOMP", "WebSocket"], False)
+    assert stomp["webSocket"] == "/ws"
+    assert (http["protocols"], http["tls"], http["webSocket"]) == (["HTTP"], False, None)

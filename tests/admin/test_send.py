@@ -1,0 +1,179 @@
+"""``POST /api/v1/messages``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.settings.model import AddressSettingEntry, RoutingType
+
+from .admin_server import BEGIN, AdminServer, path
+
+MULTICAST = RoutingType.MULTICAST
+SEND = "/api/v1/messages"
+
+
+@pytest.fixture
+def server() -> AdminServer:
+    server = AdminServer()
+    server.queue()
+    return server
+
+
+def send(server: AdminServer, **body: Any) -> dict[str, Any]:
+    reply = server.ask("POST", SEND, body)
+    assert reply.status == 200, (reply.status, reply.body)
+    answer: dict[str, Any] = reply.json
+    return answer
+
+
+def messages(server: AdminServer, queue: str = "q") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = server.get(path("queues", queue, "messages"))["data"]
+    return found
+
+
+def test_headers_mean_what_they_mean_in_send(server: AdminServer) -> None:
+    answer = send(
+        server,
+        address="q",
+        headers={
+            "priority": 7,
+            "persistent": True,
+            "colour": "r:ed\n",
+            "JMSXGroupID": "g",
+            "reply-to": "answers",
+        },
+        body="grün",
+    )
+    assert answer == {"sent": 1, "unrouted": 0, "rejected": 0, "reason": None}
+    (message,) = messages(server)
+    assert (message["priority"], message["durable"], message["group"]) == (7, True, "g")
+    assert (message["body"], message["headers"]["colour"]) == ("grün", "r:ed\n")
+    assert message["headers"]["reply-to"] == "answers"
+
+
+def test_a_consumer_receives_what_is_sent(server: AdminServer) -> None:
+    client = server.stomp()
+    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="auto")
+    send(server, address="q", body="hello", headers={"content-type": "text/plain"})
+    assert b"content-type:text/plain\n" in client.received
+    assert client.received.rstrip(b"\n\0").endswith(b"\n\nhello")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "raw"),
+    [("base64", "AP8=", b"\x00\xff"), ("hex", "00 FF", b"\x00\xff"), ("text", "", b"")],
+)
+def test_encodings(server: AdminServer, encoding: str, body: str, raw: bytes) -> None:
+    send(server, address="q", body=body, encoding=encoding)
+    (message,) = messages(server)
+    assert server.ask("GET", path("queues", "q", "messages", message["messageID"], "body")).body == raw
+
+
+def test_schedules(server: AdminServer) -> None:
+    send(
+        server,
+        address="q",
+        headers={"AMQ_SCHEDULED_DELAY": 5000, "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": 2},
+    )
+    (message,) = messages(server)
+    assert (message["state"], message["dueTime"]) == ("scheduled", BEGIN * 1000 + 5000)
+    assert message["recurrence"]["repeat"] == 2
+
+
+def test_a_count_sends_many(server: AdminServer) -> None:
+    assert send(server, address="q", body="x", count=55)["sent"] == 55
+    assert server.directory.queue("q").count == 55
+
+
+def test_one_queue_is_a_target(server: AdminServer) -> None:
+    for name in ("one", "two"):
+        server.queue(name, "news", MULTICAST)
+    send(server, queue="two", body="x")
+    send(server, address="news", queue="one", body="y")
+    assert [each["body"] for each in messages(server, "one")] == ["y"]
+    assert [each["body"] for each in messages(server, "two")] == ["x"]
+
+
+def test_an_address_is_created_as_for_a_send(server: AdminServer) -> None:
+    assert send(server, address="new", routingType="ANYCAST", body="x")["unrouted"] == 0
+    assert len(messages(server, "new")) == 1
+    assert send(server, address="nobody", routingType="MULTICAST", body="x", count=2)["unrouted"] == 2
+
+
+def test_a_duplicate_is_rejected(server: AdminServer) -> None:
+    send(server, address="q", headers={"_AMQ_DUPL_ID": "once"})
+    answer = send(server, address="q", headers={"_AMQ_DUPL_ID": "once"})
+    assert (answer["sent"], answer["rejected"]) == (0, 1) and "_AMQ_DUPL_ID" in answer["reason"]
+    assert len(messages(server)) == 1
+
+
+@pytest.mark.parametrize("full", ["FAIL", "BLOCK"])
+def test_a_full_address_ends_it(full: str) -> None:
+    server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": full}})
+    server.queue()
+    answer = send(server, address="q", body="x", count=5)
+    assert (answer["sent"], answer["rejected"]) == (2, 3) and "max-size-messages" in answer["reason"]
+    assert "max-size-messages" in server.refused(409, "POST", SEND, {"address": "q"})["detail"]
+
+
+def test_what_a_full_address_drops_is_counted() -> None:
+    server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": "DROP"}})
+    server.queue()
+    answer = send(server, address="q", body="x", count=5)
+    assert (answer["sent"], answer["rejected"]) == (2, 3)
+    assert server.get(path("addresses", "q"))["droppedMessageCount"] == 3
+
+
+def test_what_only_a_broker_may_set_is_removed(server: AdminServer) -> None:
+    send(server, address="q", headers={"_AMQ_ORIG_QUEUE": "forged", "JMSXUserID": "root", "message-id": "1"})
+    (message,) = messages(server)
+    assert not {"_AMQ_ORIG_QUEUE", "JMSXUserID", "message-id"} & message["headers"].keys()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "named"),
+    [
+        ({}, 400, "address"),
+        ({"address": ""}, 400, "address"),
+        ({"queue": "", "address": "q"}, 400, "queue"),
+        ({"address": "a::b"}, 400, "::"),
+        ({"address": "a.#"}, 400, "wildcards"),
+        ({"queue": "nowhere"}, 404, "nowhere"),
+        ({"address": "q", "routingType": "UNICAST"}, 400, "routingType"),
+        ({"address": "q", "headers": []}, 400, "headers"),
+        ({"address": "q", "headers": {"": "x"}}, 400, "headers"),
+        ({"address": "q", "headers": {"a": "\0"}}, 400, "headers"),
+        ({"address": "q", "headers": {"a": None}}, 400, "headers"),
+        ({"address": "q", "headers": {"a": "x" * 70_000}}, 400, "65536"),
+        ({"address": "q", "headers": {str(n): "" for n in range(1001)}}, 400, "1000"),
+        ({"address": "q", "headers": {"receipt": "1"}}, 400, "receipt"),
+        ({"address": "q", "headers": {"transaction": "1"}}, 400, "transaction"),
+        ({"address": "q", "headers": {"reply-to": "/temp-queue/x"}}, 400, "temporary queue"),
+        ({"address": "q", "headers": {"priority": "10"}}, 400, "priority"),
+        ({"address": "q", "headers": {"AMQ_SCHEDULED_CRON": "x"}}, 400, "cron"),
+        ({"address": "q", "body": "x", "encoding": "base64"}, 400, "base64"),
+        ({"address": "q", "body": "x", "encoding": "hex"}, 400, "hex"),
+        ({"address": "q", "body": "x", "encoding": "gzip"}, 400, "encoding"),
+        ({"address": "q", "body": 7}, 400, "body"),
+        ({"address": "q", "count": 0}, 400, "count"),
+        ({"address": "q", "count": 10_001}, 400, "count"),
+        ({"address": "q", "count": True}, 400, "count"),
+    ],
+)
+def test_invalid_requests_send_nothing(
+    server: AdminServer, body: dict[str, Any], status: int, named: str
+) -> None:
+    problem = server.refused(status, "POST", SEND, body)
+    assert named in problem["detail"], problem
+    assert messages(server) == []
+
+
+def test_settings_of_the_address_apply() -> None:
+    server = AdminServer(address_settings=(AddressSettingEntry("q", {"expiry_delay": 1000}),))
+    server.queue()
+    send(server, address="q")
+    assert messages(server)[0]["expires"] == BEGIN * 1000 + 1000
+    server.reactor.advance(2)
+    assert messages(server) == []

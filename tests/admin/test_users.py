@@ -1,0 +1,515 @@
+"""Users and roles over HTTP: their life, hostile input, files changed by hand meanwhile, the last manager."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from http.client import HTTPConnection
+from json import dumps
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from stompring.admin.access import MANAGEMENT
+from stompring.security import properties_file
+from stompring.security.roles import Roles, edit_roles
+from stompring.security.users import Users, edit_users
+from stompring.settings.model import PermissionType, SecuritySettingEntry
+
+from ..broker_document import EVERYBODY
+from ..broker_process import PATIENCE
+from ..conftest import StartBroker
+from ..security.hashers import QUICK, QUICK_BUT_OTHER
+from .admin_server import AdminServer, path
+
+P = PermissionType
+
+
+class Broker:
+    """A broker with the managers' role ``admins``, and its files."""
+
+    def __init__(self, tmp_path: Path, **more: Any) -> None:
+        self.users, self.roles = tmp_path / "users.properties", tmp_path / "roles.properties"
+        self.users.write_text(f"# people\nanna = {QUICK.hash('a')}\nberta = {QUICK.hash('b')}\n")
+        self.roles.write_text("# who does what\nadmins = anna\nstaff = berta\n")
+        self.server = AdminServer(
+            security_enabled=True,
+            users_file=str(self.users),
+            roles_file=str(self.roles),
+            security_settings=(
+                SecuritySettingEntry(MANAGEMENT, {P.MANAGE: frozenset(("admins", "chiefs"))}),
+                SecuritySettingEntry(
+                    "orders", {P.VIEW: frozenset(("staff",)), P.SEND: frozenset(("sales",))}
+                ),
+            ),
+            **more,
+        )
+        self.security: Any = self.server.service.security
+        self.security._user_files = replace(self.security._user_files, hasher=QUICK)
+        self.server.queue("orders")
+        self.server.headers = login("anna", "a")
+
+    @property
+    def files(self) -> tuple[str, str]:
+        return self.users.read_text(), self.roles.read_text()
+
+    def names(self) -> list[str]:
+        return [user["name"] for user in self.server.get("/api/v1/users")["data"]]
+
+
+def login(name: str, password: str) -> dict[str, str | None]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def test_life_of_a_user(broker: Broker) -> None:
+    server = broker.server
+    reply = server.ask("POST", "/api/v1/users", {"name": "clara", "password": "sécret", "roles": ["staff"]})
+    assert (reply.status, reply.headers["location"]) == (201, "/api/v1/users/clara")
+    clara = {
+        "name": "clara",
+        "roles": ["staff"],
+        "hasPassword": True,
+        "certificate": None,
+        "hashOutdated": True,  # the quick hashes of this test
+    }
+    assert reply.json == server.get("/api/v1/users/clara") == clara
+    assert server.get("/api/v1/queues/orders", headers=login("clara", "sécret"))["name"] == "orders"
+
+    reply = server.ask("PATCH", "/api/v1/users/clara", {"password": "other"})
+    assert (reply.status, reply.json["roles"]) == (200, ["staff"])
+    assert server.ask("GET", "/api/v1/queues/orders", headers=login("clara", "sécret")).status == 401
+    assert server.ask("GET", "/api/v1/queues/orders", headers=login("clara", "other")).status == 200
+
+    reply = server.ask("PATCH", "/api/v1/users/clara", {"roles": ["sales", "admins", "sales"]})
+    assert reply.json["roles"] == ["admins", "sales"]
+    assert server.ask("GET", "/api/v1/users", headers=login("clara", "other")).status == 200
+    server.ask("PATCH", "/api/v1/users/clara", {"roles": []})
+    assert server.ask("GET", "/api/v1/users", headers=login("clara", "other")).status == 403
+
+    assert server.ask("DELETE", "/api/v1/users/clara").status == 204
+    assert server.ask("GET", "/api/v1/whoami", headers=login("clara", "other")).status == 401
+    server.refused(404, "GET", "/api/v1/users/clara")
+    users, roles = broker.files
+    assert users.startswith("# people\nanna") and roles.startswith(
+        "# who does what\nadmins = anna\nstaff = berta"
+    )
+    assert broker.users.stat().st_mode & 0o777 == 0o600
+
+
+def test_lists(broker: Broker) -> None:
+    assert broker.names() == ["anna", "berta"]
+    page = broker.server.get("/api/v1/users?roles=staff&size=1")
+    assert (page["count"], page["data"][0]["name"]) == (1, "berta")
+    assert broker.server.get("/api/v1/roles")["data"] == [
+        {"name": "admins", "users": ["anna"], "granted": True},
+        {"name": "chiefs", "users": [], "granted": True},
+        {"name": "sales", "users": [], "granted": True},
+        {"name": "staff", "users": ["berta"], "granted": True},
+    ]
+    broker.server.ask("PATCH", "/api/v1/users/berta", {"roles": ["misspelt"]})
+    assert {"name": "misspelt", "users": ["berta"], "granted": False} in broker.server.get("/api/v1/roles")[
+        "data"
+    ]
+
+
+def test_hash_with_outdated_parameters_is_shown(broker: Broker) -> None:
+    broker.security.users._hasher = QUICK
+    broker.users.write_text(f"anna={QUICK.hash('a')}\nold={QUICK_BUT_OTHER.hash('x')}\n")
+    assert {user["name"]: user["hashOutdated"] for user in broker.server.get("/api/v1/users")["data"]} == {
+        "anna": False,
+        "old": True,
+    }
+
+
+def test_new_permissions_apply_to_open_connections(broker: Broker) -> None:
+    client = broker.server.stomp(login="berta", passcode="b")
+    client.send("SEND", b"x", destination="/queue/orders", receipt="1")
+    assert b"does not have permission='SEND'" in client.received
+    client = broker.server.stomp(login="berta", passcode="b")
+    broker.server.ask("PATCH", "/api/v1/users/berta", {"roles": ["sales"]})
+    client.send("SEND", b"x", destination="/queue/orders", receipt="1")
+    assert b"RECEIPT" in client.received
+    broker.server.ask("DELETE", "/api/v1/users/berta")
+    client.send("SEND", b"x", destination="/queue/orders", receipt="2")
+    assert b"does not have permission='SEND'" in client.received
+
+
+# ---- hostile and wrong input
+
+ODD_NAMES = [
+    "<script>alert(1)</script>",
+    "ü ñ",
+    "a/b",
+    "../../etc/passwd",
+    "%2F",
+    "$(id)",
+    "a:b",
+    '"',
+    "{name}",
+    "😀",
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_are_only_names(broker: Broker, name: str) -> None:
+    server = broker.server
+    reply = server.ask("POST", "/api/v1/users", {"name": name, "password": "x", "roles": ["staff"]})
+    assert (reply.status, reply.json["name"]) == (201, name)
+    assert reply.headers["location"] == f"/api/v1/users/{quote(name, safe='')}"
+    assert reply.headers["content-type"] == "application/json"
+    assert server.get(reply.headers["location"])["roles"] == ["staff"]
+    assert server.ask("PATCH", path("users", name), {"roles": []}).status == 200
+    assert server.ask("DELETE", path("users", name)).status == 204
+    assert broker.names() == ["anna", "berta"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"password": "x"}, "name"),
+        ({"name": "", "password": "x"}, "name"),
+        ({"name": " a", "password": "x"}, "name"),
+        ({"name": "a=b", "password": "x"}, "name"),
+        ({"name": "#a", "password": "x"}, "name"),
+        ({"name": "a\nroot", "password": "x"}, "name"),
+        ({"name": "a\0", "password": "x"}, "name"),
+        ({"name": "a\u2028b", "password": "x"}, "name"),
+        ({"name": "a\ud800", "password": "x"}, "name"),
+        ({"name": 5, "password": "x"}, "name"),
+        ({"name": "a,b", "password": "x", "roles": ["staff"]}, "name"),
+        ({"name": "a"}, "password"),
+        ({"name": "a", "password": ""}, "password"),
+        ({"name": "a", "password": None}, "password"),
+        ({"name": "a", "password": ["x"]}, "password"),
+        ({"name": "a", "password": "x\n"}, "password"),
+        ({"name": "a", "password": "x\0"}, "password"),
+        ({"name": "a", "password": "x\ud800"}, "password"),
+        ({"name": "a", "password": "x", "roles": "staff"}, "roles"),
+        ({"name": "a", "password": "x", "roles": [5]}, "roles"),
+        ({"name": "a", "password": "x", "roles": [""]}, "roles"),
+        ({"name": "a", "password": "x", "roles": ["r = anna"]}, "roles"),
+        ({"name": "a", "password": "x", "roles": ["#r"]}, "roles"),
+        ({"name": "a", "password": "x", "roles": ["r\nadmins = a"]}, "roles"),
+        ({"name": "a", "password": "x", "role": "staff"}, "role"),
+    ],
+)
+def test_invalid_input_changes_nothing(broker: Broker, body: dict[str, Any], field: str) -> None:
+    before = broker.files
+    assert broker.server.refused(400, "POST", "/api/v1/users", body)["field"] == field
+    if "name" in body and field in ("password", "roles") and field in body:
+        change = {field: body[field]}
+        assert broker.server.refused(400, "PATCH", "/api/v1/users/berta", change)["field"] == field
+    assert broker.files == before
+
+
+def test_existing_and_unknown_users(broker: Broker) -> None:
+    server, before = broker.server, broker.files
+    problem = server.refused(409, "POST", "/api/v1/users", {"name": "berta", "password": "x"})
+    assert problem["detail"] == "User berta exists already"
+    for method, body in (("PATCH", {"password": "x"}), ("PATCH", {"roles": ["staff"]}), ("DELETE", None)):
+        assert (
+            server.refused(404, method, "/api/v1/users/ghost", body)["detail"] == "User ghost does not exist"
+        )
+    assert server.ask("PATCH", "/api/v1/users/berta", {}).status == 200
+    assert broker.files == before
+
+
+def test_new_user_does_not_get_roles_of_an_earlier_one(broker: Broker) -> None:
+    broker.roles.write_text("admins = anna, clara\nstaff = berta\n")
+    broker.server.ask("POST", "/api/v1/users", {"name": "clara", "password": "x"})
+    assert broker.server.get("/api/v1/users/clara")["roles"] == []
+
+
+def test_passwords_are_in_no_answer_and_no_log(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    server, marker = broker.server, "sécret-marker"
+    answers = [
+        server.ask("POST", "/api/v1/users", {"name": "clara", "password": marker}),
+        server.ask("PATCH", "/api/v1/users/clara", {"password": marker}),
+        server.ask("PATCH", "/api/v1/users/clara", {"password": marker + "\n"}),
+        server.ask("PATCH", "/api/v1/users/clara", {"password": [marker]}),
+        server.ask("PATCH", "/api/v1/users/clara", {"passwort": marker}),
+        server.ask("PATCH", "/api/v1/users/ghost", {"password": marker}),
+        server.ask("GET", "/api/v1/users"),
+        server.ask("GET", "/api/v1/users/clara"),
+    ]
+    assert [answer.status for answer in answers] == [201, 200, 400, 400, 400, 404, 200, 200]
+    for text in (
+        *caplog.messages,
+        *map(str, (vars(record) for record in caplog.records)),
+        *(a.text for a in answers),
+    ):
+        assert "marker" not in text and "argon2" not in text
+    assert any(
+        'POST /api/v1/users {"name":"clara","password":"***"}: 201' in line for line in caplog.messages
+    )
+
+
+# ---- the last manager
+
+#: What anna does, the request, the roles file before, whether it is done.
+MANAGERS: list[tuple[str, str, Any, dict[str, str], bool]] = [
+    ("removes himself", "DELETE", None, {"admins": "anna"}, False),
+    ("drops the role", "PATCH", {"roles": ["staff"]}, {"admins": "anna"}, False),
+    ("drops all roles", "PATCH", {"roles": []}, {"admins": "anna"}, False),
+    ("changes to another managing role", "PATCH", {"roles": ["chiefs"]}, {"admins": "anna"}, True),
+    (
+        "keeps one of two managing roles",
+        "PATCH",
+        {"roles": ["chiefs"]},
+        {"admins": "anna", "chiefs": "anna"},
+        True,
+    ),
+    ("removes himself beside another", "DELETE", None, {"admins": "anna, berta"}, True),
+    (
+        "removes himself beside one with another role",
+        "DELETE",
+        None,
+        {"admins": "anna", "chiefs": "berta"},
+        True,
+    ),
+    ("removes himself beside one who does not exist", "DELETE", None, {"admins": "anna, ghost"}, False),
+    ("sets a new password", "PATCH", {"password": "new"}, {"admins": "anna"}, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "method", "body", "roles", "done"), MANAGERS, ids=[case[0] for case in MANAGERS]
+)
+def test_last_manager_stays(
+    broker: Broker, what: str, method: str, body: Any, roles: dict[str, str], done: bool
+) -> None:
+    broker.roles.write_text("".join(f"{role} = {users}\n" for role, users in roles.items()))
+    before = broker.files
+    reply = broker.server.ask(method, "/api/v1/users/anna", body)
+    if done:
+        assert reply.status in (200, 204), reply.body
+    else:
+        assert (reply.status, broker.files) == (409, before)
+        assert (
+            "User anna is the last one with permission='MANAGE' on address activemq.management"
+            in reply.json["detail"]
+        )
+        assert "Grant a role with this permission to another user first" in reply.json["detail"]
+
+
+def test_manager_with_a_certificate_counts(tmp_path: Path) -> None:
+    certificates = tmp_path / "certificates.properties"
+    certificates.write_text("carla = CN=carla, O=Example\n")
+    broker = Broker(tmp_path, certificate_users_file=str(certificates))
+    broker.roles.write_text("admins = anna, carla\n")
+    assert broker.server.get("/api/v1/users/carla") == {
+        "name": "carla",
+        "roles": ["admins"],
+        "hasPassword": False,
+        "certificate": "CN=carla,O=Example",
+        "hashOutdated": False,
+    }
+    assert "certificate users file" in broker.server.refused(409, "DELETE", "/api/v1/users/carla")["detail"]
+    assert broker.server.ask("DELETE", "/api/v1/users/anna").status == 204
+
+
+def test_roles_of_a_user_with_a_certificate_can_be_changed(tmp_path: Path) -> None:
+    certificates = tmp_path / "certificates.properties"
+    certificates.write_text("carla = CN=carla\n")
+    broker = Broker(tmp_path, certificate_users_file=str(certificates))
+    assert broker.server.ask("PATCH", "/api/v1/users/carla", {"roles": ["staff"]}).json["roles"] == ["staff"]
+    assert "carla" not in broker.users.read_text()
+    assert broker.server.ask("PATCH", "/api/v1/users/carla", {"password": "c"}).json["hasPassword"]
+
+
+# ---- files changed by hand
+
+
+def test_changes_by_hand_are_seen_and_preserved(broker: Broker) -> None:
+    with broker.users.open("a") as file:
+        file.write(f"\n# by hand\ndora = {QUICK.hash('d')}\n")
+    with broker.roles.open("a") as file:
+        file.write("# by hand\nstaff2 = dora\n")
+    broker.server.ask("POST", "/api/v1/users", {"name": "clara", "password": "x", "roles": ["staff2"]})
+    assert broker.names() == ["anna", "berta", "dora", "clara"]
+    users, roles = broker.files
+    assert "# by hand\ndora" in users and "# by hand\nstaff2 = dora, clara" in roles
+
+
+def editing(broker: Broker, change: Callable[[], object]) -> None:
+    """Have ``change`` happen while a password is hashed, between reading and writing of the users file."""
+
+    class Hasher:
+        def hash(self, password: str) -> str:
+            change()
+            return QUICK.hash(password)
+
+    broker.security._user_files = replace(broker.security._user_files, hasher=Hasher())
+
+
+def test_change_by_an_editor_at_the_same_moment_is_not_lost(broker: Broker) -> None:
+    text = broker.users.read_text() + f"dora = {QUICK.hash('d')}\n"
+    editing(broker, lambda: broker.users.write_text(text))
+    problem = broker.server.refused(409, "POST", "/api/v1/users", {"name": "clara", "password": "x"})
+    assert problem["detail"] == f"{broker.users}: another program has just changed the users file: try again"
+    assert broker.names() == ["anna", "berta", "dora"]
+    assert broker.server.ask("POST", "/api/v1/users", {"name": "clara", "password": "x"}).status == 409
+    editing(broker, lambda: None)
+    assert broker.server.ask("POST", "/api/v1/users", {"name": "clara", "password": "x"}).status == 201
+    assert [file.name for file in broker.users.parent.iterdir() if file.name.startswith(".")] == []
+
+
+def test_lock_of_another_program_is_not_awaited_forever(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(properties_file, "LOCK_TIME", 0.05)
+    directory = os.open(broker.users.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        problem = broker.server.refused(409, "DELETE", "/api/v1/users/berta")
+    finally:
+        os.close(directory)
+    assert problem["detail"] == (
+        f"{broker.roles}: another program has locked the roles file for 0.05 seconds: end it, or try again"
+    )
+    assert broker.server.ask("DELETE", "/api/v1/users/berta").status == 204
+
+
+@pytest.mark.parametrize("which", ["users", "roles"])
+def test_invalid_line_by_hand_is_named_and_nothing_changed(broker: Broker, which: str) -> None:
+    file: Path = getattr(broker, which)
+    file.write_text(file.read_text() + "no equals sign\n")
+    before = broker.files
+    for method, name, body in (
+        ("POST", "", {"name": "clara", "password": "x", "roles": ["staff"]}),
+        ("PATCH", "/berta", {"roles": ["sales"]}),
+        ("DELETE", "/berta", None),
+    ):
+        detail = broker.server.refused(409, method, f"/api/v1/users{name}", body)["detail"]
+        assert detail.startswith(f"{file}:4: "), detail
+    assert broker.files == before
+    assert broker.names() == ["anna", "berta"], "the last valid files stay in effect"
+
+
+def test_half_done_change_says_what_was_done(broker: Broker) -> None:
+    def unusable() -> None:
+        broker.roles.unlink()
+        broker.roles.mkdir()
+
+    editing(broker, unusable)
+    body = {"name": "clara", "password": "x", "roles": ["staff"]}
+    detail = broker.server.refused(409, "POST", "/api/v1/users", body)["detail"]
+    assert detail.startswith(
+        f"User clara is saved, but the roles are not: {broker.roles}: the roles file cannot be read"
+    )
+    assert "clara" in broker.users.read_text()
+
+
+def test_without_security_there_are_no_users(broker: Broker) -> None:
+    server = AdminServer()
+    for method, where, body in (
+        ("GET", "users", None),
+        ("GET", "roles", None),
+        ("POST", "users", {"name": "a", "password": "x"}),
+        ("DELETE", "users/a", None),
+    ):
+        assert "Security is disabled" in server.refused(409, method, f"/api/v1/{where}", body)["detail"]
+
+
+# ---- threads
+
+
+class LaterThreads:
+    """A thread pool whose work the test runs."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], object]] = []
+
+    def callInThreadWithCallback(
+        self, done: Callable[[bool, object], None], work: Callable[..., object], *a: object
+    ) -> None:
+        """See IThreadPool."""
+        self.waiting.append(lambda: done(True, work(*a)))
+
+
+def test_passwords_are_hashed_in_a_thread_one_at_a_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, hashed = broker.server, []
+    editing(broker, lambda: hashed.append(1))
+    server.get("/api/v1/whoami")  # the login is verified from now on
+    threads = LaterThreads()
+    wires = []
+    for name in ("clara", "dora"):
+        channel, wire = server.channel()
+        wires.append(wire)
+        body = f'{{"name":"{name}","password":"x"}}'
+        head = (
+            f"POST /api/v1/users HTTP/1.1\r\nHost: localhost\r\nAuthorization: {server.headers['Authorization']}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        with monkeypatch.context() as context:
+            pool = server.reactor.getThreadPool()
+            # the check of the files before the login at once, the edit later
+            calls = iter([pool, *[threads] * 10])
+            context.setattr(server.reactor, "getThreadPool", lambda calls=calls: next(calls))
+            channel.dataReceived((head + body).encode())
+            for _ in range(10):
+                server.reactor.advance(0)
+    assert len(threads.waiting) == 1 and not hashed, "the second waits for the first"
+    assert server.get("/health/live"), "others are answered meanwhile"
+    threads.waiting.pop()()
+    assert hashed == [1, 1]
+    for _ in range(50):
+        server.reactor.advance(0)
+    assert all(wire.value().startswith(b"HTTP/1.1 201") for wire in wires)
+    assert broker.names() == ["anna", "berta", "clara", "dora"]
+
+
+# ---- a broker process, its users changed by others at the same time
+
+
+def test_changes_by_http_and_by_the_command_line_at_the_same_time(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
+    with edit_users(users, QUICK) as edit:
+        edit.put("anna", "x")
+    with edit_roles(roles) as granted:
+        granted.grant(EVERYBODY, "anna")
+    broker = start_broker(secure=True)
+
+    def by_http(number: int) -> None:
+        connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
+        body = dumps({"name": f"http{number}", "password": "x", "roles": ["r"]})
+        headers = {
+            "Content-Type": "application/json",
+            "Authorization": str(login("anna", "x")["Authorization"]),
+        }
+        connection.request("POST", "/api/v1/users", body, headers)
+        answer = connection.getresponse()
+        assert answer.status == 201, answer.read()
+        connection.close()
+
+    def by_hand(number: int) -> None:
+        with edit_users(users, QUICK) as edit:  # as stompring user does
+            edit.put(f"hand{number}", "x")
+        with edit_roles(roles) as granted:
+            granted.grant("r", f"hand{number}")
+
+    numbers = range(6)
+    with ThreadPoolExecutor(8) as pool:
+        results = [pool.submit(work, number) for number in numbers for work in (by_http, by_hand)]
+        for result in results:
+            result.result(PATIENCE)
+    expected = {"anna", *(f"{kind}{number}" for kind in ("http", "hand") for number in numbers)}
+    assert set(Users(users).names()) == expected
+    assert set(Roles(roles).users_by_role()["r"]) == expected - {"anna"}

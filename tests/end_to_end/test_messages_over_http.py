@@ -1,0 +1,181 @@
+"""Messages over HTTP on a real broker with real clients: send, look, move, retry, download and upload."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import pytest
+
+from ..broker_process import PATIENCE, BrokerProcess
+from ..conftest import Connect
+from ..management import Management
+from .test_stomp_py import Client
+
+SETTINGS = {
+    "#": {"dead-letter-address": "DLQ", "max-delivery-attempts": 1},
+    "paged.#": {"max-size-messages": 20, "page-size-bytes": "4K"},
+    "heavy.#": {"max-size-bytes": "1M", "page-size-bytes": "32M"},
+    "blocked.#": {"max-size-messages": 5, "address-full-policy": "BLOCK"},
+}
+pytestmark = pytest.mark.broker(settings=SETTINGS)
+
+
+def make(management: Management, *names: str) -> None:
+    for name in names:
+        management.ask("POST", "/queues", {"name": name, "routingType": "ANYCAST"})
+
+
+def do(management: Management, queue: str, operation: str, **body: Any) -> tuple[str, int, int, int]:
+    task = management.ask("POST", f"/queues/{quote(queue, safe='')}/{operation}", body)
+    return task["state"], task["done"], task["skipped"], task["failed"]
+
+
+def raw(broker: BrokerProcess, path: str, data: bytes | None = None) -> bytes:
+    headers = {} if data is None else {"Content-Type": "application/x-ndjson"}
+    request = Request(f"http://127.0.0.1:{broker.http_port}/api/v1{path}", data, headers)
+    with urlopen(request, timeout=PATIENCE) as answer:
+        return bytes(answer.read())
+
+
+def bodies(broker: BrokerProcess, queue: str) -> list[str]:
+    lines = raw(broker, f"/queues/{queue}/export").splitlines()
+    return [json.loads(line)["message"]["body"] for line in lines]
+
+
+def test_stomp_py_receives_what_http_sends(broker: BrokerProcess, management: Management, name: str) -> None:
+    client = Client("1.2", broker.port)
+    client.link.subscribe(f"/queue/{name}", id="1", ack="auto", headers={"receipt": "r"})
+    client.ears.next("receipt")
+    headers = {"colour": "r:ed\nblue", "priority": 7, "persistent": True, "content-type": "text/plain"}
+    answer = management.ask(
+        "POST", "/messages", {"address": name, "routingType": "ANYCAST", "headers": headers, "body": "grün"}
+    )
+    assert answer == {"sent": 1, "unrouted": 0, "rejected": 0, "reason": None}
+    seen = client.ears.next("message")
+    assert seen.body == "grün"
+    assert (seen.headers["colour"], seen.headers["priority"]) == ("r:ed\nblue", "7")
+    client.link.disconnect()
+
+
+def test_a_rejected_message_is_found_and_retried(
+    broker: BrokerProcess, connect: Connect, management: Management, name: str
+) -> None:
+    make(management, "DLQ")
+    client = Client("1.2", broker.port)
+    client.link.subscribe(f"/queue/{name}", id="1", ack="client-individual", headers={"prefetch-count": "1"})
+    client.link.send(f"/queue/{name}", "first", headers={"persistent": "true", "colour": "red"})
+    seen = client.ears.next("message")
+    client.link.nack(seen.headers["ack"])
+    management.expect("DLQ", messageCount=1)
+    (group,) = management.ask("GET", "/dead-letters", originQueue=name)["data"]
+    assert (group["queue"], group["reason"], group["count"]) == ("DLQ", "max-delivery-attempts", 1)
+    assert do(management, group["queue"], "retry", filter=group["filter"]) == ("completed", 1, 0, 0)
+    again = client.ears.next("message")
+    assert (again.body, again.headers["colour"], again.headers["redelivered"]) == ("first", "red", "false")
+    assert not [header for header in again.headers if header.startswith("_AMQ_")]
+    assert management.ask("GET", "/dead-letters", originQueue=name)["data"] == []
+    client.link.disconnect()
+
+
+def test_a_waiting_consumer_receives_what_is_moved(
+    connect: Connect, management: Management, name: str
+) -> None:
+    client, source, target = connect(), f"{name}.from", f"{name}.to"
+    make(management, source)
+    client.subscribe(f"/queue/{target}", ack="auto")
+    connect().put(f"/queue/{source}", "a", "b", "c")
+    assert do(management, source, "move", address=target) == ("completed", 3, 0, 0)
+    client.messages("a", "b", "c")
+
+
+def test_selection_in_pages(
+    broker: BrokerProcess, connect: Connect, management: Management, name: str
+) -> None:
+    client, source, target = connect(), f"paged.{name}", f"{name}.to"
+    make(management, source, target)
+    for number in range(200):
+        client.put(f"/queue/{source}", str(number), n=number % 10, persistent="true", padding="x" * 300)
+    assert management.queue(source)["pagedCount"] > 100
+    assert do(management, source, "move", address=target, filter="n = 3", limit=15) == ("completed", 15, 0, 0)
+    assert bodies(broker, target) == [str(number) for number in range(200) if number % 10 == 3][:15]
+    last = management.ask("GET", f"/queues/{source}/messages", filter="n = 9", size=20)["data"][-3:]
+    ids = [message["messageID"] for message in last]
+    assert management.ask("GET", f"/queues/{source}/messages/{ids[0]}")["body"] == last[0]["body"]
+    assert do(management, source, "move", address=target, messages=[*ids, "1"]) == ("completed", 3, 1, 0)
+    assert bodies(broker, target)[15:] == [message["body"] for message in last]
+    assert do(management, source, "remove") == ("completed", 182, 0, 0)
+    assert management.queue(source)["messageCount"] == 0
+
+
+def test_large_messages_do_not_break_browsing(
+    broker: BrokerProcess, connect: Connect, management: Management, name: str
+) -> None:
+    """Ten messages of 10 MB, most of them on disk."""
+    client, source, target = connect(), f"heavy.{name}", f"heavy.{name}.to"
+    make(management, source, target)
+    body = b"\xff\0large" * 1_500_000
+    for number in range(10):
+        client.put(f"/queue/{source}", body, number=number, content_length=len(body))
+    began = time.monotonic()
+    page = management.ask("GET", f"/queues/{source}/messages", bodyLimit=10)
+    assert [message["headers"]["number"] for message in page["data"]] == [str(number) for number in range(10)]
+    assert {(message["bodySize"], message["bodyTruncated"]) for message in page["data"]} == {
+        (len(body), True)
+    }
+    path = f"/queues/{source}/messages/{page['data'][7]['messageID']}"
+    part = management.ask("GET", path, bodyOffset=len(body) - 5, bodyFormat="hex")
+    assert bytes.fromhex(part["body"]) == b"large"
+    assert raw(broker, f"{path}/body") == body
+    assert do(management, source, "move", address=target) == ("completed", 10, 0, 0)
+    assert management.queue(target)["messageCount"] == 10
+    line = raw(broker, f"/queues/{target}/export?filter=number%20%3D%208")
+    assert len(line) > len(body) and json.loads(line)["message"]["body"].keys() == {"base64"}
+    assert time.monotonic() - began < PATIENCE
+    assert do(management, target, "remove") == ("completed", 10, 0, 0)
+
+
+def test_a_full_target_is_waited_for(connect: Connect, management: Management, name: str) -> None:
+    client, source, target = connect(), f"{name}.from", f"blocked.{name}"
+    make(management, source, target)
+    client.put(f"/queue/{source}", *[str(number) for number in range(40)])
+    task = management.ask("POST", f"/queues/{source}/move", {"address": target, "wait": False})
+    management.expect(target, messageCount=5)
+    assert management.ask("GET", f"/tasks/{task['taskID']}")["state"] == "running"
+    consumer = connect()
+    consumer.subscribe(f"/queue/{target}", ack="auto")
+    consumer.messages(*[str(number) for number in range(40)])
+    deadline = time.monotonic() + PATIENCE
+    while (task := management.ask("GET", f"/tasks/{task['taskID']}"))["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert (task["state"], task["done"]) == ("completed", 40)
+
+
+def test_a_task_that_waits_is_cancelled(connect: Connect, management: Management, name: str) -> None:
+    client, source, target = connect(), f"{name}.from", f"blocked.{name}"
+    make(management, source, target)
+    client.put(f"/queue/{source}", *[str(number) for number in range(10)])
+    task = management.ask("POST", f"/queues/{source}/move", {"address": target, "wait": False})
+    management.expect(target, messageCount=5)
+    management.ask("DELETE", f"/tasks/{task['taskID']}")
+    management.expect(source, messageCount=5)
+    deadline = time.monotonic() + PATIENCE
+    while (task := management.ask("GET", f"/tasks/{task['taskID']}"))["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert (task["state"], task["done"]) == ("cancelled", 5)
+
+
+def test_what_is_downloaded_is_uploaded_again(
+    broker: BrokerProcess, connect: Connect, management: Management, name: str
+) -> None:
+    source, target = f"paged.{name}", f"{name}.to"
+    make(management, source, target)
+    connect().put(f"/queue/{source}", *[str(number) for number in range(100)], persistent="true")
+    lines = raw(broker, f"/queues/{source}/export")
+    assert json.loads(raw(broker, f"/queues/{target}/import", lines)) == {"imported": 100}
+    assert bodies(broker, target) == [str(number) for number in range(100)]
