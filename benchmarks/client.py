@@ -49,10 +49,10 @@ class Client:
         head = f"SEND\ndestination:{destination}\n{asked}content-length:{len(body)}\n\n"
         self.socket.sendall(head.encode() + body + b"\0")
 
-    def subscribe(self, destination: str, selector: str | None = None) -> None:
-        """Subscribes, with id 0 and ack auto."""
+    def subscribe(self, destination: str, selector: str | None = None, identifier: int = 0) -> None:
+        """Subscribes with ack auto."""
         selects = "" if selector is None else f"selector:{selector}\n"
-        self.socket.sendall(f"SUBSCRIBE\nid:0\ndestination:{destination}\n{selects}\n\0".encode())
+        self.socket.sendall(f"SUBSCRIBE\nid:{identifier}\ndestination:{destination}\n{selects}\n\0".encode())
 
     def expect(self, command: str) -> bytes:
         """Reads one frame (its body holds no NUL) and returns it; raises `Unexpected` if it is another."""

@@ -1,0 +1,27 @@
+/**
+ * Parts that several pages show: names of queues and addresses, their states.
+ */
+import { link } from "./router.js";
+import { Badge } from "./ui/badge.js";
+import { html } from "./ui/html.js";
+
+/** @param {{name: string}} props */
+export const QueueLink = ({ name }) => html`<a class="name" href=${link("queues", name)} title=${name}>${name}</a>`;
+
+/** @param {{name: string}} props */
+export const AddressLink = ({ name }) => html`<a class="name" href=${link("addresses", name)} title=${name}>${name}</a>`;
+
+/** What is not ordinary about a queue, as badges. @param {{queue: any, all?: boolean}} props `all`: also its kind */
+export function QueueState({ queue, all = false }) {
+  return html`<span class="badges">
+    ${queue.paused && html`<${Badge} tone="warning" title="Messages are accepted and not delivered">paused<//>`}
+    ${queue.enabled === false && html`<${Badge} tone="warning" title="No message is routed to the queue">disabled<//>`}
+    ${queue.ringSize > 0 && html`<${Badge} tone="accent" title="A full ring evicts its oldest message">ring<//>`}
+    ${queue.nonDestructive && html`<${Badge} title="Acknowledged messages stay">non-destructive<//>`}
+    ${all && queue.exclusive && html`<${Badge} title="One consumer receives all messages">exclusive<//>`}
+    ${queue.temporary && html`<${Badge} title="Deleted with its connection">temporary<//>`}
+    ${all && html`<${Badge} title=${queue.durable ? "Survives a restart with its durable messages" : "Ends with the broker"}>${queue.durable ? "durable" : "not durable"}<//>`}
+    ${all && queue.autoCreated && html`<${Badge} title="Created by the broker for a client">auto-created<//>`}
+    ${all && queue.configured && html`<${Badge} title="Defined in broker.xml: a reload resets it to the file">broker.xml<//>`}
+  </span>`;
+}

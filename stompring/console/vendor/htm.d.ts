@@ -1,0 +1,1 @@
+import htm from "htm"; export default htm;

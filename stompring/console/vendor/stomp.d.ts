@@ -1,0 +1,2 @@
+export { Client, Versions } from "@stomp/stompjs";
+export type { IFrame, IMessage, StompHeaders, StompSubscription } from "@stomp/stompjs";

@@ -1,0 +1,1 @@
+import uPlot from "uplot"; export default uPlot;

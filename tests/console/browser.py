@@ -1,0 +1,136 @@
+"""A headless Chromium for the tests of the console, and a page that records every fault.
+
+Playwright drives the Chromium of the system; it downloads no browser of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket, sync_playwright
+
+from ..broker_process import PATIENCE
+from ..end_to_end.page import chromium
+
+__all__ = ["AXE", "ConsolePage", "chromium", "launch"]
+
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+
+#: No name resolves: a request to another site fails, and `ConsolePage` reports it.
+ARGUMENTS = (
+    "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update "
+    "--disable-sync --disable-dev-shm-usage --no-proxy-server"
+).split() + ["--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost"]
+
+WATCH = """addEventListener('securitypolicyviolation', (event) =>
+    console.error(`CSP: ${event.violatedDirective} blocks ${event.blockedURI} ${event.sample}`), true);
+addEventListener('unhandledrejection', (event) => console.error(`unhandled rejection: ${event.reason}`));"""
+
+
+@contextmanager
+def launch() -> Iterator[Browser]:
+    """A browser, closed afterwards."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class ConsolePage:
+    """A tab of its own. `check` fails on console errors, exceptions, CSP violations and requests to other hosts.
+
+    ``faults`` are those so far; `allow` excludes those that a test provokes.
+    """
+
+    def __init__(self, browser: Browser, port: int, opened: ExitStack, **options: Any) -> None:
+        self.root = f"http://127.0.0.1:{port}"
+        self.faults: list[str] = []
+        self.requests: list[str] = []
+        self._allowed: list[str] = []
+        self._context = browser.new_context(
+            viewport=options.pop("viewport", {"width": 1280, "height": 800}),
+            color_scheme=options.pop("color_scheme", "light"),
+            reduced_motion="reduce",
+            **options,
+        )
+        opened.callback(self._context.close)
+        self._context.set_default_timeout(PATIENCE * 1000)
+        self._context.add_init_script(WATCH)
+        self._context.on("request", self._on_request)
+        self.page: Page = self._context.new_page()
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
+        self.page.on("websocket", self._on_websocket)
+        self.page.on("dialog", self._on_dialog)
+
+    # ---- faults
+
+    def allow(self, pattern: str) -> None:
+        """Faults in which the regular expression is found are expected."""
+        self._allowed.append(pattern)
+
+    def check(self) -> None:
+        """Fail on the faults so far that are not allowed."""
+        left = [fault for fault in self.faults if not any(re.search(one, fault) for one in self._allowed)]
+        assert not left, "\n".join(left)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            place = message.location.get("url", "")
+            self.faults.append(f"console {message.type}: {message.text} ({place})")
+
+    def _on_request(self, request: Request) -> None:
+        self.requests.append(f"{request.method} {request.url}")
+        parts = urlsplit(request.url)
+        if parts.scheme not in ("data", "blob") and parts.hostname not in ("127.0.0.1", "localhost"):
+            self.faults.append(f"request to a third party: {request.url}")
+
+    def _on_websocket(self, socket: WebSocket) -> None:
+        if urlsplit(socket.url).hostname not in ("127.0.0.1", "localhost"):
+            self.faults.append(f"WebSocket to a third party: {socket.url}")
+
+    def _on_dialog(self, dialog: Any) -> None:
+        self.faults.append(f"dialog of the browser: {dialog.message}")
+        dialog.dismiss()
+
+    # ---- what a user does
+
+    def open(self, route: str = "#/") -> Page:
+        """Load a page of the console, anew."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.root}/{route}")
+        return self.page
+
+    def go(self, route: str) -> Page:
+        """Go to another page of the console without loading it anew."""
+        self.page.evaluate("route => { location.hash = route; }", route)
+        return self.page
+
+    # ---- accessibility
+
+    def axe(self) -> list[str]:
+        """What axe-core finds on the page as it is, one line per element."""
+        if not self.page.evaluate("() => 'axe' in window"):
+            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate(
+            "() => axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a',"
+            " 'wcag21aa', 'wcag22aa', 'best-practice']})"
+        )
+        return [
+            f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html'][:300]}: {node['failureSummary']}"
+            for rule in found["violations"]
+            for node in rule["nodes"]
+        ]
+
+    def overflow(self) -> int:
+        """Pixels by which the page is wider than the window."""
+        return int(
+            self.page.evaluate(
+                "() => document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
+            )
+        )

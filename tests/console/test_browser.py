@@ -1,0 +1,95 @@
+"""The browser of these tests reports what it must: each kind of fault that a page can have."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from playwright.sync_api import Browser
+
+from ..broker_process import PATIENCE
+from .browser import ConsolePage
+from .conftest import OpenConsole
+
+POLICY = "default-src 'none'; script-src 'self' 'nonce-1'; img-src * data:; connect-src *"
+
+#: A script, and what must be reported.
+FAULTS = {
+    "console.error('broken')": "console error: broken",
+    "console.warn('odd')": "console warning: odd",
+    "throw new Error('thrown')": "exception: thrown",
+    "Promise.reject(new Error('dropped'))": "dropped",
+    "document.body.setAttribute('onclick', 'f()'); document.body.click()": "CSP: script-src-attr blocks inline",
+    "try { eval('1') } catch {}": "CSP: script-src blocks eval",
+    "new Image().src = 'http://elsewhere.example/x.png'": "request to a third party: http://elsewhere.example",
+    "new WebSocket('ws://elsewhere.example/')": "WebSocket to a third party: ws://elsewhere.example/",
+    "fetch('/missing')": "404",
+    "alert('hello')": "dialog of the browser: hello",
+}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[int]:
+    """The port of a site whose page /N has the N-th script."""
+
+    class Site(BaseHTTPRequestHandler):
+        """One page per script."""
+
+        def do_GET(self) -> None:
+            number = self.path.strip("/")
+            known = number.isdigit()
+            script = ["", *FAULTS][int(number)] if known else ""
+            text = (
+                "<!DOCTYPE html><html lang=en><title>a page</title><link rel=icon href='data:,'>"
+                f"<body><main><h1>A</h1></main><script nonce=1>{script}</script>"
+            )
+            self.send_response(200 if known else 404)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Security-Policy", POLICY)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("script", FAULTS)
+def test_a_fault_is_reported(browser: Browser, site: int, script: str) -> None:
+    with ExitStack() as opened:
+        console = ConsolePage(browser, site, opened)
+        console.open(str(1 + list(FAULTS).index(script)))
+        deadline = time.monotonic() + PATIENCE
+        while not any(FAULTS[script] in fault for fault in console.faults):
+            assert time.monotonic() < deadline, console.faults
+            console.page.wait_for_timeout(20)  # meanwhile Playwright reports events
+        with pytest.raises(AssertionError):
+            console.check()
+        console.allow(r".")
+        console.check()
+
+
+def test_a_good_page_has_no_faults(open_console: OpenConsole, site: int, axe: None) -> None:
+    console = open_console(site)
+    console.open("0")
+    assert console.axe() == []
+    assert console.overflow() == 0
+
+
+def test_axe_reports_violations_under_a_strict_policy(
+    open_console: OpenConsole, site: int, axe: None
+) -> None:
+    console = open_console(site)
+    page = console.open("0")
+    page.evaluate("() => document.querySelector('main').append(document.createElement('input'))")
+    assert [line.split(" ")[0] for line in console.axe()] == ["label"]

@@ -1,0 +1,135 @@
+"""The overview: health with reasons, figures, plots, limits, top queues."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from playwright.sync_api import Locator, Page, Request, expect
+
+from ..broker_process import PATIENCE, BrokerProcess
+from ..conftest import Connect
+from ..management import Management
+from .browser import ConsolePage
+from .conftest import OpenConsole
+
+
+def figure(page: Page, label: str) -> Locator:
+    """The value of a tile."""
+    return page.locator(".stat").filter(has=page.get_by_text(label, exact=True)).locator(".stat-value")
+
+
+def test_healthy_broker_and_its_figures(
+    console: ConsolePage, management: Management, connect: Connect, name: str
+) -> None:
+    connect().put(f"/queue/{name}", *["x"] * 300)
+    page = console.open()
+    expect(page.get_by_role("region", name="Health")).to_contain_text("Healthy")
+    expect(page.locator(".brand .health")).to_have_text("healthy")
+    known = management.ask("GET", "/broker")
+    expect(figure(page, "Queues")).to_have_text(f"{known['queueCount']:,}")
+    expect(figure(page, "Connections")).to_have_text(f"{known['connectionCount']:,}")
+    memory = page.get_by_role("meter", name="Memory of messages")
+    expect(memory).to_have_attribute("aria-valuetext", re.compile(r"[KM]iB of [\d.]+ [MG]iB"))
+    expect(page.get_by_role("meter", name="Disk")).to_be_visible()
+    for listener in known["listeners"]:
+        expect(page.get_by_role("region", name="Listeners")).to_contain_text(
+            f"{listener['host']}:{listener['port']}"
+        )
+    row = page.get_by_role("region", name="Top queues").get_by_role("row").filter(has_text=name)
+    expect(row).to_contain_text("300")
+    row.get_by_role("link", name=name).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+
+
+def test_rates_and_depth_are_plotted_live(console: ConsolePage, connect: Connect, name: str) -> None:
+    client = connect()
+    page = console.open()
+    rates = page.get_by_role("region", name="Rates").get_by_role("img")
+    expect(rates).to_have_attribute("aria-label", re.compile("Messages per second: in "))
+    expect(rates.locator("canvas")).to_be_visible()
+    depth = page.get_by_role("region", name="Messages", exact=True).get_by_role("img")
+    expect(depth).to_have_attribute(
+        "aria-label", re.compile(r"pending [\d.,]+K?, delivering [\d,]+, scheduled [\d,]+, paged 0")
+    )
+    before = figure(page, "Messages").inner_text()
+    client.put(f"/queue/{name}", *["x"] * 200)
+    expect(figure(page, "Messages")).not_to_have_text(before)
+    for window, label in (("1 h", "1 h"), ("24 h", "24 h"), ("5 min", "5 min")):
+        page.get_by_role("button", name=window, exact=True).click()
+        expect(page.get_by_role("button", name=label, exact=True)).to_have_attribute("aria-pressed", "true")
+        expect(rates.locator("canvas")).to_be_visible()
+
+
+def test_top_queues_by_another_figure(
+    console: ConsolePage, management: Management, connect: Connect, name: str
+) -> None:
+    producer, consumer = connect(), connect()
+    producer.put(f"/queue/{name}", *["x"] * 50)
+    consumer.subscribe(f"/queue/{name}")
+    management.expect(name, deliveringCount=50)
+    page = console.open()
+    top = page.get_by_role("region", name="Top queues")
+    top.get_by_role("button", name="Delivering").click()
+    expect(top.get_by_role("row").nth(1)).to_contain_text(name)
+    page = console.open()
+    expect(top.get_by_role("button", name="Delivering")).to_have_attribute("aria-pressed", "true")
+
+
+@pytest.mark.broker(
+    settings={"full.#": {"max-size-bytes": 5000, "page-size-bytes": 2000, "address-full-policy": "PAGE"}}
+)
+def test_problem_is_shown_with_its_reason_and_the_way_to_it(
+    console: ConsolePage, management: Management, connect: Connect, name: str
+) -> None:
+    address = f"full.{name}"
+    connect().put(f"/queue/{address}", *["x" * 1000] * 20, persistent="true")
+    management.expect_address(address, paging=True)
+    page = console.open()
+    problem = page.get_by_role("region", name="Health").get_by_role("listitem").filter(has_text=address)
+    expect(problem).to_contain_text("warning")
+    expect(page.locator(".brand .health")).to_contain_text("warning")
+    problem.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(address)
+
+
+def test_recent_events_are_shown(console: ConsolePage, management: Management, name: str) -> None:
+    management.ask("POST", "/queues", {"name": name})
+    page = console.open()
+    events = page.get_by_role("region", name="Recent events").get_by_role("listitem")
+    expect(events.filter(has_text="BINDING_ADDED").filter(has_text=name)).to_be_visible()
+
+
+def test_page_polls_with_one_request_at_a_time(console: ConsolePage) -> None:
+    running: set[Request] = set()
+    together: list[int] = []
+    finished: list[str] = []
+
+    def begin(request: Request) -> None:
+        if "/api/v1/" in request.url:
+            running.add(request)
+            together.append(len(running))
+
+    def end(request: Request) -> None:
+        if request in running:
+            running.discard(request)
+            finished.append(request.url.rpartition("/api/v1/")[2].partition("?")[0])
+
+    console.page.on("request", begin)
+    console.page.on("requestfinished", end)
+    console.page.on("requestfailed", end)
+    page = console.open()
+    polled = {"broker", "broker/history", "queues", "events"}
+    deadline = time.monotonic() + PATIENCE
+    while any(finished.count(route) < 2 for route in polled):
+        assert time.monotonic() < deadline, finished
+        page.wait_for_timeout(50)
+    assert max(together) == 1
+
+
+def test_empty_broker_says_what_comes_next(open_console: OpenConsole, empty: BrokerProcess) -> None:
+    page = open_console(empty.http_port).open()
+    expect(page.get_by_text("No queues yet")).to_be_visible()
+    page.get_by_role("link", name="Create a queue").click()
+    expect(page.get_by_role("dialog", name="Create a queue")).to_be_visible()

@@ -1,0 +1,160 @@
+"""Every page with data of every kind: accessible, in light and dark, on a phone, and without faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from ..broker_process import BrokerProcess
+from .browser import ConsolePage
+from .conftest import OpenConsole
+from .demo import demo
+
+#: Route, heading, and a text that is there once the data are.
+PAGES = [
+    ("#/", "Overview", "demo"),
+    ("#/queues", "Queues", "reminders"),
+    ("#/queues/prices.ring", "prices.ring", "50"),
+    ("#/queues/orders/messages", "Messages of orders", "All 60 messages"),
+    ("#/queues/DLQ/messages", "Messages of DLQ", "max-delivery-attempts"),
+    ("#/addresses", "Addresses", "invoices"),
+    ("#/addresses/orders", "orders", "ANYCAST"),
+    ("#/dead-letters", "Dead letters", "max-delivery-attempts"),
+    ("#/schedules", "Schedules", "nightly report"),
+    ("#/messages/send?queue=orders", "Send messages", "A queue that exists."),
+    ("#/live", "Live", "Subscription"),
+    ("#/tasks", "Tasks", "No task has run since the broker started."),
+    ("#/connections", "Connections", "warehouse"),
+    ("#/consumers", "Consumers", "orders"),
+    ("#/events", "Events", "BINDING_ADDED"),
+    ("#/admin/users", "Users and roles", "Security is disabled."),
+    ("#/admin/permissions?address=orders", "Permissions", "every operation is allowed"),
+    ("#/admin/plugins", "Plugins", "stamp"),
+    ("#/admin/configuration", "Configuration", "The broker accepts connections."),
+    ("#/admin/retention", "Retention", "No lake has ingested the files yet."),
+    ("#/admin/logging", "Logging", "stompring"),
+]
+MODES = {
+    "light": {"color_scheme": "light"},
+    "dark phone": {"color_scheme": "dark", "viewport": {"width": 360, "height": 740}},
+}
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The broker of `demo`."""
+    with demo(tmp_path_factory.mktemp("demo")) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pages_are_accessible_and_fit(
+    open_console: OpenConsole, full: BrokerProcess, axe: None, mode: str
+) -> None:
+    console = open_console(full.http_port, **MODES[mode])
+    page = console.open("#/")
+    found = []
+    for route, heading, text in PAGES:
+        console.go(route)
+        expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+        expect(page.locator("main").get_by_text(text).first).to_be_attached()
+        found += [f"{route}: {violation}" for violation in console.axe()]
+        if console.overflow():
+            found.append(f"{route}: {console.overflow()} pixels wider than the window")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_dialogs_are_accessible_and_fit(
+    open_console: OpenConsole, full: BrokerProcess, axe: None, mode: str
+) -> None:
+    console = open_console(full.http_port, **MODES[mode])
+    page = console.open("#/queues/orders/messages")
+    found = []
+    for role, name, title in [
+        ("button", "1-", "Message"),
+        ("button", "Move", "Move all messages"),
+        ("button", "Delete", "Delete all messages"),
+        ("button", "Upload", "Upload messages to"),
+    ]:
+        page.get_by_role(role, name=name).first.click()
+        dialog = page.get_by_role("dialog", name=title)
+        expect(dialog).to_be_visible()
+        if title == "Message":
+            expect(dialog.get_by_role("group", name="Body", exact=True)).to_be_visible()
+        found += [f"{title}: {violation}" for violation in console.axe()]
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+    assert not found, "\n".join(found)
+
+
+def test_messages_are_opened_selected_and_moved_by_keyboard_alone(
+    open_console: OpenConsole, full: BrokerProcess
+) -> None:
+    page = open_console(full.http_port).open("#/queues/orders/messages")
+    expect(page.locator("h1")).to_have_text("Messages of orders")
+    expect(page.locator("table.messages")).to_be_visible()
+
+    def tab_to(name: str) -> None:
+        """Press Tab until the control with this label has the focus."""
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            label = page.evaluate(
+                "() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"
+            )
+            if label.startswith(name):
+                return
+        raise AssertionError(f"Tab does not reach {name}")
+
+    page.keyboard.press("/")
+    expect(page.get_by_label("Selector")).to_be_focused()
+    tab_to("Select 1-")
+    page.keyboard.press("Space")
+    expect(page.get_by_text("1 of 60 messages selected")).to_be_visible()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Message")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("button.link").first).to_be_focused()
+    page.keyboard.press("/")
+    tab_to("Copy")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Queue *")).to_be_focused()
+    page.keyboard.type("prices.ring")
+    page.keyboard.press("Enter")
+    expect(page.locator(".notes")).to_contain_text("1 message copied.")
+
+
+def test_every_page_can_be_reached_by_its_shortcut(open_console: OpenConsole, full: BrokerProcess) -> None:
+    page = open_console(full.http_port).open("#/")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    for key, heading in zip(
+        "dsmltcuep",
+        (
+            "Dead letters",
+            "Schedules",
+            "Send messages",
+            "Live",
+            "Tasks",
+            "Connections",
+            "Consumers",
+            "Events",
+            "Permissions",
+        ),
+        strict=True,
+    ):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+
+
+def test_pages_ask_no_other_host_and_poll_modestly(open_console: OpenConsole, full: BrokerProcess) -> None:
+    console: ConsolePage = open_console(full.http_port)
+    page = console.open("#/queues/orders/messages")
+    expect(page.get_by_text("All 60 messages")).to_be_visible()
+    console.requests.clear()
+    page.wait_for_timeout(4000)
+    polls = [request for request in console.requests if "/messages" in request]
+    assert polls == [], "an open list of messages is not fetched again and again"

@@ -1,0 +1,387 @@
+"""Queues: the list at any length, one queue with its ring, consumers and plots, and every action on it."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from ..broker_process import BrokerProcess
+from ..conftest import Connect, StartBroker
+from ..management import Management
+from ..stomp_client import StompClient
+from .browser import ConsolePage
+from .conftest import OpenConsole
+
+
+def names(page: Page) -> Locator:
+    """The links of the rows that are shown."""
+    return page.locator("tbody tr[data-row] td:first-child a")
+
+
+def stat(page: Page, label: str) -> Locator:
+    """The value of a tile."""
+    return page.locator(".stat").filter(has=page.get_by_text(label, exact=True)).locator(".stat-value")
+
+
+# ---- the list
+
+
+def test_list_searches_sorts_and_filters(
+    console: ConsolePage, management: Management, connect: Connect, name: str
+) -> None:
+    for number, queue in enumerate(("b", "a", "c")):
+        management.ask("POST", "/queues", {"name": f"{name}.{queue}", "paused": queue == "c"})
+        if number:
+            connect().put(f"/queue/{name}.{queue}", *["x"] * number)
+    page = console.open("#/queues")
+    page.get_by_label("Search queues by name").fill(name)
+    expect(names(page)).to_have_text([f"{name}.{queue}" for queue in "abc"])
+    page.get_by_role("button", name="Messages").click()
+    expect(names(page)).to_have_text([f"{name}.{queue}" for queue in "cab"])
+    expect(page.get_by_role("columnheader", name="Messages")).to_have_attribute("aria-sort", "descending")
+    page.get_by_role("button", name="Messages").click()
+    expect(names(page)).to_have_text([f"{name}.{queue}" for queue in "bac"])
+    page.get_by_label("State").select_option("Paused")
+    expect(names(page)).to_have_text([f"{name}.c"])
+    expect(page.get_by_role("row").nth(1)).to_contain_text("paused")
+    expect(page.get_by_role("status").filter(has_text="found")).to_have_text("1 queue found")
+    page.reload()  # the address of the page has search, filter and order
+    expect(names(page)).to_have_text([f"{name}.c"])
+    page.get_by_label("Routing type").select_option("MULTICAST")
+    expect(page.get_by_text("No queue matches")).to_be_visible()
+    page.get_by_role("button", name="Clear filters").first.click()
+    expect(page.get_by_role("status").filter(has_text="queue")).not_to_contain_text("found")
+
+
+def test_chosen_columns_are_remembered(console: ConsolePage, management: Management, name: str) -> None:
+    management.ask("POST", "/queues", {"name": name, "address": f"{name}.address"})
+    page = console.open(f"#/queues?search={name}")
+    expect(page.get_by_role("columnheader", name="Scheduled")).to_be_visible()
+    page.get_by_role("button", name="Columns").click()
+    dialog = page.get_by_role("dialog", name="Columns")
+    dialog.get_by_label("Address").check()
+    dialog.get_by_label("Scheduled").uncheck()
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("link", name=f"{name}.address")).to_be_attached()
+    expect(page.get_by_role("columnheader", name="Scheduled")).to_have_count(0)
+    page.reload()
+    expect(page.get_by_role("link", name=f"{name}.address")).to_be_attached()
+    expect(page.get_by_role("columnheader", name="Scheduled")).to_have_count(0)
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_role("button", name="Default").click()
+    expect(page.get_by_role("columnheader", name="Scheduled")).to_be_visible()
+
+
+def test_list_of_10000_queues_holds_few_rows_and_asks_for_what_is_visible(
+    open_console: OpenConsole, start_broker: StartBroker
+) -> None:
+    broker = start_broker()
+    client = StompClient(broker.port)
+    client.connect()
+    for number in range(9_999):
+        client.send("SEND", {"destination": f"/queue/many.{number:04}"})
+    client.put("/queue/many.9999", "x")
+    client.close()
+    console = open_console(broker.http_port)
+    page = console.open("#/queues")
+    expect(page.get_by_role("status").filter(has_text="queue")).to_have_text("10,000 queues")
+    expect(page.get_by_role("table")).to_have_attribute("aria-rowcount", "10001")
+    expect(names(page).first).to_have_text("many.0000")
+    box = page.get_by_role("group", name="Queues")
+    for fraction, number in ((0.5, 5000), (1, 9999), (0.25, 2500), (0, 0)):
+        box.evaluate("(box, fraction) => { box.scrollTop = fraction * box.scrollHeight; }", fraction)
+        row = page.get_by_role("link", name=f"many.{number:04}", exact=True)
+        expect(row).to_be_attached()
+        assert page.locator("tbody tr").count() < 100
+    requests = [line for line in console.requests if "/api/v1/queues?" in line]
+    assert all(int(re.findall(r"size=(\d+)", line)[0]) <= 100 for line in requests), requests
+    page.get_by_label("Search queues by name").fill("MANY.777")
+    expect(names(page)).to_have_text([f"many.{number}" for number in range(7770, 7780)])
+
+
+# ---- one queue
+
+
+def test_queue_page_shows_counts_consumers_and_bindings(
+    console: ConsolePage, management: Management, connect: Connect, name: str
+) -> None:
+    producer = connect()
+    producer.put(f"/queue/{name}", *["x"] * 20)
+    producer.put(f"/queue/{name}", "later", AMQ_SCHEDULED_DELAY=600_000)
+    consumer = connect(client_id="till-7")
+    consumer.subscribe(f"/queue/{name}", ack="client-individual", prefetch_count=5)
+    management.expect(name, deliveringCount=5, scheduledCount=1, messageCount=21)
+    page = console.open(f"#/queues/{name}")
+    for label, value in (
+        ("Messages", "21"),
+        ("Pending", "15"),
+        ("Delivering", "5"),
+        ("Scheduled", "1"),
+        ("Consumers", "1"),
+    ):
+        expect(stat(page, label)).to_have_text(value)
+    row = page.get_by_role("region", name="Consumers").get_by_role("row").nth(1)
+    for text in ("till-7", "127.0.0.1:", "client-individual", "none left"):
+        expect(row).to_contain_text(text)
+    message = consumer.message("x")
+    consumer.answer("ACK", message)
+    bindings = page.get_by_role("region", name="Bindings")
+    expect(bindings.get_by_role("link", name=name)).to_have_attribute("href", f"#/addresses/{name}")
+    expect(bindings).to_contain_text("ANYCAST")
+    expect(stat(page, "Messages")).to_have_text("20")
+
+
+def test_depth_rates_and_age_are_plotted(console: ConsolePage, connect: Connect, name: str) -> None:
+    client = connect()
+    client.put(f"/queue/{name}", *["x"] * 20)
+    page = console.open(f"#/queues/{name}")
+    for region, label in (
+        ("Depth", r"pending 20, delivering 0, scheduled 0, paged 0"),
+        ("Rates", r"Messages per second: in .*, out .*, ack "),
+        ("Age of the oldest message", r"age [\d.]+ (ms|s)"),
+    ):
+        plot = page.get_by_role("region", name=region, exact=True).get_by_role("img")
+        expect(plot).to_have_attribute("aria-label", re.compile(label))
+        expect(plot.locator("canvas")).to_be_visible()
+
+
+def test_ring_is_drawn_with_its_fill_and_evictions(
+    console: ConsolePage, management: Management, connect: Connect, name: str
+) -> None:
+    management.ask("POST", "/queues", {"name": name, "ringSize": 8})
+    client = connect()
+    client.put(f"/queue/{name}", *["x"] * 6)
+    page = console.open(f"#/queues/{name}")
+    ring = page.get_by_role("region", name="Ring").get_by_role("img")
+    expect(ring).to_have_attribute("aria-label", re.compile("6 of 8 pending, 75 % full; 0 messages evicted"))
+    expect(page.locator(".ring-segment")).to_have_count(8)
+    expect(page.locator(".ring-segment.filled")).to_have_count(6)
+    client.put(f"/queue/{name}", *["x"] * 5)
+    expect(ring).to_have_attribute("aria-label", re.compile("8 of 8 pending, 100 % full; 3 messages evicted"))
+    expect(page.locator(".ring-segment.filled")).to_have_count(8)
+    expect(page.get_by_text("3 since you opened this page")).to_be_visible()
+    expect(page.locator(".ring-segments")).to_have_attribute("style", re.compile(r"rotate\(-135deg\)"))
+
+
+def test_queue_that_is_deleted_beneath_the_page(
+    console: ConsolePage, management: Management, name: str
+) -> None:
+    management.ask("POST", "/queues", {"name": name})
+    page = console.open(f"#/queues/{name}")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    management.ask("DELETE", f"/queues/{name}")
+    console.allow("status of 404")
+    expect(page.get_by_text("This queue no longer exists")).to_be_visible()
+    expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+
+
+# ---- actions
+
+
+def test_create_and_change(console: ConsolePage, management: Management, name: str) -> None:
+    page = console.open("#/queues")
+    page.get_by_role("button", name="Create a queue").first.click()
+    dialog = page.get_by_role("dialog", name="Create a queue")
+    dialog.get_by_label("Name").fill(name)
+    dialog.get_by_label("Address").fill(f"{name}.address")
+    dialog.get_by_label("Ring size").fill("5")
+    dialog.get_by_label("Filter").fill("colour =")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog.get_by_label("Filter")).to_have_attribute("aria-invalid", "true")  # and the rest stays
+    console.allow("status of 400")
+    dialog.get_by_label("Filter").fill("colour = 'red'")
+    dialog.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    queue = management.queue(name)
+    assert (queue["address"], queue["ringSize"], queue["filter"]) == (f"{name}.address", 5, "colour = 'red'")
+    page.get_by_role("button", name="Change", exact=True).click()
+    dialog = page.get_by_role("dialog", name=f"Change {name}")
+    expect(dialog.get_by_label("Ring size")).to_have_value("5")
+    dialog.get_by_label("Ring size").fill("7")
+    dialog.get_by_text("More settings").click()
+    dialog.get_by_label("Exclusive").check()
+    dialog.get_by_role("button", name="Apply").click()
+    expect(dialog).to_have_count(0)
+    queue = management.queue(name)
+    assert (queue["ringSize"], queue["exclusive"], queue["filter"]) == (7, True, "colour = 'red'")
+    expect(page.get_by_text("exclusive")).to_be_visible()
+
+
+def test_pause_and_resume(console: ConsolePage, management: Management, name: str) -> None:
+    management.ask("POST", "/queues", {"name": name})
+    page = console.open(f"#/queues/{name}")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    management.expect(name, paused=True)
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    management.expect(name, paused=False)
+
+
+def choose(page: Page, action: str) -> Locator:
+    """Choose an action of the menu by keyboard; returns the dialog that asks."""
+    menu = page.get_by_role("button", name="More")
+    menu.focus()
+    page.keyboard.press("ArrowDown")
+    items = page.get_by_role("menuitem")
+    expect(items.first).to_be_focused()
+    item = items.filter(has_text=re.compile(f"^{action}"))
+    while not item.evaluate("item => item === document.activeElement"):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    return page.get_by_role("dialog")
+
+
+@pytest.mark.parametrize("action", ["Purge", "Delete"])
+def test_destructive_actions_ask_for_the_name(
+    console: ConsolePage, management: Management, connect: Connect, name: str, action: str
+) -> None:
+    connect().put(f"/queue/{name}", *["x"] * 3)
+    page = console.open(f"#/queues/{name}")
+    dialog = choose(page, action)
+    button = dialog.get_by_role("button", name=action, exact=True)
+    expect(button).to_be_disabled()
+    dialog.get_by_label("to confirm").fill(name[:-1])
+    expect(button).to_be_disabled()
+    page.keyboard.press("Enter")
+    dialog.get_by_label("to confirm").fill(name)
+    assert management.queue(name)["messageCount"] == 3
+    page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    if action == "Purge":
+        management.expect(name, messageCount=0)
+        expect(stat(page, "Messages")).to_have_text("0")
+        expect(page.get_by_text("3 messages removed")).to_be_visible()
+    else:
+        management.gone(name)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Queues")
+
+
+def test_escape_cancels_and_focus_returns(console: ConsolePage, management: Management, name: str) -> None:
+    management.ask("POST", "/queues", {"name": name})
+    page = console.open(f"#/queues/{name}")
+    expect(page.get_by_role("button", name="More")).to_be_visible()
+    dialog = choose(page, "Delete")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("button", name="More")).to_be_focused()
+    assert management.queue(name)
+
+
+def test_queue_with_consumers_is_deleted_after_a_warning(
+    console: ConsolePage, management: Management, connect: Connect, name: str
+) -> None:
+    consumer = connect()
+    consumer.subscribe(f"/queue/{name}")
+    page = console.open(f"#/queues/{name}")
+    expect(stat(page, "Consumers")).to_have_text("1")
+    dialog = choose(page, "Delete")
+    expect(dialog).to_contain_text("1 consumer will get an ERROR")
+    dialog.get_by_label("to confirm").fill(name)
+    page.keyboard.press("Enter")
+    management.gone(name)
+    consumer.error()
+
+
+def test_trim(console: ConsolePage, management: Management, connect: Connect, name: str) -> None:
+    connect().put(f"/queue/{name}", *["x"] * 9)
+    management.update(name, ringSize=4)
+    page = console.open(f"#/queues/{name}")
+    expect(stat(page, "Pending")).to_have_text("9")
+    dialog = choose(page, "Trim")
+    dialog.get_by_label("to confirm").fill(name)
+    dialog.get_by_role("button", name="Trim").click()
+    management.expect(name, messageCount=4, messagesReplaced=5)
+    expect(page.get_by_text("5 messages evicted")).to_be_visible()
+
+
+@pytest.mark.parametrize(("action", "left", "done"), [("Move", 3, "moved"), ("Copy", 5, "copied")])
+def test_move_and_copy_what_matches(
+    console: ConsolePage,
+    management: Management,
+    connect: Connect,
+    name: str,
+    action: str,
+    left: int,
+    done: str,
+) -> None:
+    client = connect()
+    client.put(f"/queue/{name}", *["x"] * 2, colour="red")
+    client.put(f"/queue/{name}", *["x"] * 3, colour="blue")
+    management.ask("POST", "/queues", {"name": f"{name}.other"})
+    page = console.open(f"#/queues/{name}")
+    expect(stat(page, "Messages")).to_have_text("5")
+    dialog = choose(page, action)
+    dialog.get_by_role("combobox", name="Queue").fill(f"{name}.other")
+    dialog.get_by_label("Only messages that match").fill("colour = 'red'")
+    dialog.get_by_role("button", name=action, exact=True).click()
+    management.expect(f"{name}.other", messageCount=2)
+    management.expect(name, messageCount=left)
+    expect(page.get_by_text(f"2 messages {done}")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_move_that_cannot_be_says_why(console: ConsolePage, connect: Connect, name: str) -> None:
+    connect().put(f"/queue/{name}", "x")
+    page = console.open(f"#/queues/{name}")
+    expect(stat(page, "Messages")).to_have_text("1")
+    dialog = choose(page, "Move")
+    dialog.get_by_role("combobox", name="Queue").fill(name)
+    dialog.get_by_role("button", name="Move", exact=True).click()
+    console.allow("status of 409")
+    expect(dialog.get_by_role("alert")).to_contain_text(name)
+
+
+@pytest.mark.broker(settings={"#": {"max-delivery-attempts": 1, "dead-letter-address": "dead"}})
+def test_retry_of_dead_letters(
+    console: ConsolePage, management: Management, connect: Connect, name: str
+) -> None:
+    management.ask("POST", "/queues", {"name": "dead"})
+    client = connect()
+    client.put(f"/queue/{name}", "x")
+    client.subscribe(f"/queue/{name}")
+    client.answer("NACK", client.message("x"))
+    client.close()
+    management.expect(name, messageCount=0)
+    page = console.open("#/queues/dead")
+    expect(stat(page, "Messages")).to_have_text("1")
+    choose(page, "Retry").get_by_role("button", name="Retry").click()
+    management.expect(name, messageCount=1)
+    expect(page.get_by_text("1 message sent back to where they came from")).to_be_visible()
+    expect(stat(page, "Messages")).to_have_text("0")
+
+
+def test_links_to_messages_and_sending(console: ConsolePage, management: Management, name: str) -> None:
+    queue = f"{name}/a b"
+    management.ask("POST", "/queues", {"name": queue, "address": name})
+    page = console.open(f"#/queues/{quote(queue, safe='')}")
+    browse = page.get_by_role("link", name="Browse messages")
+    expect(browse).to_have_attribute("href", f"#/queues/{quote(queue, safe='')}/messages")
+    send = page.get_by_role("main").get_by_role("link", name="Send", exact=True)
+    expect(send).to_have_attribute(
+        "href", re.compile(rf"^#/messages/send\?queue=.*&address={name}&routingType=")
+    )
+
+
+def test_queue_page_has_no_violations(
+    open_console: OpenConsole,
+    broker: BrokerProcess,
+    management: Management,
+    connect: Connect,
+    axe: None,
+    name: str,
+) -> None:
+    management.ask("POST", "/queues", {"name": name, "ringSize": 100})
+    connect().subscribe(f"/queue/{name}")
+    for options in ({"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}):
+        console = open_console(broker.http_port, **options)
+        page = console.open(f"#/queues/{name}")
+        expect(page.get_by_role("region", name="Rates").get_by_role("img")).to_be_visible()
+        expect(page.locator(".loading")).to_have_count(0)
+        assert console.axe() == [] and console.overflow() == 0
+        choose(page, "Move")
+        assert console.axe() == [] and console.overflow() == 0

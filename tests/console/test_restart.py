@@ -1,0 +1,129 @@
+"""A broker that restarts beneath the pages, and one with 10,000 queues."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from ..broker_document import anycast, broker_xml
+from ..broker_process import BrokerProcess
+from ..conftest import StartBroker
+from ..management import Management
+from ..stomp_client import StompClient
+from .conftest import OpenConsole
+
+
+class Restarted:
+    """A broker on the same ports each time."""
+
+    def __init__(self, directory: Path) -> None:
+        sockets = [socket.socket() for _ in range(2)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        self.stomp, self.http = (one.getsockname()[1] for one in sockets)
+        for one in sockets:
+            one.close()
+        self.config = directory / "broker.xml"
+        document = broker_xml().replace("http://127.0.0.1:0", f"http://127.0.0.1:{self.http}")
+        self.config.write_text(document.replace("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{self.stomp}"))
+
+    def run(self) -> BrokerProcess:
+        """Not yet entered."""
+        return BrokerProcess(self.config)
+
+
+@pytest.fixture
+def restarted(tmp_path: Path) -> Restarted:
+    """A broker to start more than once."""
+    return Restarted(tmp_path)
+
+
+def send(port: int, destination: str, *bodies: str) -> None:
+    """Send durable messages."""
+    client = StompClient(port)
+    client.connect()
+    client.put(destination, *bodies, persistent="true")
+    client.close()
+
+
+def test_messages_stay_in_view_and_an_action_meanwhile_says_that_there_is_no_answer(
+    open_console: OpenConsole, restarted: Restarted
+) -> None:
+    console = open_console(restarted.http)
+    console.allow("ERR_CONNECTION|ERR_EMPTY_RESPONSE")
+    with restarted.run():
+        send(restarted.stomp, "/queue/orders", "one", "two")
+        page = console.open("#/queues/orders/messages")
+        expect(page.locator("table.messages tbody tr")).to_have_count(2)
+    page.locator("table.messages tbody input").first.check()
+    page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Delete", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("does not answer")
+    expect(page.locator("table.messages tbody tr")).to_have_count(2)
+    with restarted.run():
+        dialog.get_by_role("button", name="Delete", exact=True).click()
+        expect(page.locator(".notes")).to_contain_text("1 message deleted.")
+        expect(page.locator("td.preview")).to_have_text(["two"])
+
+
+def test_live_and_events_continue_after_a_restart(open_console: OpenConsole, restarted: Restarted) -> None:
+    live, events = open_console(restarted.http), open_console(restarted.http)
+    for console in (live, events):
+        console.allow("ERR_|WebSocket connection")
+    with restarted.run():
+        page = live.open("#/live?destination=/queue/work")
+        page.get_by_role("button", name="Subscribe", exact=True).click()
+        expect(page.get_by_text("live", exact=True)).to_be_visible()
+        send(restarted.stomp, "/queue/work", "before")
+        table = page.get_by_role("group", name="Received messages")
+        expect(table).to_contain_text("before")
+        happened = events.open("#/events")
+        expect(happened.get_by_text("live", exact=True)).to_be_visible()
+        expect(happened.locator("tbody tr", has_text="queue work created")).to_have_count(1)
+    expect(page.get_by_text("connection lost, trying again")).to_be_visible()
+    expect(happened.get_by_text("not connected")).to_be_visible()
+    with restarted.run():
+        send(restarted.stomp, "/queue/work", "after")
+        expect(table).to_contain_text("after", timeout=15000)
+        expect(table).to_contain_text("before")
+        Management(restarted.http).ask("POST", "/queues", {"name": "since"})
+        row = happened.locator("tbody tr", has_text="queue since created")
+        expect(row).to_have_count(1, timeout=20000)
+        expect(happened.locator("tbody tr", has_text="queue work created")).to_have_count(1)
+
+
+def test_pages_with_10000_queues(open_console: OpenConsole, start_broker: StartBroker) -> None:
+    broker = start_broker(
+        settings={"#": {"dead-letter-address": "DLQ", "max-delivery-attempts": "1"}}, addresses=anycast("DLQ")
+    )
+    client = StompClient(broker.port)
+    client.connect()
+    for number in range(9_998):
+        client.send("SEND", {"destination": f"/queue/many.{number:04}"})
+    client.put("/queue/many.late", "later", AMQ_SCHEDULED_DELAY="3600000")
+    client.subscribe("/queue/many.0042", ack="client-individual")
+    client.answer("NACK", client.message())
+    console = open_console(broker.http_port)
+    page = console.open("#/dead-letters")
+    begun = time.monotonic()
+    row = page.get_by_role("group", name="Dead letters by origin and reason").locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("many.0042")
+    for route, text in (
+        ("#/schedules", "later"),
+        ("#/consumers", "many.0042"),
+        ("#/queues/many.9000/messages", "message"),
+    ):
+        console.go(route)
+        expect(page.locator("main").get_by_text(text).first).to_be_visible()
+    console.go("#/messages/send")
+    page.get_by_label("Address *").fill("many.777")
+    suggestions = page.locator("datalist option[value^='many.777']")
+    expect(suggestions).to_have_count(10)
+    assert time.monotonic() - begun < 20
+    client.close()

@@ -1,0 +1,382 @@
+"""The shell of the console: navigation, keyboard, theme, search, login, a broker that goes away, hostile names."""
+
+from __future__ import annotations
+
+import json
+import socket
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from ..broker_document import broker_xml, permitted
+from ..broker_process import PATIENCE, BrokerProcess
+from ..end_to_end.test_security import stompring
+from ..management import Management
+from .browser import ConsolePage
+from .conftest import OpenConsole
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&/..%2f?#{{7*7}}"
+
+PHONE = {"width": 360, "height": 740}
+
+
+def heading(page: Page, text: str) -> None:
+    """The page has this heading."""
+    expect(page.get_by_role("heading", level=1)).to_have_text(text)
+
+
+# ---- keyboard
+
+
+@pytest.mark.parametrize(
+    ("key", "title"), [("q", "Queues"), ("a", "Addresses"), ("o", "Overview")], ids=lambda value: value
+)
+def test_g_and_a_letter_open_a_page(console: ConsolePage, key: str, title: str) -> None:
+    page = console.open("#/queues/none" if key == "o" else "#/addresses/none")
+    console.allow("404")
+    expect(page.get_by_text("does not exist")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press(key)
+    heading(page, title)
+    expect(page).to_have_title(f"{title} · stompring")
+    expect(page.locator("nav [aria-current=page] span")).to_have_text(title)
+
+
+def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console: ConsolePage) -> None:
+    page = console.open()
+    heading(page, "Overview")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(dialog).to_contain_text("Queues")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
+def test_slash_focuses_the_search_of_the_page_and_typing_in_it_is_no_shortcut(console: ConsolePage) -> None:
+    page = console.open("#/queues")
+    heading(page, "Queues")
+    page.keyboard.press("/")
+    field = page.get_by_label("Search queues by name")
+    expect(field).to_be_focused()
+    page.keyboard.type("ga?")
+    expect(field).to_have_value("ga?")
+    heading(page, "Queues")
+
+
+def test_slow_typing_loses_nothing_and_the_address_of_the_page_fills_the_field(console: ConsolePage) -> None:
+    page = console.open("#/queues?search=first")
+    field = page.get_by_label("Search queues by name")
+    expect(field).to_have_value("first")
+    field.press("End")
+    field.press_sequentially(" and more", delay=290)  # the list is searched meanwhile
+    expect(field).to_have_value("first and more")
+    console.go("#/queues?search=another")
+    expect(field).to_have_value("another")
+    console.go("#/queues")
+    expect(field).to_have_value("")
+
+
+def test_skip_link_is_first_and_leads_to_the_content(console: ConsolePage) -> None:
+    page = console.open("#/queues")
+    heading(page, "Queues")
+    page.evaluate("() => document.activeElement.blur()")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+
+
+def test_arrows_move_between_rows_and_enter_opens_one(
+    console: ConsolePage, management: Management, name: str
+) -> None:
+    for number in range(3):
+        management.ask("POST", "/queues", {"name": f"{name}.{number}"})
+    page = console.open(f"#/queues?search={name}")
+    rows = page.get_by_role("link", name=name)
+    expect(rows).to_have_count(3)
+    rows.first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    expect(rows.nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    heading(page, f"{name}.1")
+
+
+# ---- theme and width
+
+
+def test_theme_switch_changes_colours_and_is_remembered(console: ConsolePage) -> None:
+    page = console.open()
+    background = "() => getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    switch = page.get_by_role("button", name="Theme:")
+    for theme in ("light", "dark"):
+        switch.click()
+        expect(page.locator("html")).to_have_attribute("data-theme", theme)
+    dark = page.evaluate(background)
+    assert dark != light
+    page = console.open()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.evaluate(background) == dark
+
+
+def test_system_theme_applies_without_a_choice(open_console: OpenConsole, broker: BrokerProcess) -> None:
+    colours = set()
+    for scheme in ("light", "dark"):
+        page = open_console(broker.http_port, color_scheme=scheme).open()
+        heading(page, "Overview")
+        colours.add(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
+    assert len(colours) == 2
+
+
+ROUTES = ("#/", "#/queues", "#/addresses", "#/nowhere")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_pages_fit_a_phone_and_axe_finds_nothing(
+    open_console: OpenConsole, broker: BrokerProcess, axe: None, route: str
+) -> None:
+    for options in ({"viewport": PHONE}, {"color_scheme": "dark"}):
+        console = open_console(broker.http_port, **options)
+        page = console.open(route)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.locator(".loading")).to_have_count(0)
+        assert console.axe() == []
+        assert console.overflow() == 0
+
+
+def test_navigation_of_a_phone_opens_and_closes(open_console: OpenConsole, broker: BrokerProcess) -> None:
+    page = open_console(broker.http_port, viewport=PHONE).open()
+    queues = page.get_by_role("navigation").get_by_role("link", name="Queues")
+    expect(queues).to_be_hidden()
+    page.get_by_role("button", name="Navigation").click()
+    queues.click()
+    heading(page, "Queues")
+    expect(queues).to_be_hidden()
+
+
+# ---- search
+
+
+def test_header_finds_queues_and_addresses(console: ConsolePage, management: Management, name: str) -> None:
+    management.ask("POST", "/queues", {"name": f"{name}.q", "address": f"{name}.a"})
+    page = console.open()
+    field = page.get_by_role("combobox", name="Find a queue or an address")
+    field.fill(name.upper())
+    expect(page.get_by_role("option")).to_have_text(
+        [f"{name}.qqueue · 0 messages", f"{name}.aaddress · 0 messages"]
+    )
+    field.press("ArrowDown")
+    field.press("ArrowDown")
+    field.press("Enter")
+    heading(page, f"{name}.a")
+    field.fill(f"{name}.q")
+    field.press("Enter")
+    heading(page, "Queues")
+    expect(page.get_by_label("Search queues by name")).to_have_value(f"{name}.q")
+
+
+# ---- states
+
+
+def test_pages_that_do_not_exist(console: ConsolePage) -> None:
+    page = console.open("#/no/such/page")
+    heading(page, "Not found")
+    for route, title in (("#/queues/no%2Fsuch", "no/such"), ("#/addresses/none", "none")):
+        console.go(route)
+        heading(page, title)
+        expect(page.get_by_text("does not exist")).to_be_visible()
+    console.go("#/queues/..")
+    expect(page.get_by_role("alert")).to_contain_text("cannot request the names")
+    console.allow("status of 404")
+
+
+def test_hidden_tab_does_not_poll(console: ConsolePage, management: Management, name: str) -> None:
+    management.ask("POST", "/queues", {"name": name})
+    page = console.open(f"#/queues?search={name}")
+    row = page.get_by_role("row").filter(has_text=name)
+    expect(row).to_be_visible()
+    page.evaluate(
+        """() => { Object.defineProperty(document, 'hidden', {configurable: true, get: () => window.isHidden});
+        window.isHidden = true; document.dispatchEvent(new Event('visibilitychange')); }"""
+    )
+    page.wait_for_load_state("networkidle")
+    before = len(console.requests)
+    page.wait_for_timeout(6000)  # in which a visible tab polls twice
+    assert console.requests[before:] == []
+    management.update(name, paused=True)
+    page.evaluate("() => { window.isHidden = false; document.dispatchEvent(new Event('visibilitychange')); }")
+    expect(row).to_contain_text("paused")
+
+
+def test_broker_that_restarts_beneath_the_page(open_console: OpenConsole, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml().replace("http://127.0.0.1:0", f"http://127.0.0.1:{port}"))
+    console = open_console(port)
+    console.allow("ERR_CONNECTION|ERR_EMPTY_RESPONSE")
+    with BrokerProcess(config):
+        Management(port).ask("POST", "/queues", {"name": "before"})
+        page = console.open("#/queues")
+        expect(page.get_by_role("link", name="before")).to_be_visible()
+    banner = page.get_by_role("alert").filter(has_text="does not answer")
+    expect(banner).to_be_visible()
+    banner.get_by_role("button", name="Try now").click()
+    expect(banner).to_contain_text("Next attempt")
+    expect(page.get_by_role("link", name="before")).to_be_visible()  # what was last seen stays
+    with BrokerProcess(config):
+        Management(port).ask("POST", "/queues", {"name": "since"})
+        expect(page.get_by_role("link", name="since")).to_be_visible()
+        expect(banner).to_have_count(0)
+
+
+def test_hostile_names_are_text(console: ConsolePage, management: Management, name: str) -> None:
+    hostile = f"{name}{HOSTILE}"
+    management.ask("POST", "/queues", {"name": hostile, "filter": "a = '<script>alert(2)</script>'"})
+    page = console.open("#/queues")
+    page.get_by_label("Search queues by name").fill(hostile)
+    page.get_by_role("link", name=hostile).first.click()
+    heading(page, hostile)
+    expect(page.get_by_text("<script>alert(2)</script>").first).to_be_visible()
+    page.get_by_role("link", name=hostile).first.click()  # its address
+    expect(page).to_have_title(f"{hostile} · Address · stompring")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("status").filter(has_text="is paused")).to_contain_text(hostile)
+    assert page.locator("img, script:not([src])").count() == 0
+
+
+# ---- login
+
+PERMISSIONS = permitted(
+    "#", {"view": "admin,viewer", "createDurableQueue": "admin", "createAddress": "admin"}
+) + permitted("activemq.management", {"view": "admin,viewer", "edit": "admin", "manage": "admin"})
+
+
+def secured_config(directory: Path, users: Mapping[str, str]) -> Path:
+    """A broker.xml with users and the role of each."""
+    config = directory / "broker.xml"
+    config.write_text(broker_xml(secure=True, permissions=PERMISSIONS))
+    for user, role in users.items():
+        done = stompring(
+            *("user", "add", user, "--password-stdin", "--role", role, "--config", str(config)),
+            stdin=f"{user}:pässword",
+        )
+        assert done.returncode == 0, done.stderr
+    return config
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with an administrator, a user who may only look, and one who may nothing."""
+    users = {"ada": "admin", "vic": "viewer", "nil": "nothing"}
+    config = secured_config(tmp_path_factory.mktemp("secured"), users)
+    with BrokerProcess(config) as broker:
+        yield broker
+
+
+class Administrator(Management):
+    """The API with a login: that of ada."""
+
+    def text(self, path: str, method: str = "GET", body: object = None) -> str:
+        login = b64encode("ada:ada:pässword".encode()).decode()
+        headers = {"Content-Type": "application/json", "Authorization": f"Basic {login}"}
+        data = json.dumps(body or {}).encode() if method != "GET" else None
+        with urlopen(Request(self._root + path, data, headers, method=method), timeout=PATIENCE) as answer:
+            return str(answer.read().decode())
+
+
+def log_in(console: ConsolePage, user: str, password: str | None = None) -> Page:
+    """Fill the form of the page that is open."""
+    page = console.page
+    console.allow("status of 401")  # the browser reports that the first request needs a login
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password or f"{user}:pässword")
+    page.get_by_role("button", name="Log in").click()
+    return page
+
+
+def test_login_leads_to_the_page_of_the_address_and_stays_in_memory(
+    open_console: OpenConsole, secured: BrokerProcess
+) -> None:
+    console = open_console(secured.http_port)
+    console.open("#/queues")
+    page = log_in(console, "ada", "wrong")
+    expect(page.get_by_role("alert")).to_have_text("User or password is wrong.")
+    log_in(console, "ada")
+    heading(page, "Queues")
+    expect(page.get_by_text("ada", exact=True)).to_be_visible()
+    stored = "() => JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, location.href])"
+    assert "ssword" not in page.evaluate(stored) and page.evaluate("() => document.cookie") == ""
+    console.open("#/queues")  # nothing remembers the login
+    heading(page, "Log in to the broker")
+
+
+def test_logging_out(open_console: OpenConsole, secured: BrokerProcess) -> None:
+    console = open_console(secured.http_port)
+    console.open("#/addresses")
+    page = log_in(console, "ada")
+    page.get_by_role("button", name="Log out").click()
+    heading(page, "Log in to the broker")
+    expect(page.get_by_label("Password")).to_have_value("")
+
+
+def test_login_form_has_no_violations(open_console: OpenConsole, secured: BrokerProcess, axe: None) -> None:
+    console = open_console(secured.http_port, viewport=PHONE)
+    console.allow("status of 401")
+    heading(console.open(), "Log in to the broker")
+    assert console.axe() == [] and console.overflow() == 0
+
+
+def test_what_a_user_may_not_do_is_not_offered(open_console: OpenConsole, secured: BrokerProcess) -> None:
+    admin = open_console(secured.http_port)
+    admin.open("#/queues")
+    page = log_in(admin, "ada")
+    page.get_by_role("button", name="Create a queue").first.click()
+    page.get_by_role("textbox", name="Name").fill("guarded")
+    page.get_by_role("button", name="Create", exact=True).click()
+    heading(page, "guarded")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+    viewer = open_console(secured.http_port)
+    viewer.open("#/queues/guarded")
+    page = log_in(viewer, "vic")
+    heading(page, "guarded")
+    expect(page.get_by_text("Depth")).to_be_visible()
+    for action in ("Pause", "Resume", "More"):
+        expect(page.get_by_role("button", name=action)).to_have_count(0)
+    for action in ("Browse messages", "Send"):
+        expect(page.get_by_role("main").get_by_role("link", name=action)).to_have_count(0)
+    viewer.go("#/queues")
+    expect(page.get_by_role("link", name="guarded")).to_be_visible()
+    expect(page.get_by_role("button", name="Create a queue")).to_have_count(0)
+
+
+def test_no_permission_at_all_is_said(open_console: OpenConsole, secured: BrokerProcess) -> None:
+    console = open_console(secured.http_port)
+    console.open()
+    console.allow("status of 403")
+    page = log_in(console, "nil")
+    expect(page.get_by_text("No permission to see the broker")).to_be_visible()
+    console.go("#/queues/guarded")
+    expect(page.get_by_role("alert")).to_contain_text("No permission")
+
+
+def test_login_that_ends_meanwhile_is_asked_for_again(
+    open_console: OpenConsole, secured: BrokerProcess
+) -> None:
+    admin = Administrator(secured.http_port)
+    admin.ask("POST", "/users", {"name": "eve", "password": "eve:pässword", "roles": ["viewer"]})
+    console = open_console(secured.http_port)
+    console.open("#/queues")
+    page = log_in(console, "eve")
+    heading(page, "Queues")
+    admin.ask("DELETE", "/users/eve")
+    heading(page, "Log in to the broker")
+    expect(page.get_by_text("no longer accepts this login")).to_be_visible()
