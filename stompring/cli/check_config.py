@@ -7,9 +7,11 @@ import pwd
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
+from stompring.cli.output import echo_json
 from stompring.errors import ConfigurationError
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import read_broker_xml
@@ -26,18 +28,26 @@ from stompring.store.datadir import LOCK, VERSION
     type=click.Path(file_okay=False),
     help="Data directory, as for stompring run.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
 @click.pass_context
-def check_config(context: click.Context, files: tuple[str, ...], data: str | None) -> None:
+def check_config(context: click.Context, files: tuple[str, ...], data: str | None, as_json: bool) -> None:
     """Check each FILE: print its faults, or a summary of the configuration.
 
     All faults of a file are reported together, as FILE:LINE: fault. The exit status is 1 if any file has a fault. The
     command loads plugins and certificates, reads the files of users and roles, and checks the data directory, as a
     start of the broker does: run it as the user of the broker.
+
+    \b
+    Examples:
+      stompring check-config config/broker.xml
+      stompring check-config /etc/stompring/broker.xml --data /var/lib/stompring/data
+      stompring check-config config/broker.xml --json | jq '.files[].faults[]'
     """
     # imported here to start the other commands faster
     from stompring.policy.load import PluginSources, load
 
     refused = 0
+    documents = []
     for file in files:
         try:
             configuration = read_broker_xml(file)
@@ -47,18 +57,49 @@ def check_config(context: click.Context, files: tuple[str, ...], data: str | Non
             check_data(configuration, data)
         except ConfigurationError as error:
             refused += 1
-            click.echo(str(error), err=True)
+            documents.append(_document(file, faults=_faults(error)))
+            if not as_json:
+                click.echo(str(error), err=True)
         else:
             expiry_warnings = (warning for _, _, warning in certificates if warning is not None)
-            for warning in (*configuration.warnings, *expiry_warnings):
+            warnings = [*configuration.warnings, *expiry_warnings]
+            if as_json:
+                shown_certificates = [
+                    {"acceptor": name, "certificate": shown} for name, shown, _ in certificates
+                ]
+                documents.append(
+                    _document(
+                        file,
+                        warnings=warnings,
+                        summary=list(summary(configuration, data)),
+                        certificates=shown_certificates,
+                    )
+                )
+                continue
+            for warning in warnings:
                 click.echo(f"{warning} (warning)", err=True)
             click.echo(f"{file}: ok")
             for line in summary(configuration, data):
                 click.echo(f"  {line}")
             for name, shown, _ in certificates:
                 click.echo(f"  acceptor {name}: {shown}")
+    if as_json:
+        echo_json({"valid": not refused, "files": documents})
     if refused:
         context.exit(1)
+
+
+def _document(file: str, **found: list[Any]) -> dict[str, Any]:
+    """The JSON of one file."""
+    lists: dict[str, list[Any]] = {"faults": [], "warnings": [], "summary": [], "certificates": [], **found}
+    return {"file": file, "valid": not lists["faults"], **lists}
+
+
+def _faults(error: ConfigurationError) -> list[dict[str, Any]]:
+    return [
+        {"file": error.file, "line": line, "column": column, "text": text}
+        for line, column, text in error.faults
+    ]
 
 
 def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str, str, str | None]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompring.cli import config_option
+from stompring.cli.output import echo_json
 from stompring.errors import StoreError
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import DataDirectory, data_directory
@@ -91,6 +92,11 @@ def print_data(config: str | None, data: str | None, as_json: bool) -> None:
     Prints its files with their live messages, its addresses and queues with all attributes, and the number of
     messages in each queue. Only durable messages in durable queues are counted: these survive a restart. Nothing is
     changed; a broker may be running. Damage is skipped; 'stompring data verify' reports it.
+
+    \b
+    Examples:
+      stompring data print
+      stompring data print --data /var/lib/stompring/data --json
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.store.inspection import DirectoryContents, Snapshot, ignore
@@ -215,6 +221,11 @@ def verify(context: click.Context, config: str | None, data: str | None, as_json
 
     A broker may be running; incomplete records that it is writing are not reported. Without a broker, a truncated
     record at the end of the newest file is reported: the broker was killed, and its next start removes that record.
+
+    \b
+    Examples:
+      stompring data verify
+      stompring data verify --data /var/lib/stompring/data --json
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.store.inspection import Snapshot
@@ -243,9 +254,10 @@ def verify(context: click.Context, config: str | None, data: str | None, as_json
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @directory_options
 @click.option("--replace", is_flag=True, help="Overwrite FILE if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def export_data(
-    context: click.Context, file: Path, config: str | None, data: str | None, replace: bool
+    context: click.Context, file: Path, config: str | None, data: str | None, replace: bool, as_json: bool
 ) -> None:
     """Write addresses, queues and messages of a data directory to FILE.
 
@@ -254,6 +266,11 @@ def export_data(
     restart. A broker may be running; the file is a snapshot.
 
     Damaged records are skipped and reported; the exit status is 1 if there are any.
+
+    \b
+    Examples:
+      stompring data export backup.jsonl.gz
+      stompring data export backup.jsonl.gz --data /var/lib/stompring/data --replace
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.store.export import export
@@ -276,6 +293,10 @@ def export_data(
         raise click.ClickException(str(fault)) from None
     except OSError as fault:
         raise click.ClickException(f"cannot write {fault.filename or file}: {fault.strerror}") from None
+    if as_json:
+        numbers = {"messages": counts["message"], "queues": counts["queue"], "addresses": counts["address"]}
+        echo_json({"file": str(file), **numbers, "running": snapshot.running, "findings": findings})
+        context.exit(1 if findings else 0)
     for finding in findings:
         click.echo(finding, err=True)
     running = " of a running broker" if snapshot.running else ""
@@ -310,6 +331,7 @@ def export_data(
 @click.option(
     "--again", is_flag=True, help="Import FILE again into a directory that it was imported into before."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def import_data(
     file: Path,
     config: str | None,
@@ -320,6 +342,7 @@ def import_data(
     user: str | None,
     password_stdin: bool,
     again: bool,
+    as_json: bool,
 ) -> None:
     """Import the addresses, queues and messages of FILE into a broker.
 
@@ -328,6 +351,11 @@ def import_data(
 
     Existing messages stay. An existing queue gets the attributes in FILE, and the messages of FILE after its own. To
     resume an interrupted import, run it again.
+
+    \b
+    Examples:
+      stompring data import backup.jsonl.gz
+      stompring data import backup.jsonl.gz --stomp localhost:61613 --http http://localhost:8161
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.cli.data_import_offline import OfflineImport
@@ -342,7 +370,7 @@ def import_data(
         if stomp or http or is_locked(directory.root):
             doors = Endpoints(stomp, http, ca_file)
             with _running(meant, doors, _login(user, password_stdin)) as running:
-                _report(file, *transfer(file, running))
+                _report(file, *transfer(file, running), as_json)
                 running.finish()
             return
         if not meant.persistence_enabled:
@@ -351,7 +379,7 @@ def import_data(
             )
         stopped = OfflineImport(directory, meant, again=again)
         try:
-            _report(file, *transfer(file, stopped))
+            _report(file, *transfer(file, stopped), as_json)
             stopped.finish()
         finally:
             stopped.close()
@@ -359,7 +387,10 @@ def import_data(
         raise click.ClickException(str(fault)) from None
 
 
-def _report(file: Path, count: int, before: int) -> None:
+def _report(file: Path, count: int, before: int, as_json: bool) -> None:
+    if as_json:
+        echo_json({"file": str(file), "messages": count, "earlier": before})
+        return
     earlier = f", {before} of them by an earlier, interrupted import" if before else ""
     click.echo(f"imported {count} messages of {file}{earlier}")
 
@@ -391,6 +422,11 @@ def data() -> None:
     """Inspect, export and import the data directory of a broker.
 
     The directory is the one in broker.xml, or --data DIR. See docs/data.md.
+
+    \b
+    Examples:
+      stompring data print --data /var/lib/stompring/data
+      stompring data export backup.jsonl.gz
     """
 
 

@@ -19,6 +19,7 @@ from stompring.cli import lake_options
 from stompring.cli.lake_ingest import ingest
 from stompring.cli.lake_options import warm
 from stompring.cli.lake_tables import compact, history, restore, sql, tables, vacuum, view, views
+from stompring.cli.output import echo_json
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.replay import Replay
@@ -80,6 +81,7 @@ PROGRESS_INTERVAL = 5.0
     "[default: the system's]",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @lake_options.with_spark
 def replay(
     lake: str,
@@ -99,6 +101,7 @@ def replay(
     password_file: Path | None,
     ca_file: Path | None,
     dry_run: bool,
+    as_json: bool,
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
@@ -106,6 +109,11 @@ def replay(
 
     The same command resumes a replay that was stopped or killed. Each message has a duplicate id (_AMQ_DUPL_ID), by
     which the broker drops messages that it already has.
+
+    \b
+    Examples:
+      stompring lake replay --lake lake --since 2026-07-01 --to localhost:61613 --dry-run
+      stompring lake replay --lake lake --address 'orders.#' --to localhost:61613 --destination orders
     """
     from stompring.pipeline.lake.replay import Replay, ReplayPlan
     from stompring.pipeline.lake.selection import MessageSelection
@@ -130,7 +138,10 @@ def replay(
     with lake_options.session(master, conf) as spark:
         work = Replay(spark, found, plan)
         if dry_run:
-            _show_plan(work)
+            _show_plan(work, as_json)
+            return
+        if work.complete is not None and as_json:
+            echo_json({"sent": 0, "earlier": work.complete, "seconds": 0.0})
             return
         if work.complete is not None:
             click.echo(
@@ -151,14 +162,30 @@ def replay(
         with _progress(work):
             sent, before = work.run(SinkOptions(endpoint, destination), rate)
     seconds = time.monotonic() - began
+    if as_json:
+        echo_json({"sent": sent, "earlier": before, "seconds": round(seconds, 3)})
+        return
     earlier = f", {before:,} before" if before else ""
     click.echo(
         f"sent {sent:,} messages in {seconds:.1f} s ({sent / max(seconds, 1e-3):,.0f} messages/s){earlier}"
     )
 
 
-def _show_plan(work: Replay) -> None:
+def _show_plan(work: Replay, as_json: bool) -> None:
     rows = work.summary()
+    if as_json:
+        addresses = [
+            {
+                "address": row.address,
+                "messages": row.messages,
+                "bytes": row.bytes or 0,
+                "first": str(row.first),
+                "last": str(row.last),
+            }
+            for row in rows
+        ]
+        echo_json({"dryRun": True, "messages": sum(row.messages for row in rows), "addresses": addresses})
+        return
     for row in rows:
         click.echo(
             f"{row.address}: {row.messages:,} messages, {row.bytes or 0:,} bytes, {row.first} to {row.last}"
@@ -246,7 +273,13 @@ def report(
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
-    """Write an HTML report: queue depths, times to acknowledge, rates, messages replaced by rings, sizing advice."""
+    """Write an HTML report: queue depths, times to acknowledge, rates, messages replaced by rings, sizing advice.
+
+    \b
+    Examples:
+      stompring lake report --lake lake --out report.html
+      stompring lake report --lake lake --out july.html --since 2026-07-01 --until 2026-08-01
+    """
     found = lake_options.existing_lake(lake)
     begin, end = lake_options.time_range(since, until)
     if broker is not None:
@@ -376,6 +409,11 @@ def lake() -> None:
     lake: the Delta tables 'messages', 'events' and 'samples', for Spark, DuckDB, Polars and pandas.
 
     Requires pip install 'stompring[spark]'.
+
+    \b
+    Examples:
+      stompring lake ingest --data data --lake lake
+      stompring lake report --lake lake --out report.html
     """
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompring.cli import lake_options
+from stompring.cli.output import echo_json
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.ingest import Batch, ContinuousIngest, Ingest, IngestMetrics
@@ -114,6 +115,7 @@ REDRAW_SECONDS, LOG_SECONDS = 0.5, 10.0
     help="For a lake on S3: time after which another ingest takes over from one that was killed.",
 )
 @click.option("--no-mark", is_flag=True, help="Do not record the ingested positions for the broker.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @lake_options.with_spark
 def ingest(
     data: str,
@@ -132,6 +134,7 @@ def ingest(
     attempts: int,
     metrics_port: int | None,
     metrics_host: str,
+    as_json: bool,
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
@@ -139,6 +142,11 @@ def ingest(
 
     Works while the broker runs. It may be stopped or killed at any time: the next run continues, and the lake has each
     message once. Creates the lake if it does not exist.
+
+    \b
+    Examples:
+      stompring lake ingest --data data --lake lake
+      stompring lake ingest --data data --lake s3a://lakes/plant --follow
     """
     from stompring.pipeline.backlog import Limit
     from stompring.pipeline.files import DataFiles
@@ -173,7 +181,7 @@ def ingest(
         target.admit(name, files)  # a refusal need not wait for Spark
         with lake_options.session(master, conf) as spark:
             work = Ingest(spark, files, target, Limit(bytes=max_bytes), mark=not no_mark, name=name)
-            run = _Run(work)
+            run = _Run(work, as_json)
             if follow:
                 upkeep = Maintenance(target, compact_files or None, None if no_vacuum else vacuum_hours)
                 run.follow(upkeep, interval, attempts, metrics)
@@ -201,8 +209,9 @@ def _location(option: str, text: str) -> str:
 class _Run:
     """Batches until there is nothing more, or until it is told to stop."""
 
-    def __init__(self, work: Ingest) -> None:
+    def __init__(self, work: Ingest, as_json: bool) -> None:
         self._work = work
+        self._json = as_json
         self._stop = Event()
         self._rows: dict[str, int] = {}
         self._bytes = self._batches = 0
@@ -244,6 +253,9 @@ class _Run:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        if self._json:
+            self._print_json(time.monotonic() - began)
+            return
         ingested = (
             ", ".join(f"{count:,} {name}" for name, count in sorted(self._rows.items())) or "no new rows"
         )
@@ -252,6 +264,11 @@ class _Run:
             f"ingested {ingested} in {time.monotonic() - began:.1f} s "
             f"({self._batches:,} batches, {self._bytes / 1e6:,.1f} MB{behind})"
         )
+
+    def _print_json(self, seconds: float) -> None:
+        document = {"rows": self._rows, "batches": self._batches, "bytes": self._bytes}
+        left = {} if self.following is None else {"left": self.following.left, "lag": self.following.lag}
+        echo_json({**document, "seconds": round(seconds, 3), **left})
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self._line.show("stopping after this batch; a second signal stops at once")

@@ -29,6 +29,11 @@ def warm(remove: bool) -> None:
     It is a file of about 170 MB in ~/.cache/stompring (XDG_CACHE_HOME; STOMPRING_CLASS_ARCHIVE names another
     directory, or is 'off'). It fits one Java and one installation of pyspark: after an update this command creates a
     new one and removes the old ones. Commands work without it.
+
+    \b
+    Examples:
+      stompring lake warm
+      stompring lake warm --remove
     """
     from stompring.pipeline.class_archive import ArchiveError, ClassArchive
     from stompring.pipeline.session import find_java

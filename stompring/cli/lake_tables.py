@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompring.cli import lake_options
+from stompring.cli.output import echo_json
 
 if TYPE_CHECKING:
     from stompring.pipeline.lake.lake import Lake
@@ -27,20 +28,34 @@ if TYPE_CHECKING:
     show_default=True,
     help="Approximate size of the compacted files in bytes.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @lake_options.without_spark
-def compact(lake: str, target_size: int) -> None:
+def compact(lake: str, target_size: int, as_json: bool) -> None:
     """Compact small files into large ones.
 
     Readers see either the small files or the large ones. 'lake vacuum' deletes the small files later. Needs no Java.
+
+    \b
+    Examples:
+      stompring lake compact --lake lake
     """
     from stompring.pipeline.lake.views import Views
 
     found = lake_options.existing_lake(lake)
+    done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
+
+    def compacted(kind: str, name: str, made: int, gone: int) -> None:
+        done[kind][name] = {"removed": gone, "added": made}
+        if not as_json:
+            _show_compacted(f"view {name}" if kind == "views" else name, made, gone)
+
     with found.rewriting():
         for name, table in found.tables.items():
-            _show_compacted(name, *table.compact(target_size))
+            compacted("tables", name, *table.compact(target_size))
     for view in Views(found).materialized():
-        _show_compacted(f"view {view.name}", *view.compact(target_size))
+        compacted("views", view.name, *view.compact(target_size))
+    if as_json:
+        echo_json(done)
 
 
 def _show_compacted(name: str, made: int, gone: int) -> None:
@@ -57,19 +72,34 @@ def _show_compacted(name: str, made: int, gone: int) -> None:
     help="Minimum age of unreferenced files: queries and replays that began earlier may still read them.",
 )
 @click.option("--dry-run", is_flag=True, help="List the files, and delete nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @lake_options.without_spark
-def vacuum(lake: str, hours: int, dry_run: bool) -> None:
-    """Delete files that no table references any more, including those of killed ingests. Needs no Java."""
+def vacuum(lake: str, hours: int, dry_run: bool, as_json: bool) -> None:
+    """Delete files that no table references any more, including those of killed ingests. Needs no Java.
+
+    \b
+    Examples:
+      stompring lake vacuum --lake lake --dry-run
+    """
     from stompring.pipeline.lake.views import Views
 
     found = lake_options.existing_lake(lake)
+    done: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
+
+    def deleted(kind: str, name: str, gone: list[str]) -> None:
+        done[kind][name] = gone
+        if not as_json:
+            _show_deleted(f"view {name}" if kind == "views" else name, gone, dry_run)
+
     with found.locked():  # the files of a batch that is under way are named by no commit yet
         if not dry_run:
             found.remove_copies()
         for name, table in found.tables.items():
-            _show_deleted(name, table.vacuum(hours, dry_run=dry_run), dry_run)
+            deleted("tables", name, table.vacuum(hours, dry_run=dry_run))
         for view in Views(found).materialized():
-            _show_deleted(f"view {view.name}", view.vacuum(hours, dry_run=dry_run), dry_run)
+            deleted("views", view.name, view.vacuum(hours, dry_run=dry_run))
+    if as_json:
+        echo_json({"dryRun": dry_run, **done})
 
 
 def _show_deleted(name: str, gone: list[str], dry_run: bool) -> None:
@@ -94,6 +124,10 @@ def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
     """List the versions of a lake, newest first, with their times and operations. Needs no Java.
 
     --version and --as-of of other commands read the lake as of a version or a time.
+
+    \b
+    Examples:
+      stompring lake history --lake lake --limit 10
     """
     from stompring.pipeline.lake.delta import commits, iso_time
 
@@ -123,12 +157,17 @@ def history(lake: str, table: str, limit: int | None, as_json: bool) -> None:
 @click.command()
 @lake_options.lake_option
 @lake_options.version_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @lake_options.without_spark
-def restore(lake: str, version: int | None, as_of: str | None) -> None:
+def restore(lake: str, version: int | None, as_of: str | None, as_json: bool) -> None:
     """Restore a lake to a version or a time. Needs no Java.
 
     The next 'lake ingest' ingests later messages again, as far as the broker still has them. Later versions can be
     restored too, until 'lake vacuum' deletes their files.
+
+    \b
+    Examples:
+      stompring lake restore --lake lake --version 12
     """
     found = lake_options.existing_lake(lake)
     with found.locked():
@@ -138,6 +177,9 @@ def restore(lake: str, version: int | None, as_of: str | None) -> None:
             raise click.UsageError("--version N or --as-of TIME is required")
         found.restore(versions)
         found.migrate()
+    if as_json:
+        echo_json({"versions": versions})
+        return
     for name, each in versions.items():
         click.echo(f"{name}: restored to version {each}")
 
@@ -192,6 +234,11 @@ def view(
     \b
     stompring lake view orders --lake lake --address orders.# --json-schema order.json --header region
     stompring lake sql --lake lake "select region, sum(price) from orders group by 1"
+
+    \b
+    Examples:
+      stompring lake view orders --lake lake --address 'orders.#' --infer
+      stompring lake view orders --lake lake --drop
     """
     from stompring.pipeline.lake.views import Views
 
@@ -294,7 +341,12 @@ def _refresh(view: View) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @lake_options.without_spark
 def views(lake: str, as_json: bool) -> None:
-    """List the views of a lake and their columns. Needs no Java."""
+    """List the views of a lake and their columns. Needs no Java.
+
+    \b
+    Examples:
+      stompring lake views --lake lake
+    """
     from stompring.pipeline.lake.views import Views
 
     document: dict[str, Any] = {}
@@ -356,6 +408,11 @@ def sql(
 
     \b
     stompring lake sql --lake lake "select queue, event, count(*) from events group by all order by 1, 2"
+
+    \b
+    Examples:
+      stompring lake sql --lake lake "select count(*) from messages"
+      stompring lake sql --lake lake --engine duckdb --format csv "select address, count(*) from messages group by 1"
     """
     found = lake_options.existing_lake(lake)
     versions = lake_options.selected_versions(found, version, as_of)
@@ -444,7 +501,12 @@ def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
 @lake_options.version_options
 @lake_options.without_spark
 def tables(lake: str, as_json: bool, version: int | None, as_of: str | None) -> None:
-    """List the tables of a lake with rows, files and columns, and its brokers. Needs no Java."""
+    """List the tables of a lake with rows, files and columns, and its brokers. Needs no Java.
+
+    \b
+    Examples:
+      stompring lake tables --lake lake --json
+    """
     found = lake_options.existing_lake(lake)
     versions = lake_options.selected_versions(found, version, as_of) or {}
     about = {name: table.about(versions.get(name)) for name, table in found.tables.items()}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompring.cli import config_option
+from stompring.cli.output import echo_json
 from stompring.settings.model import FullPolicy
 from stompring.settings.value_types import plugin_name
 
@@ -81,6 +82,11 @@ def list_plugins(config: str | None, parameters: bool, as_json: bool) -> None:
     Shown of each: name, first line of the docstring, file or package, class. Sources are parsed, not run: a listing
     runs no code of a plugin. With --parameters the policies that broker.xml names in <broker-plugins> are loaded, and
     no others.
+
+    \b
+    Examples:
+      stompring plugins list
+      stompring plugins list --parameters --json
     """
     listing = _listing(config, parameters)
     if listing.configuration is None:
@@ -142,8 +148,6 @@ def lines(listing: Listing) -> Iterator[str]:
         yield _missing(listing, plugin)
         yield from _used(listing, plugin)
         yield ""
-    if not listing.entries:
-        yield "no policies found; only the built-in ones are available"
     if listing.folders:
         yield f"searched {' and '.join(map(str, listing.folders))}, and installed packages"
     else:
@@ -208,6 +212,7 @@ def _entry_fields(listing: Listing, entry: Entry) -> dict[str, Any]:
     return {
         "name": entry.name,
         "path": None if entry.path is None else str(entry.path),
+        "shipped": entry.shipped,
         "distribution": entry.distribution,
         "version": entry.version,
         "entryPoint": entry.target,
@@ -274,12 +279,18 @@ def _name(context: click.Context, parameter: click.Parameter, name: str) -> str:
 @click.option(
     "--package", is_flag=True, help="Create a project that pip can install, in place of a single module."
 )
-def new(name: str, folder: str | None, config: str | None, package: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
+def new(name: str, folder: str | None, config: str | None, package: bool, as_json: bool) -> None:
     """Create a policy NAME and a test that passes.
 
     The policy is a module NAME.py in the directory plugins beside broker.xml, or in an existing one beside the
     directory of broker.xml; the test is beside it. With --package both are in a project stompring-NAME that pip can
     install. Existing files are never overwritten.
+
+    \b
+    Examples:
+      stompring plugins new keep_newest
+      stompring plugins new keep_newest --package --folder ~/src
     """
     module = name.replace("-", "_")
     if package:
@@ -287,20 +298,27 @@ def new(name: str, folder: str | None, config: str | None, package: bool) -> Non
         target = Path(folder or ".") / f"stompring-{name.replace('_', '-')}"
         if os.path.lexists(target):
             raise click.ClickException(f"{target} exists already")
-        _write(target, texts)
+        _write(target, texts, as_json)
         # pip takes a bare name for that of a package in its index
         install = f"python -m pip install {target if target.is_absolute() else f'./{target}'}"
     else:
         target = Path(folder) if folder is not None else _plugin_folder(config)
         _refuse_known_module(module, target)
-        _write(target, _module(name, module))
+        texts = _module(name, module)
+        _write(target, texts, as_json)
         install = ""
+    tested = target if package else target / f"test_{module}.py"
+    xml = _filled("broker.xml", {"name": name})
+    if as_json:
+        commands = {"install": install or None, "test": f"python -m pytest {tested}"}
+        echo_json({"name": name, "files": [str(target / each) for each in texts], "xml": xml, **commands})
+        return
     click.echo("\nTo use it, add to <core> of broker.xml:\n")
-    for line in _filled("broker.xml", {"name": name}).splitlines():
+    for line in xml.splitlines():
         click.echo(f"  {line}")
     if install:
         click.echo(f"\nTo install it beside the broker:\n\n  {install}")
-    click.echo(f"\nTo test it:\n\n  python -m pytest {target if package else target / f'test_{module}.py'}")
+    click.echo(f"\nTo test it:\n\n  python -m pytest {tested}")
     if not package and folder is not None:
         click.echo(
             "\nThe broker searches the directory 'plugins' beside broker.xml, and the one beside its directory."
@@ -372,7 +390,7 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
     return Template((TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")).substitute(values)
 
 
-def _write(target: Path, texts: Mapping[Path, str]) -> None:
+def _write(target: Path, texts: Mapping[Path, str], quiet: bool) -> None:
     """Write all files, or none if one of them exists."""
     try:
         for path in texts:
@@ -383,7 +401,8 @@ def _write(target: Path, texts: Mapping[Path, str]) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("x", encoding="utf-8") as opened:
                 opened.write(text)
-            click.echo(f"wrote {file}")
+            if not quiet:
+                click.echo(f"wrote {file}")
     except OSError as error:
         raise click.ClickException(f"{error.filename} cannot be written: {error.strerror or error}") from None
 
@@ -394,6 +413,11 @@ def plugins() -> None:
 
     Policies are modules in a directory 'plugins' beside broker.xml or beside its directory, and entry points of
     installed packages. The broker loads the policies that broker.xml names as <broker-plugin>.
+
+    \b
+    Examples:
+      stompring plugins list --parameters
+      stompring plugins new keep_newest
     """
 
 

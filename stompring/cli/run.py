@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
 from stompring.cli import config_option
+from stompring.settings.shipped import shipped_file
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
 
 
 @click.command()
 @click.option(
-    "--config", metavar="FILE", help=f"The broker.xml to run with.  [default: {config_option.DEFAULT}]"
+    "--config",
+    metavar="FILE",
+    help=f"The broker.xml to run with.  [default: {config_option.DEFAULT}, else the packaged configuration]",
 )
 @click.option(
     "--data",
@@ -33,17 +39,58 @@ LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
     show_default=True,
     help="Lines for people, or one JSON object per line for a log collector.",
 )
+@click.option(
+    "--drain-timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, max=86_400),
+    default=0,
+    show_default=True,
+    help="On SIGINT or SIGTERM refuse new connections first, and wait up to so long until clients have gone.",
+)
 @click.pass_context
 def run(
-    context: click.Context, config: str | None, data: str | None, log_level: str, log_format: str
+    context: click.Context,
+    config: str | None,
+    data: str | None,
+    log_level: str,
+    log_format: str,
+    drain_timeout: float,
 ) -> None:
     """Start the broker.
 
     It runs until SIGINT or SIGTERM, which stop it cleanly with exit status 0. On SIGHUP it reads its broker.xml
     again, and keeps the configuration it has where the new one has a mistake.
+
+    Without --config and without config/broker.xml it runs the packaged configuration: listeners on 127.0.0.1 only
+    (STOMP 61613, WebSocket 61614, HTTP 8161), no logins, data in $XDG_STATE_HOME/stompring (~/.local/state/stompring).
+    'stompring init DIR' creates a configuration to change.
+
+    \b
+    Examples:
+      stompring run
+      stompring run --config etc/broker.xml
+      stompring run --data /tmp/try --log-level debug
     """
-    file = config_option.existing(config)
     # Here and not above: Twisted and what comes with it would make every other command slow to start.
     from stompring.server import service
 
-    context.exit(service.run(file, data, log_level, log_format))
+    if config is not None or Path(config_option.DEFAULT).exists():
+        file = config_option.existing(config)
+        context.exit(service.run(file, data, log_level, log_format, drain_timeout=drain_timeout))
+    packaged, directory = shipped_file("config", "broker.xml"), data or str(state_directory())
+    notice = (
+        f"no --config and no {config_option.DEFAULT} in {Path.cwd()}: using the packaged configuration {packaged} "
+        f"with the data directory {directory}"
+    )
+    context.exit(
+        service.run(
+            str(packaged), directory, log_level, log_format, notice=notice, drain_timeout=drain_timeout
+        )
+    )
+
+
+def state_directory() -> Path:
+    """The data directory of a broker without a configuration of its own: ``$XDG_STATE_HOME/stompring``."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    # the specification of XDG directories: relative paths are invalid and ignored
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state") / "stompring"

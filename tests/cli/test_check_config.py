@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -69,6 +70,32 @@ def test_all_faults_of_a_bad_file_are_told(bad: str) -> None:
         f"{bad}:3: <global-max-size> is '0': must be -1 (no limit) or at least 1; "
         "0 would accept no message; use -1 for no limit",
     ]
+
+
+def test_json_has_faults_warnings_and_summary_of_each_file(good: str, bad: str, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.xml"
+    broken.write_text("<configuration>\n  <core></cor></configuration>")
+    missing = str(tmp_path / "missing.xml")
+    result = run("--json", good, bad, str(broken), missing)
+    assert (result.exit_code, result.stderr) == (1, "")
+    found = json.loads(result.stdout)
+    assert found["valid"] is False
+    valid, faulty, malformed, absent = found["files"]
+    assert (valid["file"], valid["valid"], valid["faults"], valid["warnings"]) == (good, True, [], [])
+    assert "1 address, 2 queues, 1 address-setting" in valid["summary"]
+    places = [(each["file"], each["line"], each["column"]) for each in faulty["faults"]]
+    assert places == [(bad, 2, None), (bad, 3, None)] and faulty["summary"] == []
+    assert faulty["faults"][0]["text"] == "unknown element <nmae> in <core>; did you mean 'name'?"
+    (fault,) = malformed["faults"]
+    assert (fault["line"], fault["column"]) == (2, 15) and fault["text"].startswith("not well-formed XML")
+    assert absent["faults"][0] == {
+        "file": missing,
+        "line": None,
+        "column": None,
+        "text": "cannot be read: No such file or directory",
+    }
+    alone = run("--json", good)
+    assert alone.exit_code == 0 and json.loads(alone.stdout)["valid"] is True
 
 
 def test_one_bad_file_does_not_stop_the_others(good: str, bad: str, tmp_path: Path) -> None:

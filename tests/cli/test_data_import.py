@@ -74,6 +74,11 @@ def test_everything_comes_back(file: Path, tmp_path: Path) -> None:
     assert contents(data, tmp_path) == expected(file)
 
 
+def test_result_as_json(file: Path, tmp_path: Path) -> None:
+    result = invoke("import", file, "--json", "--data", tmp_path / "data")
+    assert json.loads(result.stdout) == {"file": str(file), "messages": len(exported(file)[2]), "earlier": 0}
+
+
 def test_what_does_not_fit_into_memory_is_paged(file: Path, tmp_path: Path) -> None:
     config = tmp_path / "broker.xml"
     config.write_text(PAGING)
@@ -178,7 +183,7 @@ def test_an_import_that_was_interrupted_goes_on(
     monkeypatch.setattr(OfflineImport, "most_messages", 30)
     with monkeypatch.context() as patch:
         patch.setattr(OfflineImport, "commit", interrupted)
-        assert invoke("import", file, "--config", config).exit_code == 1
+        assert invoke("import", file, "--config", config).exit_code == 130
     result = invoke("import", file, "--config", config)
     assert result.exit_code == 0, result.output
     before = 30 * (after + safe)
@@ -395,7 +400,7 @@ def test_a_running_import_that_was_interrupted_goes_on(
     monkeypatch.setattr(OnlineImport, "most_messages", 50)
     with monkeypatch.context() as patch:
         patch.setattr(OnlineImport, "commit", interrupted)
-        assert invoke("import", file, *places(broker)).exit_code == 1
+        assert invoke("import", file, *places(broker)).exit_code == 130
     result = invoke("import", file, *places(broker))
     assert result.exit_code == 0, result.output
     check_running(stopped, broker)

@@ -108,5 +108,7 @@ def test_an_export_is_one_moment(tmp_path: Path) -> None:
             for queue in QUEUES:
                 bodies = [each["body"] for each in messages if each and each["queues"][0]["queue"] == queue]
                 numbers = [int(body.partition(" ")[0]) for body in bodies]
-                assert numbers == [*range(numbers[0], numbers[0] + len(numbers))] if numbers else True
+                assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, (
+                    numbers
+                )
                 assert len(numbers) <= KEPT + 10

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from stompring import __version__
-from stompring.cli.main import main
+from stompring.cli.main import COMMANDS, main
 from stompring.errors import ConfigurationError
 
 
@@ -23,14 +23,29 @@ def test_version() -> None:
 def test_help_names_every_command_with_what_it_does() -> None:
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
-    for name, command in main.commands.items():
+    for name, command in commands_of(main):
         assert name in result.output
         assert command.help, f"{name} has no help text"
 
 
+def commands_of(group: click.Group) -> list[tuple[str, click.Command]]:
+    context = click.Context(group)
+    found = [(name, group.get_command(context, name)) for name in group.list_commands(context)]
+    return [(name, command) for name, command in found if command is not None]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [(name, line) for part in COMMANDS.values() for name, (_, line) in part.items()]
+)
+def test_line_in_the_help_is_that_of_the_command(name: str, line: str) -> None:
+    help_text = dict(commands_of(main))[name].help
+    assert help_text is not None
+    assert " ".join(help_text.partition("\n\n")[0].split()).startswith(line)
+
+
 def all_commands(group: click.Group, *path: str) -> list[list[str]]:
     found = []
-    for name, command in group.commands.items():
+    for name, command in commands_of(group):
         found.append([*path, name])
         if isinstance(command, click.Group):
             found += all_commands(command, *path, name)
@@ -44,7 +59,7 @@ def test_every_command_and_option_has_a_help_text(path: list[str]) -> None:
     command: click.Command = main
     for name in path:
         assert isinstance(command, click.Group)
-        command = command.commands[name]
+        command = dict(commands_of(command))[name]
     assert command.help
     for parameter in command.params:
         if isinstance(parameter, click.Option):
@@ -89,3 +104,10 @@ def test_the_reactor_is_loaded_by_run_alone() -> None:
     )
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert output == "[]\n"
+
+
+def test_unknown_command_is_an_error_with_the_nearest() -> None:
+    result = CliRunner().invoke(main, ["queu", "list"])
+    assert result.exit_code == 2 and "there is no command 'queu'; did you mean 'queue'?" in result.stderr
+    result = CliRunner().invoke(main, ["\x1b[31m"])
+    assert result.exit_code == 2 and "\x1b" not in result.stderr

@@ -93,6 +93,8 @@ def shown(*arguments: str | Path) -> dict[str, Any]:
     result = plugins("list", "--json", *arguments)
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
+    found["shipped"] = [each for each in found["policies"] if each["shipped"]]
+    found["policies"] = [each for each in found["policies"] if not each["shipped"]]
     return found
 
 
@@ -108,7 +110,8 @@ def test_list(config: Path, installed: None) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     beside, above = config.parent / "plugins", config.parent.parent / "plugins"
     summary = "Limits something.\n  from {}"
-    assert [each for each in paragraphs(result.stdout) if "acme" not in each or "of-acme" in each] == [
+    own = [each for each in paragraphs(result.stdout) if "\n  from stompring, " not in each]
+    assert [each for each in own if "acme" not in each or "of-acme" in each] == [
         f"broken\n  from {beside}/broken.py\n"
         f"  error: {beside}/broken.py:1: SyntaxError: invalid syntax\n"
         "  not named in config/broker.xml",
@@ -159,13 +162,17 @@ def test_list_with_parameters_shows_why_a_policy_cannot_be_loaded(config: Path) 
 def test_list_for_machines(config: Path, installed: None) -> None:
     found = shown("--config", config)
     beside, above = config.parent / "plugins", config.parent.parent / "plugins"
-    assert found.keys() == {"config", "folders", "policies", "missing"}
+    assert found.keys() == {"config", "folders", "policies", "missing", "shipped"}
+    assert [each["name"] for each in found["shipped"]] == sorted(
+        path.stem.replace("_", "-") for path in (ROOT / "plugins").glob("*.py")
+    )
     assert found["config"] == str(config)
     assert found["folders"] == [str(beside), str(above)]
     broken, limit, hidden, also_hidden, acme = found["policies"]
     assert limit == {
         "name": "limit",
         "path": str(beside / "limit.py"),
+        "shipped": False,
         "distribution": None,
         "version": None,
         "entryPoint": None,
@@ -244,11 +251,10 @@ def test_without_a_broker_xml_packages_are_listed(here: Path, installed: None) -
     assert found["config"] is None and found["folders"] == found["missing"] == []
 
 
-def test_without_anything(here: Path) -> None:
+def test_without_anything_the_shipped_policies_are_listed(here: Path) -> None:
     result = plugins("list")
     assert result.exit_code == 0
-    if not shown()["policies"]:  # the environment of the tests may have some
-        assert "no policies found; only the built-in ones are available" in result.stdout
+    assert "  from stompring, rate_limit.py, class RateLimit\n" in result.stdout
 
 
 def test_a_broker_xml_that_is_named_must_be_right(here: Path) -> None:
@@ -314,6 +320,17 @@ def test_new(here: Path) -> None:
     assert (again.exit_code, again.stdout) == (1, "")
     assert "config/plugins/size_limit.py exists already and is not overwritten" in again.stderr
     assert {path.read_text() for path in folder.glob("*.py")} == {"mine"}
+
+
+@pytest.mark.parametrize("package", [(), ("--package",)])
+def test_new_as_json(here: Path, package: tuple[str, ...]) -> None:
+    result = plugins("new", "size-limit", "--folder", here, "--json", *package)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    found = json.loads(result.stdout)
+    files = sorted(str(path) for path in here.rglob("*") if path.is_file())
+    assert sorted(found["files"]) == files and found["name"] == "size-limit"
+    assert "<broker-plugins>" in found["xml"] and found["test"].startswith("python -m pytest ")
+    assert (found["install"] is None) is not bool(package)
 
 
 def test_new_does_not_write_one_of_two(here: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,10 @@ from click.testing import CliRunner
 
 from stompring.cli.main import main
 from stompring.server import service
+from stompring.settings.shipped import shipped_file
+
+from ..broker_process import PATIENCE
+from .command import environment, start
 
 
 @pytest.fixture
@@ -16,8 +22,8 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[object,
     """The calls that reach the service, which is not started; the current directory is an empty one."""
     made: list[tuple[object, ...]] = []
 
-    def run(config_path: str, data_dir: str | None, log_level: str, log_format: str) -> int:
-        made.append((config_path, data_dir, log_level, log_format))
+    def run(config_path: str, data_dir: str | None, log_level: str, log_format: str, **more: str) -> int:
+        made.append((config_path, data_dir, log_level, log_format, *more.values()))
         return 3
 
     monkeypatch.setattr(service, "run", run)
@@ -29,24 +35,77 @@ def test_the_default_file_is_taken_when_it_is_there(calls: list[tuple[object, ..
     Path("config").mkdir()
     Path("config/broker.xml").touch()
     result = CliRunner().invoke(main, ["run"])
-    assert calls == [("config/broker.xml", None, "info", "text")]
+    assert calls == [("config/broker.xml", None, "info", "text", 0)]
     assert result.exit_code == 3, "the status of the service is that of the command"
 
 
-def test_without_the_default_file_it_says_what_to_do(calls: list[tuple[object, ...]], tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["run"])
-    assert result.exit_code == 1
-    assert result.stderr == (
-        f"Error: there is no config/broker.xml in the directory {tmp_path}: "
-        "go to where yours is, or name it with --config FILE\n"
+@pytest.mark.parametrize(
+    ("state", "options", "data"),
+    [
+        ("{home}/state", [], "{home}/state/stompring"),
+        ("", [], "{home}/.local/state/stompring"),
+        ("relative", [], "{home}/.local/state/stompring"),
+        ("", ["--data", "d"], "d"),
+    ],
+)
+def test_without_any_file_it_takes_the_packaged_one_and_a_data_directory_of_the_user(
+    calls: list[tuple[object, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    state: str,
+    options: list[str],
+    data: str,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", state.format(home=tmp_path))
+    result = CliRunner().invoke(main, ["run", *options])
+    assert result.exit_code == 3
+    expected = data.format(home=tmp_path)
+    shipped = shipped_file("config", "broker.xml")
+    assert calls[0][:4] == (str(shipped), expected, "info", "text")
+    assert calls[0][4] == (
+        f"no --config and no config/broker.xml in {tmp_path}: using the packaged configuration {shipped} "
+        f"with the data directory {expected}"
     )
-    assert calls == []
+
+
+def test_the_packaged_configuration_starts_on_loopback(tmp_path: Path) -> None:
+    process = start(
+        "run", env=environment(tmp_path, XDG_STATE_HOME=str(tmp_path), STOMPRING_BROKER=""), cwd=tmp_path
+    )
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line.decode())
+        if "is ready" in lines[-1] or "cannot listen" in lines[-1]:
+            break
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE)
+    log = "".join(lines)
+    if "cannot listen" in log:
+        pytest.skip("the ports of the packaged configuration are in use")
+    assert "using the packaged configuration" in lines[0]
+    listeners = re.findall(r"listens on (\S+)", log)
+    assert listeners == ["127.0.0.1:61613", "127.0.0.1:61614", "127.0.0.1:8161"]
+    assert (tmp_path / "stompring" / "journal").is_dir()
+    assert process.returncode == 0
 
 
 def test_all_options_are_passed_on(calls: list[tuple[object, ...]]) -> None:
-    options = ["--config", "b.xml", "--data", "d", "--log-level", "DEBUG", "--log-format", "json"]
+    options = [
+        "--config",
+        "b.xml",
+        "--data",
+        "d",
+        "--log-level",
+        "DEBUG",
+        "--log-format",
+        "json",
+        "--drain-timeout",
+        "5",
+    ]
     CliRunner().invoke(main, ["run", *options])
-    assert calls == [("b.xml", "d", "debug", "json")]
+    assert calls == [("b.xml", "d", "debug", "json", 5)]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_add_prompts_again_for_different_or_invalid_passwords(path: Path) -> Non
 
 
 def test_add_writes_nothing_when_the_question_is_left(path: Path) -> None:
-    assert user("add", "ada", "--users", path, typed="lovelace\n").exit_code == 1
+    assert user("add", "ada", "--users", path, typed="lovelace\n").exit_code == 130
     assert not path.exists()
 
 

@@ -1,0 +1,736 @@
+"""``stompring bench``: throughput and latency of any STOMP 1.2 broker, with a process for each client."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+import secrets
+import signal
+import socket
+import struct
+import sys
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import product
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import click
+
+from stompring.cli.durations import Duration, Positive
+from stompring.cli.endpoint import Interrupts, ProgressLine, WaitInterrupted, broker_options, failure
+from stompring.cli.output import CommandFailed, Interrupted
+from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
+from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.stomp.client import ack, frame
+
+#: The beginning of each body: monotonic ns at which it was sent, and the number of the run.
+STAMP = struct.Struct("<qQ")
+
+ACKS = ("auto", "client", "client-individual")
+
+#: Destinations of which each consumer receives every message.
+TOPICS = ("/topic/", "topic/")
+
+#: Bytes that a producer writes at once.
+BATCH = 1 << 16
+
+#: Seconds without a message after which what is missing does not come any more: where a consumer cannot know how many
+#: are missing, and where it can.
+IDLE, STALLED = 2.0, 10.0
+
+#: Seconds that all clients may take to connect and subscribe.
+START = 60.0
+
+#: Clients of one run: each is a process.
+MAX_CLIENTS = 256
+
+#: Share of a processor above which a client itself was the limit.
+SATURATED = 0.9
+
+_fork = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run. ``receipts``: every n-th message asks for one, 0: none. ``window``: messages without one at any time."""
+
+    producers: int
+    consumers: int
+    size: int
+    ack: str
+    receipts: int
+    window: int
+    persistent: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all runs have in common. ``count`` is of each producer, None: until ``duration`` is over."""
+
+    destination: str
+    duration: float
+    count: int | None
+    warmup: float
+    rate: float | None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one client, or all of a kind, did: ``messages`` within the measured time, ``total`` with the warm-up."""
+
+    messages: int = 0
+    total: int = 0
+    begin: float = 0.0  # monotonic s
+    end: float = 0.0
+    busy: float = 0.0  # share of a processor
+    times: Counter[int] = field(default_factory=Counter)  # ns, rounded: of messages or receipts
+
+    def add(self, other: Counts) -> None:
+        """Sum up."""
+        self.messages += other.messages
+        self.total += other.total
+        self.begin = min(self.begin or other.begin, other.begin)
+        self.end = max(self.end, other.end)
+        self.busy = max(self.busy, other.busy)
+        self.times.update(other.times)
+
+    @property
+    def per_second(self) -> float:
+        """Messages per second of the measured time."""
+        return self.messages / max(self.end - self.begin, 1e-9) if self.messages else 0.0
+
+
+class _List(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
+    """Several values, separated by commas."""
+
+    name = "list"
+
+    def __init__(self, parse: Callable[[str], Any]) -> None:
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType`."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return tuple(dict.fromkeys(self._parse(part.strip()) for part in value.split(",")))
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
+
+
+def _number(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
+            raise ValueError(f"must be numbers from {least} on, separated by commas, not {text!r}")
+        return int(text)
+
+    return parse
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``100``, ``1k``, ``64KiB``, ``1M``. Raises `ValueError`."""
+    found = re.fullmatch(r"([0-9]{1,9})\s*([kKmM]?)(?:i?[bB])?", text)
+    size = int(found[1]) * {"": 1, "k": 1024, "m": 1024**2}[found[2].lower()] if found else 0
+    if not STAMP.size <= size <= 1 << 28:
+        raise ValueError(
+            f"must be sizes from {STAMP.size} bytes (a timestamp) to 256M, as 100,1k,64k, not {text!r}"
+        )
+    return size
+
+
+def _word(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"must be {', '.join(words)}, separated by commas, not {text!r}")
+        return text
+
+    return parse
+
+
+@click.command()
+@click.option(
+    "--producers", type=_List(_number(0)), default="1", show_default=True, metavar="N,…", help="Producers."
+)
+@click.option(
+    "--consumers", type=_List(_number(0)), default="1", show_default=True, metavar="N,…", help="Consumers."
+)
+@click.option("--size", "sizes", type=_List(parse_size), default="100", show_default=True, metavar="BYTES,…",
+              help="Sizes of bodies: 100, 1k, 1M.")  # fmt: skip
+@click.option("--ack", "acks", type=_List(_word(*ACKS)), default="auto", show_default=True, metavar="MODE,…",
+              help="auto, client, client-individual.")  # fmt: skip
+@click.option("--receipts", type=_List(_number(0)), default="0", show_default=True, metavar="N,…",
+              help="A receipt for every Nth message; 0: none.")  # fmt: skip
+@click.option("--window", "windows", type=_List(_number(1)), default="1000", show_default=True, metavar="N,…",
+              help="With --receipts: messages without a receipt per producer. 1 sends one at a time.")  # fmt: skip
+@click.option("--persistent", type=_List(_word("no", "yes")), default="no", show_default=True, metavar="no,yes",
+              help="Durable messages.")  # fmt: skip
+@click.option("--duration", type=Duration(), default="10s", show_default=True, metavar="DURATION",
+              help="Measured time of each run.")  # fmt: skip
+@click.option(
+    "--count", type=click.IntRange(1), metavar="N", help="Messages per producer, in place of --duration."
+)
+@click.option("--warmup", type=Duration(), default="2s", show_default=True, metavar="DURATION",
+              help="Time before the measurement, which does not count.")  # fmt: skip
+@click.option(
+    "--rate",
+    type=Positive(),
+    metavar="N",
+    help="Messages per second and producer. Default: as fast as it goes.",
+)
+@click.option("--destination", default="/queue/stompring.bench", show_default=True, metavar="DEST",
+              help="Destination of all messages. On a topic each consumer receives all.")  # fmt: skip
+@click.option(
+    "-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of SEND. Repeatable."
+)
+@click.option(
+    "--ceiling", is_flag=True, help="Measure this driver instead of a broker: the limit of its own clients."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@broker_options
+def bench(
+    producers: tuple[int, ...],
+    consumers: tuple[int, ...],
+    sizes: tuple[int, ...],
+    acks: tuple[str, ...],
+    receipts: tuple[int, ...],
+    windows: tuple[int, ...],
+    persistent: tuple[str, ...],
+    duration: float,
+    count: int | None,
+    warmup: float,
+    rate: float | None,
+    destination: str,
+    headers: tuple[str, ...],
+    ceiling: bool,
+    as_json: bool,
+    endpoint: Endpoint,
+) -> None:
+    """Measure throughput and latency of a STOMP broker.
+
+    Every combination of --producers, --consumers, --size, --ack, --receipts and --persistent is one run. Each client is
+    a process. Latency is the time from SEND to MESSAGE: all clients are on this machine and share its clock. Without
+    --rate producers send as fast as they can, and latency is mostly the time in the queue: for latencies of an
+    application use --rate.
+
+    The driver is Python. On a current machine one consumer receives some 300,000 small messages per second; one
+    producer sends millions without receipts and some 200,000 with one for each. --ceiling measures both here. The
+    column DRIVER is the processor share of the busiest client: near 100 % (marked *) the client was the limit and
+    not the broker. Clients on the broker's machine take processor time from it.
+
+    \b
+    Examples:
+      stompring bench
+      stompring bench --size 100,1k,16k --producers 1,4 --consumers 1,4
+      stompring bench --persistent yes --receipts 1 --window 1,100
+      stompring bench --rate 1000 --ack client-individual --duration 30s
+      stompring bench --broker stomp://rabbit:61613 --user guest --json
+      stompring bench --ceiling --size 100,16k
+    """
+    fixed = []
+    for text in headers:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
+        fixed.append((name, value))
+    plan = Plan(destination, max(duration, 0.1), count, warmup, rate, tuple(fixed))
+    cases = [
+        Case(*values[:6], persistent=values[6] == "yes")
+        for values in product(producers, consumers, sizes, acks, receipts, windows, persistent)
+        if values[4] or values[5] == windows[0]  # without receipts the window has no effect
+    ]
+    for case in cases:
+        if not 1 <= case.producers + case.consumers <= MAX_CLIENTS:
+            raise click.UsageError(f"producers and consumers of a run must be 1 to {MAX_CLIENTS} together")
+        if case.producers == 0 and count is not None:
+            raise click.UsageError("--count is messages per producer: there is none")
+    if ceiling:
+        _show_ceiling(sizes, duration, as_json)
+        return
+    report: list[dict[str, Any]] = []
+    progress = ProgressLine()
+    interrupts = Interrupts()
+    try:
+        with interrupts.handled():
+            for number, case in enumerate(cases, 1):
+                progress.show(f"run {number} of {len(cases)}: {_title(case)}")
+                report.append(run_case(endpoint, plan, case, interrupts))
+                progress.clear()
+                if not as_json:
+                    _print_row(report[-1], first=number == 1)
+    except WaitInterrupted:
+        progress.clear()
+        if as_json:
+            click.echo(json.dumps(report, indent=2))
+        raise Interrupted(f"interrupted: {len(report)} of {len(cases)} runs are complete") from None
+    finally:
+        progress.clear()
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    elif any(row["driverBusy"] >= SATURATED for row in report):
+        click.echo("* a client used a whole processor: the driver was the limit, not the broker", err=True)
+
+
+# ---- one run
+
+
+def run_case(endpoint: Endpoint, plan: Plan, case: Case, interrupts: Interrupts) -> dict[str, Any]:
+    """One run, as a row of the report. Raises `CommandFailed`, and `WaitInterrupted` at SIGINT."""
+    run = secrets.randbits(64)
+    kinds = [_consume] * case.consumers + [_produce] * case.producers
+    with clients(kinds, (endpoint, plan, case, run)) as pipes:
+        consuming, producing = pipes[: case.consumers], pipes[case.consumers :]
+        for pipe in pipes:
+            _answer(pipe, interrupts, START)
+        begin = time.monotonic() + 0.1 + plan.warmup
+        for pipe in pipes:
+            pipe.send(begin)
+        patience = START + plan.warmup + (plan.duration if plan.count is None else 86_400.0)
+        sent, received = Counts(), Counts()
+        for each in _answers(producing, interrupts, patience):
+            sent.add(each)
+        if not producing:
+            _sleep(begin + plan.duration - time.monotonic(), interrupts)
+        copies = case.consumers if plan.destination.startswith(TOPICS) else 1
+        for pipe in consuming:
+            pipe.send(sent.total if producing else None)
+        for each in _answers(consuming, interrupts, patience + 60):
+            received.add(each)
+    return {
+        **case.as_json(),
+        "rate": plan.rate,
+        "sent": sent.messages,
+        "received": received.messages,
+        "missing": max(0, sent.total * copies - received.total)
+        if case.consumers and case.producers
+        else None,
+        "sentPerSecond": round(sent.per_second, 1),
+        "receivedPerSecond": round(received.per_second, 1),
+        "receivedBytesPerSecond": round(received.per_second * case.size),
+        "latency": percentiles(received.times),
+        "receiptTime": percentiles(sent.times),
+        "driverBusy": round(max(sent.busy, received.busy), 3),
+    }
+
+
+Work = Callable[[Pipe, Endpoint, Plan, Case, int], None]
+
+
+@contextmanager
+def clients(kinds: Sequence[Work], arguments: tuple[Any, ...]) -> Iterator[list[Pipe]]:
+    """A process for each client, with a pipe to it. All of them have ended on return."""
+    started: list[BaseProcess] = []
+    pipes: list[Pipe] = []
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        for kind in kinds:
+            ours, theirs = _fork.Pipe()
+            process = _fork.Process(
+                target=_client, args=(kind, theirs, [*pipes, ours], arguments), daemon=True
+            )
+            process.start()
+            theirs.close()
+            started.append(process)
+            pipes.append(ours)
+        yield pipes
+    finally:
+        for pipe in pipes:
+            pipe.close()
+        for each in started:
+            each.join(0.5)
+            if each.is_alive():
+                each.kill()
+                each.join()
+
+
+def _client(work: Work, pipe: Pipe, others: Sequence[Pipe], arguments: tuple[Any, ...]) -> None:
+    """A process: errors go to the command as `CommandFailed`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in others:
+        other.close()
+    try:
+        work(pipe, *arguments)
+    except (BrokerError, ConnectionFailed) as fault:
+        failed = failure(fault)
+        with suppress(OSError):
+            pipe.send((failed.message, failed.exit_code))
+    except (EOFError, BrokenPipeError):
+        pass  # the command has ended
+    os._exit(0)
+
+
+def _answer(pipe: Pipe, interrupts: Interrupts, patience: float) -> Any:
+    """What a client sends next. Raises `CommandFailed`, and `WaitInterrupted`."""
+    deadline = time.monotonic() + patience
+    while True:
+        with interrupts.waiting():
+            ready = pipe.poll(0.5)
+        if ready:
+            break
+        if time.monotonic() > deadline:
+            raise CommandFailed(f"a client does not answer for {patience:g} s")
+    try:
+        answer = pipe.recv()
+    except EOFError:
+        raise CommandFailed("a client process ended unexpectedly") from None
+    if isinstance(answer, tuple):
+        text, code = answer
+        raise CommandFailed(text, code)
+    return answer
+
+
+def _answers(pipes: Iterable[Pipe], interrupts: Interrupts, patience: float) -> Iterator[Counts]:
+    """The results of all clients, as they come: an error of any of them ends the run at once."""
+    left = list(pipes)
+    deadline = time.monotonic() + patience
+    while left:
+        with interrupts.waiting():
+            ready = wait(left, 0.5)
+        if not ready and time.monotonic() > deadline:
+            raise CommandFailed(f"{len(left)} clients do not finish within {patience:g} s")
+        for pipe in ready:
+            assert isinstance(pipe, Pipe)
+            yield _answer(pipe, interrupts, 1.0)
+            left.remove(pipe)
+
+
+def _sleep(seconds: float, interrupts: Interrupts) -> None:
+    if seconds > 0:
+        with interrupts.waiting():
+            time.sleep(seconds)
+
+
+# ---- the clients
+
+
+def _produce(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -> None:
+    with Connection(endpoint) as connection:
+        pipe.send(None)
+        pipe.send(Producer(connection, plan, case, run).run(pipe.recv()))
+        with suppress(BrokerError, ConnectionFailed):
+            connection.close()
+
+
+class Producer:
+    """Sends until the count or the time is over, in batches that are written at once."""
+
+    def __init__(self, connection: Connection, plan: Plan, case: Case, run: int) -> None:
+        self._connection = connection
+        self._plan = plan
+        self._case = case
+        self._run = run
+        fields = [("destination", plan.destination), *plan.headers]
+        if case.persistent:
+            fields.append(("persistent", "true"))
+        self._fields = fields
+        body = bytes(case.size)
+        whole = frame("SEND", fields, body)
+        end = len(whole) - 2  # NUL and LF
+        self._before = whole[: end - case.size]
+        self._after = whole[end - case.size + STAMP.size :]
+        self._unconfirmed: list[tuple[int, int]] = []  # messages up to a receipt, and ns of its request
+        self._confirmed = self._sent = 0
+        self._times = array("q")
+
+    def run(self, begin: float) -> Counts:
+        """Warm up, measure, and wait for the last receipts."""
+        plan, case = self._plan, self._case
+        batch = max(
+            1, min(BATCH // (len(self._before) + case.size), 500, case.window if case.receipts else 500)
+        )
+        if plan.warmup and plan.rate is None:
+            while time.monotonic() < begin:
+                self._send(batch)
+        elif plan.warmup:
+            self._paced(begin, None)
+        time.sleep(max(0.0, begin - time.monotonic()))
+        warm, cpu = self._sent, time.process_time()
+        self._times = array("q")
+        started = time.monotonic()
+        end = started + plan.duration
+        if plan.rate is not None:
+            self._paced(end if plan.count is None else None, plan.count)
+        elif plan.count is None:
+            while time.monotonic() < end:
+                self._send(batch)
+        else:
+            left = plan.count
+            while left > 0:
+                self._send(min(batch, left))
+                left -= batch
+        self._connection.await_receipts()
+        self._settle()
+        ended = time.monotonic()
+        busy = (time.process_time() - cpu) / max(ended - started, 1e-9)
+        # a receipt at the very end: the broker has everything when the consumers learn the number
+        self._connection.ask("SEND", self._fields, STAMP.pack(time.monotonic_ns(), 0) + bytes(8))
+        return Counts(self._sent - warm, self._sent, started, ended, busy, rounded(self._times))
+
+    def _paced(self, end: float | None, count: int | None) -> None:
+        """At most ``rate`` messages per second, each at its time."""
+        assert self._plan.rate is not None
+        interval, due, sent = 1 / self._plan.rate, time.monotonic(), 0
+        while (end is None or due < end) and (count is None or sent < count):
+            now = time.monotonic()
+            if due > now:
+                self._connection.receive(due - now)
+                self._settle()
+                continue
+            several = min(1 + int((now - due) / interval), 500, count - sent if count is not None else 500)
+            self._send(several)
+            sent += several
+            due += several * interval
+
+    def _send(self, number: int) -> None:
+        connection, every = self._connection, self._case.receipts
+        now = time.monotonic_ns()
+        stamped = self._before + STAMP.pack(now, self._run) + self._after
+        if not every:
+            self._sent += number
+            connection.send(stamped * number)
+            return
+        parts = []
+        for _ in range(number):
+            self._sent += 1
+            if self._sent % every:
+                parts.append(stamped)
+            else:
+                receipt = b"receipt:%b\n\n" % connection.next_receipt().encode()
+                head, _, body = stamped.partition(b"\n\n")
+                parts.append(b"%b\n%b%b" % (head, receipt, body))
+                self._unconfirmed.append((self._sent, now))
+        connection.send(b"".join(parts))
+        self._settle()
+        while self._unconfirmed and self._sent - self._confirmed >= self._case.window:
+            connection.await_receipts(len(self._unconfirmed) - 1)
+            self._settle()
+
+    def _settle(self) -> None:
+        arrived = len(self._unconfirmed) - self._connection.unconfirmed
+        if arrived > 0:
+            now = time.monotonic_ns()
+            for number, requested in self._unconfirmed[:arrived]:
+                self._times.append(now - requested)
+                self._confirmed = number
+            del self._unconfirmed[:arrived]
+
+
+def _consume(pipe: Pipe, endpoint: Endpoint, plan: Plan, case: Case, run: int) -> None:
+    with Connection(endpoint) as connection:
+        fields = [("id", "0"), ("destination", plan.destination), ("ack", case.ack)]
+        connection.ask("SUBSCRIBE", fields)
+        pipe.send(None)
+        # on a queue with several consumers none of them knows its share
+        alone = case.consumers == 1 or plan.destination.startswith(TOPICS)
+        pipe.send(_receive(pipe, connection, case.ack, run, alone))
+        with suppress(BrokerError, ConnectionFailed):
+            connection.ask("UNSUBSCRIBE", [("id", "0")])
+            connection.close()
+
+
+def _receive(pipe: Pipe, connection: Connection, mode: str, run: int, alone: bool) -> Counts:
+    """Receive until the producers are done and nothing comes any more; ``alone``: until everything has come."""
+    unpack, length = STAMP.unpack_from, STAMP.size
+    begin_ns, times, counts = sys.maxsize, array("q"), Counts()
+    cpu, finished, last = 0.0, False, time.monotonic()
+    expected: int | None = None
+    while True:
+        messages = connection.receive(0.05, most=0)
+        now = time.monotonic_ns()
+        if messages:
+            last = now / 1e9
+            for _, body in messages:
+                if len(body) < length:
+                    continue
+                sent, number = unpack(body)
+                if number != run:  # of an earlier run
+                    continue
+                counts.total += 1
+                if sent >= begin_ns:
+                    times.append(now - sent)
+            if not times:
+                cpu = time.process_time()
+            _settle(connection, mode, messages)
+        if not finished and pipe.poll():
+            if counts.begin == 0:
+                counts.begin = pipe.recv()
+                begin_ns = int(counts.begin * 1e9)
+            else:
+                expected = pipe.recv()
+                finished = True
+        if finished and alone and expected is not None:
+            if counts.total >= expected or now / 1e9 - last > STALLED:
+                break
+        elif finished and now / 1e9 - last > IDLE:
+            break
+    counts.messages = len(times)
+    counts.end = last
+    counts.busy = (time.process_time() - cpu) / max(last - counts.begin, 1e-9)
+    counts.times = rounded(times)
+    return counts
+
+
+def _settle(connection: Connection, mode: str, messages: Sequence[tuple[Any, bytes]]) -> None:
+    if mode == "client" and messages:
+        connection.send(ack(messages[-1][0]))
+    elif mode == "client-individual" and messages:
+        connection.send(b"".join([ack(head) for head, _ in messages]))
+
+
+# ---- times
+
+
+def rounded(times: Iterable[int]) -> Counter[int]:
+    """How often each time occurs, with a precision of 1 %."""
+    counted: Counter[int] = Counter()
+    for value in times:
+        shift = max(0, value.bit_length() - 7)
+        counted[value >> shift << shift] += 1
+    return counted
+
+
+def percentiles(times: Mapping[int, int]) -> dict[str, float] | None:
+    """p50, p95, p99 and max in milliseconds; None without any."""
+    total = sum(times.values())
+    if not total:
+        return None
+    wanted = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    found: dict[str, float] = {}
+    seen = 0
+    for value in sorted(times):
+        seen += times[value]
+        for name, share in wanted.items():
+            if name not in found and seen >= share * total:
+                found[name] = round(max(value, 0) / 1e6, 4)
+    return {name: found[name] for name in wanted}
+
+
+# ---- the report
+
+
+def _title(case: Case) -> str:
+    kind = "persistent" if case.persistent else "non-persistent"
+    receipts = f", a receipt per {case.receipts}" if case.receipts else ""
+    return f"{case.producers} → {case.consumers}, {case.size} bytes, ack {case.ack}, {kind}{receipts}"
+
+
+COLUMNS = (
+    ("PROD", 4), ("CONS", 4), ("BYTES", 8), ("ACK", 10), ("RECEIPTS", 8), ("DURABLE", 7), ("SENT/S", 9),
+    ("RECEIVED/S", 10), ("MB/S", 7), ("P50 MS", 8), ("P95 MS", 8), ("P99 MS", 8), ("MAX MS", 8), ("RECEIPT P99", 11),
+    ("DRIVER", 7),
+)  # fmt: skip
+
+
+def _print_row(row: Mapping[str, Any], first: bool) -> None:
+    if first:
+        click.echo("  ".join(title.rjust(width) for title, width in COLUMNS))
+    latency, receipt = row["latency"] or {}, row["receiptTime"] or {}
+    cells = [
+        row["producers"],
+        row["consumers"],
+        row["size"],
+        "individual" if row["ack"] == "client-individual" else row["ack"],
+        f"{row['receipts']}/{row['window']}" if row["receipts"] else "-",
+        "yes" if row["persistent"] else "no",
+        f"{row['sentPerSecond']:,.0f}",
+        f"{row['receivedPerSecond']:,.0f}",
+        f"{row['receivedBytesPerSecond'] / 1e6:,.1f}",
+        *(milliseconds(latency.get(name)) for name in ("p50", "p95", "p99", "max")),
+        milliseconds(receipt.get("p99")),
+        f"{row['driverBusy']:.0%}{'*' if row['driverBusy'] >= SATURATED else ''}",
+    ]
+    click.echo("  ".join(str(cell).rjust(width) for cell, (_, width) in zip(cells, COLUMNS, strict=True)))
+    if row["missing"]:
+        click.echo(f"{row['missing']:,} messages were sent and not received", err=True)
+
+
+def milliseconds(value: float | None) -> str:
+    """Three digits or so."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+# ---- the driver alone
+
+
+def ceiling_of(size: int, seconds: float) -> dict[str, Any]:
+    """Messages per second of one producer to a peer that reads and discards, and of one consumer of ready frames."""
+    plan = Plan("/queue/stompring.bench", seconds, None, 0.0, None)
+    rates = {}
+    for name, work, peer in (("send", _produce, _discard), ("receive", _consume, _supply)):
+        case = Case(1, 1, size, "auto", 0, 1000, False)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            server = _fork.Process(target=peer, args=(listener, size), daemon=True)
+            server.start()
+            endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
+            try:
+                with clients([work], (endpoint, plan, case, 0)) as (pipe,):
+                    interrupts = Interrupts()
+                    _answer(pipe, interrupts, START)
+                    pipe.send(time.monotonic())
+                    if work is _consume:
+                        time.sleep(seconds)
+                        pipe.send(0)
+                    counts: Counts = _answer(pipe, interrupts, START + seconds)
+            finally:
+                server.kill()
+                server.join()
+        rates[name] = round(counts.per_second)
+    return {"size": size, "sendPerSecond": rates["send"], "receivePerSecond": rates["receive"]}
+
+
+def _discard(listener: socket.socket, size: int) -> None:
+    """A peer that reads and forgets, but for the frame that asks for a receipt at the end."""
+    peer, _ = listener.accept()
+    peer.recv(BATCH)
+    peer.sendall(b"CONNECTED\nversion:1.2\n\n\0")
+    buffer = bytearray(1 << 20)
+    while length := peer.recv_into(buffer):
+        if found := re.search(rb"\nreceipt:([0-9]+)\n", memoryview(buffer)[:length]):
+            peer.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0" % found[1])
+
+
+def _supply(listener: socket.socket, size: int) -> None:
+    """A peer that sends the same MESSAGE frames again and again."""
+    peer, _ = listener.accept()
+    peer.recv(BATCH)
+    peer.sendall(b"CONNECTED\nversion:1.2\n\n\0")
+    peer.recv(BATCH)  # SUBSCRIBE
+    peer.sendall(b"RECEIPT\nreceipt-id:1\n\n\0")
+    body = STAMP.pack(time.monotonic_ns() + 3_600_000_000_000, 0) + bytes(size - STAMP.size)
+    several = max(1, (1 << 20) // (size + 200))
+    headers = [("subscription", "0"), ("destination", "/queue/stompring.bench")]
+    block = b"".join(
+        frame("MESSAGE", [*headers, ("message-id", f"1-{number}"), ("timestamp", str(10**12 + number))], body)
+        for number in range(several)
+    )
+    with suppress(OSError):
+        while True:
+            peer.sendall(block)
+
+
+def _show_ceiling(sizes: Iterable[int], seconds: float, as_json: bool) -> None:
+    rows = [ceiling_of(size, min(seconds, 10.0)) for size in sizes]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        click.echo(
+            f"{row['size']:,} bytes: one producer sends at most {row['sendPerSecond']:,} messages/s, "
+            f"one consumer receives at most {row['receivePerSecond']:,} messages/s"
+        )

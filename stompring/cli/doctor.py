@@ -1,0 +1,629 @@
+"""``stompring doctor``: what a broker needs of its configuration, its files and its machine, line by line."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import importlib.metadata
+import json
+import os
+import pwd
+import re
+import resource
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from stompring import __version__
+from stompring.cli import config_option
+from stompring.cli.check_config import check_data, read_certificates, read_security_files
+from stompring.cli.output import FAILED, bytes_text, is_terminal
+from stompring.cli.run import state_directory
+from stompring.cli.terminal import one_line
+from stompring.errors import ConfigurationError
+from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.data_directory import DataDirectory, data_directory
+from stompring.settings.machine_memory import machine_memory
+from stompring.settings.model import BrokerConfiguration
+from stompring.settings.shipped import shipped_file
+from stompring.store.datadir import is_locked
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+
+#: Descriptors below which a broker serves few clients.
+FEW_FILES = 4096
+
+#: Share of the memory beyond which messages leave too little for connections and Python.
+MEMORY_SHARE = 0.6
+
+#: Seconds of the measurement of the disk, and syncs at most.
+SYNC_SECONDS, SYNCS = 1.0, 100
+
+#: ms of a sync beyond which durable messages are slow.
+SLOW_SYNC = 20.0
+
+#: Percent below max-disk-usage at which the disk is almost full.
+DISK_MARGIN = 10
+
+#: Seconds by which a file may be younger than the clock says.
+CLOCK_TOLERANCE = 5.0
+
+#: 2024: a clock before that was never set.
+EARLIEST = 1_704_067_200
+
+#: Seconds to wait for an answer of whoever listens on a port.
+PROBE = 2.0
+
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line. ``action`` is what to do about a warning or an error."""
+
+    check: str
+    level: str
+    text: str
+    action: str | None = None
+
+    def as_json(self) -> dict[str, str | None]:
+        """Its fields."""
+        return {"check": self.check, "level": self.level, "text": self.text, "action": self.action}
+
+
+Findings = Iterator[Finding]
+
+
+@click.command()
+@click.option(
+    "--config",
+    metavar="FILE",
+    help=f"The broker.xml to check.  [default: {config_option.DEFAULT}, else the packaged configuration]",
+)
+@click.option(
+    "--data", metavar="DIR", type=click.Path(file_okay=False), help="Data directory, as for stompring run."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def doctor(context: click.Context, config: str | None, data: str | None, as_json: bool) -> None:
+    """Check configuration, files, permissions and machine before or while a broker runs.
+
+    Run it as the user of the broker. It writes a small file for a second into the data directory to measure syncs, and
+    changes nothing. The exit code is 1 if there is an error; warnings do not count.
+
+    \b
+    Examples:
+      stompring doctor
+      stompring doctor --config /srv/orders/etc/broker.xml
+      stompring doctor --json | jq '.findings[] | select(.level != "ok")'
+    """
+    findings = list(examine(config, data))
+    counts = {level: sum(each.level == level for each in findings) for level in (OK, WARNING, ERROR)}
+    if as_json:
+        report = {"findings": [each.as_json() for each in findings], **counts}
+        click.echo(json.dumps(report, indent=2))
+    else:
+        for finding in findings:
+            _print(finding)
+        click.echo(f"{counts[OK]} ok, {counts[WARNING]} warnings, {counts[ERROR]} errors")
+    if counts[ERROR]:
+        context.exit(FAILED)
+
+
+def _print(finding: Finding) -> None:
+    label = finding.level.ljust(7)
+    if is_terminal():
+        label = click.style(label, fg={OK: "green", WARNING: "yellow", ERROR: "red"}[finding.level])
+    click.echo(f"{label}  {finding.check.ljust(13)}  {one_line(finding.text)}")
+    if finding.action is not None:
+        click.echo(f"{' ' * 24}{one_line(finding.action)}")
+
+
+def examine(config: str | None, data: str | None) -> Findings:
+    """All findings, in their order."""
+    yield from software()
+    if config is None and not Path(config_option.DEFAULT).exists():
+        file, data = str(shipped_file("config", "broker.xml")), data or str(state_directory())
+    else:
+        file = config_option.existing(config)
+    try:
+        configuration = read_broker_xml(file)
+    except ConfigurationError as fault:
+        yield Finding(
+            "configuration", ERROR, str(fault), "correct the file; docs/settings.md lists all elements"
+        )
+        yield from clock(None)
+        return
+    directories = data_directory(configuration, data) if configuration.persistence_enabled else None
+    yield from configured(configuration, data)
+    yield from secrets(configuration)
+    yield from limits(configuration)
+    if directories is not None:
+        yield from disk(configuration, directories)
+    yield from clock(directories)
+    running = directories is not None and _is_running(directories)
+    yield from ports(configuration, running)
+
+
+def _is_running(directories: DataDirectory) -> bool:
+    try:
+        return is_locked(directories.root)
+    except OSError:
+        return False
+
+
+# ---- software
+
+
+def software() -> Findings:
+    """Python, stompring, its libraries and its extras."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", OK, f"Python {version} ({sys.executable}), stompring {__version__}")
+    try:
+        requirements = importlib.metadata.requires("stompring") or []
+    except importlib.metadata.PackageNotFoundError:
+        yield Finding("libraries", WARNING, "stompring is not installed: no list of its libraries")
+        return
+    needed: dict[str, list[str]] = {}
+    for line in requirements:
+        found = re.match(r"([A-Za-z0-9._-]+)", line)
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        if found is not None and found[1] != "stompring":
+            needed.setdefault(extra[1] if extra else "", []).append(found[1])
+    own = needed.get("", [])
+    have = {name: _version(name) for names in needed.values() for name in names}
+    missing = [name for name in own if have[name] is None]
+    if missing:
+        yield Finding(
+            "libraries", ERROR, f"missing: {', '.join(missing)}", "pip install --force-reinstall stompring"
+        )
+    else:
+        yield Finding("libraries", OK, ", ".join(f"{name} {have[name]}" for name in sorted(own)))
+    for optional in ("client", "plugins", "spark"):
+        absent = [name for name in needed.get(optional, []) if have[name] is None]
+        text = (
+            f"not installed (missing: {', '.join(absent)}); pip install 'stompring[{optional}]'"
+            if absent
+            else "installed"
+        )
+        yield Finding("extras", OK, f"{optional}: {text}")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+# ---- configuration
+
+
+def configured(configuration: BrokerConfiguration, data: str | None) -> Findings:
+    """Plugins, certificates, users and roles, data directory, as a start reads them."""
+    from stompring.policy.load import PluginSources, load
+
+    assert configuration.file is not None
+    faults = 0
+
+    def checked(check: Callable[[], object]) -> Findings:
+        nonlocal faults
+        try:
+            check()
+        except ConfigurationError as fault:
+            faults += 1
+            yield Finding("configuration", ERROR, str(fault), "correct it, then run: stompring check-config")
+
+    file = configuration.file
+    certificates: list[tuple[str, str, str | None]] = []
+    yield from checked(lambda: load(configuration, PluginSources(file)))
+    yield from checked(lambda: certificates.extend(read_certificates(configuration)))
+    yield from checked(lambda: read_security_files(configuration))
+    yield from checked(lambda: check_data(configuration, data))
+    if not faults:
+        yield Finding("configuration", OK, file)
+    for each in configuration.warnings:
+        yield Finding("configuration", WARNING, str(each))
+    for name, shown, warning in certificates:
+        if warning is None:
+            yield Finding("certificates", OK, f"acceptor {name}: {shown}")
+        else:
+            yield Finding(
+                "certificates", WARNING, warning, "renew the certificate; the broker reads it on reload"
+            )
+    if not configuration.security_enabled:
+        yield Finding("security", OK, "off: every client of this machine has all permissions")
+
+
+def secrets(configuration: BrokerConfiguration) -> Findings:
+    """Who may read or change the files of the configuration."""
+    assert configuration.file is not None
+    found = [(configuration.file, False)]
+    if configuration.security_enabled:
+        for file in (configuration.users_file, configuration.certificate_users_file):
+            found += [(file, True)] if file is not None else []
+        found += [(configuration.roles_file, False)] if configuration.roles_file is not None else []
+    found += [(file, True) for file in _key_files(configuration)]
+    faults = 0
+    for file, secret in dict.fromkeys(found):
+        for finding in _permissions(Path(file), secret):
+            faults += 1
+            yield finding
+    if not faults:
+        count = len(dict.fromkeys(found))
+        plural = "" if count == 1 else "s"
+        yield Finding("permissions", OK, f"{count} file{plural} checked: only the owner reads secrets")
+
+
+def _key_files(configuration: BrokerConfiguration) -> Iterator[str]:
+    acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
+        *configuration.stomp_acceptors,
+        *configuration.http_acceptors,
+    )
+    for acceptor in acceptors:
+        if acceptor.tls is None:
+            continue
+        yield from acceptor.tls.key_path
+        if acceptor.tls.key_path:
+            continue
+        for place in acceptor.tls.key_store_path:
+            path = Path(place)
+            for file in sorted(path.glob("*.pem")) if path.is_dir() else [path]:
+                beside = file.with_suffix(".key")
+                yield str(beside if beside.exists() else file)
+
+
+def _permissions(file: Path, secret: bool) -> Findings:
+    try:
+        status = file.stat()
+        above = file.resolve().parent.stat()
+    except FileNotFoundError:
+        yield Finding(
+            "permissions", ERROR, f"{file} does not exist", "create users with: stompring user add NAME"
+        )
+        return
+    except OSError as fault:
+        yield Finding("permissions", ERROR, f"{file}: {fault.strerror}", "run this as the user of the broker")
+        return
+    mode = stat.S_IMODE(status.st_mode)
+    if secret and mode & 0o077:
+        who = "everybody" if mode & 0o007 else "its group"
+        yield Finding(
+            "permissions",
+            ERROR if mode & 0o007 else WARNING,
+            f"{file} is accessible by {who} (mode {mode:04o})",
+            f"chmod 0600 {file}",
+        )
+    elif mode & 0o002:
+        yield Finding(
+            "permissions", ERROR, f"{file} can be changed by everybody (mode {mode:04o})", f"chmod o-w {file}"
+        )
+    if above.st_mode & 0o002 and not above.st_mode & stat.S_ISVTX:
+        yield Finding(
+            "permissions",
+            ERROR,
+            f"files in {file.resolve().parent} can be replaced by everybody",
+            f"chmod o-w {file.resolve().parent}",
+        )
+    if status.st_uid not in (os.geteuid(), 0):
+        yield Finding(
+            "permissions",
+            WARNING,
+            f"{file} belongs to {_user(status.st_uid)}, this command runs as {_user(os.geteuid())}",
+            "run this as the user of the broker",
+        )
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+# ---- the machine
+
+
+def limits(configuration: BrokerConfiguration) -> Findings:
+    """Open files and memory."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        yield Finding("open files", OK, "no limit")
+    else:
+        wanted = max(FEW_FILES, (configuration.global_max_connections or 0) + 1000)
+        if hard < wanted:
+            yield Finding(
+                "open files",
+                WARNING,
+                f"at most {hard:,}, the configuration needs {wanted:,}",
+                "raise it: ulimit -Hn, or LimitNOFILE of the systemd unit",
+            )
+        else:
+            yield Finding("open files", OK, f"at most {hard:,}")
+    memory, size = machine_memory(), configuration.global_max_size
+    action = "lower <global-max-size>, or give the machine or its control group more memory"
+    if size < 0:
+        yield Finding(
+            "memory", WARNING, f"global-max-size -1: messages may take all of {bytes_text(memory)}", action
+        )
+    elif size >= memory:
+        yield Finding(
+            "memory",
+            ERROR,
+            f"global-max-size {bytes_text(size)} is more than the memory, {bytes_text(memory)}",
+            action,
+        )
+    elif size > MEMORY_SHARE * memory:
+        yield Finding(
+            "memory",
+            WARNING,
+            f"global-max-size {bytes_text(size)} leaves too little of {bytes_text(memory)}",
+            action,
+        )
+    else:
+        yield Finding("memory", OK, f"messages may take {bytes_text(size)} of {bytes_text(memory)}")
+
+
+def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Findings:
+    """Space, kind and speed of the disks of journal and pages."""
+    seen: set[int] = set()
+    for directory in (directories.journal, directories.paging, directories.retention):
+        existing = None if directory is None else _existing(directory)
+        if existing is None:
+            continue
+        device = existing.stat().st_dev
+        if device in seen:
+            continue
+        seen.add(device)
+        yield from _space(configuration, existing)
+        kind = filesystem(existing)
+        if kind in _IN_MEMORY:
+            yield Finding(
+                "disk",
+                WARNING,
+                f"{existing} is in memory ({kind}): durable messages are lost when the machine restarts",
+                "move the data directory to a disk: --data DIR",
+            )
+        elif kind in _REMOTE:
+            yield Finding(
+                "disk",
+                WARNING,
+                f"{existing} is on a network file system ({kind})",
+                "use a local disk: locks and syncs are unreliable there",
+            )
+        yield from _speed(existing)
+
+
+def _existing(directory: Path) -> Path:
+    while not directory.is_dir() and directory != directory.parent:
+        directory = directory.parent
+    return directory
+
+
+def _space(configuration: BrokerConfiguration, directory: Path) -> Findings:
+    usage = shutil.disk_usage(directory)
+    share, limit = 100 * (usage.total - usage.free) / usage.total, configuration.max_disk_usage
+    text = f"{directory}: {bytes_text(usage.free)} free of {bytes_text(usage.total)}, {share:.0f} % used"
+    action = "free space, or use another disk; beyond max-disk-usage durable messages wait"
+    if 0 <= limit <= share:
+        yield Finding("disk", ERROR, f"{text}; max-disk-usage is {limit} %", action)
+    elif 0 <= limit <= share + DISK_MARGIN:
+        yield Finding("disk", WARNING, f"{text}; max-disk-usage is {limit} %", action)
+    else:
+        yield Finding("disk", OK, text)
+
+
+def _speed(directory: Path) -> Findings:
+    try:
+        times = sync_times(directory)
+    except OSError as fault:
+        yield Finding(
+            "disk speed",
+            ERROR,
+            f"cannot write in {directory}: {fault.strerror}",
+            "run this as the user of the broker, and let that user write there",
+        )
+        return
+    typical, worst = median(times), max(times)
+    text = f"{directory}: a sync takes {typical:.2f} ms, at most {worst:.1f} ms ({len(times)} measured)"
+    if typical > SLOW_SYNC:
+        yield Finding(
+            "disk speed", WARNING, text, "a receipt of a durable message waits for a sync: use a faster disk"
+        )
+    else:
+        yield Finding("disk speed", OK, text)
+
+
+def sync_times(directory: Path) -> list[float]:
+    """Milliseconds of writes of 4 KiB with fdatasync, for a second. Raises OSError."""
+    times: list[float] = []
+    end = time.monotonic() + SYNC_SECONDS
+    with tempfile.TemporaryFile(dir=directory) as file:
+        while len(times) < SYNCS and (not times or time.monotonic() < end):
+            begin = time.perf_counter()
+            file.write(bytes(4096))
+            file.flush()
+            os.fdatasync(file.fileno())
+            times.append((time.perf_counter() - begin) * 1000)
+    return times
+
+
+def filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
+    """The kind of file system that a path is on; None where that cannot be found."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    best, kind = "", None
+    resolved = f"{path.resolve()}/"
+    for line in lines:
+        parts = line.split(" ")
+        if len(parts) < 3:
+            continue
+        mount = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), parts[1]).rstrip("/") + "/"
+        if resolved.startswith(mount) and len(mount) >= len(best):
+            best, kind = mount, parts[2]
+    return kind
+
+
+# ---- the clock
+
+
+class _Timex(ctypes.Structure):
+    """struct timex of adjtimex(2), with space for what follows."""
+
+    _fields_ = [
+        ("modes", ctypes.c_uint),
+        *((name, ctypes.c_long) for name in ("offset", "freq", "maxerror", "esterror")),
+        ("status", ctypes.c_int),
+        *((name, ctypes.c_long) for name in ("constant", "precision", "tolerance")),
+        ("rest", ctypes.c_char * 256),
+    ]
+
+
+def is_synchronized() -> bool | None:
+    """Whether the kernel's clock is synchronized (NTP); None where that cannot be found."""
+    try:
+        function = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (OSError, AttributeError):
+        return None
+    found = _Timex()
+    if function(ctypes.byref(found)) < 0:
+        return None
+    return not found.status & 0x40  # STA_UNSYNC
+
+
+def clock(directories: DataDirectory | None) -> Findings:
+    """NTP, and files of the broker from the future."""
+    now = time.time()
+    if now < EARLIEST:
+        yield Finding(
+            "clock", ERROR, f"the clock says {time.strftime('%Y-%m-%d', time.gmtime(now))}", "set the clock"
+        )
+    synchronized = is_synchronized()
+    if synchronized is None:
+        yield Finding("clock", OK, "whether it is synchronized (NTP) cannot be found")
+    elif synchronized:
+        yield Finding("clock", OK, "synchronized (NTP)")
+    else:
+        yield Finding(
+            "clock",
+            WARNING,
+            "not synchronized (NTP)",
+            "start chrony or systemd-timesyncd: expiry and schedules follow the clock",
+        )
+    if directories is None:
+        return
+    newest = max(_times_of_files(directories), default=0.0)
+    if newest > now + CLOCK_TOLERANCE:
+        yield Finding(
+            "clock",
+            WARNING,
+            f"files in {directories.root} are {newest - now:.0f} s younger than the clock: it was set back",
+            "check the clock; messages with a time may be delivered late",
+        )
+
+
+def _times_of_files(directories: DataDirectory) -> Iterator[float]:
+    for directory in (directories.root, directories.journal):
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    yield entry.stat(follow_symlinks=False).st_mtime
+        except OSError:
+            continue
+
+
+# ---- ports
+
+
+def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
+    """Whether each acceptor can listen, or who answers there."""
+    acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
+        *configuration.stomp_acceptors,
+        *configuration.http_acceptors,
+    )
+    for acceptor in acceptors:
+        name = f"{acceptor.name} {acceptor.host}:{acceptor.port}"
+        if acceptor.port == 0:
+            yield Finding("ports", OK, f"{name}: any free port")
+            continue
+        fault = _listen_fault(acceptor.host, acceptor.port)
+        if fault is None:
+            yield Finding("ports", OK, f"{name} is free")
+        elif isinstance(fault, PermissionError):
+            yield Finding(
+                "ports", ERROR, f"{name}: no permission", "ports below 1024 need CAP_NET_BIND_SERVICE"
+            )
+        elif fault.errno != errno.EADDRINUSE:
+            yield Finding(
+                "ports", ERROR, f"{name}: {fault.strerror or fault}", "use an address of this machine"
+            )
+        else:
+            who = who_answers(acceptor)
+            if running:
+                yield Finding(
+                    "ports",
+                    OK,
+                    f"{name} is in use, and a broker runs on the data directory; it answers {who}",
+                )
+            else:
+                yield Finding(
+                    "ports",
+                    ERROR,
+                    f"{name} is in use; it answers {who}",
+                    "stop that program, or use another port",
+                )
+
+
+def _listen_fault(host: str, port: int) -> OSError | None:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+            tried.listen(1)
+    except OSError as fault:
+        return fault
+    return None
+
+
+def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:
+    """What a listener says to CONNECT or to GET: its own name for itself where it has one."""
+    import ssl
+
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(acceptor.host, acceptor.host)  # nosec B104
+    stomp = isinstance(acceptor, StompAcceptor) and not acceptor.websocket.only
+    request = (
+        b"CONNECT\naccept-version:1.0,1.1,1.2\nhost:localhost\n\n\0"
+        if stomp
+        else (b"GET /health/live HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    )
+    try:
+        with socket.create_connection((host, acceptor.port), timeout=PROBE) as plain:
+            connection: Any = plain
+            if acceptor.tls is not None:
+                context = ssl.create_default_context()
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing secret is sent
+                connection = context.wrap_socket(plain)
+            connection.sendall(request)
+            answer = connection.recv(4096)
+    except OSError as fault:
+        return f"nothing ({fault.strerror or fault})"
+    text = answer.decode("utf-8", "replace")
+    if found := re.search(r"(?im)^server:\s*([^\r\n]{1,80})", text):
+        return f"as {found[1]}"
+    first = text.partition("\n")[0].strip()[:60]
+    return f"{first!r}" if first else "nothing"

@@ -1,0 +1,310 @@
+"""Which STOMP broker a command talks to, as whom, and how a failed conversation ends: options, login, exit codes."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.parse import unquote
+
+import click
+
+from stompring.cli.context import Context, password_for, selected
+from stompring.cli.durations import Duration
+from stompring.cli.output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Interrupted
+from stompring.cli.terminal import one_line
+from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
+from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
+
+DEFAULT_BROKER = "stomp://127.0.0.1:61613"
+PORT, TLS_PORT = 61613, 61612
+
+#: ms. Heart-beats keep a connection that has nothing to say, and show that the broker is there.
+HEART_BEAT = 10_000
+
+# as the brokers word it: ours and Artemis's, RabbitMQ's, ActiveMQ Classic's
+_LOGIN = re.compile(
+    r"security error|does not have permission|not authoriz|access (?:refused|denied)|bad connect|login|passw|passcode"
+    r"|authenticat|credential",
+    re.IGNORECASE,
+)
+_ABSENT = re.compile(r"does not exist|not found|no queue|no exchange", re.IGNORECASE)
+
+
+class WaitInterrupted(Exception):
+    """SIGINT came while the command was waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class StompEndpoint(Endpoint):
+    """A broker from the options of a command. Error texts name the user; the password stays hidden."""
+
+    def without_secrets(self, text: str, passcode: str | None) -> str:
+        """See `Endpoint`."""
+        return text if not passcode else text.replace(passcode, "***")
+
+
+def parse_broker(text: str) -> tuple[str, int, bool, str | None]:
+    """Host, port, TLS and user of ``stomp://[USER@]HOST[:PORT]`` or ``stomp+ssl://…``. Raises `ValueError`."""
+    scheme, separator, rest = text.strip().rstrip("/").rpartition("://")
+    if separator and scheme in ("ws", "wss", "http", "https"):
+        raise ValueError(
+            f"must be stomp://HOST:PORT or stomp+ssl://HOST:PORT; {scheme}:// is not supported here"
+        )
+    user: str | None
+    login, at, place = rest.rpartition("@")
+    if ":" in login:
+        raise ValueError("must not have a password in it: set STOMPRING_PASSWORD, or use --password-file")
+    user = unquote(login) if at else None
+    known = separator and scheme in ("stomp", "tcp", "stomp+ssl", "ssl")
+    if separator and not known:
+        raise ValueError(f"must begin with stomp:// or stomp+ssl://, not {scheme!r}")
+    tls = scheme in ("stomp+ssl", "ssl")
+    if place and not re.search(r":[0-9]*$|\]:", place.rpartition("]")[2] or place):
+        place = f"{place}:{TLS_PORT if tls else PORT}"
+    host, port, _ = parse_address(place)
+    return host, port, tls, user or None
+
+
+def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of commands that speak STOMP. The command is called with ``endpoint`` in their place."""
+
+    @wraps(command)
+    def called(
+        *arguments: Any,
+        broker: str | None,
+        user: str | None,
+        password_file: Path | None,
+        ca: Path | None,
+        context_name: str | None,
+        virtual_host: str | None,
+        connect_timeout: float,
+        **others: Any,
+    ) -> Any:
+        endpoint = resolve(broker, user, password_file, ca, context_name, virtual_host, connect_timeout)
+        return command(*arguments, endpoint=endpoint, **others)
+
+    for option in reversed(
+        (
+            click.option(
+                "--broker",
+                metavar="URL",
+                envvar="STOMPRING_BROKER",
+                help="stomp://[USER@]HOST:PORT, or stomp+ssl:// for TLS. Default: that of the context, "
+                f"else {DEFAULT_BROKER}; STOMPRING_BROKER.",
+            ),
+            click.option(
+                "--user",
+                metavar="NAME",
+                help="Login. The password comes from --password-file, STOMPRING_PASSWORD, the context or a prompt; "
+                "STOMPRING_USER.",
+                envvar="STOMPRING_USER",
+            ),
+            click.option(
+                "--password-file",
+                metavar="FILE",
+                type=click.Path(dir_okay=False, path_type=Path),
+                help="File whose first line is the password.",
+            ),
+            click.option(
+                "--ca",
+                metavar="FILE",
+                type=click.Path(dir_okay=False, path_type=Path),
+                envvar="STOMPRING_CA",
+                help="Certificates (PEM) to check the broker's certificate with; STOMPRING_CA. Default: those of the "
+                "system.",
+            ),
+            click.option(
+                "--context", "context_name", metavar="NAME", help="Use this context ('stompring context')."
+            ),
+            click.option(
+                "--virtual-host", metavar="NAME", help="The host header of CONNECT. Default: the host."
+            ),
+            click.option(
+                "--connect-timeout",
+                metavar="DURATION",
+                type=Duration(),
+                default="30s",
+                show_default=True,
+                help="Give up after so long without any progress of the connection.",
+            ),
+        )
+    ):
+        called = option(called)
+    return called
+
+
+def resolve(
+    broker: str | None,
+    user: str | None,
+    password_file: Path | None = None,
+    ca: Path | None = None,
+    context_name: str | None = None,
+    virtual_host: str | None = None,
+    timeout: float = 30.0,
+) -> StompEndpoint:
+    """The broker that options, environment and context name together. Raises `click.UsageError`."""
+    context = selected(context_name, "broker", broker)
+    try:
+        host, port, tls, named = parse_broker(broker or context.broker or DEFAULT_BROKER)
+    except ValueError as fault:
+        raise click.UsageError(
+            f"{'broker of the context' if broker is None else '--broker'} {fault}"
+        ) from None
+    login = user or named or context.user
+    if ca is None and context.ca is not None:
+        ca = Path(context.ca).expanduser()
+    if login is None:
+        password = None
+    else:
+        password = _password(login, context) if password_file is None else _password_of(password_file)
+    return StompEndpoint(
+        host,
+        port,
+        user=login,
+        password=password,
+        virtual_host=virtual_host,
+        timeout=max(timeout, 0.1),
+        heart_beat=HEART_BEAT,
+        tls=tls,
+        ca_file=ca,
+    )
+
+
+def _password_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as fault:
+        why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
+        raise click.UsageError(f"--password-file {file} cannot be read: {why}") from None
+
+
+def _password(user: str, context: Context) -> str:
+    password = password_for(user, context, prompt=False)
+    if password is not None:
+        return password
+    try:  # not standard input, which may have the messages
+        with open("/dev/tty", "rb"):
+            pass
+    except OSError:
+        raise click.UsageError(
+            f"no password for user {user!r}: set STOMPRING_PASSWORD, or use --password-file FILE"
+        ) from None
+    return str(click.prompt(f"Password of {one_line(user)}", hide_input=True, err=True))
+
+
+class Interrupts:
+    """SIGINT as an exception at one place only: where a connection waits for its socket.
+
+    A signal that comes at another time is raised at the next wait, so that no state is ever half changed.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._waiting = False
+
+    @contextmanager
+    def handled(self) -> Iterator[Interrupts]:
+        """Install the handler, and restore the one before."""
+        before = signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            yield self
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A wait that SIGINT may end with `WaitInterrupted`."""
+        self._waiting = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._waiting = False
+
+    def check(self) -> None:
+        """Raises `WaitInterrupted` where a signal came."""
+        if self.requested:
+            self.requested = False
+            raise WaitInterrupted
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        if self._waiting:
+            self.check()
+
+
+class CommandConnection(Connection):
+    """A connection whose waits SIGINT ends with `WaitInterrupted`."""
+
+    def __init__(self, endpoint: Endpoint, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+        super().__init__(endpoint)
+
+    def _wait(self, events: int, seconds: float) -> int:
+        if seconds <= 0:
+            return super()._wait(events, seconds)
+        with self._interrupts.waiting():
+            return super()._wait(events, seconds)
+
+    def service(self, seconds: float = 0.0) -> None:
+        """Answer heart-beats and read receipts for some seconds."""
+        self.receive(seconds)
+
+
+def failure(fault: BrokerError | ConnectionFailed, more: str = "") -> CommandFailed:
+    """The error of a command whose conversation failed, with the exit code for its cause."""
+    text = str(fault) + more
+    if isinstance(fault, ConnectionFailed):
+        return CommandFailed(text, UNREACHABLE)
+    if _LOGIN.search(str(fault)):
+        return CommandFailed(text, DENIED)
+    return CommandFailed(text, NOT_FOUND if _ABSENT.search(str(fault)) else FAILED)
+
+
+@contextmanager
+def connected(endpoint: Endpoint, interrupts: Interrupts) -> Iterator[CommandConnection]:
+    """An open connection. Raises `CommandFailed` where there is none."""
+    try:
+        connection = CommandConnection(endpoint, interrupts)
+    except (BrokerError, ConnectionFailed) as fault:
+        hint = ""
+        if isinstance(fault, BrokerError) and endpoint.user is None and _LOGIN.search(str(fault)):
+            hint = "; log in with --user NAME"
+        raise failure(fault, hint) from None
+    except WaitInterrupted:
+        raise Interrupted("interrupted before the connection was open") from None
+    try:
+        yield connection
+    finally:
+        connection.drop()
+
+
+class ProgressLine:
+    """One line on standard error that is replaced while work goes on; nothing where that is no terminal."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._shown = not quiet and sys.stderr.isatty()
+        self._length = 0
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if self._shown:
+            line = one_line(text)
+            sys.stderr.write(f"\r{line.ljust(self._length)}")
+            sys.stderr.flush()
+            self._length = len(line)
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._shown and self._length:
+            sys.stderr.write(f"\r{' ' * self._length}\r")
+            sys.stderr.flush()
+            self._length = 0

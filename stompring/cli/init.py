@@ -1,0 +1,412 @@
+"""``stompring init DIR``: a new instance, as Artemis's ``create`` makes one."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from string import Template
+from xml.sax.saxutils import escape  # nosec B406 - it writes XML and parses none
+
+import click
+
+from stompring.cli.output import CommandFailed
+from stompring.errors import ConfigurationError
+from stompring.settings.shipped import shipped_file
+
+TEMPLATE = Path(__file__).parent / "templates" / "instance.xml.txt"
+
+PREFIXES = "anycastPrefix=/queue/,queue/;multicastPrefix=/topic/,topic/"
+
+#: Ports of STOMP, with and without TLS, and of HTTP.
+STOMP, STOMP_TLS, HTTP = 61613, 61612, 8161
+
+#: Days that a self-signed certificate is valid.
+DAYS = 825
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What is to be created. ``certificate`` and ``key`` are files of the user; ``tls`` without them: self-signed."""
+
+    directory: Path
+    name: str
+    host: str
+    http_host: str
+    stomp_port: int
+    http_port: int
+    tls: bool
+    certificate: Path | None
+    key: Path | None
+    service_user: str
+
+    @property
+    def broker_url(self) -> str:
+        """For clients on this machine."""
+        return f"{'stomp+ssl' if self.tls else 'stomp'}://{_reachable(self.host)}:{self.stomp_port}"
+
+    @property
+    def server_url(self) -> str:
+        """The management API, for clients on this machine."""
+        return f"{'https' if self.tls else 'http'}://{_reachable(self.http_host)}:{self.http_port}"
+
+    @property
+    def trusted(self) -> Path | None:
+        """What clients check a self-signed certificate with."""
+        return (
+            self.directory / "etc" / "tls" / "broker.pem" if self.tls and self.certificate is None else None
+        )
+
+
+def _host(context: click.Context, parameter: click.Parameter, host: str) -> str:
+    try:
+        ip_address(host)
+    except ValueError:
+        if not _HOST.fullmatch(host):
+            raise click.BadParameter("must be a host name or an IP address") from None
+    return host
+
+
+def _user(context: click.Context, parameter: click.Parameter, name: str) -> str:
+    from stompring.security.properties_file import check_name
+    from stompring.security.roles import check_member
+
+    try:
+        check_name(name)
+        check_member(name)
+    except ValueError as fault:
+        raise click.BadParameter(str(fault)) from None
+    return name
+
+
+def _password_from_stdin() -> str:
+    from stompring.security.users import check_password  # here: it imports argon2
+
+    try:
+        password = sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
+        check_password(password)
+    except UnicodeDecodeError:
+        raise CommandFailed("the password on standard input is not UTF-8 text") from None
+    except ValueError as fault:
+        raise CommandFailed(f"on standard input: {fault}") from None
+    return password
+
+
+def _broker_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    if name is not None and not _NAME.fullmatch(name):
+        raise click.BadParameter("a name has 1 to 64 letters, digits, '.', '_' and '-'")
+    return name
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--name", callback=_broker_name, help="Name of the broker.  [default: the name of DIR]")
+@click.option("--user", default="admin", show_default=True, callback=_user, help="User with all permissions.")
+@click.option(
+    "--password-stdin", is_flag=True, help="Read the password from standard input instead of generating one."
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, callback=_host, help="Address of the STOMP listener."
+)
+@click.option(
+    "--http-host",
+    default="127.0.0.1",
+    show_default=True,
+    callback=_host,
+    help="Address of the HTTP listener.",
+)
+@click.option(
+    "--stomp-port",
+    type=click.IntRange(1, 65535),
+    help=f"Port of STOMP.  [default: {STOMP}, {STOMP_TLS} with TLS]",
+)
+@click.option(
+    "--http-port", type=click.IntRange(1, 65535), default=HTTP, show_default=True, help="Port of HTTP."
+)
+@click.option("--tls", is_flag=True, help="TLS with a self-signed certificate, on both listeners.")
+@click.option(
+    "--cert",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TLS with this certificate and its chain (PEM). The file is used where it is, and reloaded when it changes.",
+)
+@click.option(
+    "--key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The private key of --cert (PEM).",
+)
+@click.option("--service-user", help="User of the systemd unit.  [default: you, or stompring for root]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def init(
+    directory: Path,
+    name: str | None,
+    user: str,
+    password_stdin: bool,
+    host: str,
+    http_host: str,
+    stomp_port: int | None,
+    http_port: int,
+    tls: bool,
+    cert: Path | None,
+    key: Path | None,
+    service_user: str | None,
+    as_json: bool,
+) -> None:
+    """Create an instance in DIR: configuration, users, data directory, systemd unit.
+
+    Security is on, with one user whose generated password is shown once. Nothing is overwritten: DIR must be new or
+    empty. The files of users, roles and keys are readable by their owner only.
+
+    \b
+    Examples:
+      stompring init /srv/orders
+      stompring init ./test --stomp-port 7613 --http-port 7161
+      stompring init /srv/orders --tls --host 0.0.0.0
+      stompring init /srv/orders --cert fullchain.pem --key privkey.pem --host 0.0.0.0
+    """
+    if key is not None and cert is None:
+        raise click.UsageError("--key is the key of --cert: specify both")
+    if cert is not None and tls:
+        raise click.UsageError("--tls makes a self-signed certificate: use it or --cert")
+    for file in (cert, key):
+        if file is not None and re.search("[,\x00-\x1f]", str(file.absolute())):
+            raise click.UsageError(f"{str(file)!r}: a path with a comma cannot be written into an acceptor")
+    path = directory.absolute()
+    if re.search("[\x00-\x1f]", str(path)):
+        raise click.UsageError("DIR contains a control character")
+    if not path.name:
+        raise click.UsageError("DIR must have a name")
+    _check_absent(path)
+    encrypted = tls or cert is not None
+    instance = Instance(
+        path,
+        name or re.sub(r"[^A-Za-z0-9._-]", "-", path.name)[:64].strip("-._") or "stompring",
+        host,
+        http_host,
+        stomp_port or (STOMP_TLS if encrypted else STOMP),
+        http_port,
+        encrypted,
+        None if cert is None else cert.absolute(),
+        None if key is None else key.absolute(),
+        service_user or _default_service_user(),
+    )
+    if instance.stomp_port == http_port and (host == http_host or "0.0.0.0" in (host, http_host)):  # nosec B104
+        raise click.UsageError(f"STOMP and HTTP cannot share port {http_port}")
+    password = _password_from_stdin() if password_stdin else secrets.token_urlsafe(18)
+    try:
+        create(instance, user, password)
+    except OSError as fault:
+        raise CommandFailed(f"cannot create {fault.filename or path}: {fault.strerror}") from None
+    shown = None if password_stdin else password
+    if as_json:
+        report = {
+            "directory": str(path),
+            "configuration": str(path / "etc" / "broker.xml"),
+            "user": user,
+            "password": shown,
+            "broker": instance.broker_url,
+            "server": instance.server_url,
+            "ca": None if instance.trusted is None else str(instance.trusted),
+            "next": next_commands(instance, user),
+        }
+        click.echo(json.dumps(report, indent=2))
+        return
+    click.echo(f"created the instance {instance.name} in {path}")
+    for file in sorted(each for each in path.rglob("*") if each.is_file()):
+        click.echo(f"  {file.relative_to(path)}")
+    click.echo()
+    if shown is not None:
+        click.echo(f"user {user}, password {shown}")
+        click.echo("(shown only now; 'stompring user add --replace' sets another one)")
+        click.echo()
+    click.echo("next:")
+    for command in next_commands(instance, user):
+        click.echo(f"  {command}")
+
+
+def next_commands(instance: Instance, user: str) -> list[str]:
+    """Start it, remember it, look at it."""
+    config = shlex.quote(str(instance.directory / "etc" / "broker.xml"))
+    context = ["stompring context add", instance.name, "--server", instance.server_url]
+    context += ["--broker", instance.broker_url, "--user", shlex.quote(user), "--save-password --use"]
+    if instance.trusted is not None:
+        context += ["--ca", shlex.quote(str(instance.trusted))]
+    return [f"stompring run --config {config}", " ".join(context), "stompring status"]
+
+
+def create(instance: Instance, user: str, password: str) -> None:
+    """Write all files, or none. Raises OSError, `ConfigurationError` for a certificate that is none."""
+    from stompring.cli.check_config import read_certificates  # here: it imports TLS
+    from stompring.security.roles import edit_roles
+    from stompring.security.users import edit_users
+    from stompring.settings.broker_xml import read_broker_xml
+
+    directory = instance.directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))  # mode 0700
+    try:
+        etc = building / "etc"
+        etc.mkdir(mode=0o700)
+        (building / "data").mkdir(mode=0o700)
+        if instance.tls and instance.certificate is None:
+            _write_certificate(etc / "tls", instance)
+        _write(etc / "broker.xml", _document(instance), 0o640)
+        with edit_users(etc / "users.properties") as users:
+            users.put(user, password)
+        with edit_roles(etc / "roles.properties") as roles:
+            roles.grant("admins", user)
+        for file in (etc / "users.properties", etc / "roles.properties"):
+            file.chmod(0o600)
+        _write(building / "stompring.service", _unit(instance), 0o644)
+        list(read_certificates(read_broker_xml(str(etc / "broker.xml"))))
+        _check_absent(directory)
+        building.replace(directory)  # which may be there, and empty
+    except ConfigurationError as fault:
+        shutil.rmtree(building, ignore_errors=True)
+        raise CommandFailed(
+            str(fault).replace(str(building), str(directory)) + "; nothing was created"
+        ) from None
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _check_absent(directory: Path) -> None:
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        raise CommandFailed(f"{directory} exists and is not a directory: nothing was created")
+    if directory.is_dir() and any(directory.iterdir()):
+        raise CommandFailed(
+            f"{directory} is not empty: nothing was created or changed; choose another directory"
+        )
+
+
+def _write(file: Path, text: str | bytes, mode: int) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(descriptor, "wb") as stream:
+        stream.write(text.encode() if isinstance(text, str) else text)
+        os.fchmod(stream.fileno(), mode)  # whatever the umask
+
+
+def _write_certificate(directory: Path, instance: Instance) -> None:
+    from stompring.security.self_signed import self_signed
+
+    names = [socket.gethostname(), instance.host, instance.http_host, "localhost", "127.0.0.1", "::1"]
+    usable = [name for name in dict.fromkeys(names) if name not in ("0.0.0.0", "::")]  # nosec B104
+    certificate, key = self_signed([name for name in usable if _HOST.fullmatch(name) or ":" in name], DAYS)
+    directory.mkdir(mode=0o755)
+    _write(directory / "broker.pem", certificate, 0o644)
+    _write(directory / "broker.key", key, 0o600)
+
+
+def _document(instance: Instance) -> str:
+    tls = ""
+    if instance.tls:
+        files = f"keyStorePath={_parameter(instance.certificate or 'tls/broker.pem')}"
+        if instance.key is not None:
+            files += f";keyPath={_parameter(instance.key)}"
+        tls = f"{files};sslAutoReload=true"
+    stomp = f"{'ssl' if tls else 'tcp'}://{_bracketed(instance.host)}:{instance.stomp_port}?{PREFIXES}"
+    http = f"{'https' if tls else 'http'}://{_bracketed(instance.http_host)}:{instance.http_port}"
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        name=escape(instance.name),
+        stomp=escape(f"{stomp};{tls}" if tls else stomp),
+        http=escape(f"{http}?{tls}" if tls else http),
+    )
+
+
+def _parameter(path: Path | str) -> str:
+    """A path as the parameter of an acceptor: a comma would separate files."""
+    from urllib.parse import quote
+
+    return quote(str(path), safe="/._-~ ")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _reachable(host: str) -> str:
+    return _bracketed({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host))  # nosec B104
+
+
+def _default_service_user() -> str:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        return "stompring"
+    return "stompring" if name == "root" else name
+
+
+def _unit(instance: Instance) -> str:
+    """The shipped unit with the paths of the instance."""
+    return "".join(f"{line}\n" for line in _unit_lines(instance))
+
+
+def _unit_lines(instance: Instance) -> Iterator[str]:
+    directory, user = instance.directory, instance.service_user
+    place = str(directory).replace("%", "%%")
+    quoted = '"' + place.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    config, data = _unit_word(str(directory / "etc" / "broker.xml")), _unit_word(str(directory / "data"))
+    command = " ".join(map(_unit_word, _command()))
+    yield f"# The instance {instance.name} as a systemd service in a sandbox (docs/security.md)."
+    yield "#"
+    if user == "stompring":
+        yield "#   useradd --system --shell /usr/sbin/nologin stompring"
+    yield f"#   chown -R {shlex.quote(user)} {shlex.quote(str(directory))}"
+    yield f"#   cp {shlex.quote(str(directory / 'stompring.service'))} /etc/systemd/system/{instance.name}.service"
+    yield f"#   systemctl daemon-reload && systemctl enable --now {instance.name}"
+    replaced = {
+        "ExecStartPre": f"{command} check-config --data {data} {config}",
+        "ExecStart": f"{command} run --config {config} --data {data}",
+        "User": user,
+        "Group": None,
+        "StateDirectory": None,
+        "StateDirectoryMode": None,
+        "ConfigurationDirectory": None,
+        "ConfigurationDirectoryMode": None,
+        "WorkingDirectory": place,
+    }
+    if str(directory).startswith(("/home/", "/root/", "/run/user/")):
+        replaced["ProtectHome"] = "no"
+    comment = True
+    for line in shipped_file("config", "stompring.service").read_text(encoding="utf-8").splitlines():
+        comment = comment and line.startswith("#")
+        if comment:
+            continue
+        name, equals, _ = line.partition("=")
+        if equals and name in replaced:
+            value = replaced[name]
+            if value is not None:
+                yield f"{name}={value}"
+        else:
+            yield line
+        if line.startswith("ProtectSystem="):
+            yield f"ReadWritePaths={quoted}"
+
+
+def _command() -> list[str]:
+    beside = Path(sys.executable).parent / "stompring"
+    return [str(beside)] if beside.exists() else [sys.executable, "-m", "stompring"]
+
+
+def _unit_word(text: str) -> str:
+    """A word of a command line in a unit (systemd.service, "COMMAND LINES"): % and $ are special."""
+    doubled = text.replace("%", "%%").replace("$", "$$")
+    return (
+        doubled
+        if re.fullmatch(r"[\w@%+=:,./$-]+", text)
+        else '"' + doubled.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )

@@ -1,0 +1,584 @@
+"""``stompring message``: browse, show, send, delete, expire, deliver, download and upload messages over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from stompring.cli.completion import names_of
+from stompring.cli.durations import Duration
+from stompring.cli.output import (
+    UNREACHABLE,
+    USAGE,
+    Column,
+    CommandFailed,
+    Interrupted,
+    age_text,
+    bytes_text,
+    confirm,
+    count_text,
+    counted,
+    echo_json,
+    human_text,
+    is_terminal,
+    number,
+    plain_text,
+    print_fields,
+    print_table,
+    progress,
+    time_text,
+    warn,
+)
+from stompring.cli.queue import bulk, name_argument, selection
+from stompring.cli.remote import Remote, remote_command
+from stompring.cli.terminal import printable
+
+#: Bytes of a body in a list on a terminal, and of one message.
+PREVIEW, WHOLE = 200, 1024 * 1024
+
+#: Bytes of one request of an upload; the limit of the API is 1 MiB.
+UPLOAD_SIZE = 512 * 1024
+
+COLUMNS = (
+    Column("messageID", "ID", rank=0),
+    Column("state", "STATE", rank=1),
+    Column("timestamp", "AGE", age_text, True, rank=2),
+    number("priority", "PRIORITY", 6),
+    number("deliveryCount", "DELIVERIES", 5),
+    number("bodySize", "SIZE", 3, bytes_text),
+    Column("dueTime", "DUE", time_text, rank=4),
+    Column("expires", "EXPIRES", time_text, rank=7),
+    Column("user", "USER", rank=7),
+    Column("reason", "REASON", rank=5),
+    Column("originQueue", "FROM", rank=5),
+    Column("body", "BODY", human_text, rank=3),
+)
+
+
+@click.group()
+def message() -> None:
+    """Browse, show, send, delete, expire, download and upload messages.
+
+    \b
+    Examples:
+      stompring message browse orders --filter "colour = 'red'"
+      stompring message show orders 7-1201
+      stompring message download DLQ dead.jsonl.gz
+    """
+
+
+def id_argument(command: Any) -> Any:
+    """One message."""
+    return click.argument("message_id", metavar="ID")(command)
+
+
+@message.command()
+@name_argument
+@click.option("--filter", "selector", metavar="SELECTOR", help="Only messages that match this selector.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="At most N messages.",
+)
+@click.option("--scheduled", is_flag=True, help="Scheduled messages only, by due time.")
+@click.option("--headers", is_flag=True, help="Show all headers and the beginning of each body.")
+@click.option("--columns", metavar="FIELD,…", help="Show these fields of the API (docs/http-api.md).")
+@remote_command
+def browse(
+    remote: Remote,
+    name: str,
+    selector: str | None,
+    limit: int,
+    scheduled: bool,
+    headers: bool,
+    columns: str | None,
+) -> None:
+    """List the messages of a queue: pending in order of delivery, then scheduled, then delivering. Nothing changes.
+
+    \b
+    Examples:
+      stompring message browse orders
+      stompring message browse orders --filter "colour = 'red' AND priority > 4" --limit 10 --headers
+      stompring message browse orders --scheduled
+      stompring message browse orders --json | jq -r '.data[].body'
+    """
+    if scheduled and selector is not None:
+        raise click.UsageError("--scheduled and --filter are mutually exclusive")
+    path = ("queues", name, "scheduled" if scheduled else "messages")
+    preview = None if remote.json or not is_terminal() else PREVIEW
+    query = {"filter": selector, "bodyLimit": preview}
+    found: list[Any] = []
+    page = 0
+    while True:
+        page += 1
+        answer = remote.get(*path, page=page, **query)
+        found += answer["data"]
+        if len(found) >= min(limit, answer["count"]) or len(answer["data"]) < answer["size"]:
+            break
+    answer = {**answer, "data": found[:limit], "page": 1, "size": max(len(found[:limit]), 1)}
+    if remote.json:
+        echo_json(answer)
+        return
+    if headers:
+        for each in answer["data"]:
+            _print_message(each)
+            click.echo()
+    else:
+        names = None if columns is None else [each.strip() for each in columns.split(",")]
+        print_table(answer["data"], COLUMNS, names, empty=f"queue {human_text(name)} has no such messages")
+    left = answer["count"] - len(answer["data"])
+    if left > 0:
+        click.echo(f"{count_text(left)} more (--limit)", err=True)
+
+
+_TEXTS = {
+    "timestamp": ("sent", time_text),
+    "expires": ("expires", time_text),
+    "dueTime": ("due", time_text),
+    "size": ("memory", bytes_text),
+    "bodySize": ("body size", bytes_text),
+}
+
+
+def _print_message(record: dict[str, Any]) -> None:
+    """Fields, headers and body of a message."""
+    hidden = ("headers", "body", "encoding", "bodyTruncated")
+    fields = {name: value for name, value in record.items() if name not in hidden and value is not None}
+    headers = {f"header.{name}": value for name, value in record["headers"].items()}
+    sections = {
+        "Message": {name: _TEXTS.get(name, (name, human_text)) for name in fields},
+        "Headers": {name: (name.removeprefix("header."), human_text) for name in headers},
+    }
+    print_fields({**fields, **headers}, sections)
+    if not is_terminal():
+        click.echo(f"encoding\t{record['encoding']}")
+        click.echo(f"body\t{plain_text(record['body'])}")
+        return
+    click.secho(
+        "Body" if record["encoding"] in ("text", "json") else f"Body ({record['encoding']})", bold=True
+    )
+    body = record["body"]
+    if not isinstance(body, str):
+        body = json.dumps(body, ensure_ascii=False, indent=2)
+    elif record["encoding"] in ("text", "json") and not record["bodyTruncated"]:
+        try:
+            body = json.dumps(json.loads(body), ensure_ascii=False, indent=2) if body[:1] in "{[" else body
+        except (ValueError, RecursionError):
+            pass
+    click.echo(printable(body))
+    if record["bodyTruncated"]:
+        shown = bytes_text(record["bodySize"])
+        click.echo(f"(the beginning of {shown}; the whole body: --output FILE)", err=True)
+
+
+@message.command()
+@name_argument
+@id_argument
+@click.option(
+    "--body",
+    "only_body",
+    is_flag=True,
+    help="Print the bytes of the body, whole and unchanged. Not to a terminal.",
+)
+@click.option(
+    "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the bytes of the body to FILE."
+)
+@remote_command
+def show(remote: Remote, name: str, message_id: str, only_body: bool, output: str | None) -> None:
+    """Show one message with its headers and body.
+
+    \b
+    Examples:
+      stompring message show orders 7-1201
+      stompring message show orders 7-1201 --body | jq .
+      stompring message show orders 7-1201 --output body.bin
+    """
+    if only_body or output is not None:
+        if output is None and is_terminal():
+            raise click.UsageError("--body writes bytes as they are: redirect it, or use --output FILE")
+        answer = remote.open("GET", ("queues", name, "messages", message_id, "body"))
+        with _writing(output) as stream:
+            for piece in remote.pieces(answer):
+                stream.write(piece)
+        return
+    record = remote.get("queues", name, "messages", message_id, bodyLimit=None if remote.json else WHOLE)
+    if remote.json:
+        echo_json(record)
+    else:
+        _print_message(record)
+
+
+@contextmanager
+def _writing(output: str | None) -> Iterator[IO[bytes]]:
+    """A file that is complete or not there, or standard output."""
+    if output is None or output == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    file = Path(output)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as raw:
+            if file.name.endswith(".gz"):
+                with gzip.GzipFile("", "wb", fileobj=raw) as stream:
+                    yield stream  # type: ignore[misc]  # as a stream of bytes
+            else:
+                yield raw
+        temporary.replace(file)
+    except OSError as fault:
+        raise CommandFailed(f"cannot write {file}: {fault.strerror or fault}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@message.command()
+@click.argument("address", metavar="ADDRESS[::QUEUE]", shell_complete=names_of("addresses"))
+@click.argument("body", required=False)
+@click.option(
+    "--file",
+    "file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Body: the bytes of FILE.",
+)
+@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. Repeatable.")
+@click.option(
+    "--count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Send it N times."
+)
+@click.option("--non-persistent", is_flag=True, help="The message need not survive a restart.")
+@click.option("--priority", type=click.IntRange(0, 9), help="Priority.")
+@click.option("--expires", type=Duration(), metavar="DURATION", help="It expires after so long.")
+@click.option("--delay", type=Duration(), metavar="DURATION", help="Deliver it after so long.")
+@click.option("--cron", metavar="TEXT", help="Deliver a copy at the times of this cron expression.")
+@click.option("--period", type=Duration(), metavar="DURATION", help="Repeat it with this period.")
+@click.option("--repeat", type=int, metavar="N", help="Repeat it N times, -1 without end.")
+@click.option(
+    "--routing-type",
+    type=click.Choice(("ANYCAST", "MULTICAST"), case_sensitive=False),
+    help="Routing type of an address that is created.",
+)
+@remote_command
+def send(
+    remote: Remote,
+    address: str,
+    body: str | None,
+    file: str | None,
+    headers: tuple[str, ...],
+    count: int,
+    non_persistent: bool,
+    priority: int | None,
+    expires: float | None,
+    delay: float | None,
+    cron: str | None,
+    period: float | None,
+    repeat: int | None,
+    routing_type: str | None,
+) -> None:
+    """Send a message over HTTP, with the body BODY, from --file or from standard input.
+
+    "stompring send" sends over STOMP: faster, many messages, with a rate.
+
+    \b
+    Examples:
+      stompring message send orders '{"id": 1}' -H content-type=application/json
+      stompring message send orders --delay 10m "wake up"
+      stompring message send orders::orders.eu --file order.bin --priority 9
+      date | stompring message send log
+    """
+    fields = dict(_header(each) for each in headers)
+    if not non_persistent:
+        fields.setdefault("persistent", "true")
+    if priority is not None:
+        fields["priority"] = str(priority)
+    if expires is not None:
+        fields["expires"] = str(int((time.time() + expires) * 1000))
+    for name, value in (("DELAY", delay), ("PERIOD", period)):
+        if value is not None:
+            fields[f"AMQ_SCHEDULED_{name}"] = str(int(value * 1000))
+    if cron is not None:
+        fields["AMQ_SCHEDULED_CRON"] = cron
+    if repeat is not None:
+        fields["AMQ_SCHEDULED_REPEAT"] = str(repeat)
+    raw = _body(body, file)
+    target, _, queue = address.partition("::")
+    request: dict[str, Any] = {"address": target or queue, "headers": fields, "count": count}
+    if queue:
+        request["queue"] = queue
+    if routing_type is not None:
+        request["routingType"] = routing_type.upper()
+    try:
+        request |= {"body": raw.decode(), "encoding": "text"}
+    except UnicodeDecodeError:
+        request |= {"body": base64.b64encode(raw).decode(), "encoding": "base64"}
+    answer = remote.post("messages", body=request)
+    rejected = answer.get("rejected") or 0
+    if answer.get("unrouted"):
+        warn(f"{count_text(answer['unrouted'])} of them were accepted by no queue of {address}")
+    remote.report(answer, f"{counted(answer['sent'], 'message')} sent to {address}")
+    if rejected:
+        raise CommandFailed(f"{counted(rejected, 'message')} rejected: {answer.get('reason')}")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"a header is NAME=VALUE, not {text!r}", param_hint="--header")
+    return name, value
+
+
+def _body(body: str | None, file: str | None) -> bytes:
+    if body is not None and file is not None:
+        raise click.UsageError("BODY and --file are mutually exclusive")
+    if body is not None:
+        return os.fsencode(body)
+    if file is not None:
+        return Path(file).read_bytes()
+    if sys.stdin.isatty():
+        raise click.UsageError("no body: give BODY, --file FILE, or standard input; '' is an empty body")
+    return sys.stdin.buffer.read()
+
+
+# ---- many messages
+
+
+def _selected(command: Any) -> Any:
+    options = (
+        click.argument("ids", metavar="[ID]...", nargs=-1),
+        click.option("--filter", "selector", metavar="SELECTOR", help="Messages that match this selector."),
+        click.option("--all", "everything", is_flag=True, help="All pending and scheduled messages."),
+        click.option("--limit", metavar="N", type=click.IntRange(min=1), help="At most N messages."),
+        click.option(
+            "--detach", is_flag=True, help="Return at once; the broker continues (stompring task list)."
+        ),
+        click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _remove(
+    remote: Remote,
+    operation: str,
+    verb: str,
+    name: str,
+    ids: tuple[str, ...],
+    selector: str | None,
+    everything: bool,
+    limit: int | None,
+    detach: bool,
+    yes: bool,
+) -> None:
+    if sum((bool(ids), selector is not None, everything)) != 1:
+        raise click.UsageError(
+            "select messages by ID, by --filter or with --all", click.get_current_context()
+        )
+    if ids:
+        which = f"{len(ids)} messages" if len(ids) > 1 else f"message {ids[0]}"
+    else:
+        which = "all messages" if everything else f"all messages that match {selector}"
+    confirm(f"{operation.capitalize()} {which} of queue {name}?", yes)
+    bulk(remote, name, operation, f"{verb} queue {name}", selection(selector, ids, limit), detach)
+
+
+@message.command()
+@name_argument
+@_selected
+@remote_command
+def delete(
+    remote: Remote,
+    name: str,
+    ids: tuple[str, ...],
+    selector: str | None,
+    everything: bool,
+    limit: int | None,
+    detach: bool,
+    yes: bool,
+) -> None:
+    """Delete messages of a queue, by ID, by a selector, or all. They count as acknowledged.
+
+    Messages in delivery are skipped. Ctrl-C cancels the work: deleted messages stay deleted.
+
+    \b
+    Examples:
+      stompring message delete orders 7-1201 7-1202
+      stompring message delete orders --filter "colour = 'red'" --limit 100 --yes
+      stompring message delete orders --all --yes
+    """
+    _remove(remote, "remove", "deleted from", name, ids, selector, everything, limit, detach, yes)
+
+
+@message.command()
+@name_argument
+@_selected
+@remote_command
+def expire(
+    remote: Remote,
+    name: str,
+    ids: tuple[str, ...],
+    selector: str | None,
+    everything: bool,
+    limit: int | None,
+    detach: bool,
+    yes: bool,
+) -> None:
+    """Expire messages of a queue now: each goes to the expiry address, if there is one.
+
+    Messages in delivery are skipped. Ctrl-C cancels the work: expired messages stay expired.
+
+    \b
+    Examples:
+      stompring message expire orders 7-1201
+      stompring message expire orders --filter "day < 20" --yes
+    """
+    _remove(remote, "expire", "expired in", name, ids, selector, everything, limit, detach, yes)
+
+
+@message.command()
+@name_argument
+@id_argument
+@remote_command
+def deliver(remote: Remote, name: str, message_id: str) -> None:
+    """Deliver a scheduled message now; of a recurring one a copy, and its schedule continues.
+
+    \b
+    Examples:
+      stompring message deliver orders 7-1201
+    """
+    answer = remote.post("queues", name, "scheduled", message_id, "deliver")
+    remote.report(answer, f"message {message_id} of queue {name} is due")
+
+
+# ---- files
+
+
+@message.command()
+@name_argument
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
+@click.option("--filter", "selector", metavar="SELECTOR", help="Only messages that match this selector.")
+@click.option("--replace", is_flag=True, help="Overwrite FILE if it exists.")
+@remote_command
+def download(remote: Remote, name: str, file: str, selector: str | None, replace: bool) -> None:
+    """Write the messages of a queue to FILE as JSON lines, compressed if its name ends in .gz; - is standard output.
+
+    Nothing changes in the queue. Ctrl-C leaves no file.
+
+    \b
+    Examples:
+      stompring message download DLQ dead.jsonl.gz
+      stompring message download orders - --filter "colour = 'red'" | head -1
+    """
+    if file != "-" and Path(file).exists() and not replace:
+        raise CommandFailed(f"{file} exists; use --replace to overwrite it")
+    answer = remote.open("GET", ("queues", name, "export"), query={"filter": selector})
+    count = 0
+    last = b"\n"
+    with _writing(file) as stream, progress(f"download {name}") as step:
+        for piece in remote.pieces(answer):
+            stream.write(piece)
+            count += piece.count(b"\n")
+            last = piece[-1:]
+            step(count, None)
+        if last != b"\n":
+            raise CommandFailed(f"download of queue {name} is incomplete: the last line has no end")
+    if remote.json:
+        if file != "-":
+            echo_json({"file": file, "lines": count})
+    else:
+        click.echo(printable(f"{counted(count, 'line')} of queue {name} written to {file}"), err=file == "-")
+
+
+@message.command()
+@name_argument
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--skip", metavar="N", type=click.IntRange(min=0), default=0, help="Skip the first N lines: resume."
+)
+@remote_command
+def upload(remote: Remote, name: str, file: str, skip: int) -> None:
+    """Add the messages of FILE, as "message download" writes it, to a queue; - is standard input.
+
+    Lines are sent in requests of at most 512 KiB, each imported as a whole or not at all. Ctrl-C, or an invalid line,
+    ends it and reports the number of lines imported; --skip with that number continues.
+
+    \b
+    Examples:
+      stompring message upload orders dead.jsonl.gz
+      stompring message upload orders dead.jsonl --skip 2000
+    """
+    done = skip
+    imported = 0
+    try:
+        with _lines(file) as lines, progress(f"upload {name}") as step:
+            for group, size in _groups(lines, skip):
+                answer = remote.json_of(
+                    remote.open(
+                        "POST",
+                        ("queues", name, "import"),
+                        group,
+                        headers={"Content-Type": "application/x-ndjson"},
+                    )
+                )
+                done += size
+                imported += answer["imported"]
+                step(done, None)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted after {counted(imported, 'message')}; the request under way may have been imported: "
+            f"check the queue, then continue with --skip {done}"
+        ) from None
+    except CommandFailed as fault:
+        if fault.exit_code == USAGE:
+            raise
+        line = getattr(fault, "problem", {}).get("line")
+        where = f"line {done + line}: " if isinstance(line, int) else ""
+        unknown = "; the request under way may have been imported" if fault.exit_code == UNREACHABLE else ""
+        raise CommandFailed(
+            f"{where}{fault.message}; {counted(imported, 'message')} imported{unknown}; continue with --skip {done}",
+            fault.exit_code,
+        ) from None
+    answer = {"imported": imported, "lines": done}
+    remote.report(answer, f"{counted(imported, 'message')} of {file} added to queue {name}")
+
+
+@contextmanager
+def _lines(file: str) -> Iterator[IO[bytes]]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with gzip.open(file, "rb") if file.endswith(".gz") else open(file, "rb") as stream:
+            yield stream  # type: ignore[misc]  # a GzipFile reads as any stream
+    except (OSError, EOFError) as fault:
+        raise CommandFailed(f"cannot read {file}: {getattr(fault, 'strerror', None) or fault}") from None
+
+
+def _groups(lines: IO[bytes], skip: int) -> Iterator[tuple[bytes, int]]:
+    """Lines in groups of at most `UPLOAD_SIZE` bytes, and how many they are; a longer line is a group of its own."""
+    group: list[bytes] = []
+    size = 0
+    for index, line in enumerate(lines):
+        if index < skip:
+            continue
+        if not line.endswith(b"\n"):
+            line += b"\n"
+        if group and size + len(line) > UPLOAD_SIZE:
+            yield b"".join(group), len(group)
+            group, size = [], 0
+        group.append(line)
+        size += len(line)
+    if group:
+        yield b"".join(group), len(group)

@@ -1,0 +1,357 @@
+"""What commands print: tables for people and for pipes, JSON, faults, confirmations, progress.
+
+On a terminal a table has as many columns as fit and shows numbers, sizes and times for people. In a pipe it is one line
+per row, values separated by tabs, whole and without colours. Text of a broker never reaches a terminal raw: control
+characters are shown as escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from stompring.cli.terminal import one_line as printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+#: Exit statuses. click exits with 2 for wrong usage.
+FAILED, USAGE, NOT_FOUND, DENIED, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 5, 130
+
+
+class CommandFailed(click.ClickException):
+    """A message on standard error and an exit status."""
+
+    def __init__(self, message: str, status: int = FAILED) -> None:
+        super().__init__(printable(message))
+        self.exit_code = status  # type: ignore[misc]  # a class variable in click, read from the instance
+
+
+class Interrupted(CommandFailed):
+    """Ctrl-C."""
+
+    def __init__(self, message: str = "interrupted") -> None:
+        super().__init__(message, INTERRUPTED)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """The message without ``Error:``."""
+        click.echo(self.message, file=file or sys.stderr)
+
+
+def to_json(value: Any, indent: int | None = 2) -> str:
+    """JSON that no terminal interprets: control characters are escaped."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else _json_escape(each) for each in text)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as JSON."""
+    click.echo(to_json(value))
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
+def console(stderr: bool = False) -> Console:
+    """rich's console, without markup, emoji or highlighting of what is printed."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+# ---- values
+
+
+def bytes_text(value: float) -> str:
+    """``1.5 MiB``; -1 is no limit."""
+    if value < 0:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def count_text(value: float) -> str:
+    """``12,345``; beyond ten million ``12.3M``."""
+    if isinstance(value, float) and not value.is_integer() and abs(value) < 100:
+        return f"{value:.1f}"
+    if abs(value) >= 10_000_000:
+        for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+            if abs(value) >= size:
+                return f"{value / size:.1f}{unit}"
+    return f"{int(value):,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 message``, ``12,345 messages``."""
+    return f"{count_text(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def rate_text(value: float) -> str:
+    """``12/s``."""
+    return "0" if not value else f"{value:.1f}/s" if value < 10 else f"{count_text(round(value))}/s"
+
+
+def duration_text(milliseconds: float) -> str:
+    """``850ms``, ``12s``, ``3m 20s``, ``5h 10m``, ``2d 3h``; -1 is not set."""
+    if milliseconds < 0:
+        return "-"
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f}ms"
+    seconds = int(milliseconds / 1000)
+    for size, unit, smaller, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size}{unit} {rest}{below}" if rest else f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def time_text(milliseconds: float) -> str:
+    """A time in the local zone: ``2026-11-23 04:05:06``; 0 is not set."""
+    if milliseconds <= 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+
+
+def age_text(milliseconds: float) -> str:
+    """How long ago a time was."""
+    return "-" if milliseconds <= 0 else duration_text(max(0, time.time() * 1000 - milliseconds))
+
+
+def plain_text(value: Any) -> str:
+    """A value in full, for a pipe: as in JSON, text without quotes, nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return printable(",".join(value))
+    return printable(json.dumps(value, ensure_ascii=False))
+
+
+def human_text(value: Any) -> str:
+    """A value for people."""
+    if value is None or value == "" or value == []:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return count_text(value)
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return printable(", ".join(value))
+    return plain_text(value)
+
+
+def limit_text(value: Any) -> str:
+    """A number of which -1 means none."""
+    return "-" if value is None or value == -1 else human_text(value)
+
+
+# ---- tables
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: the field of the API, its title, how a value is shown to people.
+
+    On a terminal that is too narrow the columns with the highest ``rank`` are left out first; 0 is never left out.
+    """
+
+    field: str
+    title: str
+    show: Callable[[Any], str] = human_text
+    right: bool = False
+    rank: int = 1
+    style: Callable[[Any], str] | None = None
+
+
+def number(field: str, title: str, rank: int = 1, show: Callable[[Any], str] = human_text) -> Column:
+    """A column of numbers."""
+    return Column(field, title, show, True, rank)
+
+
+def print_table(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Sequence[Column],
+    selected: Sequence[str] | None = None,
+    empty: str = "nothing found",
+) -> None:
+    """Rows as a table. ``selected``: the fields to show, in place of those that fit."""
+    if selected:
+        known = {column.field: column for column in columns}
+        columns = [known.get(name) or Column(name, name) for name in selected]
+        if unknown := [name for name in selected if rows and name not in rows[0]]:
+            fields = ", ".join(sorted(rows[0]))
+            raise click.UsageError(printable(f"--columns: unknown field {unknown[0]!r}; fields: {fields}"))
+    else:
+        columns = [each for each in columns if not rows or any(each.field in row for row in rows)]
+    if not is_terminal():
+        click.echo("\t".join(column.field for column in columns))
+        for row in rows:
+            click.echo("\t".join(plain_text(row.get(column.field)) for column in columns))
+    elif not rows:
+        click.echo(empty)
+    else:
+        screen = console()
+        table, hidden = fitted_table(rows, columns, screen.width, fixed=bool(selected))
+        screen.print(table)
+        if hidden:
+            names = ", ".join(column.field for column in hidden)
+            click.echo(f"not shown for lack of space: {names} (--columns, --json)", err=True)
+
+
+def fitted_table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], width: int, fixed: bool = False
+) -> tuple[RenderableType, list[Column]]:
+    """A table of at most this width, and the columns that did not fit."""
+    from rich.table import Table
+
+    cells = {column.field: [_cell(column, row) for row in rows] for column in columns}
+    widths = {
+        column.field: max(
+            len(column.title), *(min(each.cell_len, _LONGEST) for each in cells[column.field]), 1
+        )
+        for column in columns
+    }
+    shown, hidden = list(columns), []
+    while not fixed and sum(widths[each.field] + 2 for each in shown) > width + 2:
+        worst = max(shown, key=lambda each: each.rank)
+        if worst.rank == 0:
+            break
+        last = [each for each in shown if each.rank == worst.rank][-1]
+        shown.remove(last)
+        hidden.append(last)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in shown:
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=column.rank > 0 or column.right,
+            overflow="fold" if column.rank == 0 else "ellipsis",
+        )
+    for index in range(len(rows)):
+        table.add_row(*(cells[column.field][index] for column in shown))
+    return table, hidden
+
+
+#: Cells beyond this width are shortened in favour of other columns.
+_LONGEST = 60
+
+
+def _cell(column: Column, row: Mapping[str, Any]) -> Text:
+    from rich.text import Text
+
+    value = row.get(column.field)
+    text = "-" if value is None else column.show(value)
+    return Text(printable(text), style=column.style(value) if column.style else "")
+
+
+def yes_style(style: str) -> Callable[[Any], str]:
+    """A style for true."""
+    return lambda value: style if value is True else ""
+
+
+def print_fields(
+    record: Mapping[str, Any], sections: Mapping[str, Mapping[str, tuple[str, Callable[[Any], str]]]]
+) -> None:
+    """One thing: on a terminal its fields by section, others at the end; in a pipe a line with tab per field."""
+    if not is_terminal():
+        for name, value in record.items():
+            click.echo(f"{name}\t{plain_text(value)}")
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console()
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    shown: set[str] = set()
+    for title, fields in sections.items():
+        present = [name for name in fields if name in record]
+        shown.update(fields)
+        if present:
+            grid.add_row(Text(title, style="bold"), "")
+        for name in present:
+            label, show = fields[name]
+            value = record[name]
+            grid.add_row(f"  {label}", Text("-" if value is None else printable(show(value))))
+    rest = [name for name in record if name not in shown]
+    if rest:
+        grid.add_row(Text("Other", style="bold"), "")
+        for name in rest:
+            grid.add_row(f"  {printable(name)}", Text(human_text(record[name])))
+    screen.print(grid)
+
+
+def done(text: str) -> None:
+    """What a command did, for people: on standard output."""
+    click.echo(printable(text))
+
+
+def warn(text: str) -> None:
+    """A line on standard error."""
+    click.echo(printable(text), err=True)
+
+
+# ---- questions
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is lost. Without a terminal ``--yes`` is required."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(printable(f"{question} Without a terminal, confirm with --yes"))
+    if not click.confirm(printable(question), err=True):
+        raise CommandFailed("cancelled; nothing was changed")
+
+
+# ---- progress
+
+
+@contextmanager
+def progress(title: str, total: int | None = None) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar on standard error while work is under way; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(printable(title), total=total)
+
+        def step(done: int, total: int | None) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield step
+
+
+def lines(text: Iterable[str]) -> None:
+    """Lines of a broker's text, each without control characters."""
+    for line in text:
+        click.echo(printable(line))

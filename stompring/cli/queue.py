@@ -1,0 +1,628 @@
+"""``stompring queue``: queues of a running broker, and messages from one queue to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from stompring.cli.completion import names_of
+from stompring.cli.listing import ListOptions, list_options, run_list
+from stompring.cli.output import (
+    Column,
+    CommandFailed,
+    bytes_text,
+    confirm,
+    counted,
+    duration_text,
+    echo_json,
+    human_text,
+    limit_text,
+    number,
+    plain_text,
+    print_fields,
+    print_table,
+    rate_text,
+    yes_style,
+)
+from stompring.cli.remote import LONG_TIMEOUT, Remote, remote_command
+from stompring.settings import options as setting_options
+from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.settings.options import Option
+from stompring.settings.value_types import VALUE_TYPES
+
+COLUMNS = (
+    Column("name", "NAME", rank=0),
+    number("messageCount", "MESSAGES", 0),
+    number("consumerCount", "CONSUMERS", 1),
+    number("deliveringCount", "DELIVERING", 3),
+    number("scheduledCount", "SCHEDULED", 4),
+    number("pagedCount", "PAGED", 6),
+    number("addedRate", "IN", 2, rate_text),
+    number("deliveredRate", "OUT", 2, rate_text),
+    number("acknowledgedRate", "ACKED", 5, rate_text),
+    number("ringSize", "RING", 4, limit_text),
+    Column("paused", "PAUSED", rank=5, style=yes_style("yellow")),
+    Column("address", "ADDRESS", rank=7),
+    Column("routingType", "TYPE", rank=8),
+    Column("filter", "FILTER", rank=9),
+)
+
+CONSUMERS = (
+    Column("consumerID", "CONSUMER", rank=0),
+    Column("queue", "QUEUE", rank=1),
+    Column("remoteAddress", "PEER", rank=1),
+    Column("user", "USER", rank=2),
+    Column("clientID", "CLIENT ID", rank=5),
+    Column("ack", "ACK", rank=3),
+    number("deliveringCount", "DELIVERING", 1),
+    number("credit", "CREDIT", 3),
+    number("oldestDelivering", "OLDEST", 4, duration_text),
+    number("deliveredRate", "OUT", 2, rate_text),
+    number("acknowledgedRate", "ACKED", 4, rate_text),
+    Column("slow", "SLOW", rank=4, style=yes_style("red")),
+    Column("filter", "FILTER", rank=5),
+    Column("protocol", "PROTOCOL", rank=6),
+    Column("destination", "DESTINATION", rank=7),
+    Column("subscription", "SUBSCRIPTION", rank=8),
+)
+
+#: Sections of `queue show`: fields, their titles and how they are shown.
+SECTIONS: dict[str, dict[str, tuple[str, Callable[[Any], str]]]] = {
+    "Queue": {
+        "name": ("name", human_text),
+        "address": ("address", human_text),
+        "routingType": ("routing type", human_text),
+        "durable": ("durable", human_text),
+        "paused": ("paused", human_text),
+        "filter": ("filter", human_text),
+        "user": ("owner", human_text),
+    },
+    "Messages": {
+        "messageCount": ("messages", human_text),
+        "pendingCount": ("pending", human_text),
+        "deliveringCount": ("delivering", human_text),
+        "scheduledCount": ("scheduled", human_text),
+        "pagedCount": ("paged", human_text),
+        "persistentSize": ("memory", bytes_text),
+        "oldestMessageAge": ("age of the head", duration_text),
+        "oldestAge": ("age of the oldest", duration_text),
+    },
+    "Since the start of the broker": {
+        "messagesAdded": ("added", human_text),
+        "messagesAcknowledged": ("acknowledged", human_text),
+        "messagesExpired": ("expired", human_text),
+        "messagesKilled": ("killed", human_text),
+        "messagesReplaced": ("evicted by the ring", human_text),
+    },
+    "Rates": {
+        "addedRate": ("in", rate_text),
+        "deliveredRate": ("out", rate_text),
+        "acknowledgedRate": ("acknowledged", rate_text),
+        "redeliveredRate": ("redelivered", rate_text),
+        "expiredRate": ("expired", rate_text),
+        "evictedRate": ("evicted", rate_text),
+        "pagedRate": ("paged", rate_text),
+    },
+    "Ring": {
+        "ringSize": ("ring size", limit_text),
+        "ringPolicy": ("ring policy", human_text),
+        "ringCountsPaged": ("counts paged messages", human_text),
+    },
+}
+
+Completed = names_of("queues")
+
+
+@click.group()
+def queue() -> None:
+    """List, create, change, purge and delete queues; move messages.
+
+    \b
+    Examples:
+      stompring queue list --sort=-messageCount --limit 10
+      stompring queue create orders --ring-size 1000
+      stompring queue retry orders.DLQ
+    """
+
+
+def name_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The queue."""
+    return click.argument("name", metavar="QUEUE", shell_complete=Completed)(command)
+
+
+def names_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One queue or several."""
+    return click.argument("names", metavar="QUEUE...", nargs=-1, required=True, shell_complete=Completed)(
+        command
+    )
+
+
+@queue.command("list")
+@list_options("name")
+@click.option(
+    "--address", metavar="NAME", shell_complete=names_of("addresses"), help="Queues of this address."
+)
+@remote_command
+def list_queues(remote: Remote, options: ListOptions, address: str | None) -> None:
+    """List queues.
+
+    \b
+    Examples:
+      stompring queue list
+      stompring queue list --search orders --sort=-messageCount --limit 20
+      stompring queue list --where paused=true --columns name,messageCount,consumerCount
+      stompring queue list -q | xargs -r -n 1 stompring queue resume
+    """
+    if address is not None:
+        options = replace(options, where=(*options.where, f"address={address}"))
+    run_list(remote, ["queues"], options, COLUMNS, "no queues")
+
+
+@queue.command()
+@name_argument
+@remote_command
+def show(remote: Remote, name: str) -> None:
+    """Show one queue with its consumers.
+
+    \b
+    Examples:
+      stompring queue show orders
+      stompring queue show orders --json | jq .messageCount
+    """
+    record = remote.get("queues", name)
+    if remote.json:
+        echo_json(record)
+        return
+    consumers = record.get("consumers") or []
+    print_fields({field: value for field, value in record.items() if field != "consumers"}, SECTIONS)
+    if consumers:
+        click.echo()
+        print_table(consumers, CONSUMERS)
+
+
+@queue.command()
+@name_argument
+@remote_command
+def consumers(remote: Remote, name: str) -> None:
+    """List the consumers of a queue: whose they are, and what they have not acknowledged.
+
+    \b
+    Examples:
+      stompring queue consumers orders
+      stompring queue consumers orders --json
+    """
+    answer = remote.pages("queues", name, "consumers")
+    if remote.json:
+        echo_json(answer)
+    else:
+        print_table(answer["data"], CONSUMERS, empty=f"queue {human_text(name)} has no consumers")
+
+
+SETTINGS = (
+    Column("element", "SETTING", rank=0),
+    Column("value", "VALUE", plain_text, rank=0),
+    Column("unit", "UNIT", rank=1),
+    Column("source", "SOURCE", rank=0),
+    Column("match", "MATCH", rank=1),
+    Column("line", "LINE", rank=3),
+    Column("meaning", "MEANING", rank=2),
+)
+
+
+@queue.command()
+@name_argument
+@remote_command
+def settings(remote: Remote, name: str) -> None:
+    """Show the attributes of a queue, and where each value comes from: queue, address-setting or default.
+
+    \b
+    Examples:
+      stompring queue settings orders
+      stompring queue settings orders --json | jq '.data[] | select(.source != "default")'
+    """
+    print_settings(remote, remote.get("queues", name, "settings"))
+
+
+def print_settings(remote: Remote, answer: Any) -> None:
+    """Settings with their origin."""
+    if remote.json:
+        echo_json(answer)
+    else:
+        print_table(answer["data"], SETTINGS)
+
+
+# ---- create and update: the options are those of the API
+
+
+def attribute_option(row: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option of the command for an attribute of a queue."""
+    value_type = VALUE_TYPES[row.type]
+    flag = f"--{row.name.replace('_', '-')}"
+    meaning = row.meaning.replace("`", "")
+    if row.unit:
+        meaning += f"  [{row.unit}]"
+    if value_type.kind is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}", row.name, default=None, help=meaning)
+    if value_type.choices is not None:
+        kind: Any = click.Choice([str(each) for each in value_type.choices], case_sensitive=False)
+        return click.option(flag, row.name, type=kind, help=meaning)
+    kind = int if value_type.kind is int else str
+    return click.option(
+        flag if row.name != "user" else "--owner",
+        row.name if row.name != "user" else "owner",
+        type=kind,
+        metavar="N" if kind is int else "TEXT",
+        help=meaning,
+    )
+
+
+ROWS = [row for row in setting_options.options_of(QueueConfiguration) if row.http]
+
+
+def attribute_options(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options for all attributes that the API takes."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for row in reversed([row for row in ROWS if row.http in kinds]):
+            command = attribute_option(row)(command)
+        return command
+
+    return decorate
+
+
+def attributes_given(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the API for the options that were given; an empty text unsets one."""
+    found: dict[str, Any] = {}
+    for row in ROWS:
+        value = given.get("owner" if row.name == "user" else row.name)
+        if value is not None:
+            found[row.json_name] = None if value == "" else value
+    return found
+
+
+@queue.command()
+@name_argument
+@click.option(
+    "--address",
+    metavar="NAME",
+    shell_complete=names_of("addresses"),
+    help="Address.  [default: the name of the queue]",
+)
+@click.option(
+    "--routing-type",
+    type=click.Choice([str(each) for each in RoutingType], case_sensitive=False),
+    help="Routing type.  [default: that of the address]",
+)
+@click.option("--paused", is_flag=True, help="Create it paused.")
+@attribute_options(setting_options.CREATE_ONLY, setting_options.CHANGEABLE)
+@remote_command
+def create(
+    remote: Remote, name: str, address: str | None, routing_type: str | None, paused: bool, **given: Any
+) -> None:
+    """Create a queue, and its address if it does not exist. Options that are not given come from address-settings.
+
+    \b
+    Examples:
+      stompring queue create orders
+      stompring queue create prices --ring-size 1 --address market --routing-type MULTICAST
+      stompring queue create red --address colours --filter "colour = 'red'" --no-durable
+    """
+    body = {"name": name, **attributes_given(given)}
+    if address is not None:
+        body["address"] = address
+    if routing_type is not None:
+        body["routingType"] = routing_type.upper()
+    if paused:
+        body["paused"] = True
+    answer = remote.post("queues", body=body)
+    remote.report(answer, f"queue {name} created on address {answer['address']}")
+
+
+@queue.command()
+@name_argument
+@attribute_options(setting_options.CHANGEABLE)
+@remote_command
+def update(remote: Remote, name: str, **given: Any) -> None:
+    """Change attributes of a queue: all of them or none. An empty text removes a filter or an owner.
+
+    Lowering the ring size removes no message: see "stompring queue trim".
+
+    \b
+    Examples:
+      stompring queue update orders --ring-size 500 --ring-policy DEAD_LETTER
+      stompring queue update orders --max-consumers 1
+      stompring queue update red --filter ""
+    """
+    changes = attributes_given(given)
+    if not changes:
+        raise click.UsageError("nothing to change: give at least one option, such as --ring-size 500")
+    answer = remote.patch("queues", name, body=changes)
+    text = ", ".join(f"{field} {human_text(answer.get(field))}" for field in changes)
+    remote.report(answer, f"queue {name} changed: {text}")
+
+
+def for_each(remote: Remote, names: Sequence[str], act: Callable[[str], None]) -> None:
+    """Each of several queues or addresses; the first failure ends it, and says which were done."""
+    for index, name in enumerate(names):
+        try:
+            act(name)
+        except CommandFailed as fault:
+            left = names[index + 1 :]
+            rest = f"; not tried: {', '.join(left)}" if left else ""
+            raise CommandFailed(fault.message + rest, fault.exit_code) from None
+
+
+@queue.command()
+@names_argument
+@remote_command
+def pause(remote: Remote, names: tuple[str, ...]) -> None:
+    """Pause the delivery of queues to their consumers. Messages still enter them.
+
+    \b
+    Examples:
+      stompring queue pause orders
+      stompring queue pause orders invoices
+    """
+
+    def act(name: str) -> None:
+        remote.report(remote.patch("queues", name, body={"paused": True}), f"queue {name} paused")
+
+    for_each(remote, names, act)
+
+
+@queue.command()
+@names_argument
+@remote_command
+def resume(remote: Remote, names: tuple[str, ...]) -> None:
+    """Resume the delivery of paused queues.
+
+    \b
+    Examples:
+      stompring queue resume orders
+      stompring queue list --where paused=true -q | xargs -r stompring queue resume
+    """
+
+    def act(name: str) -> None:
+        remote.report(remote.patch("queues", name, body={"paused": False}), f"queue {name} resumed")
+
+    for_each(remote, names, act)
+
+
+def delete_forced(remote: Remote, kind: str, name: str, force: bool) -> Any:
+    """Delete a queue or an address; a rejection names the option of the command in place of that of the API."""
+    try:
+        return remote.delete(kind, name, force=True if force else None)
+    except CommandFailed as fault:
+        raise CommandFailed(fault.message.replace("force=true", "--force"), fault.exit_code) from None
+
+
+@queue.command()
+@names_argument
+@click.option("--force", is_flag=True, help="Delete it even if it has consumers; they get an ERROR.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@remote_command
+def delete(remote: Remote, names: tuple[str, ...], force: bool, yes: bool) -> None:
+    """Delete queues with their messages.
+
+    \b
+    Examples:
+      stompring queue delete orders.old
+      stompring queue delete orders.old --force --yes
+    """
+    records = [remote.get("queues", name) for name in names]
+    for record in records:
+        count, users = record["messageCount"], record["consumerCount"]
+        has = f" with {counted(count, 'message')}" if count else ""
+        has += f" and {counted(users, 'consumer')}" if users else ""
+        confirm(f"Delete queue {record['name']}{has}?", yes)
+
+    def act(name: str) -> None:
+        answer = delete_forced(remote, "queues", name, force)
+        remote.report(answer, f"queue {name} deleted")
+
+    for_each(remote, names, act)
+
+
+detach_option = click.option(
+    "--detach", is_flag=True, help="Return at once; the broker continues (stompring task list)."
+)
+
+
+@queue.command()
+@names_argument
+@click.option(
+    "--filter", "selector", metavar="SELECTOR", help="Remove only messages that match this selector."
+)
+@detach_option
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@remote_command
+def purge(remote: Remote, names: tuple[str, ...], selector: str | None, detach: bool, yes: bool) -> None:
+    """Remove the pending and scheduled messages of queues. Messages delivered to a consumer stay.
+
+    Ctrl-C cancels the purge: removed messages stay removed.
+
+    \b
+    Examples:
+      stompring queue purge orders
+      stompring queue purge orders --filter "colour = 'red'" --yes
+    """
+    which = "all messages" if selector is None else f"all messages that match {selector}"
+    for name in names:
+        count = remote.get("queues", name)["messageCount"]
+        confirm(f"Remove {which} of queue {name}, which has {human_text(count)}?", yes)
+
+    def act(name: str) -> None:
+        body = {} if selector is None else {"filter": selector}
+        bulk(remote, name, "purge", f"removed from queue {name}", body, detach)
+
+    for_each(remote, names, act)
+
+
+@queue.command()
+@names_argument
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@remote_command
+def trim(remote: Remote, names: tuple[str, ...], yes: bool) -> None:
+    """Evict messages until each queue fits its ring size.
+
+    \b
+    Examples:
+      stompring queue update prices --ring-size 10
+      stompring queue trim prices --yes
+    """
+    for name in names:
+        confirm(f"Evict all messages of queue {name} beyond its ring size?", yes)
+
+    def act(name: str) -> None:
+        answer = remote.post("queues", name, "trim", timeout=LONG_TIMEOUT)
+        remote.report(answer, f"{counted(answer['replaced'], 'message')} evicted from queue {name}")
+
+    for_each(remote, names, act)
+
+
+# ---- messages to another place
+
+
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--filter``, ``--message``, ``--limit``, ``--detach``."""
+    options = (
+        click.option(
+            "--filter", "selector", metavar="SELECTOR", help="Only messages that match this selector."
+        ),
+        click.option(
+            "--message",
+            "messages",
+            metavar="ID",
+            multiple=True,
+            help="Only this message (messageID). Can be given several times.",
+        ),
+        click.option("--limit", metavar="N", type=click.IntRange(min=1), help="At most N messages."),
+        detach_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def selection(selector: str | None, messages: Sequence[str], limit: int | None) -> dict[str, Any]:
+    """The body of a bulk request."""
+    if messages and selector is not None:
+        raise click.UsageError("--message and --filter are mutually exclusive")
+    body: dict[str, Any] = {}
+    if messages:
+        body["messages"] = list(messages)
+    if selector is not None:
+        body["filter"] = selector
+    if limit is not None:
+        body["limit"] = limit
+    return body
+
+
+def target(to: str) -> dict[str, str]:
+    """``ADDRESS`` or ``ADDRESS::QUEUE``."""
+    address, _, name = to.partition("::")
+    if not (address or name):
+        raise click.BadParameter("it is empty", param_hint="TO")
+    found = {"address": address, "queue": name}
+    return {field: value for field, value in found.items() if value}
+
+
+def bulk(remote: Remote, name: str, operation: str, verb: str, body: dict[str, Any], detach: bool) -> None:
+    """Run a bulk operation with progress and report it."""
+    task = remote.run_task(f"{operation} {name}", ("queues", name, operation), body, detach)
+    if detach:
+        remote.report(task, f"task {task['taskID']} started; see: stompring task show {task['taskID']}")
+        return
+    text = f"{counted(task['done'], 'message')} {verb}"
+    for field in ("skipped", "failed"):
+        if task.get(field):
+            text += f", {human_text(task[field])} {field}"
+    remote.report(task, text)
+    if task.get("failed"):
+        raise CommandFailed(
+            f"{counted(task['failed'], 'message')} failed: {task.get('error') or 'see the log'}"
+        )
+
+
+@queue.command()
+@name_argument
+@click.argument("to", metavar="ADDRESS[::QUEUE]", shell_complete=names_of("addresses"))
+@selection_options
+@remote_command
+def move(
+    remote: Remote,
+    name: str,
+    to: str,
+    selector: str | None,
+    messages: tuple[str, ...],
+    limit: int | None,
+    detach: bool,
+) -> None:
+    """Move messages of a queue to an address, or to one queue of it.
+
+    All pending and scheduled messages, or those of --filter or --message. Each is in one place or the other, also after
+    a crash. Ctrl-C cancels the work: moved messages stay moved.
+
+    \b
+    Examples:
+      stompring queue move orders orders.archive
+      stompring queue move orders.DLQ orders::orders --filter "colour = 'red'" --limit 100
+      stompring queue move orders orders.archive --message 7-1234 --message 7-1235
+    """
+    body = {**target(to), **selection(selector, messages, limit)}
+    bulk(remote, name, "move", f"moved from {name} to {to}", body, detach)
+
+
+@queue.command()
+@name_argument
+@click.argument("to", metavar="ADDRESS[::QUEUE]", shell_complete=names_of("addresses"))
+@selection_options
+@remote_command
+def copy(
+    remote: Remote,
+    name: str,
+    to: str,
+    selector: str | None,
+    messages: tuple[str, ...],
+    limit: int | None,
+    detach: bool,
+) -> None:
+    """Copy messages of a queue to an address, or to one queue of it.
+
+    Ctrl-C cancels the work: copies that have been made stay.
+
+    \b
+    Examples:
+      stompring queue copy orders orders.test --limit 100
+      stompring queue copy orders orders.test --filter "priority > 4"
+    """
+    body = {**target(to), **selection(selector, messages, limit)}
+    bulk(remote, name, "copy", f"copied from {name} to {to}", body, detach)
+
+
+@queue.command()
+@name_argument
+@selection_options
+@remote_command
+def retry(
+    remote: Remote,
+    name: str,
+    selector: str | None,
+    messages: tuple[str, ...],
+    limit: int | None,
+    detach: bool,
+) -> None:
+    """Move dead letters and expired messages of a queue back to where each came from.
+
+    That is the original queue if it still exists, otherwise the original address. Messages without an origin stay.
+    Ctrl-C cancels the work: moved messages stay moved.
+
+    \b
+    Examples:
+      stompring queue retry DLQ
+      stompring queue retry DLQ --filter "_AMQ_ORIG_QUEUE = 'orders'" --limit 10
+    """
+    bulk(remote, name, "retry", f"moved back from {name}", selection(selector, messages, limit), detach)

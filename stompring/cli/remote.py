@@ -1,0 +1,596 @@
+"""The management API of a running broker as commands use it: which broker, login, requests and their errors.
+
+On the standard library's http.client, without proxies. Every failure is a `CommandFailed` with the exit status of its
+kind: not found, no permission or login, cannot connect, failed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from types import FrameType
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from stompring.cli.completion import context_names
+from stompring.cli.context import Context, password_for, read_password, selected
+from stompring.cli.output import (
+    DENIED,
+    FAILED,
+    NOT_FOUND,
+    UNREACHABLE,
+    CommandFailed,
+    Interrupted,
+    counted,
+    echo_json,
+    progress,
+)
+
+DEFAULT_SERVER = "http://127.0.0.1:8161"
+
+#: Seconds for connecting, for an answer, and for an answer to work that takes as long as there are messages.
+CONNECT_TIMEOUT, TIMEOUT, LONG_TIMEOUT = 5.0, 60.0, 3600.0
+
+#: Seconds after which a connection is opened again: the broker closes idle ones after 120.
+REUSE = 60.0
+
+#: Items per page of a list, the maximum of the API.
+PAGE_SIZE = 1000
+
+#: Seconds between two looks at a task.
+TASK_INTERVAL = 0.2
+
+
+class ApiError(CommandFailed):
+    """The API answered with an error. ``http`` is its status, ``problem`` its problem+json."""
+
+    def __init__(self, message: str, status: int, http: int, problem: Mapping[str, Any]) -> None:
+        super().__init__(message, status)
+        self.http = http
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """A URL in parts."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+
+def parse_server(url: str) -> ServerAddress:
+    """The URL of a management API; ``HOST`` and ``HOST:PORT`` are http. Raises `click.UsageError`."""
+    example = f"such as {DEFAULT_SERVER} or https://broker.example.com:8161"
+    whole = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(whole)
+        port = parts.port
+    except ValueError as fault:
+        raise click.UsageError(f"--server {url!r} is not a URL: {fault}") from None
+    if parts.scheme in ("stomp", "stomp+ssl", "tcp", "ssl"):
+        raise click.UsageError(
+            f"--server {url!r}: this is a STOMP acceptor; name the management API, {example}"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise click.UsageError(f"--server must be a URL {example}, not {url!r}")
+    if parts.username is not None or parts.password is not None:
+        raise click.UsageError("--server must not contain a login: use --user NAME and STOMPRING_PASSWORD")
+    if port is None:
+        port = 8161 if "://" not in url else 443 if parts.scheme == "https" else 80
+    return ServerAddress(parts.scheme, parts.hostname, port, parts.path.rstrip("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who logs in, and where the password comes from. It is read before the first request."""
+
+    user: str | None
+    context: Context
+    prompt: bool = True
+    password_file: str | None = None
+
+    def header(self) -> str | None:
+        """The header ``Authorization``. Raises `CommandFailed` without a password."""
+        if self.user is None:
+            return None
+        if ":" in self.user:
+            raise click.UsageError("--user must not contain a colon")
+        if self.password_file is not None:
+            from pathlib import Path
+
+            password: str | None = read_password(Path(self.password_file))
+        else:
+            password = password_for(self.user, self.context, self.prompt)
+        if password is None:
+            raise CommandFailed(
+                f"no password for user {self.user!r}: set STOMPRING_PASSWORD, use --password-file FILE, or a context "
+                "with a password file",
+                DENIED,
+            )
+        secret = base64.b64encode(f"{self.user}:{password}".encode()).decode()
+        return f"Basic {secret}"
+
+
+class Remote:
+    """One broker."""
+
+    def __init__(
+        self,
+        server: ServerAddress,
+        login: Login,
+        ca: str | None = None,
+        timeout: float = TIMEOUT,
+        as_json: bool = False,
+    ) -> None:
+        self.server = server
+        self.json = as_json
+        self.login = login
+        self.timeout = timeout
+        self._ca = ca
+        self._connection: HTTPConnection | None = None
+        self._used = 0.0
+        self._authorization: str | None = None
+        self._logged_in = False
+
+    @classmethod
+    def selected(
+        cls,
+        server: str | None = None,
+        context: str | None = None,
+        user: str | None = None,
+        ca: str | None = None,
+        password_file: str | None = None,
+        as_json: bool = False,
+        prompt: bool = True,
+        timeout: float = TIMEOUT,
+    ) -> Remote:
+        """The broker of options, environment and contexts, in this order."""
+        server = server or os.environ.get("STOMPRING_SERVER") or None
+        context = context or os.environ.get("STOMPRING_CONTEXT") or None
+        found = selected(context, "server", server)
+        user = user or os.environ.get("STOMPRING_USER") or found.user
+        login = Login(user, found, prompt, password_file)
+        address = parse_server(server or found.server or DEFAULT_SERVER)
+        return cls(address, login, ca or os.environ.get("STOMPRING_CA") or found.ca, timeout, as_json)
+
+    # ---- requests
+
+    def get(self, *path: str, **query: object) -> Any:
+        """GET below /api/v1; parameters that are None are left out."""
+        return self.call("GET", path, None, query)
+
+    def post(
+        self, *path: str, body: Mapping[str, Any] | None = None, timeout: float | None = None, **query: object
+    ) -> Any:
+        """POST."""
+        return self.call("POST", path, {} if body is None else body, query, timeout)
+
+    def patch(self, *path: str, body: Mapping[str, Any]) -> Any:
+        """PATCH."""
+        return self.call("PATCH", path, body, {})
+
+    def delete(self, *path: str, **query: object) -> Any:
+        """DELETE."""
+        return self.call("DELETE", path, None, query, LONG_TIMEOUT)
+
+    def call(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, object],
+        timeout: float | None = None,
+    ) -> Any:
+        """The JSON of an answer, None without a body. Raises `CommandFailed`."""
+        raw = None if body is None else json.dumps(body).encode()
+        return self.json_of(self.open(method, path, raw, query, timeout=timeout))
+
+    def json_of(self, answer: HTTPResponse) -> Any:
+        """The JSON of an answer, None without a body. Raises `CommandFailed`."""
+        text = self._read(answer)
+        if not text:
+            return None
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise self._wrong_server(answer) from None
+
+    def lines(self, answer: HTTPResponse) -> Iterator[bytes]:
+        """The lines of a streamed answer. Raises `CommandFailed` where the connection is lost."""
+        try:
+            while line := answer.readline():
+                yield line
+        except (HTTPException, OSError, ValueError) as fault:
+            raise CommandFailed(f"connection to {self.server} lost: {fault}", UNREACHABLE) from None
+        finally:
+            self.close()
+
+    def pieces(self, answer: HTTPResponse, size: int = 65536) -> Iterator[bytes]:
+        """The bytes of a streamed answer. Raises `CommandFailed` where it ends too early."""
+        try:
+            while piece := answer.read(size):
+                yield piece
+        except (HTTPException, OSError) as fault:
+            raise CommandFailed(f"connection to {self.server} lost: {fault}", UNREACHABLE) from None
+        finally:
+            self.close()
+
+    def pages(self, *path: str, limit: int | None = None, **query: Any) -> Any:
+        """All pages of a list, or its first ``limit`` items, as one page."""
+        found: list[Any] = []
+        page = 0
+        # all pages have the same size: it decides where a page begins
+        size = PAGE_SIZE if limit is None else min(limit, PAGE_SIZE)
+        while True:
+            page += 1
+            answer = self.get(*path, page=page, size=size, **query)
+            found += answer["data"]
+            enough = limit is not None and len(found) >= limit
+            if enough or len(answer["data"]) < answer["size"] or len(found) >= answer["count"]:
+                found = found if limit is None else found[:limit]
+                return {**answer, "data": found, "page": 1, "size": max(len(found), 1)}
+
+    def open(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        body: bytes | None = None,
+        query: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        root: str = "/api/v1/",
+        accepted: tuple[int, ...] = (),
+    ) -> HTTPResponse:
+        """An answer whose body is not yet read. Raises `CommandFailed` for errors, except ``accepted`` statuses."""
+        where = self.server.path + root + "/".join(quote(part, safe="") for part in path)
+        parameters = [
+            (name, _parameter(each))
+            for name, value in (query or {}).items()
+            if value is not None
+            for each in (value if isinstance(value, (list, tuple)) else [value])
+        ]
+        if parameters:
+            where += f"?{urlencode(parameters)}"
+        sent = {"Accept": "application/json", **(headers or {})}
+        if body is not None:
+            sent.setdefault("Content-Type", "application/json")
+        if not self._logged_in:
+            self._authorization = self.login.header()
+            self._logged_in = True
+        if self._authorization is not None:
+            sent["Authorization"] = self._authorization
+        answer = self._exchange(method, where, body, sent, timeout or self.timeout)
+        if answer.status >= 400 and answer.status not in accepted:
+            raise self._error(answer, method, where)
+        return answer
+
+    def _exchange(
+        self, method: str, where: str, body: bytes | None, headers: Mapping[str, str], timeout: float
+    ) -> HTTPResponse:
+        connection = self._connected()
+        assert connection.sock is not None
+        connection.sock.settimeout(timeout)
+        try:
+            connection.request(method, where, body, dict(headers))
+            answer = connection.getresponse()
+        except KeyboardInterrupt:
+            self.close()
+            raise
+        except TimeoutError:
+            self.close()
+            raise CommandFailed(
+                f"{self.server} sent no answer within {timeout:.0f} seconds", UNREACHABLE
+            ) from None
+        except (HTTPException, ValueError) as fault:
+            self.close()
+            if isinstance(fault, OSError):  # RemoteDisconnected
+                raise CommandFailed(
+                    f"{self.server} closed the connection without an answer{self._tls_hint()}", UNREACHABLE
+                ) from None
+            raise self._not_http() from None
+        except OSError as fault:
+            self.close()
+            reason = fault.strerror or str(fault)
+            raise CommandFailed(f"connection to {self.server} lost: {reason}", UNREACHABLE) from None
+        self._used = time.monotonic()
+        return answer
+
+    def _connected(self) -> HTTPConnection:
+        if self._connection is not None and time.monotonic() - self._used > REUSE:
+            self.close()
+        if self._connection is not None and self._connection.sock is not None:
+            return self._connection
+        server = self.server
+        connection: HTTPConnection
+        if server.scheme == "https":
+            connection = HTTPSConnection(
+                server.host, server.port, timeout=CONNECT_TIMEOUT, context=self._trusting()
+            )
+        else:
+            connection = HTTPConnection(server.host, server.port, timeout=CONNECT_TIMEOUT)
+        try:
+            connection.connect()
+        except ssl.SSLCertVerificationError as fault:
+            raise CommandFailed(
+                f"certificate of {server} is not trusted: {fault.verify_message}; name its CA with --ca FILE",
+                UNREACHABLE,
+            ) from None
+        except ssl.SSLError as fault:
+            reason = (fault.reason or str(fault)).lower().replace("_", " ")
+            raise CommandFailed(
+                f"no TLS with {server}: {reason}; if the listener has no TLS, use http://", UNREACHABLE
+            ) from None
+        except socket.gaierror as fault:
+            raise CommandFailed(
+                f"cannot connect to {server}: unknown host ({fault.strerror})", UNREACHABLE
+            ) from None
+        except TimeoutError:
+            raise CommandFailed(
+                f"cannot connect to {server}: no answer within {CONNECT_TIMEOUT:.0f} seconds", UNREACHABLE
+            ) from None
+        except OSError as fault:
+            hint = (
+                "; is the broker running? Name another one with --server URL or --context NAME"
+                if isinstance(fault, ConnectionRefusedError)
+                else ""
+            )
+            raise CommandFailed(
+                f"cannot connect to {server}: {(fault.strerror or str(fault)).lower()}{hint}", UNREACHABLE
+            ) from None
+        except (ValueError, HTTPException) as fault:
+            raise CommandFailed(f"cannot connect to {server}: {fault}", UNREACHABLE) from None
+        self._connection = connection
+        return connection
+
+    def _trusting(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self._ca)
+        except (OSError, ssl.SSLError) as fault:
+            raise CommandFailed(f"--ca {self._ca}: {fault.strerror or fault}") from None
+
+    def close(self) -> None:
+        """Close the connection. The next request opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _read(self, answer: HTTPResponse) -> bytes:
+        try:
+            return answer.read()
+        except (HTTPException, OSError) as fault:
+            self.close()
+            raise CommandFailed(f"connection to {self.server} lost: {fault}", UNREACHABLE) from None
+
+    # ---- errors
+
+    def _error(self, answer: HTTPResponse, method: str, where: str) -> CommandFailed:
+        text = self._read(answer)
+        try:
+            problem = json.loads(text)
+            detail = str(problem["detail"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return self._wrong_server(answer)
+        status = {401: DENIED, 403: DENIED, 404: NOT_FOUND, 429: DENIED}.get(answer.status, FAILED)
+        if answer.status == 401:
+            user = self.login.user
+            detail = (
+                f"{self.server} requires a login: use --user NAME or a context"
+                if user is None
+                else f"{self.server} rejected the login of user {user!r}: {detail}"
+            )
+        elif answer.status == 404 and detail.startswith("Path /"):
+            status = FAILED
+            detail = f"the broker at {self.server} does not support this command ({method} {where})"
+        return ApiError(detail, status, answer.status, problem)
+
+    def _wrong_server(self, answer: HTTPResponse) -> CommandFailed:
+        kind = answer.headers.get("Content-Type", "no content type")
+        if answer.status == 426:
+            return CommandFailed(
+                f"{self.server} is a STOMP acceptor; name the management API, such as {DEFAULT_SERVER}",
+                UNREACHABLE,
+            )
+        return CommandFailed(
+            f"{self.server} is not the management API of a stompring broker: status {answer.status}, {kind}",
+            UNREACHABLE,
+        )
+
+    def _not_http(self) -> CommandFailed:
+        return CommandFailed(
+            f"{self.server} is not the management API of a stompring broker: it does not answer in HTTP"
+            f"{self._tls_hint()}",
+            UNREACHABLE,
+        )
+
+    def _tls_hint(self) -> str:
+        return "" if self.server.scheme == "https" else "; if the listener has TLS, use https://"
+
+    # ---- answers and tasks
+
+    def report(self, answer: Any, text: str) -> None:
+        """The API's JSON with --json, ``{}`` for an answer without a body; otherwise a line for people."""
+        from stompring.cli.output import done
+
+        if self.json:
+            echo_json({} if answer is None else answer)
+        else:
+            done(text)
+
+    def run_task(self, title: str, path: tuple[str, ...], body: Mapping[str, Any], detach: bool) -> Any:
+        """Start a task, show its progress until it ends, and return it; with ``detach`` return it at once.
+
+        Ctrl-C cancels the task: what is done stays done.
+        """
+        with _deferred_interrupt() as interrupted:
+            task = self.post(*path, body={**body, "wait": False})
+        if detach:
+            return task
+        return self.follow_task(title, str(task["taskID"]), bool(interrupted))
+
+    def cancel_task(self, task_id: str) -> Any:
+        """Cancel a task, and return it once its last slice has ended."""
+        try:
+            self.delete("tasks", task_id)
+        except ApiError as fault:
+            if fault.http != 409:  # it has ended
+                raise
+        deadline = time.monotonic() + CANCEL_TIMEOUT
+        while True:
+            task = self.get("tasks", task_id)
+            if task["state"] != "running" or time.monotonic() > deadline:
+                return task
+            time.sleep(0.02)
+
+    def follow_task(self, title: str, task_id: str, interrupted: bool = False) -> Any:
+        """Show the progress of a task until it ends, and return it. Ctrl-C cancels it, as ``interrupted`` does."""
+        try:
+            if interrupted:
+                raise KeyboardInterrupt
+            with progress(title) as step:
+                interval = 0.01
+                while True:
+                    task = self.get("tasks", task_id)
+                    step(task.get("done") or 0, task.get("total"))
+                    if task["state"] != "running":
+                        break
+                    time.sleep(interval)
+                    interval = min(interval * 2, TASK_INTERVAL)
+        except KeyboardInterrupt:
+            self.close()
+            try:
+                task = self.cancel_task(task_id)
+            except CommandFailed as fault:
+                raise Interrupted(
+                    f"interrupted; task {task_id} may still be running: {fault.message}"
+                ) from None
+            if task["state"] not in ("cancelled", "running"):
+                raise Interrupted(
+                    f"interrupted; task {task_id} had {task['state']}: {counted(task.get('done') or 0, 'message')}"
+                ) from None
+            raise Interrupted(
+                f"interrupted: task {task_id} cancelled after {counted(task.get('done') or 0, 'message')}, which stay "
+                f"{_PAST.get(task.get('operation', ''), 'done')}"
+            ) from None
+        if task["state"] != "completed":
+            reason = task.get("error") or task["state"]
+            raise CommandFailed(
+                f"task {task_id} {task['state']} after {counted(task.get('done') or 0, 'message')}: {reason}"
+            )
+        return task
+
+
+#: Seconds that a cancelled task may take to end: a slice.
+CANCEL_TIMEOUT = 10.0
+
+#: What a task did with a message.
+_PAST = {
+    "move": "moved",
+    "copy": "copied",
+    "retry": "moved",
+    "remove": "removed",
+    "expire": "expired",
+    "purge": "removed",
+}
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[list[int]]:
+    """Ctrl-C is recorded while a task is being started, so that it can be cancelled; a second one is immediate."""
+    interrupts: list[int] = []
+
+    def record(number: int, frame: FrameType | None) -> None:
+        if interrupts:
+            raise KeyboardInterrupt
+        interrupts.append(number)
+
+    previous = signal.signal(signal.SIGINT, record)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _parameter(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# ---- options
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that select a broker: ``server``, ``context``, ``user``, ``password_file``, ``ca``."""
+    options: Iterable[Callable[..., Any]] = (
+        click.option(
+            "--server",
+            metavar="URL",
+            help=f"Management API of the broker. Environment: STOMPRING_SERVER.  [default: {DEFAULT_SERVER}]",
+        ),
+        click.option(
+            "--context",
+            metavar="NAME",
+            shell_complete=context_names,
+            help="Context of the broker (stompring context). Environment: STOMPRING_CONTEXT.  [default: the current]",
+        ),
+        click.option(
+            "--user",
+            metavar="NAME",
+            help="User to log in as; password from STOMPRING_PASSWORD, the context or a prompt. Environment: "
+            "STOMPRING_USER.",
+        ),
+        click.option(
+            "--password-file",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            help="File with the password.",
+        ),
+        click.option(
+            "--ca",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            help="Trusted CA certificates (PEM) for https. Environment: STOMPRING_CA.  [default: the system's]",
+        ),
+    )
+    for option in reversed(tuple(options)):
+        command = option(command)
+    return command
+
+
+def remote_command(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command on a running broker: the options of `server_options` and ``--json``; it is called with a `Remote`."""
+
+    @wraps(command)
+    def called(
+        server: str | None,
+        context: str | None,
+        user: str | None,
+        password_file: str | None,
+        ca: str | None,
+        as_json: bool,
+        **others: Any,
+    ) -> Any:
+        remote = Remote.selected(server, context, user, ca, password_file, as_json)
+        try:
+            return command(remote, **others)
+        finally:
+            remote.close()
+
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print the JSON of the API.")
+    return server_options(as_json(called))

@@ -1,0 +1,517 @@
+"""``stompring send``: messages from arguments, standard input and files to any STOMP 1.2 broker."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import select
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stompring.cli.durations import Duration, Positive
+from stompring.cli.endpoint import (
+    CommandConnection,
+    Interrupts,
+    ProgressLine,
+    WaitInterrupted,
+    broker_options,
+    connected,
+    failure,
+)
+from stompring.cli.output import INTERRUPTED, CommandFailed, Interrupted
+from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
+from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.stomp.client import frame
+
+#: Bytes of frames that are written at once, and of one read of an input.
+CHUNK = 1 << 16
+
+#: Seconds to wait for outstanding receipts after SIGINT.
+INTERRUPT_GRACE = 5.0
+
+#: Bytes of a line, a file or standard input: as long as a body may be.
+MAX_BODY = 1 << 31
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One message to send: its body, and headers of its own."""
+
+    body: bytes
+    headers: Headers = ()
+
+
+#: Services the connection while an input has nothing.
+Idle = Callable[[], None]
+
+
+@click.command()
+@click.argument("destination", metavar="DEST")
+@click.argument("body", required=False)
+@click.option(
+    "--file",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Send the content of FILE; '-' is standard input. Can be given several times.",
+)
+@click.option("--lines", is_flag=True, help="Send each line of the input as a message.")
+@click.option(
+    "--json-lines",
+    is_flag=True,
+    help="Send each line of the input, a JSON object with body, headers and encoding (text, base64, hex), as "
+    "'subscribe --json' prints it.",
+)
+@click.option("--count", type=click.IntRange(1), default=1, help="Send everything N times.", metavar="N")
+@click.option("--rate", type=Positive(), metavar="N", help="Send at most N messages per second.")
+@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. Repeatable.")
+@click.option("--persistent", is_flag=True, help="Durable: on disk before the receipt (persistent:true).")
+@click.option(
+    "--priority", type=click.IntRange(0, 9), metavar="0-9", help="Priority; 4 is the default of brokers."
+)
+@click.option("--expires", type=Duration(), metavar="DURATION", help="Expire after this time.")
+@click.option(
+    "--delay", type=Duration(), metavar="DURATION", help="Deliver after this time (AMQ_SCHEDULED_DELAY)."
+)
+@click.option(
+    "--period", type=Duration(), metavar="DURATION", help="Time between repeats (AMQ_SCHEDULED_PERIOD)."
+)
+@click.option(
+    "--repeat", type=click.IntRange(-1), metavar="N", help="Repeats after the first delivery; -1: for ever."
+)
+@click.option(
+    "--cron", metavar="EXPRESSION", help="Deliver at these times, five fields (AMQ_SCHEDULED_CRON)."
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Messages without a receipt at any time.",
+)
+@click.option("--no-receipt", is_flag=True, help="Ask for no receipts but the last one, that of DISCONNECT.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
+@broker_options
+def send(
+    destination: str,
+    body: str | None,
+    files: tuple[Path, ...],
+    lines: bool,
+    json_lines: bool,
+    count: int,
+    rate: float | None,
+    headers: tuple[str, ...],
+    persistent: bool,
+    priority: int | None,
+    expires: float | None,
+    delay: float | None,
+    period: float | None,
+    repeat: int | None,
+    cron: str | None,
+    window: int,
+    no_receipt: bool,
+    quiet: bool,
+    as_json: bool,
+    endpoint: Endpoint,
+) -> None:
+    """Send messages to DEST, with the body BODY, from files, or from standard input.
+
+    Works with any STOMP 1.2 broker. Each message is confirmed by a receipt. Ctrl-C stops, waits for outstanding
+    receipts and reports the number of confirmed messages; press it again to stop at once. Scheduling options need
+    stompring or ActiveMQ.
+
+    \b
+    Examples:
+      stompring send /queue/orders '{"id": 1}' -H content-type=application/json
+      stompring send /queue/orders --file a.json --file b.json --persistent
+      tail -f access.log | stompring send /topic/access --lines
+      stompring send /queue/load 'hello' --count 100000 --rate 5000
+      stompring send /queue/reminders 'tea is ready' --delay 3m
+      stompring send /queue/reports 'daily' --cron '0 6 * * 1-5'
+      stompring subscribe /queue/a --json --timeout 5 | stompring send /queue/b --json-lines
+
+    Durations: 500ms, 10s, 5m, 2h, 7d; a number alone is seconds.
+    """
+    if body is not None and files:
+        raise click.UsageError("BODY and --file are mutually exclusive")
+    if lines and json_lines:
+        raise click.UsageError("--lines and --json-lines are mutually exclusive")
+    if body is not None and (lines or json_lines):
+        raise click.UsageError("BODY is one message: --lines and --json-lines read --file or standard input")
+    if repeat is not None and period is None:
+        raise click.UsageError("--repeat needs --period, the time between two deliveries")
+    from_stdin = body is None and (not files or Path("-") in files)
+    if count > 1 and from_stdin and (lines or json_lines):
+        raise click.UsageError("--count cannot repeat the lines of standard input: use --file")
+    fixed = [("destination", destination)]
+    fixed += [("persistent", "true")] if persistent else []
+    fixed += [("priority", str(priority))] if priority is not None else []
+    for name, value in (("DELAY", delay), ("PERIOD", period)):
+        fixed += [(f"AMQ_SCHEDULED_{name}", str(round(value * 1000)))] if value is not None else []
+    fixed += [("AMQ_SCHEDULED_REPEAT", str(repeat))] if repeat is not None else []
+    fixed += [("AMQ_SCHEDULED_CRON", cron)] if cron is not None else []
+    fixed += [_header(text) for text in headers]
+    source = _Source(body, files or (Path("-"),), lines, json_lines, count)
+    source.check()
+    interrupts = Interrupts()
+    with interrupts.handled(), connected(endpoint, interrupts) as connection:
+        sender = Sender(connection, interrupts, tuple(fixed), expires, window, not no_receipt, rate, quiet)
+        code = sender.run(source)
+    if as_json:
+        click.echo(json.dumps(sender.summary()))
+    if not quiet or code:
+        text = sender.summary_text(destination)
+        if code:
+            raise Interrupted(f"interrupted: {text}")
+        click.echo(text, err=True)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
+    if name in ("destination", "receipt", "content-length", "transaction"):
+        raise click.UsageError(f"--header {name} is set by this command")
+    return name, value
+
+
+def encoded(text: str) -> bytes:
+    """The bytes of an argument, as they were typed."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+class _Source:
+    """The messages of the arguments, in their order, ``count`` times."""
+
+    def __init__(
+        self, body: str | None, files: Sequence[Path], lines: bool, json_lines: bool, count: int
+    ) -> None:
+        self._body = body
+        self._files = files
+        self._split = lines or json_lines
+        self._json = json_lines
+        self._count = count
+        self._stdin: bytes | None = None
+
+    def check(self) -> None:
+        """Report unreadable files before anything is sent. Raises `CommandFailed`."""
+        for file in self._files if self._body is None else ():
+            if str(file) == "-":
+                if sys.stdin.isatty():
+                    click.echo("reading from the terminal; Ctrl-D ends the input", err=True)
+            elif file.is_dir() or not os.access(file, os.R_OK):
+                why = (
+                    "is a directory"
+                    if file.is_dir()
+                    else "cannot be read"
+                    if file.exists()
+                    else "does not exist"
+                )
+                raise CommandFailed(f"--file {file} {why}: nothing was sent")
+
+    def items(self, idle: Idle) -> Iterator[list[Item]]:
+        """Groups of messages; a group ends where the next message is not there yet."""
+        if self._body is not None or not self._split:
+            yield from self._whole(idle)
+            return
+        for _ in range(self._count):
+            for file in self._files:
+                yield from self._of_lines(file, idle)
+
+    def _whole(self, idle: Idle) -> Iterator[list[Item]]:
+        if self._body is not None:
+            bodies: Iterable[bytes] = [encoded(self._body)]
+        else:
+            bodies = (self._content(file, idle) for file in self._files)
+        if self._count == 1:
+            for body in bodies:
+                yield [Item(body)]
+            return
+        items = [Item(body) for body in bodies]
+        repeats = max(1, min(self._count, 1000 // len(items)))
+        group = items * repeats
+        left = self._count
+        while left > 0:
+            yield group if left >= repeats else items * left
+            left -= repeats
+
+    def _content(self, file: Path, idle: Idle) -> bytes:
+        if str(file) != "-":
+            return _read(file)
+        if self._stdin is None:
+            self._stdin = b"".join(_chunks(sys.stdin.fileno(), idle))
+        return self._stdin
+
+    def _of_lines(self, file: Path, idle: Idle) -> Iterator[list[Item]]:
+        name, number, part = "standard input" if str(file) == "-" else str(file), 0, b""
+        for chunk in self._chunks_of(file, idle):
+            *complete, part = (part + chunk).split(b"\n")
+            if len(part) > MAX_BODY:
+                raise CommandFailed(
+                    f"{name}: line {number + len(complete) + 1} is longer than {MAX_BODY} bytes"
+                )
+            group = []
+            for line in complete:
+                number += 1
+                group += self._item(line, name, number)
+            if group:
+                yield group
+        if part:
+            yield self._item(part, name, number + 1)
+
+    def _chunks_of(self, file: Path, idle: Idle) -> Iterator[bytes]:
+        if str(file) == "-":
+            yield from _chunks(sys.stdin.fileno(), idle)
+            return
+        with _opened(file) as descriptor:
+            yield from _chunks(descriptor.fileno(), idle)
+
+    def _item(self, line: bytes, name: str, number: int) -> list[Item]:
+        text = line.removesuffix(b"\r")
+        if not self._json:
+            return [Item(text)]
+        if not text.strip():
+            return []
+        try:
+            return [parse_json_line(text)]
+        except ValueError as fault:
+            raise CommandFailed(f"{name}, line {number}: {fault}") from None
+
+
+def _opened(file: Path) -> Any:
+    try:
+        return open(file, "rb", buffering=0)
+    except OSError as fault:
+        raise CommandFailed(f"--file {file} cannot be read: {fault.strerror}") from None
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as fault:
+        raise CommandFailed(f"--file {file} cannot be read: {fault.strerror}") from None
+
+
+def _chunks(descriptor: int, idle: Idle) -> Iterator[bytes]:
+    """What a file or pipe has, as it comes."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    while True:
+        while not poll.poll(100):
+            idle()
+        data = os.read(descriptor, CHUNK)
+        if not data:
+            return
+        yield data
+
+
+#: Headers of a received message that a SEND must not have: the broker writes them, or they belong to its delivery.
+NOT_SENT = frozenset(
+    {
+        *("ack", "content-length", "destination", "expires", "message-id", "receipt", "redelivered"),
+        *("subscription", "timestamp", "transaction"),
+    }
+)
+
+
+def parse_json_line(text: bytes) -> Item:
+    """A message from a JSON object: ``body``, ``headers`` and ``encoding``. Raises `ValueError`."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise ValueError(f"not JSON: {fault}") from None
+    if not isinstance(given, dict) or "body" not in given:
+        raise ValueError('must be a JSON object with "body"')
+    unknown = sorted(given.keys() - {"body", "headers", "encoding", "number"})
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}: known are body, headers and encoding")
+    body, encoding = given["body"], given.get("encoding", "text")
+    if isinstance(body, str) and encoding == "text":
+        data = body.encode("utf-8", "surrogatepass")
+    elif isinstance(body, str) and encoding in ("base64", "hex"):
+        try:
+            data = base64.b64decode(body, validate=True) if encoding == "base64" else bytes.fromhex(body)
+        except (ValueError, binascii.Error) as fault:
+            raise ValueError(f"body is not {encoding}: {fault}") from None
+    elif encoding in ("text", "json"):
+        data = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    else:
+        raise ValueError(f'encoding must be "text", "json", "base64" or "hex", not {encoding!r}')
+    headers = given.get("headers", {})
+    if not isinstance(headers, dict):
+        raise ValueError("headers must be an object")
+    pairs = []
+    for name, value in headers.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(f"header {name!r} must be text or a number")
+        if name not in NOT_SENT:
+            pairs.append((name, str(value)))
+    return Item(data, tuple(pairs))
+
+
+class Sender:
+    """Sends messages with a window of receipts, and counts those that the broker has confirmed."""
+
+    def __init__(
+        self,
+        connection: CommandConnection,
+        interrupts: Interrupts,
+        fixed: Headers,
+        expires: float | None,
+        window: int,
+        receipts: bool,
+        rate: float | None,
+        quiet: bool,
+    ) -> None:
+        self.sent = self.confirmed = 0
+        self._connection = connection
+        self._interrupts = interrupts
+        self._fixed = fixed
+        self._expires = expires
+        self._window = window
+        self._group = max(1, min(100, window // 4))
+        self._receipts = receipts
+        self._rate = rate
+        self._outstanding: deque[int] = deque()  # messages sent up to each receipt that has not come
+        self._progress = ProgressLine(quiet)
+        self._started = time.monotonic()
+        self._shown = self._started
+        self._ended: float | None = None
+
+    def run(self, source: _Source) -> int:
+        """Send everything. Returns the exit code; raises `CommandFailed` with the number of confirmed messages."""
+        try:
+            for group in source.items(self._idle):
+                for start in range(0, len(group), self._group):
+                    self._send(group[start : start + self._group])
+            self._finish()
+        except WaitInterrupted:
+            self._drain()
+            return INTERRUPTED
+        except (BrokerError, ConnectionFailed) as fault:
+            self._count()
+            raise failure(fault, self._state()) from None
+        finally:
+            self._ended = time.monotonic()
+            self._progress.clear()
+        return 0
+
+    def summary(self) -> dict[str, Any]:
+        """Of what was sent, for --json."""
+        return {"sent": self.sent, "confirmed": self.confirmed, "seconds": round(self._seconds, 3)}
+
+    def summary_text(self, destination: str) -> str:
+        """Of what was sent, in words."""
+        rate = f", {self.sent / self._seconds:,.0f} messages/s" if self.sent >= 1000 else ""
+        plural = "" if self.sent == 1 else "s"
+        text = f"sent {self.sent:,} message{plural} to {destination}, {self.confirmed:,} confirmed{rate}"
+        left = self.sent - self.confirmed
+        return text if not left else f"{text}; whether the last {left:,} arrived is not known"
+
+    @property
+    def _seconds(self) -> float:
+        return max((self._ended or time.monotonic()) - self._started, 1e-6)
+
+    def _send(self, group: Sequence[Item]) -> None:
+        self._interrupts.check()
+        if self._rate is None:
+            self._write(group)
+            return
+        for item in group:
+            due = self._started + self.sent / self._rate
+            # below a millisecond several messages share one wait
+            if (wait := due - time.monotonic()) > 0.001:
+                self._connection.service(wait)
+            self._write([item])
+            self._interrupts.check()
+
+    def _write(self, group: Sequence[Item]) -> None:
+        connection = self._connection
+        parts, size = [], 0
+        for number, item in enumerate(group, 1):
+            headers = (
+                [*item.headers, *self._fixed] if not item.headers else _merged(item.headers, self._fixed)
+            )
+            if self._expires is not None:
+                headers.append(("expires", str(round((time.time() + self._expires) * 1000))))
+            if number == len(group) and self._receipts:
+                headers.append(("receipt", connection.next_receipt()))
+            try:
+                parts.append(frame("SEND", headers, item.body))
+            except UnicodeEncodeError:
+                raise CommandFailed("a header is not UTF-8 text", 2) from None
+            size += len(parts[-1])
+            if size > CHUNK:
+                connection.send(b"".join(parts))
+                parts, size = [], 0
+        self.sent += len(group)
+        if self._receipts:
+            self._outstanding.append(self.sent)
+        connection.send(b"".join(parts))
+        self._count()
+        while self.sent - self.confirmed > self._window - self._group and self._outstanding:
+            connection.await_receipts(len(self._outstanding) - 1)
+            self._count()
+        self._show()
+
+    def _finish(self) -> None:
+        self._connection.await_receipts()
+        self._connection.close()
+        self._outstanding.clear()
+        self.confirmed = self.sent
+
+    def _drain(self) -> None:
+        """After an interrupt: count the receipts that are still on their way, until the next one."""
+        self._progress.clear()
+        if self._outstanding:
+            waiting = self.sent - self.confirmed
+            click.echo(f"interrupted: waiting for {waiting:,} receipts; Ctrl-C again stops at once", err=True)
+        deadline = time.monotonic() + INTERRUPT_GRACE
+        try:
+            while self._outstanding and time.monotonic() < deadline:
+                self._connection.service(0.05)
+                self._count()
+        except (WaitInterrupted, BrokerError, ConnectionFailed):
+            self._count()
+
+    def _count(self) -> None:
+        while len(self._outstanding) > self._connection.unconfirmed:
+            self.confirmed = self._outstanding.popleft()
+
+    def _idle(self) -> None:
+        self._interrupts.check()
+        self._connection.service()
+        self._count()
+        self._show()
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown > 0.2:
+            self._shown = now
+            rate = self.sent / max(now - self._started, 0.001)
+            self._progress.show(f"sent {self.sent:,}, confirmed {self.confirmed:,}, {rate:,.0f} messages/s")
+
+    def _state(self) -> str:
+        left = self.sent - self.confirmed
+        more = f"; whether further {left:,} arrived is not known" if left else ""
+        return f" ({self.confirmed:,} messages confirmed{more})"
+
+
+def _merged(own: Headers, fixed: Headers) -> list[tuple[str, str]]:
+    """Headers of options override those of a line."""
+    names = {name for name, _ in fixed}
+    return [*fixed, *(pair for pair in own if pair[0] not in names)]

@@ -1,0 +1,416 @@
+"""``stompring subscribe``: messages of any STOMP 1.2 broker on the terminal, in a pipe, or in files."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from stompring.cli.durations import Duration
+from stompring.cli.endpoint import (
+    CommandConnection,
+    Interrupts,
+    WaitInterrupted,
+    broker_options,
+    connected,
+    failure,
+)
+from stompring.cli.output import FAILED, INTERRUPTED, CommandFailed, is_terminal
+from stompring.cli.terminal import one_line, printable
+from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
+from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.stomp.client import ack
+from stompring.stomp.frames import Head
+
+#: Seconds of one wait for messages.
+WAIT = 0.5
+
+#: Headers that the first line of a message shows, or that only programs need.
+_SHOWN_ELSEWHERE = frozenset(
+    {
+        "ack",
+        "content-length",
+        "content-type",
+        "destination",
+        "message-id",
+        "redelivered",
+        "subscription",
+        "timestamp",
+    }
+)
+
+#: Values that say nothing.
+_DEFAULTS = {"expires": "0", "priority": "4", "persistent": "false"}
+
+_UNSAFE_IN_FILE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@click.command()
+@click.argument("destination", metavar="DEST")
+@click.option(
+    "--ack",
+    "ack_mode",
+    type=click.Choice(("auto", "client", "client-individual")),
+    default="client-individual",
+    show_default=True,
+    help="auto: a message is gone when the broker has sent it. Otherwise when it has been printed or written.",
+)
+@click.option("--selector", metavar="TEXT", help="Receive only messages that match, as \"type = 'order'\".")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option(
+    "--timeout", type=Duration(), metavar="DURATION", help="End when no message has come for so long."
+)
+@click.option(
+    "--browse", is_flag=True, help="Show the waiting messages of a queue and leave them there (browser:true)."
+)
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write each body to a file in DIR, and all headers to DIR/messages.jsonl.",
+)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A header of SUBSCRIBE. Repeatable.",
+)
+@click.option(
+    "--durable",
+    metavar="NAME",
+    help="Durable subscription to a topic: it collects messages while nobody is connected. Needs --client-id.",
+)
+@click.option("--client-id", metavar="ID", help="The client-id of CONNECT.")
+@click.option(
+    "--unsubscribe", is_flag=True, help="At the end, delete the durable subscription and its messages."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each message as a JSON object on a line.")
+@click.option("--raw", is_flag=True, help="Print bodies only, one per line. The default in a pipe.")
+@click.option("--pretty", is_flag=True, help="Print headers and formatted bodies. The default on a terminal.")
+@broker_options
+def subscribe(
+    destination: str,
+    ack_mode: str,
+    selector: str | None,
+    count: int | None,
+    timeout: float | None,
+    browse: bool,
+    output: Path | None,
+    headers: tuple[str, ...],
+    durable: str | None,
+    client_id: str | None,
+    unsubscribe: bool,
+    as_json: bool,
+    raw: bool,
+    pretty: bool,
+    endpoint: Endpoint,
+) -> None:
+    """Print the messages of DEST as they come, until Ctrl-C, --count or --timeout.
+
+    Works with any STOMP 1.2 broker. JSON bodies are indented, binary bodies shown in hexadecimal; control characters
+    never reach the terminal. A message is acknowledged after it has been printed, so that Ctrl-C loses none. The exit
+    code is 1 if --count messages did not come before --timeout.
+
+    \b
+    Examples:
+      stompring subscribe /topic/prices
+      stompring subscribe /queue/orders --count 1 --timeout 10
+      stompring subscribe /queue/orders --selector "amount > 100" --json | jq .body
+      stompring subscribe /queue/orders --browse
+      stompring subscribe /queue/scans --output scans
+      stompring subscribe /topic/news --durable desk --client-id ada
+
+    Durations: 500ms, 10s, 5m, 2h, 7d; a number alone is seconds.
+    """
+    if as_json + raw + pretty > 1:
+        raise click.UsageError("--json, --raw and --pretty are mutually exclusive")
+    if durable is not None and not client_id:
+        raise click.UsageError("--durable needs --client-id: it is part of the name of the subscription")
+    if unsubscribe and durable is None:
+        raise click.UsageError("--unsubscribe deletes a durable subscription: name it with --durable")
+    if browse and durable is not None:
+        raise click.UsageError("--browse reads a queue, --durable a topic: use one of them")
+    fields = [("id", "0"), ("destination", destination)]
+    if not browse:
+        fields.append(("ack", ack_mode))
+    if selector is not None:
+        fields.append(("selector", selector))
+    if browse:
+        fields.append(("browser", "true"))
+    if durable is not None:  # as Artemis and stompring, and as ActiveMQ Classic call it
+        fields += [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
+    if count is not None and ack_mode != "auto" and not browse:
+        fields.append(("prefetch-count", str(min(count, 1000))))
+    fields += [_header(text) for text in headers]
+    show = _display(as_json, raw or (not pretty and not is_terminal()))
+    if output is not None:
+        show = Files(output, show if as_json else None).write
+    interrupts = Interrupts()
+    subscriber = Subscriber(interrupts, ack_mode if not browse else "auto", show, count, timeout)
+    point = _with_client_id(endpoint, client_id)
+    with interrupts.handled(), connected(point, interrupts) as connection:
+        code = subscriber.run(connection, fields, durable if unsubscribe else None)
+    if output is not None:
+        click.echo(f"wrote {subscriber.received:,} messages to {output}", err=True)
+    if code == INTERRUPTED:
+        raise click.exceptions.Exit(INTERRUPTED)
+    if code:
+        raise CommandFailed(f"{subscriber.received} of {count} messages came before --timeout", code)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def _with_client_id(endpoint: Endpoint, client_id: str | None) -> Endpoint:
+    from dataclasses import replace
+
+    return replace(endpoint, client_id=client_id)
+
+
+class Message:
+    """A MESSAGE frame for people and programs."""
+
+    def __init__(self, number: int, head: Head, body: bytes) -> None:
+        self.number = number
+        self.head = head
+        self.body = body
+        self.headers = {
+            name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+            for name, value in head.headers.items()
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``stompring send --json-lines`` reads it."""
+        try:
+            body, encoding = self.body.decode(), "text"
+        except UnicodeDecodeError:
+            body, encoding = base64.b64encode(self.body).decode(), "base64"
+        return {"number": self.number, "headers": self.headers, "encoding": encoding, "body": body}
+
+
+Show = Callable[[Message], None]
+
+
+def _display(as_json: bool, raw: bool) -> Show:
+    if as_json:
+        return _print_json
+    return _print_raw if raw else Pretty(sys.stdout, is_terminal() and "NO_COLOR" not in os.environ).show
+
+
+def _print_json(message: Message) -> None:
+    sys.stdout.write(json.dumps(message.as_json()) + "\n")
+    sys.stdout.flush()
+
+
+def _print_raw(message: Message) -> None:
+    if is_terminal():
+        sys.stdout.write(body_text(message.body, reformat=False) + "\n")
+        sys.stdout.flush()
+    else:
+        sys.stdout.buffer.write(message.body + b"\n")
+        sys.stdout.buffer.flush()
+
+
+class Pretty:
+    """Messages for people: a line with the essentials, further headers, the body."""
+
+    def __init__(self, out: TextIO, colour: bool) -> None:
+        self._out = out
+        self._colour = colour
+
+    def show(self, message: Message) -> None:
+        """Print one message."""
+        headers = message.headers
+        facts = [headers.get("message-id", ""), self._time(headers), f"{len(message.body):,} bytes"]
+        facts.append(headers.get("content-type", ""))
+        facts.append("redelivered" if headers.get("redelivered") == "true" else "")
+        title = f"#{message.number} {headers.get('destination', '')}"
+        lines = [
+            f"{self._style(one_line(title), bold=True)}  {one_line('  '.join(fact for fact in facts if fact))}",
+            *(
+                f"{self._style(one_line(name), fg='cyan')}: {one_line(value)}"
+                for name, value in headers.items()
+                if name not in _SHOWN_ELSEWHERE and _DEFAULTS.get(name) != value
+            ),
+            body_text(message.body),
+            "",
+        ]
+        self._out.write("\n".join(lines) + "\n")
+        self._out.flush()
+
+    def _style(self, text: str, **style: Any) -> str:
+        return click.style(text, **style) if self._colour else text
+
+    def _time(self, headers: dict[str, str]) -> str:
+        stamp = headers.get("timestamp", "")
+        if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 13):
+            return ""
+        return datetime.fromtimestamp(int(stamp) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def body_text(body: bytes, reformat: bool = True) -> str:
+    """A body for a terminal: JSON indented, text with escapes for control characters, anything else in hexadecimal."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return hex_dump(body)
+    if "\0" in text:
+        return hex_dump(body)
+    if reformat and text.lstrip()[:1] in ("{", "["):
+        with contextlib.suppress(ValueError, RecursionError):
+            text = json.dumps(json.loads(text), indent=2, ensure_ascii=False, allow_nan=False)
+    return printable(text)
+
+
+def hex_dump(data: bytes) -> str:
+    """As ``hexdump -C``: offset, sixteen bytes, their characters."""
+    lines = []
+    for offset in range(0, len(data), 16):
+        part = data[offset : offset + 16]
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{offset:08x}  {part.hex(' '):<47}  |{shown}|")
+    return "\n".join(lines)
+
+
+class Files:
+    """A directory with one file for each body, and ``messages.jsonl`` with the headers of all."""
+
+    def __init__(self, directory: Path, also: Show | None) -> None:
+        self._directory = directory
+        self._also = also
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            index = directory / "messages.jsonl"
+            self._first = sum(1 for _ in index.open("rb")) if index.exists() else 0
+            self._index = index.open("a", encoding="utf-8")
+        except OSError as fault:
+            raise CommandFailed(f"--output {directory}: {fault.strerror}") from None
+
+    def write(self, message: Message) -> None:
+        """Write a message before it is acknowledged. Raises `CommandFailed`."""
+        number = self._first + message.number
+        name = f"{number:06}-{_UNSAFE_IN_FILE.sub('_', message.headers.get('message-id', ''))[:80]}{_suffix(message)}"
+        try:
+            # a new file: never one that is there, and never through a link
+            with open(self._directory / name, "xb") as file:
+                file.write(message.body)
+            self._index.write(json.dumps({"file": name, "headers": message.headers}) + "\n")
+            self._index.flush()
+        except OSError as fault:
+            raise CommandFailed(f"cannot write {self._directory / name}: {fault.strerror}") from None
+        if self._also is not None:
+            self._also(message)
+
+
+def _suffix(message: Message) -> str:
+    kind = message.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in ("application/json", "text/json") or kind.endswith("+json"):
+        return ".json"
+    try:
+        text = message.body.decode()
+    except UnicodeDecodeError:
+        return ".bin"
+    if "\0" in text:
+        return ".bin"
+    with contextlib.suppress(ValueError, RecursionError):
+        if text.lstrip()[:1] in ("{", "["):
+            json.loads(text)
+            return ".json"
+    return ".txt"
+
+
+class Subscriber:
+    """Receives, shows and acknowledges messages until an end is reached."""
+
+    def __init__(
+        self, interrupts: Interrupts, ack_mode: str, show: Show, count: int | None, timeout: float | None
+    ) -> None:
+        self.received = 0
+        self._interrupts = interrupts
+        self._ack_mode = ack_mode
+        self._show = show
+        self._count = count
+        self._timeout = timeout
+
+    def run(self, connection: CommandConnection, fields: list[tuple[str, str]], durable: str | None) -> int:
+        """Returns the exit code. Raises `CommandFailed`."""
+        try:
+            connection.ask("SUBSCRIBE", fields)
+            code = self._receive(connection)
+        except WaitInterrupted:
+            code = INTERRUPTED
+        except (BrokerError, ConnectionFailed) as fault:
+            raise failure(fault, self._state()) from None
+        except OSError as fault:
+            if fault.errno != errno.EPIPE:
+                raise
+            code = _quiet_stdout()  # the reader of the pipe has seen enough
+        self._end(connection, durable)
+        return code
+
+    def _receive(self, connection: CommandConnection) -> int:
+        last = time.monotonic()
+        while self._count is None or self.received < self._count:
+            self._interrupts.check()
+            wait = WAIT if self._timeout is None else min(WAIT, last + self._timeout - time.monotonic())
+            messages = connection.receive(max(wait, 0.001))
+            if messages:
+                last = time.monotonic()
+            elif self._timeout is not None and time.monotonic() >= last + self._timeout:
+                return FAILED if self._count is not None else 0
+            shown: list[Head] = []
+            for head, body in messages:
+                if head.headers.get(b"browser") == b"end":
+                    return 0
+                self._show(Message(self.received + 1, head, body))
+                self.received += 1
+                shown.append(head)
+                if self.received == self._count:
+                    break
+            self._acknowledge(connection, shown)
+        return 0
+
+    def _acknowledge(self, connection: CommandConnection, shown: list[Head]) -> None:
+        if shown and self._ack_mode == "client":
+            connection.send(ack(shown[-1]))
+        elif shown and self._ack_mode == "client-individual":
+            connection.send(b"".join(map(ack, shown)))
+
+    def _end(self, connection: CommandConnection, durable: str | None) -> None:
+        """UNSUBSCRIBE first: what was not acknowledged returns without a failed attempt."""
+        fields = [("id", "0")]
+        if durable is not None:
+            fields += [("durable-subscription-name", durable), ("activemq.subscriptionName", durable)]
+        try:
+            connection.ask("UNSUBSCRIBE", fields)
+            connection.close()
+        except (WaitInterrupted, ConnectionFailed):
+            return
+        except BrokerError as fault:
+            raise failure(fault, self._state()) from None
+
+    def _state(self) -> str:
+        return f" ({self.received:,} messages received)"
+
+
+def _quiet_stdout() -> int:
+    """So that Python does not complain at its end that standard output is closed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,438 @@
+"""``stompring top``: queues, connections, consumers or addresses of a running broker, live, with sparklines."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import termios
+import time
+import tty
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompring.cli.durations import Duration
+from stompring.cli.output import (
+    UNREACHABLE,
+    Column,
+    CommandFailed,
+    bytes_text,
+    console,
+    count_text,
+    duration_text,
+    fitted_table,
+    is_terminal,
+    print_table,
+    rate_text,
+    to_json,
+)
+from stompring.cli.remote import Remote, remote_command
+from stompring.cli.terminal import one_line as printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+#: Points of a sparkline in the head, and of one in a row.
+HEAD_POINTS, ROW_POINTS = 60, 16
+
+#: Seconds that one request may take: the screen waits for it.
+REQUEST_TIMEOUT = 5.0
+
+#: Lines of the head and the foot.
+HEAD_LINES, FOOT_LINES = 7, 2
+
+BLOCKS, ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
+
+
+def sparkline(values: Sequence[float | None], width: int, symbols: str = BLOCKS) -> str:
+    """The last ``width`` values as a row of bars from 0 to their maximum; a space where nothing is known."""
+    values = values[-width:]
+    most = max((value for value in values if value is not None), default=0)
+    last = len(symbols) - 1
+    return "".join(
+        " " if value is None else symbols[0 if most <= 0 else min(last, round(max(value, 0) / most * last))]
+        for value in values
+    ).rjust(width)
+
+
+def symbols_of(encoding: str | None) -> str:
+    """Block elements where the terminal can show them."""
+    try:
+        BLOCKS.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BLOCKS
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table: its list in the API, the field that names a row, that of the trend, and fields to sort by, by key."""
+
+    title: str
+    path: str
+    key: str
+    trend: str
+    sorts: Mapping[str, str]
+
+
+#: By key. The first sort is the default.
+VIEWS = {
+    "1": View(
+        "queues",
+        "queues",
+        "name",
+        "messageCount",
+        {
+            "m": "-messageCount",
+            "i": "-addedRate",
+            "o": "-deliveredRate",
+            "a": "-acknowledgedRate",
+            "c": "-consumerCount",
+            "d": "-deliveringCount",
+            "n": "name",
+        },
+    ),
+    "2": View(
+        "connections",
+        "connections",
+        "connectionID",
+        "deliveredRate",
+        {"d": "-deliveringCount", "i": "-sentRate", "o": "-deliveredRate", "n": "connectionID"},
+    ),
+    "3": View(
+        "consumers",
+        "consumers",
+        "consumerID",
+        "deliveredRate",
+        {"d": "-deliveringCount", "o": "-deliveredRate", "a": "-acknowledgedRate", "n": "queue"},
+    ),
+    "4": View(
+        "addresses",
+        "addresses",
+        "name",
+        "messageCount",
+        {"m": "-messageCount", "i": "-addedRate", "o": "-deliveredRate", "n": "name"},
+    ),
+}
+
+
+#: What the letters sort by.
+LABELS = {
+    "m": "messages",
+    "i": "in",
+    "o": "out",
+    "a": "acked",
+    "c": "consumers",
+    "d": "delivering",
+    "n": "name",
+}
+
+
+def columns_of(view: View) -> tuple[Column, ...]:
+    """The columns of the list command, and the trend."""
+    from stompring.cli import address, connection, queue
+
+    columns = {
+        "queues": queue.COLUMNS,
+        "connections": connection.COLUMNS,
+        "consumers": queue.CONSUMERS,
+        "addresses": address.COLUMNS,
+    }[view.path]
+    return (*columns[:2], Column("trend", "TREND", str, rank=2), *columns[2:])
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one look at the broker found."""
+
+    ready: bool
+    reasons: list[str]
+    broker: Mapping[str, Any]
+    rows: list[dict[str, Any]]
+    count: int
+    history: Mapping[str, Sequence[float | None]]
+
+
+@dataclass(slots=True)
+class Screen:
+    """The selection of the user, and what is known of the broker."""
+
+    remote: Remote
+    view: View
+    sort: str
+    search: str | None
+    symbols: str
+    page: int = 1
+    paused: bool = False
+    reading: Reading | None = None
+    fault: str | None = None
+    trends: dict[str, deque[float | None]] = field(default_factory=dict)
+
+    def look(self, size: int) -> None:
+        """Ask the broker. A lost connection is shown, and tried again with the next look."""
+        try:
+            self.reading = self._read(max(1, min(size, 1000)))
+            self.fault = None
+        except CommandFailed as fault:
+            if self.reading is None or fault.exit_code != UNREACHABLE:
+                raise
+            self.fault = fault.message
+
+    def _read(self, size: int) -> Reading:
+        from stompring.cli.status import readiness, reasons
+
+        remote = self.remote
+        up, health = readiness(remote)
+        broker = remote.get("broker")
+        history = remote.get("broker", "history")["series"]
+        found = remote.get(self.view.path, page=self.page, size=size, sort=self.sort, search=self.search)
+        trends: dict[str, deque[float | None]] = {}
+        for row in found["data"]:
+            name = str(row[self.view.key])
+            trend = trends[name] = self.trends.get(name) or deque(maxlen=ROW_POINTS)
+            value = row.get(self.view.trend)
+            trend.append(value if isinstance(value, (int, float)) else None)
+            row["trend"] = sparkline(list(trend), ROW_POINTS, self.symbols)
+        self.trends = trends
+        return Reading(up, reasons(health), broker, found["data"], found["count"], history)
+
+    def press(self, key: str) -> bool:
+        """Handle a key. False: the user wants to leave."""
+        if key in ("q", "Q", "\x1b", "\x03", "\x04"):
+            return False
+        if key in VIEWS:
+            self.view, self.page, self.trends = VIEWS[key], 1, {}
+            self.sort = next(iter(self.view.sorts.values()))
+        elif key == "r":
+            self.sort = self.sort[1:] if self.sort.startswith("-") else f"-{self.sort}"
+        elif key == " ":
+            self.paused = not self.paused
+        elif key in ("\x1b[6~", "\x1b[B", "j"):
+            self.page += 1
+        elif key in ("\x1b[5~", "\x1b[A", "k"):
+            self.page = max(1, self.page - 1)
+        elif key in self.view.sorts:
+            self.sort, self.page = self.view.sorts[key], 1
+        return True
+
+    def render(self, width: int, height: int) -> RenderableType:
+        """The whole screen."""
+        from rich.console import Group
+        from rich.text import Text
+
+        assert self.reading is not None
+        reading, broker = self.reading, self.reading.broker
+        name = f"{broker['name']} {broker['version']}"
+        head = Text.assemble(
+            (printable(name), "bold"),
+            f"  {printable(str(self.remote.server))}  up {duration_text(broker['uptime'])}  ",
+            ("ready", "green") if reading.ready else ("NOT READY", "bold red"),
+            ("  paused", "yellow") if self.paused else "",
+            (f"  {printable(self.fault)}", "bold red") if self.fault else "",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        totals = [
+            f"connections {count_text(broker['connectionCount'])}",
+            f"queues {count_text(broker['queueCount'])}",
+            f"in memory {count_text(broker['heldMessageCount'])} messages,"
+            f" {bytes_text(broker['addressMemoryUsage'])} of {bytes_text(broker['globalMaxSize'])}",
+        ]
+        if broker.get("diskUsage") is not None:
+            totals.append(f"disk {broker['diskUsage']:.0%}")
+        lines = [head, Text("  ".join(totals), no_wrap=True, overflow="ellipsis")]
+        found = broker.get("problems")
+        problems = reading.reasons if found is None else [str(each["text"]) for each in found]
+        text = "; ".join(problems[:3]) + (f"; {len(problems) - 3} more" if len(problems) > 3 else "")
+        lines.append(Text(printable(text), style="yellow", no_wrap=True, overflow="ellipsis"))
+        points = max(10, min(HEAD_POINTS, width - 30))
+        for title, series, style, show in _SPARKS:
+            values = list(reading.history.get(series) or [])
+            known = [value for value in values if value is not None]
+            now = show(known[-1]) if known else "-"
+            lines.append(
+                Text.assemble(
+                    (f"{title:<9}", "dim"),
+                    (sparkline(values, points, self.symbols), style),
+                    f"  {now}",
+                    no_wrap=True,
+                    overflow="crop",
+                )
+            )
+        height_left = max(1, height - HEAD_LINES - FOOT_LINES - 1)
+        if reading.rows:
+            table, _ = fitted_table(reading.rows[:height_left], columns_of(self.view), width)
+        else:
+            table = Text(f"no {self.view.title}", style="dim")
+        keys = " ".join(f"{key}:{LABELS[key]}" for key in self.view.sorts)
+        others = " ".join(f"{key}:{view.title}" for key, view in VIEWS.items())
+        foot = Text(
+            f"{self.view.title} {count_text(reading.count)}, page {self.page}, by {self.sort}  {keys}\n"
+            f"q:quit {others} space:pause j/k:page r:reverse",
+            style="reverse dim",
+            no_wrap=True,
+            overflow="crop",
+        )
+        blank = Text("\n" * max(0, height_left - len(reading.rows) - 1))
+        return Group(*lines, Text(""), table, *([blank] if len(reading.rows) < height_left else []), foot)
+
+
+_SPARKS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
+    ("in", "added", "cyan", rate_text),
+    ("out", "delivered", "green", rate_text),
+    ("messages", "messageCount", "magenta", count_text),
+)
+
+
+@click.command()
+@click.option(
+    "--interval",
+    type=Duration(),
+    metavar="DURATION",
+    default="2s",
+    show_default=True,
+    help="Time between two looks.",
+)
+@click.option(
+    "--view",
+    type=click.Choice([view.title for view in VIEWS.values()]),
+    default="queues",
+    show_default=True,
+    help="What the table shows.",
+)
+@click.option("--sort", metavar="FIELD", help="Sort by this field of the API; -FIELD: descending.")
+@click.option("--search", metavar="TEXT", help="Only items whose name contains this text, ignoring case.")
+@click.option("--once", is_flag=True, help="Print the table once and end; also without a terminal.")
+@remote_command
+def top(remote: Remote, interval: float, view: str, sort: str | None, search: str | None, once: bool) -> None:
+    """Show queues, connections, consumers or addresses as a live table with sparklines.
+
+    Keys: 1 to 4 select the table, letters the order (shown below the table), r reverses it, j and k turn pages, space
+    pauses, q or Ctrl-C quits. A lost connection is shown and tried again. With --json each look is one line.
+
+    \b
+    Examples:
+      stompring top
+      stompring top --view consumers --sort=-deliveringCount --interval 5s
+      stompring top --once --search orders
+      stompring top --json | jq .broker.heldMessageCount
+    """
+    selected = next(each for each in VIEWS.values() if each.title == view)
+    remote.timeout = REQUEST_TIMEOUT
+    encoding = getattr(sys.stdout, "encoding", None)
+    order = sort or next(iter(selected.sorts.values()))
+    screen = Screen(remote, selected, order, search, symbols_of(encoding))
+    interval = max(interval, 0.1)
+    try:
+        if remote.json:
+            while True:
+                click.echo(to_json(_as_json(screen), None))
+                if once:
+                    return
+                time.sleep(interval)
+        elif once:
+            screen.look(1000)
+            assert screen.reading is not None
+            print_table(screen.reading.rows, [each for each in columns_of(selected) if each.field != "trend"])
+        elif not is_terminal() or not sys.stdin.isatty():
+            raise click.UsageError("top needs a terminal; use --once or --json without one")
+        else:
+            _run(screen, interval)
+    except KeyboardInterrupt:
+        return  # the usual end
+
+
+def _as_json(screen: Screen) -> dict[str, Any]:
+    screen.look(1000)
+    reading = screen.reading
+    assert reading is not None
+    rows = [{name: value for name, value in row.items() if name != "trend"} for row in reading.rows]
+    return {
+        "time": int(time.time() * 1000),
+        "ready": reading.ready,
+        "broker": reading.broker,
+        screen.view.title: rows,
+    }
+
+
+def _run(screen: Screen, interval: float) -> None:
+    """The live screen, until the user leaves."""
+    from rich.live import Live
+
+    shown = console()
+    screen.look(shown.height)
+    with (
+        _raw_keys() as keys,
+        Live(console=shown, screen=True, auto_refresh=False, transient=True) as live,
+    ):
+        following = time.monotonic() + interval
+        while True:
+            live.update(screen.render(shown.width, shown.height), refresh=True)
+            pressed = keys(max(0.0, following - time.monotonic()))
+            if not all(screen.press(key) for key in pressed):
+                return
+            if (pressed and not screen.paused) or time.monotonic() >= following:
+                if not screen.paused or pressed:
+                    screen.look(shown.height)
+                following = time.monotonic() + interval
+
+
+@contextmanager
+def _raw_keys() -> Iterator[Callable[[float], list[str]]]:
+    """Keys without echo, and a change of the window's size as an empty list at once. SIGTERM restores the terminal."""
+    descriptor = sys.stdin.fileno()
+    saved = termios.tcgetattr(descriptor)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+
+    def resized(number: int, frame: FrameType | None) -> None:
+        """The pipe ends the wait."""
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    def wait(seconds: float) -> list[str]:
+        ready, _, _ = select.select([descriptor, woken], [], [], seconds)
+        if woken in ready:
+            os.read(woken, 4096)
+        if descriptor not in ready:
+            return []
+        data = os.read(descriptor, 1024)
+        return split_keys(data.decode("utf-8", "replace")) if data else ["q"]
+
+    # the interpreter writes to the pipe at once, also where a signal comes just before the wait begins
+    waker = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    before = signal.signal(signal.SIGWINCH, resized), signal.signal(signal.SIGTERM, terminated)
+    try:
+        tty.setcbreak(descriptor)
+        yield wait
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, saved)
+        signal.signal(signal.SIGWINCH, before[0])
+        signal.signal(signal.SIGTERM, before[1])
+        signal.set_wakeup_fd(waker)
+        os.close(woken)
+        os.close(wake)
+
+
+def split_keys(text: str) -> list[str]:
+    """Keys of what a terminal sent: an escape sequence is one key."""
+    found: list[str] = []
+    at = 0
+    while at < len(text):
+        end = at + 1
+        if text[at] == "\x1b" and text[end : end + 1] in ("[", "O"):
+            end += 1
+            while end < len(text) and not ("@" <= text[end] <= "~"):
+                end += 1
+            end += 1
+        found.append(text[at:end])
+        at = end
+    return found

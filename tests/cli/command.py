@@ -1,0 +1,107 @@
+"""The command ``stompring`` as a user runs it: a process of its own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..broker_pool import python_path
+from ..broker_process import PATIENCE, ROOT
+
+#: Settings of whoever runs the tests must not reach the command.
+FOREIGN = ("STOMPRING_", "XDG_", "NO_COLOR", "COLUMNS", "LINES")
+
+Arguments = Sequence[str | Path]
+
+
+def environment(home: Path | None = None, **more: str) -> dict[str, str]:
+    """Of a user whose home directory is ``home``, without contexts."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    nowhere = str(home or ROOT / "tests" / "no-such-home")
+    return {**kept, "PYTHONPATH": python_path(ROOT), "HOME": nowhere, "XDG_CONFIG_HOME": nowhere, **more}
+
+
+def words(arguments: Arguments) -> list[str]:
+    """The command line."""
+    return [sys.executable, "-m", "stompring", *map(str, arguments)]
+
+
+def run(
+    *arguments: str | Path,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    code: int | None = 0,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end. ``code`` is the expected exit code, None for any."""
+    done = subprocess.run(
+        words(arguments),
+        input=stdin,
+        capture_output=True,
+        env=dict(env or environment()),
+        cwd=cwd,
+        timeout=PATIENCE,
+        check=False,
+        start_new_session=True,  # no terminal to ask for a password
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def start(
+    *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a command and leave it running."""
+    return subprocess.Popen(
+        words(arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(env or environment()),
+        cwd=cwd,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
+
+
+def readable(descriptor: int, seconds: float) -> bool:
+    """Whether there is something to read within a time. Unlike select.select it takes any descriptor."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(seconds, 0) * 1000))
+
+
+def on_terminal(*arguments: str | Path, env: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+    """Run a command with a terminal for input and output; returns its exit code and what the terminal got."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        words(arguments),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**(env or environment()), "TERM": "xterm-256color", "COLUMNS": "100"},
+    )
+    os.close(slave)
+    output, deadline = b"", time.monotonic() + PATIENCE
+    try:
+        while time.monotonic() < deadline:
+            if not readable(master, 0.1):
+                continue
+            try:
+                data = os.read(master, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not data:
+                break
+            output += data
+        return process.wait(PATIENCE), output
+    finally:
+        process.kill()
+        os.close(master)

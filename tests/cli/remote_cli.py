@@ -1,0 +1,174 @@
+"""The command ``stompring`` as a process of its own: in a pipe, and on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..broker_pool import python_path
+from ..broker_process import PATIENCE, ROOT
+from ..management import Management
+from .command import FOREIGN, readable
+
+COMMAND = [sys.executable, "-m", "stompring"]
+
+#: Escape sequences of a terminal.
+SEQUENCES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[()][A-Za-z0-9]|[=>78])")
+
+
+@dataclass
+class Ran:
+    """What a command did."""
+
+    status: int
+    stdout: str
+    stderr: str = ""
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """A table in a pipe."""
+        head, *lines = self.stdout.splitlines()
+        return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
+
+
+@dataclass
+class Cli:
+    """Runs commands against one broker; ``home`` has the contexts."""
+
+    port: int
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def server(self) -> str:
+        """The URL of the broker."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def management(self) -> Management:
+        """The broker itself."""
+        return Management(self.port)
+
+    def env(self, **others: str) -> dict[str, str]:
+        """The environment of a command."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        return {
+            **kept,
+            "PYTHONPATH": python_path(ROOT),
+            "XDG_CONFIG_HOME": str(self.home),
+            "STOMPRING_SERVER": self.server,
+            **self.environment,
+            **others,
+        }
+
+    def run(self, *words: str, typed: str = "", status: int | None = 0, **environment: str) -> Ran:
+        """Run a command in pipes. Its exit status must be ``status``, unless that is None."""
+        ran = subprocess.run(
+            [*COMMAND, *words],
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            env=self.env(**environment),
+            check=False,
+        )
+        assert status is None or ran.returncode == status, (words, ran.returncode, ran.stdout, ran.stderr)
+        assert "Traceback" not in ran.stderr, ran.stderr
+        return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a command in pipes."""
+        return subprocess.Popen(
+            [*COMMAND, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env(**environment, PYTHONUNBUFFERED="1"),
+        )
+
+    def terminal(self, *words: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
+        """Start a command on a terminal."""
+        return Terminal([*COMMAND, *words], self.env(TERM="xterm-256color", **environment), columns, rows)
+
+
+class Terminal:
+    """A command on a pseudo-terminal."""
+
+    def __init__(self, words: list[str], env: dict[str, str], columns: int, rows: int) -> None:
+        self.pid, self._descriptor = pty.fork()
+        if not self.pid:
+            try:
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+                os.execve(words[0], words, env)  # noqa: S606
+            finally:
+                os._exit(127)
+        self.output = ""
+        self.status: int | None = None
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status is None:
+            os.kill(self.pid, 9)
+            os.waitpid(self.pid, 0)
+        os.close(self._descriptor)
+
+    @property
+    def text(self) -> str:
+        """The output without escape sequences."""
+        return SEQUENCES.sub("", self.output).replace("\r\n", "\n")
+
+    def type(self, text: str) -> None:
+        """Type text."""
+        os.write(self._descriptor, text.encode())
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the size; the command gets SIGWINCH."""
+        fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def _read(self, seconds: float) -> bool:
+        if not readable(self._descriptor, seconds):
+            return True
+        try:
+            data = os.read(self._descriptor, 65536)
+        except OSError:  # EIO: the command has ended
+            return False
+        self.output += data.decode("utf-8", "replace")
+        return bool(data)
+
+    def expect(self, pattern: str, after: int = 0) -> int:
+        """Wait until the pattern is in the output beyond a position of `text`; returns the position after it."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            if found := re.compile(pattern).search(self.text, after):
+                return found.end()
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._read(left):
+                raise AssertionError(f"{pattern!r} does not appear:\n{self.text}")
+
+    def wait(self, status: int | None = 0) -> str:
+        """The text of all output, once the command has ended with this status."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and self._read(deadline - time.monotonic()):
+            pass
+        _, code = os.waitpid(self.pid, 0)
+        self.status = os.waitstatus_to_exitcode(code)
+        assert status is None or self.status == status, (self.status, self.text)
+        return self.text
+
+
+def field_lines(ran: Ran) -> dict[str, Any]:
+    """``field<TAB>value`` lines."""
+    return dict(line.split("\t", 1) for line in ran.stdout.splitlines())

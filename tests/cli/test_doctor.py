@@ -1,0 +1,220 @@
+"""``stompring doctor``: each fault of a configuration, its files and its machine is a line that says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stompring.cli import doctor
+from stompring.cli.main import main
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.data_directory import data_directory
+
+from ..broker_document import broker_xml
+from ..broker_process import BrokerProcess
+from .command import environment, run
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few syncs; the command as a process takes its second."""
+    monkeypatch.setattr(doctor, "SYNC_SECONDS", 0.02)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Path:
+    """A new instance with TLS on free ports, without a fault."""
+    run("init", tmp_path / "orders", "--tls", "--stomp-port", "1", "--http-port", "2")
+    config = tmp_path / "orders" / "etc" / "broker.xml"
+    document = (
+        config.read_text().replace("127.0.0.1:1?", "127.0.0.1:0?").replace("127.0.0.1:2?", "127.0.0.1:0?")
+    )
+    config.write_text(document)
+    return config
+
+
+def examined(config: Path, *options: str, code: int = 0) -> dict[str, list[dict[str, str]]]:
+    """Findings by check."""
+    result = CliRunner().invoke(main, ["doctor", "--config", str(config), "--json", *options])
+    assert result.exit_code == code, result.output
+    report = json.loads(result.stdout)
+    found: dict[str, list[dict[str, str]]] = {}
+    for each in report["findings"]:
+        found.setdefault(each["check"], []).append(each)
+    assert report["error"] == sum(each["level"] == "error" for each in report["findings"])
+    return found
+
+
+def faults(found: dict[str, list[dict[str, str]]], check: str) -> list[dict[str, str]]:
+    return [each for each in found.get(check, []) if each["level"] != "ok"]
+
+
+def test_a_new_instance_has_no_fault(instance: Path) -> None:
+    found = examined(instance)
+    assert {
+        "python",
+        "libraries",
+        "extras",
+        "configuration",
+        "certificates",
+        "permissions",
+        "open files",
+    } <= set(found)
+    assert {"memory", "disk", "disk speed", "clock", "ports"} <= set(found)
+    assert [
+        check for check in found if check not in ("clock", "disk", "open files") and faults(found, check)
+    ] == []
+
+
+def test_the_lines_are_for_people_without_json(instance: Path) -> None:
+    lines = run("doctor", "--config", instance).stdout.decode().splitlines()
+    assert f"ok       configuration  {instance}" in lines
+    assert lines[-1].endswith("warnings, 0 errors")
+
+
+@pytest.mark.parametrize(
+    ("file", "mode", "level", "text"),
+    [
+        ("users.properties", 0o644, "error", "is accessible by everybody (mode 0644)"),
+        ("users.properties", 0o640, "warning", "is accessible by its group (mode 0640)"),
+        ("tls/broker.key", 0o604, "error", "is accessible by everybody"),
+        ("broker.xml", 0o666, "error", "can be changed by everybody"),
+        ("tls", 0o777, "error", "can be replaced by everybody"),
+    ],
+)
+def test_files_that_others_can_read_or_change(
+    instance: Path, file: str, mode: int, level: str, text: str
+) -> None:
+    path = instance.parent / file
+    path.chmod(mode)
+    (fault,) = faults(examined(instance, code=1 if level == "error" else 0), "permissions")
+    assert fault["level"] == level
+    assert str(path) in fault["text"] and text in fault["text"]
+    assert fault["action"].startswith("chmod") and str(path) in fault["action"]
+
+
+def test_a_missing_users_file_is_an_error_with_the_command_that_helps(instance: Path) -> None:
+    (instance.parent / "users.properties").unlink()
+    (fault,) = faults(examined(instance, code=1), "permissions")
+    assert "users.properties does not exist" in fault["text"]
+    assert "stompring user add" in fault["action"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ("<max-disk-usage>90", "<max-disk-usage>lots", "max-disk-usage"),
+        ("<name>", "<nonsense/><name>", "nonsense"),
+        ("tls/broker.pem", "tls/absent.pem", "absent.pem"),
+    ],
+)
+def test_a_wrong_configuration_is_an_error(instance: Path, before: str, after: str, text: str) -> None:
+    instance.write_text(instance.read_text().replace(before, after))
+    (fault, *_) = faults(examined(instance, code=1), "configuration")
+    assert fault["level"] == "error" and text in fault["text"] and str(instance) in fault["text"]
+
+
+def test_a_port_in_use_names_who_answers(tmp_path: Path) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml(), encoding="utf-8")
+    other = tmp_path / "other.xml"
+    with BrokerProcess(config, tmp_path / "data") as broker:
+        document = broker_xml().replace("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{broker.port}")
+        other.write_text(document.replace("http://127.0.0.1:0", f"http://127.0.0.1:{broker.http_port}"))
+        stomp, http = faults(examined(other, "--data", str(tmp_path / "free"), code=1), "ports")
+        assert "is in use; it answers as stompring/" in stomp["text"]
+        assert "is in use; it answers as stompring" in http["text"]
+        assert faults(examined(other, "--data", str(tmp_path / "data")), "ports") == []
+
+
+def test_a_silent_program_on_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PROBE", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = tmp_path / "broker.xml"
+        config.write_text(
+            broker_xml().replace("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+        )
+        fault, *_ = (each for each in doctor.ports(read_broker_xml(str(config)), False) if each.level != "ok")
+    assert fault.level == "error" and "it answers nothing" in fault.text
+
+
+@pytest.mark.parametrize(
+    ("core", "level", "text"),
+    [
+        ("<global-max-size>-1</global-max-size>", "warning", "may take all of"),
+        ("<global-max-size>8000GB</global-max-size>", "error", "is more than the memory"),
+    ],
+)
+def test_memory_that_is_not_there(tmp_path: Path, core: str, level: str, text: str) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml(core=core))
+    (fault,) = faults(examined(config, code=1 if level == "error" else 0), "memory")
+    assert (fault["level"], text in fault["text"]) == (level, True)
+
+
+def test_few_open_files(tmp_path: Path) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml(core="<global-max-connections>2000000000</global-max-connections>"))
+    (fault,) = faults(examined(config), "open files")
+    assert "LimitNOFILE" in fault["action"]
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml(core="<max-disk-usage>0</max-disk-usage>"))
+    fault, *_ = faults(examined(config, code=1), "disk")
+    assert fault["level"] == "error" and "max-disk-usage is 0 %" in fault["text"]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm")
+def test_a_data_directory_in_memory(tmp_path: Path) -> None:
+    if doctor.filesystem(Path("/dev/shm")) != "tmpfs":
+        pytest.skip("/dev/shm is no tmpfs")
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml())
+    found = examined(config, "--data", "/dev/shm/stompring-doctor-test")
+    assert any("is in memory (tmpfs)" in each["text"] for each in faults(found, "disk"))
+    assert not Path("/dev/shm/stompring-doctor-test").exists()
+
+
+def test_files_from_the_future_show_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml())
+    directories = data_directory(read_broker_xml(str(config)), str(tmp_path / "data"))
+    directories.journal.mkdir(parents=True)
+    file = directories.journal / "1.journal"
+    file.touch()
+    assert not any("set back" in each.text for each in doctor.clock(directories))
+    os.utime(file, (time.time() + 3600, time.time() + 3600))
+    (fault,) = (each for each in doctor.clock(directories) if "set back" in each.text)
+    assert fault.level == "warning"
+
+
+def test_file_systems_are_found_by_their_longest_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    (tmp_path / "a b" / "c").mkdir(parents=True)
+    escaped = str(tmp_path / "a b").replace(" ", "\\040")
+    mounts.write_text(f"/dev/x / ext4 rw 0 0\nserver:/x {escaped} nfs4 rw 0 0\nbroken\n")
+    assert doctor.filesystem(tmp_path / "a b" / "c", mounts) == "nfs4"
+    assert doctor.filesystem(tmp_path / "a", mounts) == "ext4"
+    assert doctor.filesystem(tmp_path, tmp_path / "absent") is None
+
+
+def test_without_a_configuration_the_packaged_one_is_checked(tmp_path: Path) -> None:
+    env = environment(tmp_path, XDG_STATE_HOME=str(tmp_path / "state"))
+    report = json.loads(run("doctor", "--json", cwd=tmp_path, env=env, code=None).stdout)
+    texts = {each["check"]: each["text"] for each in report["findings"]}
+    assert texts["configuration"].endswith("config/broker.xml")
+    assert not (tmp_path / "state").exists(), "it changes nothing"
+
+
+def test_syncs_are_measured_and_leave_nothing(tmp_path: Path) -> None:
+    times = doctor.sync_times(tmp_path)
+    assert 1 <= len(times) <= doctor.SYNCS and all(each > 0 for each in times)
+    assert list(tmp_path.iterdir()) == []

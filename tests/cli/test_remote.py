@@ -1,0 +1,343 @@
+"""How commands find a broker, log in, and fail: exit statuses and texts for every kind of failure."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import pytest
+
+from stompring.cli.output import to_json
+from stompring.cli.remote import parse_server
+from stompring.cli.terminal import one_line as printable
+
+from ..broker_document import broker_xml
+from ..broker_process import BrokerProcess
+from ..certificates import Authority
+from .remote_cli import Cli
+
+PERMISSIONS = '<security-setting match="#"><permission type="view" roles="viewers"/></security-setting>'
+CERTIFICATE = "keyStorePath=broker.pem"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("remote")
+
+
+@pytest.fixture(scope="module")
+def broker(directory: Path) -> Iterator[BrokerProcess]:
+    """With security, and TLS beside plain HTTP."""
+    authority = Authority(directory)
+    authority.issue("broker.pem")
+    config = directory / "broker.xml"
+    files = "<users-file>users.properties</users-file><roles-file>roles.properties</roles-file>"
+    acceptor = f'<acceptor name="https">https://127.0.0.1:0?{CERTIFICATE}</acceptor>'
+    config.write_text(
+        broker_xml(secure=True, permissions=PERMISSIONS, core=files, acceptors=acceptor), encoding="utf-8"
+    )
+    cli = Cli(0, directory)
+    users = ["--users", str(directory / "users.properties"), "--roles", str(directory / "roles.properties")]
+    cli.run("user", "add", "ada", "--password-stdin", "--role", "viewers", *users, typed="secret ü")
+    cli.run("user", "add", "bob", "--password-stdin", *users, typed="builder")
+    with BrokerProcess(config) as process:
+        yield process
+
+
+@pytest.fixture
+def cli(broker: BrokerProcess, tmp_path: Path) -> Cli:
+    return Cli(broker.http_port, tmp_path / "home")
+
+
+def test_login(cli: Cli, tmp_path: Path) -> None:
+    nobody = cli.run("queue", "list", status=4)
+    assert nobody.stderr == f"Error: {cli.server} requires a login: use --user NAME or a context\n"
+    missing = cli.run("queue", "list", "--user", "ada", status=4)
+    assert "no password for user 'ada': set STOMPRING_PASSWORD" in missing.stderr
+    cli.run("queue", "list", "--user", "ada", STOMPRING_PASSWORD="secret ü")
+    cli.run("queue", "list", STOMPRING_USER="ada", STOMPRING_PASSWORD="secret ü")
+    file = tmp_path / "password"
+    file.write_text("secret ü\n", encoding="utf-8")
+    cli.run("queue", "list", "--user", "ada", "--password-file", str(file))
+    wrong = cli.run("queue", "list", "--user", "ada", STOMPRING_PASSWORD="wrong", status=4)
+    assert "rejected the login of user 'ada'" in wrong.stderr
+    denied = cli.run("queue", "list", "--user", "bob", STOMPRING_PASSWORD="builder", status=4)
+    assert "'VIEW'" in denied.stderr and "activemq.management" in denied.stderr
+    denied = cli.run("queue", "create", "x", "--user", "ada", STOMPRING_PASSWORD="secret ü", status=4)
+    assert "'EDIT'" in denied.stderr
+
+
+def test_options_before_the_command_are_those_of_the_command(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("secret ü\n", encoding="utf-8")
+    login = ["--user", "ada", "--password-file", str(file)]
+    server, cli.environment["STOMPRING_SERVER"] = cli.server, "http://127.0.0.1:1"
+    listed = cli.run("--server", server, "--json", *login, "queue", "list", STOMPRING_USER="bob")
+    assert json.loads(listed.stdout)["data"] == []
+    assert "127.0.0.1:1:" in cli.run(*login, "queue", "list", status=5).stderr
+    after = ["--server", server, "--user", "ada"]
+    cli.run("--server=http://127.0.0.1:2", "--user=bob", *login[2:], "queue", "list", *after)
+    assert cli.run("--server", server, *login, "dead-letters").rows == []
+    cli.run("--server", server, *login, "dead-letters", "list")
+    cli.run("context", "add", "prod", "--server", server, "--user", "ada", "--password-file", str(file))
+    cli.run("--context", "prod", "queue", "list", STOMPRING_SERVER="")
+    assert "prod2" in cli.run("--context", "prod", "queue", "list", "--context", "prod2", status=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--json", "run"), "stompring run has no option --json"),
+        (("--server", "http://127.0.0.1:1", "bench"), "stompring bench has no option --server"),
+        (("--user", "ada", "data", "print"), "stompring data print has no option --user"),
+        (("--json", "queue", "lsit"), "No such command 'lsit'"),
+        (("--json", "queu", "list"), "did you mean 'queue'?"),
+        (("--server",), "Option '--server' requires an argument"),
+        (("--password-file", "/no/such/file", "status"), "'/no/such/file' does not exist"),
+    ],
+    ids=" ".join,
+)
+def test_options_before_a_command_that_lacks_them_are_an_error(
+    cli: Cli, words: tuple[str, ...], text: str
+) -> None:
+    failed = cli.run(*words, status=2)
+    assert text in failed.stderr and failed.stdout == ""
+
+
+def test_password_prompt_on_a_terminal_does_not_echo(cli: Cli) -> None:
+    with cli.terminal("queue", "list", "--user", "ada") as terminal:
+        terminal.expect("Password of ada: ")
+        terminal.type("secret ü\n")
+        text = terminal.wait()
+    assert "NAME" in text or "no queues" in text
+    assert "secret" not in text
+
+
+def test_tls(broker: BrokerProcess, cli: Cli, directory: Path) -> None:
+    secure = f"https://127.0.0.1:{broker.ports['https']}"
+    login = {"STOMPRING_USER": "ada", "STOMPRING_PASSWORD": "secret ü"}
+    untrusted = cli.run("queue", "list", "--server", secure, status=5, **login)
+    assert "is not trusted" in untrusted.stderr and "--ca FILE" in untrusted.stderr
+    ca = str(directory / "authority.pem")
+    cli.run("queue", "list", "--server", secure, "--ca", ca, **login)
+    cli.run("queue", "list", "--server", secure, STOMPRING_CA=ca, **login)
+    plain = cli.run("queue", "list", "--server", secure.replace("https", "http"), status=5, **login)
+    assert "use https://" in plain.stderr
+    wrong = cli.run("queue", "list", "--server", cli.server.replace("http", "https"), status=5, **login)
+    assert "use http://" in wrong.stderr
+    bad = cli.run(
+        "queue", "list", "--server", secure, "--ca", str(directory / "broker.xml"), status=1, **login
+    )
+    assert "broker.xml" in bad.stderr
+
+
+@contextmanager
+def answering(text: bytes) -> Iterator[str]:
+    """A server that answers anything with this."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(text)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", "status 200, text/html"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\nnginx", "status 404, no content type"),
+        (b"HTTP/1.1 500 Oops\r\n\r\n[1]", "status 500"),
+        (b"SSH-2.0-OpenSSH_9\r\n", "does not answer in HTTP"),
+        (b"", "closed the connection without an answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", "lost"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "is not the management API"),
+    ],
+)
+def test_wrong_server(cli: Cli, answer: bytes, text: str) -> None:
+    with answering(answer) as url:
+        ran = cli.run("queue", "show", "orders", "--server", url, status=5)
+    assert text in ran.stderr and ran.stderr.startswith("Error: ")
+
+
+def test_connection_refused(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    ran = cli.run("queue", "list", "--server", f"http://127.0.0.1:{port}", status=5)
+    assert (
+        f"cannot connect to http://127.0.0.1:{port}: connection refused; is the broker running?" in ran.stderr
+    )
+
+
+def test_stomp_port_is_named(broker: BrokerProcess, cli: Cli) -> None:
+    ran = cli.run("queue", "list", "--server", f"http://127.0.0.1:{broker.port}", status=5)
+    assert "is a STOMP acceptor" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "parsed"),
+    [
+        ("http://broker:8161", "http://broker:8161"),
+        ("https://broker", "https://broker:443"),
+        ("http://broker/", "http://broker:80"),
+        ("broker", "http://broker:8161"),
+        ("broker:9000", "http://broker:9000"),
+        ("http://[::1]:8161/proxied/", "http://[::1]:8161/proxied"),
+    ],
+)
+def test_urls(url: str, parsed: str) -> None:
+    assert str(parse_server(url)) == parsed
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://x", "http://", "http://u:p@x", "stomp://x:61613", "http://x:99999", "http://x?y=1"]
+)
+def test_invalid_urls(url: str) -> None:
+    with pytest.raises(click.UsageError):
+        parse_server(url)
+
+
+# ---- contexts
+
+
+def test_contexts(cli: Cli, directory: Path) -> None:
+    cli.environment["STOMPRING_SERVER"] = ""
+    added = cli.run(
+        "context",
+        "add",
+        "prod",
+        "--server",
+        cli.server,
+        "--user",
+        "ada",
+        "--save-password",
+        typed="secret ü\n",
+    )
+    assert "current context: prod" in added.stdout
+    file = cli.home / "stompring" / "contexts.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    password = cli.home / "stompring" / "prod.password"
+    assert stat.S_IMODE(password.stat().st_mode) == 0o600 and "secret" not in file.read_text()
+    cli.run("queue", "list")
+    other = json.loads(cli.run("context", "add", "other", "--server", "http://127.0.0.1:1", "--json").stdout)
+    assert other == {"name": "other", "current": False, "server": "http://127.0.0.1:1"}
+    cli.run("queue", "list")
+    cli.run("queue", "list", "--context", "other", status=5)
+    cli.run("queue", "list", status=5, STOMPRING_CONTEXT="other")
+    cli.run("context", "use", "other")
+    cli.run("queue", "list", status=5)
+    assert json.loads(cli.run("context", "show", "--json").stdout)["name"] == "other"
+    listed = cli.run("context", "list").rows
+    assert [(row["name"], row["current"]) for row in listed] == [("other", "true"), ("prod", "false")]
+    exists = cli.run("context", "add", "prod", status=1)
+    assert "--replace" in exists.stderr
+    cli.run("context", "add", "prod", "--replace", "--broker", "stomp://127.0.0.1:61613")
+    assert json.loads(file.read_text())["contexts"]["prod"]["user"] == "ada"
+    assert "there is no context 'nix'" in cli.run("queue", "list", "--context", "nix", status=3).stderr
+    cli.run("context", "delete", "prod", status=2)
+    cli.run("context", "delete", "prod", "--yes")
+    assert not password.exists()
+    assert json.loads(cli.run("context", "use", "--none", "--json").stdout) == {"current": None}
+    assert cli.run("context", "show", status=3).stderr.startswith("Error: there is no current context")
+
+
+def test_password_of_the_current_context_is_not_sent_to_another_server(cli: Cli) -> None:
+    cli.environment["STOMPRING_SERVER"] = ""
+    add = ["context", "add", "prod", "--server", "http://127.0.0.1:1", "--user", "ada", "--save-password"]
+    cli.run(*add, typed="secret ü\n")
+    assert "requires a login" in cli.run("queue", "list", "--server", cli.server, status=4).stderr
+    cli.run("queue", "list", "--server", cli.server, "--context", "prod")
+    other = cli.run("queue", "list", "--server", cli.server, "--context", "prod", "--user", "bob", status=4)
+    assert "no password for user 'bob'" in other.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"contexts": {"a": {"server": 1}}}', '{"contexts": {"a": {"sever": ""}}}', "\xff"]
+)
+def test_damaged_contexts_file_is_named(cli: Cli, text: str) -> None:
+    file = cli.home / "stompring" / "contexts.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(text, encoding="latin-1")
+    ran = cli.run("queue", "list", status=1)
+    assert str(file) in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 65, "-x"])
+def test_context_names_are_file_names(cli: Cli, name: str) -> None:
+    assert "letters, digits" in cli.run("context", "add", "--", name, status=2).stderr
+
+
+# ---- text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("orders", "orders"),
+        ("ü €", "ü €"),
+        ("a\x1b[31m", "a\\x1b[31m"),
+        ("\x9b\x7f\r\n\t", "\\x9b\\x7f\\x0d\\n\\t"),
+        ("\u202e\u2066\ufeff", "\\u202e\\u2066\\ufeff"),
+        ("\U000e0001", "\\U000e0001"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_printable(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert json.loads(to_json({"a": text})) == {"a": text}
+    assert to_json({"a": text}).replace("\n", "").isprintable()
+
+
+# ---- completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script(cli: Cli, shell: str) -> None:
+    assert "_STOMPRING_COMPLETE" in cli.run("completion", shell).stdout
+
+
+def completed(cli: Cli, *words: str, **environment: str) -> list[str]:
+    ran = cli.run(
+        COMP_WORDS=" ".join(["stompring", *words]),
+        COMP_CWORD=str(len(words)),
+        _STOMPRING_COMPLETE="bash_complete",
+        **environment,
+    )
+    return [line.partition(",")[2] for line in ran.stdout.split()]
+
+
+def test_commands_are_completed(cli: Cli) -> None:
+    assert "queue" in completed(cli, "qu")
+    assert "purge" in completed(cli, "queue", "pu")
+    assert "purge" in completed(cli, "--server", "http://127.0.0.1:1", "queue", "pu")
+    assert "retry" in completed(cli, "dead-letters", "")
+    assert "--limit" in completed(cli, "--user", "ada", "queue", "list", "--li")
+    assert completed(cli, "queue", "show", "D") == [], "without a login nothing is offered and nothing asked"
+
+
+def test_names_that_a_shell_would_interpret_are_not_completed(tmp_path: Path) -> None:
+    config = tmp_path / "broker.xml"
+    names = ("cc.orders", "cc.$(id)", "cc.`id`", "cc.a b", "cc.;x", "cc.a/b")
+    queues = "".join(
+        f'<address name="{name}"><anycast><queue name="{name}"/></anycast></address>' for name in names
+    )
+    config.write_text(broker_xml(addresses=queues), encoding="utf-8")
+    with BrokerProcess(config) as process:
+        cli = Cli(process.http_port, tmp_path)
+        assert completed(cli, "queue", "show", "cc") == ["cc.orders", "cc.a/b"]
+        assert completed(cli, "address", "show", "cc") == ["cc.orders", "cc.a/b"]

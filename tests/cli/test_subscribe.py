@@ -1,0 +1,309 @@
+"""``stompring subscribe`` as a process, against a real broker: what it prints, writes and acknowledges."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stompring.cli.subscribe import body_text, hex_dump
+from stompring.cli.terminal import one_line, printable
+
+from ..broker_document import broker_xml
+from ..broker_process import PATIENCE, BrokerProcess
+from ..certificates import Authority
+from ..management import Management
+from ..stomp_client import StompClient
+from .command import on_terminal, run, start
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202eevil\r\b"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("subscribe"))
+    made.issue("broker.pem")
+    return made
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority) -> Iterator[BrokerProcess]:
+    config = authority.directory / "broker.xml"
+    secure = '<acceptor name="tls">ssl://127.0.0.1:0?keyStorePath=broker.pem</acceptor>'
+    config.write_text(broker_xml(acceptors=secure), encoding="utf-8")
+    with BrokerProcess(config) as process:
+        yield process
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name).partition("[")[0] + str(abs(hash(request.node.name)) % 10_000)
+
+
+@pytest.fixture
+def to(broker: BrokerProcess) -> tuple[str, str]:
+    return "--broker", f"stomp://127.0.0.1:{broker.port}"
+
+
+def put(broker: BrokerProcess, destination: str, *bodies: bytes | str, **headers: object) -> None:
+    client = StompClient(broker.port)
+    client.connect()
+    for body in bodies:
+        length = len(body if isinstance(body, bytes) else body.encode())
+        client.put(destination, body, content_length=length, **headers)
+    client.disconnect()
+
+
+def left(broker: BrokerProcess, queue: str) -> dict[str, object]:
+    return Management(broker.http_port).queue(queue)
+
+
+def test_a_pipe_gets_bodies_as_they_are(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+    put(broker, queue, b'{"a": 1}', b"\x00\xff\x1b")
+    done = run("subscribe", queue, "--count", "2", *to)
+    assert done.stdout == b'{"a": 1}\n\x00\xff\x1b\n'
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
+def test_printed_messages_are_settled_and_no_others(
+    broker: BrokerProcess, to: tuple[str, str], queue: str, mode: str
+) -> None:
+    put(broker, queue, *map(str, range(5)))
+    done = run("subscribe", queue, "--count", "2", "--ack", mode, *to)
+    assert done.stdout == b"0\n1\n"
+    if mode == "auto":  # what was sent is gone
+        return
+    again = run("subscribe", queue, "--count", "3", "--timeout", "20s", "--json", *to)
+    found = [json.loads(line) for line in again.stdout.splitlines()]
+    assert [each["body"] for each in found] == ["2", "3", "4"]
+    assert left(broker, queue)["messageCount"] == 0
+
+
+def test_an_end_without_acknowledgement_is_no_failed_attempt(
+    broker: BrokerProcess, to: tuple[str, str], queue: str
+) -> None:
+    put(broker, queue, "a", "b", "c")
+    for _ in range(12):  # more often than max-delivery-attempts
+        run("subscribe", queue, "--browse", *to)
+    run("subscribe", queue, "--count", "1", *to)
+    (following, _) = Management(broker.http_port).ask("GET", f"/queues/{queue}/messages")["data"]
+    assert following["failedAttempts"] == 0
+
+
+def test_json_lines_are_what_send_reads(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+    put(broker, queue, "text", b"\xff\x00", note="a:b\nc")
+    lines = run("subscribe", queue, "--count", "2", "--json", *to).stdout
+    assert [json.loads(line)["encoding"] for line in lines.splitlines()] == ["text", "base64"]
+    run("send", queue, "--json-lines", *to, stdin=lines)
+    again = run("subscribe", queue, "--count", "2", "--json", *to).stdout
+    found = [json.loads(line) for line in again.splitlines()]
+    assert [(each["body"], each["headers"]["note"]) for each in found] == [
+        ("text", "a:b\nc"),
+        ("/wA=", "a:b\nc"),
+    ]
+
+
+def test_a_selector_leaves_the_others(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+    put(broker, queue, "small", amount=1)
+    put(broker, queue, "large", amount=1000)
+    done = run("subscribe", queue, "--selector", "amount > 100", "--timeout", "500ms", *to)
+    assert done.stdout == b"large\n"
+    assert left(broker, queue)["messageCount"] == 1
+
+
+def test_browsing_takes_nothing(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+    put(broker, queue, "a", "b")
+    assert run("subscribe", queue, "--browse", *to).stdout == b"a\nb\n"
+    assert left(broker, queue)["messageCount"] == 2
+
+
+def test_too_few_messages_are_a_failure(to: tuple[str, str], queue: str) -> None:
+    done = run("subscribe", queue, "--count", "1", "--timeout", "200ms", *to, code=1)
+    assert done.stderr == b"Error: 0 of 1 messages came before --timeout\n"
+    assert run("subscribe", queue, "--timeout", "200ms", *to).stdout == b""
+
+
+def test_bodies_and_headers_go_to_files(
+    broker: BrokerProcess, to: tuple[str, str], queue: str, tmp_path: Path
+) -> None:
+    put(broker, queue, '{"a": 1}', b"\xff", "plain", path="../../etc/passwd")
+    for count in ("2", "1"):
+        done = run("subscribe", queue, "--count", count, "--output", tmp_path / "out", *to)
+        assert f"wrote {count} messages to {tmp_path / 'out'}" in done.stderr.decode()
+    index = [json.loads(line) for line in (tmp_path / "out" / "messages.jsonl").read_text().splitlines()]
+    assert [Path(each["file"]).suffix for each in index] == [".json", ".bin", ".txt"]
+    assert [(tmp_path / "out" / each["file"]).read_bytes() for each in index] == [
+        b'{"a": 1}',
+        b"\xff",
+        b"plain",
+    ]
+    assert len(list((tmp_path / "out").iterdir())) == 4
+    assert index[0]["headers"]["path"] == "../../etc/passwd"
+
+
+def test_a_message_that_cannot_be_written_stays(
+    broker: BrokerProcess, to: tuple[str, str], queue: str, tmp_path: Path
+) -> None:
+    put(broker, queue, "x")
+    (tmp_path / "file").touch()
+    done = run("subscribe", queue, "--output", tmp_path / "file" / "below", "--count", "1", *to, code=1)
+    assert b"--output" in done.stderr
+    assert left(broker, queue)["messageCount"] == 1
+
+
+def test_a_durable_subscription_collects_until_it_is_deleted(
+    broker: BrokerProcess, to: tuple[str, str], queue: str
+) -> None:
+    durable = (
+        "subscribe",
+        f"/topic/{queue}",
+        "--durable",
+        "desk",
+        "--client-id",
+        "ada",
+        "--timeout",
+        "300ms",
+        *to,
+    )
+    run(*durable)
+    put(broker, f"/topic/{queue}", "news")
+    assert run(*durable).stdout == b"news\n"
+    assert left(broker, "ada.desk")["consumerCount"] == 0
+    run(*durable, "--unsubscribe")
+    queues = Management(broker.http_port).ask("GET", "/queues", name="ada.desk")
+    assert queues["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--json", "--raw"), "mutually exclusive"),
+        (("--durable", "x"), "--durable needs --client-id"),
+        (("--unsubscribe",), "name it with --durable"),
+        (("--durable", "x", "--client-id", "y", "--browse"), "use one of them"),
+        (("--count", "0"), "--count"),
+        (("-H", "x"), "NAME=VALUE"),
+    ],
+)
+def test_contradictions_are_usage_errors(to: tuple[str, str], options: tuple[str, ...], text: str) -> None:
+    assert text in run("subscribe", "q", *options, *to, code=2).stderr.decode()
+
+
+def test_a_selector_that_is_none_is_reported(to: tuple[str, str]) -> None:
+    done = run("subscribe", "q", "--selector", "amount >", *to, code=1)
+    assert b"refuses: " in done.stderr and b"(0 messages received)" in done.stderr
+
+
+def test_ctrl_c_ends_it_without_an_error(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+    following = start("subscribe", f"/queue/{queue}", *to)
+    management, deadline = Management(broker.http_port), time.monotonic() + PATIENCE
+    while not management.ask("GET", "/queues", name=queue)["count"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    put(broker, queue, "x")
+    assert following.stdout is not None
+    assert following.stdout.readline() == b"x\n"
+    following.send_signal(signal.SIGINT)
+    stdout, stderr = following.communicate(timeout=PATIENCE)
+    assert (following.returncode, stdout, stderr) == (130, b"", b"")
+    assert left(broker, queue)["messageCount"] == 0
+
+
+def test_a_reader_that_ends_early_leaves_what_was_not_written(
+    broker: BrokerProcess, to: tuple[str, str], queue: str
+) -> None:
+    put(broker, queue, *("x" * 100_000 for _ in range(20)))  # more than a pipe buffers
+    following = start("subscribe", queue, *to)
+    assert following.stdout is not None and following.stderr is not None
+    assert os.read(following.stdout.fileno(), 10) == b"x" * 10
+    following.stdout.close()
+    assert following.wait(PATIENCE) == 0
+    assert following.stderr.read() == b""
+    # the first one may have been written as a whole
+    assert left(broker, queue)["messageCount"] in (19, 20)
+    assert left(broker, queue)["deliveringCount"] == 0
+
+
+def test_a_lost_broker_is_an_error(tmp_path: Path) -> None:
+    config = tmp_path / "broker.xml"
+    config.write_text(broker_xml(), encoding="utf-8")
+    with BrokerProcess(config) as broker:
+        following = start("subscribe", "q", "--broker", f"127.0.0.1:{broker.port}")
+        put(broker, "q", "x")
+        assert following.stdout is not None
+        assert following.stdout.readline() == b"x\n"
+    _, stderr = following.communicate(timeout=PATIENCE)
+    assert following.returncode in (1, 5)
+    assert b"(1 messages received)" in stderr
+
+
+def test_tls_checks_the_certificate(broker: BrokerProcess, authority: Authority, queue: str) -> None:
+    url = f"stomp+ssl://localhost:{broker.ports['tls']}"
+    run("send", queue, "secret", "--broker", url, "--ca", authority.file)
+    done = run("subscribe", queue, "--count", "1", "--broker", url, "--ca", authority.file)
+    assert done.stdout == b"secret\n"
+    refused = run("subscribe", queue, "--broker", url, code=5)
+    assert b"certificate verify failed" in refused.stderr.lower()
+
+
+def test_nothing_hostile_reaches_a_terminal(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+    put(broker, queue, HOSTILE, '{"text": "\\u001b[2J"}', b"\x1b\xff", HOSTILE.replace("\x1b", "x"))
+    put(broker, queue, "x", note=HOSTILE)
+    for options in ((), ("--raw",), ("--json",)):
+        code, output = on_terminal("subscribe", queue, "--timeout", "1", "--browse", *options, *to)
+        # without what click writes for bold, colours and reset
+        for own in (b"\x1b[1m", b"\x1b[36m", b"\x1b[0m"):
+            output = output.replace(own, b"")
+        assert code == 0
+        assert not any(byte in output for byte in (b"\x1b", b"\x07", b"\x08", b"\xc2\x9b", "\u202e".encode()))
+        assert b"evil" in output
+
+
+def test_a_terminal_shows_headers_and_indented_json(
+    broker: BrokerProcess, to: tuple[str, str], queue: str
+) -> None:
+    put(broker, f"/queue/{queue}", '{"id":1}', type="order", content_type="application/json")
+    code, output = on_terminal("subscribe", f"/queue/{queue}", "--count", "1", *to)
+    text = output.decode().replace("\r\n", "\n")
+    assert code == 0
+    assert f"#1 /queue/{queue}" in text and "8 bytes  application/json" in text
+    assert "type\x1b[0m: order\n" in text
+    assert '{\n  "id": 1\n}\n' in text
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b"plain\n\ttext", "plain\n\ttext"),
+        (b"[1,2]", "[\n  1,\n  2\n]"),
+        (b"{broken", "{broken"),
+        (b'{"beyond": 1e999}', '{"beyond": 1e999}'),
+        ("grüße €".encode(), "grüße €"),
+        (b"a\x1b[0m\r", "a\\x1b[0m\\x0d"),
+        (b"\x00\x01", "00000000  00 01                                            |..|"),
+        (b"[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_bodies_for_a_terminal(body: bytes, shown: str) -> None:
+    assert body_text(body) == shown
+
+
+def test_a_hex_dump_has_sixteen_bytes_per_line() -> None:
+    first, second = hex_dump(bytes(range(60, 80))).splitlines()
+    assert first == "00000000  3c 3d 3e 3f 40 41 42 43 44 45 46 47 48 49 4a 4b  |<=>?@ABCDEFGHIJK|"
+    assert second.startswith("00000010  4c 4d 4e 4f ")
+
+
+def test_no_control_character_is_printable() -> None:
+    every = "".join(
+        map(chr, [*range(0x20), *range(0x7F, 0xA0), 0x202E, 0x2028, 0x2066, 0xFEFF, 0xE0041, 0xD800])
+    )
+    assert printable(every).replace("\t", "").replace("\n", "").isprintable()
+    assert one_line(every).isprintable()
+    assert one_line("a\nb\tc") == "a\\nb\\tc"
