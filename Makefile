@@ -18,16 +18,20 @@ find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 pytho
 # trial runs the modules that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
-.PHONY: help run test suite lint types imports docs-check docs-reference bench crash kills fuzz audit format clean check-lint check-types check-imports
+.PHONY: help run test suite lint types imports docs image docs-check docs-reference wheel package bench crash kills fuzz audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...)'
 	@echo 'make test        all tests: trial for those on the reactor, pytest for the others'
-	@echo 'make lint        ruff: errors and format; bandit. make format corrects the format'
+	@echo 'make lint        ruff: errors and format; bandit; tsc for the console. make format corrects the format'
 	@echo 'make types       mypy --strict'
 	@echo 'make imports     import-linter: dependencies between packages'
 	@echo 'make docs-check  test the documentation against the code'
-	@echo 'make docs-reference  generate the reference in docs/plugins.md, the tables in docs/settings.md, and schema.xsd'
+	@echo 'make docs-reference  generate the references in docs/plugins.md and docs/cli.md, the tables in docs/settings.md, and schema.xsd'
+	@echo 'make docs        build the documentation as a site in site/'
+	@echo 'make wheel       build the wheel and the sdist in dist/'
+	@echo 'make package     install the wheel into an empty environment, and check it there'
+	@echo 'make image       build the container image stompring with docker, podman or buildah'
 	@echo 'make bench       compare throughput and latency with other brokers, if installed; needs a C compiler'
 	@echo 'make crash       kill the broker under load, 500 times, and check every receipted message; see docs/testing.md'
 	@echo 'make kills       kill Spark and the broker, 20 times each, and check every message in the lake and in a replay'
@@ -56,14 +60,19 @@ docs-check: $(VENV)/.installed-test
 docs-reference: $(VENV)/.installed-test
 	$(BIN)/python -m tests.docs.policy_reference
 	$(BIN)/python -m tests.docs.settings_reference
+	$(BIN)/python -m tests.docs.cli_reference
 
 lint types imports: $(VENV)/.installed-check
 	@$(MAKE) --no-print-directory check-$@
 
+CONSOLE := tests/console
 check-lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml stompring plugins
+	@if [ -x $(CONSOLE)/node_modules/.bin/tsc ] && node --version >/dev/null 2>&1; then \
+		echo 'tsc --checkJs --strict: the console'; $(CONSOLE)/node_modules/.bin/tsc --project $(CONSOLE)/tsconfig.json; \
+	else echo 'not checked: the types of the console (Node.js, and npm ci in $(CONSOLE))'; fi
 
 check-types:
 	$(BIN)/mypy --strict -p stompring
@@ -71,6 +80,29 @@ check-types:
 
 check-imports:
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+image:
+	@for builder in docker podman buildah; do \
+		if $$builder info >/dev/null 2>&1; then echo "$$builder build"; exec $$builder build -f Containerfile -t stompring .; fi; \
+	done; \
+	echo 'neither docker nor podman nor buildah works on this machine' >&2; exit 1
+
+# From a clean directory: files of an earlier build would get into the wheel.
+wheel: $(VENV)/.installed-build
+	rm -rf build
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+# With the dependencies of the package index. tests/shipping does more, with those of .venv.
+package: wheel
+	@directory=$$(mktemp -d) && trap 'rm -rf "$$directory"' EXIT && \
+	wheel=$$(ls -t $(CURDIR)/dist/*.whl | head -1) && $(BIN)/python -m venv "$$directory/environment" && cd "$$directory" && \
+	environment/bin/python -m pip install --disable-pip-version-check --quiet "$$wheel[plugins]" && \
+	environment/bin/stompring --version && \
+	environment/bin/stompring check-config --data "$$directory" \
+		"$$(environment/bin/python -c 'from stompring.settings.shipped import shipped_file; print(shipped_file("config", "policies.xml"))')"
 
 # STOMPRING_FUZZ_SECONDS: duration per target. Corpora and findings are in .fuzz.
 FUZZ_TARGETS := parser selector broker_xml record json_body texts
@@ -99,7 +131,7 @@ crash: $(VENV)/.installed
 	$(BIN)/python -m tests.crash
 
 clean:
-	rm -rf $(VENV) .tox build dist *.egg-info _trial_temp* tests/end_to_end/clients/node_modules
+	rm -rf $(VENV) .tox build dist site *.egg-info _trial_temp* tests/end_to_end/clients/node_modules $(CONSOLE)/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -130,7 +162,7 @@ $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-all: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and the dependencies of tests and checks into $(VENV)'
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable '.[test,check]'
-	@touch $@ $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-check
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-check $(VENV)/.installed-build $(VENV)/.installed-docs
 
 $(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and the dependencies of $* into $(VENV)'

@@ -1,0 +1,237 @@
+"""Wheel and sdist are complete: installed into an empty environment they give a broker with everything it needs."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from ..broker_process import PATIENCE, ROOT
+from ..stomp_client import StompClient
+from .packages import Environment, build, copy_checkout, run
+
+#: Python that prints one shipped path.
+PRINT_PATH = (
+    "import sys; from stompring.settings.shipped import shipped_file; print(shipped_file(*sys.argv[1:]))"
+)
+
+CONFIG_TYPES = {".xml", ".json", ".yml", ".service"}
+SHIPPED = sorted(
+    path.relative_to(ROOT).as_posix()
+    for directory, types in (("config", CONFIG_TYPES), ("plugins", {".py"}))
+    for path in (ROOT / directory).rglob("*")
+    if path.suffix in types
+)
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Sdist and wheel. The checkout has files of a broker that ran in it."""
+    source = tmp_path_factory.mktemp("source")
+    copy_checkout(source)
+    (source / "config" / "users.properties").write_text("ada=secret\n")
+    return build(source, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def installed(packages: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    environment = Environment(tmp_path_factory.mktemp("installed"))
+    environment.install(packages[1])
+    return environment
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+class Running:
+    """``stompring run`` of an environment, until it is ready."""
+
+    def __init__(
+        self, environment: Environment, cwd: Path, *options: str | Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._process = subprocess.Popen(
+            [environment.bin / "stompring", "run", *options],
+            cwd=cwd,
+            env=environment.environ(PYTHONUNBUFFERED="1", **(env or {})),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.ports: dict[str, int] = {}
+        log = []
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            log.append(line)
+            if found := re.search(r"listens on \S+:(\d+) \(acceptor (\S+)\)", line):
+                self.ports[found[2]] = int(found[1])
+            if "is ready" in line:
+                break
+        else:
+            raise AssertionError("the broker has ended:\n" + "".join(log))
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        output, _ = self._process.communicate(timeout=PATIENCE)
+        assert exception[0] is not None or self._process.returncode == 0, output
+
+
+def on_free_ports(document: str) -> str:
+    return re.sub(r"://127.0.0.1:[0-9]+", "://127.0.0.1:0", document)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_wheel_has_every_file_of_config_and_plugins(packages: tuple[Path, Path], name: str) -> None:
+    with zipfile.ZipFile(packages[1]) as wheel:
+        assert wheel.read(f"stompring/shipped/{name}") == (ROOT / name).read_bytes()
+
+
+def package_data() -> list[str]:
+    """Files of the package in the checkout, Python modules and generated files left out."""
+    return sorted(
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "stompring").rglob("*")
+        if path.is_file() and path.suffix not in {".pyc", ".md"} and "node_modules" not in path.parts
+    )
+
+
+def test_a_wheel_has_every_file_of_the_package(packages: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(packages[1]) as wheel:
+        names = wheel.namelist()
+    assert [name for name in package_data() if name not in names] == []
+
+
+def test_no_file_of_a_broker_that_ran_in_the_checkout_is_packaged(packages: tuple[Path, Path]) -> None:
+    sdist, wheel = packages
+    with tarfile.open(sdist) as tar, zipfile.ZipFile(wheel) as archive:
+        names = [*tar.getnames(), *archive.namelist()]
+    assert [name for name in names if re.search(r"\.properties$|/data/|\.pyc$|node_modules", name)] == []
+
+
+def test_an_sdist_has_what_builds_tests_and_documents_stompring(packages: tuple[Path, Path]) -> None:
+    with tarfile.open(packages[0]) as tar:
+        names = {name.partition("/")[2] for name in tar.getnames()}
+    expected = {"README.md", "CHANGELOG.md", "LICENSE", "Makefile", "setup.py", "setup.cfg", "pyproject.toml"}
+    expected |= {"SECURITY.md", "Containerfile", "Containerfile.dockerignore", "compose.yaml"}
+    expected |= {"docs/settings.md", "tests/conftest.py", "config/broker.xml", "plugins/stamp.py"}
+    assert expected <= names
+
+
+def test_an_installed_wheel_is_not_the_checkout(installed: Environment, home: Path) -> None:
+    program = "import stompring; print(stompring.__file__)"
+    found = run([installed.bin / "python", "-c", program], home, installed.environ())
+    assert Path(found.strip()).parent == installed.packages / "stompring"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("config", "broker.xml"),
+        ("config", "security.xml"),
+        ("config", "stompring.service"),
+        ("plugins", "rate_limit.py"),
+        ("schema", "schema.xsd"),
+    ],
+    ids="/".join,
+)
+def test_shipped_file_finds_files_in_an_installed_wheel(
+    installed: Environment, home: Path, parts: tuple[str, str]
+) -> None:
+    path = Path(run([installed.bin / "python", "-c", PRINT_PATH, *parts], home, installed.environ()).strip())
+    assert path.is_relative_to(installed.packages) and path.is_file()
+
+
+def test_shipped_file_finds_files_in_a_checkout() -> None:
+    found = run([sys.executable, "-c", PRINT_PATH, "config", "broker.xml"], ROOT)
+    assert Path(found.strip()) == ROOT / "config" / "broker.xml"
+
+
+def test_an_editable_installation_uses_the_files_of_its_checkout(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    copy_checkout(checkout)
+    environment = Environment(tmp_path / "environment")
+    environment.install("--editable", checkout)
+    path = Path(
+        run(
+            [environment.bin / "python", "-c", PRINT_PATH, "plugins", "stamp.py"],
+            tmp_path,
+            environment.environ(),
+        ).strip()
+    )
+    assert path == checkout / "plugins" / "stamp.py"
+    assert not (checkout / "stompring" / "shipped").exists()
+
+
+def test_every_configuration_without_secrets_is_valid_in_an_installed_wheel(
+    installed: Environment, home: Path
+) -> None:
+    """Except tls.xml, which needs a certificate. policies.xml names every shipped plugin."""
+    config = installed.packages / "stompring" / "shipped" / "config"
+    files = [path for path in sorted(config.glob("*.xml")) if path.name != "tls.xml"]
+    shown = run(
+        [installed.bin / "stompring", "check-config", "--data", home, *files], home, installed.environ()
+    )
+    assert [f"{path}: ok" in shown for path in files] == [True] * len(files)
+
+
+def test_a_broker_xml_of_a_user_may_name_the_shipped_plugins(installed: Environment, home: Path) -> None:
+    document = """<configuration><core>
+      <security-enabled>false</security-enabled>
+      <broker-plugins><broker-plugin name="stamp"/></broker-plugins>
+      <acceptors><acceptor name="stomp">tcp://127.0.0.1:0</acceptor></acceptors>
+      <address-settings><address-setting match="#">
+        <address-policy name="stamp"><property key="peer-header" value="sent-from"/></address-policy>
+      </address-setting></address-settings>
+    </core></configuration>"""
+    (home / "broker.xml").write_text(document)
+    with Running(installed, home, "--config", home / "broker.xml") as broker:
+        client = StompClient(broker.ports["stomp"])
+        client.connect()
+        client.subscribe("orders")
+        client.put("orders", "one")
+        assert client.message("one")["sent-from"].startswith("127.0.0.1")
+        client.close()
+
+
+def test_run_without_a_configuration_starts_a_broker_with_its_console(
+    packages: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The three commands of a new user, without the first one's network; the ports of the wheel's file are changed."""
+    environment = Environment(tmp_path / "environment")
+    environment.install(packages[1])
+    config = environment.packages / "stompring" / "shipped" / "config" / "broker.xml"
+    config.write_text(on_free_ports(config.read_text(encoding="utf-8")))
+    environ = environment.environ(HOME=str(tmp_path), XDG_STATE_HOME=str(tmp_path / "state"))
+    with Running(environment, tmp_path, env=environ) as broker:
+        url = f"stomp://127.0.0.1:{broker.ports['stomp']}"
+        for words in (["send", "/queue/hello", "it works"], ["subscribe", "/queue/hello", "--count", "1"]):
+            shown = run([environment.bin / "stompring", *words, "--broker", url], tmp_path, environ)
+        assert "it works" in shown
+        url = f"http://127.0.0.1:{broker.ports['http']}"
+        for path in ("/", "/console/app/main.js", "/console/style.css"):
+            with urlopen(url + path, timeout=PATIENCE) as answer:
+                assert answer.status == 200 and answer.read()
+    assert (tmp_path / "state" / "stompring").is_dir()
+
+
+def test_the_default_configuration_starts_in_an_instance(installed: Environment, home: Path) -> None:
+    """An instance has a directory for configuration, and its data beside it."""
+    (home / "etc").mkdir()
+    shipped = installed.packages / "stompring" / "shipped" / "config" / "broker.xml"
+    (home / "etc" / "broker.xml").write_text(on_free_ports(shipped.read_text(encoding="utf-8")))
+    with Running(installed, home, "--config", "etc/broker.xml") as broker:
+        assert broker.ports.keys() == {"stomp", "websocket", "http"}
+    assert (home / "data" / "journal").is_dir()
