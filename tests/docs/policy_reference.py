@@ -28,6 +28,9 @@ from stompring.policy.testing import PolicyHarness, Sent
 from .source import ROOT
 
 PAGE = ROOT / "docs" / "plugins.md"
+#: The paragraph after the reference.
+NEXT = "\nNext: "
+
 MARK = "<!-- Made from the code by `make docs-reference`; a test compares. -->\n"
 
 #: What a text says of a number: the unit, and how it is found.
@@ -172,9 +175,10 @@ def reference() -> str:
 
 def page() -> str:
     """docs/plugins.md as it should be."""
-    before, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
+    before, mark, after = PAGE.read_text(encoding="utf-8").partition(MARK)
     assert mark, "docs/plugins.md has no mark"
-    return before + MARK + reference()
+    _, following, last = after.partition(NEXT)
+    return before + MARK + reference() + following + last
 
 
 if __name__ == "__main__":

@@ -75,6 +75,11 @@ MANAGEMENT_ONLY = {
     "Queue … has no message …": "a path of the API",
     "Queue … has no scheduled message …": "a path of the API",
     "Message … of queue … is in delivery: only its consumer can settle it": "DELETE",
+    "address is missing: name the address or the queue that the messages go to": "POST …/move, …/copy",
+    "Address … leads back to queue …: name another address, or one of its queues": "POST …/move, …/copy",
+    "Queue … is the queue of the messages itself: name another one": "POST …/move, …/copy",
+    "No queue accepts message …: …": "a task",
+    "Message … would come back to queue …": "a task",
 }
 
 #: Errors that are made of another text, and where that one is found.

@@ -1,0 +1,113 @@
+"""The reference of commands in docs/cli.md, made from the commands themselves.
+
+``python -m tests.docs.cli_reference`` writes it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import click
+
+from stompring.cli.main import COMMANDS, main
+
+from .source import ROOT
+
+PAGE = ROOT / "docs" / "cli.md"
+BEGIN, END = "<!-- reference; written by `make docs-reference` -->\n", "<!-- end -->\n"
+
+#: Options of every command on a running broker, described once.
+COMMON = ("server", "context", "user", "password_file", "ca", "as_json")
+CONNECTING = frozenset(COMMON[:-1])
+
+#: Options of every command.
+HELP = frozenset({"help"})
+
+
+def commands(group: click.Group = main, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands and groups with their paths, in the order of the help."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, *path, name)
+
+
+def parts_of(help_text: str) -> tuple[str, list[str]]:
+    """The text without its examples, in paragraphs, and the lines of the examples."""
+    text, _, examples = inspect.cleandoc(help_text).partition("\b\nExamples:\n")
+    return text.replace("\b\n", "").strip(), [line[2:] for line in examples.splitlines() if line.strip()]
+
+
+def escaped(text: str) -> str:
+    """Text in a table of Markdown."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def usage(path: tuple[str, ...], command: click.Command) -> str:
+    """``stompring queue show [OPTIONS] QUEUE``."""
+    context = click.Context(command, info_name=" ".join(("stompring", *path)))
+    return " ".join([context.command_path, *command.collect_usage_pieces(context)])
+
+
+def option_rows(command: click.Command) -> Iterator[str]:
+    """Rows of the options that are not common to all commands."""
+    context = click.Context(command)
+    names = {parameter.name for parameter in command.params}
+    hidden = {*COMMON} if names >= CONNECTING else set()
+    for parameter in command.params:
+        if not isinstance(parameter, click.Option) or parameter.name in hidden | HELP or parameter.hidden:
+            continue
+        record = parameter.get_help_record(context)
+        assert record is not None
+        flags, text = record
+        yield f"| `{' '.join(flags.split())}` | {escaped(' '.join(text.split()))} |"
+
+
+def section(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
+    """The lines of one command."""
+    text, examples = parts_of(command.help or "")
+    yield f"{'#' * (3 if len(path) == 1 else 4)} stompring {' '.join(path)}"
+    yield ""
+    for paragraph in text.split("\n\n"):
+        yield escaped(" ".join(paragraph.split()))
+        yield ""
+    if not isinstance(command, click.Group):
+        yield f"Usage: `{usage(path, command)}`"
+        yield ""
+    if rows := list(option_rows(command)):
+        yield "| option | meaning |"
+        yield "|---|---|"
+        yield from rows
+        yield ""
+    if examples:
+        yield "```sh"
+        yield from examples
+        yield "```"
+        yield ""
+
+
+def reference() -> str:
+    """All commands."""
+    lines: list[str] = []
+    titles = {next(iter(group)): title for title, group in COMMANDS.items()}
+    for path, command in commands():
+        if len(path) == 1 and path[0] in titles:
+            lines += [f"## Reference: {titles[path[0]][0].lower()}{titles[path[0]][1:]}", ""]
+        lines += section(path, command)
+    return "\n".join(lines)
+
+
+def written(page: str) -> str:
+    """The page with the reference of today."""
+    found = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
+    assert found.search(page), f"{PAGE} has no markers"
+    return found.sub(lambda _: f"{BEGIN}\n{reference()}{END}", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

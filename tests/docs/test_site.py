@@ -1,0 +1,143 @@
+"""The documentation as a site: the strict build passes, every page is reached, and no page asks another site."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from lxml import etree, html
+
+from ..console.browser import ConsolePage, chromium, launch
+from .source import ROOT
+
+#: Elements that make a browser load something.
+LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "video": "src"}
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves files, and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly: links, anchors and the navigation are checked by MkDocs."""
+    target = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
+    built = subprocess.run(
+        words,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout
+    assert "WARNING" not in built.stdout
+    return target
+
+
+def pages(site: Path) -> dict[str, html.HtmlElement]:
+    return {
+        path.relative_to(site).as_posix(): html.fromstring(path.read_bytes())
+        for path in sorted(site.rglob("*.html"))
+        if path.name != "404.html"
+    }
+
+
+def article(page: html.HtmlElement) -> html.HtmlElement:
+    (found,) = page.xpath("//article")
+    element: html.HtmlElement = found
+    return element
+
+
+def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
+    expected = {
+        path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+    }
+    assert pages(site).keys() == expected | {"changes.html", "contributing.html", "security-policy.html"}
+
+
+def test_every_page_is_in_the_navigation_and_leads_to_another(site: Path) -> None:
+    found = pages(site)
+    navigation = found["index.html"].xpath("//nav[contains(@class, 'md-nav--primary')]//a/@href")
+    assert found.keys() <= {str(target) for target in navigation} | {"index.html"}
+    alone = [
+        name
+        for name, page in found.items()
+        if not page.xpath("//a[contains(@class, 'md-footer__link')]")
+        and not article(page).xpath(".//a[@href]")
+    ]
+    assert alone == []
+
+
+def test_no_page_loads_anything_from_another_site(site: Path) -> None:
+    for name, page in pages(site).items():
+        for element in page.iter(*LOADING):
+            target = element.get(LOADING[element.tag])
+            if target and element.get("rel") not in ("canonical", "next", "prev"):
+                assert not re.match(r"(\w+:)?//", target), (name, etree.tostring(element))
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(\s*['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")), style
+
+
+def test_no_markdown_is_left_over(site: Path) -> None:
+    """Fences and lists that GitHub shows, and the site would show as text."""
+    for name, page in pages(site).items():
+        body = article(page)
+        for element in [*body.iter("pre", "code", "h1", "h2", "h3", "h4")]:
+            element.text = ""
+            for child in list(element):
+                child.drop_tree()
+        left = re.findall(
+            r".*```.*|^\s*(?:[-*]|\d+\.) .*|^\|.*\|$|.*\]\(.*", body.text_content(), re.MULTILINE
+        )
+        assert left == [], name
+
+
+def test_search_finds_settings_headers_and_alerts(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    places: dict[str, set[str]] = {}
+    for entry in index["docs"]:
+        for word in ("max-size-bytes", "AMQ_SCHEDULED_DELAY", "StompringDiskFull"):
+            if word in entry["title"] + entry["text"]:
+                places.setdefault(word, set()).add(entry["location"].partition("#")[0])
+    assert "settings.html" in places["max-size-bytes"]
+    assert "protocol.html" in places["AMQ_SCHEDULED_DELAY"]
+    assert "runbook.html" in places["StompringDiskFull"]
+
+
+def test_search_works_in_a_browser_without_requests_to_other_sites(site: Path) -> None:
+    """On a phone and on a desk; `ConsolePage` reports every request to another host and every error."""
+    if chromium() is None:
+        pytest.skip("there is no chromium")
+    handler = partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, ExitStack() as opened:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        opened.callback(server.shutdown)
+        browser = opened.enter_context(launch())
+        for width in (1280, 390):
+            tab = ConsolePage(browser, server.server_port, opened, viewport={"width": width, "height": 800})
+            page = tab.open("index.html")
+            if width < 1000:
+                page.locator("label[for=__search]").first.click()
+            page.locator("input.md-search__input").fill("AMQ_SCHEDULED_DELAY")
+            result = page.locator("a.md-search-result__link").first
+            assert "protocol.html" in str(result.get_attribute("href"))
+            result.click()
+            page.wait_for_url("**/protocol.html**")
+            assert tab.overflow() == 0
+            tab.check()

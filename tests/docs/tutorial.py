@@ -1,0 +1,298 @@
+"""Runs the code blocks of a tutorial in their order, in an empty directory, as its reader would.
+
+A block of ``sh`` runs on a terminal and must succeed; a block of ``text`` after it is what it prints, where ``…`` is
+anything. A comment ``<!-- test: … -->`` before a block says something else:
+
+- ``broker``: the block is ``stompring run …``; it stays running, and an earlier broker is stopped first
+- ``file=NAME``: the block is saved
+- ``background=NAME``: the block is started and stays running; ``output=NAME`` before a ``text`` is what it prints
+- ``exit=N``: the expected exit code
+- ``password``: the output of the block before has a password, which the block reads from standard input
+- ``page=URL``: the block is text that the page at URL shows in a browser
+
+Ports of the documentation are replaced by free ones everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.data_directory import data_directory
+from stompring.settings.shipped import shipped_file
+
+from ..broker_pool import python_path
+from ..broker_process import PATIENCE, BrokerProcess
+from ..cli.command import readable
+from .source import ROOT
+
+#: Ports that tutorials use.
+PORTS = ("61613", "61614", "61612", "8161", "8000")
+
+BLOCK = re.compile(
+    r"(?:^<!-- test: (?P<test>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code, and what the comment before it says."""
+
+    language: str
+    text: str
+    test: str
+    line: int
+
+    @property
+    def key(self) -> str:
+        """``file`` of ``file=NAME``."""
+        return self.test.partition("=")[0]
+
+    @property
+    def value(self) -> str:
+        """``NAME`` of ``file=NAME``."""
+        return self.test.partition("=")[2]
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page."""
+    return [
+        Block(
+            found["language"],
+            found["text"],
+            found["test"] or "",
+            page.count("\n", 0, found.start("language")) + 1,
+        )
+        for found in BLOCK.finditer(page)
+    ]
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+@dataclass
+class Running:
+    """A process on a terminal, with what it has printed."""
+
+    process: subprocess.Popen[bytes]
+    master: int
+    raw: bytes = b""
+
+    @property
+    def output(self) -> str:
+        """As the terminal shows it at the end: without colours, and without lines that were replaced."""
+        text = re.sub(r"\r+\n", "\n", _ANSI.sub("", self.raw.decode("utf-8", "replace")))
+        return re.sub(r"[^\n]*\r(?!$)", "", text)
+
+    def read(self, until: Callable[[str], bool], patience: float = 3 * PATIENCE) -> bool:
+        """Read until the output is as wanted, or ends. Returns whether it is."""
+        deadline = time.monotonic() + patience
+        while not until(self.output):
+            if time.monotonic() > deadline:
+                return False
+            if not readable(self.master, 0.1):
+                continue
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                return until(self.output)
+            if not data:
+                return until(self.output)
+            self.raw += data
+        return True
+
+    def stop(self) -> None:
+        """As Ctrl-C."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGINT)
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+        os.close(self.master)
+
+
+@dataclass
+class Tutorial:
+    """One page, run in ``directory``."""
+
+    directory: Path
+    page: str
+    opened: ExitStack
+    ports: dict[str, str] = field(init=False)
+    broker: BrokerProcess | None = None
+    background: dict[str, Running] = field(default_factory=dict)
+    last: str = ""  # output of the last block
+
+    def __post_init__(self) -> None:
+        self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+        self.work = self.directory / "work"
+        self.home = self.directory / "home"
+        commands = self.directory / "bin"
+        for each in (self.work, self.home, commands):
+            each.mkdir()
+        for name, words in (("stompring", "-m stompring"), ("python", "")):
+            script = commands / name
+            script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
+            script.chmod(0o755)
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("STOMPRING_", "XDG_"))
+        }
+        self.environment = {
+            **kept,
+            "PATH": f"{commands}:{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "PYTHONPATH": python_path(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "NO_COLOR": "1",
+            "TERM": "xterm",
+            "COLUMNS": "120",
+        }
+        if "stompring context add" not in self.page:
+            self.environment["STOMPRING_BROKER"] = f"stomp://127.0.0.1:{self.ports['61613']}"
+            self.environment["STOMPRING_SERVER"] = f"http://127.0.0.1:{self.ports['8161']}"
+
+    def run(self) -> None:
+        """Every block, in order. Raises AssertionError with the line of the block."""
+        self.opened.callback(self.close)
+        for block in blocks(self.page):
+            try:
+                self._run(block)
+            except AssertionError as fault:
+                log = "\n".join(self.broker.log[-20:]) if self.broker is not None else ""
+                raise AssertionError(f"line {block.line}: {fault}\n{log}") from None
+
+    def close(self) -> None:
+        """Stop everything."""
+        for each in self.background.values():
+            each.stop()
+        self.stop_broker()
+
+    def stop_broker(self) -> None:
+        """Stop the broker that runs, and look for faults in its log."""
+        if self.broker is not None:
+            broker, self.broker = self.broker, None
+            broker.stop()
+
+    def at(self, text: str) -> str:
+        """The text with free ports."""
+        return re.sub(rf"\b({'|'.join(PORTS)})\b", lambda found: self.ports[found[1]], text)
+
+    def _run(self, block: Block) -> None:
+        text = self.at(block.text)
+        if block.key == "file":
+            (self.work / block.value).parent.mkdir(parents=True, exist_ok=True)
+            (self.work / block.value).write_text(text, encoding="utf-8")
+        elif block.key == "broker":
+            self._start_broker(shlex.split(block.text))
+        elif block.key == "background":
+            self.background[block.value] = self._start(text)
+        elif block.key == "output":
+            running = self.background[block.value]
+            pattern = expected(text)
+            assert running.read(lambda output: pattern.search(output) is not None), (
+                f"{running.output!r}\nis not\n{text}"
+            )
+        elif block.key == "page":
+            self._browse(self.at(block.value), text.strip())
+        elif block.language == "sh":
+            self._shell(block, text)
+        elif block.language == "text":
+            assert expected(text).fullmatch(self.last.strip() + "\n"), f"{self.last!r}\nis not\n{text}"
+        else:
+            raise AssertionError(f"a block of {block.language} that nothing runs")
+
+    def _shell(self, block: Block, text: str) -> None:
+        password = re.search(r"password (\S+)", self.last)
+        running = self._start(text)
+        if block.key == "password":
+            assert password is not None, self.last
+            assert running.read(lambda output: "Password" in output), running.output
+            os.write(running.master, password[1].encode() + b"\n")
+        running.read(lambda output: False)
+        code = running.process.wait(PATIENCE)
+        os.close(running.master)
+        self.last = running.output
+        wanted = int(block.value) if block.key == "exit" else 0
+        assert code == wanted, f"exit code {code}:\n{text}\n{self.last}"
+
+    def _start(self, text: str) -> Running:
+        master, slave = pty.openpty()
+        process = subprocess.Popen(
+            ["sh", "-ec", text],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=self.work,
+            env=self.environment,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+        )
+        os.close(slave)
+        return Running(process, master)
+
+    def _start_broker(self, words: list[str]) -> None:
+        assert words[:2] == ["stompring", "run"], words
+        self.stop_broker()
+        if words[2:3] == ["--config"]:
+            (name,) = words[3:]
+            config = self.work / name
+            config.write_text(self.at(config.read_text(encoding="utf-8")), encoding="utf-8")
+            data = data_directory(read_broker_xml(str(config))).root
+        else:
+            assert words[2:] == [], words
+            config, data = self.directory / "broker.xml", self.home / ".local" / "state" / "stompring"
+            shipped = shipped_file("config", "broker.xml").read_text(encoding="utf-8")
+            config.write_text(self.at(shipped), encoding="utf-8")
+        self.broker = BrokerProcess(config, data)
+        self.broker.__enter__()
+
+    def _browse(self, url: str, text: str) -> None:
+        from playwright.sync_api import expect
+
+        from ..console.browser import launch
+
+        browser = self.opened.enter_context(launch())
+        page = browser.new_page()
+        page.goto(url)
+        expect(page.locator("body")).to_contain_text(text, timeout=PATIENCE * 1000)
+
+
+def expected(text: str) -> re.Pattern[str]:
+    """The pattern of an output: ``…`` is anything, blanks at line ends do not count."""
+    pattern = ""
+    for line in text.strip().splitlines():
+        whole = line.strip() == "…"  # any number of lines
+        pattern += r"(?:.*\n)*?" if whole else re.escape(line.rstrip()).replace("…", ".*") + r"[ \t]*\n"
+    return re.compile(pattern)
+
+
+def has_chromium() -> bool:
+    """Whether pages can be tested."""
+    try:
+        import playwright  # noqa: F401
+    except ImportError:
+        return False
+    return any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
