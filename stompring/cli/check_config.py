@@ -14,6 +14,7 @@ import click
 from stompring.cli.output import echo_json
 from stompring.errors import ConfigurationError
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
@@ -28,9 +29,12 @@ from stompring.store.datadir import LOCK, VERSION
     type=click.Path(file_okay=False),
     help="Data directory, as for stompring run.",
 )
+@click.option("--strict", is_flag=True, help="Refuse settings of Artemis that have no effect here, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of text.")
 @click.pass_context
-def check_config(context: click.Context, files: tuple[str, ...], data: str | None, as_json: bool) -> None:
+def check_config(
+    context: click.Context, files: tuple[str, ...], data: str | None, strict: bool, as_json: bool
+) -> None:
     """Check each FILE: print its faults, or a summary of the configuration.
 
     All faults of a file are reported together, as FILE:LINE: fault. The exit status is 1 if any file has a fault. The
@@ -41,6 +45,7 @@ def check_config(context: click.Context, files: tuple[str, ...], data: str | Non
     Examples:
       stompring check-config config/broker.xml
       stompring check-config /etc/stompring/broker.xml --data /var/lib/stompring/data
+      stompring check-config --strict artemis/etc/broker.xml
       stompring check-config config/broker.xml --json | jq '.files[].faults[]'
     """
     # imported here to start the other commands faster
@@ -51,6 +56,8 @@ def check_config(context: click.Context, files: tuple[str, ...], data: str | Non
     for file in files:
         try:
             configuration = read_broker_xml(file)
+            if strict:
+                refuse_ignored(configuration)
             load(configuration, PluginSources(file))
             certificates = list(read_certificates(configuration))
             read_security_files(configuration)
@@ -71,6 +78,10 @@ def check_config(context: click.Context, files: tuple[str, ...], data: str | Non
                     _document(
                         file,
                         warnings=warnings,
+                        ignored=[
+                            {"line": each.line, "name": each.name, "reason": each.reason}
+                            for each in configuration.ignored
+                        ],
                         summary=list(summary(configuration, data)),
                         certificates=shown_certificates,
                     )
@@ -91,7 +102,8 @@ def check_config(context: click.Context, files: tuple[str, ...], data: str | Non
 
 def _document(file: str, **found: list[Any]) -> dict[str, Any]:
     """The JSON of one file."""
-    lists: dict[str, list[Any]] = {"faults": [], "warnings": [], "summary": [], "certificates": [], **found}
+    names = ("faults", "warnings", "ignored", "summary", "certificates")
+    lists: dict[str, list[Any]] = {**{name: [] for name in names}, **found}
     return {"file": file, "valid": not lists["faults"], **lists}
 
 
@@ -100,6 +112,15 @@ def _faults(error: ConfigurationError) -> list[dict[str, Any]]:
         {"file": error.file, "line": line, "column": column, "text": text}
         for line, column, text in error.faults
     ]
+
+
+def refuse_ignored(configuration: BrokerConfiguration) -> None:
+    """Raise `ConfigurationError` with the settings of Artemis that have no effect here."""
+    faults = [(each.line, f"{each.name} has no effect here: {each.reason}") for each in configuration.ignored]
+    if faults:
+        file = configuration.file
+        text = "\n".join([faults[0][1], *(f"{file}:{line}: {fault}" for line, fault in faults[1:])])
+        raise ConfigurationError(text, file, faults[0][0], faults=faults)
 
 
 def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str, str, str | None]]:
@@ -211,6 +232,9 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
     )
     if configuration.plugins:
         yield f"plugins: {', '.join(plugin.name for plugin in configuration.plugins)}"
+    ignored = describe_ignored(configuration.ignored)
+    if ignored is not None:
+        yield ignored
 
 
 def _listener(scheme: str, acceptor: StompAcceptor | HttpAcceptor) -> str:

@@ -17,6 +17,7 @@ from stompring.broker.broker import Broker
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.storage import NoStorage
 from stompring.errors import ConfigurationError, Refused
+from stompring.settings.artemis import describe_ignored
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressConfiguration,
@@ -37,7 +38,7 @@ ELEMENTS = {row.name: row.xml_name for row in options_of(BrokerConfiguration)}
 
 #: Fields that are compared in parts, or are nothing that somebody has set.
 _COMPARED_SEPARATELY = frozenset(
-    {"file", "warnings", "addresses", "address_settings", "security_settings", "plugins"}
+    {"file", "warnings", "ignored", "addresses", "address_settings", "security_settings", "plugins"}
 )
 
 
@@ -262,6 +263,8 @@ def apply(
     outcome = Reload(list(_settings_changed(old, new)), warnings=list(new.warnings))
     for warning in new.warnings:
         log.warning("%s", warning)
+    if new.ignored and (starting or new.ignored != old.ignored):
+        log.info("%s", describe_ignored(new.ignored))
     broker.configuration = new
     broker.memory.set_limits(new.global_max_size, new.global_max_messages)
     broker.transaction_bytes.limit = new.global_max_transaction_size

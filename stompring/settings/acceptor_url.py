@@ -29,11 +29,18 @@ from stompring.settings.acceptor import (
     Tls,
     WebSocketSettings,
 )
+from stompring.settings.artemis import (
+    ACCEPTOR_PARAMETERS,
+    IN_VM,
+    OTHER_PROTOCOLS,
+    OTHER_SCHEMES,
+    PROTOCOLS,
+    not_supported,
+)
 from stompring.settings.network import parse_origins
 from stompring.settings.options import options_of
 from stompring.settings.references import HIDDEN, Secret
 from stompring.settings.schema import with_suggestion
-from stompring.settings.unsupported_names import ACCEPTOR_PARAMETERS, OTHER_SCHEMES, PROTOCOLS, not_supported
 from stompring.settings.value_types import VALUE_TYPES, Reader, ValueType
 
 A = TypeVar("A", bound=StompAcceptor | HttpAcceptor)
@@ -289,16 +296,37 @@ Resolve = Callable[[str], str]
 """Resolves references (`References.resolve`): in the URL before its parameters, and in the value of each parameter."""
 
 
-def parse_acceptor(name: str, url: str, resolve: Resolve = str) -> Acceptor:
-    """The acceptor with this URL.
+Ignored = list[tuple[str, str]]
+"""Parameters without effect here, each with the reason."""
+
+
+def skip_reason(url: str, resolve: Resolve = str) -> str | None:
+    """Why this acceptor of Artemis has no listener here: it speaks other protocols only, or is in-VM. None: it has one.
+
+    Raises `ValueError` for a reference that cannot be resolved.
+    """
+    endpoint, _, query = url.partition("?")
+    if resolve(endpoint.strip()).startswith(f"{IN_VM}:"):
+        return "in-VM: only clients in the same Java machine use it"
+    for key, text in _pairs(query, []):
+        if OLD_PARAMETER_NAMES.get(key, key) == "protocols":
+            listed = [part.strip().upper() for part in resolve(text).split(",")]
+            if "STOMP" not in listed and PROTOCOLS.issuperset(listed):
+                return f"it speaks {', '.join(listed)}, and this broker STOMP only"
+    return None
+
+
+def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored | None = None) -> Acceptor:
+    """The acceptor with this URL. Adds its parameters without effect to ``ignored``.
 
     Raises `ValueError` whose text is all that is wrong with it, a fault per line.
     """
+    ignored = [] if ignored is None else ignored
     endpoint, _, query = url.partition("?")
     split, host, port = _resolved_endpoint(endpoint.strip(), resolve)
     if split.scheme in ("http", "https"):
         return _http_acceptor(name, split, host, port, query, resolve)
-    return _stomp_acceptor(name, split, host, port, query, resolve)
+    return _stomp_acceptor(name, split, host, port, query, resolve, ignored)
 
 
 def _resolved_endpoint(written: str, resolve: Resolve) -> tuple[SplitResult, str, int]:
@@ -355,11 +383,11 @@ def _wrong_scheme(scheme: str, url: str) -> str:
 
 
 def _stomp_acceptor(
-    name: str, split: SplitResult, host: str, port: int, query: str, resolve: Resolve
+    name: str, split: SplitResult, host: str, port: int, query: str, resolve: Resolve, ignored: Ignored
 ) -> StompAcceptor:
     scheme = SCHEMES[split.scheme]
     faults: list[str] = []
-    parts = _read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults, resolve)
+    parts = _read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults, resolve, ignored)
     if scheme.websocket:
         parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
     acceptor = StompAcceptor(
@@ -383,7 +411,7 @@ def _http_acceptor(
 ) -> HttpAcceptor:
     secure = SCHEMES[split.scheme].secure
     faults: list[str] = []
-    parts = _read_parameters(query, LISTENER_PARAMETERS, faults, resolve)
+    parts = _read_parameters(query, LISTENER_PARAMETERS, faults, resolve, None)
     tls, proxy = tls_of(parts["tls"], secure, faults), proxy_of(parts["proxy"], faults)
     if faults:
         raise ValueError("\n".join(faults))
@@ -391,9 +419,16 @@ def _http_acceptor(
 
 
 def _read_parameters(
-    query: str, table: Mapping[str, Parameter], faults: list[str], resolve: Resolve
+    query: str,
+    table: Mapping[str, Parameter],
+    faults: list[str],
+    resolve: Resolve,
+    ignored: Ignored | None,
 ) -> defaultdict[str, dict[str, Any]]:
-    """The values of all parameters, by part of the acceptor and field."""
+    """The values of all parameters, by part of the acceptor and field.
+
+    Parameters of Artemis without effect are added to ``ignored``; None: there are none.
+    """
     parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
@@ -401,6 +436,8 @@ def _read_parameters(
         if known in seen:
             faults.append(f"parameter '{key}' is given twice")
         seen.add(known)
+        if ignored is not None and _is_ignored(key, text, resolve, ignored):
+            continue
         try:
             parameter, value = _read_parameter(key, known, text, table, resolve)
         except ValueError as error:
@@ -409,6 +446,25 @@ def _read_parameters(
         if parameter is not None:
             parts[parameter.part][parameter.field] = value
     return parts
+
+
+def _is_ignored(key: str, text: str, resolve: Resolve, ignored: Ignored) -> bool:
+    """Whether the parameter has no effect here; it is then added to ``ignored``."""
+    if OLD_PARAMETER_NAMES.get(key, key) == "protocols":
+        if "," in text:
+            ignored.append(("protocols other than STOMP", OTHER_PROTOCOLS.reason))
+        return False
+    row = ACCEPTOR_PARAMETERS.get(key)
+    if row is None:
+        return False
+    try:
+        value = resolve(text)
+    except ValueError:
+        value = text
+    if not row.has_no_effect(value):
+        return False
+    ignored.append((key, row.reason))
+    return True
 
 
 def _pairs(query: str, faults: list[str]) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,9 @@
 """broker.xml, read into a `BrokerConfiguration`.
 
-Nothing in the file is ignored: a name that is not in the schema, a value out of its range, a contradiction is a
-fault. All faults of a file come together in one `ConfigurationError`, each with its line. Entities and external
-files are off, and a document type declaration is refused: no broker.xml needs one.
+Nothing in the file is passed over: a name that is not in the schema, a value out of its range, a contradiction is a
+fault, and settings of Artemis without effect here are listed (`settings.artemis`). All faults of a file come
+together in one `ConfigurationError`, each with its line. Entities and external files are off, and a document type
+declaration is refused: no broker.xml needs one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from lxml import etree
 from stompring.errors import ConfigurationError
 from stompring.settings import value_types
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.acceptor_url import Acceptor, parse_acceptor, with_absolute_paths
+from stompring.settings.acceptor_url import (
+    Acceptor,
+    Ignored,
+    parse_acceptor,
+    skip_reason,
+    with_absolute_paths,
+)
+from stompring.settings.artemis import SECTIONS, Row, not_supported
 from stompring.settings.document import Faults, Node, snake
 from stompring.settings.machine_memory import (
     default_dispatch_memory,
@@ -36,6 +44,7 @@ from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
     FullPolicy,
+    IgnoredSetting,
     PermissionType,
     PluginConfiguration,
     PolicyUse,
@@ -51,7 +60,6 @@ from stompring.settings.model import (
 from stompring.settings.network import is_loopback
 from stompring.settings.references import References, Secret, has_known_reference, has_reference
 from stompring.settings.schema import ElementRule, parents_of, root_rules, schema_bytes, with_suggestion
-from stompring.settings.unsupported_names import SECTIONS, not_supported
 
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
@@ -88,7 +96,9 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
     document = reading.document(root)
     core = document.first("core")
     configuration = (
-        build_configuration(core, faults, references) if core is not None else BrokerConfiguration(file=file)
+        build_configuration(core, faults, references, reading.ignored)
+        if core is not None
+        else BrokerConfiguration(file=file)
     )
     faults.raise_if_any()
     _validate(root, faults)
@@ -142,6 +152,7 @@ class _DocumentReader:
     def __init__(self, faults: Faults, references: References) -> None:
         self._faults = faults
         self._references = references
+        self.ignored: list[IgnoredSetting] = []
 
     def document(self, root: etree._Element) -> Node:
         """The whole document. Raises `ConfigurationError` where the root element is wrong."""
@@ -180,8 +191,11 @@ class _DocumentReader:
             line = _line(child)
             child_rule = rule.children.get(name or "")
             if name is None or child_rule is None:
-                if name is not None:
+                if name is not None and not self._is_ignored_element(child, name, node.name):
                     self._faults.add(line, _unknown_element(name, node.name, rule))
+                element.remove(child)
+                continue
+            if name == "broker-plugin" and self._is_ignored_plugin(child):
                 element.remove(child)
                 continue
             child.tag = name
@@ -203,7 +217,9 @@ class _DocumentReader:
             attribute = rule.attributes.get(name)
             if attribute is None:
                 del element.attrib[name]
-                if not name.startswith(f"{{{_XSI}}}"):
+                if not name.startswith(f"{{{_XSI}}}") and not self._is_ignored(
+                    name, node.name, node.line, text
+                ):
                     self._faults.add(node.line, _unknown_attribute(name, node.name, rule))
                 continue
             known, value, text = self._value(f"{name} of <{node.name}>", node.line, attribute.type, text)
@@ -213,6 +229,30 @@ class _DocumentReader:
         for name, attribute in rule.attributes.items():
             if attribute.required and name not in element.attrib:
                 self._faults.add(node.line, f"<{node.name}> has no attribute '{name}'; it is required")
+
+    def _is_ignored_element(self, element: etree._Element, name: str, parent: str) -> bool:
+        inside = [etree.QName(each).localname for each in element.iterdescendants("*")]
+        return self._is_ignored(name, parent, _line(element), (element.text or "").strip(), inside)
+
+    def _is_ignored_plugin(self, element: etree._Element) -> bool:
+        """Whether this is a plugin of Artemis that changes nothing but the log."""
+        name = element.get("class-name")
+        return name is not None and self._is_ignored("class-name", "broker-plugin", _line(element), name)
+
+    def _is_ignored(self, name: str, parent: str, line: int, text: str, inside: Iterable[str] = ()) -> bool:
+        """Whether the setting of Artemis has no effect here; it is then added to `ignored`."""
+        row = _artemis_row(name, parent)
+        if row is None:
+            return False
+        try:
+            value = self._references.resolve(text)
+        except ValueError:
+            value = text
+        if not row.has_no_effect(value, inside):
+            return False
+        shown = name if parent == "core" else f"{name} of {parent}"
+        self.ignored.append(IgnoredSetting(line, shown, row.reason, row.is_warning))
+        return True
 
     def _value(self, what: str, line: int, kind: str, text: str) -> tuple[bool, object, str]:
         """Whether the text is valid, its value, and the text with its references resolved."""
@@ -283,10 +323,12 @@ def _unknown_attribute(name: str, parent: str, rule: ElementRule) -> str:
 
 
 def _artemis(what: str, name: str, parent: str) -> str | None:
-    names: Mapping[str, str] = SECTIONS.get(parent, {})
-    if name not in names:
-        return None
-    return not_supported(what, names[name])
+    row = _artemis_row(name, parent)
+    return None if row is None else not_supported(what, row)
+
+
+def _artemis_row(name: str, parent: str) -> Row | None:
+    return SECTIONS[parent].get(name) if parent in SECTIONS else None
 
 
 def _canonical(value: object, text: str) -> str:
@@ -310,8 +352,13 @@ SECURITY_FILES: Mapping[str, str | None] = {
 """The files of users, roles and certificates, with their default names."""
 
 
-def build_configuration(core: Node, faults: Faults, references: References) -> BrokerConfiguration:
-    """The configuration in ``core``. Adds contradictions between elements to ``faults``."""
+def build_configuration(
+    core: Node, faults: Faults, references: References, ignored: list[IgnoredSetting]
+) -> BrokerConfiguration:
+    """The configuration in ``core``. Adds contradictions between elements to ``faults``.
+
+    ``ignored`` are the settings without effect that were found so far.
+    """
     plain = core.leaves()
     wildcard = _wildcard_syntax(core.first("wildcard-addresses"), faults)
     markers = plain.get("literal_match_markers")
@@ -319,21 +366,23 @@ def build_configuration(core: Node, faults: Faults, references: References) -> B
     plugins = read_plugins(core, faults)
     settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, plugins, faults))
     repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
-    warnings = (
-        *check_address_limits(core, persistent, markers, repository, faults),
-        *_unused_retain(core, faults),
-    )
     _check_directories(core, faults)
     _set_memory_defaults(plain)
     plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
     secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
-    acceptors = list(_acceptors(core.within("acceptors"), secure, faults, references))
+    acceptors = list(_acceptors(core.within("acceptors"), secure, faults, references, ignored))
+    warnings = (
+        *check_address_limits(core, persistent, markers, repository, faults),
+        *_unused_retain(core, faults),
+        *(f"{faults.file}:{each.line}: {each.name}: {each.reason}" for each in ignored if each.is_warning),
+    )
     for name, usual in SECURITY_FILES.items():
         plain[name] = _beside_file(faults.file, plain.get(name) or (usual if secure else None))
     return BrokerConfiguration(
         **plain,
         file=faults.file,
         warnings=warnings,
+        ignored=tuple(sorted(ignored)),
         wildcard=wildcard,
         stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
         http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
@@ -429,25 +478,47 @@ class _UniqueNames:
 
 
 def _acceptors(
-    nodes: Iterable[Node], secure: bool, faults: Faults, references: References
+    nodes: Iterable[Node],
+    secure: bool,
+    faults: Faults,
+    references: References,
+    ignored: list[IgnoredSetting],
 ) -> Iterator[Acceptor]:
     names = _UniqueNames(faults)
+    skipped: list[Node] = []
+    others = False
     for node in nodes:
         name, url = node.attributes.get("name"), node.value
         if name is None or url is None:
             continue
         names.add(f"acceptor '{name}'", node.line)
+        parameters: Ignored = []
         try:
-            acceptor = parse_acceptor(name, url, references.resolve)
+            reason = skip_reason(url, references.resolve)
+            if reason is not None:
+                skipped.append(node)
+                ignored.append(IgnoredSetting(node.line, f"acceptor '{name}' is skipped", reason, True))
+                continue
+            others = True
+            acceptor = parse_acceptor(name, url, references.resolve, parameters)
         except ValueError as error:
             for text in str(error).splitlines():
                 faults.add(node.line, f"acceptor '{name}': {text}")
             continue
+        ignored += (IgnoredSetting(node.line, f"{key} of acceptor", why) for key, why in parameters)
         if acceptor.port:  # port 0 is any free one
             names.add(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
         if not secure and not is_loopback(acceptor.host):
             faults.add(node.line, _exposed_without_security(acceptor))
         yield with_absolute_paths(acceptor, Path(faults.file).parent)
+    if skipped and not others:
+        faults.add(skipped[0].line, NO_STOMP)
+
+
+NO_STOMP = (
+    "no acceptor speaks STOMP: add one, for example "
+    '<acceptor name="stomp">tcp://127.0.0.1:61613?protocols=STOMP</acceptor>, or add STOMP to the protocols of this one'
+)
 
 
 def _exposed_without_security(acceptor: Acceptor) -> str:

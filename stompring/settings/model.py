@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.options import (
@@ -748,6 +749,15 @@ class Retention:
     )
 
 
+class IgnoredSetting(NamedTuple):
+    """A setting of Artemis that the file has and that has no effect here."""
+
+    line: int
+    name: str  # journal-type; useEpoll of acceptor
+    reason: str
+    is_warning: bool = False  # it is one of the warnings of the file as well
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerConfiguration:
     """A whole broker.xml."""
@@ -761,6 +771,7 @@ class BrokerConfiguration:
     )
     file: str | None = None
     warnings: tuple[str, ...] = ()  # settings that are valid and have no effect, with file and line
+    ignored: tuple[IgnoredSetting, ...] = ()  # settings of Artemis without effect here
     security_enabled: bool = option(
         True,
         "boolean",

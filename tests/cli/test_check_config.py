@@ -163,6 +163,36 @@ def test_warnings_are_told_and_no_faults(tmp_path: Path) -> None:
     )
 
 
+ARTEMIS = GOOD.replace(
+    b"</core>", b"<journal-type>NIO</journal-type><read-whole-page>true</read-whole-page></core>"
+)
+
+
+def test_settings_of_artemis_without_effect_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "artemis.xml").write_bytes(ARTEMIS)
+    result = run(str(tmp_path / "artemis.xml"))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "  2 settings have no effect here: journal-type, read-whole-page" in result.stdout.splitlines()
+    (found,) = json.loads(run("--json", str(tmp_path / "artemis.xml")).stdout)["files"]
+    assert found["ignored"][0] == {
+        "line": 9,
+        "name": "journal-type",
+        "reason": "the only journal type is plain files with one sync per batch",
+    }
+
+
+def test_strict_refuses_settings_of_artemis_without_effect(tmp_path: Path, good: str) -> None:
+    file = tmp_path / "artemis.xml"
+    file.write_bytes(ARTEMIS)
+    result = run("--strict", str(file))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines() == [
+        f"{file}:9: journal-type has no effect here: the only journal type is plain files with one sync per batch",
+        f"{file}:9: read-whole-page has no effect here: pages are read in blocks, see prefetch-page-bytes",
+    ]
+    assert run("--strict", good).exit_code == 0
+
+
 def test_a_file_must_be_named() -> None:
     assert run().exit_code == 2
 

@@ -8,8 +8,8 @@ import pytest
 
 from stompring.settings.acceptor import FrameLimits, HttpAcceptor, StompAcceptor, WebSocketSettings
 from stompring.settings.acceptor_url import OLD_PARAMETER_NAMES, STOMP_PARAMETERS, parse_acceptor
+from stompring.settings.artemis import ACCEPTOR_PARAMETERS
 from stompring.settings.network import is_loopback
-from stompring.settings.unsupported_names import ACCEPTOR_PARAMETERS
 
 BASE = "tcp://127.0.0.1:61613"
 
@@ -188,10 +188,10 @@ FAULTS = [
     (f"{BASE}?webSocketAllowedOrigins=http://a,http://A:80", "contains an origin twice"),
     (f"{BASE}?webSocketAllowedOrigins=*,null", "contains *, which means all origins, and others"),
     (
-        f"{BASE}?useEpoll=true",
-        "parameter 'useEpoll' is an Artemis setting without support in stompring; remove it",
+        f"{BASE}?securityDomain=other",
+        "parameter 'securityDomain' is an Artemis setting without support in stompring: all acceptors have",
     ),
-    (f"{BASE}?stompMinLargeMessageSize=1", "maxBodyLength limits the body"),
+    (f"{BASE}?autoStart=false", "remove the acceptor"),
     (f"{BASE}?connectionTtl", "'connectionTtl' is not a parameter: write name=value"),
     (f"{BASE}?connectionTtl=0", "parameter 'connectionTtl' is '0': must be at least 1"),
     (f"{BASE}?connectionTtl=1;connectionTtl=2", "parameter 'connectionTtl' is given twice"),
@@ -225,7 +225,7 @@ def test_faults(url: str, expected: str) -> None:
 
 
 def test_all_faults_of_a_url_are_reported() -> None:
-    assert len(faults(f"{BASE}?connectionTtl=x;maxHeaders=0;nonsense=1;useNio=true")) == 4
+    assert len(faults(f"{BASE}?connectionTtl=x;maxHeaders=0;nonsense=1;router=r")) == 4
 
 
 def test_no_parameter_is_both_known_and_not_supported() -> None:

@@ -58,54 +58,29 @@ def test_unknown_names(line: str, expected: str) -> None:
 
 
 ARTEMIS = [
-    (
-        "<message-expiry-scan-period>1</message-expiry-scan-period>",
-        "expiry is exact, by timer; remove the element",
-    ),
-    (
-        "<bindings-directory>x</bindings-directory>",
-        "addresses and queues are stored in the journal; remove it",
-    ),
-    ("<large-messages-directory>x</large-messages-directory>", "messages of any size are stored in"),
-    ("<journal-type>ASYNCIO</journal-type>", "the only journal type is plain files with one sync per batch"),
-    (
-        "<journal-datasync>false</journal-datasync>",
-        "journal-sync-non-transactional set whether a RECEIPT waits",
-    ),
-    (
-        "<journal-min-files>2</journal-min-files>",
-        "created on demand and deleted when all their records are consumed",
-    ),
-    (
-        "<journal-max-io>500</journal-max-io>",
-        "one thread writes the journal, in batches; remove it",
-    ),
-    (
-        "<create-journal-dir>true</create-journal-dir>",
-        "missing directories are always created; remove it",
-    ),
-    ("<store><file-store/></store>", "use journal-directory and paging-directory"),
     ("<queues><queue name='x'><address>x</address></queue></queues>", "declare the queue in <addresses>"),
     ("<security-settings><role-mapping/></security-settings>", "use the role names of the roles-file"),
     (
-        "<ha-policy><replication/></ha-policy>",
-        "<ha-policy> in <core> is an Artemis setting without support in stompring; remove it",
+        "<ha-policy><replication><backup/></replication></ha-policy>",
+        "<ha-policy> in <core> is an Artemis setting without support in stompring: this broker is alone",
     ),
     (
-        "<wild-card-routing-enabled>true</wild-card-routing-enabled>",
+        "<wild-card-routing-enabled>false</wild-card-routing-enabled>",
         "use <wildcard-addresses><routing-enabled>",
     ),
     (
-        setting("redistribution-delay", "0"),
-        "<redistribution-delay> in <address-setting> is an Artemis setting without support in stompring",
+        "<address-queue-scan-period>-1</address-queue-scan-period>",
+        "to keep all queues set auto-delete-queues",
     ),
-    (setting("auto-create-jms-queues", "true"), "use auto-create-queues and auto-create-addresses"),
-    (setting("redistribution-delay", "5"), "is an Artemis setting without support in stompring; remove it"),
+    ("<management-message-rbac>true</management-message-rbac>", "the HTTP API checks the permissions"),
+    ("<mask-password>true</mask-password>", "write the password plainly, or as ${env:NAME}"),
+    ("<federations/>", "consumers read from its own queues only"),
+    (setting("auto-create-jms-queues", "false"), "use auto-create-queues and auto-create-addresses"),
     (
-        queue('last-value="true"'),
-        "attribute 'last-value' of <queue> is an Artemis setting without support in stompring",
+        setting("auto-delete-addresses-skip-usage-check", "true"),
+        "<auto-delete-addresses-skip-usage-check> in <address-setting> is an Artemis setting without support",
     ),
-    (queue('group-buckets="3"'), "is an Artemis setting without support in stompring; remove it"),
+    (queue('auto-delete="true"'), "set auto-delete-created-queues and auto-delete-queues-…"),
 ]
 
 

@@ -17,7 +17,7 @@ from stompring.settings.acceptor_url import (
     parse_acceptor,
     with_absolute_paths,
 )
-from stompring.settings.unsupported_names import ACCEPTOR_PARAMETERS
+from stompring.settings.artemis import ACCEPTOR_PARAMETERS
 
 from .documents import acceptor, faults, parse
 from .test_settings_docs import tables
@@ -115,10 +115,10 @@ FAULTS = [
     (f"ssl://h:1?{CERTIFICATE};enabledCipherSuites=ALL", "'ALL' is not the name of a cipher suite"),
     (f"ssl://h:1?{CERTIFICATE};enabledCipherSuites=A-B:C-D", "'A-B:C-D' is not the name of a cipher suite"),
     (f"ssl://h:1?{CERTIFICATE};keyStorePassword=", "parameter 'keyStorePassword': must not be empty"),
-    (f"ssl://h:1?{CERTIFICATE};sslProvider=JDK", "TLS is by OpenSSL, with PEM files; remove it"),
+    (f"ssl://h:1?{CERTIFICATE};useDefaultSslContext=true", "set keyStorePath to a PEM file"),
+    (f"ssl://h:1?{CERTIFICATE};trustAll=true", "must be signed by a CA in trustStorePath"),
     (f"ssl://h:1?{CERTIFICATE};crlPath=x", "revocation lists are not supported"),
     (f"ssl://h:1?{CERTIFICATE};sniHost=x", "keyStorePath may list several certificates"),
-    (f"ssl://h:1?{CERTIFICATE};trustStorePassword=x", "has no password; remove it"),
     (
         "tcp://h:1?proxyProtocolTrusted=10.0.0.1",
         "proxyProtocolTrusted has no effect without proxyProtocolEnabled",

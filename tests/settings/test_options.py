@@ -131,7 +131,7 @@ def test_rows_are_complete(row: Option) -> None:
 
 
 def test_every_field_of_a_configuration_has_a_row() -> None:
-    assert {each.name for each in fields(BrokerConfiguration)} - {"file", "warnings"} == {
+    assert {each.name for each in fields(BrokerConfiguration)} - {"file", "warnings", "ignored"} == {
         row.name for row in options_of(BrokerConfiguration)
     }
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from stompring.settings.artemis import SECTIONS
 from stompring.settings.broker_xml import _canonical
 from stompring.settings.model import (
     AddressSettings,
@@ -20,7 +21,6 @@ from stompring.settings.model import (
     WildcardSyntax,
 )
 from stompring.settings.schema import ElementRule, all_elements, parents_of, root_rules, schema_bytes
-from stompring.settings.unsupported_names import SECTIONS
 from stompring.settings.value_types import VALUE_TYPES
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
@@ -69,6 +69,7 @@ def test_core_has_an_element_for_every_field() -> None:
     assert leaves(rule) == {field.name for field in fields(BrokerConfiguration)} - sections - {
         "file",
         "warnings",
+        "ignored",
     }
     assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
         "acceptors", "address-settings", "addresses", "broker-plugins", "journal-retention-directory",

@@ -1,0 +1,440 @@
+"""The compatibility table: settings of Artemis that this broker does not have, and what it does with each.
+
+A setting of Artemis's schema is supported, has no effect here, or is refused with advice. Supported are the names in
+schema.xsd and the parameters of `acceptor_url`; all others have a row here, under the parent element of the name. A
+row of an element with children holds for everything in it. Settings that only tune Artemis's own machine have no
+effect: they are accepted and listed. Settings that change who may do what, where messages go or what is kept are
+refused, but for the values with which they change nothing. docs/artemis.md shows the whole table.
+
+Names are those of Artemis 2.44: its schema, its ``TransportConstants`` and the setters of its protocol managers, and
+a few of earlier versions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from stompring.settings.model import IgnoredSetting
+
+
+class Support(StrEnum):
+    """What happens to a setting of Artemis."""
+
+    SUPPORTED = "supported"
+    NO_EFFECT = "no effect"
+    REFUSED = "refused"
+
+
+class Row(NamedTuple):
+    """A setting that is not supported."""
+
+    support: Support
+    reason: str = ""  # why it has no effect, or the advice of the error; an empty advice is to remove it
+    neutral: str = ""  # values, as a regular expression, with which a refused setting has no effect
+    refused_with: frozenset[str] = frozenset()  # elements in it with which it is refused all the same
+    is_warning: bool = False  # reported in a WARNING, not in the list of settings without effect
+
+    def has_no_effect(self, value: str, inside: Iterable[str] = ()) -> bool:
+        """Whether the setting is accepted with this value and with these elements in it."""
+        if self.support is Support.NO_EFFECT:
+            return self.refused_with.isdisjoint(inside)
+        return bool(self.neutral) and re.fullmatch(self.neutral, value, re.IGNORECASE) is not None
+
+
+Rows = Mapping[str, Row]
+
+
+def not_supported(what: str, row: Row) -> str:
+    """The error for a refused setting."""
+    ending = f": {row.reason}" if row.reason else "; remove it"
+    return f"{what} is an Artemis setting without support in stompring{ending}"
+
+
+def describe_ignored(ignored: Iterable[IgnoredSetting]) -> str | None:
+    """``2 settings have no effect here: journal-type, useEpoll of acceptor``; None without any.
+
+    A setting that is repeated counts once. Those with a WARNING of their own are left out.
+    """
+    names = list(dict.fromkeys(each.name for each in ignored if not each.is_warning))
+    if not names:
+        return None
+    verb = "settings have" if len(names) > 1 else "setting has"
+    return f"{len(names)} {verb} no effect here: {', '.join(names)}"
+
+
+def no_effect(names: str, reason: str) -> dict[str, Row]:
+    """Rows of settings without effect."""
+    return dict.fromkeys(names.split(), Row(Support.NO_EFFECT, reason))
+
+
+def refused(names: str, advice: str = "", neutral: str = "") -> dict[str, Row]:
+    """Rows of refused settings; ``neutral`` values are accepted without effect."""
+    return dict.fromkeys(names.split(), Row(Support.REFUSED, advice, neutral))
+
+
+def _table(*rows: Mapping[str, Row]) -> Rows:
+    table: dict[str, Row] = {}
+    for each in rows:
+        assert not set(table) & set(each), f"two rows: {set(table) & set(each)}"
+        table |= each
+    return MappingProxyType(table)
+
+
+FILES_ON_DEMAND = "journal files are created on demand and deleted when all their records are consumed"
+ONE_WRITER = "one thread writes the journal, in batches"
+ONE_REACTOR = "one thread serves all connections"
+EXACT_TIMERS = "timers are exact: nothing is scanned for what is due"
+NO_JMX = "there is no JMX: management is over HTTP, with an http:// acceptor"
+METRICS = "metrics are always on, at /metrics of an http:// acceptor"
+NO_CLUSTER = "this broker is alone: nothing is forwarded to other brokers"
+CLUSTER_ONLY = "only a cluster uses it"
+AMQP_ONLY, MQTT_ONLY, OPENWIRE_ONLY = (
+    f"only {protocol} uses it: this broker speaks STOMP" for protocol in ("AMQP", "MQTT", "OpenWire")
+)
+CORE_CLIENTS = "only clients of the core protocol use it: this broker speaks STOMP"
+MIRRORS_ONLY = "only mirrors use it; <broker-connections> is refused"
+NETWORK_CHECK = "a broker that is alone runs on without the network"
+LAST_VALUE = "last-value queues are not supported; ring-size 1 retains the newest message of a queue"
+AUTO_CREATE = "use auto-create-queues and auto-create-addresses"
+AUTO_DELETE = "use auto-delete-queues and auto-delete-addresses"
+MEMORY = "the broker logs its memory; global-max-size limits it"
+JAVA_TLS = "TLS is by OpenSSL, with PEM files"
+SOCKETS = "sockets use the defaults of the operating system"
+HTTP_TUNNEL = "the tunnel of the core protocol through HTTP; STOMP has WebSocket"
+TRUST = "client certificates must be signed by a CA in trustStorePath; remove it"
+PLUGINS = "use a <broker-plugin> (docs/plugins.md)"
+PASSWORDS = "write the password plainly, or as ${env:NAME} or ${file:PATH}"
+
+CORE = _table(
+    # the journal
+    no_effect("create-bindings-dir create-journal-dir", "missing directories are always created"),
+    no_effect("journal-min-files journal-pool-files journal-max-atticfiles", FILES_ON_DEMAND),
+    no_effect("journal-max-io journal-buffer-size journal-device-block-size", ONE_WRITER),
+    no_effect("journal-type", "the only journal type is plain files with one sync per batch"),
+    no_effect(
+        "journal-datasync",
+        "every write is synced; journal-sync-transactional and journal-sync-non-transactional set whether a RECEIPT "
+        "waits for it",
+    ),
+    no_effect("journal-file-open-timeout", "there is no timeout for opening files"),
+    no_effect(
+        "journal-lock-acquisition-timeout node-manager-lock-directory",
+        "the lock is the file broker.lock beside the journal directory; a second broker fails at once",
+    ),
+    no_effect("bindings-directory", "addresses and queues are stored in the journal"),
+    no_effect(
+        "large-messages-directory large-message-sync",
+        "messages of any size are stored in the journal and in pages, and synced with it",
+    ),
+    no_effect("log-journal-write-rate", "the write rate is a metric, at /metrics of an http:// acceptor"),
+    no_effect(
+        "max-redelivery-records", "the delivery count of a durable message is written when it is requeued"
+    ),
+    refused(
+        "persist-delivery-count-before-delivery",
+        "the delivery count of a durable message is written when it is requeued; remove it",
+        "false",
+    ),
+    # pages
+    no_effect("literal-page-folders", "address.txt in a page folder has the name of its address"),
+    no_effect("page-max-concurrent-io", "one thread reads all pages"),
+    no_effect("read-whole-page", "pages are read in blocks, see prefetch-page-bytes"),
+    {
+        "store": Row(
+            Support.NO_EFFECT,
+            "messages are stored in files, never in a database: see journal-directory and paging-directory",
+            is_warning=True,
+        )
+    },
+    # threads, memory, the Java machine
+    no_effect(
+        "thread-pool-max-size scheduled-thread-pool-max-size async-connection-execution-enabled "
+        "message-expiry-thread-priority",
+        ONE_REACTOR,
+    ),
+    no_effect(
+        "critical-analyzer critical-analyzer-check-period critical-analyzer-policy critical-analyzer-timeout",
+        "a failed disk blocks durable sends and is logged; the watchdog is that of systemd",
+    ),
+    no_effect("memory-measure-interval memory-warning-threshold server-dump-interval", MEMORY),
+    no_effect(
+        "global-max-size-percent-of-jvm-max-memory",
+        "there is no JVM; global-max-size is a quarter of the machine's memory where it is not set",
+    ),
+    no_effect("jmx-domain jmx-management-enabled jmx-use-broker-name", NO_JMX),
+    no_effect("metrics metrics-plugin", METRICS),
+    no_effect(
+        "message-counter-enabled message-counter-max-day-history message-counter-sample-period",
+        "counters of all queues are always on, in /metrics and in the HTTP API",
+    ),
+    no_effect("log-delegate-factory-class-name", "there is one log; docs/logging.md"),
+    no_effect("system-property-prefix", "there are no Java system properties; use ${env:NAME}"),
+    no_effect(
+        "graceful-shutdown-enabled graceful-shutdown-timeout",
+        "'stompring run --drain-timeout' waits for clients",
+    ),
+    # time
+    no_effect("connection-ttl-check-interval message-expiry-scan-period", EXACT_TIMERS),
+    refused(
+        "address-queue-scan-period",
+        "deletion is exact, by timer; to keep all queues set auto-delete-queues and auto-delete-addresses to false",
+        "[1-9][0-9]*",
+    ),
+    no_effect(
+        "transaction-timeout transaction-timeout-scan-period",
+        "for XA transactions; a transaction of STOMP ends with its connection",
+    ),
+    refused("configuration-file-refresh-period", "send SIGHUP to reload the file; remove the element"),
+    # names
+    no_effect("internal-naming-prefix", "the broker has no internal queues of that prefix"),
+    refused(
+        "uuid-namespace temporary-queue-namespace",
+        "temporary queues have the settings of their name, /temp-queue/NAME; remove it",
+    ),
+    refused("wild-card-routing-enabled", "use <wildcard-addresses><routing-enabled>", "true"),
+    refused("queues", "declare the queue in <addresses>, in <address><anycast> or <address><multicast>"),
+    # security
+    no_effect(
+        "authentication-cache-size authorization-cache-size",
+        "logins and permissions are cached without a limit of their own",
+    ),
+    refused("populate-validated-user reject-empty-validated-user", "", "false"),
+    refused("mask-password", PASSWORDS, "false"),
+    refused("password-codec", PASSWORDS),
+    refused(
+        "management-message-rbac",
+        "the HTTP API checks the permissions of docs/security.md; remove it",
+        "false",
+    ),
+    no_effect(
+        "management-rbac-prefix view-permission-method-match-pattern",
+        "only management-message-rbac and JMX use it",
+    ),
+    # management
+    refused(
+        "management-address", "management is over HTTP: add an http:// acceptor", r"activemq\.management"
+    ),
+    refused(
+        "management-notification-address",
+        "the address of notifications is activemq.notifications; remove it",
+        r"activemq\.notifications",
+    ),
+    no_effect("suppress-session-notifications", "there are no notifications of sessions"),
+    # other protocols
+    no_effect("amqp-use-core-subscription-naming", AMQP_ONLY),
+    no_effect(
+        "mqtt-session-scan-interval mqtt-session-state-persistence-timeout mqtt-subscription-persistence-enabled",
+        MQTT_ONLY,
+    ),
+    no_effect("resolve-protocols resolveProtocols", "this broker speaks STOMP; no protocol is loaded"),
+    no_effect("connectors", "no bridge uses one; clusters and clients of the core protocol do"),
+    # other brokers
+    no_effect("cluster-user cluster-password", CLUSTER_ONLY),
+    no_effect("broadcast-groups broadcast-group-security discovery-groups", CLUSTER_ONLY),
+    {
+        "cluster-connections": Row(
+            Support.NO_EFFECT, NO_CLUSTER, refused_with=frozenset({"static-connectors"}), is_warning=True
+        ),
+        "ha-policy": Row(
+            Support.NO_EFFECT,
+            "this broker is alone: there is no backup, and none takes over",
+            refused_with=frozenset({"backup", "slave", "secondary", "colocated", "scale-down"}),
+            is_warning=True,
+        ),
+    },
+    no_effect(
+        "network-check-NIC network-check-URL-list network-check-list network-check-period "
+        "network-check-ping-command network-check-ping6-command network-check-timeout",
+        NETWORK_CHECK,
+    ),
+    no_effect("check-for-active-server max-saved-replicated-journals-size", CLUSTER_ONLY),
+    no_effect(
+        "mirror-ack-manager-page-attempts mirror-ack-manager-queue-attempts mirror-ack-manager-retry-delay "
+        "mirror-ack-manager-warn-unacked mirror-page-transaction",
+        MIRRORS_ONLY,
+    ),
+    refused("bridges"),
+    refused("broker-connections", "this broker has no AMQP connections to other brokers"),
+    refused("connection-routers", "this broker sends no client to another one"),
+    refused("connector-services"),
+    refused("diverts"),
+    refused("federations", "this broker is alone: consumers read from its own queues only"),
+    refused("grouping-handler", "message groups of a broker that is alone need no handler; remove it"),
+    refused("lock-coordinators"),
+    # code
+    refused("remoting-incoming-interceptors remoting-interceptors remoting-outgoing-interceptors", PLUGINS),
+)
+
+CONFIGURATION = _table(refused("jms", "declare addresses and queues in <core><addresses>"), refused("server"))
+
+ADDRESS_SETTING = _table(
+    no_effect(
+        "default-consumer-window-size",
+        "only clients of the core protocol; for STOMP: stompConsumerWindowSize",
+    ),
+    no_effect(
+        "initial-queue-buffer-size intermediate-message-buffer-initial-size", "queues grow as they need"
+    ),
+    no_effect("management-message-attribute-size-limit", NO_JMX),
+    no_effect(
+        "message-counter-history-day-limit",
+        "counters of all queues are always on, in /metrics and in the HTTP API",
+    ),
+    no_effect("redistribution-delay", CLUSTER_ONLY),
+    no_effect("max-size-bytes-reject-threshold", AMQP_ONLY),
+    refused(
+        "auto-delete-addresses-skip-usage-check",
+        "an address that was never used is deleted after 30 to 60 s; remove it",
+        "false",
+    ),
+    refused("config-delete-diverts", "", "OFF"),
+    refused("auto-create-jms-queues auto-create-jms-topics", AUTO_CREATE, "true"),
+    refused("auto-delete-jms-queues auto-delete-jms-topics", AUTO_DELETE, "true"),
+    refused("default-group-buckets", "", "-1"),
+    refused("default-group-rebalance default-group-rebalance-pause-dispatch", "", "false"),
+    refused("default-group-first-key"),
+    refused("enable-ingress-timestamp", "", "false"),
+    refused("retroactive-message-count", "", "0"),
+    refused("last-value-queue default-last-value-queue", LAST_VALUE, "false"),
+    refused("default-last-value-key", LAST_VALUE),
+)
+
+QUEUE = _table(
+    refused("group-buckets", "", "-1"),
+    refused("group-rebalance group-rebalance-pause-dispatch", "", "false"),
+    refused("group-first-key"),
+    refused("last-value", LAST_VALUE, "false"),
+    refused("last-value-key", LAST_VALUE),
+    refused(
+        "auto-delete auto-delete-delay auto-delete-message-count",
+        "set auto-delete-created-queues and auto-delete-queues-… in <address-setting>",
+    ),
+)
+
+PLUGIN = _table(
+    refused(
+        "class-name",
+        "plugins are Python modules: set name and policy (docs/plugins.md)",
+        # it only logs
+        r"org\.apache\.activemq\.artemis\.core\.server\.plugin\.impl\.LoggingActiveMQServerPlugin",
+    )
+)
+
+SECURITY_SETTINGS = _table(
+    refused("role-mapping", "use the role names of the roles-file in <permission>"),
+    refused("security-setting-plugin", "write every <security-setting> in broker.xml"),
+)
+
+WILDCARDS = _table(refused("enabled", "use routing-enabled", "true"))
+
+SECTIONS: Mapping[str, Rows] = MappingProxyType(
+    {
+        "configuration": CONFIGURATION,
+        "core": CORE,
+        "address-setting": ADDRESS_SETTING,
+        "queue": QUEUE,
+        "wildcard-addresses": WILDCARDS,
+        "broker-plugin": PLUGIN,
+        "security-settings": SECURITY_SETTINGS,
+    }
+)
+"""By the parent element of the names."""
+
+ACCEPTOR_PARAMETERS = _table(
+    no_effect(
+        """
+        ackManagerFlushTimeout amqpCredits amqpDrainOnTransientDeliveryErrors amqpDuplicateDetection amqpIdleTimeout
+        amqpLinkQuiesceTimeout amqpLowCredits amqpMinLargeMessageSize amqpSendSettled
+        amqpTreatRejectAsUnmodifiedDeliveryFailed amqpUseModifiedForTransientDeliveryErrors
+        initialRemoteMaxFrameSize maxFrameSize mirrorMaxPendingAcks pubSubPrefix saslLoginConfigScope saslMechanisms
+        """,
+        AMQP_ONLY,
+    ),
+    no_effect(
+        """
+        allowLinkStealing closeMqttConnectionOnPublishAuthorizationFailure defaultMaximumInFlightPublishMessages
+        defaultMqttSessionExpiryInterval maximumPacketSize receiveMaximum serverKeepAlive topicAliasMaximum
+        """,
+        MQTT_ONLY,
+    ),
+    no_effect(
+        """
+        actorThresholdBytes brokerName maxInactivityDuration maxInactivityDurationInitalDelay
+        openWireDestinationCacheSize openwireMaxPacketChunkSize openwireUseDuplicateDetectionOnFailover
+        rebalanceClusterClients supportAdvisory suppressInternalManagementObjects updateClusterClients
+        updateClusterClientsOnRemove useKeepAlive virtualTopicConsumerLruCacheMax virtualTopicConsumerWildcards
+        """,
+        OPENWIRE_ONLY,
+    ),
+    no_effect("activemqServerName connect-timeout-millis", CORE_CLIENTS),
+    no_effect(
+        """
+        httpClientIdleScanPeriod httpClientIdleTime httpEnabled httpRequiresSessionId httpResponseTime
+        httpServerScanPeriod httpUpgradeEnabled httpUpgradeEndpoint servletPath useServlet
+        """,
+        HTTP_TUNNEL,
+    ),
+    no_effect(
+        """
+        backlog batchDelay directDeliver localAddress localPort tcpNoDelay tcpReceiveBufferSize
+        tcpSendBufferSize writeBufferHighWaterMark writeBufferLowWaterMark
+        """,
+        SOCKETS,
+    ),
+    no_effect(
+        """
+        nioRemotingThreads quietPeriod remotingThreads shutdownTimeout useEpoll useGlobalWorkerPool useInvm useKQueue
+        useNio useNioGlobalWorkerPool
+        """,
+        ONE_REACTOR,
+    ),
+    no_effect("clusterConnection", CLUSTER_ONLY),
+    no_effect("forceSSLParameters keyStoreProvider sslContext sslProvider trustStoreProvider", JAVA_TLS),
+    no_effect("trustStorePassword", "a PEM file of certificates has no password"),
+    no_effect("stompMinLargeMessageSize stomp-min-large-message-size", "large messages need no setting"),
+    no_effect(
+        "stompEnableMessageId stomp-enable-message-id",
+        "every MESSAGE has a message-id; the property is for clients of JMS",
+    ),
+    refused("autoStart auto-start", "remove the acceptor, or the parameter", "true"),
+    refused("redirect-to router", "this broker sends no client to another one"),
+    refused("securityDomain", "all acceptors have the users of users-file; remove it"),
+    refused("host port scheme", "write scheme://host:port before the parameters"),
+    refused("sslKrb5Config trustManagerFactoryPlugin", TRUST),
+    refused("useDefaultSslContext", "set keyStorePath to a PEM file", "false"),
+    refused("trustAll", TRUST, "false"),
+    refused("verifyHost", "host names of clients are not verified; remove it", "false"),
+    refused(
+        "crlPath",
+        "revocation lists are not supported: remove the issuer from trustStorePath, or use short-lived certificates",
+    ),
+    refused("ocspResponderURL", "revocation checks are not supported; remove it"),
+    refused("keyStoreAlias", "a PEM file has one certificate: set keyStorePath to that file"),
+    refused(
+        "passwordCodec activemq.passwordcodec",
+        "keyStorePassword is not encoded; remove it",
+    ),
+    refused("activemq.usemaskedpassword", "keyStorePassword is not encoded; remove it", "false"),
+    refused(
+        "sniHost",
+        "keyStorePath may list several certificates; each client gets the one for its requested name; remove it",
+    ),
+)
+
+OTHER_PROTOCOLS = Row(Support.NO_EFFECT, "this broker speaks STOMP only")
+"""``protocols`` with others than STOMP."""
+
+OTHER_SCHEMES: Mapping[str, str] = MappingProxyType(
+    {"stomp+ssl": "the scheme of clients for ssl", "vm": "in-VM"}
+)
+"""Schemes of URLs that no listener here supports."""
+
+IN_VM = "vm"
+"""The scheme of acceptors for clients in the same Java machine."""
+
+PROTOCOLS = frozenset({"AMQP", "CORE", "HORNETQ", "MQTT", "OPENWIRE", "STOMP"})
+"""The values of ``protocols`` in Artemis."""
