@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from stompring.errors import Refused
-from stompring.settings.model import FullPolicy
+from stompring.settings.model import FullPolicy, PolicyUse
 
 if TYPE_CHECKING:
     from .address import Address
     from .message import Traits
     from .queue import Queue
     from .reference import Reference
+    from .transformer import Transformer
 
 #: Headers of the SEND frame itself, which are not headers of the message.
 OF_THE_FRAME = frozenset((b"content-length", b"receipt", b"transaction"))
@@ -227,6 +228,9 @@ class Policies(Protocol):
 
     def view_of(self, queue: Queue) -> Any:
         """The view of a queue for ``Hooks.overflow``."""
+
+    def transformer(self, use: PolicyUse, address: Address) -> Transformer:
+        """A policy as the transformer of copies of messages of an address."""
 
     def stop(self) -> None:
         """Stop all policies and cancel their timers."""

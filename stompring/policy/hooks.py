@@ -23,6 +23,7 @@ from stompring.broker.policy_hooks import (
 )
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
+from stompring.broker.transformer import NO_CHANGES, HeaderChanges, sent_headers
 from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, PolicyUse, RingPolicy
 
@@ -362,6 +363,45 @@ def refuse_all(hooks: Hooks, reason: Refused) -> None:
     hooks.reports_entered = hooks.reports_refused = False
 
 
+class PolicyTransformer:
+    """A policy as a transformer (`broker.transformer.Transformer`): its `admit` decides about each copy.
+
+    A copy that the policy refuses or drops is not sent, and neither is one after an exception.
+    """
+
+    def __init__(self, bound: BoundPolicy) -> None:
+        self._bound = bound
+        bound.start(None)
+
+    def changes(self, message: Message) -> HeaderChanges | None:
+        """Implements `Transformer.changes`."""
+        bound = self._bound
+        if bound.start_error is not None:
+            return None
+        offer = Offer(message.address.name, message.traits, sent_headers(message))
+        offer.body = message.body
+        began = perf_counter()
+        try:
+            verdict: object = bound.admit(offer)
+        except HOOK_EXCEPTIONS as error:
+            verdict = error
+        bound.timed("admit", began)
+        if verdict is None or verdict is ACCEPT:
+            return NO_CHANGES
+        try:
+            result = _admission_result(bound, verdict)
+        except Refused:
+            return None
+        if result.wait or result.address is not None:
+            bound.wrong("admit", verdict)  # a transformer decides at once, and not about the address
+            return None
+        return None if result.drop else result.headers or NO_CHANGES
+
+    def stop(self) -> None:
+        """Implements `Transformer.stop`."""
+        self._bound.stop()
+
+
 class Policies:
     """Implements `stompring.broker.policy_hooks.Policies`: makes the `Hooks` of each address.
 
@@ -481,6 +521,11 @@ class Policies:
     def view_of(self, queue: Queue) -> QueueView:
         """Implements `stompring.broker.policy_hooks.Policies.view_of`."""
         return view_of(queue)
+
+    def transformer(self, use: PolicyUse, address: Address) -> PolicyTransformer:
+        """Implements `stompring.broker.policy_hooks.Policies.transformer`."""
+        assert self._plugins is not None
+        return PolicyTransformer(self.binding(self._plugins.selected(use), address, self.recorded))
 
     def stop(self) -> None:
         """Implements `stompring.broker.policy_hooks.Policies.stop`."""

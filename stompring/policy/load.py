@@ -261,7 +261,10 @@ def load(configuration: BrokerConfiguration, sources: PluginLoader) -> Plugins:
 def _uses(
     configuration: BrokerConfiguration, plugins: Mapping[str, PluginConfiguration]
 ) -> Iterator[PolicyUse]:
-    """The uses of plugins in address-settings."""
+    """The uses of plugins in address-settings and as transformers."""
+    for transformer in configuration.transformers:
+        if transformer.policy is not None:
+            yield transformer.policy
     for entry in configuration.address_settings:
         policies: Any = entry.values.get("address_policy", ())
         yield from (use for use in policies if use.enabled)

@@ -189,6 +189,15 @@ class PolicyUse:
 
 
 @dataclass(frozen=True, slots=True)
+class TransformerConfiguration:
+    """One ``<transformer>`` of a divert or a bridge: headers that it sets and removes, or the policy that decides."""
+
+    add_headers: tuple[Property, ...] = ()
+    remove_headers: tuple[str, ...] = ()
+    policy: PolicyUse | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AddressSettings:
     """The settings in force for one address: all matching ``<address-setting>`` entries merged."""
 
@@ -1018,3 +1027,8 @@ class BrokerConfiguration:
     security_settings: tuple[SecuritySettingEntry, ...] = section((), "security-settings")
     address_settings: tuple[AddressSettingEntry, ...] = section((), "address-settings")
     addresses: tuple[AddressConfiguration, ...] = section((), "addresses")
+
+    @property
+    def transformers(self) -> tuple[TransformerConfiguration, ...]:
+        """The transformers of all sections."""
+        return ()
