@@ -84,8 +84,8 @@ def test_a_plain_address_matches_itself_alone(words: list[str]) -> None:
     assert not matches(address, address + ".a")
 
 
-#: Every address of up to five words. ``z`` stands for all words that no pattern names.
-ADDRESSES = [".".join(words) for length in range(1, 6) for words in product("abz", repeat=length)]
+#: Every address of up to six words, as two patterns of four can need. ``z`` stands for words that no pattern names.
+ADDRESSES = [".".join(words) for length in range(1, 7) for words in product("abz", repeat=length)]
 
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4).map(".".join)
 
