@@ -37,6 +37,7 @@ class Load(threading.Thread):
         super().__init__(daemon=True)
         self._port = port
         self._queue = queue
+        self.begun = threading.Event()  # the broker has confirmed the first messages
         self.stopping = threading.Event()
         self.sent = 0
         self.failure: BaseException | None = None
@@ -51,6 +52,7 @@ class Load(threading.Thread):
         dialogue = StompClient(self._port)
         dialogue.connect()
         self._send(dialogue, KEPT)
+        self.begun.set()
         dialogue.subscribe(f"/queue/{self._queue}", id="load", ack="client", prefetch_count=5)
         while not self.stopping.is_set():
             self._send(dialogue, 5)
@@ -73,6 +75,9 @@ def busy(tmp_path: Path) -> Iterator[Path]:
         for load in loads:
             load.start()
         try:
+            # A batch writes pages before the journal: until the broker has confirmed the first messages, those in pages
+            # may be found without the earlier ones that the journal gets.
+            assert all(load.begun.wait(30) for load in loads)
             yield data
         finally:
             for load in loads:
