@@ -22,6 +22,8 @@ from stompring.settings.options import camel_case
 
 if TYPE_CHECKING:
     from stompring.cli.data_import_online import Endpoints, OnlineImport
+    from stompring.store.artemis_export import ArtemisExportReader
+    from stompring.store.export import ExportReader
     from stompring.store.summary import QueueCounts, Summary
 
 
@@ -312,6 +314,14 @@ def export_data(
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @directory_options
 @click.option(
+    "--from",
+    "source",
+    type=click.Choice(["stompring", "artemis-xml"]),
+    default="stompring",
+    show_default=True,
+    help="Who wrote FILE: 'stompring data export', or 'artemis data exp' of Artemis.",
+)
+@click.option(
     "--stomp",
     metavar="[ssl://]HOST:PORT",
     help="STOMP acceptor of the running broker.  [default: from broker.xml]",
@@ -336,6 +346,7 @@ def import_data(
     file: Path,
     config: str | None,
     data: str | None,
+    source: str,
     stomp: str | None,
     http: str | None,
     ca_file: Path | None,
@@ -352,47 +363,70 @@ def import_data(
     Existing messages stay. An existing queue gets the attributes in FILE, and the messages of FILE after its own. To
     resume an interrupted import, run it again.
 
+    With --from artemis-xml, FILE is what 'artemis data exp' printed, also compressed. It has only the address, the
+    filter and the routing type of a queue: a missing queue is created as broker.xml describes it, an existing one is
+    not changed (docs/artemis.md).
+
     \b
     Examples:
       stompring data import backup.jsonl.gz
+      stompring data import --from artemis-xml artemis-export.xml
       stompring data import backup.jsonl.gz --stomp localhost:61613 --http http://localhost:8161
     """
     # Here and not above: the store would make every other command slow to start.
     from stompring.cli.data_import_offline import OfflineImport
     from stompring.cli.data_import_online import Endpoints
     from stompring.cli.data_transfer import transfer
+    from stompring.store.artemis_export import ArtemisExportReader
     from stompring.store.datadir import is_locked
-    from stompring.store.export import InvalidExport
+    from stompring.store.export import ExportReader, InvalidExport
 
     meant = BrokerConfiguration() if stomp and http else configuration(config, data)
     directory = data_directory(meant, data)
     try:
-        if stomp or http or is_locked(directory.root):
-            doors = Endpoints(stomp, http, ca_file)
-            with _running(meant, doors, _login(user, password_stdin)) as running:
-                _report(file, *transfer(file, running), as_json)
-                running.finish()
-            return
-        if not meant.persistence_enabled:
-            raise click.ClickException(
-                f"{meant.file}: persistence-enabled is false: the broker has no data directory to import into"
-            )
-        stopped = OfflineImport(directory, meant, again=again)
-        try:
-            _report(file, *transfer(file, stopped), as_json)
-            stopped.finish()
-        finally:
-            stopped.close()
+        with (ArtemisExportReader if source == "artemis-xml" else ExportReader)(file) as reader:
+            if stomp or http or is_locked(directory.root):
+                doors = Endpoints(stomp, http, ca_file)
+                with _running(meant, doors, _login(user, password_stdin)) as running:
+                    _report(reader, *transfer(reader, running), as_json)
+                    running.finish()
+                return
+            if not meant.persistence_enabled:
+                raise click.ClickException(
+                    f"{meant.file}: persistence-enabled is false: the broker has no data directory to import into"
+                )
+            stopped = OfflineImport(directory, meant, again=again)
+            try:
+                _report(reader, *transfer(reader, stopped), as_json)
+                stopped.finish()
+            finally:
+                stopped.close()
     except (StoreError, InvalidExport) as fault:
         raise click.ClickException(str(fault)) from None
 
 
-def _report(file: Path, count: int, before: int, as_json: bool) -> None:
+def _report(reader: ExportReader | ArtemisExportReader, count: int, before: int, as_json: bool) -> None:
+    from stompring.store.artemis_export import ArtemisExportReader
+
+    skipped: dict[str, int] = {}
+    notes: dict[str, int] = {}
+    if isinstance(reader, ArtemisExportReader):
+        skipped = dict(reader.skipped)
+        notes = dict(reader.java_bodies)
     if as_json:
-        echo_json({"file": str(file), "messages": count, "earlier": before})
+        more = {"skipped": skipped, "javaBodies": notes} if isinstance(reader, ArtemisExportReader) else {}
+        echo_json({"file": str(reader.path), "messages": count, "earlier": before, **more})
         return
+    for reason, number in skipped.items():
+        click.echo(f"skipped {_count(number, 'message')} {reason}", err=True)
+    for kind, number in notes.items():
+        click.echo(
+            f"{_count(number, 'message')} of type {kind}: the body is in Artemis's own format, as STOMP clients of "
+            "Artemis receive it",
+            err=True,
+        )
     earlier = f", {before} of them by an earlier, interrupted import" if before else ""
-    click.echo(f"imported {count} messages of {file}{earlier}")
+    click.echo(f"imported {count} messages of {reader.path}{earlier}")
 
 
 def _running(meant: BrokerConfiguration, doors: Endpoints, login: tuple[str, str] | None) -> OnlineImport:

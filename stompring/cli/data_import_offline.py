@@ -20,10 +20,13 @@ from stompring.broker import page_mode
 from stompring.broker import paging as seam
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
+from stompring.broker.directory import MAX_NAME
+from stompring.broker.duplicates import add_id, cache_size, is_known, is_persisted
 from stompring.broker.message import Message
 from stompring.broker.paging import Pages
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.reference import GONE, SCHEDULED, Reference
+from stompring.cli.data_transfer import check_declared
 from stompring.errors import Refused
 from stompring.paging.paged_queues import TargetAreas
 from stompring.policy.hooks import Policies
@@ -34,8 +37,17 @@ from stompring.settings.options import CREATE_ONLY, options_of
 from stompring.store.bindings import attributes_of
 from stompring.store.datadir import DataLock
 from stompring.store.durable import Durable
-from stompring.store.export import PortableAddress, PortableMessage, PortableQueue, QueueEntry
+from stompring.store.export import (
+    DeclaredQueue,
+    PortableAddress,
+    PortableMessage,
+    PortableQueue,
+    QueueEntry,
+)
 from stompring.store.paging import Paging
+
+#: The id of duplicate detection, and what only a copy has that the broker made.
+DUPLICATE_ID, ORIGIN = b"_AMQ_DUPL_ID", b"_AMQ_ORIG_ADDRESS"
 
 
 class OfflineReactor:
@@ -136,6 +148,9 @@ class OfflineImport:
         except BaseException:
             self._lock.release()
             raise
+        self._configured = {
+            queue.name: queue for address in configuration.addresses for queue in address.queues
+        }
         self._again = again
         self._note = 0
         self._name = ""
@@ -220,6 +235,23 @@ class OfflineImport:
         number = self._broker.next_queue_number()
         return directory.restore_queue(queue.name, queue.address, attributes, number)
 
+    def declare(self, queue: DeclaredQueue) -> None:
+        """Make a queue as broker.xml describes it, or with defaults; one that is there stays as it is."""
+        directory = self._broker.directory
+        live = directory.queues.get(queue.name)
+        if live is not None:
+            check_declared(queue, live.address.name, live.attributes.routing_type)
+            return
+        configured = self._configured.get(queue.name)
+        if configured is not None and configured.address == queue.address:
+            made = replace(configured, configured=True)
+        else:
+            made = QueueConfiguration(queue.name, queue.address, queue.routing_type, filter=queue.filter)
+        try:
+            directory.create_queue(made)
+        except Refused as reason:
+            raise click.ClickException(f"queue {queue.name}: {reason}") from None
+
     @staticmethod
     def _check(live: Queue, queue: PortableQueue, attributes: QueueAttributes) -> None:
         if live.address.name != queue.address:
@@ -253,6 +285,15 @@ class OfflineImport:
             self._page(pages, copy, places)
         else:
             self._enqueue_copy(copy, places)
+        identifier = copy.header(DUPLICATE_ID)
+        if identifier and len(identifier) <= MAX_NAME and copy.header(ORIGIN) is None:
+            self._remember(address, identifier)
+
+    @staticmethod
+    def _remember(address: Address, identifier: bytes) -> None:
+        """A producer that sends its message again after the import has sent a duplicate."""
+        if not address.deleted and cache_size(address) and not is_known(address, identifier):
+            add_id(address, identifier, persisted=is_persisted(address, True))
 
     @staticmethod
     def _pages_for(address: Address, places: Places) -> Pages | None:

@@ -25,12 +25,19 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 import click
 
 from stompring.broker.transfer import BROKERS_OWN, IMPORTED
-from stompring.cli.data_transfer import StompConnection
+from stompring.cli.data_transfer import StompConnection, check_declared
 from stompring.pipeline.stomp.endpoint import parse_address, trusting
 from stompring.settings import options
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration
-from stompring.store.export import PortableAddress, PortableMessage, PortableQueue, QueueEntry, header_pairs
+from stompring.store.export import (
+    DeclaredQueue,
+    PortableAddress,
+    PortableMessage,
+    PortableQueue,
+    QueueEntry,
+    header_pairs,
+)
 
 #: Seconds that an answer may take.
 REQUEST_TIMEOUT = 60.0
@@ -218,6 +225,16 @@ class OnlineImport:
             )
         if any(value != there[name] for name, value in wanted.items()):
             self._api.ask("PATCH", ("queues", queue.name), wanted)
+
+    def declare(self, queue: DeclaredQueue) -> None:
+        """Make a queue with the defaults of its address; one that is there stays as it is."""
+        self._types[queue.name] = queue.routing_type
+        there = self._queues.get(queue.name)
+        if there is not None:
+            check_declared(queue, there["address"], there["routingType"])
+            return
+        made = {"name": queue.name, "address": queue.address, "routingType": queue.routing_type}
+        self._api.ask("POST", ("queues",), {**made, "durable": True, "filter": queue.filter})
 
     def message(self, message: PortableMessage) -> None:
         """Send a message to each of its queues, in the transaction that is open."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import click
@@ -15,7 +14,8 @@ from stompring.errors import ProtocolError
 from stompring.stomp.client import StompClient
 from stompring.stomp.frames import encode_frame
 from stompring.store.export import (
-    ExportReader,
+    DeclaredQueue,
+    Entry,
     InvalidExport,
     PortableAddress,
     PortableMessage,
@@ -38,6 +38,9 @@ class ImportTarget(Protocol):
     def queue(self, queue: PortableQueue) -> None:
         """A queue is to be there, as it is told here."""
 
+    def declare(self, queue: DeclaredQueue) -> None:
+        """A queue is to be there, with the attributes that the broker gives it; one that is there keeps its own."""
+
     def message(self, message: PortableMessage) -> None:
         """A message comes."""
 
@@ -51,41 +54,78 @@ class ImportTarget(Protocol):
         """The import is complete and reported."""
 
 
-def transfer(file: Path, receiver: ImportTarget) -> tuple[int, int]:
+class ImportFile(Protocol):
+    """A file that can be imported."""
+
+    size: int  # in bytes
+
+    @property
+    def position(self) -> int:
+        """Bytes that were read."""
+
+    def identify(self) -> str:
+        """What tells this file from others. Raises `InvalidExport` where its end is missing."""
+
+    def entries(self) -> Iterator[Entry]:
+        """All that is in it. Raises `InvalidExport` with file and line."""
+
+    def wrong(self, text: str) -> InvalidExport:
+        """A fault in the line read last."""
+
+
+def transfer(file: ImportFile, receiver: ImportTarget) -> tuple[int, int]:
     """Bring in all that is in a file; returns how many messages it has, and how many of them had come before.
 
     Raises `InvalidExport` with file and line.
     """
-    ExportReader(file).check_whole()
-    with ExportReader(file) as reader, progress("importing", reader.size) as step:
-        before = receiver.begin(f"stompring.import.{reader.id}")
+    identity = file.identify()
+    with progress("importing", file.size) as step:
+        before = receiver.begin(f"stompring.import.{identity}")
         count = waiting = size = position = 0
-        for kind, fields in reader:
-            try:
-                if kind == "address":
-                    receiver.address(PortableAddress.of(fields))
-                elif kind == "queue":
-                    receiver.queue(PortableQueue.of(fields))
-                else:
-                    message = PortableMessage.of(fields)
-            except InvalidExport as fault:
-                raise reader.blame(fault) from None
-            if kind != "message":
+        for entry in file.entries():
+            if not isinstance(entry, PortableMessage):
+                _prepare(file, receiver, entry)
                 continue
             count += 1
             if count <= before:
                 continue
-            receiver.message(message)
-            waiting, size = waiting + 1, size + len(message.body)
+            receiver.message(entry)
+            waiting, size = waiting + 1, size + len(entry.body)
             if waiting >= receiver.most_messages or size >= receiver.most_bytes:
                 receiver.commit(count)
                 waiting = size = 0
-                step(reader.position - position)
-                position = reader.position
+                step(file.position - position)
+                position = file.position
         if waiting:
             receiver.commit(count)
         receiver.settle()
     return count, min(before, count)
+
+
+def _prepare(
+    file: ImportFile, receiver: ImportTarget, entry: PortableAddress | PortableQueue | DeclaredQueue
+) -> None:
+    try:
+        if isinstance(entry, PortableAddress):
+            receiver.address(entry)
+        elif isinstance(entry, PortableQueue):
+            receiver.queue(entry)
+        else:
+            receiver.declare(entry)
+    except click.ClickException as fault:
+        raise file.wrong(fault.message) from None
+
+
+def check_declared(queue: DeclaredQueue, address: str, routing_type: str) -> None:
+    """Whether a queue of the broker can take the messages of one in a file. Raises `click.ClickException`."""
+    if address != queue.address:
+        raise click.ClickException(
+            f"queue {queue.name} is bound to address {address} in the broker, not to {queue.address}"
+        )
+    if routing_type != queue.routing_type:
+        raise click.ClickException(
+            f"queue {queue.name}: routing-type is {routing_type} in the broker and {queue.routing_type} in the file"
+        )
 
 
 #: Seconds that the broker may take for anything. A full address may hold an import up, but not for ever.

@@ -14,7 +14,7 @@ import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from io import BufferedReader
 from pathlib import Path
@@ -57,6 +57,9 @@ class FieldReader:
             raise InvalidExport(f"{what} is not an object")
         self._left = dict(given)
         self._what = what
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
 
     def value(self, name: str) -> Any:
         """Any value that is there."""
@@ -351,9 +354,16 @@ def _only_attributes(given: Any) -> dict[str, Any]:
     return found
 
 
+#: What a queue has of each attribute that a file does not name, because an older version wrote it.
+_DEFAULTS = {each.name: each.default for each in fields(QueueAttributes) if each.default is not MISSING}
+
+
 def _attributes(take: FieldReader) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for shown, ours in QUEUE_FIELDS.items():
+        if ours in _DEFAULTS and shown not in take:
+            found[ours] = _DEFAULTS[ours]
+            continue
         value_type = ATTRIBUTE_TYPES.get(ours, FLAG)
         if value_type.choices is not None:
             found[ours] = take.choice(shown, value_type.choices)
@@ -405,6 +415,19 @@ class PortableAddress:
         take.done()
         return found
 
+
+@dataclass(frozen=True, slots=True)
+class DeclaredQueue:
+    """A queue of which a file says no more than this. Its other attributes are those of the configuration."""
+
+    name: str
+    address: str
+    routing_type: RoutingType
+    filter: str | None = None
+
+
+#: What an import finds in a file.
+Entry = PortableAddress | PortableQueue | DeclaredQueue | PortableMessage
 
 #: What this version writes, and the newest that it reads.
 FORMAT = 1
@@ -474,7 +497,7 @@ class ExportReader:
         self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
         kind, header = self._next()
         if kind != "export":
-            raise self._wrong("not a 'stompring data export' file")
+            raise self.wrong("not a 'stompring data export' file")
         take = FieldReader(header, "export")
         try:
             if take.number("format") > FORMAT:
@@ -482,7 +505,7 @@ class ExportReader:
             self.id = take.text("id")
             self.created = take.number("created")
         except InvalidExport as fault:
-            raise self._wrong(str(fault)) from None
+            raise self.wrong(str(fault)) from None
 
     @property
     def position(self) -> int:
@@ -507,13 +530,32 @@ class ExportReader:
             if kind == "end":
                 break
             if kind not in counts:
-                raise self._wrong(f"unknown line type {kind!r}")
+                raise self.wrong(f"unknown line type {kind!r}")
             counts[kind] += 1
             yield kind, fields
         if fields != counts:
-            raise self._wrong("lines are missing: the counts in the last line do not match")
+            raise self.wrong("lines are missing: the counts in the last line do not match")
         if self._file.read(1):
-            raise self._wrong("unexpected data after the last line")
+            raise self.wrong("unexpected data after the last line")
+
+    def identify(self) -> str:
+        """The id of the export. Raises `InvalidExport` where the end of the file is missing."""
+        ExportReader(self.path).check_whole()
+        return self.id
+
+    def entries(self) -> Iterator[Entry]:
+        """Addresses, queues and messages in the order of the file. Raises `InvalidExport`."""
+        kinds: dict[str, type[PortableAddress | PortableQueue | PortableMessage]] = {
+            "address": PortableAddress,
+            "queue": PortableQueue,
+            "message": PortableMessage,
+        }
+        for kind, given in self:
+            try:
+                entry = kinds[kind].of(given)
+            except InvalidExport as fault:
+                raise self.wrong(str(fault)) from None
+            yield entry
 
     def check_whole(self) -> None:
         """Read to the end and see that it is there, without looking at what the lines say. Leaves the file closed."""
@@ -533,23 +575,20 @@ class ExportReader:
         try:
             raw = self._file.readline()
         except (OSError, EOFError, zlib.error) as fault:
-            raise self._wrong(f"the file is damaged: {fault}") from None
+            raise self.wrong(f"the file is damaged: {fault}") from None
         if not raw:
-            raise self._wrong("unexpected end of file" if self.line > 1 else "the file is empty")
+            raise self.wrong("unexpected end of file" if self.line > 1 else "the file is empty")
         try:
             found = json.loads(raw)
         except (ValueError, RecursionError) as fault:
-            raise self._wrong(f"invalid JSON: {fault}") from None
+            raise self.wrong(f"invalid JSON: {fault}") from None
         if not isinstance(found, dict) or len(found) != 1:
-            raise self._wrong("not an object with exactly one field")
+            raise self.wrong("not an object with exactly one field")
         return next(iter(found.items()))
 
-    def _wrong(self, text: str) -> InvalidExport:
+    def wrong(self, text: str) -> InvalidExport:
+        """A fault in the line read last."""
         return InvalidExport(f"{self.path}:{self.line}: {text}")
-
-    def blame(self, fault: InvalidExport) -> InvalidExport:
-        """A fault that was found in the fields of the line read last."""
-        return self._wrong(str(fault))
 
 
 def bound_queues(journal: JournalInspection) -> dict[int, PortableQueue]:

@@ -19,6 +19,7 @@ from stompring.settings.model import RingPolicy, RoutingType
 from stompring.stomp.frames import header_line
 from stompring.store.bindings import attributes_of, describe_attributes
 from stompring.store.export import (
+    QUEUE_FIELDS,
     ExportReader,
     ExportWriter,
     InvalidExport,
@@ -117,6 +118,14 @@ def test_no_field_can_be_missing(name: str) -> None:
     del less[name]
     with pytest.raises(InvalidExport, match=name):
         PortableMessage.of(less)
+
+
+@pytest.mark.parametrize("name", sorted(set(QUEUE_FIELDS) - {"routingType"}))
+def test_queue_of_an_older_version_has_the_default_of_a_newer_option(name: str) -> None:
+    queue = PortableQueue("q", "a", describe_attributes(QueueAttributes(RoutingType.ANYCAST)))
+    less = queue.fields()
+    del less[name]
+    assert PortableQueue.of(less) == queue
 
 
 # ---- the file

@@ -1,0 +1,538 @@
+"""The XML that ``artemis data exp`` writes: addresses, queues and messages of an Artemis broker (docs/artemis.md).
+
+The file is read in pieces of 64 KiB; only the message that is being read is in memory. Of a queue it has the address,
+the filter and the routing type.
+
+Artemis writes control characters in property values as they are, which XML does not allow, and line ends, which an XML
+reader takes for blanks. `_Repair` makes both readable. Artemis's own import fails at the former and changes the latter.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import os
+import re
+import zlib
+from binascii import Error as Base64Error
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import IO
+from xml.parsers import expat  # nosec B406 - a document type is refused, so no entity can be declared
+
+from stompring.broker.directory import WildcardAddresses
+from stompring.broker.message import Traits
+from stompring.settings.model import RoutingType, WildcardSyntax
+from stompring.stomp.frames import header_line
+
+from .export import (
+    DeclaredQueue,
+    Entry,
+    InvalidExport,
+    PortableAddress,
+    PortableMessage,
+    QueueEntry,
+)
+
+CHUNK = 64 * 1024
+
+#: A tag of the file longer than this is no tag: the value of one property fits.
+LONGEST_TAG = 64 * 1024 * 1024
+
+#: Names of addresses and queues that Artemis has for itself.
+INTERNAL = re.compile(
+    r"\$sys\.|\$\.artemis\.|\$\.activemq\.|\$ACTIVEMQ_|activemq\.(management|notifications)(\.|$)"
+)
+
+#: Queues of bridges between brokers of a cluster: what waits there is for another broker.
+STORE_AND_FORWARD = re.compile(r"\$\.(artemis|activemq)\.internal\.sf\.")
+
+#: Properties whose STOMP name differs, with what a value begins with where the sender did not write that.
+RENAMED: Mapping[str, tuple[bytes, tuple[str, ...]]] = {
+    "JMSCorrelationID": (b"correlation-id", ()),
+    "JMSReplyTo": (b"reply-to", ("queue://", "topic://")),
+    "JMSType": (b"type", ()),
+    "_AMQ_CONTENT_TYPE": (b"content-type", ()),
+    "_AMQ_GROUP_ID": (b"JMSXGroupID", ()),
+    "_AMQ_GROUP_SEQUENCE": (b"JMSXGroupSeq", ()),
+    "_AMQ_INGRESS_TIMESTAMP": (b"ingress-timestamp", ()),
+}
+
+#: Properties that are no headers of a MESSAGE: what a SEND says to the broker, and what only Artemis understands.
+NOT_HEADERS = frozenset(
+    {
+        "_AMQ_LARGE_COMPRESSED",
+        "_AMQ_LARGE_SIZE",
+        "_AMQ_ROUTING_TYPE",
+        "_AMQ_SCHED_DELIVERY",
+        "__AMQ_CID",
+        "ack",
+        "browser",
+        "content-length",
+        "destination",
+        "expires",
+        "message-id",
+        "persistent",
+        "priority",
+        "receipt",
+        "redelivered",
+        "selector",
+        "subscription",
+        "timestamp",
+        "transaction",
+    }
+)
+
+#: What Artemis adds to the filter of a durable subscription with ``no-local``: an id of the connection, which is gone.
+NO_LOCAL = re.compile(r"(?:\((?P<own>.*)\) AND )?\(__AMQ_CID <> '[^']*' OR __AMQ_CID IS NULL\)", re.DOTALL)
+
+#: Types of messages whose bodies only Artemis's own clients can read.
+JAVA_BODIES = frozenset({"map", "object", "stream"})
+
+
+class ArtemisExportReader:
+    """Reads a file. Every `InvalidExport` that is raised names the file and the line.
+
+    ``skipped`` has the number of messages that were left out, by the reason; ``java_bodies`` that of messages whose
+    bodies are in a format of Java's, by their type.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.skipped: Counter[str] = Counter()
+        self.java_bodies: Counter[str] = Counter()
+        self._raw: BufferedReader = path.open("rb")
+        self.size = os.fstat(self._raw.fileno()).st_size
+        gzipped = self._raw.peek(2)[:2] == b"\x1f\x8b"
+        self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
+        self._line = 1  # of the entry that was given last
+        self._document = _ExportParser(self)
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file that were read, of `size`."""
+        return self._raw.tell()
+
+    def identify(self) -> str:
+        """A digest of the whole file, which is read to the end. Raises `InvalidExport` where that is missing.
+
+        The reader starts at the beginning again.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        last = b""
+        for chunk in self._chunks():
+            digest.update(chunk)
+            last = (last + chunk)[-100:]
+        if not last.rstrip().endswith(b"</activemq-journal>"):
+            first = "not an 'artemis data exp' file, or truncated"
+            raise InvalidExport(f"{self.path}: {first}: its end is not </activemq-journal>")
+        self._file.seek(0)
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        """Nothing more will be read."""
+        self._raw.close()
+
+    def __enter__(self) -> ArtemisExportReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def entries(self) -> Iterator[Entry]:
+        """Addresses, queues and messages in the order of the file."""
+        document = self._document
+        for chunk in self._chunks():
+            document.feed(chunk)
+            while document.entries:
+                self._line, entry = document.entries.popleft()
+                yield entry
+        document.end()
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            while chunk := self._file.read(CHUNK):
+                yield chunk
+        except (OSError, EOFError, zlib.error) as fault:
+            raise InvalidExport(f"{self.path}: the file is damaged: {fault}") from None
+
+    def wrong(self, text: str) -> InvalidExport:
+        """A fault in the entry that was given last."""
+        return InvalidExport(f"{self.path}:{self._line}: {text}")
+
+    def invalid(self, text: str) -> InvalidExport:
+        """A fault where the file is being read."""
+        return InvalidExport(f"{self.path}:{self._document.line}: {text}")
+
+
+# ---- XML as Artemis writes it
+
+
+class _Repair:
+    """Makes well-formed XML of a stream of tags whose attributes have control characters, line ends and tabs."""
+
+    def __init__(self) -> None:
+        self._left = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes so far without a tag that is not complete."""
+        data = self._left + data
+        end = data.rfind(b">") + 1
+        tag = data.find(b"<", end)
+        if tag < 0 or data.startswith(b"<![CDATA[", tag):  # a body, of any length
+            end = len(data)
+        self._left = data[end:]
+        return _TAG.sub(_repaired, data[:end])
+
+    def end(self) -> bytes:
+        """The tag that did not become complete."""
+        return self._left
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+
+#: A tag that may have something in it that XML does not allow, or reads as a blank.
+_TAG = re.compile(rb"<[^<>\x00-\x1f\xef]*(?:[\x00-\x1f]|\xef)[^<>]*>")
+_LINE_ENDS = {b"\n": b"&#10;", b"\r": b"&#13;", b"\t": b"&#9;"}
+_VALUE = re.compile(rb'"[^"]*"' + rb"|'[^']*'")
+_FORBIDDEN = re.compile(rb"[\x00-\x1f]|\xef\xbf[\xbe\xbf]")
+
+#: Control characters are written as characters that Unicode reserves for such uses: 32 of them for 32.
+_RESERVED = 0xFDD0
+_ASTRAL = {b"\xef\xbf\xbe": "\U0001fffe".encode(), b"\xef\xbf\xbf": "\U0001ffff".encode()}
+_BACK = {_RESERVED + code: code for code in range(32)} | {0x1FFFE: 0xFFFE, 0x1FFFF: 0xFFFF}
+
+
+def _repaired(tag: re.Match[bytes]) -> bytes:
+    lines = 0
+
+    def value(found: re.Match[bytes]) -> bytes:
+        nonlocal lines
+        lines += found[0].count(b"\n")
+        return _FORBIDDEN.sub(_replacement, found[0])
+
+    text = _VALUE.sub(value, tag[0])
+    if not lines:
+        return text
+    end = -2 if text.endswith(b"/>") else -1
+    return text[:end] + b"\n" * lines + text[end:]  # so that the lines of what follows are still right
+
+
+def _replacement(found: re.Match[bytes]) -> bytes:
+    character = found[0]
+    if character in _LINE_ENDS:
+        return _LINE_ENDS[character]
+    if character in _ASTRAL:
+        return _ASTRAL[character]
+    return chr(_RESERVED + character[0]).encode()
+
+
+class _ExportParser:
+    """Gathers entries out of the events of an XML parser."""
+
+    def __init__(self, reader: ArtemisExportReader) -> None:
+        self.entries: deque[tuple[int, Entry]] = deque()  # with the lines at which they end
+        self._reader = reader
+        self._repair = _Repair()
+        self._path: list[str] = []
+        self._queues: dict[str, DeclaredQueue] = {}
+        self._wildcards = WildcardAddresses(WildcardSyntax())
+        self._message: _MessageReader | None = None
+        self._started = False
+        self._parser = parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        parser.StartCdataSectionHandler = parser.EndCdataSectionHandler = self._cdata
+        parser.StartDoctypeDeclHandler = self._doctype
+
+    @property
+    def line(self) -> int:
+        return self._parser.CurrentLineNumber
+
+    def feed(self, chunk: bytes) -> None:
+        if not self._started:
+            if chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise self._reader.invalid("the file is UTF-16; convert it to UTF-8")
+            self._started = True
+        self._parse(self._repair.feed(chunk), False)
+        if len(self._repair) > LONGEST_TAG:
+            raise self._reader.invalid("not XML: a tag has no end")
+
+    def end(self) -> None:
+        self._parse(self._repair.end(), True)
+
+    def _parse(self, data: bytes, final: bool) -> None:
+        try:
+            self._parser.Parse(data, final)
+        except expat.ExpatError as fault:
+            text = expat.ErrorString(fault.code)
+            raise InvalidExport(f"{self._reader.path}:{fault.lineno}: not well-formed XML: {text}") from None
+
+    # ---- events
+
+    def _doctype(self, *_: object) -> None:
+        raise self._reader.invalid("a document type is not allowed")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        path = self._path
+        path.append(name)
+        depth = len(path)
+        if depth == 1:
+            if name != "activemq-journal":
+                raise self._reader.invalid(f"not an 'artemis data exp' file: the root is <{name}>")
+            return
+        given = _Attributes(self._reader, name, attributes)
+        parent = path[-2]
+        if parent == "bindings":
+            if name == "address-binding":
+                self._address(given)
+            elif name == "queue-binding":
+                self._queue(given)
+            else:
+                self._unknown(name)
+        elif name == "message" and parent == "messages":
+            self._message = _MessageReader(self._reader, given)
+        elif self._message is not None:
+            self._message.start(name, parent, given)
+        elif name not in ("bindings", "messages") or depth != 2:
+            self._unknown(name)
+
+    def _end(self, name: str) -> None:
+        self._path.pop()
+        message = self._message
+        if message is None:
+            return
+        if name == "message":
+            self._message = None
+            entry = message.entry(self._queues, self._wildcards)
+            if entry is not None:
+                self._add(entry)
+        elif name == "body":
+            message.end_body()
+
+    def _cdata(self) -> None:
+        if self._message is not None:
+            self._message.end_piece()
+
+    def _text(self, data: str) -> None:
+        if self._message is not None and self._path[-1] == "body":
+            self._message.text(data)
+        elif data.strip():
+            raise self._reader.invalid(f"unexpected text {data.strip()[:40]!r} in <{self._path[-1]}>")
+
+    def _add(self, entry: Entry) -> None:
+        self.entries.append((self.line, entry))
+
+    def _unknown(self, name: str) -> None:
+        raise self._reader.invalid(f"unknown element <{name}>")
+
+    # ---- bindings
+
+    def _address(self, given: _Attributes) -> None:
+        name = given.text("name")
+        if not INTERNAL.match(name):
+            types = frozenset(
+                given.routing_type(each, "routing-types")
+                for each in given.text("routing-types").split(",")
+                if each
+            )
+            self._add(PortableAddress(name, types))
+
+    def _queue(self, given: _Attributes) -> None:
+        name, address = given.text("name"), given.text("address")
+        if INTERNAL.match(name) or INTERNAL.match(address):
+            return
+        filter_ = given.text("filter-string", "").strip()
+        if own := NO_LOCAL.fullmatch(filter_):
+            filter_ = own["own"] or ""
+        kind = given.routing_type(given.text("routing-type"), "routing-type")
+        queue = self._queues[name] = DeclaredQueue(name, address, kind, filter_ or None)
+        if self._wildcards.is_wildcard(address):
+            self._wildcards.add(address)
+        self._add(queue)
+
+
+class _Attributes:
+    """Attributes of one element, with the control characters that Artemis wrote."""
+
+    def __init__(self, reader: ArtemisExportReader, element: str, values: dict[str, str]) -> None:
+        self._reader = reader
+        self._element = element
+        self._values = values
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._values.get(name, default)
+        if value is None:
+            raise self._reader.invalid(f"<{self._element}> has no attribute {name}")
+        return value if value.isascii() else value.translate(_BACK)
+
+    def number(self, name: str, most: int = 2**63 - 1, default: str | None = None) -> int:
+        value = self.text(name, default)
+        with suppress(ValueError):
+            if 0 <= (found := int(value)) <= most:
+                return found
+        raise self._reader.invalid(
+            f"<{self._element}>: {name} is an integer from 0 to {most}, not {value[:40]!r}"
+        )
+
+    def routing_type(self, value: str, name: str) -> RoutingType:
+        if value not in RoutingType.__members__:
+            raise self._reader.invalid(
+                f"<{self._element}>: {name} is ANYCAST or MULTICAST, not {value[:40]!r}"
+            )
+        return RoutingType(value)
+
+
+# ---- messages
+
+
+class _MessageReader:
+    """One message, as far as it was read."""
+
+    def __init__(self, reader: ArtemisExportReader, given: _Attributes) -> None:
+        self._reader = reader
+        self._number = given.number("id")
+        self._priority = given.number("priority", 9, "4")
+        self._expires = given.number("expiration", default="0")
+        self._timestamp = given.number("timestamp", default="0")
+        self._type = given.text("type", "default")
+        self._properties: dict[str, tuple[str, str]] = {}
+        self._queues: list[str] = []
+        self._piece: list[str] = []
+        self._pieces: list[bytes] = []
+        self._body = b""
+
+    def start(self, name: str, parent: str, given: _Attributes) -> None:
+        if name == "property" and parent == "properties":
+            self._properties[given.text("name")] = given.text("type", "string"), given.text("value")
+        elif name == "queue" and parent == "queues":
+            self._queues.append(given.text("name"))
+        elif name not in ("properties", "queues", "body") or parent != "message":
+            raise self._reader.invalid(f"unknown element <{name}> in <{parent}>")
+
+    # A large body is in pieces, each of them Base64 of its own.
+
+    def text(self, data: str) -> None:
+        self._piece.append(data)
+
+    def end_piece(self) -> None:
+        for text in "".join(self._piece).split():
+            self._pieces.append(self._decoded(text))
+        self._piece.clear()
+
+    def end_body(self) -> None:
+        self.end_piece()
+        self._body = b"".join(self._pieces)
+        self._pieces.clear()
+
+    def _decoded(self, text: str) -> bytes:
+        try:
+            return base64.b64decode(text, b"-_", validate=True)
+        except (Base64Error, ValueError):
+            raise self._reader.invalid("<body> is not Base64") from None
+
+    # ---- what it is
+
+    def entry(
+        self, queues: Mapping[str, DeclaredQueue], wildcards: WildcardAddresses
+    ) -> PortableMessage | None:
+        places = [queues[name] for name in self._queues if name in queues]
+        for name in self._queues:
+            if name not in queues:
+                self._skip(name)
+        if not places:
+            return None
+        properties = self._properties
+        destination = "" if "_AMQ_ORIG_ADDRESS" in properties else properties.get("destination", ("", ""))[1]
+        # The file does not name the address of a message. That of its queue is it, but for a wildcard.
+        address = places[0].address
+        if address in wildcards.matching(destination):
+            address = destination
+        due = self._due()
+        group = properties.get("_AMQ_GROUP_ID", ("", ""))[1]
+        sequence = properties.get("_AMQ_GROUP_SEQUENCE") or properties.get("JMSXGroupSeq") or ("", "")
+        traits = Traits(
+            b"priority:%d\npersistent:true\n" % self._priority + b"".join(self._header_lines()),
+            (destination or address).encode("utf-8", "replace"),
+            _ROUTING_TYPES.get(properties.get("_AMQ_ROUTING_TYPE", ("", ""))[1]),
+            self._priority,
+            True,
+            0,
+            group.encode("utf-8", "replace") or None,
+            -1 if sequence[1].strip() == "-1" else 0,
+            None,
+            properties.get("_AMQ_VALIDATED_USER", ("", ""))[1] or None,
+        )
+        return PortableMessage(
+            self._number,
+            address,
+            tuple(QueueEntry(place.name, due=due) for place in places),
+            traits,
+            self._final_body(),
+            self._timestamp,
+            self._expires,
+        )
+
+    def _skip(self, queue: str) -> None:
+        if STORE_AND_FORWARD.match(queue):
+            self._reader.skipped[f"in {queue}, which waits for another broker of a cluster"] += 1
+        elif INTERNAL.match(queue):
+            self._reader.skipped[f"in Artemis's own queue {queue}"] += 1
+        else:
+            self._reader.skipped[f"in queue {queue}, which did not exist any more"] += 1
+
+    def _due(self) -> int:
+        found = self._properties.get("_AMQ_SCHED_DELIVERY")
+        if found is None:
+            return 0
+        with suppress(ValueError):
+            return max(0, int(found[1]))
+        raise self._reader.invalid(f"_AMQ_SCHED_DELIVERY is not an integer: {found[1][:40]!r}")
+
+    def _header_lines(self) -> Iterator[bytes]:
+        for name, (kind, value) in self._properties.items():
+            if name in NOT_HEADERS or not name or (kind == "bytes" and value == "null"):
+                continue
+            header, prefixes = RENAMED.get(name, (name.encode("utf-8", "replace"), ()))
+            if name in RENAMED and header.decode() in self._properties:
+                continue  # the sender's own
+            for prefix in prefixes:
+                value = value.removeprefix(prefix)
+            yield header_line(
+                header.replace(b"\0", b"\xef\xbf\xbd"),
+                value.replace("\0", "\ufffd").encode("utf-8", "replace"),
+            )
+
+    def _final_body(self) -> bytes:
+        body, kind = self._body, self._type
+        if self._properties.get("_AMQ_LARGE_COMPRESSED", ("", ""))[1] == "true":
+            try:
+                body = zlib.decompress(body)
+            except zlib.error as fault:
+                raise self._reader.invalid(
+                    f"the compressed body of message {self._number}: {fault}"
+                ) from None
+        if kind == "text":
+            return self._characters(body)
+        if kind in JAVA_BODIES:
+            self._reader.java_bodies[kind] += 1
+        return body
+
+    def _characters(self, body: bytes) -> bytes:
+        """A text: a byte that says whether it is there, its length in bytes, and UTF-16."""
+        if not body or body[0] == 0:
+            return b""
+        length = int.from_bytes(body[1:5], "big")
+        if len(body) < 5 or len(body) - 5 < length:
+            raise self._reader.invalid(f"the text of message {self._number} is truncated")
+        return body[5 : 5 + length].decode("utf-16-le", "replace").encode()
+
+
+_ROUTING_TYPES = {"0": RoutingType.MULTICAST, "1": RoutingType.ANYCAST}
