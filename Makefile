@@ -27,7 +27,7 @@ help:
 	@echo 'make types       mypy --strict'
 	@echo 'make imports     import-linter: dependencies between packages'
 	@echo 'make docs-check  test the documentation against the code'
-	@echo 'make docs-reference  generate the references in docs/plugins.md and docs/cli.md, the tables in docs/settings.md, and schema.xsd'
+	@echo 'make docs-reference  generate the references in docs/plugins.md and docs/cli.md, the tables in docs/settings.md and docs/artemis.md, and schema.xsd'
 	@echo 'make docs        build the documentation as a site in site/'
 	@echo 'make wheel       build the wheel and the sdist in dist/'
 	@echo 'make package     install the wheel into an empty environment, and check it there'
@@ -60,6 +60,7 @@ docs-check: $(VENV)/.installed-test
 docs-reference: $(VENV)/.installed-test
 	$(BIN)/python -m tests.docs.policy_reference
 	$(BIN)/python -m tests.docs.settings_reference
+	$(BIN)/python -m tests.docs.artemis_reference
 	$(BIN)/python -m tests.docs.cli_reference
 
 lint types imports: $(VENV)/.installed-check

@@ -101,7 +101,7 @@ NETWORK_CHECK = "a broker that is alone runs on without the network"
 LAST_VALUE = "last-value queues are not supported; ring-size 1 retains the newest message of a queue"
 AUTO_CREATE = "use auto-create-queues and auto-create-addresses"
 AUTO_DELETE = "use auto-delete-queues and auto-delete-addresses"
-MEMORY = "the broker logs its memory; global-max-size limits it"
+MEMORY = "memory is a metric, at /metrics of an http:// acceptor; global-max-size limits it"
 JAVA_TLS = "TLS is by OpenSSL, with PEM files"
 SOCKETS = "sockets use the defaults of the operating system"
 HTTP_TUNNEL = "the tunnel of the core protocol through HTTP; STOMP has WebSocket"
@@ -200,7 +200,7 @@ CORE = _table(
     # security
     no_effect(
         "authentication-cache-size authorization-cache-size",
-        "logins and permissions are cached without a limit of their own",
+        "verified logins are cached for security-invalidation-interval, permissions for each session",
     ),
     refused("populate-validated-user reject-empty-validated-user", "", "false"),
     refused("mask-password", PASSWORDS, "false"),

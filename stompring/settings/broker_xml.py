@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -364,6 +365,8 @@ def build_configuration(
     persistent = plain.get("persistence_enabled", BrokerConfiguration().persistence_enabled)
     plugins = read_plugins(core, faults)
     settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, plugins, faults))
+    if not persistent:
+        settings = tuple(map(_without_pages, settings))
     repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
     _check_directories(core, faults)
     _set_memory_defaults(plain)
@@ -612,8 +615,7 @@ def check_address_limits(
             continue
         policy = node.first("address-full-policy")
         if policy is not None and policy.value is FullPolicy.PAGE and not persistent:
-            faults.add(policy.line, PAGE_NEEDS_STORE)
-            continue
+            yield f"{faults.file}:{policy.line}: {PAGE_NEEDS_STORE}"
         in_force = repository.lookup(literal_name(match, markers) or match)
         _check_zeros(node, in_force, faults)
         warning = _ineffective_page_limit(node, in_force)
@@ -648,9 +650,16 @@ def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> str | None
 
 
 PAGE_NEEDS_STORE = (
-    "<address-full-policy> is 'PAGE': paging requires <persistence-enabled> to be true; "
-    "use BLOCK, DROP or FAIL, or set it to true"
+    "<address-full-policy> is 'PAGE': paging requires <persistence-enabled> to be true; producers of full addresses "
+    "are blocked (BLOCK)"
 )
+
+
+def _without_pages(entry: AddressSettingEntry) -> AddressSettingEntry:
+    """The entry of a broker without a store: BLOCK in place of PAGE, as by default."""
+    if entry.values.get("address_full_policy") is not FullPolicy.PAGE:
+        return entry
+    return replace(entry, values=MappingProxyType({**entry.values, "address_full_policy": FullPolicy.BLOCK}))
 
 
 QUEUE_SEPARATOR = "::"

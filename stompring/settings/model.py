@@ -222,7 +222,7 @@ class AddressSettings:
         "`global-max-messages` is used up. `PAGE` writes it to the pages of the address, until they are empty again. "
         "`BLOCK` stops reading the producer's socket until memory is free; the RECEIPT waits. `DROP` discards and "
         "counts the message. `FAIL` answers with an ERROR. The name of a `broker-plugin` asks that plugin. PAGE needs "
-        "the store: where `persistence-enabled` is false the default is BLOCK, and PAGE is refused.",
+        "the store: where `persistence-enabled` is false the default is BLOCK, and PAGE becomes BLOCK, with a WARNING.",
         source="Artemis, and plugins",
     )
     page_size_bytes: int = option(
@@ -291,6 +291,7 @@ class AddressSettings:
         "(`max-disk-usage`, `min-disk-free`). `BLOCK` stops reading the producer's socket until there is space; the "
         "RECEIPT waits. `DROP` discards and counts the message. `FAIL` answers with an ERROR. Messages that need no "
         "disk are not affected.",
+        source=STOMPRING,
     )
     retain: Retain = option(
         Retain.DURABLE,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stompring.settings.model import FullPolicy
+
 from .documents import FILE, QUIET, faults, parse
 
 IN_MEMORY = "<persistence-enabled>false</persistence-enabled>"
@@ -17,15 +19,19 @@ def settings(*entries: tuple[str, str]) -> str:
     return f"<address-settings>{inside}\n</address-settings>"
 
 
-def test_page_without_a_store_is_refused_with_its_line() -> None:
+def test_page_without_a_store_becomes_block_with_a_warning() -> None:
     page = settings(
         ("a.#", "<max-size-bytes>1MB</max-size-bytes>\n<address-full-policy>page</address-full-policy>")
     )
-    assert faults(QUIET, IN_MEMORY, page) == [
-        "8: <address-full-policy> is 'PAGE': paging requires <persistence-enabled> to be true; "
-        "use BLOCK, DROP or FAIL, or set it to true"
-    ]
-    assert parse(QUIET, page).warnings == ()
+    found = parse(QUIET, IN_MEMORY, page)
+    assert found.warnings == (
+        "etc/broker.xml:8: <address-full-policy> is 'PAGE': paging requires <persistence-enabled> to be true; "
+        "producers of full addresses are blocked (BLOCK)",
+    )
+    assert [entry.values["address_full_policy"] for entry in found.address_settings] == [FullPolicy.BLOCK]
+    with_a_store = parse(QUIET, page)
+    assert with_a_store.warnings == ()
+    assert with_a_store.address_settings[0].values["address_full_policy"] is FullPolicy.PAGE
 
 
 ZEROS = [

@@ -1,0 +1,144 @@
+"""The compatibility table in docs/artemis.md, made from the schema, the options and `settings.artemis`.
+
+``python -m tests.docs.artemis_reference`` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stompring.settings import acceptor, model
+from stompring.settings.acceptor_url import (
+    LISTENER_PARAMETERS,
+    OLD_PARAMETER_NAMES,
+    SCHEMES,
+    STOMP_PARAMETERS,
+)
+from stompring.settings.artemis import ACCEPTOR_PARAMETERS, OTHER_PROTOCOLS, SECTIONS, Row, Support
+from stompring.settings.options import ARTEMIS, STOMPRING, Option, options_of
+from stompring.settings.schema import all_elements, root_rules
+
+from .settings_reference import shown_default
+from .source import ROOT
+
+PAGE = ROOT / "docs" / "artemis.md"
+BEGIN, END = "<!-- compatibility; written by `make docs-reference` -->\n", "<!-- end of compatibility -->\n"
+
+#: Names without an option row that Artemis does not have, by parent.
+OUR_OWN = {
+    "broker-plugin": {"name", "policy"},
+    "address-setting": {"address-policy"},
+    "address-policy": {"name", "enabled", "property"},
+}
+
+#: Parameters of acceptors without an option row that Artemis does not have.
+OUR_PARAMETERS = frozenset({"keyPath", "proxyProtocolTrusted"})
+
+#: Elements, references and file names in a reason, which Markdown would take for its own.
+CODE = re.compile(r"(?<![`\w])(?:(?:<[\w-]+>)+|\$\{[^}]*\}|/temp-queue/NAME|docs/[\w-]+\.md)")
+
+Rows = dict[str, tuple[str, str]]
+"""What is with a setting and why, by its name."""
+
+
+def _options() -> dict[str, dict[str, Option]]:
+    """The rows of settings by parent and name."""
+    kinds = {
+        "core": (model.BrokerConfiguration,),
+        "address-setting": (model.AddressSettings,),
+        "queue": (model.QueueConfiguration,),
+        "wildcard-addresses": (model.WildcardSyntax,),
+        "journal-retention-directory": (model.Retention,),
+        "resource-limit-setting": (model.ResourceLimit,),
+    }
+    return {
+        parent: {row.xml_name: row for kind in listed for row in options_of(kind)}
+        for parent, listed in kinds.items()
+    }
+
+
+def _supported(row: Option | None) -> tuple[str, str]:
+    if row is None or not row.type or row.source == ARTEMIS:
+        return Support.SUPPORTED, "as in Artemis"
+    text = row.source.replace("Artemis, ", "as in Artemis, ")
+    if "other default" in text:
+        text += f": {shown_default(row)}"
+    return Support.SUPPORTED, text
+
+
+def _unsupported(row: Row) -> tuple[str, str]:
+    reason = row.reason or "remove it"
+    if row.neutral:
+        values = row.neutral.replace("\\", "").replace("[1-9][0-9]*", "above 0")
+        return row.support, f"no effect with `{values}`; else: {reason}"
+    if row.is_warning:
+        reason += " (WARNING)"
+    if row.refused_with:
+        names = ", ".join(f"`{name}`" for name in sorted(row.refused_with))
+        reason += f"; refused with {names}"
+    return row.support, reason
+
+
+def elements() -> dict[str, Rows]:
+    """The elements and attributes of Artemis by parent."""
+    options = _options()
+    found: dict[str, Rows] = {}
+    for parent, name, rule in all_elements(root_rules()):
+        if name in OUR_OWN.get(parent, ()) or (parent, name) == ("address-setting", "address-policy"):
+            continue
+        for inner in (*rule.children, *rule.attributes):
+            option = options.get(name, {}).get(inner)
+            if inner in OUR_OWN.get(name, ()) or (option is not None and option.source.startswith(STOMPRING)):
+                continue
+            found.setdefault(name, {})[inner] = _supported(option)
+    for parent, rows in SECTIONS.items():
+        for name, row in rows.items():
+            assert name not in found[parent], f"{name} of {parent} is supported and in the table"
+            found[parent][name] = _unsupported(row)
+    return {
+        parent: dict(sorted(rows.items())) for parent, rows in found.items() if parent != "address-policy"
+    }
+
+
+def parameters() -> Rows:
+    """The parameters of acceptor URLs."""
+    kinds = (acceptor.StompAcceptor, acceptor.FrameLimits, acceptor.WebSocketSettings)
+    options = {row.parameter_name: row for kind in kinds for row in options_of(kind)}
+    found: Rows = {"protocols": (Support.SUPPORTED, f"STOMP must be in it; others: {OTHER_PROTOCOLS.reason}")}
+    for name in (*STOMP_PARAMETERS, *LISTENER_PARAMETERS):
+        option = options.get(name)
+        if name not in OUR_PARAMETERS and (option is None or option.source != STOMPRING):
+            found[name] = _supported(option)
+    for old, new in OLD_PARAMETER_NAMES.items():
+        found[old] = (Support.SUPPORTED, f"old name of `{new}`")
+    found |= {name: _unsupported(row) for name, row in ACCEPTOR_PARAMETERS.items()}
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def _table(heading: str, rows: Rows) -> Iterator[str]:
+    yield f"\n| {heading} | here | reason |\n|---|---|---|\n"
+    for name, (support, reason) in rows.items():
+        yield f"| `{name}` | {support} | {CODE.sub(lambda found: f'`{found[0]}`', reason)} |\n"
+
+
+def reference() -> str:
+    """The tables, in Markdown."""
+    schemes = ", ".join(f"`{scheme}`" for scheme in SCHEMES)
+    lines = [part for parent, rows in elements().items() for part in _table(f"in `<{parent}>`", rows)]
+    lines += [f"\nAcceptor URLs begin with {schemes}; `vm` is skipped.\n"]
+    lines += _table("parameter of an acceptor", parameters())
+    return "".join(lines) + "\n"
+
+
+def page() -> str:
+    """docs/artemis.md as it should be."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count(BEGIN) == text.count(END) == 1
+    return re.sub(
+        f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: BEGIN + reference() + END, text, flags=re.DOTALL
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

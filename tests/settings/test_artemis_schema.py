@@ -1,0 +1,182 @@
+"""The compatibility table against Artemis itself: its schema, its URL parameters and what its ``create`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from stompring.settings.acceptor_url import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
+from stompring.settings.artemis import ACCEPTOR_PARAMETERS, SECTIONS
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.schema import ElementRule, all_elements, root_rules
+
+from ..artemis import create, jar_entry, java_class, needs_artemis, needs_java
+from ..docs import artemis_reference
+
+XS = "{http://www.w3.org/2001/XMLSchema}"
+RULES: dict[str, ElementRule] = {name: rule for _, name, rule in all_elements(root_rules())}
+
+#: Names of versions before 2.44, and of the configuration around <core>, which this schema does not have.
+EARLIER = {
+    "configuration": {"core", "jms", "server"},
+    "core": {
+        "broadcast-group-security", "check-for-active-server", "journal-max-atticfiles", "literal-page-folders",
+        "lock-coordinators", "max-saved-replicated-journals-size", "remoting-interceptors", "resolveProtocols",
+    },
+    "address-setting": {"intermediate-message-buffer-initial-size"},
+    "queue": {"auto-delete", "auto-delete-delay", "auto-delete-message-count"},
+}  # fmt: skip
+
+
+class Schema:
+    """artemis-configuration.xsd, as the paths of all elements and attributes below ``core``."""
+
+    def __init__(self, data: bytes) -> None:
+        top = list(etree.fromstring(data).iterchildren("*"))
+        self._types = {each.get("name"): each for each in top if each.tag == f"{XS}complexType"}
+        self._elements = {each.get("name"): each for each in top if each.tag == f"{XS}element"}
+        self._groups = {
+            each.get("name"): each for each in top if each.tag in (f"{XS}group", f"{XS}attributeGroup")
+        }
+
+    def paths(self) -> Iterator[tuple[str, ...]]:
+        """Every path, from ``core`` on. A type that contains itself is followed once."""
+        yield from self._element(self._elements["core"], (), ())
+
+    def _element(
+        self, element: etree._Element, above: tuple[str, ...], seen: tuple[etree._Element, ...]
+    ) -> Iterator[tuple[str, ...]]:
+        reference = element.get("ref")
+        if reference is not None:
+            element = self._elements[_local(reference)]
+        path = (*above, element.attrib["name"])
+        yield path
+        kind = element.find(f"{XS}complexType")
+        if kind is None:
+            kind = self._types.get(_local(element.get("type")))
+        if kind is not None and kind not in seen:
+            yield from self._content(kind, path, (*seen, kind))
+
+    def _content(
+        self, node: etree._Element, path: tuple[str, ...], seen: tuple[etree._Element, ...]
+    ) -> Iterator[tuple[str, ...]]:
+        for child in node.iterchildren("*"):
+            if child.tag == f"{XS}element":
+                yield from self._element(child, path, seen)
+            elif child.tag == f"{XS}attribute":
+                yield (*path, child.get("name") or child.get("ref"))
+            elif child.tag in (f"{XS}group", f"{XS}attributeGroup"):
+                # xml:specialAttrs is of XML itself
+                group = self._groups.get(_local(child.get("ref")))
+                yield from () if group is None else self._content(group, path, seen)
+            else:
+                base = self._types.get(_local(child.get("base")))
+                yield from () if base is None else self._content(base, path, seen)
+                yield from self._content(child, path, seen)
+
+
+def _local(name: str | None) -> str:
+    return (name or "").rpartition(":")[2]
+
+
+@pytest.fixture(scope="module")
+def paths() -> list[tuple[str, ...]]:
+    return list(Schema(jar_entry("artemis-server", "schema/artemis-configuration.xsd")).paths())
+
+
+def is_covered(path: tuple[str, ...]) -> bool:
+    """Whether each name of the path is supported, down to the whole path or to a row, which holds for all below it."""
+    for parent, name in zip(path, path[1:], strict=False):
+        if name in SECTIONS.get(parent, ()):
+            return True
+        if name not in RULES[parent].children and name not in RULES[parent].attributes:
+            return False
+    return True
+
+
+@needs_artemis
+def test_the_table_has_every_element_and_attribute_of_the_schema(paths: list[tuple[str, ...]]) -> None:
+    assert len(paths) > 1000 and ("core", "addresses", "address", "anycast", "queue", "ring-size") in paths
+    assert [path for path in paths if not is_covered(path)] == []
+
+
+@needs_artemis
+def test_the_page_has_the_names_of_the_schema_and_no_others(paths: list[tuple[str, ...]]) -> None:
+    of_artemis: dict[str, set[str]] = {}
+    for path in paths:
+        if len(path) > 1:
+            of_artemis.setdefault(path[-2], set()).add(path[-1])
+    for parent, rows in artemis_reference.elements().items():
+        documented = set(rows) - EARLIER.get(parent, set())
+        assert documented <= of_artemis.get(parent, set()), f"not in Artemis's schema: <{parent}>"
+
+
+def acceptor_parameters() -> set[str]:
+    """Names with a row or with support."""
+    return {
+        *ACCEPTOR_PARAMETERS, *STOMP_PARAMETERS, *LISTENER_PARAMETERS, *OLD_PARAMETER_NAMES, "protocols",
+    }  # fmt: skip
+
+
+#: Constants that are no parameters of acceptors: defaults, headers of HTTP, and what only a connector has.
+OTHERS = ("DEFAULT_", "NETTY_HTTP_HEADER_PREFIX", "OPENSSL_PROVIDER", "SOCKS_")
+
+
+@needs_artemis
+def test_the_table_has_every_parameter_of_transport_constants() -> None:
+    constants = java_class(
+        "artemis-core-client", "org.apache.activemq.artemis.core.remoting.impl.netty.TransportConstants"
+    ).constants
+    names = {value for name, value in constants.items() if not name.startswith(OTHERS)}
+    assert {"useEpoll", "keyStorePath", "stompConsumerWindowSize"} <= names
+    assert names - acceptor_parameters() == set()
+
+
+MANAGERS = [
+    ("artemis-amqp-protocol", "org.apache.activemq.artemis.protocol.amqp.broker.ProtonProtocolManager"),
+    ("artemis-mqtt-protocol", "org.apache.activemq.artemis.core.protocol.mqtt.MQTTProtocolManager"),
+    (
+        "artemis-openwire-protocol",
+        "org.apache.activemq.artemis.core.protocol.openwire.OpenWireProtocolManager",
+    ),
+    ("artemis-hornetq-protocol", "org.apache.activemq.artemis.core.protocol.hornetq.HornetQProtocolManager"),
+    ("artemis-stomp-protocol", "org.apache.activemq.artemis.core.protocol.stomp.StompProtocolManager"),
+    ("artemis-server", "org.apache.activemq.artemis.core.protocol.core.impl.CoreProtocolManager"),
+]
+
+
+@needs_artemis
+@pytest.mark.parametrize(("jar", "name"), MANAGERS, ids=[name.rpartition(".")[2] for _, name in MANAGERS])
+def test_the_table_has_every_parameter_of_the_protocols(jar: str, name: str) -> None:
+    """A parameter of an acceptor's URL that is none of the transport sets a property of the protocol managers."""
+    setters = [method[3:] for method in java_class(jar, name).methods if method.startswith("set")]
+    assert {each[0].lower() + each[1:] for each in setters} - acceptor_parameters() == set()
+
+
+VARIANTS = {
+    "default": (),
+    "in-memory": (
+        "--disable-persistence",
+        "--ping",
+        "127.0.0.1",
+        "--queues",
+        "q",
+        "--addresses",
+        "a,b:anycast",
+    ),
+}
+
+
+@needs_artemis
+@needs_java
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_create_writes_is_read_without_a_fault(variant: str, tmp_path: Path) -> None:
+    file = create(tmp_path / "instance", "--require-login", *VARIANTS[variant])
+    found = read_broker_xml(file)
+    assert "stomp" in {each.name for each in found.stomp_acceptors}
+    assert {"journal-type", "critical-analyzer", "useEpoll of acceptor"} <= {
+        each.name for each in found.ignored
+    }
