@@ -51,10 +51,28 @@ class NotFound(Refused):
         super().__init__(reason, status=404)
 
 
+class Line(int):
+    """A line of a file that broker.xml includes. A fault at it is shown with ``file``, as text it names that file."""
+
+    file: str
+
+    def __new__(cls, number: int, file: str) -> Line:
+        line = super().__new__(cls, number)
+        line.file = file
+        return line
+
+    def __str__(self) -> str:
+        return f"{int(self)} of {self.file}"
+
+    def __format__(self, form: str) -> str:
+        return format(str(self), form)
+
+
 class ConfigurationError(Exception):
     """broker.xml says something that cannot be. ``str()`` gives ``file:line: text``.
 
-    ``faults`` has line, column and text of each fault of the file; the lines and columns are None where unknown.
+    ``faults`` has line, column and text of each fault; the lines and columns are None where unknown. A `Line` is one
+    of another file than ``file``. ``files`` are those that were read until then, where a file includes others.
     """
 
     def __init__(
@@ -67,12 +85,15 @@ class ConfigurationError(Exception):
         faults: Iterable[tuple[int, str]] = (),
     ) -> None:
         self.text = text
+        self.files: tuple[str, ...] = ()
+        file = line.file if isinstance(line, Line) else file
         self.file = file
         self.line = line
         self.faults: list[tuple[int | None, int | None, str]] = [(at, None, each) for at, each in faults]
         if not self.faults:
             self.faults.append((line, column, text))
-        place = "".join(f"{part}:" for part in (file, line) if part is not None)
+        number = None if line is None else int(line)
+        place = "".join(f"{part}:" for part in (file, number) if part is not None)
         super().__init__(f"{place} {text}" if place else text)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from stompring.cli.output import echo_json
-from stompring.errors import ConfigurationError
+from stompring.errors import ConfigurationError, Line
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
@@ -109,7 +109,12 @@ def _document(file: str, **found: list[Any]) -> dict[str, Any]:
 
 def _faults(error: ConfigurationError) -> list[dict[str, Any]]:
     return [
-        {"file": error.file, "line": line, "column": column, "text": text}
+        {
+            "file": line.file if isinstance(line, Line) else error.file,
+            "line": None if line is None else int(line),
+            "column": column,
+            "text": text,
+        }
         for line, column, text in error.faults
     ]
 
@@ -139,18 +144,18 @@ def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str,
 
 
 def read_security_files(configuration: BrokerConfiguration) -> None:
-    """Read the files of users, roles and certificates. Raises `ConfigurationError`. The summary shows missing files."""
+    """Read the files of users, roles and certificates. Raises `ConfigurationError`. A roles file may be missing."""
     if not configuration.security_enabled:
         return
     # imported here because users import argon2
     from stompring.security.certificates import CertificateUsers
     from stompring.security.roles import Roles
-    from stompring.security.users import Users
+    from stompring.security.users import Users, check_users_file
 
     users, roles = configuration.users_file, configuration.roles_file
     assert users is not None and roles is not None
-    if not _is_missing(users):
-        Users(users)
+    check_users_file(configuration)
+    Users(users)
     Roles(roles)
     if configuration.certificate_users_file is not None:
         CertificateUsers(configuration.certificate_users_file)
@@ -246,8 +251,7 @@ def _security(configuration: BrokerConfiguration) -> str:
     file = configuration.users_file
     if not configuration.security_enabled or file is None:
         return "off"
-    missing = " (missing: create it with 'stompring user add')" if _is_missing(file) else ""
-    return f"on, users in {file}{missing}"
+    return f"on, users in {file}"
 
 
 def _permissions(configuration: BrokerConfiguration) -> str:

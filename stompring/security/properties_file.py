@@ -1,6 +1,7 @@
 """Properties files, ``name = value`` on each line: parsed with the line of each error, replaced atomically, watched.
 
 They look like Artemis's ``.properties`` files. Lines that begin with ``#`` are comments and survive every change.
+A file whose name begins with ``artemis-`` is one of Artemis's and has the syntax of Java (`Syntax`).
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from stompring.errors import ConfigurationError
 
@@ -100,6 +102,81 @@ def name_of(line: str) -> str | None:
     """The name in a line; None for a comment or an empty line."""
     text = line.strip()
     return None if not text or text.startswith("#") else text.partition("=")[0].strip()
+
+
+class Entry(NamedTuple):
+    """One line of a properties file. ``value`` is None for a line without a separator."""
+
+    name: str
+    value: str | None
+
+
+class Syntax(NamedTuple):
+    """How the lines of a properties file are written.
+
+    ``read`` returns the entry in a line, None for a comment or an empty line; ``write`` is the line of an entry.
+    """
+
+    read: Callable[[str], Entry | None]
+    write: Callable[[str, str], str]
+
+
+def _read_plain(line: str) -> Entry | None:
+    name = name_of(line)
+    if name is None:
+        return None
+    _, separator, value = line.partition("=")
+    return Entry(name, value.strip() if separator else None)
+
+
+_JAVA_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*[=:]")
+_JAVA_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.?)", re.DOTALL)
+_JAVA_RESERVED = re.compile(r"[\\\s=:#!]")
+_JAVA_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _read_java(line: str) -> Entry | None:
+    text = line.strip()
+    if not text or text[0] in "#!":
+        return None
+    separator = _JAVA_SEPARATOR.search(text)
+    if separator is None:
+        return Entry(_unescaped(text), None)
+    return Entry(_unescaped(text[: separator.end() - 1].strip()), _unescaped(text[separator.end() :].strip()))
+
+
+def _unescaped(text: str) -> str:
+    def character(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return chr(int(found[1], 16))
+        return _JAVA_CONTROL.get(found[2], found[2])
+
+    # the halves of a character beyond U+FFFF are two escapes
+    found = _JAVA_ESCAPE.sub(character, text)
+    return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _write_java(name: str, value: str) -> str:
+    escaped = _JAVA_RESERVED.sub(lambda found: "\\" + found[0], name)
+    return f"{escaped} = {value.replace(chr(92), chr(92) * 2)}"
+
+
+PLAIN = Syntax(_read_plain, "{} = {}".format)
+#: Comments begin with ``#`` or ``!``, the first ``=`` or ``:`` separates, ``\\`` escapes. Names may contain blanks.
+JAVA = Syntax(_read_java, _write_java)
+
+#: The names of Artemis's own files begin with this.
+ARTEMIS_PREFIX = "artemis-"
+
+
+def is_artemis_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a users or roles file is one that Artemis's ``create`` wrote, by its name."""
+    return os.path.basename(path).startswith(ARTEMIS_PREFIX)
+
+
+def syntax_of(path: str | os.PathLike[str]) -> Syntax:
+    """The syntax of a properties file, by its name."""
+    return JAVA if is_artemis_file(path) else PLAIN
 
 
 def check_name(name: str, kind: str = "user") -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stompring.errors import ConfigurationError
-from stompring.security.properties_file import WatchedFile, check_name, edit_lines, name_of
+from stompring.security.properties_file import PLAIN, Syntax, WatchedFile, check_name, edit_lines, syntax_of
 
 ROLES_FILE = "roles file"
 NO_ROLES: frozenset[str] = frozenset()
@@ -51,35 +51,46 @@ class Roles:
 class RolesEdit:
     """An edit of a roles file: its lines, with comments. Created by `edit_roles`."""
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], syntax: Syntax = PLAIN) -> None:
         self.lines = lines
+        self._syntax = syntax
 
     def grant(self, role: str, user: str) -> bool:
         """Grant a role to a user. False if the user has it already. Raises ValueError for an invalid name."""
         check_name(role, "role")
         check_member(user)
         for index, line in enumerate(self.lines):
-            if name_of(line) == role:
-                members = members_of(line)
+            name, members = self._read(line)
+            if name == role:
                 if user in members:
                     return False
-                self.lines[index] = _line(role, [*members, user])
+                self.lines[index] = self._line(role, [*members, user])
                 return True
-        self.lines.append(_line(role, [user]))
+        self.lines.append(self._line(role, [user]))
         return True
 
     def revoke(self, role: str, user: str) -> bool:
         """Revoke a role from a user. False if the user does not have it. A role without users is removed."""
         for index, line in enumerate(self.lines):
-            if name_of(line) == role and user in members_of(line):
-                remaining = [member for member in members_of(line) if member != user]
-                self.lines[index : index + 1] = [_line(role, remaining)] if remaining else []
+            name, members = self._read(line)
+            if name == role and user in members:
+                remaining = [member for member in members if member != user]
+                self.lines[index : index + 1] = [self._line(role, remaining)] if remaining else []
                 return True
         return False
 
     def of(self, user: str) -> list[str]:
         """The roles of a user."""
-        return [role for line in self.lines if (role := name_of(line)) and user in members_of(line)]
+        lines = (self._read(line) for line in self.lines)
+        return [name for name, members in lines if name and user in members]
+
+    def _read(self, line: str) -> tuple[str | None, list[str]]:
+        """The role and the users in a line; None and no users for a comment."""
+        entry = self._syntax.read(line)
+        return (None, []) if entry is None else (entry.name, _members(entry.value or ""))
+
+    def _line(self, role: str, users: list[str]) -> str:
+        return self._syntax.write(role, ", ".join(users))
 
     def revoke_all(self, user: str) -> list[str]:
         """Revoke all roles from a user. Returns the revoked roles."""
@@ -90,24 +101,26 @@ class RolesEdit:
 def edit_roles(path: Path) -> Iterator[RolesEdit]:
     """Edit a roles file, or create it (`edit_lines`)."""
     with edit_lines(path, ROLES_FILE, lambda lines: parse_roles(lines, str(path))) as lines:
-        yield RolesEdit(lines)
+        yield RolesEdit(lines, syntax_of(path))
 
 
 def parse_roles(lines: list[str], file: str) -> dict[str, tuple[str, ...]]:
     """Role to users. Raises ConfigurationError with the invalid line."""
     roles: dict[str, tuple[str, ...]] = {}
     line_numbers: dict[str, int] = {}
+    syntax = syntax_of(file)
     for number, line in enumerate(lines, 1):
-        role = name_of(line)
-        if role is None:
+        entry = syntax.read(line)
+        if entry is None:
             continue
+        role = entry.name
         try:
-            if "=" not in line:
+            if entry.value is None:
                 raise ValueError("a line must be 'role = user, user', or begin with '#'")
             check_name(role, "role")
             if role in line_numbers:
                 raise ValueError(f"role {role!r} is already in line {line_numbers[role]}")
-            roles[role] = _checked_members(line, role)
+            roles[role] = _checked_members(entry.value, role)
         except ValueError as error:
             raise ConfigurationError(str(error), file, number) from None
         line_numbers[role] = number
@@ -123,9 +136,8 @@ def roles_by_user(lines: list[str], file: str) -> Mapping[str, frozenset[str]]:
     return {user: frozenset(roles) for user, roles in found.items()}
 
 
-def members_of(line: str) -> list[str]:
-    """The users in a line of a role."""
-    return [user.strip() for user in line.partition("=")[2].split(",") if user.strip()]
+def _members(value: str) -> list[str]:
+    return [user.strip() for user in value.split(",") if user.strip()]
 
 
 def check_member(user: str) -> None:
@@ -135,8 +147,8 @@ def check_member(user: str) -> None:
         raise ValueError(f"user name {user!r} contains ',', which is reserved in roles files")
 
 
-def _checked_members(line: str, role: str) -> tuple[str, ...]:
-    members = [user.strip() for user in line.partition("=")[2].split(",")]
+def _checked_members(value: str, role: str) -> tuple[str, ...]:
+    members = [user.strip() for user in value.split(",")]
     if members == [""]:
         return ()
     for user in members:
@@ -146,7 +158,3 @@ def _checked_members(line: str, role: str) -> tuple[str, ...]:
         if members.count(user) > 1:
             raise ValueError(f"role {role!r} lists user {user!r} twice")
     return tuple(members)
-
-
-def _line(role: str, users: list[str]) -> str:
-    return f"{role} = {', '.join(users)}"

@@ -24,7 +24,7 @@ from stompring.security.certificates import CertificateUsers
 from stompring.security.login import FREE_FAILURES, FairQueue, LoginThrottle, VerifiedLogins
 from stompring.security.roles import Roles
 from stompring.security.user_files import UserFiles
-from stompring.security.users import Users
+from stompring.security.users import Users, check_users_file
 from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import SHOWN, Authorizer, PermissionSource
 from stompring.settings.model import BrokerConfiguration, PermissionType
@@ -49,7 +49,8 @@ class ChecksPasswords(Protocol):
 class Logins:
     """The `Authenticator` of a broker with security, for STOMP and HTTP: by password, or by a verified certificate.
 
-    ``user_of`` maps the subject of a certificate to a user. ``outcomes`` counts the results of logins.
+    ``user_of`` maps the subject of a certificate to a user. ``outcomes`` counts the results of logins. ``guest`` is
+    the login of STOMP clients without login and passcode, None where they are refused.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Logins:
         user_of: Callable[[str], str | None] = lambda subject: None,
     ) -> None:
         self.outcomes: Counter[str] = Counter()
+        self.guest: Login | None = None
         self._rights = rights
         self._passwords = passwords
         self._throttle = throttle
@@ -83,6 +85,8 @@ class Logins:
             found = succeed(self._login(certified))
         elif login is not None and passcode is not None:
             found = self._by_password(credentials.host, login, passcode)
+        elif self.guest is not None and login is None and passcode is None:
+            found = succeed(self.guest)
         else:
             found = fail(_missing_credentials(credentials, certified))
         return found.addCallbacks(self._accepted, self._refused, errbackArgs=(login,))
@@ -250,6 +254,28 @@ def _overloaded() -> Overloaded:
     return Overloaded("Security Error occurred: too many pending logins; try again later", status=503)
 
 
+#: Users with a plain password that a line of the log names.
+MAX_SHOWN_USERS = 10
+
+
+class GuestPermissions:
+    """The permissions of guests: those of one role, whatever roles a user of the same name has."""
+
+    def __init__(self, authority: AccessControl, role: str) -> None:
+        self.rejections = authority.rejections
+        self._authority = authority
+        self._roles = frozenset((role,))
+
+    @property
+    def generation(self) -> object:
+        """See `PermissionSource`."""
+        return self._authority.generation
+
+    def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+        """See `PermissionSource`."""
+        return self._authority.permissions.allows(self._roles, permission, address, queue)
+
+
 #: Seconds between checks of the files for changes where security-invalidation-interval is 0.
 FILE_CHECK_INTERVAL = 1.0
 
@@ -262,6 +288,7 @@ class Security:
 
     def __init__(self, configuration: BrokerConfiguration, reactor: Any, changed: Callable[[], None]) -> None:
         """Raises `ConfigurationError` for a file that cannot be read."""
+        check_users_file(configuration)
         assert configuration.users_file is not None and configuration.roles_file is not None
         self.users = Users(configuration.users_file)
         self.roles = Roles(configuration.roles_file)
@@ -276,6 +303,7 @@ class Security:
         self.logins = Logins(
             self.authority, self._passwords, LoginThrottle(reactor.seconds), reactor, self._user_of
         )
+        self._use_guest(configuration)
         files = UserFiles(self.users.path, self.roles.path, self._manages, self.certificate_subjects)
         self._user_files = files
         self._edits = DeferredLock()
@@ -287,6 +315,14 @@ class Security:
         """Begin to check the files for changes, also while nobody logs in."""
         if not self.roles.path.exists():
             log.warning("roles file %s does not exist: no user has a role", self.roles.path)
+        plain = self.users.plain_passwords()
+        if plain:
+            log.warning(
+                "users file %s: %d passwords are not hashed (%s); hash each with: stompring user add --replace NAME",
+                self.users.path,
+                len(plain),
+                ", ".join(plain[:MAX_SHOWN_USERS]) + (", …" if len(plain) > MAX_SHOWN_USERS else ""),
+            )
         if not self.authority.grants_anything:
             log.warning("no <security-setting>: no user has a permission")
         self._file_check.start(self._interval, now=False)
@@ -312,8 +348,17 @@ class Security:
     def use(self, configuration: BrokerConfiguration) -> None:
         """The configuration was read again."""
         self.authority.use(Permissions.of(configuration))
+        self._use_guest(configuration)
         self._remembered.clear()
         self._report_change()
+
+    def _use_guest(self, configuration: BrokerConfiguration) -> None:
+        guest = configuration.guest
+        self.logins.guest = (
+            None
+            if guest is None
+            else Login(guest.user, Authorizer(guest.user, GuestPermissions(self.authority, guest.role)))
+        )
 
     def read_changes(self) -> Deferred[None]:
         """Fires when changes of the files are in effect. The files are read in a thread."""

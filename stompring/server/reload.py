@@ -38,7 +38,17 @@ ELEMENTS = {row.name: row.xml_name for row in options_of(BrokerConfiguration)}
 
 #: Fields that are compared in parts, or are nothing that somebody has set.
 _COMPARED_SEPARATELY = frozenset(
-    {"file", "warnings", "ignored", "addresses", "address_settings", "security_settings", "plugins"}
+    {
+        "file",
+        "files",
+        "warnings",
+        "ignored",
+        "guest",
+        "addresses",
+        "address_settings",
+        "security_settings",
+        "plugins",
+    }
 )
 
 

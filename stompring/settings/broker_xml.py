@@ -3,7 +3,8 @@
 Nothing in the file is passed over: a name that is not in the schema, a value out of its range, a contradiction is a
 fault, and settings of Artemis without effect here are listed (`settings.artemis`). All faults of a file come
 together in one `ConfigurationError`, each with its line. Entities and external files are off, and a document type
-declaration is refused: no broker.xml needs one.
+declaration is refused: no broker.xml needs one. XInclude includes files below the directory of broker.xml, and
+nothing else (`Inclusion`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from lxml import etree
 
-from stompring.errors import ConfigurationError
+from stompring.errors import ConfigurationError, Line
 from stompring.settings import value_types
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.acceptor_url import (
@@ -31,7 +32,9 @@ from stompring.settings.acceptor_url import (
     with_absolute_paths,
 )
 from stompring.settings.artemis import SECTIONS, Row, not_supported
+from stompring.settings.data_directory import instance_directory
 from stompring.settings.document import Faults, Node, snake
+from stompring.settings.login_config import find_logins
 from stompring.settings.machine_memory import (
     default_dispatch_memory,
     default_global_max_size,
@@ -58,7 +61,13 @@ from stompring.settings.model import (
 )
 from stompring.settings.network import is_loopback
 from stompring.settings.plugins import read_plugins, read_policy_uses
-from stompring.settings.references import References, Secret, has_known_reference, has_reference
+from stompring.settings.references import (
+    References,
+    Secret,
+    has_known_reference,
+    has_reference,
+    predefined_properties,
+)
 from stompring.settings.schema import ElementRule, parents_of, root_rules, schema_bytes, with_suggestion
 
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
@@ -90,20 +99,29 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
     Raises `ConfigurationError` as `read_broker_xml` does.
     """
     faults = Faults(file)
-    root = _parse_xml(data, file)
-    references = References(Path(file).parent)
-    reading = _DocumentReader(faults, references)
-    document = reading.document(root)
-    core = document.first("core")
-    configuration = (
-        build_configuration(core, faults, references, reading.ignored)
-        if core is not None
-        else BrokerConfiguration(file=file)
-    )
-    faults.raise_if_any()
-    _validate(root, faults)
-    faults.raise_if_any()
-    return configuration
+    inclusion = Inclusion(file, faults)
+    try:
+        root = _parse_xml(data, file)
+        inclusion.resolve(root)
+        folder = Path(file).parent
+        references = References(
+            folder, properties=predefined_properties(folder.absolute(), instance_directory(file))
+        )
+        reading = _DocumentReader(faults, references)
+        document = reading.document(root)
+        core = document.first("core")
+        configuration = (
+            build_configuration(core, faults, references, reading.ignored)
+            if core is not None
+            else BrokerConfiguration(file=file)
+        )
+        faults.raise_if_any()
+        _validate(root, faults)
+        faults.raise_if_any()
+    except ConfigurationError as error:
+        error.files = tuple(inclusion.files)
+        raise
+    return replace(configuration, files=tuple(inclusion.files))
 
 
 def _parse_xml(data: bytes, file: str) -> etree._Element:
@@ -127,6 +145,96 @@ def _parse_xml(data: bytes, file: str) -> etree._Element:
     if docinfo.doctype:
         raise ConfigurationError("<!DOCTYPE …> is not allowed; remove it", file, 1)
     return root
+
+
+#: Files that one broker.xml may include, directly or not. It stops files that include each other in growing numbers.
+MAX_INCLUDED = 200
+
+#: The name of the attribute that marks the root element of an included file, with the file.
+_INCLUDED = "{urn:stompring:included}file"
+
+
+class Inclusion:
+    """Replaces each ``<xi:include href="…"/>`` by the root element of that file, which may include others.
+
+    Files must be below the directory of broker.xml, symbolic links followed. Included are files of XML only, whole:
+    ``parse="text"``, ``xpointer`` and ``<xi:fallback>`` are refused. ``files`` are all that were read.
+    """
+
+    def __init__(self, file: str, faults: Faults) -> None:
+        self.files = [file]
+        self._file = file
+        self._faults = faults
+        self._folder = Path(file).parent.resolve()
+
+    def resolve(self, root: etree._Element) -> None:
+        """Include in the tree below ``root``, the root element of broker.xml."""
+        self._resolve(root, Path(self._file), (Path(self._file).resolve(),))
+
+    def _resolve(self, root: etree._Element, file: Path, above: tuple[Path, ...]) -> None:
+        for element in list(root.iter(f"{{{_XINCLUDE}}}*")):
+            name, parent = etree.QName(element).localname, element.getparent()
+            line = _line(element) if len(above) == 1 else Line(_line(element), str(file))
+            if parent is None:
+                self._faults.add(line, f"the root element is <xi:{name}>; it must be <{_ROOT}>")
+                self._faults.raise_if_any()
+                continue
+            if name != "include":
+                if etree.QName(parent).namespace != _XINCLUDE:  # else the fault is that of the include
+                    self._faults.add(line, f"<xi:{name}> is not supported; only <xi:include> is")
+                    parent.remove(element)
+                continue
+            try:
+                included = self._included(element, file, above)
+            except ValueError as error:
+                self._faults.add(line, f"<xi:include>: {error}")
+                included = None
+            except ConfigurationError as error:
+                for at, _, text in error.faults:
+                    self._faults.add(Line(at or 1, error.file or str(file)), text)
+                included = None
+            if included is None:
+                parent.remove(element)
+            else:
+                included.tail = element.tail
+                parent.replace(element, included)
+
+    def _included(self, element: etree._Element, file: Path, above: tuple[Path, ...]) -> etree._Element:
+        """The root element of the file. Raises `ValueError`, or `ConfigurationError` for a fault in that file."""
+        href = element.get("href", "")
+        if element.get("parse", "xml") != "xml" or element.get("xpointer") is not None:
+            raise ValueError("only whole files of XML can be included; remove parse and xpointer")
+        if len(element):
+            raise ValueError("<xi:fallback> is not supported; remove it")
+        if not href or "#" in href or "\0" in href:
+            raise ValueError("href must be the path of a file, relative to the file that includes it")
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", href):
+            raise ValueError(
+                f"href is '{href}': it must be the path of a file, not a URL; nothing is fetched"
+            )
+        target = file.parent / href
+        try:
+            real = target.resolve()
+            if not real.is_relative_to(self._folder):
+                raise ValueError(
+                    f"{target} is outside of the directory of broker.xml, {self._folder}; only files below it can be "
+                    "included"
+                )
+            if real in above:
+                raise ValueError(f"{target} includes itself")
+            if len(self.files) > MAX_INCLUDED:
+                raise ValueError(f"more than {MAX_INCLUDED} files are included")
+            self.files.append(str(target))
+            data = real.read_bytes() if real.is_file() else None
+        except (OSError, RuntimeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ValueError(f"{target} cannot be read: {reason}") from None
+        if data is None:
+            raise ValueError(f"{target} is not a file; create it, or remove the element")
+        root = _parse_xml(data, str(target))
+        self._resolve(root, target, (*above, real))
+        root.set(_INCLUDED, str(target))
+        return root
 
 
 @cache
@@ -153,10 +261,14 @@ class _DocumentReader:
         self._faults = faults
         self._references = references
         self.ignored: list[IgnoredSetting] = []
+        self._file: str | None = None  # the included file that is being read
+
+    def _line(self, element: etree._Element) -> int:
+        return _line(element) if self._file is None else Line(_line(element), self._file)
 
     def document(self, root: etree._Element) -> Node:
         """The whole document. Raises `ConfigurationError` where the root element is wrong."""
-        line = _line(root)
+        line = self._line(root)
         name = self._plain_name(root)
         if name != _ROOT:
             self._faults.add(
@@ -171,7 +283,7 @@ class _DocumentReader:
 
     def _node(self, element: etree._Element, rule: ElementRule) -> Node:
         name = str(element.tag)
-        node = Node(name, _line(element), is_leaf=rule.text is not None and not rule.attributes)
+        node = Node(name, self._line(element), is_leaf=rule.text is not None and not rule.attributes)
         self._read_attributes(element, rule, node)
         self._read_children(element, rule, node)
         if rule.text is None:
@@ -187,23 +299,39 @@ class _DocumentReader:
     def _read_children(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
         first_lines: dict[str, int] = {}
         for child in list(element):
-            name = self._plain_name(child)
-            line = _line(child)
-            child_rule = rule.children.get(name or "")
-            if name is None or child_rule is None:
-                if name is not None and not self._is_ignored_element(child, name, node.name):
-                    self._faults.add(line, _unknown_element(name, node.name, rule))
-                element.remove(child)
-                continue
-            if name == "broker-plugin" and self._is_ignored_plugin(child):
-                element.remove(child)
-                continue
-            child.tag = name
-            if name in first_lines and not child_rule.repeated:
-                twice = f"<{name}> is given twice in <{node.name}>"
-                self._faults.add(line, f"{twice}; the first is at line {first_lines[name]}")
-            first_lines.setdefault(name, line)
-            node.children.append(self._node(child, child_rule))
+            outer = self._file
+            included = child.get(_INCLUDED)
+            if included is not None:
+                self._file = included
+                del child.attrib[_INCLUDED]
+            self._read_child(child, element, rule, node, first_lines)
+            self._file = outer
+
+    def _read_child(
+        self,
+        child: etree._Element,
+        element: etree._Element,
+        rule: ElementRule,
+        node: Node,
+        first_lines: dict[str, int],
+    ) -> None:
+        name = self._plain_name(child)
+        line = self._line(child)
+        child_rule = rule.children.get(name or "")
+        if name is None or child_rule is None:
+            if name is not None and not self._is_ignored_element(child, name, node.name):
+                self._faults.add(line, _unknown_element(name, node.name, rule))
+            element.remove(child)
+            return
+        if name == "broker-plugin" and self._is_ignored_plugin(child):
+            element.remove(child)
+            return
+        child.tag = name
+        if name in first_lines and not child_rule.repeated:
+            twice = f"<{name}> is given twice in <{node.name}>"
+            self._faults.add(line, f"{twice}; the first is at line {first_lines[name]}")
+        first_lines.setdefault(name, line)
+        node.children.append(self._node(child, child_rule))
 
     def _read_attributes(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
         if len(element.attrib) > _MAX_ATTRIBUTES:
@@ -232,12 +360,12 @@ class _DocumentReader:
 
     def _is_ignored_element(self, element: etree._Element, name: str, parent: str) -> bool:
         inside = [etree.QName(each).localname for each in element.iterdescendants("*")]
-        return self._is_ignored(name, parent, _line(element), (element.text or "").strip(), inside)
+        return self._is_ignored(name, parent, self._line(element), (element.text or "").strip(), inside)
 
     def _is_ignored_plugin(self, element: etree._Element) -> bool:
         """Whether this is a plugin of Artemis that changes nothing but the log."""
         name = element.get("class-name")
-        return name is not None and self._is_ignored("class-name", "broker-plugin", _line(element), name)
+        return name is not None and self._is_ignored("class-name", "broker-plugin", self._line(element), name)
 
     def _is_ignored(self, name: str, parent: str, line: int, text: str, inside: Iterable[str] = ()) -> bool:
         """Whether the setting of Artemis has no effect here; it is then added to `ignored`."""
@@ -283,13 +411,8 @@ class _DocumentReader:
         name = etree.QName(element)
         if name.namespace in NAMESPACES:
             return name.localname
-        if name.namespace == _XINCLUDE:
-            text = "XInclude is not supported; write the whole configuration into one file"
-        else:
-            text = (
-                f"<{name.localname}> has the unknown namespace '{name.namespace}'; use urn:activemq or none"
-            )
-        self._faults.add(_line(element), text)
+        text = f"<{name.localname}> has the unknown namespace '{name.namespace}'; use urn:activemq or none"
+        self._faults.add(self._line(element), text)
         return None
 
     def _refuse_text(self, element: etree._Element) -> None:
@@ -297,7 +420,7 @@ class _DocumentReader:
         for piece in pieces:
             if piece and piece.strip():
                 what = f"unexpected text '{piece.strip()[:40]}' in <{element.tag}>"
-                self._faults.add(_line(element), f"{what}; only elements and attributes are allowed")
+                self._faults.add(self._line(element), f"{what}; only elements and attributes are allowed")
 
 
 def _unknown_element(name: str, parent: str, rule: ElementRule) -> str:
@@ -352,6 +475,31 @@ SECURITY_FILES: Mapping[str, str | None] = {
 """The files of users, roles and certificates, with their default names."""
 
 
+def _security_files(plain: Mapping[str, Any], faults: Faults) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The files of users, roles and certificates, and warnings.
+
+    Without ``users-file``, and without a file of its default name, they are those of Artemis (`find_logins`).
+    """
+    folder = Path(faults.file).parent
+    names = {name: plain.get(name) or usual for name, usual in SECURITY_FILES.items()}
+    found: dict[str, Any] = {
+        name: None if path is None else str(folder / path) for name, path in names.items()
+    }
+    if plain.get("users_file") or Path(found["users_file"]).exists():
+        return found, ()
+    try:
+        logins = find_logins(folder)
+    except ConfigurationError as error:
+        faults.add(Line(error.line or 1, error.file or faults.file), error.text)
+        return found, ()
+    if logins is None:
+        return found, ()
+    found |= {"users_file": str(logins.users), "guest": logins.guest}
+    if not plain.get("roles_file"):
+        found["roles_file"] = str(logins.roles)
+    return found, logins.warnings
+
+
 def build_configuration(
     core: Node, faults: Faults, references: References, ignored: list[IgnoredSetting]
 ) -> BrokerConfiguration:
@@ -376,10 +524,14 @@ def build_configuration(
     warnings = (
         *check_address_limits(core, persistent, markers, repository, faults),
         *_unused_retain(core, faults),
-        *(f"{faults.file}:{each.line}: {each.name}: {each.reason}" for each in ignored if each.is_warning),
+        *(f"{faults.place(each.line)}: {each.name}: {each.reason}" for each in ignored if each.is_warning),
     )
-    for name, usual in SECURITY_FILES.items():
-        plain[name] = _beside_file(faults.file, plain.get(name) or (usual if secure else None))
+    if secure:
+        security_files, about_logins = _security_files(plain, faults)
+        plain |= security_files
+        warnings = (*warnings, *about_logins)
+    else:
+        plain |= {name: _beside_file(faults.file, plain.get(name)) for name in SECURITY_FILES}
     return BrokerConfiguration(
         **plain,
         file=faults.file,
@@ -441,7 +593,7 @@ def _unused_retain(core: Node, faults: Faults) -> Iterator[str]:
     for node in core.within("address-settings"):
         retain = node.first("retain")
         if retain is not None:
-            yield f"{faults.file}:{retain.line}: <retain> has no effect without <journal-retention-directory>"
+            yield f"{faults.place(retain.line)}: <retain> has no effect without <journal-retention-directory>"
 
 
 def _set_memory_defaults(plain: dict[str, Any]) -> None:
@@ -619,8 +771,9 @@ def check_address_limits(
         in_force = repository.lookup(literal_name(match, markers) or match)
         _check_zeros(node, in_force, faults)
         warning = _ineffective_page_limit(node, in_force)
-        if warning:
-            yield f"{faults.file}:{warning}"
+        if warning is not None:
+            line, text = warning
+            yield f"{faults.place(line)}: {text}"
 
 
 def _check_zeros(node: Node, in_force: AddressSettings, faults: Faults) -> None:
@@ -636,16 +789,19 @@ def _check_zeros(node: Node, in_force: AddressSettings, faults: Faults) -> None:
             )
 
 
-def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> str | None:
+def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> tuple[int, str] | None:
     """``page-full-policy`` and the limits that it is for mean nothing without each other, as in Artemis."""
     declared = next((child for child in map(node.first, PAGE_LIMIT_ELEMENTS) if child is not None), None)
     if declared is None:
         return None
     limited = max(in_force.page_limit_bytes, in_force.page_limit_messages) >= 0
     if limited and in_force.page_full_policy is None:
-        return f"{declared.line}: the page limit has no effect without <page-full-policy> (DROP or FAIL)"
+        return declared.line, "the page limit has no effect without <page-full-policy> (DROP or FAIL)"
     if in_force.page_full_policy is not None and not limited:
-        return f"{declared.line}: <page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>"
+        return (
+            declared.line,
+            "<page-full-policy> has no effect without <page-limit-bytes> or <page-limit-messages>",
+        )
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from stompring.errors import ConfigurationError
+from stompring.errors import ConfigurationError, Line
 
 
 @dataclass(slots=True)
@@ -53,11 +53,12 @@ MAX_FAULTS = 200
 
 
 class Faults:
-    """The faults of ``file``, collected so that one run reports all of them."""
+    """The faults of ``file`` and of those that it includes, collected so that one run reports all of them."""
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self._found: set[tuple[int, str]] = set()
+        self._found: list[tuple[int, str]] = []
+        self._places: set[tuple[str, int, str]] = set()
         self._hidden: dict[str, str] = {}
         self._added = 0
 
@@ -68,11 +69,17 @@ class Faults:
         """
         for value, reference in self._hidden.items():
             text = text.replace(value, reference)
-        self._found.add((line, text))
+        self._add(line, text)
         self._added += 1
         if self._added >= MAX_FAULTS:
-            self._found.add((line, f"{MAX_FAULTS} faults found; the remainder was not checked"))
+            self._add(line, f"{MAX_FAULTS} faults found; the remainder was not checked")
             self.raise_if_any()
+
+    def _add(self, line: int, text: str) -> None:
+        position = self._position((line, text))
+        if position not in self._places:
+            self._places.add(position)
+            self._found.append((line, text))
 
     def hide(self, value: str, reference: str) -> None:
         """Show ``reference`` instead of ``value`` in all texts added later."""
@@ -83,6 +90,15 @@ class Faults:
         """Raise one `ConfigurationError` with all faults, one per line."""
         if not self._found:
             return
-        (line, first), *others = sorted(self._found)
-        more = "".join(f"\n{self.file}:{line}: {text}" for line, text in others)
-        raise ConfigurationError(first + more, self.file, line, faults=sorted(self._found))
+        faults = sorted(self._found, key=self._position)
+        (line, first), *others = faults
+        more = "".join(f"\n{self.place(line)}: {text}" for line, text in others)
+        raise ConfigurationError(first + more, self.file, line, faults=faults)
+
+    def place(self, line: int) -> str:
+        """``file:line``, for a text about that line."""
+        return f"{line.file if isinstance(line, Line) else self.file}:{int(line)}"
+
+    def _position(self, fault: tuple[int, str]) -> tuple[str, int, str]:
+        line, text = fault
+        return (line.file if isinstance(line, Line) else "", int(line), text)

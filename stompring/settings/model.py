@@ -73,6 +73,14 @@ class ThresholdUnit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Guest:
+    """Who a STOMP client without login and passcode is (Artemis, GuestLoginModule of ``login.config``)."""
+
+    user: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceLimit:
     """One ``<resource-limit-setting>``: limits of the user with that exact name. -1: no limit."""
 
@@ -780,8 +788,10 @@ class BrokerConfiguration:
         group="Elements of core",
     )
     file: str | None = None
+    files: tuple[str, ...] = field(default=(), compare=False)  # the file and those that it includes
     warnings: tuple[str, ...] = ()  # settings that are valid and have no effect, with file and line
     ignored: tuple[IgnoredSetting, ...] = ()  # settings of Artemis without effect here
+    guest: Guest | None = None  # of Artemis's login.config
     security_enabled: bool = option(
         True,
         "boolean",
@@ -791,9 +801,10 @@ class BrokerConfiguration:
     users_file: str | None = option(
         None,
         "name",
-        "File of user names and argon2 hashes, maintained by `stompring user` and the HTTP API. A relative path starts "
-        "at the directory of broker.xml. Without the element, and with security enabled: `users.properties` in that "
-        "directory.",
+        "File of user names and password hashes, maintained by `stompring user` and the HTTP API. A relative path "
+        "starts at the directory of broker.xml. Without the element, and with security enabled: `users.properties` in "
+        "that directory; if it does not exist, the file that Artemis's `login.config` names there, or "
+        "`artemis-users.properties`: see [security.md](security.md#users-of-artemis).",
         source=STOMPRING,
         reloadable=False,
     )
@@ -801,8 +812,8 @@ class BrokerConfiguration:
         None,
         "name",
         "File of roles, `role = user, user` per line, maintained by `stompring user` and the HTTP API. Paths as above. "
-        "Without the element, and with security enabled: `roles.properties`. If the file does not exist nobody has "
-        "a role.",
+        "Without the element, and with security enabled: `roles.properties`, or with the users of Artemis its file. If "
+        "the file does not exist nobody has a role.",
         source="stompring, Artemis's `artemis-roles.properties`",
         reloadable=False,
     )

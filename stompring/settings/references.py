@@ -1,6 +1,8 @@
-"""References to secrets in broker.xml, ``${env:NAME}`` and ``${file:PATH}``, and secrets themselves.
+"""References in broker.xml, ``${env:NAME}``, ``${file:PATH}`` and ``${property:default}``, and secrets.
 
-``$${`` is how the characters ``${`` are written.
+A property is one of `predefined_properties`, or an environment variable: that of its name, or that of its name in
+capitals with ``_`` for every other character than letters and digits, as a shell can set it (``data.dir``:
+``DATA_DIR``). ``$${`` is how the characters ``${`` are written.
 """
 
 from __future__ import annotations
@@ -9,21 +11,41 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 REFERENCE_MARK = "${"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\})?")
-_KNOWN = re.compile(r"\$\{(env|file):")
+_KNOWN = re.compile(r"\$\{[\w.-]+:")
+_NOT_IN_VARIABLE = re.compile(r"[^A-Za-z0-9]")
 
 MAX_FILE_BYTES = 64 * 1024
 """Bytes of a referenced file: secrets are shorter, and reading a device would not end."""
 
 
-class References:
-    """Resolves the references of one broker.xml. Paths are relative to ``folder``."""
+def predefined_properties(folder: Path, instance: Path) -> dict[str, str]:
+    """The properties that Artemis's start script defines, for a broker.xml in ``folder``."""
+    return {
+        "artemis.instance": str(instance),
+        "artemis.instance.etc": str(folder),
+        "data.dir": str(instance / "data"),
+    }
 
-    def __init__(self, folder: Path, environment: Mapping[str, str] = os.environ) -> None:
+
+class References:
+    """Resolves the references of one broker.xml. Paths are relative to ``folder``.
+
+    ``properties`` are those that no environment variable sets.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str] = os.environ,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._folder = folder
         self._environment = environment
+        self._properties = properties
 
     def resolve(self, text: str) -> str:
         """``text`` with its references resolved. Raises `ValueError` for one without a value."""
@@ -34,21 +56,39 @@ class References:
             return REFERENCE_MARK
         if found[2] is None:
             raise ValueError("'${' has no closing '}'; write '$${' for the characters themselves")
-        kind, _, name = found[1].partition(":")
+        kind, colon, name = found[1].partition(":")
         if kind == "env" and name:
             return self._of_environment(name)
         if kind == "file" and name:
             return self._of_file(name)
+        if kind and kind not in ("env", "file"):
+            return self._of_property(kind, name if colon else None)
         raise ValueError(
-            f"'{found[0]}' is no reference: use ${{env:NAME}} or ${{file:PATH}}, and '$${{' for the characters "
-            "themselves"
+            f"'{found[0]}' is no reference: use ${{env:NAME}}, ${{file:PATH}} or ${{property:default}}, and '$${{' for "
+            "the characters themselves"
         )
 
-    def _of_environment(self, name: str) -> str:
-        value = self._environment.get(name)
+    def _of_environment(self, text: str) -> str:
+        name, colon, default = text.partition(":")
+        value = self._environment.get(name, default if colon else None)
         if value is None:
             raise ValueError(f"environment variable {name} is not set")
         return value
+
+    def _of_property(self, name: str, default: str | None) -> str:
+        variable = _NOT_IN_VARIABLE.sub("_", name).upper()
+        for value in (
+            self._environment.get(name),
+            self._environment.get(variable),
+            self._properties.get(name),
+            default,
+        ):
+            if value is not None:
+                return value
+        raise ValueError(
+            f"property {name} is not set: set the environment variable {variable}, or write a default, "
+            f"${{{name}:default}}"
+        )
 
     def _of_file(self, name: str) -> str:
         path = self._folder / name
@@ -72,7 +112,7 @@ def has_reference(text: str) -> bool:
 
 
 def has_known_reference(text: str) -> bool:
-    """Whether ``text`` contains a reference of a known kind. In a filter ``${`` alone may be part of the text."""
+    """Whether ``text`` contains a reference of a known kind or with a default. In a filter ``${`` may be text."""
     return _KNOWN.search(text) is not None
 
 

@@ -15,12 +15,15 @@ from stompring.security.login import FREE_FAILURES, MAX_DELAYED, FairQueue, Logi
 from stompring.security.roles import Roles
 from stompring.server import authentication
 from stompring.server.authentication import (
+    GuestPermissions,
     Logins,
     Overloaded,
     PasswordVerifier,
 )
 from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import ALLOW_ALL as FREE_PERMIT
+from stompring.session.permissions import Authorizer
+from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 INVALID = "Security Error occurred: User name [me] or password is invalid"
 REQUIRED = "Security Error occurred: login and passcode are required"
@@ -102,6 +105,28 @@ class LoginsTest(TestCase):
         self.passwords.failing = Overloaded("too many", status=503)
         self.assertEqual(self.ask("me", "x"), (None, "too many"))
         self.assertEqual(self.logins.outcomes, {"overloaded": 1})
+
+    # ---- guests
+
+    def test_a_client_without_login_is_the_guest_where_there_is_one(self) -> None:
+        entry = SecuritySettingEntry("#", {PermissionType.SEND: frozenset({"guests"})})
+        path = Path(self.mktemp())
+        path.write_text("admins = visitor")
+        authority = AccessControl(Permissions((entry,)), Roles(path))
+        self.logins.guest = Login("visitor", Authorizer("visitor", GuestPermissions(authority, "guests")))
+        login, _ = self.ask(None, None)
+        assert login is not None and login.user == "visitor"
+        self.assertTrue(login.authorizer.allows(PermissionType.SEND, "a"))
+        self.assertFalse(login.authorizer.allows(PermissionType.CONSUME, "a"))
+        self.assertFalse(
+            authority.allows("visitor", PermissionType.SEND, "a"), "roles of a user are not the guest's"
+        )
+
+    def test_a_wrong_or_half_login_does_not_become_the_guest(self) -> None:
+        self.logins.guest = Login("visitor")
+        self.assertEqual(self.ask("me", "no"), (None, INVALID))
+        for login, passcode in ((None, "x"), ("me", None)):
+            self.assertEqual(self.ask(login, passcode), (None, REQUIRED))
 
     # ---- certificates
 

@@ -24,7 +24,8 @@ def references(tmp_path: Path) -> References:
     (tmp_path / "bare").write_text("bare")
     (tmp_path / "binary").write_bytes(b"\xff")
     (tmp_path / "long").write_text("x" * (MAX_FILE_BYTES + 1))
-    return References(tmp_path, {"NAME": SECRET, "EMPTY": ""})
+    environment = {"NAME": SECRET, "EMPTY": "", "NA_ME": "value of NA_ME"}
+    return References(tmp_path, environment, {"predefined": "by the start", "na.me": "less than a variable"})
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,14 @@ def references(tmp_path: Path) -> References:
         ("${file:two}", "line\n"),  # one line end is the editor's, another is meant
         ("${file:crlf}", "line"),
         ("${file:./bare}", "bare"),
+        ("${NAME}", SECRET),
+        ("${na.me:x}", "value of NA_ME"),
+        ("${missing:}", ""),
+        ("${missing:x}", "x"),
+        ("${missing:tcp://h:1?a=b}", "tcp://h:1?a=b"),
+        ("${env:MISSING:x:y}", "x:y"),
+        ("${env:EMPTY:x}", ""),
+        ("${predefined:x}", "by the start"),
         ("$${env:NAME}", "${env:NAME}"),
         ("$$${env:NAME}", "$${env:NAME}"),
     ],
@@ -56,8 +65,13 @@ def test_references_are_resolved(references: References, text: str, value: str) 
         ("${file:.}", "cannot read file"),
         ("${file:a\0b}", "cannot read file"),
         ("${env:}", "'${env:}' is no reference"),
-        ("${NAME}", "'${NAME}' is no reference: use ${env:NAME} or ${file:PATH}"),
-        ("${sys:NAME}", "is no reference"),
+        ("${file}", "'${file}' is no reference: use ${env:NAME}, ${file:PATH} or ${property:default}"),
+        ("${}", "is no reference"),
+        ("${:x}", "is no reference"),
+        (
+            "${a.b-c}",
+            "property a.b-c is not set: set the environment variable A_B_C, or write a default, ${a.b-c:def",
+        ),
         ("a${env:NAME", "has no closing '}'"),
     ],
 )
@@ -85,8 +99,8 @@ def test_in_every_kind_of_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         <acceptors><acceptor name="s">tcp://127.0.0.1:${env:PORT}?anycastPrefix=${env:PREFIX}</acceptor></acceptors>
         <broker-plugins><broker-plugin name="p"><property key="k" value="${file:name}"/></broker-plugin>
         </broker-plugins>
-        <addresses><address name="a"><anycast><queue name="q"><filter string="x = '${y}'"/></queue></anycast>
-        </address></addresses>""",
+        <addresses><address name="a"><anycast><queue name="q"><filter string="x = '${y}'"/></queue>
+        <queue name="r"><filter string="x = '${no.such:1}'"/></queue></anycast></address></addresses>""",
     )
     assert found.name == "broker <7>" and found.global_max_size == 10 * 1024 * 1024
     (acceptor,) = found.stomp_acceptors
@@ -94,6 +108,7 @@ def test_in_every_kind_of_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "put in when parameters are told apart"
     )
     assert found.addresses[0].queues[0].filter == "x = '${y}'", "which means nothing there"
+    assert found.addresses[0].queues[1].filter == "x = '1'"
     value = found.plugins[0].properties[0].value
     assert revealed(value) == "broker <7>" == value and "broker" not in repr(found.plugins)
 
@@ -120,6 +135,19 @@ def test_a_value_that_is_wrong_is_not_shown(
         configured(tmp_path, inside)
     assert "s3cret" not in str(raised.value) and "${env:VALUE}" in str(raised.value)
     assert f"{tmp_path / 'broker.xml'}:2: " in str(raised.value)
+
+
+def test_properties_of_an_artemis_instance_are_predefined(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    path = tmp_path / "etc" / "broker.xml"
+    path.write_text(
+        "<configuration><core><security-enabled>false</security-enabled>"
+        "<journal-directory>${data.dir:x}/journal</journal-directory>"
+        "<paging-directory>${artemis.instance}/pages</paging-directory></core></configuration>"
+    )
+    found = read_broker_xml(path)
+    assert found.journal_directory == f"{tmp_path}/data/journal"
+    assert found.paging_directory == f"{tmp_path}/pages"
 
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\uffff"])

@@ -68,6 +68,8 @@ def test_core_has_an_element_for_every_field() -> None:
     rule = RULES["configuration", "core"]
     assert leaves(rule) == {field.name for field in fields(BrokerConfiguration)} - sections - {
         "file",
+        "files",
+        "guest",
         "warnings",
         "ignored",
     }
