@@ -71,6 +71,19 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None
     return Answer(encode(value), status, headers=headers or {})
 
 
+#: Seconds after which a change that is not synced to disk is answered with an error.
+SYNC_TIME = 10.0
+
+
+def not_synced_text(cause: str | None) -> str:
+    """The error for a change that is in effect and not synced; ``cause`` is the fault of the store, if there is one."""
+    cause = cause or f"not synced within {SYNC_TIME:.0f} seconds"
+    return (
+        f"The change is in effect, but not on disk: {cause}. It is written when the disk accepts writes; a crash "
+        "before that loses it"
+    )
+
+
 NO_CONTENT = Answer(status=204, content_type=None)
 
 
@@ -436,6 +449,7 @@ class Routes:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.all = tuple(routes)
+        self.operations = {route.operation: route for route in self.all}
         self._root = _PathNode()
         for route in self.all:
             self._add(route)

@@ -45,6 +45,7 @@ from .access import check_host, check_login, check_origin, check_permissions
 from .api import (
     DISCARD_LIMIT,
     JSON,
+    SYNC_TIME,
     Answer,
     Call,
     LimitedBody,
@@ -54,6 +55,7 @@ from .api import (
     Routes,
     Steps,
     check_content_type,
+    not_synced_text,
     problem_answer,
     read_object,
 )
@@ -64,9 +66,6 @@ from .request_log import READ_METHODS, RequestLog
 from .tasks import CooperativeTask
 
 log = logging.getLogger(__name__)
-
-#: Seconds after which a change that is not synced to disk is answered with 503.
-SYNC_TIME = 10.0
 
 
 class RequestHandler:
@@ -239,12 +238,7 @@ class RequestHandler:
         if answer.status < 400:
             store = self._context.store
             cause = None if store is None else store.writer.failing
-            cause = cause or f"not synced within {SYNC_TIME:.0f} seconds"
-            refused = Refused(
-                f"The change is in effect, but not on disk: {cause}. It is written when the disk accepts writes; a "
-                "crash before that loses it",
-                status=503,
-            )
+            refused = Refused(not_synced_text(cause), status=503)
             self._log.set_error(str(refused))
             answer = problem_answer(refused, self._instance)
         self._write(answer)

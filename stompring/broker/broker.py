@@ -72,6 +72,9 @@ class Broker:
         )  # what durable messages need
         settings = SettingsRepository.of(configuration)
         self.directory = Directory(self, settings, WildcardAddresses(configuration.wildcard), self.memory)
+        #: where requests are sent; it is no address of the directory, and has no queues
+        name = configuration.management_address
+        self.management = Address(name, frozenset(), settings.lookup(name), self.directory)
         self.auto_create = AutoCreate(self, self.directory)
         self.auto_delete = AutoDelete(self, self.directory)
         self.background = Background(self.clock, now or reactor.seconds)

@@ -1,5 +1,5 @@
 """Notifications: the one entrance for events of the broker. Each goes to the log of recent events, to its listeners,
-and as a message to the address `transfer.ADDRESS`, where that exists (Artemis, "Management notifications").
+and as a message to the management-notification-address, where that exists (Artemis, "Management notifications").
 
 Nothing is notified per message. Types that Artemis has are named as there.
 """
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .publish import send_notification
-from .transfer import ADDRESS
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -83,6 +82,7 @@ class Notifications:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.address = broker.configuration.management_notification_address
         self._by_type: dict[str, deque[Event]] = {}
         self._last_dropped = 0  # id of the latest event that is not listed any more
         self.listeners: dict[Callable[[Event], None], None] = {}
@@ -103,7 +103,7 @@ class Notifications:
         recent.append(event)
         for listener in list(self.listeners):
             listener(event)
-        if self._is_observed() and fields.get("address") != ADDRESS and len(self._waiting) < MAX_WAITING:
+        if self._is_observed() and fields.get("address") != self.address and len(self._waiting) < MAX_WAITING:
             if not self._waiting:
                 self._broker.clock.soon(self._send)
             self._waiting.append(event)
@@ -122,7 +122,7 @@ class Notifications:
         return 0 < number < max(self._last_dropped, self._begun) or number > self.last_id
 
     def _is_observed(self) -> bool:
-        address = self._broker.directory.addresses.get(ADDRESS)
+        address = self._broker.directory.addresses.get(self.address)
         return address is not None and bool(address.queues)
 
     def _send(self) -> None:

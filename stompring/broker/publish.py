@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompring.errors import Refused
 from stompring.settings.model import AddressSettings, FullPolicy, QueueConfiguration, RoutingType
@@ -23,7 +23,6 @@ from .expiry import expiry_time
 from .message import Message, Traits
 from .policy_hooks import Offer
 from .transfer import (
-    ADDRESS,
     EXPIRED,
     MAX_DELIVERY_ATTEMPTS,
     NO_ROUTE,
@@ -31,6 +30,7 @@ from .transfer import (
     Transfer,
     copy_for,
     notification,
+    reply_traits,
 )
 
 if TYPE_CHECKING:
@@ -286,14 +286,39 @@ def send_copy(ref: Reference, target: str, *, keep_expiry: bool = False) -> bool
 
 
 def send_notification(broker: Broker, kind: str, time: int, text: str, properties: Mapping[str, str]) -> bool:
-    """Send a notification to whoever subscribes to `notification.ADDRESS`. False where no queue took it.
+    """Send a notification to whoever subscribes to the management-notification-address. False where no queue took it.
 
     Nothing happens without that address, without a subscription of its own on it, or while it is full.
     """
-    address = broker.directory.addresses.get(ADDRESS)
+    address = broker.directory.addresses.get(broker.notifications.address)
     if address is None or not address.queues or address.full is not None:
         return False
     return route(notification(address, broker.next_message_number(), time, kind, text, properties)) > 0
+
+
+class ReplyTo(NamedTuple):
+    """Where a reply goes: an address, or one queue of it, and the destination as the client wrote it."""
+
+    address: str
+    queue: str | None
+    routing_type: RoutingType | None
+    destination: bytes
+
+
+def send_reply(broker: Broker, reply_to: ReplyTo, headers: Mapping[bytes, bytes], body: bytes) -> bool:
+    """Send the reply to a management request. False where its address or queue is gone, or no queue took it."""
+    address = broker.directory.addresses.get(reply_to.address)
+    if address is None:
+        return False
+    traits = reply_traits(reply_to.destination, reply_to.routing_type, headers)
+    message = Message(broker.next_message_number(), address, address.mark(traits), body, broker.clock.now)
+    if reply_to.queue is None:
+        return route(message) > 0
+    queue = broker.directory.queues.get(reply_to.queue)
+    if queue is None:
+        return False
+    send_to_queue(queue, message)
+    return True
 
 
 def _send_dead_letter(message: Message, queue: str, settings: AddressSettings, reason: str) -> bool:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from .address import Address
     from .reference import Reference
 
-#: The management-notification-address of Artemis.
-ADDRESS = "activemq.notifications"
-
 #: The headers of a notification.
 NOTIFICATION_PROPERTIES = (
     "_AMQ_Address",
@@ -44,10 +41,22 @@ def notification(
     lines = b"".join(header_line(name.encode(), value.encode()) for name, value in headers.items())
     traits = Traits(
         b"priority:4\npersistent:false\n" + lines,
-        destination=ADDRESS.encode(),
+        destination=address.name.encode(),
         routing_type=RoutingType.MULTICAST,
     )
     return Message(number, address, address.mark(traits), text.encode(errors="replace"), now)
+
+
+#: Whether a management request succeeded: on its reply.
+SUCCEEDED = b"_AMQ_OperationSucceeded"
+
+
+def reply_traits(
+    destination: bytes, routing_type: RoutingType | None, headers: Mapping[bytes, bytes]
+) -> Traits:
+    """What the reply to a management request carries."""
+    lines = b"".join(header_line(name, value) for name, value in headers.items())
+    return Traits(b"priority:4\npersistent:false\n" + lines, destination, routing_type)
 
 
 #: Headers that tell where a copy came from (Artemis); an earlier copy's are replaced.
@@ -77,6 +86,7 @@ BROKERS_OWN = frozenset(
         b"JMSXUserID",
         b"_AMQ_INGRESS_TIMESTAMP",
         b"_AMQ_VALIDATED_USER",
+        SUCCEEDED,
         b"ingress-timestamp",
     }
 )

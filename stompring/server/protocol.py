@@ -27,6 +27,7 @@ from stompring.session.connect import Authenticator, error_frame
 from stompring.session.connection_limits import ConnectionLimit, GlobalConnectionLimit
 from stompring.session.destination import Destinations
 from stompring.session.outbox import Outgoing
+from stompring.session.requests import RequestHandler
 from stompring.session.session import Session
 from stompring.settings.acceptor import StompAcceptor
 
@@ -413,6 +414,7 @@ class StompFactory(Factory):
         self.connections = connections
         self.outgoing = outgoing
         self.reactor = reactor
+        self.requests: RequestHandler | None = None  # of management by messages
         self._destinations = Destinations(acceptor)
         self.connection_limit = ConnectionLimit(acceptor, connections.global_limit)
         self._websockets: WebSocketFactory | None = None
@@ -454,6 +456,7 @@ class StompFactory(Factory):
         session = Session(
             self.broker, self.acceptor, self._destinations, self.authenticator, wire, self.outgoing, number
         )
+        session.requests = self.requests
         self.connections.open[number] = session
         self.broker.log_limit.info(
             log,

@@ -22,6 +22,7 @@ from twisted.internet.interfaces import IListeningPort
 
 from stompring.admin.context import Dispatch, Paging, Store
 from stompring.admin.http import admin_site
+from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
 from stompring.admin.tasks import TaskList
 from stompring.broker.broker import Broker
@@ -107,6 +108,7 @@ class BrokerService(MultiService):
         self.stopping = False
         self.systemd = SystemdNotifier(reactor)
         self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
+        self.management = ManagementRequests(self)
         if persistence is not None:
             self.store, self.paging = persistence.durable, persistence.paging
             self.dispatch = persistence.attach(self.broker)
@@ -158,6 +160,7 @@ class BrokerService(MultiService):
             factory = StompFactory(
                 self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
             )
+            factory.requests = self.management
             carrier = " over WebSocket" if acceptor.websocket.only else ""
             yield self._listen(f"STOMP{carrier}{_over_tls(acceptor)}", acceptor, factory)
         if self.configuration.http_acceptors:

@@ -6,7 +6,7 @@ plan with the block; for the others planning itself is quick.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from stompring.stomp.headers import HeaderUse, Template, TemplateHead
 
 from .backpressure import Blocked
 from .destination import TEMPORARY, remote_form, temporary_queue
+from .requests import on_request
 from .subscribe import expect_replies
 from .text import check_identifier_length, shortened, text_of
 from .transact import transaction_of
@@ -123,17 +124,23 @@ class Route:
 REFUSED, ENTERED = 1, 2
 
 
+#: What happens to a SEND that is not published at once.
+CarryOut = Callable[["Session", Head, bytes, "SendPlan"], None]
+
+
 class SendPlan(Publication):
     """Where messages with one header block go and what they carry, and what the session does besides.
 
     ``admit`` asks the policies of the address whether a message may enter. Where they have changed something, that is
     a plan of its own (`derive`): ``head`` has the headers as changed, ``target`` is another address.
 
-    ``plain`` messages are routed at once, and ask for no receipt.
+    ``plain`` messages are routed at once, and ask for no receipt. ``carry_out`` is called instead of publishing: for a
+    SEND in a transaction, and for a management request.
     """
 
     __slots__ = (
         "admit",
+        "carry_out",
         "derived",
         "head",
         "plain",
@@ -141,7 +148,6 @@ class SendPlan(Publication):
         "reports",
         "stamp",
         "target",
-        "transactional",
     )
 
     def __init__(
@@ -158,8 +164,9 @@ class SendPlan(Publication):
         self.admit = hooks.admit
         self.reports = ENTERED if hooks.reports_entered else REFUSED if hooks.reports_refused else 0
         self.receipt = b"receipt" in headers
-        self.transactional = b"transaction" in headers
-        self.plain = self.direct and not (self.receipt or self.transactional)
+        transactional = b"transaction" in headers
+        self.carry_out: CarryOut | None = _send_in_transaction if transactional else None
+        self.plain = self.direct and not (self.receipt or transactional)
         self.head: Head | None = None
         self.target: str | None = None
         self.derived: tuple[AdmissionResult, SendPlan] | None = None  # the last one that was made of this one
@@ -208,6 +215,9 @@ def derive(session: Session, head: Head, target: str | None) -> SendPlan:
 def _plan(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
     headers = head.headers
     plan = _plan_for(session, head, route, destination)
+    if route.address is session.broker.management:
+        plan.carry_out, plan.admit, plan.plain = on_request, None, False
+        return plan
     hooks = route.address.hooks
     if hooks.admit is not None or hooks.full is not None:
         plan.offer = _offer(session, plan, headers)
@@ -220,6 +230,8 @@ def _offer(session: Session, plan: SendPlan, headers: Mapping[bytes, bytes]) -> 
 
 def _plan_for(session: Session, head: Head, route: Route, destination: bytes) -> SendPlan:
     headers, broker = head.headers, session.broker
+    if route.address is broker.management:
+        return SendPlan(route, REQUEST, None, broker.memory, headers)
     origin = session.origin
     user = session.login.user
     every_queue = route.address.retained == EVERYWHERE
@@ -298,6 +310,8 @@ def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlan
 def _route(session: Session, destination: bytes, requested: str | None) -> Route:
     target = session.parse_destination(destination, requested)
     session.broker.directory.check_concrete(target.address)
+    if target.address == session.broker.management.name:
+        return Route(session.broker.management, None, None)
     auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
     if target.temporary:
         check(PermissionType.SEND, target.address)
@@ -348,6 +362,9 @@ def _traits(
 
 
 PLAIN = b"priority:4\npersistent:false\n"
+
+#: Of requests to the management-address, which are no messages.
+REQUEST = Traits(PLAIN)
 
 
 def user_block(
@@ -444,8 +461,8 @@ def on_SEND(session: Session, head: Head, body: bytes) -> None:
         if answer is not None or (reports and not (plan.plain and base is None)):
             _send_evaluated(session, SendEvaluation(session, head, body, plan, answer))
             return
-    if plan.transactional:
-        _send_in_transaction(session, head, body, plan, None)
+    if plan.carry_out is not None:
+        plan.carry_out(session, head, body, plan)
         return
     rejection = publish(session.broker, plan, body)
     if rejection is not None:
@@ -504,7 +521,7 @@ def _reject(session: Session, rejection: Rejection, evaluation: SendEvaluation |
 
 
 def _send_in_transaction(
-    session: Session, head: Head, body: bytes, plan: SendPlan, evaluation: SendEvaluation | None
+    session: Session, head: Head, body: bytes, plan: SendPlan, evaluation: SendEvaluation | None = None
 ) -> None:
     """Add a message to its transaction."""
     deferred = DeferredSend(session, head, body, plan, evaluation)

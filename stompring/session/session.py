@@ -34,6 +34,7 @@ from .connect import Authenticator, Login, UnsupportedVersion
 from .destination import Destination, Destinations
 from .heartbeat import Heartbeat
 from .outbox import Outbox, Outgoing, Wire
+from .requests import RequestHandler
 from .send import HEADER_USE, Route, SendEvaluation, on_SEND, resume_SEND
 from .subscription import AcknowledgedSubscription, Subscription
 from .text import printable, text_of
@@ -90,6 +91,7 @@ class Session:
         self.blocked = False
         self._destinations = destinations
         self.authenticator = authenticator
+        self.requests: RequestHandler | None = None  # carries out what is sent to the management-address
         self.wire = wire
         self._parser = Parser(
             limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE

@@ -205,25 +205,6 @@ CORE = _table(
     refused("populate-validated-user reject-empty-validated-user", "", "false"),
     refused("mask-password", PASSWORDS, "false"),
     refused("password-codec", PASSWORDS),
-    refused(
-        "management-message-rbac",
-        "the HTTP API checks the permissions of docs/security.md; remove it",
-        "false",
-    ),
-    no_effect(
-        "management-rbac-prefix view-permission-method-match-pattern",
-        "only management-message-rbac and JMX use it",
-    ),
-    # management
-    refused(
-        "management-address", "management is over HTTP: add an http:// acceptor", r"activemq\.management"
-    ),
-    refused(
-        "management-notification-address",
-        "the address of notifications is activemq.notifications; remove it",
-        r"activemq\.notifications",
-    ),
-    no_effect("suppress-session-notifications", "there are no notifications of sessions"),
     # other protocols
     no_effect("amqp-use-core-subscription-naming", AMQP_ONLY),
     no_effect(

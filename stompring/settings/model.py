@@ -850,6 +850,45 @@ class BrokerConfiguration:
         reloadable=False,
     )
     wildcard: WildcardSyntax = section(WildcardSyntax(), "wildcard-addresses", reloadable=False)
+    management_address: str = option(
+        "activemq.management",
+        "name",
+        "Address of management by messages: a SEND to it is a request, which needs `manage` on it, and its reply goes "
+        "to its `reply-to`. Nothing is stored there. The permissions of the HTTP API stay those on "
+        "`activemq.management`.",
+        reloadable=False,
+        group="Management by messages",
+    )
+    management_notification_address: str = option(
+        "activemq.notifications",
+        "name",
+        "Address of notifications: messages about connections, consumers, queues, addresses and limits, for whoever "
+        "subscribes to it.",
+        reloadable=False,
+    )
+    management_message_rbac: bool = option(
+        False,
+        "boolean",
+        "Whether management by messages also checks `view` or `edit` on the address of each operation: "
+        "`mops.queue.orders.pause` and the like.",
+        reloadable=False,
+    )
+    management_rbac_prefix: str = option(
+        "mops", "name", "First word of the addresses of `management-message-rbac`.", reloadable=False
+    )
+    view_permission_method_match_pattern: str = option(
+        "^(get|is|count|list|browse|query).*$",
+        "regularExpression",
+        "Operations whose name matches need `view` under `management-message-rbac`; all others `edit`. A regular "
+        "expression.",
+        reloadable=False,
+    )
+    suppress_session_notifications: bool = option(
+        False,
+        "boolean",
+        "Whether to send no notifications of the types `SESSION_CREATED` and `SESSION_CLOSED`.",
+        reloadable=False,
+    )
     persistence_enabled: bool = option(
         True,
         "boolean",

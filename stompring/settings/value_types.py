@@ -165,6 +165,15 @@ def name(text: str) -> str:
     return text
 
 
+def regular_expression(text: str) -> str:
+    """A regular expression that Python's `re` accepts."""
+    try:
+        re.compile(name(text))
+    except re.error as fault:
+        raise ValueError(f"must be a regular expression: {fault}") from None
+    return text
+
+
 def optional_name(text: str) -> str | None:
     """A name; the empty text undoes the value of a less specific entry (``<expiry-address/>``)."""
     return text or None
@@ -263,6 +272,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "secretText": ValueType(any_text, "any text"),
         "roleList": ValueType(role_list, "a comma list"),
         "permission": ValueType(permission, "a permission"),
+        "regularExpression": ValueType(regular_expression, "a regular expression"),
         "name": ValueType(name, "a text"),
         "optionalName": ValueType(optional_name, "a name, or empty"),
         "resourceName": ValueType(resource_name, "a name"),

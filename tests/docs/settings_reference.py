@@ -98,7 +98,8 @@ KINDS: dict[str, type] = {
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |\n"
+    escaped = (cell.replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |\n"
 
 
 def table(names: str, group: str = "") -> str:

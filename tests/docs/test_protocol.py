@@ -48,6 +48,7 @@ SERVER_FRAMES = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
 SECTIONS = {
     "session/acknowledge.py": ("ACK", "NACK"),
     "session/connect.py": ("CONNECT and STOMP", "CONNECTED", "ERROR"),
+    "session/requests.py": ("SEND",),
     "session/send.py": ("SEND",),
     "session/session.py": ("ERROR", "RECEIPT", "SEND", "ACK"),
     "session/subscribe.py": ("SUBSCRIBE", "UNSUBSCRIBE", "SEND"),

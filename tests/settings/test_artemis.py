@@ -73,7 +73,6 @@ def test_each_parameter_of_an_acceptor_is_accepted_or_refused_as_its_row_says(na
 NEUTRAL = [
     ("<wild-card-routing-enabled>TRUE</wild-card-routing-enabled>", "wild-card-routing-enabled"),
     ("<address-queue-scan-period>30000</address-queue-scan-period>", "address-queue-scan-period"),
-    ("<management-message-rbac>false</management-message-rbac>", "management-message-rbac"),
     ("<mask-password>${env:NO_SUCH_NAME_AT_ALL}</mask-password>", None),
     ("<wildcard-addresses><enabled>true</enabled></wildcard-addresses>", "enabled of wildcard-addresses"),
     ("<wildcard-addresses><enabled>false</enabled></wildcard-addresses>", None),

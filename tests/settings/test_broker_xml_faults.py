@@ -72,7 +72,6 @@ ARTEMIS = [
         "<address-queue-scan-period>-1</address-queue-scan-period>",
         "to keep all queues set auto-delete-queues",
     ),
-    ("<management-message-rbac>true</management-message-rbac>", "the HTTP API checks the permissions"),
     ("<mask-password>true</mask-password>", "write the password plainly, or as ${env:NAME}"),
     ("<federations/>", "consumers read from its own queues only"),
     (setting("auto-create-jms-queues", "false"), "use auto-create-queues and auto-create-addresses"),

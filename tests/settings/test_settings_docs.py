@@ -55,7 +55,7 @@ def tables(heading: str) -> list[Row]:
         if not line.startswith("|"):
             columns = []
             continue
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
         if not columns:
             columns = cells
         elif not set(line) <= set("|-"):
@@ -202,6 +202,8 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
     elif range_ == "PAGE, BLOCK, DROP, FAIL, a plugin":
         assert all(takes(read, text) for text in ("PAGE", "BLOCK", "DROP", "FAIL", "rate-limit"))
         assert not takes(read, "") and not takes(read, "a plugin")
+    elif range_ == "a regular expression":
+        assert takes(read, "^a|b$") and not takes(read, "(") and not takes(read, "")
     elif range_ in ("a text", "a name", "a selector"):
         assert takes(read, "a") and not takes(read, "")
     elif range_ in ("any text", "a name, or empty"):

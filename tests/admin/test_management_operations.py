@@ -1,0 +1,90 @@
+"""The attributes and operations of management by messages: what is known of them, and what the documentation says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stompring.admin.management import read_parameters
+from stompring.admin.management_operations import (
+    ALIASES,
+    OPERATIONS,
+    attribute_names,
+    find_attribute,
+    find_operation,
+    find_resource,
+)
+from stompring.errors import Refused
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROTOCOL = (ROOT / "docs/protocol.md").read_text()
+SECTION = PROTOCOL.partition("\n## Management by messages\n")[2].partition("\n## ")[0]
+
+
+def documented(after: str, kind: str) -> set[str]:
+    """The names in the row of a kind of resource, in the table after a text."""
+    rows = SECTION.partition(after)[2]
+    row = re.search(rf"^\| `{kind}` \| (.*) \|$", rows, re.MULTILINE)
+    assert row is not None
+    return set(re.findall(r"`(\w+)`", row[1]))
+
+
+@pytest.mark.parametrize("kind", ["broker", "address", "queue"])
+def test_every_operation_is_documented(kind: str) -> None:
+    assert documented("**Operations**", kind) == set(OPERATIONS[kind])
+
+
+@pytest.mark.parametrize("kind", ["broker", "address", "queue", "acceptor"])
+def test_every_attribute_beyond_the_fields_is_documented(kind: str) -> None:
+    assert documented("**Attributes**", kind) == set(ALIASES[kind])
+
+
+@pytest.mark.parametrize("kind", ["broker", "address", "queue"])
+def test_no_two_signatures_take_the_same_values(kind: str) -> None:
+    for name, signatures in OPERATIONS[kind].items():
+        given = [each.parameters for each in signatures]
+        assert len(given) == len(set(given)), name
+
+
+def test_every_attribute_is_found_with_a_small_first_letter() -> None:
+    for kind in ("broker", "address", "queue", "acceptor"):
+        for name in attribute_names(kind):
+            assert find_attribute(kind, name[0].lower() + name[1:]) == name
+
+
+@pytest.mark.parametrize("text", ["", "brokers", "queue", "queue.", "broker.x", "topic.news"])
+def test_a_resource_that_does_not_exist_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="_AMQ_ResourceName"):
+        find_resource(text)
+
+
+def test_the_name_of_a_resource_may_have_dots() -> None:
+    assert find_resource("queue.orders.eu") == ("queue", "orders.eu")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("paus", [], "did you mean 'pause'"),
+        ("pause", ["x"], "pause()"),
+        ("getNothing", [], "getNothing"),
+        ("moveMessages", ["a"], "moveMessages(text, text)"),
+        ("removeMessage", [True], "removeMessage(number)"),
+    ],
+)
+def test_the_refusal_of_an_operation_names_what_there_is(name: str, values: list[object], words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        find_operation("queue", name, values)
+    assert words in str(refused.value)
+
+
+def test_passwords_are_secret() -> None:
+    (added,) = {each.secret for each in OPERATIONS["broker"]["addUser"]}
+    (sent,) = {each.secret for each in OPERATIONS["queue"]["sendMessage"]}
+    assert 1 in added and 5 in sent
+
+
+def test_an_empty_body_is_an_array_without_elements() -> None:
+    assert read_parameters(b"") == read_parameters(b" \n") == read_parameters(b"[]") == []

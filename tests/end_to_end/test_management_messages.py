@@ -1,0 +1,417 @@
+"""Management by messages, beside Artemis 2.44: the same requests over STOMP, and replies of the same form.
+
+`REPLIES` was recorded from Artemis: request, whether it succeeded, and the body of the reply. Values differ where the
+brokers do; their types may not, and of objects every member that the table has must be there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ..broker_process import BrokerProcess
+from ..conftest import Connect
+from ..management import Management
+from ..stomp_client import Frame, StompClient
+
+pytestmark = pytest.mark.broker(
+    settings={"#": {"dead-letter-address": "DLQ", "expiry-address": "ExpiryQueue"}}
+)
+
+ADDRESS = "activemq.management"
+JSON_QUEUE = '{"name":"made","address":"made","routing-type":"ANYCAST","durable":true}'
+QUEUE_JSON = {
+    "name": "made", "address": "made", "routing-type": "ANYCAST", "durable": True, "max-consumers": -1,
+    "exclusive": False, "non-destructive": False, "purge-on-no-consumers": False, "consumers-before-dispatch": 0,
+    "delay-before-dispatch": -1, "auto-delete": False, "ring-size": -1, "configuration-managed": False,
+    "temporary": False, "auto-create-address": True, "internal": False,
+}  # fmt: skip
+MESSAGE = {"a": "2", "durable": True, "address": "x", "messageID": 1061, "expiration": 0, "type": 3, "priority": 0,
+           "timestamp": 1795417083210}  # fmt: skip
+CONNECTION = {"connectionID": "71b79261", "clientAddress": "127.0.0.1:47266", "creationTime": 1795417083155,
+              "implementation": "StompConnection", "sessionCount": 1}  # fmt: skip
+MADE = "Address [name=made, routingTypes={ANYCAST}, autoCreated=false]"
+SEND = ["sendMessage", [{"a": "2"}, 3, "hello", True, None, None]]
+VOID: Any = "an empty body"
+ANY: Any = "any value"
+
+#: Resource, attribute or operation with its parameters, success, and the element of the JSON array in the body. Strings
+#: that hold JSON are written as ``("json", value)``.
+REPLIES: list[tuple[str, str | list[Any], bool, Any]] = [
+    ("broker", "Version", True, "2.44.0"),
+    ("broker", "version", True, "2.44.0"),
+    ("broker", ["getVersion", []], True, "2.44.0"),
+    ("broker", "Started", True, True),
+    ("broker", ["isStarted", []], True, True),
+    ("broker", ["createAddress", ["made", "ANYCAST"]], True, MADE),
+    ("broker", ["createAddress", ["made", "ANYCAST"]], False, "exists already"),
+    ("broker", ["createAddress", ["made2", "NOPE"]], False, "NOPE"),
+    ("broker", ["createQueue", [JSON_QUEUE]], True, ("json", QUEUE_JSON)),
+    ("broker", ["createQueue", ["made", "made", "ANYCAST"]], False, "exists already"),
+    ("broker", ["createQueue", ['{"nam":"q3"}']], False, "name"),
+    ("broker", ["createQueue", ["x"]], False, "JSON"),
+    ("broker", ["createQueue", ["made3", "made3"]], True, VOID),
+    ("broker", ["updateQueue", ['{"name":"made","max-consumers":5}']], True,
+     ("json", {**QUEUE_JSON, "max-consumers": 5})),
+    ("broker", ["updateQueue", ['{"name":"nope","max-consumers":5}']], False, "does not exist"),
+    ("broker", "QueueNames", True, ["made"]),
+    ("broker", ["getQueueNames", ["ANYCAST"]], True, ["made"]),
+    ("broker", "AddressNames", True, ["made"]),
+    ("broker", ["getAddressInfo", ["made"]], True, MADE),
+    ("broker", ["listAddresses", [","]], True, "DLQ,made"),
+    ("broker", ["listQueues", ['{"field":"name","operation":"CONTAINS","value":"nothing"}', 1, 10]], True,
+     ("json", {"data": [], "count": 0})),
+    ("broker", ["listQueues", ['{"field":"name","operation":"EQUALS","value":"made"}', 1, 10]], True,
+     ("json", {"data": [{"name": "made", "address": "made", "durable": "true", "paused": "false", "filter": "",
+                         "consumerCount": "0", "maxConsumers": "5", "routingType": "ANYCAST", "messageCount": "0",
+                         "messagesAcked": "0"}], "count": 1})),
+    ("broker", ["listConnectionsAsJSON", []], True, ("json", [CONNECTION])),
+    ("broker", ["listConnectionIDs", []], True, ["71b79261"]),
+    ("broker", ["listRemoteAddresses", []], True, ["127.0.0.1:47266"]),
+    ("broker", ["listAllConsumersAsJSON", []], True,
+     ("json", [{"connectionID": "71b79261", "sessionID": "3a28", "queueName": "replies", "browseOnly": False,
+                "creationTime": 1795417083171, "deliveringCount": 0, "messagesInTransit": 0, "messagesDelivered": 3,
+                "messagesAcknowledged": 3, "status": "OK"}])),
+    ("broker", ["listConsumersAsJSON", ["nobody"]], True, ("json", [])),
+    ("broker", ["listAllSessionsAsJSON", []], True,
+     ("json", [{"sessionID": "3a28", "creationTime": 1795417083165, "consumerCount": 1}])),
+    ("broker", "UptimeMillis", True, 53395),
+    ("broker", "Uptime", True, "53.381 seconds"),
+    ("broker", "TotalMessageCount", True, 0),
+    ("broker", "TotalConsumerCount", True, 1),
+    ("broker", "ConnectionCount", True, 1),
+    ("broker", "QueueCount", True, 5),
+    ("broker", "AddressCount", True, 7),
+    ("broker", "GlobalMaxSize", True, 268435456),
+    ("broker", "AddressMemoryUsage", True, 0),
+    ("broker", "DiskStoreUsage", True, 0.7073867825061324),
+    ("broker", "Backup", True, False),
+    ("broker", "Clustered", True, False),
+    ("broker", "ConnectorsAsJSON", True, ("json", [])),
+    ("broker", "ManagementAddress", True, "activemq.management"),
+    ("broker", "ManagementNotificationAddress", True, "activemq.notifications"),
+    ("broker", "DivertNames", True, []),
+    ("broker", "BridgeNames", True, []),
+    ("broker", ["closeConnectionWithID", ["nope"]], True, False),
+    ("broker", ["closeConnectionsForUser", ["nobody"]], True, False),
+    ("broker", ["closeConnectionsForAddress", ["1.2.3.4"]], True, False),
+    ("broker", ["closeConsumerConnectionsForAddress", ["x"]], True, False),
+    ("broker", ["getAddressSettingsAsJSON", ["x"]], True,
+     ("json", {"addressFullMessagePolicy": "PAGE", "maxSizeMessages": -1, "redeliveryDelay": 0,
+               "deadLetterAddress": "DLQ",
+               "expiryAddress": "ExpiryQueue", "autoCreateQueues": True, "managementBrowsePageSize": 200})),
+    ("queue.made", "Name", True, "made"),
+    ("queue.made", "Address", True, "made"),
+    ("queue.made", "Filter", True, VOID),
+    ("queue.made", "Durable", True, True),
+    ("queue.made", "Paused", True, False),
+    ("queue.made", "Temporary", True, False),
+    ("queue.made", "messageCount", True, 0),
+    ("queue.made", "ConsumerCount", True, 0),
+    ("queue.made", "DeliveringCount", True, 0),
+    ("queue.made", "ScheduledCount", True, 0),
+    ("queue.made", "PersistentSize", True, 0),
+    ("queue.made", "MessagesAdded", True, 0),
+    ("queue.made", "MessagesAcknowledged", True, 0),
+    ("queue.made", "MessagesExpired", True, 0),
+    ("queue.made", "MessagesKilled", True, 0),
+    ("queue.made", "DeadLetterAddress", True, "DLQ"),
+    ("queue.made", "ExpiryAddress", True, "ExpiryQueue"),
+    ("queue.made", "RoutingType", True, "ANYCAST"),
+    ("queue.made", "MaxConsumers", True, 5),
+    ("queue.made", "LastValue", True, False),
+    ("queue.made", "RingSize", True, -1),
+    ("queue.made", "ID", True, 38),
+    ("queue.made", "FirstMessageAge", True, VOID),
+    ("queue.made", "FirstMessageAsJSON", True, ("json", [{}])),
+    ("queue.made", "ConfigurationManaged", True, False),
+    ("queue.made", "Nope", False, "no attribute"),
+    ("queue.made", ["countMessages", []], True, 0),
+    ("queue.made", ["countMessages", [None]], True, 0),
+    ("queue.made", ["countMessages", ["a=1"]], True, 0),
+    ("queue.made", ["countMessages", ["a=="]], False, "filter"),
+    ("queue.made", SEND, True, ANY),
+    ("queue.made", ["countMessages", ["a = '2'"]], True, 1),
+    ("queue.made", ["countDeliveringMessages", [None]], True, 0),
+    ("queue.made", ["getMessageCount", []], True, 1),
+    ("queue.made", ["listMessages", [""]], True, [MESSAGE]),
+    ("queue.made", ["listMessagesAsJSON", [None]], True, ("json", [MESSAGE])),
+    ("queue.made", "FirstMessageAsJSON", True, ("json", [MESSAGE])),
+    ("queue.made", "FirstMessageAge", True, 957),
+    ("queue.made", ["listScheduledMessages", []], True, []),
+    ("queue.made", ["listScheduledMessagesAsJSON", []], True, ("json", [])),
+    ("queue.made", ["listConsumersAsJSON", []], True, ("json", [])),
+    ("queue.made", ["pause", []], True, VOID),
+    ("queue.made", ["isPaused", []], True, True),
+    ("queue.made", ["resume", []], True, VOID),
+    ("queue.made", ["pause", [True]], True, VOID),
+    ("queue.made", ["resume", []], True, VOID),
+    ("queue.made", ["pause", [1, 2, 3]], False, "pause"),
+    ("queue.made", ["nope", []], False, "nope"),
+    ("queue.made", ["disable", []], True, VOID),
+    ("queue.made", ["enable", []], True, VOID),
+    ("queue.made", ["removeMessage", [123]], True, False),
+    ("queue.made", ["removeMessage", ["123"]], False, "removeMessage"),
+    ("queue.made", ["copyMessage", [1, "made3"]], True, False),
+    ("queue.made", ["moveMessages", ["a='9'", "other"]], False, "other"),
+    ("queue.made", ["moveMessages", ["a='9'", "made3"]], True, 0),
+    ("queue.made", ["moveMessages", ["a='2'", "made3", True]], True, 1),
+    ("queue.made3", ["moveMessages", [1, "", "made", False]], True, 1),
+    ("queue.made", ["removeMessages", ["a='1'"]], True, 0),
+    ("queue.made", ["removeMessages", [None]], True, 1),
+    ("queue.made", ["expireMessages", ["a='0'"]], True, 0),
+    ("queue.made", ["retryMessages", []], True, 0),
+    ("queue.made", ["removeAllMessages", []], True, 0),
+    ("address.made", "Address", True, "made"),
+    ("address.made", "QueueNames", True, ["made"]),
+    ("address.made", "AllQueueNames", True, ["made"]),
+    ("address.made", "RemoteQueueNames", True, []),
+    ("address.made", "BindingNames", True, ["made"]),
+    ("address.made", "RoutingTypes", True, ["ANYCAST"]),
+    ("address.made", "RoutingTypesAsJSON", True, ("json", ["ANYCAST"])),
+    ("address.made", "AddressSize", True, 0),
+    ("address.made", "NumberOfMessages", True, 0),
+    ("address.made", "NumberOfPages", True, 0),
+    ("address.made", "NumberOfBytesPerPage", True, 10485760),
+    ("address.made", "Paging", True, False),
+    ("address.made", "Paused", True, False),
+    ("address.made", "RoutedMessageCount", True, 5),
+    ("address.made", "UnRoutedMessageCount", True, 0),
+    ("address.made", "AutoCreated", True, False),
+    ("address.made", "Temporary", True, False),
+    ("address.made", SEND, True, ANY),
+    ("address.made", ["pause", []], True, VOID),
+    ("address.made", ["resume", []], True, VOID),
+    ("address.made", ["purge", []], True, 1),
+    ("address.made", ["clearDuplicateIdCache", []], True, False),
+    ("acceptor.stomp", "Name", True, "stomp"),
+    ("acceptor.stomp", "Started", True, True),
+    ("acceptor.stomp", ["isStarted", []], True, True),
+    ("acceptor.stomp", "Parameters", True, {"host": "0.0.0.0", "port": "63213"}),
+    ("acceptor.nope", "Name", False, "does not exist"),
+    ("queue.nope", "MessageCount", False, "does not exist"),
+    ("nothere", "x", False, "_AMQ_ResourceName"),
+    ("broker", ["destroyQueue", ["made3"]], True, VOID),
+    ("broker", ["destroyQueue", ["made3"]], False, "does not exist"),
+    ("broker", ["deleteAddress", ["made"]], False, "has queues"),
+    ("broker", ["destroyQueue", ["made", True]], True, VOID),
+    ("broker", ["updateAddress", ["made", "ANYCAST,MULTICAST"]], True,
+     "Address [name=made, routingTypes={MULTICAST,ANYCAST}, autoCreated=false]"),
+    ("broker", ["deleteAddress", ["made"]], True, VOID),
+    ("broker", ["deleteAddress", ["made"]], False, "does not exist"),
+]  # fmt: skip
+
+
+class Manager:
+    """A client that sends requests and waits for each reply."""
+
+    def __init__(self, client: StompClient, replies: str) -> None:
+        self.client = client
+        self.replies = replies
+        self._numbers = 0
+        client.subscribe(replies, ack="auto", id="replies")
+
+    def send(self, resource: str, what: str | list[Any], **headers: object) -> str:
+        """Send a request; returns its correlation-id."""
+        self._numbers += 1
+        named: dict[str, object] = {
+            "destination": ADDRESS,
+            "reply-to": self.replies,
+            "correlation-id": f"c{self._numbers}",
+            "_AMQ_ResourceName": resource,
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        body = b""
+        if isinstance(what, list):
+            named["_AMQ_OperationName"] = what[0]
+            body = json.dumps(what[1]).encode()
+        else:
+            named["_AMQ_Attribute"] = what
+        self.client.send("SEND", {name: value for name, value in named.items() if value is not None}, body)
+        return f"c{self._numbers}"
+
+    def reply(self, correlation: str) -> Frame:
+        """The next message, which must be the reply to that request."""
+        message = self.client.message()
+        assert message["correlation-id"] == correlation, message.raw
+        return message
+
+    def ask(self, resource: str, what: str | list[Any], **headers: object) -> tuple[bool, Any]:
+        """Whether a request succeeded, and its result; `VOID` without one."""
+        message = self.reply(self.send(resource, what, **headers))
+        if not message.body:
+            return message["_AMQ_OperationSucceeded"] == "true", VOID
+        (result,) = json.loads(message.body)
+        return message["_AMQ_OperationSucceeded"] == "true", result
+
+    def value(self, resource: str, what: str | list[Any]) -> Any:
+        """The result of a request that succeeds."""
+        succeeded, result = self.ask(resource, what)
+        assert succeeded, result
+        return result
+
+
+@pytest.fixture
+def manager(connect: Connect, name: str) -> Iterator[Manager]:
+    yield Manager(connect(), f"/queue/{name}-replies")
+
+
+def check_form(found: Any, recorded: Any, where: str) -> None:
+    """``found`` has the types of what was recorded, and every member of its objects."""
+    if recorded is ANY:
+        return
+    if isinstance(recorded, tuple):
+        assert isinstance(found, str), where
+        check_form(json.loads(found), recorded[1], where)
+    elif isinstance(recorded, dict):
+        assert isinstance(found, dict) and recorded.keys() <= found.keys(), (where, found)
+        for name, value in recorded.items():
+            check_form(found[name], value, f"{where} {name}")
+    elif isinstance(recorded, list):
+        assert isinstance(found, list) and bool(found) == bool(recorded), (where, found)
+        for item in found if recorded else ():
+            check_form(item, recorded[0], where)
+    else:
+        assert type(found) is type(recorded), (where, found)
+
+
+def test_replies_have_the_form_of_artemis(connect: Connect) -> None:
+    manager = Manager(connect(), "/queue/replies")
+    for resource, what, succeeded, recorded in REPLIES:
+        where = f"{resource} {what}"
+        found, result = manager.ask(resource, what)
+        assert found is succeeded, (where, result)
+        if recorded is VOID or result is VOID:
+            assert recorded in (VOID, ANY) and result is VOID, where
+        elif succeeded:
+            check_form(result, recorded, where)
+        else:
+            assert recorded in result, where
+
+
+def test_a_reply_has_success_and_correlation_id_and_no_reply_to(manager: Manager) -> None:
+    reply = manager.reply(manager.send("broker", "Started"))
+    assert reply["destination"] == manager.replies and reply["persistent"] == "false"
+    assert reply.body == b"[true]" and reply.get("reply-to") is None
+
+
+def test_values_are_those_of_the_http_api(manager: Manager, management: Management, name: str) -> None:
+    manager.value(
+        "broker", ["createQueue", [json.dumps({"name": name, "routing-type": "ANYCAST", "ring-size": 7})]]
+    )
+    queue = management.queue(name)
+    assert queue["ringSize"] == 7 and queue["routingType"] == "ANYCAST"
+    for field, value in queue.items():
+        if field.endswith("Rate") or field in ("consumers", "history"):
+            continue
+        found = manager.value(f"queue.{name}", field)
+        assert found == (VOID if value is None else value), field
+
+
+def test_an_operation_is_carried_out_before_the_receipt_of_its_request(
+    connect: Connect, management: Management, name: str
+) -> None:
+    client = connect()
+    client.ask(
+        "SEND",
+        {"destination": ADDRESS, "_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createQueue"},
+        json.dumps([name, name, "ANYCAST"]).encode(),
+    )
+    assert management.queue(name)["durable"]
+    client.nothing()
+
+
+def test_nothing_is_stored_on_the_management_address(
+    manager: Manager, connect: Connect, management: Management
+) -> None:
+    client = connect()
+    client.subscribe(f"/topic/{ADDRESS}", ack="auto")
+    manager.value("broker", "Started")
+    manager.client.ask(
+        "SEND", {"destination": ADDRESS, "_AMQ_ResourceName": "broker", "_AMQ_Attribute": "Started"}
+    )
+    client.nothing()
+    queues = management.ask("GET", "/queues", address=ADDRESS)["data"]
+    assert [queue["messagesAdded"] for queue in queues] == [0]
+
+
+def test_requests_of_one_connection_are_answered_in_order(manager: Manager, name: str) -> None:
+    manager.value("broker", ["createQueue", [name, name, "ANYCAST"]])
+    client = manager.client
+    client.put(f"/queue/{name}", *(str(number) for number in range(300)), persistent="true")
+    sent = [
+        manager.send(f"queue.{name}", ["removeMessages", [None]]),
+        manager.send(f"queue.{name}", "MessageCount"),
+        manager.send(f"queue.{name}", ["countMessages", []]),
+    ]
+    assert [manager.reply(each).body for each in sent] == [b"[300]", b"[0]", b"[0]"]
+
+
+def test_a_request_in_a_transaction_is_carried_out_by_its_commit(manager: Manager, name: str) -> None:
+    client = manager.client
+    for end in ("ABORT", "COMMIT"):
+        client.ask("BEGIN", {"transaction": end})
+        correlation = manager.send("broker", ["createQueue", [name, name, "ANYCAST"]], transaction=end)
+        client.nothing()
+        assert name not in manager.value("broker", "QueueNames")
+        client.ask(end, {"transaction": end})
+    manager.reply(correlation)
+    assert name in manager.value("broker", "QueueNames")
+
+
+def test_a_reply_comes_to_a_temporary_queue_without_a_subscription(connect: Connect) -> None:
+    client = connect()
+    client.send(
+        "SEND",
+        {
+            "destination": ADDRESS,
+            "reply-to": "/temp-queue/answers",
+            "_AMQ_ResourceName": "broker",
+            "_AMQ_Attribute": "Started",
+        },
+    )
+    assert client.message()["subscription"] == "/temp-queue/answers"
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"a":1}', b'"x"', b"\xff", b"[" * 100_000])
+def test_a_body_that_is_no_array_is_answered_with_the_reason(manager: Manager, body: bytes) -> None:
+    manager.client.send(
+        "SEND",
+        {
+            "destination": ADDRESS,
+            "reply-to": manager.replies,
+            "correlation-id": "bad",
+            "_AMQ_ResourceName": "broker",
+            "_AMQ_OperationName": "getQueueNames",
+            "content-length": len(body),
+        },
+        body,
+    )
+    reply = manager.reply("bad")
+    assert reply["_AMQ_OperationSucceeded"] == "false" and "JSON array" in json.loads(reply.body)[0]
+
+
+def test_a_reply_to_the_management_address_is_refused(connect: Connect) -> None:
+    client = connect()
+    client.send("SEND", {"destination": ADDRESS, "reply-to": ADDRESS, "_AMQ_ResourceName": "broker"})
+    assert "reply-to" in client.expect("ERROR")["message"]
+
+
+def test_a_client_cannot_forge_the_success_of_a_reply(connect: Connect, name: str) -> None:
+    client = connect()
+    client.subscribe(f"/queue/{name}", ack="auto")
+    client.put(f"/queue/{name}", "x", _AMQ_OperationSucceeded="true")
+    assert client.message().get("_AMQ_OperationSucceeded") is None
+
+
+def test_a_change_is_an_event_and_a_line_of_the_log(
+    manager: Manager, broker: BrokerProcess, management: Management, name: str
+) -> None:
+    manager.value("broker", ["createQueue", [name, name, "ANYCAST"]])
+    manager.value(f"queue.{name}", ["pause", []])
+    events = management.ask("GET", "/events")["data"]
+    assert any(event["type"] == "MANAGEMENT" and f"queue.{name} pause" in event["text"] for event in events)
+    assert any(f"queue.{name} pause" in line and "succeeded" in line for line in broker.log)
