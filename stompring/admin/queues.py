@@ -139,7 +139,6 @@ FIELDS: Fields[Queue] = {
         for row in OPTIONS
         if row.json_name not in COUNTERS
     },
-    "lastValue": Field(lambda q: False, boolean("Always false: last-value queues are not supported.")),
     "autoCreated": Field(
         lambda q: q.attributes.auto_created, boolean("Whether the queue was created automatically.")
     ),

@@ -11,6 +11,7 @@ from stompring.settings.match import SettingsRepository
 from stompring.settings.model import QueueConfiguration, RoutingType, WildcardSyntax
 
 from .address import Address
+from .last_value import LastValueQueue, NonDestructiveLastValueQueue
 from .memory import GlobalMemoryLimit
 from .queue import NonDestructiveQueue, Queue, QueueAttributes
 from .resource_limits import ResourceLimits
@@ -320,7 +321,11 @@ class Directory:
         return queue
 
     def _make_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
-        kind = NonDestructiveQueue if attributes.non_destructive else Queue
+        kind: type[Queue]
+        if attributes.last_value:
+            kind = NonDestructiveLastValueQueue if attributes.non_destructive else LastValueQueue
+        else:
+            kind = NonDestructiveQueue if attributes.non_destructive else Queue
         queue = kind(name, address, attributes, self.broker)
         address.queues[name] = self.queues[name] = queue
         self.resource_limits.owner(None, attributes.user)
@@ -338,7 +343,7 @@ class Directory:
 
     def changed_attributes(self, queue: Queue, changes: Mapping[str, Any]) -> QueueAttributes:
         """The attributes of a live queue with these changes. Raises `Refused` if it cannot have them."""
-        fixed = {"routing_type", "durable", "non_destructive", "temporary"}
+        fixed = {"routing_type", "durable", "non_destructive", "last_value", "last_value_key", "temporary"}
         attributes = queue.attributes.changed(changes)
         for name in sorted(fixed & set(changes)):
             if getattr(attributes, name) != getattr(queue.attributes, name):

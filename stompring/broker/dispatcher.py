@@ -36,6 +36,7 @@ OBSERVED = (
 SELECTORS = 64  # some consumers have a selector
 PAGED = 128  # some messages are in pages
 CLOSED = 256  # the queue is deleted
+LAST_VALUE = 1024  # a message may replace another
 
 #: Of these, what stops the delivery of pending messages too.
 STOPPED = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED

@@ -269,6 +269,9 @@ class PagedQueue(Protocol):
     def evict(self, position: Position) -> None:
         """Evict the message at a position that `position_before` returned (rings that count paged messages)."""
 
+    def replace(self, cursor: Cursor, position: Position) -> None:
+        """Settle a waiting message unread: a newer one has its key (last-value queues)."""
+
     def purge(self, reason: Reason) -> Iterator[int]:
         """Settle all that is on disk only; yields the count of each page, so that the caller may pause."""
 

@@ -802,6 +802,8 @@ class QueueAttributes:
     purge_on_no_consumers: bool = False
     exclusive: bool = False
     non_destructive: bool = False
+    last_value: bool = False
+    last_value_key: str | None = None
     consumers_before_dispatch: int = 0
     delay_before_dispatch: int = -1
     enabled: bool = True
@@ -818,6 +820,8 @@ class QueueAttributes:
         for name, setting in _INHERITED:
             if values[name] is None:
                 values[name] = getattr(settings, setting)
+        if configuration.last_value is False and configuration.last_value_key is None:
+            values["last_value_key"] = None  # an ordinary queue, whatever default-last-value-key says
         text = values.pop("filter")
         return cls(**values).changed({"filter": text})
 
@@ -840,6 +844,8 @@ class QueueAttributes:
             except InvalidSelector as fault:
                 raise Refused(f"filter: {fault}", status=400) from None
             changed = replace(changed, filter=text, accepts=accepts)
+        if changed.last_value_key is not None and not changed.last_value:
+            changed = replace(changed, last_value=True)
         return changed
 
 

@@ -483,6 +483,10 @@ class TargetArea:
     def evict(self, position: Position) -> None:
         evict(self, position)
 
+    def replace(self, cursor: Cursor, position: Position) -> None:
+        self.version += 1
+        cursor.settle_waiting(*position, Reason.REPLACED)
+
     def deliver_now(self, cursor: Cursor, page: Page, index: int, message: Message) -> None:
         ref = self.load_reference(cursor, page, index, message)
         if message.expires:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompring.broker import page_mode
+from stompring.broker.last_value import LastValueQueue
 from stompring.broker.paging import Block, Cursor, Page, Pages, Position
 
 from .caches import HeadCache, MemoryBudget, PendingCache
 from .due import PageTimes
+from .last_value_area import LastValueArea
 from .paged_queue import TargetArea
 from .prefetch import ActiveQueues, Loader
 
@@ -47,7 +49,8 @@ class TargetAreas:
     # ---- PagedQueues, for the broker
 
     def open(self, queue: Queue) -> TargetArea:
-        area = TargetArea(queue, self)
+        kind = LastValueArea if isinstance(queue, LastValueQueue) else TargetArea
+        area = kind(queue, self)
         self.areas.add(area)
         queue.attach_pages(area)
         return area
@@ -64,7 +67,9 @@ class TargetAreas:
 
     def adopt(self, pages: Pages) -> None:
         for queue in list(pages.cursors):
-            self.cursor(queue, pages)
+            cursor = self.cursor(queue, pages)
+            if isinstance(queue.paged, LastValueArea):
+                queue.paged.rebuild(cursor)
         self._times_of(pages).adopt()
         for queue in list(pages.cursors):
             if queue.paged is not None:

@@ -330,7 +330,7 @@ def _conflicts(broker: Broker, new: BrokerConfiguration) -> Iterator[tuple[Queue
             if live.address.name != queue.address:
                 yield live, f"queue {queue.name} is bound to address {live.address.name}"
                 continue
-            for name in ("routing_type", "durable", "non_destructive"):
+            for name in ("routing_type", "durable", "non_destructive", "last_value", "last_value_key"):
                 if getattr(live.attributes, name) != getattr(attributes, name):
                     yield (
                         live,

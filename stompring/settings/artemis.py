@@ -98,7 +98,6 @@ AMQP_ONLY, MQTT_ONLY, OPENWIRE_ONLY = (
 CORE_CLIENTS = "only clients of the core protocol use it: this broker speaks STOMP"
 MIRRORS_ONLY = "only mirrors use it; <broker-connections> is refused"
 NETWORK_CHECK = "a broker that is alone runs on without the network"
-LAST_VALUE = "last-value queues are not supported; ring-size 1 retains the newest message of a queue"
 AUTO_CREATE = "use auto-create-queues and auto-create-addresses"
 AUTO_DELETE = "use auto-delete-queues and auto-delete-addresses"
 MEMORY = "memory is a metric, at /metrics of an http:// acceptor; global-max-size limits it"
@@ -280,16 +279,13 @@ ADDRESS_SETTING = _table(
     refused("default-group-first-key"),
     refused("enable-ingress-timestamp", "", "false"),
     refused("retroactive-message-count", "", "0"),
-    refused("last-value-queue default-last-value-queue", LAST_VALUE, "false"),
-    refused("default-last-value-key", LAST_VALUE),
+    refused("last-value-queue", "use default-last-value-queue", "false"),
 )
 
 QUEUE = _table(
     refused("group-buckets", "", "-1"),
     refused("group-rebalance group-rebalance-pause-dispatch", "", "false"),
     refused("group-first-key"),
-    refused("last-value", LAST_VALUE, "false"),
-    refused("last-value-key", LAST_VALUE),
     refused(
         "auto-delete auto-delete-delay auto-delete-message-count",
         "set auto-delete-created-queues and auto-delete-queues-… in <address-setting>",

@@ -499,6 +499,12 @@ class AddressSettings:
     default_non_destructive: bool = option(
         False, "boolean", "`non-destructive` of queues that do not set it."
     )
+    default_last_value_queue: bool = option(False, "boolean", "`last-value` of queues that do not set it.")
+    default_last_value_key: str | None = option(
+        None,
+        "name",
+        "`last-value-key` of queues that do not set it. Subscriptions have it as well.",
+    )
     default_consumers_before_dispatch: int = option(
         0, "count", "`consumers-before-dispatch` of queues that do not set it.", unit="consumers"
     )
@@ -659,6 +665,24 @@ class QueueConfiguration:
         "Acknowledged messages stay in the queue; each new consumer receives all of them.",
         written_as="attribute",
         inherits="default_non_destructive",
+        http=CREATE_ONLY,
+    )
+    last_value: bool | None = option(
+        None,
+        "boolean",
+        "The queue has one message for each key: a new message replaces the pending one with its key. `last-value-key` "
+        "implies it.",
+        written_as="attribute",
+        inherits="default_last_value_queue",
+        http=CREATE_ONLY,
+    )
+    last_value_key: str | None = option(
+        None,
+        "name",
+        "Header whose value is the key. Without it, and for messages that lack that header: `_AMQ_LVQ_NAME`. A message "
+        "with neither replaces nothing.",
+        written_as="attribute",
+        inherits="default_last_value_key",
         http=CREATE_ONLY,
     )
     consumers_before_dispatch: int | None = option(

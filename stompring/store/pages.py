@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
 
+from stompring.broker.dispatcher import LAST_VALUE
 from stompring.broker.message import EVERYWHERE, Message
 from stompring.broker.paging import TIMED, Position
 
@@ -339,6 +340,8 @@ class Pages:
             self.write_gathered()
         if message.expires or not self.paging.gathering or queue.ring_size >= 0:
             return False
+        if queue.dispatcher.blocks & LAST_VALUE:
+            return False  # it replaces another as it is paged
         if queue.ready and queue.dispatcher.selector_lists:
             return False  # a consumer may want this one, and none of those before it
         cursor = self.cursors.get(queue)

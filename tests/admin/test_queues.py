@@ -106,6 +106,8 @@ ALL_SET: dict[str, Any] = {
     "routingType": "ANYCAST",
     "durable": False,
     "nonDestructive": True,
+    "lastValue": True,
+    "lastValueKey": "code",
     "filter": "colour = 'red'",
     "ringSize": 5,
     "ringPolicy": "DEAD_LETTER",
@@ -204,7 +206,7 @@ def test_change_applies_at_once(server: AdminServer) -> None:
 
 
 def test_every_changeable_attribute_changes(server: AdminServer) -> None:
-    server.queue(durable=False, non_destructive=True)
+    server.queue(durable=False, non_destructive=True, last_value_key="code")
     before = server.get(ONE)
     changed = server.ask("PATCH", ONE, ALL_SET).json
     assert {name: changed[name] for name in ALL_SET} == ALL_SET
@@ -235,7 +237,14 @@ def test_patch_applies_all_or_nothing(server: AdminServer, change: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    "change", [{"durable": False}, {"routingType": "MULTICAST"}, {"nonDestructive": True}]
+    "change",
+    [
+        {"durable": False},
+        {"routingType": "MULTICAST"},
+        {"nonDestructive": True},
+        {"lastValue": True},
+        {"lastValueKey": "k"},
+    ],
 )
 def test_fixed_attributes_do_not_change(server: AdminServer, change: dict[str, Any]) -> None:
     server.queue()

@@ -25,6 +25,7 @@ DEFAULTS = [
     ("purge_on_no_consumers", "default_purge_on_no_consumers", True),
     ("exclusive", "default_exclusive_queue", True),
     ("non_destructive", "default_non_destructive", True),
+    ("last_value", "default_last_value_queue", True),
     ("consumers_before_dispatch", "default_consumers_before_dispatch", 2),
     ("delay_before_dispatch", "default_delay_before_dispatch", 500),
 ]

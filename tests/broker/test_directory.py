@@ -62,6 +62,8 @@ def test_default_ring_size_is_read_at_creation() -> None:  # RQ-5
         ({"durable": False}, "durable of queue q cannot change"),
         ({"routing_type": MULTICAST}, "routing-type"),
         ({"non_destructive": True}, "non-destructive"),
+        ({"last_value": True}, "last-value"),
+        ({"last_value_key": "code"}, "last-value"),
         ({"max_consumers": 1}, "less than the 2 consumers"),
         ({"ring_size": 0, "exclusive": True}, "ring-size"),
     ],

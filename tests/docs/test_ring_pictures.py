@@ -1,21 +1,27 @@
-"""The pictures of rings in docs/protocol.md are what a ring does: each line is done, and what it shows is compared."""
+"""The pictures of rings and of last values in docs/protocol.md: each line is done, and what it shows is compared."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from ..broker.broker_fixture import BrokerFixture, Taker, bodies, join
 from .test_protocol import section
 
-PICTURES = re.findall(r"^```\n(.*?)^```$", section("Rings"), re.MULTILINE | re.DOTALL)
-RING = 3
+RING: dict[str, Any] = {"ring_size": 3}
+LAST_VALUE: dict[str, Any] = {"last_value_key": "code"}
+PICTURES = [
+    (picture, attributes)
+    for title, attributes in (("Rings", RING), ("Last values", LAST_VALUE))
+    for picture in re.findall(r"^```\n(.*?)^```$", section(title), re.MULTILINE | re.DOTALL)
+]
 LINE = re.compile(
-    r"(?P<action>.+?) {2,}waiting (?P<waiting>[A-Z ]+?|-)"
-    r"(?: {2,}consumer has (?P<held>[A-Z ]+?))?"
-    r"(?: {2,}scheduled (?P<scheduled>[A-Z ]+?))?"
-    r"(?: {2,}(?P<replaced>[A-Z ]+?) is replaced)?"
+    r"(?P<action>.+?) {2,}waiting (?P<waiting>[A-Z0-9 ]+?|-)"
+    r"(?: {2,}consumer has (?P<held>[A-Z0-9 ]+?))?"
+    r"(?: {2,}scheduled (?P<scheduled>[A-Z0-9 ]+?))?"
+    r"(?: {2,}(?P<replaced>[A-Z0-9 ]+?) is replaced)?"
 )
 
 
@@ -27,23 +33,23 @@ def letters(text: str | None) -> list[str]:
 class Scene:
     """A ring, at most one consumer, and what a line says is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, attributes: dict[str, Any]) -> None:
         self.world = BrokerFixture()
-        self.queue = self.world.queue(ring_size=RING)
+        self.queue = self.world.queue(**attributes)
         self.taker: Taker | None = None
 
     def act(self, action: str) -> None:
         """Do what the first column says."""
-        if later := re.fullmatch(r"send ([A-Z]) in (\d+) s", action):
-            self.world.send(body=later[1].encode(), due=self.world.now + int(later[2]) * 1000)
-        elif sent := re.fullmatch(r"send ([A-Z ]+)", action):
+        if later := re.fullmatch(r"send ([A-Z][0-9]?) in (\d+) s", action):
+            self._send(later[1], due=self.world.now + int(later[2]) * 1000)
+        elif sent := re.fullmatch(r"send ([A-Z0-9 ]+)", action):
             for letter in letters(sent[1]):
-                self.world.send(body=letter.encode())
+                self._send(letter)
         elif passed := re.fullmatch(r"(\d+) s later", action):
             self.world.pass_time(int(passed[1]) * 1000)
         elif action in ("a consumer comes", "one at a time"):
             self.taker = join(self.queue, 1 if action == "one at a time" else None)
-        elif refused := re.fullmatch(r"NACK ([A-Z])", action):
+        elif refused := re.fullmatch(r"NACK ([A-Z][0-9]?)", action):
             assert self.taker is not None
             self.taker.nack(*(ref for ref in self.taker.unsettled if ref.message.body == refused[1].encode()))
         elif action == "it goes away":
@@ -52,6 +58,10 @@ class Scene:
             self.taker = None
         else:
             raise AssertionError(f"what is {action!r}?")
+
+    def _send(self, message: str, due: int = 0) -> None:
+        """The letter is the key of a last value."""
+        self.world.send(body=message.encode(), headers={"code": message[0]}, due=due)
 
     @property
     def waiting(self) -> list[str]:
@@ -70,13 +80,13 @@ class Scene:
 
 
 def test_there_are_pictures() -> None:
-    assert len(PICTURES) >= 6
-    assert sum(picture.count("is replaced") for picture in PICTURES) >= 4
+    assert len(PICTURES) >= 10
+    assert sum(picture.count("is replaced") for picture, _ in PICTURES) >= 8
 
 
-@pytest.mark.parametrize("picture", PICTURES)
-def test_picture(picture: str) -> None:
-    scene = Scene()
+@pytest.mark.parametrize(("picture", "attributes"), PICTURES)
+def test_picture(picture: str, attributes: dict[str, Any]) -> None:
+    scene = Scene(attributes)
     there: set[str] = set()
     for line in picture.splitlines():
         shown = LINE.fullmatch(line)
@@ -86,7 +96,7 @@ def test_picture(picture: str) -> None:
         assert scene.waiting == letters(shown["waiting"]), line
         assert scene.held == letters(shown["held"]), line
         assert scene.scheduled == letters(shown["scheduled"]), line
-        there |= {*re.findall(r"\b[A-Z]\b", line)}
+        there |= {*re.findall(r"\b[A-Z][0-9]?\b", line)}
         there -= {*letters(shown["replaced"])}
         assert scene.queue.messages_replaced - replaced == len(letters(shown["replaced"])), line
         assert {*scene.waiting, *scene.held, *scene.scheduled} == there, line

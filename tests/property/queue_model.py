@@ -31,6 +31,8 @@ class Item:
     deliveries: int = 0
     attempts: int = 0
     avoid: Reader | None = None
+    key: bytes | None = None  # of a last-value queue
+    entrance: int = 0  # the how manieth message with a key to enter; 0 while it waits for its time
 
     @property
     def order(self) -> tuple[int, int]:
@@ -73,6 +75,8 @@ class Model:
     highest: int = 0
     lowest: int = 0
     entries: int = 0
+    entrances: int = 0
+    newest: dict[bytes, int] = field(default_factory=dict)  # by key, the last entrance
     took: list[tuple[object, int]] = field(
         default_factory=list
     )  # what the real queue did, not yet understood
@@ -84,6 +88,7 @@ class Model:
         self.highest += 1
         item.place = self.highest
         late = bool(item.expires) and item.expires <= self.now
+        self.enter(item)
         self.insert(item)
         if 0 <= self.ring < len(self.pending):  # before anybody may have what has just come
             self.replaced += 1
@@ -91,6 +96,21 @@ class Model:
         if late and not self.paused and any(r.willing and r.matches(item) for r in self.readers):
             self.expire(item)  # whoever looks at it finds it expired
         self.deliver()
+
+    def enter(self, item: Item) -> None:
+        """A value replaces those with its key that nobody has in hand; the others are obsolete from now on."""
+        if item.key is None:
+            return
+        self.entrances += 1
+        item.entrance = self.newest[item.key] = self.entrances
+        for held in (self.pending, self.scheduled):
+            for other in [i for i in held if i.key == item.key and 0 < i.entrance < item.entrance]:
+                held.remove(other)
+                self.replaced += 1
+
+    def obsolete(self, item: Item) -> bool:
+        """Whether a newer value of its key has entered since, whatever became of that."""
+        return item.key is not None and 0 < item.entrance < self.newest[item.key]
 
     def schedule(self, item: Item, due: int) -> None:
         self.added += 1
@@ -130,6 +150,11 @@ class Model:
             if not item.deliveries:
                 item.place = self.lowest + place
         for at_most, item in enumerate(due):
+            if self.obsolete(item):
+                self.replaced += 1
+                continue
+            if not item.deliveries:
+                self.enter(item)
             older = [i for i in due[:at_most] if i in self.pending and i.number < item.number]
             if older and 0 <= self.ring <= len(self.pending):
                 self.replaced += 1
@@ -222,6 +247,8 @@ class Model:
             if failed and item.attempts >= MAX_ATTEMPTS:
                 self.killed += 1
                 self.dead.append(item.number)
+            elif self.obsolete(item):
+                self.replaced += 1
             elif item.expires and item.expires <= self.now:
                 self.expire(item)
             elif failed and not 0 <= self.ring <= len(self.pending):

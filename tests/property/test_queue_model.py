@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stompring.broker import publish
+from stompring.broker.last_value import LastValueQueue
 from stompring.broker.reference import Reference
 from stompring.broker.transaction import Transaction
 
@@ -46,11 +48,12 @@ class QueueMachine(RuleBasedStateMachine):
     """Every kind of use that a queue without groups and selectors has."""
 
     grouped = False
+    attributes: Mapping[str, Any] = {}
 
     def __init__(self) -> None:
         super().__init__()
         self.world = BrokerFixture(SETTINGS)
-        self.queue = self.world.queue("q")
+        self.queue = self.world.queue("q", **self.attributes)
         self.dead, self.expired = self.world.queue("DLQ"), self.world.queue("EXP")
         self.model = Model(now=self.world.now)
         self.items: dict[int, Item] = {}
@@ -67,6 +70,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self.grouped:
             group = (None, b"a", b"b", b"c")[group_choice % 4]
             ends = group is not None and group_choice % 16 >= 12
+        key = {"code": f"k{group_choice % 3}"} if self.attributes and group_choice % 7 else {}
         now = self.world.now
         expires = now + lifetime if lifetime else 0
         message = self.world.message(
@@ -76,9 +80,10 @@ class QueueMachine(RuleBasedStateMachine):
             expires=expires,
             group=group,
             group_sequence=-1 if ends else 0,
-            headers={"colour": colour.decode()},
+            headers={"colour": colour.decode(), **key},
         )
         item = Item(message.number, priority, message.size, colour, group, ends, expires, 0)
+        item.key = key["code"].encode() if key else None
         self.items[message.number] = item
         return message, item
 
@@ -376,6 +381,28 @@ class GroupMachine(QueueMachine):
     grouped = True
 
 
+class LastValueMachine(QueueMachine):
+    """The same of a queue in which most messages have one of three keys."""
+
+    attributes = {"last_value_key": "code"}
+
+    def _nothing_is_kept_for_nothing(self) -> None:
+        super()._nothing_is_kept_for_nothing()
+        assert isinstance(self.queue, LastValueQueue)
+        alive = {item.key for item in self.model.held if item.entrance and not self.model.obsolete(item)}
+        assert self.queue.keys == len(alive - {None})
+
+
+class GroupedLastValueMachine(LastValueMachine):
+    """… with message groups and selectors."""
+
+    grouped = True
+
+
+TestLastValues = LastValueMachine.TestCase
+TestLastValues.settings = examples(60)
+TestGroupedLastValues = GroupedLastValueMachine.TestCase
+TestGroupedLastValues.settings = examples(30)
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = examples(60)
 TestGroups = GroupMachine.TestCase

@@ -111,6 +111,7 @@ CONFLICTS = [
     (QueueConfiguration("q", "q", MULTICAST, configured=True), "routing-type cannot change"),
     (queue(durable=False), "durable cannot change"),
     (queue(non_destructive=True), "non-destructive cannot change"),
+    (queue(last_value_key="code"), "last-value cannot change"),
     (QueueConfiguration("q", "elsewhere", MULTICAST, configured=True), "bound to address q"),
 ]
 

@@ -72,7 +72,7 @@ WHOLE = """<?xml version="1.0" encoding="UTF-8"?>
       <address name="a">
         <anycast>
           <queue name="q" ring-size="3" ring-policy="DISCARD" max-consumers="2" purge-on-no-consumers="true"
-                 exclusive="true" non-destructive="false" consumers-before-dispatch="2" delay-before-dispatch="50"
+                 exclusive="true" non-destructive="false" last-value="true" last-value-key="code" consumers-before-dispatch="2" delay-before-dispatch="50"
                  enabled="false" user="eva">
             <filter string="x &lt; 5"/>
             <durable>false</durable>
@@ -150,6 +150,8 @@ def test_a_whole_file() -> None:
                         purge_on_no_consumers=True,
                         exclusive=True,
                         non_destructive=False,
+                        last_value=True,
+                        last_value_key="code",
                         consumers_before_dispatch=2,
                         delay_before_dispatch=50,
                         enabled=False,

@@ -169,7 +169,7 @@ def test_faults_are_reported_in_order_of_their_lines() -> None:
         "<nmae>x</nmae>",
         acceptor("tcp://127.0.0.1:x"),
         setting("default-ring-size", "0"),
-        queue('ring-size="0" last-value="true"'),
+        queue('ring-size="0" last-value="maybe"'),
         "<global-max-size>much</global-max-size>",
     )
     assert [fault.split(":")[0] for fault in found] == ["4", "5", "6", "7", "7", "8"]

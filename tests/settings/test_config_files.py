@@ -104,6 +104,14 @@ def test_ring() -> None:
     assert repository.lookup("jobs").dead_letter_address == "overflow" in queues
 
 
+def test_last_value() -> None:
+    configuration, repository = read("last-value.xml")
+    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
+    assert (queues["states"].last_value_key, queues["states"].non_destructive) == ("device", True)
+    assert (queues["orders"].last_value, queues["orders"].last_value_key) == (True, None)
+    assert repository.lookup("prices.gold").default_last_value_key == "symbol"
+
+
 def test_limits() -> None:
     configuration, repository = read("limits.xml")
     assert configuration.stomp_acceptors[0].limits.max_header_length == 8192

@@ -1,0 +1,320 @@
+"""Last-value queues in memory: which message of a key stays, whatever happens to it and around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.broker import publish
+from stompring.broker.last_value import LastValueQueue
+from stompring.broker.queue import Queue
+from stompring.broker.transaction import Transaction
+from stompring.settings.model import RoutingType
+
+from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join
+
+KEYED = {"last_value_key": "code"}
+
+
+def world_of(**attributes: Any) -> tuple[BrokerFixture, Queue]:
+    world = BrokerFixture()
+    return world, world.queue(**{**KEYED, **attributes})
+
+
+def send(world: BrokerFixture, body: bytes, key: str | None = "K", address: str = "q", **more: Any) -> None:
+    world.send(address, body, headers={} if key is None else {"code": key}, **more)
+
+
+def counts(queue: Queue) -> tuple[int, int, int]:
+    return queue.message_count, queue.delivering, queue.messages_replaced
+
+
+def index_of(queue: Queue) -> int:
+    assert isinstance(queue, LastValueQueue)
+    assert not queue._superseded or queue.delivering
+    return queue.keys
+
+
+def test_a_new_value_replaces_the_pending_one_and_stands_at_the_tail() -> None:
+    world, queue = world_of()
+    for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A"), (b"n1", None), (b"n2", None)):
+        send(world, body, key)
+    assert bodies(queue) == [b"b1", b"a2", b"n1", b"n2"], "messages without a key replace nothing"
+    assert counts(queue) == (4, 0, 1) and queue.messages_added == 5
+    join(queue, auto=True)
+    assert_nothing_held(world)
+    assert index_of(queue) == 0
+
+
+@pytest.mark.parametrize(
+    ("attributes", "headers", "expected"),
+    [
+        ({"last_value": True}, [{"_AMQ_LVQ_NAME": "X"}, {"_AMQ_LVQ_NAME": "X"}], 1),
+        ({"last_value": True}, [{"code": "X"}, {"code": "X"}], 2),
+        (KEYED, [{"code": "X"}, {"code": "X"}], 1),
+        (KEYED, [{"_AMQ_LVQ_NAME": "X"}, {"code": "X"}], 1),  # the name is looked up where the key is missing
+        (KEYED, [{"_AMQ_LVQ_NAME": "X", "code": "Y"}, {"_AMQ_LVQ_NAME": "X"}], 2),
+        ({**KEYED, "last_value": True}, [{"code": "X"}, {"code": "X"}], 1),
+        (KEYED, [{"code": ""}, {"code": ""}], 1),
+        (KEYED, [{"code": "x"}, {"code": "X"}], 2),
+        ({"last_value_key": "JMSCorrelationID"}, [{"correlation-id": "7"}, {"correlation-id": "7"}], 1),
+        ({"last_value_key": "co:de"}, [{"co\\cde": "1\\n"}, {"co\\cde": "1\\n"}], 1),
+    ],
+)
+def test_which_header_has_the_key(
+    attributes: dict[str, Any], headers: list[dict[str, str]], expected: int
+) -> None:
+    world = BrokerFixture()
+    queue = world.queue(**attributes)
+    for each in headers:
+        world.send(headers=each)
+    assert queue.message_count == expected
+
+
+def test_a_queue_is_a_last_value_queue_by_either_setting_or_its_default() -> None:
+    world = BrokerFixture(
+        {"k.#": {"default_last_value_key": "code"}, "b.#": {"default_last_value_queue": True}}
+    )
+    keyed, named = world.queue("k.x").attributes, world.queue("b.x").attributes
+    assert (keyed.last_value, keyed.last_value_key) == (True, "code")
+    assert (named.last_value, named.last_value_key) == (True, None)
+    off = world.queue("k.y", last_value=False)
+    assert type(off) is Queue and off.attributes.last_value_key is None
+
+
+def test_a_message_in_delivery_is_not_recalled_and_may_be_acknowledged() -> None:
+    world, queue = world_of()
+    taker = join(queue)
+    send(world, b"1")
+    send(world, b"2")
+    assert taker.bodies == [b"1", b"2"] and counts(queue) == (2, 2, 0)
+    taker.ack()
+    assert queue.messages_acknowledged == 2
+    assert_nothing_held(world)
+    assert index_of(queue) == 0
+
+
+@pytest.mark.parametrize("pending", [True, False])
+def test_a_message_that_comes_back_is_dropped_once_a_newer_one_has_entered(pending: bool) -> None:
+    world, queue = world_of()
+    taker = join(queue, 1)
+    send(world, b"1")
+    send(world, b"2")
+    if (
+        not pending
+    ):  # another consumer has taken and acknowledged the newer one: the old value must not follow it
+        other = join(queue, auto=True)
+        assert other.bodies == [b"2"]
+    taker.close()
+    assert queue.messages_replaced == 1
+    if pending:
+        assert bodies(queue) == [b"2"]
+    else:
+        assert other.bodies == [b"2"]
+        assert_nothing_held(world)
+
+
+def test_a_message_that_comes_back_stays_while_it_is_the_newest() -> None:
+    world, queue = world_of()
+    taker = join(queue)
+    send(world, b"1")
+    taker.close()
+    assert bodies(queue) == [b"1"]
+    send(world, b"2")
+    assert bodies(queue) == [b"2"] and counts(queue) == (1, 0, 1)
+
+
+def test_of_several_that_come_back_the_newest_of_each_key_stays() -> None:
+    world, queue = world_of()
+    taker = join(queue)
+    for body, key in ((b"m1", "K"), (b"m2", "K"), (b"o1", "L"), (b"m3", "K"), (b"n1", None)):
+        send(world, body, key)
+    taker.close()
+    assert bodies(queue) == [b"o1", b"m3", b"n1"] and counts(queue) == (3, 0, 2)
+
+
+def test_a_rejected_message_goes_to_the_dead_letters_although_a_newer_one_has_its_key() -> None:
+    world = BrokerFixture({"q": {"max_delivery_attempts": 1, "dead_letter_address": "DLQ"}})
+    queue, dead = world.queue(**KEYED), world.queue("DLQ")
+    taker = join(queue, 1)
+    send(world, b"1")
+    send(world, b"2")
+    taker.nack()
+    assert bodies(dead) == [b"1"] and queue.messages_killed == 1 and queue.messages_replaced == 0
+    taker.ack()
+    assert index_of(queue) == 0 and queue.message_count == 0
+
+
+def test_a_message_that_waits_for_its_redelivery_is_replaced_at_once() -> None:
+    world = BrokerFixture({"q": {"redelivery_delay": 1000}})
+    queue = world.queue(**KEYED)
+    taker = join(queue)
+    send(world, b"1")
+    taker.nack()
+    assert queue.scheduled_count == 1
+    send(world, b"2")
+    assert taker.bodies == [b"1", b"2"] and counts(queue) == (1, 1, 1)
+    world.pass_time(2000)
+    assert taker.bodies == [b"1", b"2"]
+    taker.ack()
+    assert_nothing_held(world)
+
+
+def test_a_commit_of_several_leaves_the_newest_and_a_rollback_leaves_what_was() -> None:
+    world, queue = world_of()
+    taker = join(queue)
+    send(world, b"1")
+    transaction = Transaction(world.broker)
+    taker.ack_in(transaction)
+    send(world, b"2")
+    transaction.rollback()
+    world.settle_down()
+    taker.close()
+    assert bodies(queue) == [b"2"], "the rolled back message came back to a newer one"
+    one = world.message(headers={"code": "K"}, body=b"3")
+    two = world.message(headers={"code": "K"}, body=b"4")
+    transaction = Transaction(world.broker)
+    for message in (one, two):
+        step = lambda message=message: publish.send(message)  # noqa: E731
+        transaction.send(1, lambda: world.address("q"), step, durable=False)
+    assert bodies(queue) == [b"2"]
+    transaction.commit()
+    world.settle_down()
+    assert bodies(queue) == [b"4"] and queue.messages_replaced == 3
+
+
+def test_an_expiring_value_empties_its_key() -> None:
+    world = BrokerFixture({"q": {"expiry_address": "EXP"}})
+    queue, expired = world.queue(**KEYED), world.queue("EXP")
+    send(world, b"1")
+    send(world, b"tombstone", expires=world.now + 1000)
+    assert bodies(queue) == [b"tombstone"]
+    world.pass_time(1125)
+    assert counts(queue) == (0, 0, 1) and queue.messages_expired == 1
+    assert bodies(expired) == [b"tombstone"], "a replaced message is not expired"
+    assert index_of(queue) == 0
+
+
+def test_a_newer_value_of_lower_priority_replaces_one_of_higher() -> None:
+    world, queue = world_of()
+    send(world, b"old", priority=9)
+    send(world, b"x", "L", priority=5)
+    send(world, b"new", priority=1)
+    assert bodies(queue) == [b"x", b"new"]
+
+
+def test_a_replaced_message_makes_place_in_a_ring_before_the_ring_evicts() -> None:
+    world, queue = world_of(ring_size=3)
+    for body, key in ((b"a1", "A"), (b"b1", "B"), (b"c1", "C"), (b"a2", "A"), (b"b2", "B")):
+        send(world, body, key)
+    assert bodies(queue) == [b"c1", b"a2", b"b2"], "no key was evicted"
+    send(world, b"d1", "D")
+    assert bodies(queue) == [b"a2", b"b2", b"d1"] and queue.messages_replaced == 3
+    assert index_of(queue) == 3
+    send(world, b"c2", "C")
+    assert bodies(queue) == [b"b2", b"d1", b"c2"]
+
+
+def test_a_scheduled_message_replaces_when_it_falls_due_and_not_before() -> None:
+    world, queue = world_of()
+    send(world, b"now")
+    send(world, b"later", due=world.now + 1000)
+    send(world, b"sent after it")
+    assert bodies(queue) == [b"sent after it"] and queue.scheduled_count == 1
+    world.pass_time(1000)
+    assert bodies(queue) == [b"later"] and counts(queue) == (1, 0, 2)
+    send(world, b"newest")
+    assert bodies(queue) == [b"newest"]
+
+
+def test_of_scheduled_messages_that_fall_due_together_the_newest_stays() -> None:
+    for ring in (-1, 2):
+        world, queue = world_of(ring_size=ring)
+        for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A"), (b"b2", "B")):
+            send(world, body, key, due=world.now + 1000)
+        world.pass_time(1000)
+        assert bodies(queue) == [b"a2", b"b2"] and counts(queue) == (2, 0, 2)
+        assert index_of(queue) == 2
+
+
+def test_a_scheduled_message_that_falls_due_supersedes_one_in_delivery() -> None:
+    world, queue = world_of()
+    taker = join(queue, 1)
+    send(world, b"1")
+    send(world, b"2", due=world.now + 1000)
+    world.pass_time(1000)
+    taker.close()
+    assert bodies(queue) == [b"2"] and counts(queue) == (1, 0, 1)
+
+
+def test_consumers_with_selectors_and_groups_see_only_the_newest() -> None:
+    world, queue = world_of()
+    for number in range(6):
+        headers = {"code": f"k{number % 2}", "colour": "red" if number % 3 else "blue"}
+        world.send(body=b"%d" % number, headers=headers, group=b"g")
+    red = join(queue, auto=True, matches=header_is(b"colour", b"red"))
+    assert red.bodies == [b"4", b"5"]
+    assert_nothing_held(world)
+
+
+def test_purge_and_removal_leave_nothing_in_the_index() -> None:
+    world, queue = world_of()
+    for number in range(50):
+        send(world, b"%d" % number, f"k{number % 10}")
+    assert (queue.message_count, index_of(queue)) == (10, 10)
+    queue.purge()
+    world.settle_down()
+    assert index_of(queue) == 0
+    assert_nothing_held(world)
+
+
+def test_each_queue_of_an_address_has_its_own_values() -> None:
+    world = BrokerFixture()
+    multicast = RoutingType.MULTICAST
+    plain = world.queue("plain", "t.x", multicast)
+    keyed = world.queue("keyed", "t.x", multicast, **KEYED)
+    wide = world.queue("wide", "t.#", multicast, **KEYED)
+    send(world, b"1", address="t.x")
+    send(world, b"2", address="t.x")
+    send(world, b"3", address="t.y")
+    assert [bodies(queue) for queue in (plain, keyed, wide)] == [[b"1", b"2"], [b"2"], [b"3"]]
+
+
+class TestNonDestructive:
+    def test_each_consumer_gets_the_newest_of_each_key(self) -> None:
+        world, queue = world_of(non_destructive=True)
+        for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A")):
+            send(world, body, key)
+        first = join(queue, auto=True)
+        second = join(queue)
+        assert first.bodies == second.bodies == [b"b1", b"a2"]
+        send(world, b"a3", "A")
+        assert first.bodies == second.bodies == [b"b1", b"a2", b"a3"]
+        second.ack()
+        assert counts(queue) == (2, 0, 2) and bodies(queue) == [b"b1", b"a3"]
+
+    def test_a_replaced_message_that_a_consumer_has_does_not_come_back(self) -> None:
+        world, queue = world_of(non_destructive=True)
+        taker = join(queue)
+        send(world, b"1")
+        send(world, b"2")
+        taker.nack(taker.unsettled[0])
+        taker.close()
+        assert bodies(queue) == [b"2"] and counts(queue) == (1, 0, 1)
+        queue.purge()
+        assert_nothing_held(world)
+
+    def test_a_tombstone_empties_the_key(self) -> None:
+        world, queue = world_of(non_destructive=True)
+        send(world, b"1")
+        send(world, b"", expires=world.now + 1000)
+        world.pass_time(1125)
+        assert queue.message_count == 0
+        assert join(queue).bodies == []
+
+    def test_a_ring_of_values(self) -> None:
+        world, queue = world_of(non_destructive=True, ring_size=2)
+        for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A"), (b"c1", "C")):
+            send(world, body, key)
+        assert bodies(queue) == [b"a2", b"c1"] and index_of(queue) == 2

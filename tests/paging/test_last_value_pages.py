@@ -1,0 +1,254 @@
+"""Last-value queues whose messages are in pages: exact while they page, and after a restart."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from stompring.broker.last_value import LastValueQueue
+from stompring.broker.queue import Queue
+from stompring.settings.model import RoutingType
+
+from ..broker.broker_fixture import BrokerFixture, assert_nothing_held, join
+from ..broker.paged_broker import PagedWorld, assert_nothing_paged, drained
+from ..store.stored_broker import BEGUN
+from .stored_pages import StoredPages
+
+KEYED = {"last_value_key": "code"}
+
+
+class Starting(StoredPages):
+    """A broker that has begun to start and reads its pages only when it is let."""
+
+    started = False
+
+    def killed(self, pause: float = 0) -> StoredPages:
+        return Starting(files=self.memory.kill(), after=self.clock.seconds() - BEGUN + pause, **self.terms)
+
+    def settle_down(self) -> None:
+        if self.started:
+            super().settle_down()
+
+
+def put(world: BrokerFixture, numbers: range, keys: int, address: str = "q", **more: Any) -> None:
+    """Message n has the key n modulo ``keys``."""
+    for number in numbers:
+        world.send(address, b"%d" % number, headers={"code": f"k{number % keys}"}, **more)
+
+
+def newest(stop: int, keys: int) -> list[bytes]:
+    return [b"%d" % number for number in range(stop - keys, stop)]
+
+
+def index(queue: Queue) -> LastValueQueue:
+    assert isinstance(queue, LastValueQueue)
+    return queue
+
+
+def restarted(world: StoredPages, name: str = "q") -> tuple[StoredPages, Queue]:
+    """The broker after a kill -9."""
+    world.settle_down()
+    again = world.killed()
+    return again, again.directory.queue(name)
+
+
+@pytest.mark.parametrize("memory", [500, 3000, 1 << 20])
+@pytest.mark.parametrize("limit", [0, 5])
+def test_the_newest_of_each_key_is_left_at_every_moment(limit: int, memory: int) -> None:
+    world = PagedWorld(limit=limit, memory=memory)
+    queue = world.queue(**KEYED)
+    for number in range(60):
+        put(world, range(number, number + 1), 7)
+        assert queue.message_count == min(7, number + 1)
+        if number % 13 == 0:
+            world.settle_down()
+    assert queue.messages_replaced == 53 and index(queue).keys == 7
+    assert drained(world, join(queue)) == newest(60, 7)
+    assert index(queue).keys == 0
+    if limit:
+        assert_nothing_paged(world)
+        assert_nothing_held(world)
+
+
+def test_a_value_in_delivery_that_came_from_a_page_does_not_come_back_after_a_newer_one() -> None:
+    world = PagedWorld(limit=0)
+    queue = world.queue(**KEYED)
+    put(world, range(20), 10)
+    taker = join(queue, 3)
+    world.settle_down()
+    assert taker.bodies == [b"10", b"11", b"12"]
+    put(world, range(20, 22), 10)
+    assert (queue.message_count, queue.delivering, queue.messages_replaced) == (12, 3, 10)
+    taker.close()
+    world.settle_down()
+    assert (queue.message_count, queue.messages_replaced) == (10, 12)
+    assert sorted(map(int, drained(world, join(queue)))) == list(range(12, 22))
+
+
+def test_messages_that_memory_has_no_space_for_are_replaced_on_disk_after_they_were_unloaded() -> None:
+    world = PagedWorld(limit=0, memory=6000)
+    queue = world.queue(**KEYED)
+    put(world, range(40), 40)
+    taker = join(queue, 5)
+    world.settle_down()
+    taker.close()
+    world.settle_down()
+    put(world, range(40, 80), 40)
+    world.settle_down()
+    assert (queue.message_count, queue.messages_replaced) == (40, 40)
+    assert drained(world, join(queue)) == newest(80, 40)
+
+
+def test_selectors_find_only_the_newest() -> None:
+    world = PagedWorld(limit=0, memory=2000)
+    queue = world.queue(**KEYED)
+    reader = join(queue, 0, matches=lambda message: (message.header(b"code") or b"k1")[-1] % 2 == 0)
+    put(world, range(40), 10)
+    world.settle_down()
+    put(world, range(40, 45), 10)
+    reader.give_credit(100)
+    assert drained(world, reader) == [b"36", b"38", b"40", b"42", b"44"]
+
+
+@pytest.mark.parametrize("memory", [500, 1 << 20])
+def test_a_scheduled_message_in_a_page_replaces_when_it_falls_due(memory: int) -> None:
+    world = PagedWorld(limit=0, memory=memory)
+    queue = world.queue(**KEYED)
+    put(world, range(5), 5, due=world.now + 1000)
+    put(world, range(5, 10), 5)
+    world.settle_down()
+    assert (queue.message_count, queue.scheduled_count, queue.messages_replaced) == (10, 5, 0)
+    world.pass_time(2000)
+    world.settle_down()
+    assert (queue.message_count, queue.scheduled_count, queue.messages_replaced) == (5, 0, 5)
+    assert sorted(drained(world, join(queue))) == [b"%d" % number for number in range(5)]
+    assert index(queue).keys == 0
+
+
+def test_an_expired_value_on_disk_empties_its_key() -> None:
+    world = PagedWorld(limit=0, memory=500)
+    queue = world.queue(**KEYED)
+    put(world, range(5), 5)
+    put(world, range(5, 8), 5, expires=world.now + 1000)
+    world.pass_time(2000)
+    world.settle_down()
+    assert (queue.message_count, queue.messages_expired, index(queue).keys) == (2, 3, 2)
+
+
+def test_a_purge_empties_the_index() -> None:
+    world = PagedWorld(limit=0, memory=500)
+    queue = world.queue(**KEYED)
+    put(world, range(30), 30)
+    queue.purge()
+    world.settle_down()
+    assert (queue.message_count, index(queue).keys) == (0, 0)
+    put(world, range(30, 60), 30)
+    assert (queue.message_count, queue.messages_replaced) == (30, 0)
+
+
+def test_keys_that_a_ring_evicts_unread_leave_the_index_in_time() -> None:
+    world = PagedWorld(limit=0, memory=500)
+    queue = world.queue(ring_size=5, ring_counts_paged=True, **KEYED)
+    put(world, range(3000), 3000)
+    world.settle_down()
+    assert queue.message_count == 5 and index(queue).keys < 1100
+    put(world, range(2998, 3003), 3000)
+    assert (queue.message_count, queue.messages_replaced) == (5, 3000)
+
+
+def test_a_wildcard_queue_has_one_value_for_a_key_of_all_addresses() -> None:
+    world = PagedWorld(limit=0, memory=500)
+    queue = world.queue("wide", "t.#", RoutingType.MULTICAST, **KEYED)
+    put(world, range(10), 10, "t.a")
+    put(world, range(10, 15), 10, "t.b")
+    world.settle_down()
+    assert (queue.message_count, queue.messages_replaced) == (10, 5)
+    assert sorted(map(int, drained(world, join(queue)))) == list(range(5, 15))
+    put(world, range(15, 20), 10, "t.a")
+    assert queue.message_count == 5
+
+
+class TestRestart:
+    def test_the_index_is_rebuilt_before_anything_is_delivered(self) -> None:
+        world = StoredPages(limit=5)
+        world.queue(**KEYED)
+        put(world, range(60), 20, durable=True)
+        again, queue = restarted(world)
+        assert (queue.message_count, index(queue).keys) == (20, 20)
+        put(again, range(60, 70), 20, durable=True)
+        assert queue.message_count == 20
+        taker = join(queue)
+        assert drained(again, taker) == newest(70, 20)
+        assert index(queue).keys == 0
+        again, queue = restarted(again)
+        assert queue.message_count == 0
+
+    def test_a_value_that_was_superseded_in_delivery_is_replaced_at_the_start(self) -> None:
+        world = StoredPages(limit=0)
+        queue = world.queue(**KEYED)
+        put(world, range(10), 10, durable=True)
+        taker = join(queue, 10)
+        world.settle_down()
+        assert len(taker.unsettled) == 10
+        put(world, range(10, 15), 10, durable=True)
+        world.settle_down()
+        assert queue.message_count == 15
+        again, queue = restarted(world)
+        assert (queue.message_count, queue.messages_replaced) == (10, 5)
+        assert drained(again, join(queue)) == newest(15, 10)
+
+    def test_values_in_the_journal_and_in_pages_are_compared(self) -> None:
+        world = StoredPages(limit=5)
+        queue = world.queue(**KEYED)
+        put(world, range(5), 5, durable=True)  # in the journal
+        taker = join(queue, 3)
+        put(world, range(5, 25), 5, durable=True)  # of some of them a newer one is in pages
+        world.settle_down()
+        assert len(taker.unsettled) == 3
+        again, queue = restarted(world)
+        assert queue.message_count == 5
+        assert drained(again, join(queue)) == newest(25, 5)
+
+    @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8])
+    def test_messages_that_arrive_while_the_index_is_rebuilt_are_the_newest(self, turns: int) -> None:
+        world = StoredPages(limit=0)
+        world.queue(**KEYED)
+        put(world, range(30), 30, durable=True)
+        world.settle_down()
+        again = cast(Starting, Starting.killed(cast(Starting, world)))
+        queue = again.directory.queue("q")
+        taker = join(queue)
+        for _ in range(turns):
+            again.one_turn()
+        put(again, range(30, 45), 30, durable=True)
+        assert turns or taker.bodies == []
+        again.started = True
+        got = list(map(int, drained(again, taker)))
+        assert got[-15:] == list(range(30, 45)) and got == sorted(got)
+        assert turns or got == list(range(15, 45))
+        assert queue.message_count == 0 and index(queue).keys == 0
+
+    def test_a_wildcard_queue_compares_pages_of_several_addresses(self) -> None:
+        world = StoredPages(limit=0)
+        queue = world.queue("wide", "t.#", RoutingType.MULTICAST, **KEYED)
+        put(world, range(10), 10, "t.a", durable=True)
+        taker = join(queue, 10)
+        world.settle_down()
+        assert len(taker.unsettled) == 10
+        put(world, range(10, 15), 10, "t.b", durable=True)
+        put(world, range(15, 18), 10, "t.a", durable=True)
+        again, queue = restarted(world, "wide")
+        assert queue.message_count == 10
+        assert sorted(map(int, drained(again, join(queue)))) == list(range(8, 18))
+
+    def test_scheduled_values_survive_and_replace(self) -> None:
+        world = StoredPages(limit=0)
+        world.queue(**KEYED)
+        put(world, range(5), 5, durable=True, due=world.now + 1000)
+        put(world, range(5, 10), 5, durable=True)
+        again, queue = restarted(world)
+        assert (queue.message_count, queue.scheduled_count) == (10, 5)
+        again.pass_time(2000)
+        assert (queue.message_count, queue.scheduled_count) == (5, 0)
+        assert sorted(drained(again, join(queue))) == [b"%d" % number for number in range(5)]
