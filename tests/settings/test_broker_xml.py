@@ -72,8 +72,8 @@ WHOLE = """<?xml version="1.0" encoding="UTF-8"?>
       <address name="a">
         <anycast>
           <queue name="q" ring-size="3" ring-policy="DISCARD" max-consumers="2" purge-on-no-consumers="true"
-                 exclusive="true" non-destructive="false" last-value="true" last-value-key="code" consumers-before-dispatch="2" delay-before-dispatch="50"
-                 enabled="false" user="eva">
+                 exclusive="true" non-destructive="false" consumers-before-dispatch="2" delay-before-dispatch="50"
+                 last-value="true" last-value-key="code" enabled="false" user="eva">
             <filter string="x &lt; 5"/>
             <durable>false</durable>
           </queue>
