@@ -106,6 +106,8 @@ class Audit:
         for group in self.groups.values():
             if group.ring:
                 self._ring(group)
+            if group.keyed:
+                self._last_values(group)
 
     def _fault(self, rule: str, detail: str, *copies: Copy) -> None:
         self.faults.append(Fault(rule, f"{detail} (before life {self.ledger.life + 1})", copies))
@@ -248,3 +250,25 @@ class Audit:
                 self._fault(
                     "ring", f"{group.queue} holds {copy.text}, and {newer} newer ones are promised", copy
                 )
+
+    def _last_values(self, group: Group) -> None:
+        """One waits of each key. Without consumers that is the newest, or a newer one than is promised."""
+        there: dict[str, Copy] = {}
+        promised: dict[str, Copy] = {}
+        for copy in self.ledger.in_queue(group.queue):
+            seen = self.present.get(copy)
+            if copy.entry.state is State.DONE:
+                promised[copy.key] = copy
+            if seen is None or seen.place != group.queue or seen.state != "pending":
+                continue
+            if copy.key in there:
+                self._fault("last value", f"{group.queue} holds two of {copy.key}", there[copy.key], copy)
+            there[copy.key] = copy
+        if group.consumers:
+            return
+        for key, copy in promised.items():
+            found = there.get(key)
+            if found is None or found.sequence < copy.sequence:
+                held = "nothing" if found is None else found.text
+                detail = f"{group.queue} holds {held} of {key}, and {copy.text} is promised"
+                self._fault("last value", detail, copy)

@@ -51,6 +51,9 @@ class Unit:
             self.state = state
             for copy in (*self.entering, *self.leaving):
                 copy.note(f"{self.what}: {state.value}")
+            if state is not State.UNDONE:
+                for copy in self.entering:
+                    copy.replace_older()
 
     def __str__(self) -> str:
         return f"{self.what} ({self.state.value})"
@@ -71,6 +74,8 @@ class Copy:
     due: int = 0
     expires: int = 0
     message_group: str = ""
+    key: str = ""  # of a last-value queue
+    older: list[Copy] = field(default_factory=list)  # with the same key
     exits: list[Unit] = field(default_factory=list)
     holder: object = None  # who has it in delivery
     doubt: str = ""  # why it may be gone though nobody acknowledged it
@@ -80,6 +85,11 @@ class Copy:
     def note(self, event: str) -> None:
         """Write down what happened to it."""
         self.history.append(f"{time.time() % 1000:07.3f} {event}")
+
+    def replace_older(self) -> None:
+        """It may have entered its queue: then those before it with its key are replaced, or will be."""
+        for other in self.older:
+            other.doubt = other.doubt or f"{self.text} has its key"
 
     @property
     def may_stay(self) -> bool:
@@ -192,6 +202,7 @@ class Ledger:
         due: int = 0,
         expires: int = 0,
         message_group: str = "",
+        key: str = "",
     ) -> str:
         """A message that ``unit`` sends to these queues; returns its text."""
         text, sequence = self.next_text(producer)
@@ -208,6 +219,8 @@ class Ledger:
                 due,
                 expires,
                 message_group,
+                key,
+                [other for other in self.in_queue(queue) if other.key == key] if key else [],
             )
             self.queues.setdefault(queue, {})[text] = copy
             self.highest[queue] = sequence

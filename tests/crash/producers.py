@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .connection import Connection, within
 from .context import Context
 from .ledger import State, Unit, now
-from .topology import ENDING_GROUPS, LASTING_GROUPS
+from .topology import ENDING_GROUPS, KEYS, LASTING_GROUPS
 
 COLOURS = ("red", "blue", "blue", "blue")
 
@@ -27,6 +27,7 @@ class ProducerProfile:
     lifetime: tuple[int, int] | None = None
     coloured: bool = False
     grouped: bool = False
+    keyed: bool = False
     identified: float = 0.0  # of the durable ones: sent with an id by which duplicates are known
     largest: int = 400
     most: int = 120  # waiting in its first queue; above that it rests
@@ -100,6 +101,7 @@ class Producer:
         due = now() + random.randint(*load.delay) if load.delay else 0
         expires = now() + random.randint(*load.lifetime) if load.lifetime else 0
         group = random.choice(LASTING_GROUPS * 4 + ENDING_GROUPS) if load.grouped else ""
+        key = random.choice(KEYS) if load.keyed else ""
         text = self.world.ledger.enter(
             unit,
             load.queues,
@@ -109,6 +111,7 @@ class Producer:
             due=due,
             expires=expires,
             message_group=group,
+            key=key,
         )
         headers: dict[str, object] = {"destination": load.destination, **more}
         headers |= {"persistent": "true"} if durable else {}
@@ -117,6 +120,7 @@ class Producer:
         headers |= {"expires": expires} if expires else {}
         headers |= {"colour": random.choice(COLOURS)} if load.coloured else {}
         headers |= {"JMSXGroupID": group} if group else {}
+        headers |= {"code": key} if key else {}
         headers |= {"JMSXGroupSeq": -1} if group in ENDING_GROUPS and random.random() < 0.2 else {}
         if durable and load.identified and random.random() < load.identified:
             headers["_AMQ_DUPL_ID"] = text

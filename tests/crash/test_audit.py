@@ -16,8 +16,15 @@ from .duplicates import Identifiers
 from .ledger import Copy, Ledger, State, Unit, now
 from .topology import DEAD, ENDING_GROUPS, EXPIRED, LASTING_GROUPS, RING, Group
 
-QUEUE, OTHER, RINGED = "memory.work", "memory.results", "memory.ring"
-GROUPS = [Group(QUEUE), Group(OTHER), Group(RINGED, RING, consumers=False), Group(DEAD), Group(EXPIRED)]
+QUEUE, OTHER, RINGED, KEYED = "memory.work", "memory.results", "memory.ring", "memory.lastvalue"
+GROUPS = [
+    Group(KEYED, consumers=False, keyed=True),
+    Group(QUEUE),
+    Group(OTHER),
+    Group(RINGED, RING, consumers=False),
+    Group(DEAD),
+    Group(EXPIRED),
+]
 
 
 class Story:
@@ -34,11 +41,14 @@ class Story:
         queues: tuple[str, ...] = (QUEUE,),
         unit: Unit | None = None,
         message_group: str = "",
+        key: str = "",
         **more: int,
     ) -> Copy:
         unit = unit or self.ledger.unit("SEND")
         durable = bool(more.pop("durable", True))
-        text = self.ledger.enter(unit, queues, "p", durable=durable, message_group=message_group, **more)
+        text = self.ledger.enter(
+            unit, queues, "p", durable=durable, message_group=message_group, key=key, **more
+        )
         if state is not State.OPEN:
             unit.move(state)
         copy = self.ledger.find(queues[0], text)
@@ -338,3 +348,42 @@ def test_a_fault_tells_the_whole_history(story: Story) -> None:
     (fault,) = story.ledger.faults
     for told in ("p/1", QUEUE, "receipted", "somebody else", "life 1"):
         assert told in str(fault)
+
+
+VALUES = (KEYED,)
+
+
+def test_the_newest_value_of_each_key_stays(story: Story) -> None:
+    story.send(queues=VALUES, key="k")
+    story.show(story.send(queues=VALUES, key="k"), story.send(queues=VALUES, key="l"))
+    assert story.rules() == []
+
+
+@pytest.mark.parametrize("newer", [True, False])
+def test_a_value_that_was_not_receipted_may_have_replaced_the_older_one(story: Story, newer: bool) -> None:
+    older, unsure = story.send(queues=VALUES, key="k"), story.send(State.ASKED, queues=VALUES, key="k")
+    story.show(unsure if newer else older)
+    assert story.rules(again=True) == []
+
+
+def test_two_values_of_one_key(story: Story) -> None:
+    story.show(story.send(queues=VALUES, key="k"), story.send(queues=VALUES, key="k"))
+    assert story.rules() == ["last value"]
+
+
+def test_an_older_value_in_place_of_a_promised_one(story: Story) -> None:
+    story.show(story.send(queues=VALUES, key="k"))
+    story.send(queues=VALUES, key="k")
+    assert story.rules() == ["last value", "lost"]
+
+
+def test_a_key_whose_value_is_gone_before_the_next_was_there(story: Story) -> None:
+    story.send(queues=VALUES, key="k")
+    story.send(State.ASKED, queues=VALUES, key="k")
+    assert story.rules() == ["last value"]
+
+
+def test_an_undone_value_replaces_nothing(story: Story) -> None:
+    story.send(queues=VALUES, key="k")
+    story.send(State.UNDONE, queues=VALUES, key="k")
+    assert story.rules() == ["last value", "lost"]

@@ -34,7 +34,11 @@ KINDS = (
     "purged",
     "coloured",
     "grouped",
+    "lastvalue",
+    "busylastvalue",
 )
+LAST_VALUES = ("lastvalue", "busylastvalue")
+KEYS = tuple(f"k{number}" for number in range(12))
 RINGS = ("ring", "busyring")
 SUBSCRIBERS = ("a", "b", "c")
 #: Message groups, fewer than consumers. Each belongs to one consumer while that is there, or until a message ends it.
@@ -49,6 +53,7 @@ class Group:
     queue: str
     ring: int = 0
     consumers: bool = True
+    keyed: bool = False
 
 
 def address(area: str, kind: str) -> str:
@@ -75,7 +80,14 @@ def groups() -> list[Group]:
         for kind in KINDS:
             if kind != "topic":
                 ring = RING if kind in RINGS else 0
-                found.append(Group(address(area, kind), ring, consumers=kind not in ("ring", "purged")))
+                found.append(
+                    Group(
+                        address(area, kind),
+                        ring,
+                        consumers=kind not in ("ring", "purged", "lastvalue"),
+                        keyed=kind in LAST_VALUES,
+                    )
+                )
     return found
 
 
@@ -95,6 +107,8 @@ def document(random: Random, *, persistence: bool = True, more: Mapping[str, obj
             settings[f"{area}.#"] = dict(values)
         settings[address(area, "coloured")] = {"redelivery-delay": 150}
         settings[address(area, "grouped")] = {"max-delivery-attempts": -1}
+        for kind in LAST_VALUES:
+            settings[address(area, kind)] = {"default-last-value-key": "code"}
         for kind in RINGS:
             # a ring counts what waits in pages too, so that what it holds is known exactly
             settings[address(area, kind)] = {"default-ring-size": RING, "ring-counts-paged": "true"}

@@ -53,6 +53,20 @@ def busy_ring(world: Context, area: str) -> None:
     consume(world, ConsumerProfile(queue, queue), f"{area}-ringer")
 
 
+def last_value(world: Context, area: str) -> None:
+    """A table of values that nobody reads."""
+    queue = address(area, "lastvalue")
+    produce(world, ProducerProfile(queue, (queue,), durable=1.0, keyed=True, most=1000), f"{area}-lastvalue")
+
+
+def busy_last_value(world: Context, area: str) -> None:
+    """The same with consumers that acknowledge, refuse and leave."""
+    queue = address(area, "busylastvalue")
+    load = ProducerProfile(queue, (queue,), durable=1.0, keyed=True, most=1000)
+    produce(world, load, f"{area}-busylastvalue")
+    consume(world, ConsumerProfile(queue, queue, leaves=0.05), f"{area}-valuer", 2)
+
+
 def topic(world: Context, area: str) -> None:
     """Durable subscriptions: one message in several queues. One subscriber is often away."""
     destination = address(area, "topic")
@@ -134,6 +148,8 @@ PLOTS: tuple[Plot, ...] = (
     purged,
     coloured,
     grouped,
+    last_value,
+    busy_last_value,
 )
 
 #: Those that together do each kind of thing: a few, so that it is soon done on a slow machine too.
