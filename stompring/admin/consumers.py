@@ -87,6 +87,16 @@ FIELDS: Fields[ConsumerView] = {
         lambda c: c.subscription.terms.browser,
         boolean("Whether it only browses; it is then listed with its connection only."),
     ),
+    "priority": Field(
+        lambda c: c.subscription.priority,
+        integer(
+            "Priority of the consumer (consumer-priority): those with the highest are served first.", -(2**31)
+        ),
+    ),
+    "groupCount": Field(
+        lambda c: c.subscription.group_count,
+        integer("Message groups pinned to the consumer; with group-buckets above 0, buckets of them."),
+    ),
     "deliveringCount": Field(
         lambda c: c.subscription.unsettled_count, integer("Messages delivered and not yet settled.")
     ),

@@ -12,7 +12,7 @@ from stompring.errors import Refused
 from stompring.settings import options
 from stompring.settings.model import QueueConfiguration, RoutingType
 from stompring.settings.options import Option
-from stompring.settings.value_types import VALUE_TYPES
+from stompring.settings.value_types import VALUE_TYPES, message_header
 
 from .access import create_queue, delete_queue, edit_queue, view_broker, view_queue
 from .api import (
@@ -30,6 +30,7 @@ from .api import (
     Steps,
     choice,
     flag,
+    invalid,
     json_answer,
     number,
     paged,
@@ -95,7 +96,18 @@ def body_field(row: Option) -> BodyField:
             schema = typed("integer", schema["description"], False, bounds)
         return BodyField(row.name, number(value_type.least), schema)
     reader: Reader = flag if value_type.kind is bool else text_or_none
+    if row.type == "messageHeader":
+        reader = header_or_none
     return BodyField(row.name, reader, schema)
+
+
+def header_or_none(name: str, value: Any) -> str | None:
+    """The name of a header that the broker may add to MESSAGE, or null."""
+    given = text_or_none(name, value)
+    try:
+        return None if given is None else message_header(given)
+    except ValueError as fault:
+        raise invalid(name, str(fault)) from None
 
 
 def create_only(schema: Schema) -> Schema:
@@ -132,6 +144,17 @@ FIELDS: Fields[Queue] = {
     "oldestAge": Field(
         oldest_age,
         integer("Time since the oldest pending message was sent, of any priority. Milliseconds.", null=True),
+    ),
+    "groupCount": Field(
+        lambda q: q.dispatcher.group_count,
+        integer("Message groups pinned to a consumer; with groupBuckets above 0, buckets of them."),
+    ),
+    "rebalancing": Field(
+        lambda q: q.dispatcher.rebalancing,
+        boolean(
+            "Whether delivery waits until everything in delivery is settled, because a consumer came "
+            "(groupRebalancePauseDispatch)."
+        ),
     ),
     "paused": Field(lambda q: q.paused, boolean("Whether delivery to consumers is paused.")),
     **{
@@ -245,6 +268,12 @@ def delete(call: Call) -> Steps:
     return NO_CONTENT
 
 
+def reset_groups(call: Call) -> Answer:
+    """Unpin one group, or all groups, of a queue."""
+    group = text("group", call.body["group"]).encode() if "group" in call.body else None
+    return json_answer({"reset": queue_of(call).dispatcher.reset_groups(group)})
+
+
 def trim(call: Call) -> Steps:
     replaced = 0
     for one in queue_of(call).trim():
@@ -254,6 +283,7 @@ def trim(call: Call) -> Steps:
     return json_answer({"replaced": replaced})
 
 
+RESET = "Number of groups that were pinned to a consumer; with groupBuckets above 0, of buckets."
 TRIMMED = "Number of evicted messages; each counts as replaced."
 PAUSED = boolean("Pause or resume the queue.")
 SETTABLE = {**{name: field.schema for name, field in ATTRIBUTES.items()}, "paused": PAUSED}
@@ -323,6 +353,18 @@ ROUTES = (
         "A queue with consumers requires force=true; the consumers get an ERROR.",
         parameters=(NAME, FORCE),
         errors=(409,),
+    ),
+    Route(
+        "POST",
+        f"{QUEUE_PATH}/groups/reset",
+        reset_groups,
+        edit_queue,
+        "resetGroups",
+        "Unpin message groups from their consumers.",
+        {200: Response("The number of groups unpinned.", structure({"reset": integer(RESET)}))},
+        "The next message of a group pins it anew. Messages in delivery stay with their consumers.",
+        parameters=(NAME,),
+        body=Body({"group": string("The group; without it all groups.", minLength=1)}, name="GroupReset"),
     ),
     Route(
         "POST",

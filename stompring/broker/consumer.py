@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .message import Message
+    from .message_groups import GroupOwner
     from .queue import Queue
     from .reference import PendingList, Reference
 
@@ -30,7 +32,18 @@ class Consumer:
     dispatcher serves in turn. The two differ on exclusive queues.
     """
 
-    __slots__ = ("group_backlog", "matches", "matches_key", "queue", "ready", "settled", "source", "willing")
+    __slots__ = (
+        "group_backlog",
+        "group_owner",
+        "matches",
+        "matches_key",
+        "priority",
+        "queue",
+        "ready",
+        "settled",
+        "source",
+        "willing",
+    )
 
     queue: Queue
     remote = ""  # host and port of its client
@@ -39,11 +52,13 @@ class Consumer:
     def __init__(self, matches: Matches | None = None, matches_key: object = None) -> None:
         self.matches = matches
         self.matches_key = matches_key  # consumers with equal keys share one list of what matches
+        self.priority = 0  # those with the highest are served first
         self.willing = True
         self.ready = False
         self.source: PendingList | None = None  # of this consumer's next message
         self.settled = 0  # messages that it acknowledged: by which it is known as slow
         self.group_backlog: PendingList | None = None  # of groups that are pinned here, waiting for credit
+        self.group_owner: GroupOwner | None = None  # made with the first group that is pinned here
 
     def deliver_message(self, message: Message) -> None:
         """A message straight from its sender; no reference to it exists yet."""
@@ -52,6 +67,15 @@ class Consumer:
     def deliver_reference(self, ref: Reference) -> None:
         """A message that waited in the queue, or comes again."""
         raise AssertionError("a consumer is given references")
+
+    def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
+        """What is delivered in this context has one header more."""
+        return nullcontext()
+
+    @property
+    def group_count(self) -> int:
+        """Message groups, or buckets of them, that are pinned to this consumer."""
+        return 0 if self.group_owner is None else self.group_owner.count
 
     def cancelled(self, reason: str) -> None:
         """The queue is gone; the consumer gets nothing any more."""

@@ -1,5 +1,4 @@
-"""The dispatcher of a queue: its consumers, the pending lists they are served from, message groups and the delivery
-loop.
+"""The dispatcher of a queue: its consumers, the pending lists they are served from, and the delivery loop.
 
 Between any two calls no ready consumer could be given a pending message, unless delivery is stopped (`STOPPED`).
 """
@@ -17,6 +16,7 @@ from stompring.errors import Refused
 
 from .consumer import Consumer, Matches
 from .expiry import is_expired
+from .message_groups import MessageGroups
 from .reference import SLACK, PendingList, Reference
 
 if TYPE_CHECKING:
@@ -37,12 +37,22 @@ SELECTORS = 64  # some consumers have a selector
 PAGED = 128  # some messages are in pages
 CLOSED = 256  # the queue is deleted
 LAST_VALUE = 1024  # a message may replace another
+PRIORITIES = 512  # consumers differ in priority: the highest comes first
+FIRST_KEY = 4096  # group-first-key: some deliveries have one more header
+REBALANCING = 2048  # group-rebalance-pause-dispatch: until everything in delivery is settled
 
 #: Of these, what stops the delivery of pending messages too.
-STOPPED = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED
+STOPPED = PAUSED | AWAITING_CONSUMERS | SUSPENDED | CLOSED | REBALANCING
+
+#: Of these, what `Dispatcher.dispatch` does with one step more for each message.
+ORDERED = PRIORITIES | FIRST_KEY
 
 #: Of these, what depends on the message: `Queue.deliver_directly` may still do it.
 PERHAPS = SELECTORS | PAGED
+
+
+#: Groups of consumers that have left which may stay among the owners; with more, and more than half, they are removed.
+STALE = 1000
 
 
 class SelectorList:
@@ -56,69 +66,6 @@ class SelectorList:
         self.consumers = 0
 
 
-class MessageGroups:
-    """The owner of each message group: all messages with one JMSXGroupID go to one consumer, in order, while it lives.
-
-    A message whose owner has no credit goes to that consumer's ``group_backlog``, so that other groups do not wait
-    behind it; it stays pending and counts for the ring.
-    """
-
-    __slots__ = ("owners",)
-
-    def __init__(self) -> None:
-        self.owners: dict[bytes, Consumer] = {}
-
-    def owner(self, ref: Reference) -> Consumer | None:
-        """The consumer to which the group of a message is pinned, None for nobody."""
-        group = ref.message.traits.group
-        return None if group is None else self.owners.get(group)
-
-    def claim(self, ref: Reference, consumer: Consumer) -> Consumer:
-        """Who gets a message: the owner of its group, which is ``consumer`` from now on where it had none.
-
-        A message that the selector of the owner refuses goes to ``consumer`` too: nobody else would ever get it.
-        """
-        group = ref.message.traits.group
-        if group is None:
-            return consumer
-        owner = self.owners.setdefault(group, consumer)
-        refused = owner is not consumer and owner.matches is not None and not owner.matches(ref.message)
-        return consumer if refused else owner
-
-    def end(self, ref: Reference) -> list[Reference]:
-        """A message is delivered: its group ends where its sequence is -1 (JMSXGroupSeq, _AMQ_GROUP_SEQUENCE).
-
-        Returns the backlog of that group, in order: the group may be pinned anew.
-        """
-        traits = ref.message.traits
-        if traits.group_sequence >= 0 or traits.group is None:
-            return []
-        owner = self.owners.pop(traits.group, None)
-        if owner is None or owner.group_backlog is None:
-            return []
-        backlog, owner.group_backlog = owner.group_backlog, None
-        freed = []
-        for other in backlog:
-            if other.message.traits.group == traits.group:
-                freed.append(other)
-            else:
-                self.add_to_backlog(other, owner)
-        return freed
-
-    def add_to_backlog(self, ref: Reference, owner: Consumer) -> None:
-        """A message waits for an owner that cannot take it now."""
-        if owner.group_backlog is None:
-            owner.group_backlog = PendingList()
-        owner.group_backlog.restore(ref)
-
-    def remove(self, consumer: Consumer) -> list[Reference]:
-        """Unpin the groups of a consumer; returns its backlog, in order."""
-        for group in [group for group, owner in self.owners.items() if owner is consumer]:
-            del self.owners[group]
-        backlog, consumer.group_backlog = consumer.group_backlog, None
-        return [] if backlog is None else list(backlog)
-
-
 class Dispatcher:
     """Delivers the pending messages of one queue to its consumers, round robin.
 
@@ -127,12 +74,15 @@ class Dispatcher:
 
     # more attributes than Python keeps fast in a dictionary
     __slots__ = (
+        "_buckets",
+        "_delivered_before",
         "_dispatching",
         "_suspensions",
         "_timer",
         "blocks",
         "consumers",
         "count",
+        "exclusive",
         "groups",
         "pending",
         "queue",
@@ -144,11 +94,16 @@ class Dispatcher:
         self.queue = queue
         self.count = 0  # pending in memory
         self.consumers: list[Consumer] = []
-        self.ready: deque[Consumer] = deque()  # consumers that can take messages, the next in turn first
+        #: consumers that can take messages, the next in turn first; with `PRIORITIES` the highest priority first
+        self.ready: deque[Consumer] = deque()
         self.pending = PendingList()
         self.selector_lists: dict[object, SelectorList] = {}  # by ``Consumer.matches_key``
         self.groups: MessageGroups | None = None  # made with the first grouped message
+        self.exclusive: Consumer | None = None  # the one consumer of an exclusive queue that is served
+        self._buckets = queue.attributes.group_buckets
+        self._delivered_before = 0  # messages_delivered of the queue when that was chosen
         self.blocks = NON_DESTRUCTIVE if queue.attributes.non_destructive else 0
+        self.set_block(FIRST_KEY, queue.attributes.group_first_key is not None)
         self._suspensions = 0
         self._timer: Timer | None = None  # delay-before-dispatch
         self._dispatching = False
@@ -170,6 +125,8 @@ class Dispatcher:
         self._suspensions -= 1
         if not self._suspensions:
             self.blocks &= ~SUSPENDED
+        if self.blocks & REBALANCING and not self.queue.delivering:
+            self.blocks &= ~REBALANCING
         self.dispatch()
 
     @property
@@ -187,10 +144,15 @@ class Dispatcher:
             raise Refused(f"Queue {queue.name} has reached its max-consumers of {limit}")
         self.consumers.append(consumer)
         consumer.source = self._source_for(consumer)
+        if consumer.priority != self.consumers[0].priority and not self.blocks & PRIORITIES:
+            self._order_by_priority()
         self._apply_exclusive()
         self._check_consumers()
+        rebalanced = queue.attributes.group_rebalance and self._rebalance()
         if consumer.willing:
             self.resume_consumer(consumer)
+        if rebalanced:
+            self.dispatch()
 
     def remove(self, consumer: Consumer) -> None:
         """A consumer is gone; its group backlog is anybody's again."""
@@ -206,6 +168,10 @@ class Dispatcher:
         if not self.consumers:
             self._await_consumers_again()
             self.cancel_timer()
+        if self.blocks & PRIORITIES:
+            self.set_block(PRIORITIES, len({other.priority for other in self.consumers}) > 1)
+        if self.exclusive is consumer:
+            self.exclusive = None
         self._apply_exclusive()
 
     def resume_consumer(self, consumer: Consumer) -> None:
@@ -213,9 +179,8 @@ class Dispatcher:
         consumer.willing = True
         if consumer.ready or self.blocks & CLOSED:
             return
-        if not self.queue.attributes.exclusive or self.consumers[0] is consumer:
-            consumer.ready = True
-            self.ready.append(consumer)
+        if not self.queue.attributes.exclusive or self.exclusive is consumer:
+            self._make_ready(consumer)
             if self.count:
                 self.dispatch()
             elif self.blocks & PAGED:
@@ -233,10 +198,21 @@ class Dispatcher:
         attributes = self.queue.attributes
         if attributes.consumers_before_dispatch <= 0:
             self.blocks &= ~AWAITING_CONSUMERS
-        if attributes.exclusive:
-            for other in self.consumers[1:]:
-                self._free_groups(other)
+        self.set_block(FIRST_KEY, attributes.group_first_key is not None)
+        if not (attributes.group_rebalance and attributes.group_rebalance_pause_dispatch):
+            self.blocks &= ~REBALANCING
+        if self._buckets != attributes.group_buckets:
+            self._buckets = attributes.group_buckets
+            self._free_all_groups()
+            self.groups = None
+            self.blocks &= ~GROUPS
+            if self.count:
+                self._begin_groups()  # some of what is pending may belong to groups
         self._apply_exclusive()
+        if attributes.exclusive:
+            for other in self.consumers:
+                if other is not self.exclusive:
+                    self._free_groups(other)
         self._check_consumers()
         for consumer in self.consumers:
             if consumer.willing:
@@ -244,17 +220,45 @@ class Dispatcher:
         self.dispatch()
 
     def _apply_exclusive(self) -> None:
-        """Only the first consumer of an exclusive queue is ever ready."""
-        if not self.queue.attributes.exclusive or not self.consumers:
+        """Only one consumer of an exclusive queue is ever ready: the oldest of those with the highest priority.
+
+        It stays that until it leaves. One of higher priority takes its place only while it was delivered nothing.
+        """
+        queue = self.queue
+        if not queue.attributes.exclusive:
+            self.exclusive = None
             return
-        first, *others = self.consumers
-        for other in others:
-            if other.ready:
+        if not self.consumers:
+            return
+        chosen = self.exclusive
+        if chosen is None or queue.messages_delivered == self._delivered_before:
+            best = max(self.consumers, key=attrgetter("priority"))
+            if chosen is None or best.priority > chosen.priority:
+                chosen = self.exclusive = best
+                self._delivered_before = queue.messages_delivered
+        for other in self.consumers:
+            if other.ready and other is not chosen:
                 other.ready = False
                 self.ready.remove(other)
-        if first.willing and not first.ready:
-            first.ready = True
-            self.ready.append(first)
+        if chosen.willing and not chosen.ready:
+            self._make_ready(chosen)
+
+    def _make_ready(self, consumer: Consumer) -> None:
+        """Add a consumer to those that are served; with priorities behind all that have the same one."""
+        consumer.ready = True
+        ready = self.ready
+        if not self.blocks & PRIORITIES or not ready or ready[-1].priority >= consumer.priority:
+            ready.append(consumer)
+            return
+        lower = next(at for at, other in enumerate(ready) if other.priority < consumer.priority)
+        ready.insert(lower, consumer)
+
+    def _order_by_priority(self) -> None:
+        """The first two priorities differ: from now on ``ready`` is sorted."""
+        self.blocks |= PRIORITIES
+        in_order = sorted(self.ready, key=attrgetter("priority"), reverse=True)
+        self.ready.clear()
+        self.ready.extend(in_order)
 
     def next_consumer(self) -> Consumer:
         """The next ready consumer, round robin. Where there is only one, callers take it without this call."""
@@ -350,8 +354,7 @@ class Dispatcher:
         """List a pending reference wherever its consumers look for it; ``matching`` where that is known already."""
         self.count = count = self.count + 1
         if ref.message.traits.group is not None and not self.blocks & (GROUPS | NON_DESTRUCTIVE):
-            self.groups = MessageGroups()
-            self.blocks |= GROUPS
+            self._begin_groups()
         if at_tail and ref.position is None and not self.selector_lists:
             pending = self.pending
             pending.append(ref)
@@ -372,6 +375,13 @@ class Dispatcher:
             else:
                 pending.insert(ref)
             pending.sweep(self.count)
+
+    def _begin_groups(self) -> None:
+        """Messages of groups go to the owners of these from now on, unless ``group-buckets`` is 0."""
+        buckets = self.queue.attributes.group_buckets
+        if buckets and not self.blocks & NON_DESTRUCTIVE:
+            self.groups = MessageGroups(buckets)
+            self.blocks |= GROUPS
 
     def enlist_for_group(self, ref: Reference, consumer: Consumer) -> None:
         """Add a pending reference to the backlog of its group's owner, which is ``consumer`` where it had none."""
@@ -438,44 +448,104 @@ class Dispatcher:
         self.selector_lists.clear()
         del self.queue
 
+    # ---- message groups
+
     def _free_groups(self, consumer: Consumer) -> None:
         """The groups of a consumer, and its backlog, may go to anybody."""
-        if self.groups is not None:
-            for ref in self.groups.remove(consumer):
+        groups = self.groups
+        if groups is not None:
+            for ref in groups.remove(consumer):
                 self._list(ref, at_tail=False)
+            if groups.stale > STALE and 2 * groups.stale > len(groups.owners):
+                self.queue.broker.background.run(groups.sweep(), groups)
             if self.queue.paged is not None:
                 self.queue.paged.release_spilled(consumer)
 
-    def end_group(self, ref: Reference) -> None:
-        """A message is delivered: where its group ends with it, the backlog of that group may go to anybody."""
+    def _free_all_groups(self) -> None:
+        for consumer in self.consumers:
+            self._free_groups(consumer)
+
+    def _rebalance(self) -> bool:
+        """A consumer has come: all groups may go to anybody again (group-rebalance). Returns whether there were any."""
+        queue = self.queue
+        if self.groups is None:
+            return False
+        if queue.attributes.group_rebalance_pause_dispatch and queue.delivering:
+            self.blocks |= REBALANCING
+        self._free_all_groups()
+        return True
+
+    def on_settled(self) -> None:
+        """A message was settled, on a queue with ``group-rebalance-pause-dispatch``."""
+        if self.blocks & REBALANCING and not self.queue.delivering:
+            self.blocks &= ~REBALANCING
+            self.dispatch()
+
+    @property
+    def group_count(self) -> int:
+        """Message groups, or buckets of them, that are pinned to a consumer."""
+        return 0 if self.groups is None else self.groups.count(self.consumers)
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether nothing is delivered until everything in delivery is settled (group-rebalance-pause-dispatch)."""
+        return bool(self.blocks & REBALANCING)
+
+    def reset_groups(self, group: bytes | None = None) -> int:
+        """Unpin one group, or all; returns how many (or how many buckets) were pinned to a consumer."""
+        groups = self.groups
+        if groups is None:
+            return 0
+        if group is None:
+            freed = self.group_count
+            self._free_all_groups()
+        else:
+            owner = groups.owner_of(group)
+            freed = int(owner is not None)
+            self._release_group(group, owner)
+        self.dispatch()
+        return freed
+
+    def _release_group(self, group: bytes, owner: Consumer | None) -> None:
         assert self.groups is not None
-        owner = self.groups.owner(ref)
-        for freed in self.groups.end(ref):
+        for freed in self.groups.release(group):
             self._list(freed, at_tail=False)
-        if self.queue.paged is not None and owner is not None and self.groups.owner(ref) is None:
+        if self.queue.paged is not None and owner is not None:
             self.queue.paged.release_spilled(owner)
+
+    def end_group(self, ref: Reference) -> None:
+        """A message is delivered: where its group ends with it, the backlog of that group may go to anybody.
+
+        A group ends where its sequence is -1 (JMSXGroupSeq, _AMQ_GROUP_SEQUENCE).
+        """
+        traits = ref.message.traits
+        if traits.group_sequence < 0 and traits.group is not None and self.groups is not None:
+            self._release_group(traits.group, self.groups.owner_of(traits.group))
 
     # ---- the delivery loop
 
     def dispatch(self) -> None:
         """Deliver what is pending to the ready consumers in turn, until nobody can take more."""
-        ready = self.ready
-        if not ready or not self.count or self.blocks & STOPPED or self._dispatching:
-            if self.blocks & PAGED and not self._dispatching:
+        ready, blocks = self.ready, self.blocks
+        if not ready or not self.count or blocks & STOPPED or self._dispatching:
+            if blocks & PAGED and not self._dispatching:
                 self._demand()
             return
         self._dispatching = True  # what a consumer does with a message may lead back here
         queue = self.queue
         try:
-            idle = 0
-            while self.count and idle < len(ready):
-                consumer = ready[0] if len(ready) == 1 else self.next_consumer()
-                ref = self._next_message(consumer)
-                if ref is None:
-                    idle += 1
-                else:
-                    idle = 0
-                    queue.deliver(ref, consumer)
+            if blocks & ORDERED:
+                self._dispatch_in_order()
+            else:
+                idle = 0
+                while self.count and idle < len(ready):
+                    consumer = ready[0] if len(ready) == 1 else self.next_consumer()
+                    ref = self._next_message(consumer)
+                    if ref is None:
+                        idle += 1
+                    else:
+                        idle = 0
+                        queue.deliver(ref, consumer)
         finally:
             self._dispatching = False
         if self.selector_lists:
@@ -484,6 +554,40 @@ class Dispatcher:
             self._sweep_selector_lists()
         if self.blocks & PAGED:
             self._demand()
+
+    def _dispatch_in_order(self) -> None:
+        """Deliver to the consumers of the highest priority in turn, to others what none of those may have."""
+        ready = self.ready
+        while self.count:
+            for consumer in tuple(ready):
+                ref = self._next_message(consumer)
+                if ref is not None:
+                    if consumer.ready and len(ready) > 1:
+                        ready.remove(consumer)
+                        self._make_ready(consumer)
+                    self._deliver(ref, consumer)
+                    break
+            else:
+                return
+
+    def _deliver(self, ref: Reference, consumer: Consumer) -> None:
+        """Deliver a message; the first of its group that a consumer gets has the header of ``group-first-key``.
+
+        So has the first message that a consumer of an exclusive queue gets.
+        """
+        queue, groups = self.queue, self.groups
+        key = queue.attributes.group_first_key
+        if queue.attributes.exclusive:
+            first = queue.messages_delivered == self._delivered_before
+        else:
+            first = groups is not None and groups.first == ref.message.number
+            if groups is not None:
+                groups.first = 0
+        if key is None or not first:
+            queue.deliver(ref, consumer)
+            return
+        with consumer.additional_header(key.encode(), b"true"):
+            queue.deliver(ref, consumer)
 
     def _demand(self) -> None:
         paged = self.queue.paged

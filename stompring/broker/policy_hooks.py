@@ -5,6 +5,7 @@ each address, and None where no policy takes part. `Offer` is a message as a pol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from stompring.errors import Refused
@@ -195,6 +196,19 @@ class Hooks:
         self.delivered: Listener | None = None
         self.settled: Listener | None = None
         self.deleted: Callable[[], None] | None = None
+
+
+def hooks_with_settled(hooks: Hooks, call: Callable[[], None]) -> Hooks:
+    """The same hooks for one queue, which also calls ``call`` after each message that is settled."""
+    own, settled = copy(hooks), hooks.settled
+
+    def on_settled(ref: Reference) -> None:
+        if settled is not None:
+            settled(ref)
+        call()
+
+    own.settled = on_settled
+    return own
 
 
 def _no_admission(answer: object) -> Admission:

@@ -17,12 +17,13 @@ from stompring.errors import Refused
 from stompring.selector import InvalidSelector, compile_selector
 from stompring.settings.model import AddressSettings, QueueConfiguration, RingPolicy, RoutingType
 from stompring.settings.options import options_of
-from stompring.settings.value_types import VALUE_TYPES
+from stompring.settings.value_types import VALUE_TYPES, message_header
 
 from .consumer import Consumer, Matches, not_from
 from .dispatcher import CLOSED, OBSERVED, PAGED, PAUSED, SELECTORS, Dispatcher
 from .expiry import is_expired
 from .message import EVERYWHERE, IN_DURABLE, NEVER, Message
+from .policy_hooks import hooks_with_settled
 from .redelivery import redelivery_delay_of, remove_if_exhausted
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingList, Reference
 from .storage import DELIVERED, POSTPONED, RETURNED, Entries, Reason
@@ -177,6 +178,9 @@ class Queue:
         self.hooks = hooks = self.address.hooks
         self.evicted = self.broker.policies.evicted(self)
         self.dispatcher.set_block(OBSERVED, hooks.delivered is not None or hooks.settled is not None)
+        attributes = self.attributes
+        if attributes.group_rebalance and attributes.group_rebalance_pause_dispatch:
+            self.hooks = hooks_with_settled(hooks, self.dispatcher.on_settled)
 
     def attach_pages(self, paged: PagedQueue) -> None:
         """Messages of this queue are in pages."""
@@ -806,6 +810,10 @@ class QueueAttributes:
     last_value_key: str | None = None
     consumers_before_dispatch: int = 0
     delay_before_dispatch: int = -1
+    group_buckets: int = -1
+    group_rebalance: bool = False
+    group_rebalance_pause_dispatch: bool = False
+    group_first_key: str | None = None
     enabled: bool = True
     user: str | None = None
     auto_created: bool = False
@@ -822,8 +830,8 @@ class QueueAttributes:
                 values[name] = getattr(settings, setting)
         if configuration.last_value is False and configuration.last_value_key is None:
             values["last_value_key"] = None  # an ordinary queue, whatever default-last-value-key says
-        text = values.pop("filter")
-        return cls(**values).changed({"filter": text})
+        changes = {name: values.pop(name) for name in ("filter", "group_first_key")}
+        return cls(**values).changed(changes)
 
     def changed(self, changes: Mapping[str, Any]) -> QueueAttributes:
         """A copy with some attributes changed, checked. Raises `Refused` naming the attribute and the value."""
@@ -846,7 +854,17 @@ class QueueAttributes:
             changed = replace(changed, filter=text, accepts=accepts)
         if changed.last_value_key is not None and not changed.last_value:
             changed = replace(changed, last_value=True)
+        if "group_first_key" in changes:
+            changed = replace(changed, group_first_key=_header_name(changed.group_first_key))
         return changed
+
+
+def _header_name(given: str | None) -> str | None:
+    """The value of ``group-first-key``; None where it is empty. Raises `Refused`."""
+    try:
+        return message_header((given or "").strip())
+    except ValueError as fault:
+        raise Refused(f"group-first-key {fault}", status=400) from None
 
 
 _FROM_CONFIGURATION = [

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 #: The names a durable subscription goes by, the first found counts.
 DURABLE_NAMES = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
 
+#: The names of a consumer's priority, the first found counts.
+PRIORITY_NAMES = (b"consumer-priority", b"activemq.priority")
+
+#: The greatest priority of a consumer, as in Artemis; the least is one below its negative.
+MOST_PRIORITY = 2**31 - 1
+
 DELETE_DURABLE = PermissionType.DELETE_DURABLE_QUEUE
 DELETE_NON_DURABLE = PermissionType.DELETE_NON_DURABLE_QUEUE
 
@@ -242,6 +248,7 @@ def _terms(
         window_messages=window_messages,
         durable_name=durable,
         browser=headers.get(b"browser", b"").lower() == b"true",
+        priority=_priority(headers),
         selector=None if selector is None else selector.text,
     )
 
@@ -279,6 +286,22 @@ def _window(headers: dict[bytes, bytes], names: tuple[bytes, ...], least: int) -
                 )
             return int(text)
     return None
+
+
+def _priority(headers: dict[bytes, bytes]) -> int:
+    for name in PRIORITY_NAMES:
+        value = headers.get(name)
+        if value is not None:
+            text = value.strip()
+            digits = text.removeprefix(b"-")
+            priority = int(text) if digits.isdigit() and len(digits) <= 10 else MOST_PRIORITY + 1
+            if not -MOST_PRIORITY - 1 <= priority <= MOST_PRIORITY:
+                raise Refused(
+                    f"{text_of(name)} must be a whole number from {-MOST_PRIORITY - 1} to {MOST_PRIORITY}, not "
+                    f"'{shortened(value)}'"
+                )
+            return priority
+    return 0
 
 
 def _selector(headers: dict[bytes, bytes]) -> Selector | None:

@@ -7,7 +7,8 @@ Before a message's shared tail a subscription puts its *lead*: the headers that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,6 +43,7 @@ class Terms:
     window_messages: int = UNLIMITED
     durable_name: str | None = None
     browser: bool = False
+    priority: int = 0
     selector: str | None = None
     for_replies: bool = False  # made for a reply-to, until the client subscribes there itself
 
@@ -73,6 +75,7 @@ class Subscription(Consumer):
     ) -> None:
         super().__init__(matches, matches_key)
         self.terms = terms
+        self.priority = terms.priority
         self.outbox = outbox
         self._any_version = terms.version == b"1.2"
         self._on_cancel = on_cancel
@@ -96,6 +99,17 @@ class Subscription(Consumer):
 
     def _complete(self, lead: bytes, queue: Queue) -> bytes:
         return b"%bmessage-id:%b" % (lead, queue.id_prefix)
+
+    @contextmanager
+    def additional_header(self, name: bytes, value: bytes) -> Iterator[None]:
+        """See `Consumer.additional_header`. It precedes headers of that name which the sender has set."""
+        leads = self.lead, self.lead_again
+        line = header_line(name, value, self.terms.version)
+        self.lead, self.lead_again = (b"MESSAGE\n%b%b" % (line, lead[len(b"MESSAGE\n") :]) for lead in leads)
+        try:
+            yield
+        finally:
+            self.lead, self.lead_again = leads
 
     def write(self, message: Message, lead: bytes) -> None:
         """Put a MESSAGE frame into the outbox; for a wildcard the sender's destination is added to the lead."""

@@ -274,18 +274,12 @@ ADDRESS_SETTING = _table(
     refused("config-delete-diverts", "", "OFF"),
     refused("auto-create-jms-queues auto-create-jms-topics", AUTO_CREATE, "true"),
     refused("auto-delete-jms-queues auto-delete-jms-topics", AUTO_DELETE, "true"),
-    refused("default-group-buckets", "", "-1"),
-    refused("default-group-rebalance default-group-rebalance-pause-dispatch", "", "false"),
-    refused("default-group-first-key"),
     refused("enable-ingress-timestamp", "", "false"),
     refused("retroactive-message-count", "", "0"),
     refused("last-value-queue", "use default-last-value-queue", "false"),
 )
 
 QUEUE = _table(
-    refused("group-buckets", "", "-1"),
-    refused("group-rebalance group-rebalance-pause-dispatch", "", "false"),
-    refused("group-first-key"),
     refused(
         "auto-delete auto-delete-delay auto-delete-message-count",
         "set auto-delete-created-queues and auto-delete-queues-… in <address-setting>",

@@ -511,6 +511,20 @@ class AddressSettings:
     default_delay_before_dispatch: int = option(
         -1, "millisecondsOrUnset", "`delay-before-dispatch` of queues that do not set it.", unit="ms"
     )
+    default_group_buckets: int = option(
+        -1, "groupBuckets", "`group-buckets` of queues that do not set it.", unit="buckets"
+    )
+    default_group_rebalance: bool = option(
+        False, "boolean", "`group-rebalance` of queues that do not set it."
+    )
+    default_group_rebalance_pause_dispatch: bool = option(
+        False, "boolean", "`group-rebalance-pause-dispatch` of queues that do not set it."
+    )
+    default_group_first_key: str | None = option(
+        None,
+        "messageHeader",
+        "`group-first-key` of queues that do not set it. An empty element undoes the value of a less specific entry.",
+    )
     slow_consumer_threshold: int = option(
         -1,
         "countOrNoLimit",
@@ -701,6 +715,42 @@ class QueueConfiguration:
         unit="ms",
         written_as="attribute",
         inherits="default_delay_before_dispatch",
+        http=CHANGEABLE,
+    )
+    group_buckets: int | None = option(
+        None,
+        "groupBuckets",
+        "Buckets into which message groups are put by a hash of their ids; a bucket, not a group, has an owner among "
+        "the consumers. -1: each group has an owner, which takes memory for each group. 0: groups have no effect.",
+        unit="buckets",
+        written_as="attribute",
+        inherits="default_group_buckets",
+        http=CHANGEABLE,
+    )
+    group_rebalance: bool | None = option(
+        None,
+        "boolean",
+        "Whether a new consumer unpins all message groups, so that it gets a share of them.",
+        written_as="attribute",
+        inherits="default_group_rebalance",
+        http=CHANGEABLE,
+    )
+    group_rebalance_pause_dispatch: bool | None = option(
+        None,
+        "boolean",
+        "Whether the queue then delivers nothing until its consumers have settled what is in delivery, so that no "
+        "group is with two consumers at once.",
+        written_as="attribute",
+        inherits="default_group_rebalance_pause_dispatch",
+        http=CHANGEABLE,
+    )
+    group_first_key: str | None = option(
+        None,
+        "messageHeader",
+        "Name of a header: the first message of a group that a consumer receives has it, with the value true. On an "
+        "exclusive queue the first message that a consumer receives has it.",
+        written_as="attribute",
+        inherits="default_group_first_key",
         http=CHANGEABLE,
     )
     enabled: bool = option(

@@ -211,6 +211,22 @@ def selector(text: str) -> str:
     return text
 
 
+#: Headers of MESSAGE that the broker writes itself.
+BROKER_HEADERS = frozenset(
+    """ack browser content-length destination expires message-id persistent priority receipt-id redelivered subscription
+    timestamp""".split()
+)
+
+
+def message_header(text: str) -> str | None:
+    """The name of a header that the broker adds to MESSAGE; an empty one undoes the value of a less specific entry."""
+    if text.lower() in BROKER_HEADERS:
+        raise ValueError("must not be a header that every MESSAGE has, such as destination or message-id")
+    if any(ord(character) < 32 for character in text):
+        raise ValueError("must not contain control characters")
+    return text or None
+
+
 def permission(text: str) -> PermissionType:
     """A permission, spelled as in Artemis."""
     try:
@@ -275,6 +291,8 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "regularExpression": ValueType(regular_expression, "a regular expression"),
         "name": ValueType(name, "a text"),
         "optionalName": ValueType(optional_name, "a name, or empty"),
+        "messageHeader": ValueType(message_header, "the name of a header, or empty"),
+        "groupBuckets": number(0, whole_number, "an owner for each group"),
         "resourceName": ValueType(resource_name, "a name"),
         "url": ValueType(name, "a text"),
         "filter": ValueType(selector, "a selector"),

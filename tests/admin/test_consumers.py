@@ -39,6 +39,7 @@ def test_all_fields(server: AdminServer) -> None:
         ack="client-individual",
         selector="a = 1",
         prefetch_count="5",
+        consumer_priority="7",
     )
     number = client.session.number
     assert consumer(server) == {
@@ -50,6 +51,8 @@ def test_all_fields(server: AdminServer) -> None:
         "ack": "client-individual",
         "filter": "a = 1",
         "browser": False,
+        "priority": 7,
+        "groupCount": 0,
         "deliveringCount": 0,
         "oldestDelivering": None,
         "credit": 5,

@@ -12,8 +12,8 @@ from stompring.broker.dispatcher import (
     PAUSED,
     SELECTORS,
     SUSPENDED,
-    MessageGroups,
 )
+from stompring.broker.message_groups import MessageGroups
 from stompring.broker.reference import GONE, PENDING, Reference
 
 from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is, join
@@ -395,6 +395,10 @@ class Cast:
         message = self.world.message("a", group=group, group_sequence=-1 if ends else 0)
         return Reference(message, cast(Any, None), self.next, PENDING)
 
+    def own(self, taker: Taker, *groups: bytes) -> None:
+        for group in groups:
+            self.groups.claim(self.ref(group), taker)
+
 
 def test_first_consumer_of_a_group_owns_it() -> None:
     play, one, two = Cast(), Taker(), Taker()
@@ -406,30 +410,31 @@ def test_first_consumer_of_a_group_owns_it() -> None:
 
 def test_message_refused_by_the_owner_does_not_change_the_owner() -> None:
     play, one, two = Cast(), Taker(matches=lambda message: False), Taker()
-    play.groups.owners[b"g"] = one
+    play.own(one, b"g")
     assert play.groups.claim(play.ref(b"g"), two) is two
     assert play.groups.owner(play.ref(b"g")) is one
 
 
 def test_removed_owner_returns_its_pending_backlog_in_order() -> None:
     play, one, two = Cast(), Taker(), Taker()
-    play.groups.owners.update({b"a": one, b"b": two, b"c": one})
+    play.own(one, b"a", b"c")
+    play.own(two, b"b")
     refs = [play.ref(group) for group in (b"a", b"c", b"a")]
     for ref in reversed(refs):
         play.groups.add_to_backlog(ref, one)
     refs[1].state = GONE
     assert play.groups.remove(one) == [refs[0], refs[2]]
-    assert play.groups.owners == {b"b": two}
+    assert list(play.groups.pinned()) == [(b"b", two)]
+    assert (one.group_count, two.group_count) == (0, 1)
     assert play.groups.remove(one) == []
 
 
 def test_end_of_a_group_returns_only_the_backlog_of_that_group() -> None:
     play, one = Cast(), Taker()
-    play.groups.owners.update({b"a": one, b"b": one})
+    play.own(one, b"a", b"b")
     kept, freed = play.ref(b"b"), play.ref(b"a")
     for ref in (kept, freed):
         play.groups.add_to_backlog(ref, one)
-    assert play.groups.end(play.ref(b"a")) == []
-    assert play.groups.end(play.ref(b"a", ends=True)) == [freed]
-    assert play.groups.owners == {b"b": one}
+    assert play.groups.release(b"a") == [freed]
+    assert list(play.groups.pinned()) == [(b"b", one)] and one.group_count == 1
     assert one.group_backlog is not None and list(one.group_backlog) == [kept]

@@ -65,6 +65,7 @@ VALUES = {"true", "false"}
 MANAGEMENT_ONLY = {
     "a queue has no attribute …": "a field of POST or PATCH",
     "… must be -1 or at least …, not …": "a field of POST or PATCH, or broker.xml",
+    "group-first-key …": "a field of POST or PATCH, or broker.xml",
     "filter: …": "a field of POST or PATCH, or a parameter; the filter of SUBSCRIBE has been compiled before",
     "Address … does not exist": "a path of the API",
     "Address … exists already": "POST; clients find what exists",

@@ -90,6 +90,11 @@ def test_artemis_settings_without_support_get_advice(line: str, expected: str) -
 
 
 VALUES = [
+    (queue('group-buckets="-2"'), "must be -1 (an owner for each group) or at least 0"),
+    (setting("default-group-buckets", "many"), "<default-group-buckets> is 'many'"),
+    (queue('group-rebalance="sometimes"'), "must be true or false"),
+    (queue('group-first-key="message-id"'), "must not be a header that every MESSAGE has"),
+    (setting("default-group-first-key", "destination"), "must not be a header that every MESSAGE has"),
     (
         setting("default-ring-size", "0"),
         "<default-ring-size> is '0': must be -1 (no ring) or at least 1; a ring of 0",

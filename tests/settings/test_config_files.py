@@ -32,7 +32,7 @@ def read(name: str) -> tuple[BrokerConfiguration, SettingsRepository]:
 def test_there_is_one_for_each_feature() -> None:
     assert {path.stem for path in FILES} >= {
         "broker", "ring", "scheduled", "limits", "paging", "security", "dead-letter", "wildcards", "policies",
-        "tls", "websocket",
+        "tls", "websocket", "groups", "consumers",
     }  # fmt: skip
 
 
@@ -195,3 +195,20 @@ def test_retention() -> None:
         10_000,
     )
     assert data_directory(configuration).retention == CONFIG.parent / "data" / "retention"
+
+
+def test_message_groups() -> None:
+    configuration, repository = read("groups.xml")
+    assert repository.lookup("work.any").default_group_rebalance
+    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
+    customers, sessions = queues["customers"], queues["sessions"]
+    assert (customers.group_buckets, customers.group_rebalance) == (1024, True)
+    assert customers.group_rebalance_pause_dispatch
+    assert sessions.group_first_key == "JMSXGroupFirstForConsumer"
+
+
+def test_consumers() -> None:
+    configuration, _ = read("consumers.xml")
+    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
+    assert queues["ledger"].exclusive
+    assert queues["announcements"].non_destructive and queues["announcements"].ring_size == 100

@@ -208,6 +208,9 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
         assert takes(read, "a") and not takes(read, "")
     elif range_ in ("any text", "a name, or empty"):
         assert takes(read, "a") and takes(read, "")
+    elif range_ == "the name of a header, or empty":
+        assert takes(read, "JMSXGroupFirstForConsumer") and takes(read, "")
+        assert not takes(read, "destination") and not takes(read, "a\nb")
     elif range_ in ("one character", "two characters"):
         assert [length for length in range(5) if takes(read, "x" * length)] == [
             1 if range_ == "one character" else 2
@@ -239,7 +242,7 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
             *Retain,
         }
         assert {text for text in every if takes(read, text)} == set(known)
-    assert takes(read, "10M") == (unit == "bytes") or range_.startswith(("a ", "any"))
+    assert takes(read, "10M") == (unit == "bytes") or range_.startswith(("a ", "any", "the name"))
 
 
 def test_every_row_has_a_meaning_and_a_source() -> None:

@@ -1,0 +1,174 @@
+"""Priorities of consumers, alone and with all that decides who receives a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stompring.broker.dispatcher import PRIORITIES
+from stompring.broker.queue import Queue
+
+from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is
+
+RED = header_is(b"colour", b"red")
+
+
+def consumer(queue: Queue, priority: int, credit: int | None = None, **more: Any) -> Taker:
+    taker = Taker(credit, **more)
+    taker.priority = priority
+    queue.add_consumer(taker)
+    return taker
+
+
+def send(world: BrokerFixture, *bodies: str, **traits: Any) -> None:
+    for body in bodies:
+        world.send(body=body.encode(), **traits)
+
+
+def texts(taker: Taker) -> str:
+    return b" ".join(taker.bodies).decode()
+
+
+def test_highest_priority_receives_everything_while_it_has_credit() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    low, middle, high = consumer(queue, -5), consumer(queue, 0), consumer(queue, 5, 2)
+    send(world, "1", "2", "3", "4")
+    assert (texts(low), texts(middle), texts(high)) == ("", "3 4", "1 2")
+    high.ack()
+    send(world, "5")
+    assert texts(high) == "1 2 5"
+
+
+def test_round_robin_within_one_priority() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    low = consumer(queue, 1)
+    one, two = consumer(queue, 5), consumer(queue, 5)
+    send(world, "1", "2", "3", "4")
+    assert (texts(low), texts(one), texts(two)) == ("", "1 3", "2 4")
+
+
+def test_round_robin_within_lower_priorities() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    consumer(queue, 9, 0)
+    one, two = consumer(queue, 5), consumer(queue, 5)
+    consumer(queue, 1)
+    send(world, "1", "2", "3", "4")
+    assert (texts(one), texts(two)) == ("1 3", "2 4")
+
+
+def test_backlog_goes_to_the_highest_first() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    send(world, "1", "2", "3")
+    queue.pause()
+    low, high = consumer(queue, 0), consumer(queue, 1, 2)
+    queue.resume()
+    assert (texts(low), texts(high)) == ("3", "1 2")
+
+
+def test_message_that_the_highest_does_not_match_goes_to_lower() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    high, low = consumer(queue, 9, matches=RED), consumer(queue, 1)
+    for number in range(4):
+        send(world, f"{number}", headers={"colour": ("red", "blue")[number % 2]})
+    assert (texts(high), texts(low)) == ("0 2", "1 3")
+
+
+def test_lower_selector_does_not_take_what_the_highest_wants() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    low, high = consumer(queue, 1, matches=RED), consumer(queue, 9)
+    send(world, "1", headers={"colour": "red"})
+    assert (texts(low), texts(high)) == ("", "1")
+
+
+def test_group_stays_with_its_owner_of_lower_priority() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    low = consumer(queue, 1)
+    send(world, "a1", group=b"a")
+    high = consumer(queue, 9)
+    send(world, "a2", group=b"a")
+    send(world, "b1", group=b"b")
+    send(world, "plain")
+    assert (texts(low), texts(high)) == ("a1 a2", "b1 plain")
+
+
+def test_rejected_message_goes_to_lower_priority_first() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    low, high = consumer(queue, 1, 1), consumer(queue, 9, 1)
+    send(world, "1")
+    high.nack()
+    assert (texts(high), texts(low)) == ("1", "1")
+    low.nack()
+    assert texts(high) == "1 1"
+
+
+def test_exclusive_queue_serves_the_highest_before_the_first_delivery() -> None:
+    world = BrokerFixture()
+    queue = world.queue(exclusive=True)
+    low, high = consumer(queue, 1), consumer(queue, 9)
+    send(world, "1")
+    higher = consumer(queue, 20)
+    send(world, "2")
+    assert (texts(low), texts(high), texts(higher)) == ("", "1 2", ""), "it stays until it leaves"
+    high.close()
+    assert (texts(low), texts(higher)) == ("", "1 2")
+
+
+def test_exclusive_queue_prefers_the_oldest_of_one_priority() -> None:
+    world = BrokerFixture()
+    queue = world.queue(exclusive=True)
+    first, second, third = consumer(queue, 1), consumer(queue, 5), consumer(queue, 5)
+    second.close()
+    send(world, "1")
+    assert (texts(first), texts(third)) == ("", "1")
+
+
+def test_non_destructive_queue_delivers_to_all_priorities() -> None:
+    world = BrokerFixture()
+    queue = world.queue(non_destructive=True)
+    low, high = consumer(queue, 1), consumer(queue, 9)
+    send(world, "1", "2")
+    assert (texts(low), texts(high)) == ("1 2", "1 2")
+
+
+def test_ring_evicts_only_what_nobody_can_take() -> None:
+    world = BrokerFixture()
+    queue = world.queue(ring_size=1)
+    low, high = consumer(queue, 1, 1), consumer(queue, 9, 1)
+    send(world, "1", "2", "3", "4")
+    assert (texts(high), texts(low), queue.messages_replaced) == ("1", "2", 1)
+
+
+def test_equal_priorities_keep_direct_delivery() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    dispatcher = queue.dispatcher
+    one, two = consumer(queue, 5), consumer(queue, 5)
+    assert dispatcher.blocks == 0
+    low = consumer(queue, 4)
+    assert dispatcher.blocks == PRIORITIES
+    low.close()
+    assert dispatcher.blocks == 0
+    send(world, "1", "2")
+    assert (texts(one), texts(two)) == ("1", "2")
+    for taker in (one, two):
+        taker.ack()
+        taker.close()
+    assert_nothing_held(world)
+
+
+def test_consumer_that_resumes_finds_its_place_among_the_ready_ones() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    takers = [consumer(queue, priority, 1) for priority in (3, 1, 2)]
+    queue.dispatcher.pause_consumer(takers[2])
+    takers[2].give_credit(0)
+    assert [taker.priority for taker in queue.ready] == [3, 2, 1]
+    send(world, "1", "2", "3")
+    assert [texts(taker) for taker in takers] == ["1", "3", "2"]
