@@ -300,6 +300,9 @@ Ignored = list[tuple[str, str]]
 """Parameters without effect here, each with the reason."""
 
 
+IN_VM_ONLY = "in-VM: only clients in the same Java machine use it"
+
+
 def skip_reason(url: str, resolve: Resolve = str) -> str | None:
     """Why this acceptor of Artemis has no listener here: it speaks other protocols only, or is in-VM. None: it has one.
 
@@ -307,7 +310,7 @@ def skip_reason(url: str, resolve: Resolve = str) -> str | None:
     """
     endpoint, _, query = url.partition("?")
     if resolve(endpoint.strip()).startswith(f"{IN_VM}:"):
-        return "in-VM: only clients in the same Java machine use it"
+        return IN_VM_ONLY
     for key, text in _pairs(query, []):
         if OLD_PARAMETER_NAMES.get(key, key) == "protocols":
             listed = [part.strip().upper() for part in resolve(text).split(",")]

@@ -249,7 +249,16 @@ CORE = _table(
     refused("remoting-incoming-interceptors remoting-interceptors remoting-outgoing-interceptors", PLUGINS),
 )
 
-CONFIGURATION = _table(refused("jms", "declare addresses and queues in <core><addresses>"), refused("server"))
+CONFIGURATION = _table(
+    {
+        "jms": Row(
+            Support.NO_EFFECT,
+            "declare addresses and queues in <core><addresses>",
+            refused_with=frozenset({"queue", "topic"}),
+        )
+    },
+    refused("server"),
+)
 
 ADDRESS_SETTING = _table(
     no_effect(

@@ -25,6 +25,7 @@ from stompring.errors import ConfigurationError, Line
 from stompring.settings import value_types
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.acceptor_url import (
+    IN_VM_ONLY,
     Acceptor,
     Ignored,
     parse_acceptor,
@@ -71,6 +72,7 @@ from stompring.settings.references import (
 from stompring.settings.schema import ElementRule, parents_of, root_rules, schema_bytes, with_suggestion
 
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
+_JMS = "urn:activemq:jms"
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
 _XSI = "http://www.w3.org/2001/XMLSchema-instance"
 _ROOT = "configuration"
@@ -323,7 +325,8 @@ class _DocumentReader:
                 self._faults.add(line, _unknown_element(name, node.name, rule))
             element.remove(child)
             return
-        if name == "broker-plugin" and self._is_ignored_plugin(child):
+        if name == "broker-plugin" and "class-name" in child.attrib:
+            self._read_java_plugin(child)
             element.remove(child)
             return
         child.tag = name
@@ -362,10 +365,13 @@ class _DocumentReader:
         inside = [etree.QName(each).localname for each in element.iterdescendants("*")]
         return self._is_ignored(name, parent, self._line(element), (element.text or "").strip(), inside)
 
-    def _is_ignored_plugin(self, element: etree._Element) -> bool:
-        """Whether this is a plugin of Artemis that changes nothing but the log."""
-        name = element.get("class-name")
-        return name is not None and self._is_ignored("class-name", "broker-plugin", self._line(element), name)
+    def _read_java_plugin(self, element: etree._Element) -> None:
+        """A plugin of Artemis: ignored where it changes nothing but the log, else a fault."""
+        line, parent = self._line(element), "broker-plugin"
+        name = (element.get("class-name") or "").strip()
+        if not self._is_ignored("class-name", parent, line, name):
+            row = SECTIONS[parent]["class-name"]
+            self._faults.add(line, not_supported(f"attribute 'class-name' of <{parent}>", row))
 
     def _is_ignored(self, name: str, parent: str, line: int, text: str, inside: Iterable[str] = ()) -> bool:
         """Whether the setting of Artemis has no effect here; it is then added to `ignored`."""
@@ -409,7 +415,7 @@ class _DocumentReader:
     def _plain_name(self, element: etree._Element) -> str | None:
         """The element's name without its namespace; None, and a fault, for an unknown namespace."""
         name = etree.QName(element)
-        if name.namespace in NAMESPACES:
+        if name.namespace in NAMESPACES or (name.namespace, name.localname) == (_JMS, "jms"):
             return name.localname
         text = f"<{name.localname}> has the unknown namespace '{name.namespace}'; use urn:activemq or none"
         self._faults.add(self._line(element), text)
@@ -639,8 +645,8 @@ def _acceptors(
     ignored: list[IgnoredSetting],
 ) -> Iterator[Acceptor]:
     names = _UniqueNames(faults)
-    skipped: list[Node] = []
-    others = False
+    skipped: list[Node] = []  # of other protocols
+    speaks_stomp = False
     for node in nodes:
         name, url = node.attributes.get("name"), node.value
         if name is None or url is None:
@@ -650,22 +656,24 @@ def _acceptors(
         try:
             reason = skip_reason(url, references.resolve)
             if reason is not None:
-                skipped.append(node)
+                if reason != IN_VM_ONLY:
+                    skipped.append(node)
                 ignored.append(IgnoredSetting(node.line, f"acceptor '{name}' is skipped", reason, True))
                 continue
-            others = True
             acceptor = parse_acceptor(name, url, references.resolve, parameters)
         except ValueError as error:
+            speaks_stomp = True  # or will, when it is corrected
             for text in str(error).splitlines():
                 faults.add(node.line, f"acceptor '{name}': {text}")
             continue
+        speaks_stomp |= isinstance(acceptor, StompAcceptor)
         ignored += (IgnoredSetting(node.line, f"{key} of acceptor", why) for key, why in parameters)
         if acceptor.port:  # port 0 is any free one
             names.add(f"a listener on {acceptor.host}:{acceptor.port}", node.line)
         if not secure and not is_loopback(acceptor.host):
             faults.add(node.line, _exposed_without_security(acceptor))
         yield with_absolute_paths(acceptor, Path(faults.file).parent)
-    if skipped and not others:
+    if skipped and not speaks_stomp:
         faults.add(skipped[0].line, NO_STOMP)
 
 

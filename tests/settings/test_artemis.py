@@ -6,9 +6,10 @@ import pytest
 
 from stompring.settings.acceptor_url import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
 from stompring.settings.artemis import ACCEPTOR_PARAMETERS, SECTIONS, Support, describe_ignored
+from stompring.settings.broker_xml import parse_broker_xml
 from stompring.settings.model import IgnoredSetting
 
-from .documents import QUIET, acceptor, faults, parse, queue, setting
+from .documents import FILE, QUIET, acceptor, faults, faults_of, parse, queue, setting
 
 LISTENER = acceptor("tcp://127.0.0.1:61613")
 
@@ -108,9 +109,10 @@ def test_the_plugin_that_only_logs_has_no_effect_and_others_are_refused() -> Non
     inside = '<property key="LOG_ALL_EVENTS" value="true"/>'
     line = f'<broker-plugins><broker-plugin class-name="{LOGGING}">{inside}</broker-plugin></broker-plugins>'
     assert names(line) == ["class-name of broker-plugin"]
-    assert any(
-        "plugins are Python modules" in each for each in faults(QUIET, line.replace("Logging", "Other"))
-    )
+    assert faults(QUIET, line.replace("Logging", "Other")) == [
+        "4: attribute 'class-name' of <broker-plugin> is an Artemis setting without support in stompring: plugins are "
+        "Python modules: set name and policy (docs/plugins.md)"
+    ]
 
 
 def test_what_concerns_other_brokers_is_a_warning_and_not_in_the_list() -> None:
@@ -162,11 +164,28 @@ def test_an_acceptor_with_several_protocols_or_none_serves_stomp() -> None:
     ]
 
 
-@pytest.mark.parametrize("url", ["tcp://127.0.0.1:5672?protocols=AMQP", "vm://0"])
-def test_without_an_acceptor_that_speaks_stomp_the_file_is_refused(url: str) -> None:
-    (fault,) = faults(QUIET, acceptors(url))
+@pytest.mark.parametrize("others", [(), ("vm://0",), ("http://127.0.0.1:8161",)])
+def test_without_an_acceptor_that_speaks_stomp_the_file_is_refused(others: tuple[str, ...]) -> None:
+    amqp = "tcp://127.0.0.1:5672?protocols=AMQP"
+    (fault,) = faults(QUIET, acceptors(*others, amqp))
     assert fault.startswith("4: no acceptor speaks STOMP: add one, for example <acceptor")
-    assert parse(QUIET, acceptors(url, "ws://127.0.0.1:61614")).stomp_acceptors
+    assert parse(QUIET, acceptors(*others, amqp, "ws://127.0.0.1:61614")).stomp_acceptors
+
+
+def test_a_file_with_in_vm_acceptors_only_is_like_one_without_acceptors() -> None:
+    found = parse(QUIET, acceptors("vm://0"))
+    assert found.stomp_acceptors == ()
+    assert [each.is_warning for each in found.ignored] == [True]
+
+
+def test_declarations_of_jms_are_refused_and_an_empty_element_has_no_effect() -> None:
+    file = '<configuration><jms xmlns="urn:activemq:jms">{}</jms><core/></configuration>'
+    assert [each.name for each in parse_broker_xml(file.format("").encode(), FILE).ignored] == [
+        "jms of configuration"
+    ]
+    (fault,) = faults_of(file.format('<queue name="q"/>').encode())
+    assert fault.startswith("1: <jms> in <configuration> is an Artemis setting")
+    assert fault.endswith("declare addresses and queues in <core><addresses>")
 
 
 def test_a_protocol_that_artemis_does_not_have_is_a_fault_and_not_skipped() -> None:

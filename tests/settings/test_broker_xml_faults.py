@@ -206,7 +206,7 @@ def test_faults_of_different_elements_are_all_reported() -> None:
         (b"<core/>", "1: the root element is <core>; it must be <configuration>"),
         (b"<configuration/>", "1: <configuration> has no <core> element"),
         (
-            b"<configuration><jms/><core/></configuration>",
+            b"<configuration><jms><queue name='q'/></jms><core/></configuration>",
             "1: <jms> in <configuration> is an Artemis setting",
         ),
         (b"<configuration><core/><core/></configuration>", "<core> is given twice"),
