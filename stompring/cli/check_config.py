@@ -17,6 +17,7 @@ from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
+from stompring.settings.document import Faults
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import LOCK, VERSION
 
@@ -79,7 +80,12 @@ def check_config(
                         file,
                         warnings=warnings,
                         ignored=[
-                            {"line": each.line, "name": each.name, "reason": each.reason}
+                            {
+                                "file": each.line.file if isinstance(each.line, Line) else file,
+                                "line": int(each.line),
+                                "name": each.name,
+                                "reason": each.reason,
+                            }
                             for each in configuration.ignored
                         ],
                         summary=list(summary(configuration, data)),
@@ -121,11 +127,11 @@ def _faults(error: ConfigurationError) -> list[dict[str, Any]]:
 
 def refuse_ignored(configuration: BrokerConfiguration) -> None:
     """Raise `ConfigurationError` with the settings of Artemis that have no effect here."""
-    faults = [(each.line, f"{each.name} has no effect here: {each.reason}") for each in configuration.ignored]
-    if faults:
-        file = configuration.file
-        text = "\n".join([faults[0][1], *(f"{file}:{line}: {fault}" for line, fault in faults[1:])])
-        raise ConfigurationError(text, file, faults[0][0], faults=faults)
+    assert configuration.file is not None
+    faults = Faults(configuration.file)
+    for each in configuration.ignored:
+        faults.add(each.line, f"{each.name} has no effect here: {each.reason}")
+    faults.raise_if_any()
 
 
 def read_certificates(configuration: BrokerConfiguration) -> Iterator[tuple[str, str, str | None]]:

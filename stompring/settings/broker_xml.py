@@ -775,7 +775,7 @@ def check_address_limits(
             continue
         policy = node.first("address-full-policy")
         if policy is not None and policy.value is FullPolicy.PAGE and not persistent:
-            yield f"{faults.file}:{policy.line}: {PAGE_NEEDS_STORE}"
+            yield f"{faults.place(policy.line)}: {PAGE_NEEDS_STORE}"
         in_force = repository.lookup(literal_name(match, markers) or match)
         _check_zeros(node, in_force, faults)
         warning = _ineffective_page_limit(node, in_force)

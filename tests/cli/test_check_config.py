@@ -180,6 +180,7 @@ def test_settings_of_artemis_without_effect_are_listed(tmp_path: Path) -> None:
     assert "  2 settings have no effect here: journal-type, read-whole-page" in result.stdout.splitlines()
     (found,) = json.loads(run("--json", str(tmp_path / "artemis.xml")).stdout)["files"]
     assert found["ignored"][0] == {
+        "file": str(tmp_path / "artemis.xml"),
         "line": 9,
         "name": "journal-type",
         "reason": "the only journal type is plain files with one sync per batch",
@@ -196,6 +197,14 @@ def test_strict_refuses_settings_of_artemis_without_effect(tmp_path: Path, good:
         f"{file}:9: read-whole-page has no effect here: pages are read in blocks, see prefetch-page-bytes",
     ]
     assert run("--strict", good).exit_code == 0
+    included = GOOD.replace(
+        b"<acceptors>", b'<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="more.xml"/><acceptors>'
+    )
+    (tmp_path / "more.xml").write_text("\n<journal-type>NIO</journal-type>")
+    file.write_bytes(included)
+    assert run("--strict", str(file)).stderr.startswith(
+        f"{tmp_path / 'more.xml'}:2: journal-type has no effect"
+    )
 
 
 def test_a_file_must_be_named() -> None:
