@@ -189,10 +189,11 @@ TEXTS = {"type": "string"}
 CHANGED_VALUE = structure(
     {
         "what": keyword(
-            ("broker", "address-setting", "security-setting", "broker-plugin", "queue"), "Kind of object."
+            ("broker", "address-setting", "security-setting", "broker-plugin", "divert", "queue"),
+            "Kind of object.",
         ),
         "name": string(
-            "match of the setting, or name of the plugin or queue; null for the broker.", null=True
+            "match of the setting, or name of the plugin, divert or queue; null for the broker.", null=True
         ),
         "setting": string("Name in broker.xml."),
         "before": {"description": "Value in force; null: not set."},

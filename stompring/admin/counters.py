@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from stompring.broker.address import Address
+from stompring.broker.divert import Divert
 from stompring.broker.queue import Queue
 from stompring.session.subscription import AcknowledgedSubscription
 from stompring.settings.model import PermissionType
@@ -610,6 +611,38 @@ DISPATCH: tuple[Counter[AdminContext], ...] = (
         read_dispatch(lambda dispatch: dispatch.blocks_read),
     ),
 )
+
+DIVERT: tuple[Counter[Divert], ...] = (
+    Counter(
+        "copiedMessageCount",
+        "stompring_divert_messages_total",
+        COUNTER,
+        "Copies that a divert has sent and that were routed to a queue or by another divert.",
+        lambda d: d.copied_messages,
+    ),
+    Counter(
+        "unroutedMessageCount",
+        "stompring_divert_unrouted_messages_total",
+        COUNTER,
+        "Copies of a divert that no queue accepted.",
+        lambda d: d.unrouted_messages,
+    ),
+    Counter(
+        "droppedMessageCount",
+        "stompring_divert_dropped_messages_total",
+        COUNTER,
+        "Copies of a divert that a full address or a policy dropped.",
+        lambda d: d.dropped_messages,
+    ),
+    Counter(
+        "loopCount",
+        "stompring_divert_loops_total",
+        COUNTER,
+        "Copies that a divert did not send because the message came from there.",
+        lambda d: d.loops,
+    ),
+)
+
 
 PERSISTENCE = tuple(
     replace(counter, null=counter.null or "Null without persistence.") for counter in DISK + STORE + DISPATCH

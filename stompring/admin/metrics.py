@@ -24,7 +24,7 @@ from stompring.broker.queue import Queue
 from .access import view_broker
 from .api import Answer, Call, Parameter, Response, Route
 from .context import AdminContext, Listeners
-from .counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
+from .counters import ADDRESS, BROKER, COUNTER, DIVERT, GAUGE, QUEUE, Counter
 from .tasks import ITEMS_PER_STEP
 
 Thing = TypeVar("Thing")
@@ -143,6 +143,12 @@ class BrokerCollector(Collector):
             slow.add_metric(labels, number)
         if slow.samples:
             yield slow
+        for counter in DIVERT:
+            family = CounterMetricFamily(counter.metric, help_text(counter), labels=("divert",))
+            for name, divert in self._context.broker.diverts.by_name.items():
+                family.add_metric((name,), counter.read(divert))
+            if family.samples:
+                yield family
         yield from listener_families(self._context.listener_stack)
         refusals = CounterMetricFamily(REFUSALS, REFUSALS_HELP, labels=("limit",))
         for limit, number in self._context.broker.rejections.counts.items():

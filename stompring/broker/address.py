@@ -16,6 +16,7 @@ from .queue import Queue
 
 if TYPE_CHECKING:
     from .directory import Directory
+    from .divert import BoundDivert
     from .duplicates import DuplicateIds
     from .history import History
     from .paging import Pages
@@ -66,6 +67,7 @@ class Address:
         "configured",
         "deleted",
         "directory",
+        "diverts",
         "dropped_messages",
         "duplicate_messages",
         "duplicates",
@@ -108,6 +110,7 @@ class Address:
         self.pages: Pages | None = None  # while it is in page mode
         self.times_paged = 0
         self.queues: dict[str, Queue] = {}
+        self.diverts: tuple[BoundDivert, ...] = ()  # those that copy its messages
         self.auto_created = False
         self.configured = False
         self.deleted = False
@@ -202,6 +205,11 @@ class Address:
             and self.policy is FullPolicy.PAGE
             and self.settings.page_full_policy is None
         )
+
+    def set_diverts(self, diverts: tuple[BoundDivert, ...]) -> None:
+        """Other diverts apply to it."""
+        self.diverts = diverts
+        self.memory_limit.set_diverting(bool(diverts))
 
     def describe_full(self) -> str:
         """Which limit is reached, for an ERROR frame or a log line."""

@@ -18,6 +18,7 @@ from .auto_delete import AutoDelete
 from .background import Background
 from .clock import NOTICED, Clock, FromNow, Reactor
 from .directory import Directory, WildcardAddresses
+from .divert import Diverts
 from .expiry import Expiry
 from .memory import GlobalMemoryLimit, MemoryLimit, MemoryLimits
 from .notifications import Notifications
@@ -75,6 +76,9 @@ class Broker:
         #: where requests are sent; it is no address of the directory, and has no queues
         name = configuration.management_address
         self.management = Address(name, frozenset(), settings.lookup(name), self.directory)
+        self.diverts = Diverts(self)
+        for divert in configuration.diverts:
+            self.diverts.add(divert)
         self.auto_create = AutoCreate(self, self.directory)
         self.auto_delete = AutoDelete(self, self.directory)
         self.background = Background(self.clock, now or reactor.seconds)

@@ -203,6 +203,7 @@ class Directory:
         self.addresses[name] = address
         if self.wildcards.is_wildcard(name):
             self.wildcards.add(name)
+        self.broker.diverts.bind(address)
         self.broker.storage.bind_address(address)
         kinds = ", ".join(sorted(routing_types))
         self.broker.notifications.notify("ADDRESS_ADDED", f"address {name} created: {kinds}", address=name)
@@ -212,6 +213,7 @@ class Directory:
         """List an address that a store has made for messages it has kept."""
         self.addresses[address.name] = address
         address.deleted = False
+        self.broker.diverts.bind(address)
         if self.wildcards.is_wildcard(address.name):
             self.wildcards.add(address.name)
 
@@ -238,6 +240,9 @@ class Directory:
         address.changed()
         if self.wildcards.is_wildcard(name):
             self.wildcards.remove(name)
+        for bound in address.diverts:
+            bound.stop()
+        address.set_diverts(())
         self.broker.storage.unbind_address(address)
         self.broker.notifications.notify("ADDRESS_REMOVED", f"address {name} deleted", address=name)
         if address.hooks.deleted is not None:

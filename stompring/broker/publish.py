@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stompring.errors import Refused
 from stompring.settings.model import AddressSettings, FullPolicy, QueueConfiguration, RoutingType
 
-from . import admission, page_mode
+from . import admission, divert, page_mode
 from .admission import Rejection
 from .auto_create import allow_all
 from .duplicates import add_id, count_duplicate, is_known, is_persisted
@@ -111,6 +111,10 @@ def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> R
             if rejection.policy is FullPolicy.DROP:
                 admission.drop(rejection)
             return rejection
+        if address.diverts:
+            rejection = divert.rejection(address, publication.traits, body)
+            if rejection is not None:
+                return rejection
     publish_admitted(broker, publication, body)
     return None
 
@@ -143,12 +147,15 @@ def publish_committed(
 def publish_admitted(broker: Broker, publication: Publication, body: bytes) -> None:
     """Route a message that was admitted, and remember its duplicate id, both as one for the store."""
     address, traits, identifier = publication.address, publication.traits, publication.identifier
-    if identifier is None:
+    if identifier is None and not address.diverts:
         _send_one(broker, publication, body)
+    elif identifier is None:
+        _gathered_first(broker)
+        with broker.together():  # the message and its copies
+            _send_one(broker, publication, body)
     elif is_persisted(address, traits.durable):
-        paging, storage = broker.paging, broker.storage
-        if paging is not None and paging.gathered:
-            paging.write_gathered()  # what came before is no part of what follows
+        storage = broker.storage
+        _gathered_first(broker)
         storage.begin(len(body) + len(traits.block) + len(identifier))
         try:
             _send_one(broker, publication, body)
@@ -158,6 +165,13 @@ def publish_admitted(broker: Broker, publication: Publication, body: bytes) -> N
     else:
         _send_one(broker, publication, body)
         add_id(address, identifier, persisted=False)
+
+
+def _gathered_first(broker: Broker) -> None:
+    """Append what was gathered: what came before is no part of what follows as one for the store."""
+    paging = broker.paging
+    if paging is not None and paging.gathered:
+        paging.write_gathered()
 
 
 def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
@@ -178,27 +192,36 @@ def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
 # ---- routing
 
 
-def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -> None:
-    """Route an admitted message; at ``due`` (epoch ms) when that is given."""
+def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -> int:
+    """Route an admitted message; at ``due`` (epoch ms) when that is given.
+
+    Returns how many queues it has reached, or 1 where only diverts have copied it.
+    """
     address = message.address
-    if due:
+    if due and not address.diverts:
         queues = address.choose(message)
         reached = len(queues)
         enqueue(message, queues, due, recurrence)
     else:
-        reached = route(message)
+        reached = route(message, due, recurrence)
     if not reached:
         unrouted(message)
+    return reached
 
 
 def send_to_queue(queue: Queue, message: Message, due: int = 0, recurrence: Recurrence | None = None) -> None:
     """Put an admitted message into one queue of its address (a fully qualified queue name)."""
+    diverted = divert.divert(message, due, recurrence) if message.address.diverts else None
+    if diverted:
+        message.address.count_routed(1)
+        return
     accepted = queue.open and (queue.accepts is None or queue.accepts(message))
     if accepted:
         enqueue(message, (queue,), due, recurrence)
     else:
-        message.address.count_routed(0)
-        unrouted(message)
+        message.address.count_routed(diverted is not None)
+        if diverted is None:
+            unrouted(message)
 
 
 def enqueue(
@@ -217,9 +240,14 @@ def enqueue(
             queue.enqueue(message)
 
 
-def route(message: Message) -> int:
-    """Put a message into the queues it belongs to, in memory or by way of pages. Returns how many queues."""
+def route(message: Message, due: int = 0, recurrence: Recurrence | None = None) -> int:
+    """Put a message into the queues it belongs to, in memory or by way of pages, and its copies where diverts say.
+
+    Returns how many queues, or 1 where only diverts have copied it. ``due`` is for addresses with diverts.
+    """
     address = message.address
+    if address.diverts:
+        return _route_diverted(message, due, recurrence)
     pages = page_mode.pages_for(address)
     if pages is None:
         return address.route(message)
@@ -227,6 +255,19 @@ def route(message: Message) -> int:
     if queues:
         page_mode.distribute(pages, message, queues)
     return address.count_routed(len(queues))
+
+
+def _route_diverted(message: Message, due: int, recurrence: Recurrence | None) -> int:
+    """As `route`, for an address with diverts."""
+    address = message.address
+    diverted = divert.divert(message, due, recurrence)
+    if diverted:  # by an exclusive one
+        return address.count_routed(1)
+    queues = address.choose(message)
+    if not queues:
+        return address.count_routed(diverted is not None)
+    enqueue(message, queues, due, recurrence)
+    return len(queues)
 
 
 def unrouted(message: Message) -> None:

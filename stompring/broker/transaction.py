@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -87,6 +87,7 @@ class Transaction:
         "_addresses",
         "_broker",
         "_cancels",
+        "_diverted",
         "_quota",
         "_sizes",
         "_steps",
@@ -109,6 +110,8 @@ class Transaction:
         self._undo: list[Undo] = []
         self._addresses: list[Callable[[], Address]] = []
         self._sizes: list[int] = []  # what each of them is sent
+        #: what else gets a copy of such a message, with its bytes
+        self._diverted: list[tuple[Callable[[], Iterable[Address]], int]] = []
         self.acknowledged: list[Reference] = []
         self.questions: list[Question] = []  # whether a message may enter, where that depends on each
         self.claims: list[Claim] = []  # addresses and the ids by which they know duplicates
@@ -126,11 +129,13 @@ class Transaction:
         ask: Question | None = None,
         claim: Claim | None = None,
         cancel: Callable[[str], None] | None = None,
+        diverted: Callable[[], Iterable[Address]] | None = None,
     ) -> None:
         """``step`` sends a message of ``size`` bytes to what ``address`` names at the time of the commit.
 
         ``ask`` is asked before the commit begins whether anything stands in its way, and ``claim`` which id no
         message to that address may have had before. ``cancel`` is called with the reason if nothing comes of it.
+        ``diverted`` names the addresses that diverts send a copy to.
 
         Raises `LimitReached` where the transactions of its connection, or all of them, hold too much.
         """
@@ -147,6 +152,8 @@ class Transaction:
             self.claims.append(claim)
         if cancel is not None:
             self._cancels.append(cancel)
+        if diverted is not None:
+            self._diverted.append((diverted, size - STEP_OVERHEAD))
 
     def loads(self) -> dict[Address, list[int]]:
         """What `commit` will send to each address: the bytes of each message, in order.
@@ -160,6 +167,9 @@ class Transaction:
             if address is not last:  # most go where the one before goes
                 last, add = address, loads.setdefault(address, []).append
             add(size)
+        for diverted, size in self._diverted:
+            for address in diverted():
+                loads.setdefault(address, []).append(size)
         return loads
 
     def duplicate(self) -> tuple[Address, bytes] | None:
@@ -261,6 +271,7 @@ class Transaction:
             self._steps,
             self._addresses,
             self._sizes,
+            self._diverted,
             self._undo,
             self._cancels,
             self.acknowledged,
@@ -270,6 +281,7 @@ class Transaction:
             if things:
                 discard(things)
         self._steps, self._addresses, self._sizes, self._undo, self._cancels = [], [], [], [], []
+        self._diverted = []
         self.acknowledged, self.questions, self.claims = [], [], []
 
     def _let_go(self) -> None:

@@ -14,6 +14,7 @@ from twisted.logger import STDLibLogObserver, globalLogBeginner
 FIELDS = (
     "queue",
     "address",
+    "divert",
     "connection",
     "user",
     "peer",

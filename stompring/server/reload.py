@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from stompring.broker.broker import Broker
@@ -18,11 +19,13 @@ from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.storage import NoStorage
 from stompring.errors import ConfigurationError, Refused
 from stompring.settings.artemis import describe_ignored
+from stompring.settings.diverts import find_loops
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     AddressConfiguration,
     BrokerConfiguration,
     DeletionPolicy,
+    DivertConfiguration,
     PluginConfiguration,
     QueueConfiguration,
 )
@@ -48,6 +51,7 @@ _COMPARED_SEPARATELY = frozenset(
         "address_settings",
         "security_settings",
         "plugins",
+        "diverts",
     }
 )
 
@@ -55,7 +59,7 @@ _COMPARED_SEPARATELY = frozenset(
 class Change(NamedTuple):
     """One value that differs. ``before`` and ``after`` are JSON values, None where nothing is set."""
 
-    what: str  # broker, address-setting, security-setting, broker-plugin or queue
+    what: str  # broker, address-setting, security-setting, broker-plugin, divert or queue
     name: str | None  # the match or the name; None for the broker
     setting: str  # as in broker.xml
     before: object
@@ -161,6 +165,15 @@ def changed_values(
         {plugin.name: _plugin_values(plugin) for plugin in old.plugins},
         {plugin.name: _plugin_values(plugin) for plugin in new.plugins},
     )
+    yield from _changed_parts(
+        "divert",
+        {divert.name: _divert_values(divert) for divert in old.diverts},
+        {divert.name: _divert_values(divert) for divert in new.diverts},
+    )
+
+
+def _divert_values(divert: DivertConfiguration) -> dict[str, object]:
+    return {_dashed(each.name): getattr(divert, each.name) for each in fields(divert) if each.compare}
 
 
 def _changed_parts(
@@ -229,6 +242,7 @@ def preview(broker: Broker, new: BrokerConfiguration) -> Reload:
                 else:
                     _record_change(outcome, live, differing)
     outcome.applied += _removed(broker, new, settings)
+    outcome.applied += [text for text, _ in _divert_changes(broker, new, settings)]
     return outcome
 
 
@@ -288,6 +302,7 @@ def apply(
     for configured in new.addresses:
         _apply_address(broker, configured, starting, outcome)
     outcome.applied += _delete_removed(broker, new)
+    outcome.applied += _apply_diverts(broker, new)
     for room in (
         broker.memory,
         broker.disk,
@@ -297,9 +312,54 @@ def apply(
     return outcome
 
 
+def _divert_changes(
+    broker: Broker, new: BrokerConfiguration, settings: SettingsRepository
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """What becomes of diverts: a text, and what does it. A removed one stays unless config-delete-diverts is FORCE."""
+    diverts = broker.diverts
+    wanted = {divert.name: divert for divert in new.diverts}
+    for name, configured in wanted.items():
+        live = diverts.by_name.get(name)
+        if live is None:
+            yield f"divert {name} created", partial(diverts.add, configured)
+        elif live.configuration != configured:
+            yield f"divert {name} changed", partial(live.configure, configured)
+    for name, live in list(diverts.by_name.items()):
+        forced = settings.lookup(live.configuration.address).config_delete_diverts is DeletionPolicy.FORCE
+        if name not in wanted and forced:
+            yield f"divert {name} deleted", partial(diverts.remove, name)
+
+
+def _apply_diverts(broker: Broker, new: BrokerConfiguration) -> Iterator[str]:
+    """Bring the diverts in line with the file; what has changed."""
+    for text, change in list(_divert_changes(broker, new, broker.directory.settings)):
+        change()
+        log.info("%s", text)
+        yield text
+    for configured in new.diverts:
+        transformer = configured.transformer
+        if transformer is not None and transformer.policy is not None:
+            broker.diverts.by_name[configured.name].configure(configured)  # its policy may have changed
+    broker.diverts.bind_all()
+
+
 def _reject_conflicts(broker: Broker, new: BrokerConfiguration) -> None:
     for _, text in _conflicts(broker, new):
         raise ConfigurationError(text, new.file)
+    for loop in find_loops(_diverts_after(broker, new), broker.configuration.wildcard):
+        raise ConfigurationError(str(loop), new.file, loop.diverts[-1].line)
+
+
+def _diverts_after(broker: Broker, new: BrokerConfiguration) -> list[DivertConfiguration]:
+    """The diverts after a reload: those of the file, and those that were removed from it and stay."""
+    settings, names = SettingsRepository.of(new), {divert.name for divert in new.diverts}
+    kept = (
+        live.configuration
+        for name, live in broker.diverts.by_name.items()
+        if name not in names
+        and settings.lookup(live.configuration.address).config_delete_diverts is DeletionPolicy.OFF
+    )
+    return [*new.diverts, *kept]
 
 
 def _delete_conflicting(broker: Broker, new: BrokerConfiguration) -> None:

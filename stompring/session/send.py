@@ -6,7 +6,7 @@ plan with the block; for the others planning itself is quick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,10 @@ from stompring.broker import admission
 from stompring.broker.address import Address
 from stompring.broker.admission import Rejection
 from stompring.broker.auto_create import allow_all
+from stompring.broker.divert import forwarding_addresses
 from stompring.broker.duplicates import cache_size
 from stompring.broker.memory import MemoryLimit, MemoryLimits
-from stompring.broker.message import EVERYWHERE, Traits
+from stompring.broker.message import EVERYWHERE, Message, Traits
 from stompring.broker.policy_hooks import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK, AdmissionResult, Offer
 from stompring.broker.publish import NO_OFFER, Publication, publish, publish_committed
 from stompring.broker.queue import Queue
@@ -533,6 +534,7 @@ def _send_in_transaction(
         ask=deferred.rejection,
         claim=deferred.claim if DUPLICATE_ID in (plan.head or head).headers else None,
         cancel=None if evaluation is None else evaluation.refused,
+        diverted=deferred.diverted if plan.address.diverts else None,
     )
     session.receipt(head)
 
@@ -571,6 +573,12 @@ class DeferredSend:
     def claim(self) -> tuple[Address, bytes | None]:
         """Where it goes, and the id by which duplicates are known there."""
         return self.address(), self._plan.identifier
+
+    def diverted(self) -> Iterable[Address]:
+        """The addresses that diverts send a copy to."""
+        address, broker = self.address(), self._session.broker
+        message = Message(0, address, self._plan.traits, self._body, broker.clock.now)
+        return forwarding_addresses(address, message)
 
     def rejection(self) -> Rejection | None:
         """Why it may not enter, where a policy decides about each message."""

@@ -241,7 +241,6 @@ CORE = _table(
     refused("broker-connections", "this broker has no AMQP connections to other brokers"),
     refused("connection-routers", "this broker sends no client to another one"),
     refused("connector-services"),
-    refused("diverts"),
     refused("federations", "this broker is alone: consumers read from its own queues only"),
     refused("grouping-handler", "message groups of a broker that is alone need no handler; remove it"),
     refused("lock-coordinators"),
@@ -280,7 +279,6 @@ ADDRESS_SETTING = _table(
         "an address that was never used is deleted after 30 to 60 s; remove it",
         "false",
     ),
-    refused("config-delete-diverts", "", "OFF"),
     refused("auto-create-jms-queues auto-create-jms-topics", AUTO_CREATE, "true"),
     refused("auto-delete-jms-queues auto-delete-jms-topics", AUTO_DELETE, "true"),
     refused("enable-ingress-timestamp", "", "false"),
@@ -293,6 +291,10 @@ QUEUE = _table(
         "auto-delete auto-delete-delay auto-delete-message-count",
         "set auto-delete-created-queues and auto-delete-queues-… in <address-setting>",
     ),
+)
+
+DIVERT = _table(
+    refused("transformer-class-name", "use <transformer>, which sets and removes headers or names a policy")
 )
 
 PLUGIN = _table(
@@ -318,6 +320,7 @@ SECTIONS: Mapping[str, Rows] = MappingProxyType(
         "address-setting": ADDRESS_SETTING,
         "queue": QUEUE,
         "wildcard-addresses": WILDCARDS,
+        "divert": DIVERT,
         "broker-plugin": PLUGIN,
         "security-settings": SECURITY_SETTINGS,
     }

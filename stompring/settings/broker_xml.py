@@ -34,6 +34,7 @@ from stompring.settings.acceptor_url import (
 )
 from stompring.settings.artemis import SECTIONS, Row, not_supported
 from stompring.settings.data_directory import instance_directory
+from stompring.settings.diverts import read_diverts
 from stompring.settings.document import Faults, Node, snake
 from stompring.settings.login_config import find_logins
 from stompring.settings.machine_memory import (
@@ -551,6 +552,7 @@ def build_configuration(
         security_settings=read_security_settings(core, wildcard, markers, faults),
         address_settings=settings,
         addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
+        diverts=read_diverts(core, wildcard, plugins, faults),
     )
 
 

@@ -115,6 +115,15 @@ class FullPolicy(StrEnum):
     BLOCK = "BLOCK"
 
 
+class DivertRoutingType(StrEnum):
+    """Routing type of the copies of a divert (``routing-type`` in ``<divert>``)."""
+
+    ANYCAST = "ANYCAST"
+    MULTICAST = "MULTICAST"
+    PASS = "PASS"  # as the message was sent
+    STRIP = "STRIP"  # none: that of the forwarding address
+
+
 class PageFullPolicy(StrEnum):
     """Action on a message beyond the limit of the pages (``page-full-policy``)."""
 
@@ -203,6 +212,59 @@ class TransformerConfiguration:
     add_headers: tuple[Property, ...] = ()
     remove_headers: tuple[str, ...] = ()
     policy: PolicyUse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DivertConfiguration:
+    """One ``<divert>``: copies, or with ``exclusive`` takes, messages of one address for others."""
+
+    name: str = field(
+        metadata=row(
+            "name",
+            "Name of the divert, unique in the broker. Copies have it in `_AMQ_ORIG_QUEUE`.",
+            written_as="attribute, required",
+        )
+    )
+    address: str = field(
+        metadata=row(
+            "resourceName",
+            "Address whose messages are copied. A wildcard address stands for all addresses that it matches.",
+            written_as="element, required",
+            default_text="required",
+        )
+    )
+    forwarding_address: tuple[str, ...] = field(
+        metadata=row(
+            "addressList",
+            "Address that gets the copies, or several with commas between them: each gets one. An address that does "
+            "not exist is created as for a SEND.",
+            written_as="element, required",
+            default_text="required",
+        )
+    )
+    filter: str | None = option(
+        None,
+        "filter",
+        "Selector: only messages that match it are copied.",
+        written_as="element, with the attribute `string`",
+    )
+    exclusive: bool = option(
+        False,
+        "boolean",
+        "Whether a message that is copied does not enter the queues of its own address, and is not copied by the "
+        "diverts that are not exclusive. Several exclusive diverts that match one message all copy it.",
+    )
+    routing_name: str | None = option(
+        None, "name", "A second name, shown by the HTTP API. None: the name of the divert."
+    )
+    routing_type: DivertRoutingType = option(
+        DivertRoutingType.STRIP,
+        "divertRoutingType",
+        "Routing type of the copies: `ANYCAST` or `MULTICAST`; `PASS` that of the message; `STRIP` none, so that the "
+        "forwarding address decides.",
+    )
+    transformer: TransformerConfiguration | None = section(None, "transformer")
+    line: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +523,12 @@ class AddressSettings:
     )
     config_delete_addresses: DeletionPolicy = option(
         DeletionPolicy.OFF, "deletionPolicy", "The same for addresses."
+    )
+    config_delete_diverts: DeletionPolicy = option(
+        DeletionPolicy.OFF,
+        "deletionPolicy",
+        "The same for diverts of the address. With `OFF` a divert that was removed from broker.xml copies messages "
+        "until the next start.",
     )
     default_address_routing_type: RoutingType = option(
         RoutingType.MULTICAST,
@@ -1152,8 +1220,9 @@ class BrokerConfiguration:
     security_settings: tuple[SecuritySettingEntry, ...] = section((), "security-settings")
     address_settings: tuple[AddressSettingEntry, ...] = section((), "address-settings")
     addresses: tuple[AddressConfiguration, ...] = section((), "addresses")
+    diverts: tuple[DivertConfiguration, ...] = section((), "diverts")
 
     @property
     def transformers(self) -> tuple[TransformerConfiguration, ...]:
         """The transformers of all sections."""
-        return ()
+        return tuple(one.transformer for one in self.diverts if one.transformer is not None)

@@ -21,6 +21,7 @@ from stompring.selector import compile_selector
 from stompring.settings.model import (
     DeletionPolicy,
     DiskFullPolicy,
+    DivertRoutingType,
     FullPolicy,
     PageFullPolicy,
     PermissionType,
@@ -186,6 +187,19 @@ def resource_name(text: str) -> str:
     return name(text)
 
 
+def address_list(text: str) -> tuple[str, ...]:
+    """Comma-separated names of addresses, each of them once."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise ValueError("must be the name of an address, or several with commas between them")
+    for one in found:
+        resource_name(one)
+    twice = [one for at, one in enumerate(found) if one in found[:at]]
+    if twice:
+        raise ValueError(f"must not contain '{twice[0]}' twice")
+    return found
+
+
 def plugin_name(text: str) -> str:
     """The name of a broker-plugin or of a policy."""
     if not _PLUGIN.fullmatch(text):
@@ -294,6 +308,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "messageHeader": ValueType(message_header, "the name of a header, or empty"),
         "groupBuckets": number(0, whole_number, "an owner for each group"),
         "resourceName": ValueType(resource_name, "a name"),
+        "addressList": ValueType(address_list, "names, with commas"),
         "url": ValueType(name, "a text"),
         "filter": ValueType(selector, "a selector"),
         "boolean": ValueType(boolean, "true, false", bool),
@@ -329,6 +344,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "thresholdUnit": _choice(ThresholdUnit),
         "slowConsumerPolicy": _choice(SlowConsumerPolicy),
         "routingType": _choice(RoutingType),
+        "divertRoutingType": _choice(DivertRoutingType),
         "character": ValueType(character, "one character"),
         "markers": ValueType(markers, "two characters"),
     }

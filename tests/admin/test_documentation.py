@@ -23,10 +23,11 @@ from stompring.admin import (
     settings,
 )
 from stompring.admin import queues as queue_fields
-from stompring.admin.counters import ADDRESS, BROKER, QUEUE, Counter
+from stompring.admin.counters import ADDRESS, BROKER, DIVERT, QUEUE, Counter
 from stompring.admin.http import admin_routes
 from stompring.admin.json_schema import Component, shown
 from stompring.admin.messages import message_view
+from stompring.settings.model import DivertConfiguration
 
 from .admin_server import AdminServer
 from .test_openapi import ALL, Operation
@@ -61,7 +62,8 @@ def first_cells(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("heading", "counters"), [("Queues", QUEUE), ("Addresses", ADDRESS), ("Broker", BROKER)]
+    ("heading", "counters"),
+    [("Queues", QUEUE), ("Addresses", ADDRESS), ("Broker", BROKER), ("Diverts", DIVERT)],
 )
 def test_counters(heading: str, counters: tuple[Counter[Any], ...]) -> None:
     documented = [tuple(cell.strip("`") for cell in row) for row in rows(section(METRICS, heading))]
@@ -73,6 +75,7 @@ def test_documented_metrics_equal_exposed_metrics(tmp_path: Path, accept: str) -
     server = server_where(tmp_path, (PermissionType.VIEW, MANAGEMENT))
     server.set_store_figures()
     server.set_listener_figures()
+    server.broker.diverts.add(DivertConfiguration("d", "a", ("b",)))
     server.broker.policies.errors["rate-limit", "admit"] = 1  # type: ignore[index]
     server.broker.policies.slow_hooks["rate-limit", "admit"] = 1  # type: ignore[index]
     text = server.ask("GET", "/metrics", headers={"Accept": accept, **basic()}).text

@@ -18,7 +18,13 @@ from stompring.admin.api import JSON, PROBLEM, Route
 from stompring.admin.http import admin_routes
 from stompring.admin.openapi import document, errors_of
 from stompring.admin.tasks import RUNNING_TASKS, TaskState
-from stompring.settings.model import PermissionType, SecuritySettingEntry
+from stompring.settings.model import (
+    DivertConfiguration,
+    PermissionType,
+    Property,
+    SecuritySettingEntry,
+    TransformerConfiguration,
+)
 
 from ..broker_document import broker_xml
 from ..security.hashers import QUICK
@@ -242,6 +248,9 @@ class Scene:
         self.client.send("SUBSCRIBE", destination="a::q", **subscribe)
         letter = {"_AMQ_ORIG_ADDRESS": "a", "_AMQ_ORIG_QUEUE": "q", "stompring-imported": "true"}
         self.client.send("SEND", b"dead", destination="/queue/free", **letter)
+        transformer = TransformerConfiguration((Property("k", "v"),), ("x",))
+        divert = DivertConfiguration("d", "elsewhere", ("b", "c"), "k = '1'", transformer=transformer)
+        self.server.broker.diverts.add(divert)
         tasks = self.server.service.tasks
         tasks.new("move", "q", None)
         tasks.new("move", "q", None).end(TaskState.COMPLETED, 0)
@@ -250,9 +259,13 @@ class Scene:
         """The operation's path with names of things that are there."""
         queue = "free" if operation.identifier == "deleteQueue" else "q"
         name = (
-            {"addresses": "a", "queues": queue, "users": "berta", "loggers": "websockets"}.get(
-                operation.path.split("/")[3], ""
-            )
+            {
+                "addresses": "a",
+                "diverts": "d",
+                "loggers": "websockets",
+                "queues": queue,
+                "users": "berta",
+            }.get(operation.path.split("/")[3], "")
             if "{" in operation.path
             else ""
         )

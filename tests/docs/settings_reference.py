@@ -30,7 +30,9 @@ LINES = re.compile(
 )
 
 #: What `schema_lines` leaves to the schema's own lines: elements with attributes or children.
-SIMPLE = frozenset({"element", "attribute", "attribute or element", "attribute, required"})
+SIMPLE = frozenset(
+    {"element", "element, required", "attribute", "attribute or element", "attribute, required"}
+)
 
 
 def shown_default(row: Option) -> str:
@@ -79,6 +81,13 @@ OTHERS: dict[type, dict[str, Column]] = {
     acceptor.StompAcceptor: {
         "parameter": lambda row: f"`{row.parameter_name}`",
         **{name: value for name, value in COLUMNS.items() if name != "element"},
+    },
+    model.DivertConfiguration: {
+        "name": NAME,
+        **{name: COLUMNS[name] for name in ("default", "values")},
+        "written as": lambda row: row.written_as,
+        "meaning": MEANING,
+        "source": SOURCE,
     },
     model.Retention: {"name": NAME, **{name: value for name, value in COLUMNS.items() if name != "element"}},
     model.ResourceLimit: {
@@ -129,7 +138,8 @@ def schema_lines(kind: type, what: str) -> Iterator[str]:
         if what == "attributes" and "attribute" in row.written_as:
             yield f'<xs:attribute name="{row.xml_name}" type="{row.type}"{required}/>'
         elif what == "elements" and "element" in row.written_as:
-            yield f'<xs:element name="{row.xml_name}" type="{row.type}" minOccurs="0"/>'
+            optional = "" if "required" in row.written_as else ' minOccurs="0"'
+            yield f'<xs:element name="{row.xml_name}" type="{row.type}"{optional}/>'
 
 
 def schema() -> str:

@@ -63,6 +63,7 @@ def test_core_has_an_element_for_every_field() -> None:
         "security_settings",
         "address_settings",
         "addresses",
+        "diverts",
         "journal_retention_directory",
     }
     rule = RULES["configuration", "core"]
@@ -74,7 +75,7 @@ def test_core_has_an_element_for_every_field() -> None:
         "ignored",
     }
     assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
-        "acceptors", "address-settings", "addresses", "broker-plugins", "journal-retention-directory",
+        "acceptors", "address-settings", "addresses", "broker-plugins", "diverts", "journal-retention-directory",
         "resource-limit-settings", "security-settings", "wildcard-addresses",
     }  # fmt: skip
     assert leaves(RULES["core", "wildcard-addresses"]) == {field.name for field in fields(WildcardSyntax)}

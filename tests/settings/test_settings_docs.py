@@ -253,7 +253,7 @@ def test_every_row_has_a_meaning_and_a_source() -> None:
 
 
 def test_the_example_is_a_configuration() -> None:
-    example, *acceptors, permissions, plugins = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
+    example, *acceptors, permissions, plugins, diverts = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
     text = example.replace("<wildcard-addresses>…</wildcard-addresses>", "").replace("…", "")
     configuration = parse_broker_xml(text.encode(), "docs/settings.md")
     assert configuration.addresses[0].queues[0].ring_size == 1000
@@ -269,6 +269,9 @@ def test_the_example_is_a_configuration() -> None:
         ("rate-limit", "rate-limit"),
         ("slow-senders", "rate-limit"),
     ]
+    text = f"<configuration><core>{diverts}</core></configuration>"
+    (divert,) = parse_broker_xml(text.encode(), "docs/settings.md").diverts
+    assert divert.forwarding_address == ("audit", "reports") and divert.transformer is not None
 
 
 def test_every_permission_is_documented() -> None:

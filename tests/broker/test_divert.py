@@ -1,0 +1,344 @@
+"""Diverts: copies of messages for other addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.broker import publish
+from stompring.broker.admission import Rejection
+from stompring.broker.message import Message, Traits
+from stompring.broker.publish import Publication
+from stompring.broker.recurrence import Recurrence
+from stompring.broker.transaction import Transaction
+from stompring.settings.model import (
+    DivertConfiguration,
+    DivertRoutingType,
+    FullPolicy,
+    Property,
+    TransformerConfiguration,
+)
+
+from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, assert_nothing_held, bodies, join
+from .paged_broker import PagedWorld, drained
+
+
+def divert(name: str, address: str, *targets: str, **more: Any) -> DivertConfiguration:
+    return DivertConfiguration(name, address, targets, **more)
+
+
+def broker(*diverts: DivertConfiguration, **settings: dict[str, Any]) -> BrokerFixture:
+    named = {match.replace("_", "."): values for match, values in settings.items()}
+    named["#"] = {"default_address_routing_type": ANYCAST, **named.get("#", {})}
+    return BrokerFixture(named, diverts=diverts)
+
+
+def queued(world: BrokerFixture, name: str) -> list[bytes]:
+    found = world.directory.queues.get(name)
+    return [] if found is None else bodies(found)
+
+
+def only(world: BrokerFixture, name: str) -> Message:
+    (ref,) = world.directory.queue(name).dispatcher.in_order()
+    return ref.message
+
+
+def publish_to(world: BrokerFixture, address: str, body: bytes = b"", **more: Any) -> Rejection | None:
+    block = "".join(f"{name}:{value}\n" for name, value in more.pop("headers", {}).items()).encode()
+    traits = Traits(block, address.encode(), **more)
+    publication = Publication(world.address(address), None, traits, None, world.broker.memory)
+    return publish.publish(world.broker, publication, body)
+
+
+def test_a_divert_copies_and_the_message_goes_its_way() -> None:
+    world = broker(divert("d", "a", "b"))
+    world.queue("a")
+    assert publish_to(world, "a", b"x") is None
+    assert (queued(world, "a"), queued(world, "b")) == ([b"x"], [b"x"])
+    assert world.broker.diverts.by_name["d"].copied_messages == 1
+
+
+def test_a_copy_tells_where_it_came_from() -> None:
+    world = broker(divert("d", "a", "b"))
+    world.queue("a")
+    original = world.send(
+        "a",
+        b"x",
+        priority=7,
+        durable=True,
+        group=b"g",
+        routing_type=ANYCAST,
+        origin="me",
+        user="ada",
+        expires=world.now + 5000,
+        headers={"k": "v", "destination-type": "ANYCAST", "_AMQ_ORIG_QUEUE": "before"},
+    )
+    copy = only(world, "b")
+    assert copy.header(b"_AMQ_ORIG_ADDRESS") == b"a"
+    assert copy.header(b"_AMQ_ORIG_QUEUE") == b"d"
+    assert copy.header(b"_AMQ_ORIG_MESSAGE_ID") == b"%d" % original.number
+    assert copy.header(b"_AMQ_ORIG_ROUTING_TYPE") == b"1"
+    assert copy.header(b"_AMQ_ORIG_REASON") == b"divert"
+    assert copy.header(b"k") == b"v" and copy.header(b"destination-type") is None
+    assert copy.tail.count(b"_AMQ_ORIG_QUEUE") == 1
+    traits = copy.traits
+    assert (traits.priority, traits.durable, traits.group, traits.routing_type) == (7, True, b"g", None)
+    assert (traits.origin, traits.user, traits.destination) == ("me", "ada", b"b")
+    assert (copy.timestamp, copy.expires) == (original.timestamp, original.expires)
+    assert copy.number != original.number
+
+
+def test_a_copy_of_a_copy_names_the_last_step() -> None:
+    world = broker(divert("one", "a", "b"), divert("two", "b", "c"))
+    world.send("a", b"x")
+    assert (queued(world, "b"), queued(world, "c")) == ([b"x"], [b"x"])
+    last = only(world, "c")
+    assert (last.header(b"_AMQ_ORIG_ADDRESS"), last.header(b"_AMQ_ORIG_QUEUE")) == (b"b", b"two")
+    assert last.header(b"_AMQ_ORIG_MESSAGE_ID") == b"%d" % only(world, "b").number
+
+
+def test_only_what_matches_the_filter_is_copied() -> None:
+    world = broker(divert("d", "a", "b", "c", filter="k = '1'"))
+    world.queue("a")
+    for value in ("1", "2"):
+        world.send("a", value.encode(), headers={"k": value})
+    assert queued(world, "a") == [b"1", b"2"]
+    assert queued(world, "b") == queued(world, "c") == [b"1"]
+
+
+def test_exclusive_diverts_come_first_and_all_that_match_copy() -> None:
+    world = broker(
+        divert("other", "a", "all"),
+        divert("one", "a", "b", filter="k = '1'", exclusive=True),
+        divert("two", "a", "c", filter="k = '1' OR k = '2'", exclusive=True),
+    )
+    world.queue("a")
+    for value in ("1", "2", "3"):
+        world.send("a", value.encode(), headers={"k": value})
+    assert {name: queued(world, name) for name in ("a", "all", "b", "c")} == {
+        "a": [b"3"],
+        "all": [b"3"],
+        "b": [b"1"],
+        "c": [b"1", b"2"],
+    }
+
+
+def test_what_only_a_divert_has_taken_is_no_dead_letter() -> None:
+    settings = {"send_to_dla_on_no_route": True, "dead_letter_address": "DLQ"}
+    world = broker(divert("d", "a", "b", exclusive=True), divert("e", "c", "b"), a=settings, c=settings)
+    world.queue("DLQ")
+    world.send("a", b"x")
+    world.send("c", b"y")
+    world.send("a.b", b"z")
+    assert (queued(world, "b"), queued(world, "DLQ")) == ([b"x", b"y"], [])
+    assert (world.address("a").routed_messages, world.address("a").unrouted_messages) == (1, 0)
+    assert (world.address("c").routed_messages, world.address("c").unrouted_messages) == (1, 0)
+
+
+def test_a_copy_without_a_queue_is_a_dead_letter_of_its_own_address() -> None:
+    world = broker(
+        divert("d", "a", "b"),
+        b={
+            "send_to_dla_on_no_route": True,
+            "dead_letter_address": "DLQ",
+            "default_address_routing_type": MULTICAST,
+        },
+    )
+    world.queue("DLQ")
+    world.send("a", b"x")
+    assert only(world, "DLQ").header(b"_AMQ_ORIG_ADDRESS") == b"b"
+    assert world.broker.diverts.by_name["d"].unrouted_messages == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "reached", "shown"),
+    [
+        (DivertRoutingType.STRIP, ANYCAST, ["any", "multi"], None),
+        (DivertRoutingType.PASS, ANYCAST, ["any"], b"ANYCAST"),
+        (DivertRoutingType.PASS, None, ["any", "multi"], b"ANYCAST"),
+        (DivertRoutingType.ANYCAST, MULTICAST, ["any"], b"ANYCAST"),
+        (DivertRoutingType.MULTICAST, ANYCAST, ["multi"], b"MULTICAST"),
+    ],
+)
+def test_routing_types(kind: DivertRoutingType, sent: Any, reached: list[str], shown: bytes | None) -> None:
+    world = broker(divert("d", "a", "b", routing_type=kind))
+    world.queue("any", "b", ANYCAST)
+    world.queue("multi", "b", MULTICAST)
+    world.send("a", b"x", routing_type=sent, headers={"destination-type": "ANYCAST"})
+    assert [name for name in ("any", "multi") if queued(world, name)] == reached
+    assert only(world, reached[0]).header(b"destination-type") == shown
+
+
+def test_a_transformer_changes_the_copy_alone() -> None:
+    transformer = TransformerConfiguration((Property("region", "eu"), Property("priority", "9")), ("card",))
+    world = broker(divert("d", "a", "b", transformer=transformer))
+    world.queue("a")
+    for _ in range(2):
+        world.send("a", b"x", headers={"card": "1", "region": "us"})
+    for ref in world.directory.queue("b").dispatcher.in_order():
+        assert (ref.message.header(b"region"), ref.message.header(b"card")) == (b"eu", None)
+        assert ref.message.traits.priority == 9
+    original = next(iter(world.directory.queue("a").dispatcher.in_order())).message
+    assert (original.header(b"region"), original.header(b"card")) == (b"us", b"1")
+
+
+def test_wildcard_addresses_divert_all_that_they_match() -> None:
+    world = broker(divert("d", "a.#", "b"), divert("e", "a.*", "c"))
+    world.queue("a.x")
+    world.send("a.x", b"1")
+    world.send("a.x.y", b"2")
+    world.send("b.x", b"3")
+    assert (queued(world, "b"), queued(world, "c")) == ([b"1", b"2"], [b"1"])
+
+
+def test_scheduled_messages_are_copied_with_their_schedule() -> None:
+    world = broker(divert("d", "a", "b"), divert("e", "x", "y", exclusive=True))
+    world.queue("a")
+    for source in ("a", "x"):
+        world.send(source, b"x", due=world.now + 1000, recurrence=Recurrence(1000, 1))
+    targets = [world.directory.queue(name) for name in ("a", "b", "y")]
+    assert [len(queue.scheduled) for queue in targets] == [1, 1, 1]
+    world.pass_time(1000)
+    assert [bodies(queue) for queue in targets] == [[b"x"]] * 3
+    world.pass_time(1000)
+    assert [bodies(queue) for queue in targets] == [[b"x"] * 2] * 3
+
+
+def test_a_copy_expires_as_its_address_says() -> None:
+    world = broker(divert("d", "a", "b", "c"), b={"max_expiry_delay": 10}, c={"no_expiry": True})
+    world.queue("a")
+    world.send("a", b"x", expires=world.now + 5000)
+    assert only(world, "b").expires == world.now + 10
+    assert only(world, "c").expires == 0
+
+
+def test_messages_to_one_queue_are_diverted_too() -> None:
+    world = broker(divert("d", "a", "b", filter="k = '1'", exclusive=True), divert("e", "a", "c"))
+    queue = world.queue("q", "a")
+    for value in ("1", "2"):
+        publish.send_to_queue(queue, world.message("a", value.encode(), headers={"k": value}))
+    assert (queued(world, "q"), queued(world, "b"), queued(world, "c")) == ([b"2"], [b"1"], [b"2"])
+
+
+def test_a_producer_waits_for_a_full_forwarding_address() -> None:
+    world = broker(
+        divert("d", "a", "b", filter="k = '1'"),
+        divert("e", "b", "c"),
+        c={"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK},
+    )
+    assert publish_to(world, "a", b"1", headers={"k": "1"}) is None
+    rejected = publish_to(world, "a", b"2", headers={"k": "1"})
+    assert rejected is not None and rejected.address.name == "c" and rejected.policy is FullPolicy.BLOCK
+    assert publish_to(world, "a", b"3", headers={"k": "2"}) is None  # of which there is no copy
+    assert queued(world, "b") == queued(world, "c") == [b"1"]
+    waited: list[bool] = []
+    assert rejected.limit is not None
+    rejected.limit.waiting.append(lambda: waited.append(True))
+    join(world.directory.queue("c"), auto=True)
+    assert waited and publish_to(world, "a", b"2", headers={"k": "1"}) is None
+
+
+def test_fail_refuses_the_message_and_drop_the_copy() -> None:
+    world = broker(
+        divert("d", "a", "b"),
+        divert("e", "x", "y"),
+        b={"max_size_messages": 1, "address_full_policy": FullPolicy.FAIL},
+        y={"max_size_messages": 1, "address_full_policy": FullPolicy.DROP},
+    )
+    for name in ("a", "x"):
+        world.queue(name)
+    rejections = [publish_to(world, "a"), publish_to(world, "a")]
+    assert rejections[1] is not None and rejections[1].policy is FullPolicy.FAIL and rejections[0] is None
+    assert len(queued(world, "a")) == len(queued(world, "b")) == 1
+    assert [publish_to(world, "x"), publish_to(world, "x")] == [None, None]
+    assert (len(queued(world, "x")), len(queued(world, "y"))) == (2, 1)
+    assert world.broker.diverts.by_name["e"].dropped_messages == 1
+    assert world.address("y").dropped_messages == 1
+
+
+def test_copies_for_a_paging_address_are_paged() -> None:
+    world = PagedWorld(2, diverts=(divert("d", "a", "b"),))
+    world.queue("a")
+    world.queue("b")
+    sent = [b"%d" % number for number in range(6)]
+    for body in sent:
+        assert publish_to(world, "a", body) is None
+    assert world.address("b").pages is not None
+    assert world.directory.queue("b").message_count == 6
+    assert drained(world, join(world.directory.queue("b"), auto=True)) == sent
+
+
+def test_a_transaction_names_the_addresses_of_its_copies() -> None:
+    world = broker(divert("d", "a", "b"))
+    target = world.queue("b").address
+    transaction = Transaction(world.broker)
+    source = world.address("a")
+    transaction.send(
+        10, lambda: source, lambda: world.send("a"), durable=False, diverted=lambda: iter((target,))
+    )
+    assert transaction.loads() == {source: [10], target: [10]}
+    transaction.commit()
+    assert len(queued(world, "b")) == 1
+
+
+def test_a_loop_through_a_dead_letter_address_ends() -> None:
+    world = broker(
+        divert("d", "a", "b"),
+        b={
+            "send_to_dla_on_no_route": True,
+            "dead_letter_address": "a",
+            "default_address_routing_type": MULTICAST,
+        },
+    )
+    world.queue("a")
+    world.send("a", b"x")
+    assert queued(world, "a") == [b"x"]  # the dead letter of the copy would come back
+
+
+def test_a_loop_of_diverts_ends_where_it_closes(caplog: pytest.LogCaptureFixture) -> None:
+    world = broker(divert("d", "a", "b"), divert("e", "b", "a"))
+    world.queue("a")
+    for _ in range(2):
+        world.send("a", b"x")
+    assert (queued(world, "a"), queued(world, "b")) == ([b"x"] * 2, [b"x"] * 2)
+    assert world.broker.diverts.by_name["e"].loops == 2
+    (record,) = [record for record in caplog.records if "came from there" in record.message]
+    assert "divert e: no copy to address a" in record.message
+    assert not world.broker.copying_to
+
+
+def test_an_address_that_cannot_be_created_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = broker(divert("d", "a", "b"), b={"auto_create_addresses": False})
+    world.queue("a")
+    for _ in range(3):
+        world.send("a", b"x")
+    assert len([record for record in caplog.records if "no copy to address b" in record.message]) == 1
+    assert world.broker.diverts.by_name["d"].unrouted_messages == 3
+    world.queue("b")
+    world.send("a", b"y")
+    assert queued(world, "b") == [b"y"]
+
+
+def test_copies_follow_a_forwarding_address_that_is_created_again() -> None:
+    world = broker(divert("d", "a", "b"))
+    world.queue("a")
+    world.send("a", b"1")
+    world.directory.delete_address("b", force=True)
+    world.settle_down()
+    world.send("a", b"2")
+    assert queued(world, "b") == [b"2"]
+    world.directory.delete_address("a", force=True)
+    world.directory.delete_address("b", force=True)
+    world.settle_down()
+    assert_nothing_held(world)
+
+
+def test_an_address_without_diverts_takes_the_short_way() -> None:
+    world = broker(divert("d", "a", "b"))
+    assert world.address("a").memory_limit.slow_path
+    world.queue("c")
+    assert not world.address("c").memory_limit.slow_path
+    world.broker.diverts.remove("d")
+    world.broker.diverts.bind_all()
+    assert not world.address("a").memory_limit.slow_path
