@@ -22,6 +22,14 @@ from .disk import DiskMonitor, DiskThreads
 
 log = logging.getLogger(__name__)
 
+#: Journal files of Artemis. With its broker.xml, its data directory is taken too.
+ARTEMIS_JOURNAL = "activemq-data-*.amq"
+
+ARTEMIS_MESSAGES = (
+    "%s has journal files of Artemis, whose messages are not read: 'artemis data exp' exports them, "
+    "'stompring data import --from artemis-xml' imports them (docs/artemis.md)"
+)
+
 
 class Persistence:
     """Open from construction to `close`."""
@@ -33,6 +41,8 @@ class Persistence:
         self.directory = data_directory(configuration, data)
         self._lock = DataLock(self.directory.root)
         log.info("data directory: %s", self.directory.root)
+        if any(self.directory.journal.glob(ARTEMIS_JOURNAL)):
+            log.warning(ARTEMIS_MESSAGES, self.directory.journal)
         self.pool = DiskThreads(reactor)
         identity = self._lock.identity(self.directory.journal)
         self.durable = Durable(

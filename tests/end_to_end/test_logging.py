@@ -288,3 +288,13 @@ def test_a_storm_of_changes_logs_a_bounded_number_of_lines(tmp_path: Path) -> No
     suppressed = [line for line in logged.lines() if "management lines suppressed" in line]
     assert len(told) >= LINES
     assert len(told) + sum(int(re.findall(r"(\d+) management", line)[0]) for line in suppressed) == LINES + 20
+
+
+def test_a_start_over_the_data_of_artemis_tells_how_to_import_its_messages(tmp_path: Path) -> None:
+    journal = tmp_path / "data" / "journal"
+    journal.mkdir(parents=True)
+    (journal / "activemq-data-1.amq").write_bytes(b"of Artemis")
+    (tmp_path / "broker.xml").write_text(broker_xml())
+    with BrokerProcess(tmp_path / "broker.xml", tmp_path / "data") as broker:
+        broker.wait_for_log("has journal files of Artemis, whose messages are not read: 'artemis data exp'")
+    assert (journal / "activemq-data-1.amq").read_bytes() == b"of Artemis"
