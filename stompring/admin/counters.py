@@ -145,8 +145,15 @@ QUEUE: tuple[Counter[Queue], ...] = (
         "messagesReplaced",
         "stompring_queue_messages_replaced_total",
         COUNTER,
-        "Messages evicted because the ring was full.",
+        "Messages evicted because the ring was full, or replaced by a newer one with their key.",
         lambda q: q.messages_replaced,
+    ),
+    Counter(
+        "keyCount",
+        "stompring_queue_keys",
+        GAUGE,
+        "Keys in the index of a last-value queue; 0: not a last-value queue.",
+        lambda q: q.keys,
     ),
     Counter(
         "persistentSize",

@@ -206,6 +206,11 @@ class Queue:
         return in_memory if self.paged is None else in_memory + self.paged.waiting + self.paged.timed
 
     @property
+    def keys(self) -> int:
+        """Keys in the index of a last-value queue."""
+        return 0
+
+    @property
     def messages_delivered(self) -> int:
         """Deliveries to consumers."""
         settled = self.messages_acknowledged - self.messages_removed
