@@ -110,6 +110,7 @@ class Journal:
         self._sync = sync
         self.unwritten: dict[Queue | Address, Binding] = {}  # bindings of which nothing is on disk yet
         self._pending: list[object] = []
+        self._replaced: list[object] = []  # settled because a newer message has come: written behind that
         self._entries: list[Entries] = []  # with messages that are retained and need not come back
         self._taken: dict[
             tuple[Queue, Consumer], Entries
@@ -217,7 +218,10 @@ class Journal:
                 self.live_bytes -= len(message.tail) + RECORD_OVERHEAD
         if not self._gather_due:
             self._schedule_gather()
-        self._pending.append((ref, reason))
+        if reason is Reason.REPLACED and not self._depth:
+            self._replaced.append((ref, reason))
+        else:
+            self._pending.append((ref, reason))
 
     def _retains(self, message: Message) -> bool:
         """Whether a message is written even where no restart has to bring it back."""
@@ -403,6 +407,10 @@ class Journal:
                     return False
                 self._gather_due = False
                 pending, self._pending = self._pending, []
+                if self._replaced:
+                    # behind all messages of the turn: a write that is torn must not lose both
+                    pending += self._replaced
+                    self._replaced = []
                 self._gathering = self._encode(pending)
             for _ in self._gathering:
                 left -= 1

@@ -28,6 +28,7 @@ PROMISED = {
     "stompring_queue_messages_expired_total": "counter",
     "stompring_queue_messages_killed_total": "counter",
     "stompring_queue_messages_replaced_total": "counter",
+    "stompring_queue_keys": "gauge",
     "stompring_queue_persistent_size_bytes": "gauge",
     "stompring_queue_paged_messages": "gauge",
     "stompring_queue_oldest_message_age_seconds": "gauge",
@@ -196,6 +197,7 @@ def test_counters_of_a_queue() -> None:
         "stompring_queue_messages_expired_total": 0,
         "stompring_queue_messages_killed_total": 0,
         "stompring_queue_messages_replaced_total": 2,
+        "stompring_queue_keys": 0,
         "stompring_queue_paged_messages": 0,
         "stompring_queue_oldest_message_age_seconds": 3.5,
     }
