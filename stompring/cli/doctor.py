@@ -32,6 +32,7 @@ from stompring.cli.run import state_directory
 from stompring.cli.terminal import one_line
 from stompring.errors import ConfigurationError
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import DataDirectory, data_directory
 from stompring.settings.machine_memory import machine_memory
@@ -236,6 +237,9 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
         yield Finding("configuration", OK, file)
     for each in configuration.warnings:
         yield Finding("configuration", WARNING, str(each))
+    ignored = describe_ignored(configuration.ignored)
+    if ignored is not None:
+        yield Finding("configuration", OK, ignored)
     for name, shown, warning in certificates:
         if warning is None:
             yield Finding("certificates", OK, f"acceptor {name}: {shown}")

@@ -435,12 +435,12 @@ def _read_parameters(
     parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
+        if ignored is not None and _is_ignored(key, text, resolve, ignored):
+            continue
         known = OLD_PARAMETER_NAMES.get(key, key)
         if known in seen:
             faults.append(f"parameter '{key}' is given twice")
         seen.add(known)
-        if ignored is not None and _is_ignored(key, text, resolve, ignored):
-            continue
         try:
             parameter, value = _read_parameter(key, known, text, table, resolve)
         except ValueError as error:

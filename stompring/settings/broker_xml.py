@@ -75,7 +75,8 @@ from stompring.settings.schema import ElementRule, parents_of, root_rules, schem
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
 _JMS = "urn:activemq:jms"
 _XINCLUDE = "http://www.w3.org/2001/XInclude"
-_XSI = "http://www.w3.org/2001/XMLSchema-instance"
+#: Attributes that XML or its schemas have on any element: they set nothing here.
+_OF_XML = ("{http://www.w3.org/2001/XMLSchema-instance}", "{http://www.w3.org/XML/1998/namespace}")
 _ROOT = "configuration"
 _NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
@@ -349,9 +350,7 @@ class _DocumentReader:
             attribute = rule.attributes.get(name)
             if attribute is None:
                 del element.attrib[name]
-                if not name.startswith(f"{{{_XSI}}}") and not self._is_ignored(
-                    name, node.name, node.line, text
-                ):
+                if not name.startswith(_OF_XML) and not self._is_ignored(name, node.name, node.line, text):
                     self._faults.add(node.line, _unknown_attribute(name, node.name, rule))
                 continue
             known, value, text = self._value(f"{name} of <{node.name}>", node.line, attribute.type, text)
@@ -522,6 +521,7 @@ def build_configuration(
     settings = tuple(_address_settings(core.within("address-settings"), wildcard, markers, plugins, faults))
     if not persistent:
         settings = tuple(map(_without_pages, settings))
+        ignored += _pages_without_store(core)
     repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
     _check_directories(core, faults)
     _set_memory_defaults(plain)
@@ -543,7 +543,7 @@ def build_configuration(
         **plain,
         file=faults.file,
         warnings=warnings,
-        ignored=tuple(sorted(ignored)),
+        ignored=tuple(sorted(ignored, key=lambda each: each.line)),
         wildcard=wildcard,
         stomp_acceptors=tuple(found for found in acceptors if isinstance(found, StompAcceptor)),
         http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
@@ -775,9 +775,6 @@ def check_address_limits(
         match = node.attributes.get("match")
         if match is None:
             continue
-        policy = node.first("address-full-policy")
-        if policy is not None and policy.value is FullPolicy.PAGE and not persistent:
-            yield f"{faults.place(policy.line)}: {PAGE_NEEDS_STORE}"
         in_force = repository.lookup(literal_name(match, markers) or match)
         _check_zeros(node, in_force, faults)
         warning = _ineffective_page_limit(node, in_force)
@@ -816,9 +813,15 @@ def _ineffective_page_limit(node: Node, in_force: AddressSettings) -> tuple[int,
 
 
 PAGE_NEEDS_STORE = (
-    "<address-full-policy> is 'PAGE': paging requires <persistence-enabled> to be true; producers of full addresses "
-    "are blocked (BLOCK)"
+    "paging requires <persistence-enabled> to be true; producers of full addresses are blocked (BLOCK)"
 )
+
+
+def _pages_without_store(core: Node) -> Iterator[IgnoredSetting]:
+    for node in core.within("address-settings"):
+        policy = node.first("address-full-policy")
+        if policy is not None and policy.value is FullPolicy.PAGE:
+            yield IgnoredSetting(policy.line, "<address-full-policy> is 'PAGE'", PAGE_NEEDS_STORE, True)
 
 
 def _without_pages(entry: AddressSettingEntry) -> AddressSettingEntry:

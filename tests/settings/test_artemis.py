@@ -188,6 +188,14 @@ def test_declarations_of_jms_are_refused_and_an_empty_element_has_no_effect() ->
     assert fault.endswith("declare addresses and queues in <core><addresses>")
 
 
+def test_a_parameter_without_effect_may_be_repeated() -> None:
+    assert names(acceptor("tcp://127.0.0.1:1?useEpoll=true;useEpoll=false")) == ["useEpoll of acceptor"] * 2
+
+
+def test_attributes_of_xml_itself_are_accepted_on_every_element() -> None:
+    assert names('<acceptors xml:base="more.xml" xml:space="preserve"/>') == []
+
+
 def test_a_protocol_that_artemis_does_not_have_is_a_fault_and_not_skipped() -> None:
     (fault,) = faults(QUIET, acceptors("tcp://127.0.0.1:5672?protocols=SMTP", "tcp://127.0.0.1:1"))
     assert "must be a comma-separated list of AMQP, CORE," in fault

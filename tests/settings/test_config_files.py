@@ -8,6 +8,7 @@ import pytest
 from lxml import etree
 
 from stompring.policy.load import PluginSources, load
+from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.match import SettingsRepository
@@ -32,7 +33,7 @@ def read(name: str) -> tuple[BrokerConfiguration, SettingsRepository]:
 def test_there_is_one_for_each_feature() -> None:
     assert {path.stem for path in FILES} >= {
         "broker", "ring", "scheduled", "limits", "paging", "security", "dead-letter", "wildcards", "policies",
-        "tls", "websocket", "groups", "consumers",
+        "tls", "websocket", "groups", "consumers", "artemis",
     }  # fmt: skip
 
 
@@ -212,3 +213,14 @@ def test_consumers() -> None:
     queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
     assert queues["ledger"].exclusive
     assert queues["announcements"].non_destructive and queues["announcements"].ring_size == 100
+
+
+def test_settings_of_artemis() -> None:
+    configuration, _ = read("artemis.xml")
+    assert describe_ignored(configuration.ignored) == (
+        "9 settings have no effect here: journal-type, journal-min-files, bindings-directory, critical-analyzer, "
+        "connectors, protocols other than STOMP of acceptor, useEpoll of acceptor, amqpCredits of acceptor, "
+        "message-counter-history-day-limit of address-setting"
+    )
+    (warning,) = configuration.warnings
+    assert "acceptor 'mqtt' is skipped" in warning
