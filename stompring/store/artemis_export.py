@@ -110,7 +110,7 @@ class ArtemisExportReader:
         gzipped = self._raw.peek(2)[:2] == b"\x1f\x8b"
         self._file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if gzipped else self._raw  # type: ignore[assignment]
         self._line = 1  # of the entry that was given last
-        self._document = _ExportParser(self)
+        self._document = _ExportScan(self)
 
     @property
     def position(self) -> int:
@@ -232,7 +232,7 @@ def _replacement(found: re.Match[bytes]) -> bytes:
     return chr(_RESERVED + character[0]).encode()
 
 
-class _ExportParser:
+class _ExportScan:
     """Gathers entries out of the events of an XML parser."""
 
     def __init__(self, reader: ArtemisExportReader) -> None:
