@@ -1,4 +1,4 @@
-"""Certificates and private keys in PEM files, and the users that client certificates belong to.
+"""Certificates and private keys in PEM files and Java keystores, and the users that client certificates belong to.
 
 A file that cannot be used raises `CertificateError`, whose text begins with the file's name.
 """
@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from stompring.errors import ConfigurationError
+from stompring.security.keystore import Keystore, KeystoreError, is_keystore, read_keystore
 from stompring.security.properties_file import WatchedFile, check_name, name_of
 
 #: The suffix of certificate files in a directory.
@@ -29,7 +30,7 @@ SUFFIX = ".pem"
 #: The suffix of a key file beside its certificate.
 KEY_SUFFIX = ".key"
 
-_JAVA = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_JCEKS = b"\xce\xce\xce\xce"
 _DER = b"\x30"
 
 
@@ -112,13 +113,39 @@ def read_identities(paths: Sequence[str], keys: Sequence[str], password: str | N
     found: list[Identity] = []
     for index, path in enumerate(paths):
         own = keys[index] if keys else None
-        found += [_identity(file, own, password) for file in _files(Path(path), own)]
+        for file in _files(Path(path), own):
+            data = _read(file)
+            if own is None and is_keystore(data):
+                found += _keystore_identities(file, data, password)
+            else:
+                found.append(_identity(file, own, password))
     return found
 
 
-def read_certificates(path: str) -> list[x509.Certificate]:
-    """All certificates of a file, at least one. Raises `CertificateError`."""
+def _keystore(file: str | Path, data: bytes, password: str | None, parameter: str) -> Keystore:
+    if password is None:
+        raise CertificateError(f"{file}: Java keystore: set {parameter}")
+    try:
+        return read_keystore(data, password)
+    except KeystoreError as error:
+        raise CertificateError(f"{file}: {error}") from None
+
+
+def _keystore_identities(file: Path, data: bytes, password: str | None) -> list[Identity]:
+    store = _keystore(file, data, password, "keyStorePassword")
+    if not store.keys:
+        raise CertificateError(f"{file}: no private key in this keystore")
+    return [Identity(str(file), chain, key) for key, chain in store.keys]
+
+
+def read_certificates(path: str, password: str | None = None) -> list[x509.Certificate]:
+    """All certificates of a file, at least one; of a Java keystore the trusted ones. Raises `CertificateError`."""
     data = _read(Path(path))
+    if is_keystore(data):
+        trusted = _keystore(path, data, password, "trustStorePassword").trusted
+        if not trusted:
+            raise CertificateError(f"{path}: no trusted certificate in this keystore")
+        return trusted
     try:
         return x509.load_pem_x509_certificates(data)
     except ValueError as error:
@@ -195,10 +222,10 @@ def _read(path: Path) -> bytes:
 def _not_pem(data: bytes) -> str | None:
     if b"-----BEGIN" in data:
         return None
-    if data.startswith(_JAVA):
-        return "Java keystore, not PEM: convert it with 'keytool -importkeystore' and 'openssl pkcs12'"
+    if data.startswith(_JCEKS):
+        return "keystore of type JCEKS: convert it to PKCS12 with 'keytool -importkeystore'"
     if data.startswith(_DER):
-        return "DER or PKCS12, not PEM: convert it with 'openssl x509' or 'openssl pkcs12'"
+        return "DER, not PEM: convert it with 'openssl x509'"
     return "not a PEM file"
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from OpenSSL import SSL
+from OpenSSL.crypto import X509
+from OpenSSL.crypto import Error as CryptoError
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
     IAddress,
@@ -142,11 +144,13 @@ def _choose_ciphers(context: SSL.Context, named: tuple[str, ...]) -> None:
 def _ask_for_certificates(context: SSL.Context, tls: Tls) -> None:
     path = tls.trust_store_path
     assert path is not None
-    for authority in read_certificates(path):
-        context.add_client_ca(authority)
+    store = context.get_cert_store()
+    assert store is not None
     try:
-        context.load_verify_locations(path)
-    except SSL.Error as error:
+        for authority in read_certificates(path, tls.trust_store_password):
+            context.add_client_ca(authority)
+            store.add_cert(X509.from_cryptography(authority))
+    except (SSL.Error, CryptoError) as error:
         raise CertificateError(f"{path}: not usable as trustStorePath: {openssl_reasons(error)}") from None
     mode = SSL.VERIFY_PEER | (SSL.VERIFY_FAIL_IF_NO_PEER_CERT if tls.need_client_auth else 0)
     context.set_verify(mode, _verified)

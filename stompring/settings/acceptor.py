@@ -17,8 +17,11 @@ class Tls:
 
     key_store_path: tuple[str, ...] = ()  # files with certificate chains, and directories of them
     key_path: tuple[str, ...] = ()  # the private key of each file; () for keys in or beside the files
-    key_store_password: str | None = field(default=None, repr=False)  # of private keys that are encrypted
+    key_store_password: str | None = field(
+        default=None, repr=False
+    )  # of encrypted private keys, and keystores
     trust_store_path: str | None = None  # the CAs of client certificates
+    trust_store_password: str | None = field(default=None, repr=False)  # where that is a Java keystore
     need_client_auth: bool = False
     want_client_auth: bool = False
     enabled_protocols: tuple[str, ...] = ()  # of TLS_VERSIONS; () for all of them

@@ -94,14 +94,18 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def _store_type(text: str) -> str:
-    if text.upper() != "PEM":
+    if text.upper() not in STORE_TYPES:
         raise ValueError(
-            "must be PEM, the only supported type; 'openssl pkcs12 -in FILE -out broker.pem' converts a PKCS12 file"
+            "must be PEM, PKCS12 or JKS; 'keytool -importkeystore -deststoretype PKCS12' converts a Java keystore"
         )
     return text.upper()
 
 
-#: Parameters with one valid value: they are checked, and set nothing.
+#: Types of the files of certificates and keys. What a file is, is seen from its content.
+STORE_TYPES = ("PEM", "PKCS12", "JKS")
+
+
+#: Parameters that are checked, and set nothing.
 WITHOUT_EFFECT = ("keyStoreType", "trustStoreType")
 
 TLS_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
@@ -112,6 +116,7 @@ TLS_PARAMETERS: Mapping[str, Parameter] = MappingProxyType(
         "keyStorePassword": Parameter("key_store_password", value_types.name, "tls"),
         "keyStoreType": Parameter("key_store_type", _store_type, "tls"),
         "trustStorePath": Parameter("trust_store_path", value_types.name, "tls"),
+        "trustStorePassword": Parameter("trust_store_password", value_types.name, "tls"),
         "trustStoreType": Parameter("trust_store_type", _store_type, "tls"),
         "needClientAuth": Parameter("need_client_auth", value_types.boolean, "tls"),
         "wantClientAuth": Parameter("want_client_auth", value_types.boolean, "tls"),
@@ -159,14 +164,17 @@ def tls_of(values: dict[str, Any], secure: bool, faults: list[str]) -> Tls | Non
 
 def _tls_conflicts(tls: Tls) -> Iterator[str]:
     if not tls.key_store_path:
-        yield "TLS requires keyStorePath: a PEM file with the broker's certificate and its chain"
+        yield "TLS requires keyStorePath: a PEM file or Java keystore with the broker's certificate and its chain"
     elif tls.key_path and len(tls.key_path) != len(tls.key_store_path):
         yield (
             f"keyPath lists {len(tls.key_path)} files and keyStorePath {len(tls.key_store_path)}: "
             "each certificate needs one key"
         )
     if tls.asks_for_certificates and tls.trust_store_path is None:
-        yield "needClientAuth and wantClientAuth require trustStorePath: a PEM file with the CA certificates"
+        yield (
+            "needClientAuth and wantClientAuth require trustStorePath: a PEM file or Java keystore with the CA "
+            "certificates"
+        )
     if tls.trust_store_path is not None and not tls.asks_for_certificates:
         yield "trustStorePath has no effect without needClientAuth or wantClientAuth"
 

@@ -101,7 +101,7 @@ NETWORK_CHECK = "a broker that is alone runs on without the network"
 AUTO_CREATE = "use auto-create-queues and auto-create-addresses"
 AUTO_DELETE = "use auto-delete-queues and auto-delete-addresses"
 MEMORY = "memory is a metric, at /metrics of an http:// acceptor; global-max-size limits it"
-JAVA_TLS = "TLS is by OpenSSL, with PEM files"
+JAVA_TLS = "TLS is by OpenSSL"
 SOCKETS = "sockets use the defaults of the operating system"
 HTTP_TUNNEL = "the tunnel of the core protocol through HTTP; STOMP has WebSocket"
 TRUST = "client certificates must be signed by a CA in trustStorePath; remove it"
@@ -377,7 +377,6 @@ ACCEPTOR_PARAMETERS = _table(
     ),
     no_effect("clusterConnection", CLUSTER_ONLY),
     no_effect("forceSSLParameters keyStoreProvider sslContext sslProvider trustStoreProvider", JAVA_TLS),
-    no_effect("trustStorePassword", "a PEM file of certificates has no password"),
     no_effect("stompMinLargeMessageSize stomp-min-large-message-size", "large messages need no setting"),
     no_effect(
         "stompEnableMessageId stomp-enable-message-id",

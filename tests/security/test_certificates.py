@@ -106,8 +106,9 @@ def test_a_key_of_another(authority: Authority) -> None:
     ("content", "expected"),
     [
         (b"", "not a PEM file"),
-        (b"\xfe\xed\xfe\xed\0\0", "Java keystore, not PEM"),
-        (b"\x30\x82\x01\x02", "DER or PKCS12, not PEM"),
+        (b"\xfe\xed\xfe\xed\0\0", "Java keystore: set keyStorePassword"),
+        (b"\x30\x82\x01\x02", "Java keystore: set keyStorePassword"),
+        (b"\xce\xce\xce\xce\0\0", "keystore of type JCEKS: convert it to PKCS12"),
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "not a valid certificate"),
         (b"-----BEGIN CERTIFICATE-----\n", "not a valid certificate"),
         (bytes(range(256)) * 100, "not a PEM file"),

@@ -24,7 +24,8 @@ from .test_settings_docs import tables
 
 EVERY = (
     "keyStorePath=a.pem, certs ;keyPath=a.key,b.key;keyStorePassword=%3Bsecret;keyStoreType=pem;"
-    "trustStorePath=ca.pem;trustStoreType=PEM;needClientAuth=TRUE;wantClientAuth=true;"
+    "trustStorePath=ca.pem;trustStorePassword=secret;trustStoreType=PEM;"
+    "needClientAuth=TRUE;wantClientAuth=true;"
     "enabledProtocols=tlsv1.3,TLSv1.2;enabledCipherSuites=TLS_AES_256_GCM_SHA384,ECDHE-RSA-AES128-GCM-SHA256;"
     "sslAutoReload=true"
 )
@@ -33,6 +34,7 @@ ALL = Tls(
     key_path=("a.key", "b.key"),
     key_store_password=";secret",
     trust_store_path="ca.pem",
+    trust_store_password="secret",
     need_client_auth=True,
     want_client_auth=True,
     enabled_protocols=("TLSv1.3", "TLSv1.2"),
@@ -84,19 +86,19 @@ def test_trusted_proxies() -> None:
 
 
 FAULTS = [
-    ("ssl://h:1", "TLS requires keyStorePath: a PEM file"),
-    ("https://h:1", "TLS requires keyStorePath: a PEM file"),
-    ("tcp://h:1?sslEnabled=true", "TLS requires keyStorePath: a PEM file"),
+    ("ssl://h:1", "TLS requires keyStorePath: a PEM file or Java keystore"),
+    ("https://h:1", "TLS requires keyStorePath: a PEM file or Java keystore"),
+    ("tcp://h:1?sslEnabled=true", "TLS requires keyStorePath: a PEM file or Java keystore"),
     (f"ssl://h:1?sslEnabled=false;{CERTIFICATE}", "sslEnabled=false contradicts the URL"),
     (f"tcp://h:1?{CERTIFICATE}", "keyStorePath has no effect without TLS: use ssl:// or https://"),
     ("http://h:1?sslAutoReload=true", "sslAutoReload has no effect without TLS"),
     ("tcp://h:1?keyStoreType=PEM", "keyStoreType has no effect without TLS"),
     (
-        f"ssl://h:1?{CERTIFICATE};keyStoreType=JKS",
-        "'keyStoreType' is 'JKS': must be PEM, the only supported type",
+        f"ssl://h:1?{CERTIFICATE};keyStoreType=JCEKS",
+        "'keyStoreType' is 'JCEKS': must be PEM, PKCS12 or JKS",
     ),
     (f"ssl://h:1?{CERTIFICATE};keyStoreType=PEMCFG", "'keyStoreType' is 'PEMCFG': must be PEM"),
-    (f"ssl://h:1?{CERTIFICATE};trustStoreType=PKCS12", "'trustStoreType' is 'PKCS12': must be PEM"),
+    (f"ssl://h:1?{CERTIFICATE};trustStoreType=DKS", "'trustStoreType' is 'DKS': must be PEM, PKCS12 or JKS"),
     (
         f"ssl://h:1?{CERTIFICATE};keyPath=a,b",
         "keyPath lists 2 files and keyStorePath 1: each certificate needs one key",
@@ -161,7 +163,8 @@ def test_without_tls_there_are_no_paths() -> None:
 
 def test_faults_are_reported_with_file_and_line() -> None:
     assert faults(acceptor("ssl://127.0.0.1:1?keyPath=b"), "<security-enabled>false</security-enabled>") == [
-        "3: acceptor 'x': TLS requires keyStorePath: a PEM file with the broker's certificate and its chain"
+        "3: acceptor 'x': TLS requires keyStorePath: a PEM file or Java keystore with the broker's certificate and its "
+        "chain"
     ]
 
 
