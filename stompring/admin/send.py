@@ -82,7 +82,7 @@ class HttpSession(Session):
         authorizer = call.authorizer
         if authorizer.allows(MANAGE, MANAGEMENT):
             authorizer = ALLOW_ALL
-        self.login = Login(call.user, authorizer)
+        self.login = Login(call.user, authorizer, verified=not call.authorizer.allows_all)
         self._target = target
 
     def end(self) -> None:

@@ -33,6 +33,12 @@ NOWHERE, IN_DURABLE, EVERYWHERE, NEVER = range(4)
 BACKSLASH = 92
 
 
+#: Headers that the broker sets: who sent the message (``populate-validated-user``), and when it came
+#: (``enable-ingress-timestamp``), for which Artemis has two names.
+VALIDATED_USER = b"JMSXUserID"
+INGRESS_TIMESTAMP, INGRESS_TIMESTAMP_STOMP = b"_AMQ_INGRESS_TIMESTAMP", b"ingress-timestamp"
+
+
 _new_traits = object.__new__
 
 
@@ -241,6 +247,11 @@ def _header(name: bytes) -> Callable[[Message], str | None]:
     return read
 
 
+def _ingress_timestamp(message: Message) -> int | None:
+    value = message.header(INGRESS_TIMESTAMP)
+    return int(value) if value is not None and value.isdigit() else None
+
+
 #: Names that are not headers (Artemis filter expressions), and JMS's names for what STOMP calls otherwise.
 SYSTEM_PROPERTIES: dict[str, Callable[[Message], str | int | None]] = {
     "AMQPriority": lambda m: m.traits.priority,
@@ -251,6 +262,8 @@ SYSTEM_PROPERTIES: dict[str, Callable[[Message], str | int | None]] = {
     "AMQAddress": lambda m: m.address.name,
     "AMQGroupID": lambda m: None if m.traits.group is None else _text(m.traits.group),
     "AMQUserID": lambda m: m.traits.user,
+    "_AMQ_INGRESS_TIMESTAMP": _ingress_timestamp,
+    "_AMQ_VALIDATED_USER": _header(VALIDATED_USER),
     "JMSPriority": lambda m: m.traits.priority,
     "JMSTimestamp": lambda m: m.timestamp,
     "JMSExpiration": lambda m: m.expires,

@@ -20,7 +20,7 @@ from .admission import Rejection
 from .auto_create import allow_all
 from .duplicates import add_id, count_duplicate, is_known, is_persisted
 from .expiry import expiry_time
-from .message import Message, Traits
+from .message import INGRESS_TIMESTAMP, INGRESS_TIMESTAMP_STOMP, Message, Traits
 from .policy_hooks import Offer
 from .transfer import (
     EXPIRED,
@@ -69,7 +69,7 @@ class Publication:
         self.traits = address.mark(traits)
         self.schedule = schedule
         self.limits = limits
-        self.direct = schedule is None and queue is None
+        self.direct = schedule is None and queue is None and not address.settings.enable_ingress_timestamp
         self.identifier: bytes | None = None  # of duplicate detection, where the address does that
         self.offer = NO_OFFER  # as the policies of the address see its messages, where one wants to
 
@@ -178,6 +178,8 @@ def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
     """Send at once or at the scheduled time, to the address or to the one queue that is named."""
     address, traits, schedule = publication.address, publication.traits, publication.schedule
     now = broker.clock.now
+    if address.settings.enable_ingress_timestamp:
+        traits = with_ingress_timestamp(traits, now)
     expires = expiry_time(address.settings, now, traits.requested_expiry)
     message = Message(broker.next_message_number(), address, traits, body, now, expires)
     due, recurrence = (0, None) if schedule is None else (schedule.due_at(now), schedule.new_recurrence())
@@ -187,6 +189,16 @@ def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
         send_to_queue(publication.queue, message, due, recurrence)
     else:
         send(message, due, recurrence)
+
+
+def with_ingress_timestamp(traits: Traits, now: int) -> Traits:
+    """``traits`` with the time at which the message came (epoch ms); an imported message has it already."""
+    block = traits.block
+    if b"\n%b:" % INGRESS_TIMESTAMP_STOMP in block:
+        return traits
+    return traits.with_block(
+        b"%b%b:%d\n%b:%d\n" % (block, INGRESS_TIMESTAMP_STOMP, now, INGRESS_TIMESTAMP, now)
+    )
 
 
 # ---- routing

@@ -52,7 +52,7 @@ def remove_if_exhausted(ref: Reference) -> bool:
     queue = ref.queue
     settings = queue.address.settings
     limit = settings.max_delivery_attempts
-    if limit < 0 or ref.attempts < max(limit, 1) or settings.dead_letter_address == queue.address.name:
+    if limit <= 0 or ref.attempts < limit or settings.dead_letter_address == queue.address.name:
         return False
     queue.detach(ref)
     queue.messages_killed += 1

@@ -72,6 +72,8 @@ SHARED = frozenset(
         "AMQDurable",
         "AMQGroupID",
         "AMQUserID",
+        "_AMQ_INGRESS_TIMESTAMP",
+        "_AMQ_VALIDATED_USER",
         "JMSPriority",
         "JMSDeliveryMode",
         "JMSCorrelationID",

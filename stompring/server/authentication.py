@@ -125,7 +125,7 @@ class Logins:
         return self._passwords.verify(login, passcode, host).addCallback(checked)
 
     def _login(self, user: str) -> Login:
-        return Login(user, Authorizer(user, self._rights))
+        return Login(user, Authorizer(user, self._rights), verified=True)
 
     def _failed(self, host: str) -> None:
         if self._throttle.failed(host):
@@ -357,7 +357,11 @@ class Security:
         self.logins.guest = (
             None
             if guest is None
-            else Login(guest.user, Authorizer(guest.user, GuestPermissions(self.authority, guest.role)))
+            else Login(
+                guest.user,
+                Authorizer(guest.user, GuestPermissions(self.authority, guest.role)),
+                verified=True,
+            )
         )
 
     def read_changes(self) -> Deferred[None]:

@@ -40,6 +40,7 @@ from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import BrokerConfiguration
 
 from .authentication import Security
+from .configuration_watch import ConfigurationWatch
 from .disk import DiskMonitor
 from .drain import Drain
 from .gc_tuning import GcTuning
@@ -81,6 +82,9 @@ class BrokerService(MultiService):
         self.persistence = persistence
         self.listener_stack = ListenerStack(configuration, reactor)
         self._started_with = configuration
+        self._watch = ConfigurationWatch(
+            configuration.files, configuration.configuration_file_refresh_period, self.reload, reactor
+        )
         self._sources = PluginSources(configuration.file)
         self.policies = Policies(load(configuration, self._sources))
         storage = None if persistence is None else persistence.durable
@@ -156,6 +160,7 @@ class BrokerService(MultiService):
         authenticator = self.authenticator()
         if self.security is not None:
             self.security.start()
+        self._watch.start()
         for acceptor in self.configuration.stomp_acceptors:
             factory = StompFactory(
                 self.broker, acceptor, authenticator, self.connections, self.outgoing, self.reactor
@@ -200,8 +205,12 @@ class BrokerService(MultiService):
     def _reload(self) -> Reload:
         file = self.configuration.file
         assert file is not None
+        before = self._watch.current()
+        files = self.configuration.files
+        period = self.configuration.configuration_file_refresh_period
         try:
             new = read_broker_xml(file)
+            files = new.files
             if self.security is not None:
                 self.security.refresh()
             plugins = load(new, self._sources)
@@ -209,12 +218,16 @@ class BrokerService(MultiService):
             changes = list(changed_values(self._started_with, self.configuration, new))
             outcome = apply(self.broker, new, begin=lambda: self.policies.use(plugins))
         except (ConfigurationError, Refused) as fault:
+            if isinstance(fault, ConfigurationError) and fault.files:
+                files = (*files, *(file for file in fault.files if file not in files))
+            self._watch.use(files, period, before)
             log.error("cannot reload the configuration, keeping the current one: %s", fault)
             self.broker.notifications.notify(
                 "RELOADED", f"cannot reload the configuration, keeping the current one: {fault}"
             )
             return Reload(refused=str(fault))
         self.configuration = new
+        self._watch.use(files, new.configuration_file_refresh_period, before)
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.use(certificates)
         ]
@@ -269,6 +282,7 @@ class BrokerService(MultiService):
         """Close the listeners, then every connection, and requeue their messages."""
         self.stopping = True
         self.broker.notifications.notify("SHUTDOWN", "the broker is stopping")
+        self._watch.stop()
         self.garbage.stop()
         self.sampler.stop()
         self.listener_stack.stop()

@@ -29,10 +29,14 @@ SERVER = f"stompring/{__version__} (ActiveMQ Artemis compatible)".encode()
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who connected, and what they may do. ``user`` is None for an anonymous client."""
+    """Who connected, and what they may do. ``user`` is None for an anonymous client.
+
+    ``verified``: a login by password or certificate, or the guest; else ``user`` is only what the client says.
+    """
 
     user: str | None = None
     authorizer: Authorizer = field(default=ALLOW_ALL, compare=False, repr=False)
+    verified: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from stompring.broker.auto_create import allow_all
 from stompring.broker.divert import forwarding_addresses
 from stompring.broker.duplicates import cache_size
 from stompring.broker.memory import MemoryLimit, MemoryLimits
-from stompring.broker.message import EVERYWHERE, Message, Traits
+from stompring.broker.message import EVERYWHERE, VALIDATED_USER, Message, Traits
 from stompring.broker.policy_hooks import HOOK_EXCEPTIONS, NOT_EVALUATED, SLOW_HOOK, AdmissionResult, Offer
 from stompring.broker.publish import NO_OFFER, Publication, publish, publish_committed
 from stompring.broker.queue import Queue
@@ -237,7 +237,7 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
     user = session.login.user
     every_queue = route.address.retained == EVERYWHERE
     if MEANINGFUL.isdisjoint(headers):
-        block = PLAIN + user_block(headers, head.block)
+        block = PLAIN + validated_user(session) + user_block(headers, head.block)
         traits = Traits(block, destination, route.routing_type, origin=origin, user=user)
         return SendPlan(route, traits, None, broker.durable_limits if every_queue else broker.memory, headers)
     traits = _traits(session, head, destination, route, origin, user)
@@ -304,6 +304,7 @@ def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlan
         known.plans.clear()
     traits = plan.traits
     standard = b"priority:%d\npersistent:%b\n" % (traits.priority, b"true" if traits.durable else b"false")
+    standard += validated_user(session)
     known.plans[key] = plan, traits, standard
     return plan
 
@@ -348,6 +349,8 @@ def _traits(
         session.login.authorizer.check(PermissionType.MANAGE, MANAGEMENT)
         left_out = ENDS_HERE
     standard = b"priority:%d\npersistent:%b\n" % (priority, b"true" if durable else b"false")
+    if VALIDATED_USER not in headers or VALIDATED_USER in left_out:
+        standard += validated_user(session)
     return Traits(
         standard + user_block(headers, block, left_out),
         destination,
@@ -360,6 +363,14 @@ def _traits(
         origin,
         user,
     )
+
+
+def validated_user(session: Session) -> bytes:
+    """The header line with the user of the session, if messages get it: empty where security is off."""
+    login = session.login
+    if login.user is None or not (login.verified and session.broker.configuration.populate_validated_user):
+        return b""
+    return header_line(VALIDATED_USER, login.user.encode())
 
 
 PLAIN = b"priority:4\npersistent:false\n"

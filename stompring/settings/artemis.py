@@ -187,7 +187,6 @@ CORE = _table(
         "transaction-timeout transaction-timeout-scan-period",
         "for XA transactions; a transaction of STOMP ends with its connection",
     ),
-    refused("configuration-file-refresh-period", "send SIGHUP to reload the file; remove the element"),
     # names
     no_effect("internal-naming-prefix", "the broker has no internal queues of that prefix"),
     refused(
@@ -201,7 +200,7 @@ CORE = _table(
         "authentication-cache-size authorization-cache-size",
         "verified logins are cached for security-invalidation-interval, permissions for each session",
     ),
-    refused("populate-validated-user reject-empty-validated-user", "", "false"),
+    refused("reject-empty-validated-user", "", "false"),
     refused("mask-password", PASSWORDS, "false"),
     refused("password-codec", PASSWORDS),
     # other protocols
@@ -281,7 +280,6 @@ ADDRESS_SETTING = _table(
     ),
     refused("auto-create-jms-queues auto-create-jms-topics", AUTO_CREATE, "true"),
     refused("auto-delete-jms-queues auto-delete-jms-topics", AUTO_DELETE, "true"),
-    refused("enable-ingress-timestamp", "", "false"),
     refused("retroactive-message-count", "", "0"),
     refused("last-value-queue", "use default-last-value-queue", "false"),
 )

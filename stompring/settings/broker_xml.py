@@ -43,7 +43,7 @@ from stompring.settings.machine_memory import (
     default_transaction_memory,
     machine_memory,
 )
-from stompring.settings.match import Pattern, SettingsRepository, defaults_of, literal_name
+from stompring.settings.match import Pattern, SettingsRepository, defaults_of, literal_name, with_delimiter
 from stompring.settings.model import (
     AddressConfiguration,
     AddressSettingEntry,
@@ -529,7 +529,7 @@ def build_configuration(
     secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
     acceptors = list(_acceptors(core.within("acceptors"), secure, faults, references, ignored))
     warnings = (
-        *check_address_limits(core, persistent, markers, repository, faults),
+        *check_address_limits(core, persistent, markers, wildcard, repository, faults),
         *_unused_retain(core, faults),
         *(f"{faults.place(each.line)}: {each.name}: {each.reason}" for each in ignored if each.is_warning),
     )
@@ -705,6 +705,7 @@ def _address_settings(
         match = node.attributes.get("match")
         if match is None:
             continue
+        match = with_delimiter(match, markers, wildcard)
         names.add(f"address-setting '{match}'", node.line)
         if literal_name(match, markers) is None:
             for word in Pattern(match, wildcard).half_wildcards():
@@ -765,7 +766,12 @@ PAGE_LIMIT_ELEMENTS = ("page-limit-bytes", "page-limit-messages", "page-full-pol
 
 
 def check_address_limits(
-    core: Node, persistent: bool, markers: str | None, repository: SettingsRepository, faults: Faults
+    core: Node,
+    persistent: bool,
+    markers: str | None,
+    wildcard: WildcardSyntax,
+    repository: SettingsRepository,
+    faults: Faults,
 ) -> Iterator[str]:
     """Add contradictions to ``faults``; yield a warning for each setting without effect.
 
@@ -775,6 +781,7 @@ def check_address_limits(
         match = node.attributes.get("match")
         if match is None:
             continue
+        match = with_delimiter(match, markers, wildcard)
         in_force = repository.lookup(literal_name(match, markers) or match)
         _check_zeros(node, in_force, faults)
         warning = _ineffective_page_limit(node, in_force)
@@ -844,6 +851,7 @@ def read_security_settings(
         match = node.attributes.get("match")
         if match is None:
             continue
+        match = with_delimiter(match, markers, wildcard)
         if match in entries:
             faults.add(
                 node.line, f"security-setting '{match}' is already defined at line {entries[match].line}"

@@ -2,7 +2,8 @@
 
 ``*`` stands for exactly one word and ``#`` for any number of words, including none. The delimiter is ``.``;
 ``<wildcard-addresses>`` changes all three. A wildcard is a whole word: in ``a.b*`` the star is an ordinary
-character. ``#`` may stand anywhere, in address-settings too, where Artemis takes it only at the end.
+character. ``#`` may stand anywhere, in address-settings too, where Artemis takes it only at the end. At the end of
+a match it may follow a word without a delimiter (`with_delimiter`).
 
 All entries that match an address are merged by specificity: the most specific entry that sets a value decides it,
 and the defaults of `AddressSettings` fill the gaps. Of ``address-policy`` each name is a value of its own: an
@@ -216,6 +217,14 @@ def literal_name(match: str, markers: str | None) -> str | None:
     if markers is None or len(match) < 2 or (match[0], match[-1]) != (markers[0], markers[1]):
         return None
     return match[1:-1]
+
+
+def with_delimiter(match: str, markers: str | None, syntax: WildcardSyntax) -> str:
+    """``match`` with a delimiter before a final any-words: ``orders#`` is ``orders.#``, as in Artemis."""
+    if len(match) < 2 or match[-1] != syntax.any_words or literal_name(match, markers) is not None:
+        return match
+    wildcards = (syntax.delimiter, syntax.any_words, syntax.single_word)
+    return match if match[-2] in wildcards else f"{match[:-1]}{syntax.delimiter}{match[-1]}"
 
 
 def overlaps(one: str, other: str, syntax: WildcardSyntax) -> bool:

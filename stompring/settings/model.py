@@ -414,8 +414,8 @@ class AddressSettings:
     )
     max_delivery_attempts: int = option(
         10,
-        "attempts",
-        "Deliveries after which a message is a dead letter. -1: no limit.",
+        "countOrNoLimit",
+        "Deliveries after which a message is a dead letter. -1 and 0: no limit.",
         unit="deliveries",
     )
     redelivery_delay: int = option(
@@ -619,6 +619,12 @@ class AddressSettings:
         "Messages on one page of `GET /api/v1/queues/{name}/messages` where the request sets no size.",
         unit="messages",
         group="Management",
+    )
+    enable_ingress_timestamp: bool = option(
+        False,
+        "boolean",
+        "Whether messages get the time of their arrival in the broker as headers: see "
+        "[protocol.md](protocol.md#message).",
     )
     enable_metrics: bool = option(True, "boolean", "Whether `/metrics` includes the address and its queues.")
 
@@ -967,6 +973,12 @@ class BrokerConfiguration:
         source="stompring, Artemis's `cert-users.properties`",
         reloadable=False,
     )
+    populate_validated_user: bool = option(
+        False,
+        "boolean",
+        "Whether messages get the user who sent them as `JMSXUserID`, which no client can set. Where security is "
+        "disabled no user is known to be true, and the header is not set.",
+    )
     security_invalidation_interval: int = option(
         10_000,
         "milliseconds",
@@ -983,6 +995,15 @@ class BrokerConfiguration:
         "limit; in Artemis -1 stands for 60000.",
         unit="ms",
         source="Artemis, other meaning of -1",
+    )
+    configuration_file_refresh_period: int = option(
+        -1,
+        "millisecondsOrUnset",
+        "How often broker.xml and the files that it includes are checked for changes; changed files are reloaded, as "
+        "by SIGHUP. A fault in them is logged, and the present configuration stays in force. -1 and 0: never. Artemis: "
+        "5000.",
+        unit="ms",
+        source=ARTEMIS_OTHER_DEFAULT,
     )
     literal_match_markers: str | None = option(
         None,

@@ -319,7 +319,6 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "messageLimit": number(1, whole_number, "no limit", ZERO_ADMITS_NOTHING),
         "positiveOrNoLimit": number(1, whole_number, "no limit"),
         "ringSize": number(1, whole_number, "no ring", ZERO_RING),
-        "attempts": number(1, whole_number, "no limit", "the first delivery counts as an attempt"),
         "count": number(0, whole_number),
         "countOrNoLimit": number(0, whole_number, "no limit"),
         "positiveCount": number(1, whole_number),

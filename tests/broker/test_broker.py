@@ -47,8 +47,9 @@ def test_without_a_place_for_dead_letters_they_are_gone(target: str | None) -> N
     assert_nothing_held(world)
 
 
-def test_any_number_of_attempts() -> None:
-    world = BrokerFixture({"q": {"max_delivery_attempts": -1}})
+@pytest.mark.parametrize("unlimited", [-1, 0])
+def test_any_number_of_attempts(unlimited: int) -> None:
+    world = BrokerFixture({"q": {"max_delivery_attempts": unlimited, "dead_letter_address": "DLQ"}})
     queue = world.queue()
     world.send()
     taker = join(queue, 1)

@@ -118,3 +118,31 @@ def test_a_plugins_directory_that_came_later_is_found(start_broker: StartBroker)
     line = broker.reload(broker_xml(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q")))
     assert "configuration reloaded" in line, broker.log[-3:]
     assert Management(broker.http_port).address("q")["policies"] == ["door"]
+
+
+def test_changed_files_are_reloaded_by_themselves(start_broker: StartBroker) -> None:
+    """``configuration-file-refresh-period``: broker.xml and what it includes, without a signal."""
+    broker = start_broker(
+        core="<configuration-file-refresh-period>50</configuration-file-refresh-period>",
+        addresses=anycast("q"),
+    )
+    part = broker.config.with_name(f"{broker.config.stem}-part.xml")
+    part.write_text('<address name="included"><anycast><queue name="included"/></anycast></address>')
+    include = f'<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="{part.name}"/>'
+    text = broker.config.read_text().replace("</addresses>", f"{include}</addresses>")
+    seen = len(broker.log)
+    broker.config.write_text(text)
+    broker.wait_for_log("configuration reloaded", seen)
+    management = Management(broker.http_port)
+    management.expect("included", messageCount=0)
+
+    seen = len(broker.log)
+    part.write_text('<address name="included"><anycast>\n<queue nmae="included"/></anycast></address>')
+    line = broker.wait_for_log("cannot reload the configuration", seen)
+    assert f"{part}:2: unknown attribute 'nmae' of <queue>" in line
+    seen = len(broker.log)
+    part.write_text(
+        '<address name="included"><anycast><queue name="included" max-consumers="3"/></anycast></address>'
+    )
+    broker.wait_for_log("configuration reloaded", seen)
+    management.expect("included", maxConsumers=3)

@@ -117,7 +117,7 @@ VALUES = [
     (setting("max-disk-usage", "90"), "it belongs in <core>"),
     (setting("redelivery-delay-multiplier", "-1"), "must be at least 0"),
     (setting("redelivery-delay", "5s"), "must be a plain number of milliseconds"),
-    (setting("max-delivery-attempts", "0"), "must be -1 (no limit) or at least 1"),
+    (setting("max-delivery-attempts", "-2"), "must be -1 (no limit) or at least 0"),
     ("<persistence-enabled>yes</persistence-enabled>", "must be true or false"),
     ("<journal-directory/>", "<journal-directory> is '': must not be empty"),
     ("<users-file/>", "<users-file> is '': must not be empty"),

@@ -37,6 +37,16 @@ def test_there_is_one_for_each_feature() -> None:
     }  # fmt: skip
 
 
+def test_include() -> None:
+    configuration, repository = read("include.xml")
+    assert configuration.name == "orders" and configuration.populate_validated_user
+    assert configuration.configuration_file_refresh_period == 5000
+    assert [Path(file).name for file in configuration.files] == ["include.xml", "addresses.xml"]
+    assert [address.name for address in configuration.addresses] == ["orders"]
+    assert all(repository.lookup(name).enable_ingress_timestamp for name in ("orders", "orders.x"))
+    assert not repository.lookup("orders2").enable_ingress_timestamp
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_listeners_and_prefixes_are_those_of_the_shipped_file(path: Path) -> None:
     configuration, _ = read(path.name)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.settings.match import CACHED_ADDRESSES, Pattern, SettingsRepository
+from stompring.settings.match import CACHED_ADDRESSES, Pattern, SettingsRepository, with_delimiter
 from stompring.settings.model import AddressSettingEntry, AddressSettings, FullPolicy, WildcardSyntax
 
 
@@ -92,6 +92,26 @@ def test_literal_matches_are_for_the_address_of_that_name() -> None:
     assert repository.lookup("orders.x") == AddressSettings(redelivery_delay=2)
     # Without markers it is a name that happens to begin with a bracket.
     assert SettingsRepository(entries).lookup("orders.#") == AddressSettings(redelivery_delay=2)
+
+
+@pytest.mark.parametrize(
+    ("match", "same"),
+    [
+        ("activemq.management#", "activemq.management.#"),
+        ("activemq.management.#", "activemq.management.#"),
+        ("#", "#"),
+        ("*#", "*#"),
+        ("a*", "a*"),
+        ("(a#)", "(a#)"),
+        ("a#b", "a#b"),
+        ("", ""),
+    ],
+)
+def test_a_final_any_words_may_follow_a_word_without_a_delimiter(match: str, same: str) -> None:
+    assert with_delimiter(match, "()", WildcardSyntax()) == same
+    assert with_delimiter(match.replace("#", ">").replace(".", "/"), "()", WildcardSyntax("/", ">", "*")) == (
+        same.replace("#", ">").replace(".", "/")
+    )
 
 
 def test_an_exact_name_goes_before_a_literal_one() -> None:

@@ -91,7 +91,6 @@ RANGES = [
     ("byteLimit", ["-1", "1", "10MB"], ["0", "-2", "0K"], "use -1 for no limit"),
     ("messageLimit", ["-1", "1"], ["0", "-2", "1K"], ""),
     ("ringSize", ["-1", "1", "1000000"], ["0", "-5"], "a ring of 0 holds no message; use -1 for no ring"),
-    ("attempts", ["-1", "1"], ["0", "-2"], ""),
     ("count", ["0", "5"], ["-1"], "must be at least 0"),
     ("countOrNoLimit", ["-1", "0"], ["-2"], "must be -1 (no limit) or at least 0"),
     ("positiveCount", ["1"], ["0", "-1"], "must be at least 1"),
