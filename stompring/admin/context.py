@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
+from stompring.broker.bridge import Bridges
 from stompring.broker.broker import Broker
 from stompring.broker.history import History, HistoryMemory
 from stompring.policy.hooks import Policies
@@ -322,6 +323,10 @@ class AdminContext(Protocol):
     @property
     def disk_monitor(self) -> DiskMonitor | None:
         """``None`` without persistence."""
+
+    @property
+    def bridges(self) -> Bridges:
+        """The bridges by name."""
 
     @property
     def drain(self) -> Drain:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from stompring.broker.address import Address
+from stompring.broker.bridge import Bridge, BridgeState
 from stompring.broker.divert import Divert
 from stompring.broker.queue import Queue
 from stompring.session.subscription import AcknowledgedSubscription
@@ -259,6 +260,60 @@ ADDRESS: tuple[Counter[Address], ...] = (
         COUNTER,
         "Messages discarded as duplicates: their _AMQ_DUPL_ID is already known.",
         lambda a: a.duplicate_messages,
+    ),
+)
+
+
+BRIDGE: tuple[Counter[Bridge], ...] = (
+    Counter(
+        "connected",
+        "stompring_bridge_connected",
+        GAUGE,
+        "1 while the bridge is connected to the remote broker.",
+        lambda b: b.state is BridgeState.CONNECTED,
+        type="boolean",
+    ),
+    Counter(
+        "inFlight",
+        "stompring_bridge_in_flight_messages",
+        GAUGE,
+        "Messages sent to the remote broker and not yet confirmed.",
+        lambda b: b.in_flight,
+    ),
+    Counter(
+        "messagesForwarded",
+        "stompring_bridge_messages_forwarded_total",
+        COUNTER,
+        "Messages that the remote broker has confirmed.",
+        lambda b: b.messages_forwarded,
+    ),
+    Counter(
+        "bytesForwarded",
+        "stompring_bridge_forwarded_bytes_total",
+        COUNTER,
+        "Bytes of these messages.",
+        lambda b: b.bytes_forwarded,
+    ),
+    Counter(
+        "messagesDiscarded",
+        "stompring_bridge_messages_discarded_total",
+        COUNTER,
+        "Messages that the transformer did not send.",
+        lambda b: b.messages_discarded,
+    ),
+    Counter(
+        "errors",
+        "stompring_bridge_errors_total",
+        COUNTER,
+        "ERROR frames of the remote broker.",
+        lambda b: b.errors,
+    ),
+    Counter(
+        "connections",
+        "stompring_bridge_connections_total",
+        COUNTER,
+        "Connections to remote brokers that worked.",
+        lambda b: b.connections,
     ),
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from stompring.broker.divert import Divert
 from stompring.errors import NotFound
-from stompring.settings.model import DivertRoutingType
+from stompring.settings.model import ComponentRoutingType
 from stompring.settings.references import hidden
 
 from .access import view_broker
@@ -56,7 +56,7 @@ FIELDS: Fields[Divert] = {
     ),
     "routingType": Field(
         lambda d: d.configuration.routing_type,
-        {"enum": [str(kind) for kind in DivertRoutingType], "description": "Routing type of the copies."},
+        {"enum": [str(kind) for kind in ComponentRoutingType], "description": "Routing type of the copies."},
     ),
     **fields_of(DIVERT),
     "transformer": Field(

@@ -179,6 +179,7 @@ def _piece(kind: str, data: dict[str, Any], number: int | None = None) -> bytes:
 
 
 MEANINGS = {
+    "bridge": "Name of the bridge.",
     "queue": "Queue.",
     "address": "Address.",
     "routingType": "Routing type of a new queue.",

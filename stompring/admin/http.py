@@ -20,6 +20,7 @@ from stompring.session.connect import Login
 
 from . import (
     addresses,
+    bridges,
     broker,
     connections,
     consumers,
@@ -375,6 +376,7 @@ def admin_routes() -> Routes:
         send,
         addresses,
         diverts,
+        bridges,
         connections,
         consumers,
         history,

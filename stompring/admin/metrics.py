@@ -19,12 +19,13 @@ from prometheus_client.registry import Collector
 
 import stompring
 from stompring.broker.address import Address
+from stompring.broker.bridge import Bridge
 from stompring.broker.queue import Queue
 
 from .access import view_broker
 from .api import Answer, Call, Parameter, Response, Route
 from .context import AdminContext, Listeners
-from .counters import ADDRESS, BROKER, COUNTER, DIVERT, GAUGE, QUEUE, Counter
+from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, GAUGE, QUEUE, Counter
 from .tasks import ITEMS_PER_STEP
 
 Thing = TypeVar("Thing")
@@ -203,6 +204,9 @@ def _pieces(call: Call, encode: Callable[[Collector], bytes], openmetrics: bool)
     yield b""
     queues = [queue for queue in directory.queues.values() if queue.address.settings.enable_metrics]
     yield from families(_selected(QUEUE, wanted), queues, queue_labels, openmetrics)
+    bridges = list(call.context.bridges.by_name.values())
+    if bridges:
+        yield from families(_selected(BRIDGE, wanted), bridges, bridge_labels, openmetrics)
     if openmetrics:
         yield b"# EOF\n"
 
@@ -220,6 +224,12 @@ def queue_labels(queue: Queue) -> str:
     """The labels of a queue, as text."""
     address, name = escape_label(queue.address.name), escape_label(queue.name)
     return f'{{address="{address}",queue="{name}",routing_type="{queue.attributes.routing_type}"}}'
+
+
+def bridge_labels(bridge: Bridge) -> str:
+    """The labels of a bridge, as text."""
+    name, queue = escape_label(bridge.name), escape_label(bridge.configuration.queue_name)
+    return f'{{bridge="{name}",queue="{queue}"}}'
 
 
 FAMILIES = Parameter(

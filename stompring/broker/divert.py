@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from stompring.errors import Refused
 from stompring.selector import compile_selector
 from stompring.settings.match import Pattern
-from stompring.settings.model import DivertConfiguration, DivertRoutingType, FullPolicy, RoutingType
+from stompring.settings.model import ComponentRoutingType, DivertConfiguration, FullPolicy, RoutingType
 from stompring.stomp.frames import header_line
 
 from . import admission, publish, transformer
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ROUTING_TYPES = {
-    DivertRoutingType.ANYCAST: RoutingType.ANYCAST,
-    DivertRoutingType.MULTICAST: RoutingType.MULTICAST,
+    ComponentRoutingType.ANYCAST: RoutingType.ANYCAST,
+    ComponentRoutingType.MULTICAST: RoutingType.MULTICAST,
 }
 
 
@@ -174,7 +174,9 @@ class ForwardingAddress:
             )
             return False
         kind = divert.configuration.routing_type
-        passed = message.traits.routing_type if kind is DivertRoutingType.PASS else _ROUTING_TYPES.get(kind)
+        passed = (
+            message.traits.routing_type if kind is ComponentRoutingType.PASS else _ROUTING_TYPES.get(kind)
+        )
         address = self.address(passed)
         if address is None:
             divert.unrouted_messages += 1
@@ -216,7 +218,9 @@ class ForwardingAddress:
     ) -> Traits:
         changed = transformer.copied_traits(traits, self.name.encode(), routing_type, changes)
         kind = self._divert.configuration.routing_type
-        names = ORIGIN_HEADERS if kind is DivertRoutingType.PASS else (*ORIGIN_HEADERS, b"destination-type")
+        names = (
+            ORIGIN_HEADERS if kind is ComponentRoutingType.PASS else (*ORIGIN_HEADERS, b"destination-type")
+        )
         added = [
             (b"_AMQ_ORIG_ADDRESS", origin.encode()),
             (b"_AMQ_ORIG_QUEUE", self._divert.name.encode()),

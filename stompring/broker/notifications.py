@@ -44,6 +44,10 @@ TYPES = {
     "STORE_RECOVERED": "The store is writable again.",
     "POLICY_ERROR": "A hook of an address policy failed; once for each cause.",
     "MANAGEMENT": "The HTTP API changed something.",
+    "BRIDGE_STARTED": "A bridge was started.",
+    "BRIDGE_STOPPED": "A bridge was stopped, or has failed.",
+    "BRIDGE_CONNECTED": "A bridge has connected to the remote broker.",
+    "BRIDGE_DISCONNECTED": "A bridge has lost its connection.",
     "RELOADED": "The configuration was reloaded, or a reload was rejected.",
     "DRAIN": "The broker refuses new connections.",
     "UNDRAIN": "The broker accepts new connections again.",
@@ -62,6 +66,7 @@ HEADERS = {
     "clientID": "_AMQ_Client_ID",
     "user": "_AMQ_User",
     "remoteAddress": "_AMQ_RemoteAddress",
+    "bridge": "_AMQ_BridgeName",
 }
 
 Value = str | int

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: The headers of a notification.
 NOTIFICATION_PROPERTIES = (
     "_AMQ_Address",
+    "_AMQ_BridgeName",
     "_AMQ_Client_ID",
     "_AMQ_ConnectionName",
     "_AMQ_ConsumerCount",

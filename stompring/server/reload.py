@@ -45,6 +45,7 @@ _COMPARED_SEPARATELY = frozenset(
         "file",
         "files",
         "warnings",
+        "bridges",
         "ignored",
         "guest",
         "addresses",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
@@ -25,6 +26,7 @@ from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
 from stompring.admin.tasks import TaskList
+from stompring.broker.bridge import compare
 from stompring.broker.broker import Broker
 from stompring.broker.message import clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
@@ -40,6 +42,7 @@ from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import BrokerConfiguration
 
 from .authentication import Security
+from .bridges import STOP_TIMEOUT, bridges_of
 from .configuration_watch import ConfigurationWatch
 from .disk import DiskMonitor
 from .drain import Drain
@@ -113,6 +116,9 @@ class BrokerService(MultiService):
         self.systemd = SystemdNotifier(reactor)
         self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
         self.management = ManagementRequests(self)
+        # without a data directory no message outlives the process, and nothing is sent again by the next one
+        identity = uuid.uuid4().hex if persistence is None else persistence.durable.journal.identity.hex()
+        self.bridges = bridges_of(self.broker, identity.encode(), self.outgoing, reactor)
         if persistence is not None:
             self.store, self.paging = persistence.durable, persistence.paging
             self.dispatch = persistence.attach(self.broker)
@@ -121,6 +127,7 @@ class BrokerService(MultiService):
             persistence.durable.writer.on_failure = self._store_failed
             persistence.recover(self.broker)
         apply(self.broker, configuration, starting=True)
+        self.bridges.apply(configuration.bridges)
         if persistence is not None:
             persistence.take_samples(self.broker)
             self.garbage.freeze()
@@ -172,6 +179,7 @@ class BrokerService(MultiService):
             self.sampler.start()
         for http in self.configuration.http_acceptors:
             yield self._listen(f"HTTP{_over_tls(http)}", http, admin_site(self))
+        self.bridges.start()
 
     @inlineCallbacks
     def _listen(self, kind: str, acceptor: StompAcceptor | HttpAcceptor, factory: Any) -> Any:
@@ -228,6 +236,7 @@ class BrokerService(MultiService):
             return Reload(refused=str(fault))
         self.configuration = new
         self._watch.use(files, new.configuration_file_refresh_period, before)
+        outcome.applied += self.bridges.apply(new.bridges)
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.use(certificates)
         ]
@@ -256,6 +265,7 @@ class BrokerService(MultiService):
             outcome = preview(self.broker, new)
         except (ConfigurationError, Refused) as fault:
             return Reload(refused=str(fault))
+        outcome.applied += compare(self.bridges.configurations, {each.name: each for each in new.bridges})
         outcome.applied += [
             f"acceptor {name}: new certificates" for name in self.listener_stack.differing(certificates)
         ]
@@ -279,8 +289,15 @@ class BrokerService(MultiService):
         self.broker.storage.when_synced(lambda: log.info(text, file, *counts))
 
     def stop_listening(self) -> Deferred[Any]:
-        """Close the listeners, then every connection, and requeue their messages."""
+        """Stop the bridges, close the listeners, then every connection, and requeue their messages."""
         self.stopping = True
+        if not self.bridges.by_name:
+            return self._stop_listening()
+        stopped: Deferred[Any] = Deferred()
+        self.bridges.stop(STOP_TIMEOUT, lambda: stopped.callback(None))
+        return stopped.addCallback(lambda _: self._stop_listening())
+
+    def _stop_listening(self) -> Deferred[Any]:
         self.broker.notifications.notify("SHUTDOWN", "the broker is stopping")
         self._watch.stop()
         self.garbage.stop()

@@ -46,7 +46,7 @@ CIPHER_SUITES = (
 #: Characters of the subject of a certificate that is not taken, in the log.
 MAX_SUBJECT_LENGTH = 200
 
-_VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
+OPENSSL_VERSIONS = {"TLSv1.2": SSL.TLS1_2_VERSION, "TLSv1.3": SSL.TLS1_3_VERSION}
 
 _OPTIONS = (
     SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE | SSL.OP_NO_RENEGOTIATION | SSL.OP_SINGLE_ECDH_USE
@@ -104,10 +104,10 @@ def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Con
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
     context.set_options(_OPTIONS)
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # idle connections need no buffers
-    versions = [_VERSIONS[name] for name in tls.enabled_protocols or TLS_VERSIONS]
+    versions = [OPENSSL_VERSIONS[name] for name in tls.enabled_protocols or TLS_VERSIONS]
     context.set_min_proto_version(min(versions))
     context.set_max_proto_version(max(versions))
-    _choose_ciphers(context, tls.enabled_cipher_suites)
+    choose_ciphers(context, tls.enabled_cipher_suites)
     if application is not None:
         context.set_alpn_select_callback(
             lambda _, offered: application if application in offered else SSL.NO_OVERLAPPING_PROTOCOLS
@@ -125,7 +125,8 @@ def _context(tls: Tls, identity: Identity, application: bytes | None) -> SSL.Con
     return context
 
 
-def _choose_ciphers(context: SSL.Context, named: tuple[str, ...]) -> None:
+def choose_ciphers(context: SSL.Context, named: tuple[str, ...]) -> None:
+    """Have a context use these cipher suites, or ours. Raises `CertificateError` for an unknown one."""
     # TLS 1.3 has names without WITH in IANA's way; each version has its own list
     newer = [name for name in named if name.startswith("TLS_") and "_WITH_" not in name]
     older = [name for name in named if name not in newer]

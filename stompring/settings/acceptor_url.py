@@ -271,7 +271,6 @@ PARAMETER_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "prefixes": ValueType(prefixes, "a comma list"),
         "origins": ValueType(parse_origins, "a list of origins"),
         "encoderType": ValueType(encoder_type, "binary, text"),
-        "positiveBytes": value_types.number(1, value_types.byte_size),
         "seconds": value_types.number(0, value_types.seconds),
         "prefetchCount": value_types.number(1, value_types.whole_number, "no limit", _DELIVERS_NOTHING),
         "heartBeatFactor": ValueType(value_types.decimal(1, why=_TOO_EARLY), "≥ 1", float),
@@ -334,13 +333,14 @@ def parse_acceptor(name: str, url: str, resolve: Resolve = str, ignored: Ignored
     """
     ignored = [] if ignored is None else ignored
     endpoint, _, query = url.partition("?")
-    split, host, port = _resolved_endpoint(endpoint.strip(), resolve)
+    split, host, port = resolved_endpoint(endpoint.strip(), resolve)
     if split.scheme in ("http", "https"):
         return _http_acceptor(name, split, host, port, query, resolve)
     return _stomp_acceptor(name, split, host, port, query, resolve, ignored)
 
 
-def _resolved_endpoint(written: str, resolve: Resolve) -> tuple[SplitResult, str, int]:
+def resolved_endpoint(written: str, resolve: Resolve) -> tuple[SplitResult, str, int]:
+    """The URL before its parameters, with its references resolved: all of it, its host and its port."""
     url = resolve(written)
     try:
         return _endpoint(url)
@@ -398,7 +398,7 @@ def _stomp_acceptor(
 ) -> StompAcceptor:
     scheme = SCHEMES[split.scheme]
     faults: list[str] = []
-    parts = _read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults, resolve, ignored)
+    parts = read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults, resolve, ignored)
     if scheme.websocket:
         parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
     acceptor = StompAcceptor(
@@ -422,14 +422,14 @@ def _http_acceptor(
 ) -> HttpAcceptor:
     secure = SCHEMES[split.scheme].secure
     faults: list[str] = []
-    parts = _read_parameters(query, LISTENER_PARAMETERS, faults, resolve, None)
+    parts = read_parameters(query, LISTENER_PARAMETERS, faults, resolve, None)
     tls, proxy = tls_of(parts["tls"], secure, faults), proxy_of(parts["proxy"], faults)
     if faults:
         raise ValueError("\n".join(faults))
     return HttpAcceptor(name, host, port, tls=tls, proxy=proxy)
 
 
-def _read_parameters(
+def read_parameters(
     query: str,
     table: Mapping[str, Parameter],
     faults: list[str],
@@ -443,9 +443,9 @@ def _read_parameters(
     parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
-        if ignored is not None and _is_ignored(key, text, resolve, ignored):
-            continue
         known = OLD_PARAMETER_NAMES.get(key, key)
+        if ignored is not None and known not in table and _is_ignored(key, text, resolve, ignored):
+            continue
         if known in seen:
             faults.append(f"parameter '{key}' is given twice")
         seen.add(known)

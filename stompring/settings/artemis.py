@@ -210,7 +210,6 @@ CORE = _table(
         MQTT_ONLY,
     ),
     no_effect("resolve-protocols resolveProtocols", "this broker speaks STOMP; no protocol is loaded"),
-    no_effect("connectors", "no bridge uses one; clusters and clients of the core protocol do"),
     # other brokers
     no_effect("cluster-user cluster-password", CLUSTER_ONLY),
     no_effect("broadcast-groups broadcast-group-security discovery-groups", CLUSTER_ONLY),
@@ -236,7 +235,6 @@ CORE = _table(
         "mirror-ack-manager-warn-unacked mirror-page-transaction",
         MIRRORS_ONLY,
     ),
-    refused("bridges"),
     refused("broker-connections", "this broker has no AMQP connections to other brokers"),
     refused("connection-routers", "this broker sends no client to another one"),
     refused("connector-services"),
@@ -311,11 +309,27 @@ SECURITY_SETTINGS = _table(
 
 WILDCARDS = _table(refused("enabled", "use routing-enabled", "true"))
 
+BRIDGE = _table(
+    no_effect("min-large-message-size", "messages of any size are sent in one frame"),
+    no_effect("failover-on-server-shutdown", "it has none in Artemis either"),
+    no_effect("reconnect-attempts-same-node", "the connectors are tried in order"),
+    refused("discovery-group-ref", "there is no discovery: list the connectors in <static-connectors>"),
+    refused(
+        "ha",
+        "a remote broker does not announce its backups: list the connectors of all of them in <static-connectors>, "
+        "they are tried in order",
+        "false",
+    ),
+    refused("transformer-class-name", "Java classes cannot be loaded: use <transformer>"),
+)
+
 SECTIONS: Mapping[str, Rows] = MappingProxyType(
     {
         "configuration": CONFIGURATION,
         "core": CORE,
         "address-setting": ADDRESS_SETTING,
+        "bridge": BRIDGE,
+        "static-connectors": _table(no_effect("allow-direct-connections-only", CLUSTER_ONLY)),
         "queue": QUEUE,
         "wildcard-addresses": WILDCARDS,
         "divert": DIVERT,

@@ -33,6 +33,7 @@ from stompring.settings.acceptor_url import (
     with_absolute_paths,
 )
 from stompring.settings.artemis import SECTIONS, Row, not_supported
+from stompring.settings.bridges import read_bridges
 from stompring.settings.data_directory import instance_directory
 from stompring.settings.diverts import read_diverts
 from stompring.settings.document import Faults, Node, snake
@@ -523,6 +524,7 @@ def build_configuration(
         settings = tuple(map(_without_pages, settings))
         ignored += _pages_without_store(core)
     repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
+    bridges = tuple(read_bridges(core, plugins, faults, references, ignored))
     _check_directories(core, faults)
     _set_memory_defaults(plain)
     plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
@@ -549,6 +551,7 @@ def build_configuration(
         http_acceptors=tuple(found for found in acceptors if isinstance(found, HttpAcceptor)),
         plugins=plugins,
         resource_limits=read_resource_limits(core, faults),
+        bridges=bridges,
         security_settings=read_security_settings(core, wildcard, markers, faults),
         address_settings=settings,
         addresses=tuple(_addresses(core.within("addresses"), repository, faults)),

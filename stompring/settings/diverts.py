@@ -8,8 +8,8 @@ from typing import NamedTuple
 from stompring.settings.document import Faults, Node
 from stompring.settings.match import Pattern
 from stompring.settings.model import (
+    ComponentRoutingType,
     DivertConfiguration,
-    DivertRoutingType,
     PluginConfiguration,
     WildcardSyntax,
 )
@@ -68,7 +68,7 @@ def _read_divert(
         filter=None if holder is None else holder.attributes.get("string"),
         exclusive=bool(values.get("exclusive") or False),
         routing_name=values.get("routing_name"),
-        routing_type=values.get("routing_type") or DivertRoutingType.STRIP,
+        routing_type=values.get("routing_type") or ComponentRoutingType.STRIP,
         transformer=transformer,
         line=node.line,
     )

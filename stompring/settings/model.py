@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.connector import Connector
 from stompring.settings.options import (
     ARTEMIS_OTHER_DEFAULT,
     CHANGEABLE,
@@ -115,13 +116,13 @@ class FullPolicy(StrEnum):
     BLOCK = "BLOCK"
 
 
-class DivertRoutingType(StrEnum):
-    """Routing type of the copies of a divert (``routing-type`` in ``<divert>``)."""
+class ComponentRoutingType(StrEnum):
+    """Routing type of what a divert or a bridge sends (Artemis, ``component-routing-type``)."""
 
     ANYCAST = "ANYCAST"
     MULTICAST = "MULTICAST"
     PASS = "PASS"  # as the message was sent
-    STRIP = "STRIP"  # none: that of the forwarding address
+    STRIP = "STRIP"  # none: the forwarding address decides
 
 
 class PageFullPolicy(StrEnum):
@@ -257,11 +258,125 @@ class DivertConfiguration:
     routing_name: str | None = option(
         None, "name", "A second name, shown by the HTTP API. None: the name of the divert."
     )
-    routing_type: DivertRoutingType = option(
-        DivertRoutingType.STRIP,
-        "divertRoutingType",
+    routing_type: ComponentRoutingType = option(
+        ComponentRoutingType.STRIP,
+        "componentRoutingType",
         "Routing type of the copies: `ANYCAST` or `MULTICAST`; `PASS` that of the message; `STRIP` none, so that the "
         "forwarding address decides.",
+    )
+    transformer: TransformerConfiguration | None = section(None, "transformer")
+    line: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeConfiguration:
+    """One ``<bridge>`` with the connectors it names, in the order in which they are tried."""
+
+    name: str
+    connectors: tuple[Connector, ...]
+    queue_name: str = field(
+        metadata=row("resourceName", "Queue whose messages are forwarded. It is required.", group="Bridges")
+    )
+    forwarding_address: str | None = option(
+        None,
+        "name",
+        "Destination at the remote broker, as that broker writes it: `orders` for stompring and Artemis, "
+        "`/queue/orders` or `/exchange/…` for RabbitMQ. None: the name of the address to which the message was sent.",
+    )
+    filter: str | None = option(
+        None,
+        "filter",
+        "Selector: only messages that match it are forwarded; the others stay in the queue.",
+        written_as="element, with the attribute `string`",
+    )
+    routing_type: ComponentRoutingType = option(
+        ComponentRoutingType.PASS,
+        "componentRoutingType",
+        "The `destination-type` header of forwarded messages: `PASS` that of the message, `STRIP` none, or the one "
+        "given.",
+    )
+    concurrency: int = option(
+        1,
+        "positiveCount",
+        "Connections that forward messages of the queue side by side. With more than one the order is not kept.",
+        unit="connections",
+    )
+    user: str | None = option(None, "name", "The `login` header of CONNECT. None: none.")
+    password: str | None = option(
+        None,
+        "secretText",
+        "The `passcode` header of CONNECT. Use a reference, `${file:…}` or `${env:…}`.",
+    )
+    client_id: str | None = option(None, "name", "The `client-id` header of CONNECT. None: none.")
+    use_duplicate_detection: bool = option(
+        True,
+        "boolean",
+        "Whether a forwarded message gets an `_AMQ_DUPL_ID` made of the data directory, the queue and the message, so "
+        "that stompring and Artemis drop what is sent again after a lost connection. An id that the client set is "
+        "kept in any case.",
+    )
+    confirmation_window_size: int = option(
+        1024 * 1024,
+        "positiveBytes",
+        "Bytes of messages that were sent and not confirmed by the remote broker; at the limit no more are taken from "
+        "the queue. The message that reaches it is the last. One connection has one window.",
+        unit="bytes",
+    )
+    producer_window_size: int = option(
+        1024 * 1024,
+        "byteLimit",
+        "Bytes that may wait in this process because the remote broker does not read its socket. -1: limited by "
+        "`confirmation-window-size` only.",
+        unit="bytes",
+    )
+    retry_interval: int = option(
+        2000,
+        "positiveMilliseconds",
+        "Delay before the next attempt to connect, after all connectors were tried.",
+        unit="ms",
+    )
+    retry_interval_multiplier: float = option(
+        1.0, "retryMultiplier", "Factor of that delay for each further attempt.", unit="factor"
+    )
+    max_retry_interval: int = option(
+        2000,
+        "positiveMilliseconds",
+        "Longest delay that the multiplier can reach; a longer `retry-interval` counts all the same.",
+        unit="ms",
+    )
+    initial_connect_attempts: int = option(
+        -1,
+        "positiveOrNoLimit",
+        "Attempts for the first connection, after which the bridge has failed until it is started again. One attempt "
+        "tries all connectors. -1: no limit.",
+        unit="attempts",
+    )
+    reconnect_attempts: int = option(
+        -1,
+        "countOrNoLimit",
+        "The same after a connection was lost. 0: it is not replaced. -1: no limit.",
+        unit="attempts",
+    )
+    check_period: int = option(
+        30_000,
+        "positiveMillisecondsOrUnset",
+        "How often the remote broker is asked to send a heart-beat. When none comes for twice that time the connection "
+        "is replaced. -1: no heart-beats from there.",
+        unit="ms",
+    )
+    connection_ttl: int = option(
+        60_000,
+        "positiveMillisecondsOrUnset",
+        "The bridge sends a heart-beat at least twice in this time, so that the remote broker may close a connection "
+        "that is silent for longer. -1: no heart-beats to it.",
+        unit="ms",
+    )
+    pending_ack_timeout: int = option(
+        60_000,
+        "milliseconds",
+        "How long a bridge that is stopped or changed waits for the confirmation of what it has sent. When the broker "
+        "stops, at most 5000.",
+        unit="ms",
     )
     transformer: TransformerConfiguration | None = section(None, "transformer")
     line: int | None = field(default=None, compare=False)
@@ -1238,6 +1353,7 @@ class BrokerConfiguration:
     stomp_acceptors: tuple[StompAcceptor, ...] = section((), "acceptors", reloadable=False)
     http_acceptors: tuple[HttpAcceptor, ...] = section((), "acceptors", reloadable=False)
     plugins: tuple[PluginConfiguration, ...] = section((), "broker-plugins")
+    bridges: tuple[BridgeConfiguration, ...] = section((), "bridges")
     security_settings: tuple[SecuritySettingEntry, ...] = section((), "security-settings")
     address_settings: tuple[AddressSettingEntry, ...] = section((), "address-settings")
     addresses: tuple[AddressConfiguration, ...] = section((), "addresses")
@@ -1246,4 +1362,5 @@ class BrokerConfiguration:
     @property
     def transformers(self) -> tuple[TransformerConfiguration, ...]:
         """The transformers of all sections."""
-        return tuple(one.transformer for one in self.diverts if one.transformer is not None)
+        declared = *(one.transformer for one in self.diverts), *(one.transformer for one in self.bridges)
+        return tuple(each for each in declared if each is not None)

@@ -19,9 +19,9 @@ from typing import NamedTuple, TypeVar
 
 from stompring.selector import compile_selector
 from stompring.settings.model import (
+    ComponentRoutingType,
     DeletionPolicy,
     DiskFullPolicy,
-    DivertRoutingType,
     FullPolicy,
     PageFullPolicy,
     PermissionType,
@@ -331,6 +331,8 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "percentage": ValueType(in_range(0, 100), "0 to 100", int),
         "percentageLimit": ValueType(in_range(0, 100, "no limit"), "-1 or 0 to 100", int, unset=True),
         "multiplier": ValueType(decimal(0), "≥ 0", float),
+        "retryMultiplier": ValueType(decimal(1), "≥ 1", float),
+        "positiveBytes": number(1, byte_size),
         "share": ValueType(decimal(0, 1), "0 to 1", float),
         "fullPolicy": ValueType(full_policy, "PAGE, BLOCK, DROP, FAIL, a plugin"),
         "pluginName": ValueType(plugin_name, "a plugin"),
@@ -343,7 +345,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "thresholdUnit": _choice(ThresholdUnit),
         "slowConsumerPolicy": _choice(SlowConsumerPolicy),
         "routingType": _choice(RoutingType),
-        "divertRoutingType": _choice(DivertRoutingType),
+        "componentRoutingType": _choice(ComponentRoutingType),
         "character": ValueType(character, "one character"),
         "markers": ValueType(markers, "two characters"),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stompring.stomp.frames import Head, encode_frame
 from stompring.stomp.parser import Frames, Parser
@@ -22,7 +22,8 @@ Pairs = Iterable[tuple[str, str]]
 
 
 class FrameReader:
-    """Reads the frames of one connection that speaks STOMP 1.2, the CONNECTED or ERROR that opens it first.
+    """Reads the frames of one connection that speaks STOMP 1.2 (or 1.1, if CONNECTED says so), the CONNECTED or ERROR
+    that opens it first.
 
     CONNECTED is not escaped in any version, and an ERROR in its place is of a broker that does not know yet which one
     is spoken: the first frame is read as it stands.
@@ -39,7 +40,8 @@ class FrameReader:
         parser = self._parser
         frames = parser.feed(data)
         if frames and parser.version is None:
-            parser.negotiated(b"1.2")
+            spoken = frames[0][0].headers.get(b"version")
+            parser.negotiated(b"1.1" if spoken == b"1.1" else b"1.2")
             frames += parser.feed(b"")
         if parser.error is not None and not frames:
             raise parser.error
@@ -54,13 +56,26 @@ class StompClient:
     seconds between heart-beats that were agreed on, 0 for none.
     """
 
-    def __init__(self, heart_beat: int = 0) -> None:
-        """``heart_beat`` is offered and wanted, in ms; 0 for none."""
+    def __init__(
+        self,
+        heart_beat: int = 0,
+        wanted_heart_beat: int | None = None,
+        versions: str = "1.2",
+        on_receipt: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """``heart_beat`` is offered and wanted, in ms; 0 for none. ``wanted_heart_beat`` is another one to want.
+
+        ``versions`` is the header accept-version. ``on_receipt`` gets the id of each receipt, for a caller that chooses
+        its own.
+        """
         self.connected: Head | None = None
         self.messages: deque[tuple[Head, bytes]] = deque()
         self.error: tuple[Head, bytes] | None = None  # the first one
         self.send_interval = self.receive_interval = 0.0
         self._heart_beat = heart_beat
+        self._wanted_heart_beat = heart_beat if wanted_heart_beat is None else wanted_heart_beat
+        self._versions = versions
+        self._on_receipt = on_receipt
         self._reader = FrameReader()
         self._requested = self._confirmed = 0  # receipts
 
@@ -68,8 +83,8 @@ class StompClient:
         self, host: str, login: str | None = None, passcode: str | None = None, client_id: str | None = None
     ) -> bytes:
         """CONNECT to the virtual host ``host``."""
-        headers = [("accept-version", "1.2"), ("host", host)]
-        headers.append(("heart-beat", f"{self._heart_beat},{self._heart_beat}"))
+        headers = [("accept-version", self._versions), ("host", host)]
+        headers.append(("heart-beat", f"{self._heart_beat},{self._wanted_heart_beat}"))
         optional = (("login", login), ("passcode", passcode), ("client-id", client_id))
         headers += [(name, value) for name, value in optional if value is not None]
         return frame("CONNECT", headers)
@@ -101,7 +116,11 @@ class StompClient:
             if command == b"MESSAGE":
                 self.messages.append((head, body))
             elif command == b"RECEIPT":
-                receipt = _number(head.headers.get(b"receipt-id", b""))
+                identifier = head.headers.get(b"receipt-id", b"")
+                if self._on_receipt is not None:
+                    self._on_receipt(identifier)
+                    continue
+                receipt = _number(identifier)
                 self._confirmed = min(max(self._confirmed, receipt), self._requested)
             elif command == b"CONNECTED":
                 self._connected(head)
@@ -114,6 +133,7 @@ class StompClient:
         own = self._heart_beat
         if own and (interval := _number(wants)):
             self.send_interval = max(own, min(interval, MAX_HEART_BEAT)) / 1000
+        own = self._wanted_heart_beat
         if own and (interval := _number(sends)):
             self.receive_interval = max(own, min(interval, MAX_HEART_BEAT)) / 1000
 

@@ -12,6 +12,7 @@ import pytest
 from stompring.admin import (
     addresses,
     api,
+    bridges,
     broker,
     connections,
     consumers,
@@ -23,11 +24,12 @@ from stompring.admin import (
     settings,
 )
 from stompring.admin import queues as queue_fields
-from stompring.admin.counters import ADDRESS, BROKER, DIVERT, QUEUE, Counter
+from stompring.admin.counters import ADDRESS, BRIDGE, BROKER, DIVERT, QUEUE, Counter
 from stompring.admin.http import admin_routes
 from stompring.admin.json_schema import Component, shown
 from stompring.admin.messages import message_view
-from stompring.settings.model import DivertConfiguration
+from stompring.settings.connector import Connector
+from stompring.settings.model import BridgeConfiguration, DivertConfiguration
 
 from .admin_server import AdminServer
 from .test_openapi import ALL, Operation
@@ -63,7 +65,13 @@ def first_cells(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("heading", "counters"),
-    [("Queues", QUEUE), ("Addresses", ADDRESS), ("Broker", BROKER), ("Diverts", DIVERT)],
+    [
+        ("Queues", QUEUE),
+        ("Addresses", ADDRESS),
+        ("Broker", BROKER),
+        ("Diverts", DIVERT),
+        ("Bridges", BRIDGE),
+    ],  # fmt: skip
 )
 def test_counters(heading: str, counters: tuple[Counter[Any], ...]) -> None:
     documented = [tuple(cell.strip("`") for cell in row) for row in rows(section(METRICS, heading))]
@@ -73,6 +81,7 @@ def test_counters(heading: str, counters: tuple[Counter[Any], ...]) -> None:
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
 def test_documented_metrics_equal_exposed_metrics(tmp_path: Path, accept: str) -> None:
     server = server_where(tmp_path, (PermissionType.VIEW, MANAGEMENT))
+    server.service.bridges.apply([BridgeConfiguration("b", (Connector("c", "127.0.0.1", 1),), "q")])
     server.set_store_figures()
     server.set_listener_figures()
     server.broker.diverts.add(DivertConfiguration("d", "a", ("b",)))
@@ -119,6 +128,7 @@ def test_every_status_is_documented() -> None:
         ("Connections", connections.FIELDS, ()),
         ("Consumers", consumers.FIELDS, ()),
         ("The broker", broker.FIELDS, BROKER),
+        ("Bridges", bridges.FIELDS, BRIDGE),
     ],
 )
 def test_fields(heading: str, fields: dict[str, Any], counters: tuple[Counter[Any], ...]) -> None:

@@ -18,7 +18,9 @@ from stompring.admin.api import JSON, PROBLEM, Route
 from stompring.admin.http import admin_routes
 from stompring.admin.openapi import document, errors_of
 from stompring.admin.tasks import RUNNING_TASKS, TaskState
+from stompring.settings.connector import Connector
 from stompring.settings.model import (
+    BridgeConfiguration,
     DivertConfiguration,
     PermissionType,
     Property,
@@ -227,6 +229,7 @@ class Scene:
             security_enabled=True,
             users_file=str(users),
             roles_file=str(roles),
+            bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),),
             security_settings=(
                 SecuritySettingEntry("#", dict.fromkeys(PermissionType, frozenset(("staff",)))),
             ),
@@ -261,6 +264,7 @@ class Scene:
         name = (
             {
                 "addresses": "a",
+                "bridges": "q",
                 "diverts": "d",
                 "loggers": "websockets",
                 "queues": queue,

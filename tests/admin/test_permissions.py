@@ -87,6 +87,12 @@ NEEDS: list[tuple[str, str, Any, list[tuple[PermissionType, str]]]] = [
         [(P.EDIT, "a"), (P.DELETE_ADDRESS, "a"), (P.DELETE_DURABLE_QUEUE, "a")],
     ),
     ("POST", "/api/v1/addresses/a/forget-duplicates", None, [(P.EDIT, "a")]),
+    ("GET", "/api/v1/bridges", None, [(P.VIEW, MANAGEMENT)]),
+    ("GET", "/api/v1/bridges/x", None, [(P.VIEW, MANAGEMENT)]),
+    *(
+        ("POST", f"/api/v1/bridges/x/{what}", None, [(P.EDIT, MANAGEMENT)])
+        for what in ("start", "stop", "pause", "resume")
+    ),
     ("GET", "/api/v1/connections", None, [(P.VIEW, MANAGEMENT)]),
     ("GET", "/api/v1/connections/x", None, [(P.VIEW, MANAGEMENT)]),
     ("DELETE", "/api/v1/connections/x", None, [(P.EDIT, MANAGEMENT)]),
@@ -154,7 +160,7 @@ def test_every_route_has_a_case() -> None:
         for place, part in enumerate(parts):
             if place == 0 or not part:
                 continue
-            if parts[place - 1] in ("queues", "addresses", "users", "loggers"):
+            if parts[place - 1] in ("queues", "addresses", "users", "loggers", "bridges"):
                 parts[place] = "{name}"
             elif parts[place - 1] in ("messages", "scheduled", "connections", "tasks"):
                 parts[place] = "{id}"

@@ -10,6 +10,8 @@ import pytest
 
 from stompring.admin.api import BODY_LIMIT, DISCARD_LIMIT, Problem, Query
 from stompring.admin.http import admin_routes
+from stompring.settings.connector import Connector
+from stompring.settings.model import BridgeConfiguration
 
 from .admin_server import AdminServer, path
 
@@ -83,7 +85,7 @@ def get_paths() -> list[str]:
 
 @pytest.mark.parametrize("path", [path for path in get_paths() if "{" not in path])
 def test_head_has_the_headers_of_get(path: str) -> None:
-    server = AdminServer()
+    server = AdminServer(bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),))
     server.queue()
     got, head = server.ask("GET", path), server.ask("HEAD", path)
     assert head.body == b"" and head.status == got.status == 200

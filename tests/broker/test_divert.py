@@ -13,8 +13,8 @@ from stompring.broker.publish import Publication
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.transaction import Transaction
 from stompring.settings.model import (
+    ComponentRoutingType,
     DivertConfiguration,
-    DivertRoutingType,
     FullPolicy,
     Property,
     TransformerConfiguration,
@@ -154,14 +154,16 @@ def test_a_copy_without_a_queue_is_a_dead_letter_of_its_own_address() -> None:
 @pytest.mark.parametrize(
     ("kind", "sent", "reached", "shown"),
     [
-        (DivertRoutingType.STRIP, ANYCAST, ["any", "multi"], None),
-        (DivertRoutingType.PASS, ANYCAST, ["any"], b"ANYCAST"),
-        (DivertRoutingType.PASS, None, ["any", "multi"], b"ANYCAST"),
-        (DivertRoutingType.ANYCAST, MULTICAST, ["any"], b"ANYCAST"),
-        (DivertRoutingType.MULTICAST, ANYCAST, ["multi"], b"MULTICAST"),
+        (ComponentRoutingType.STRIP, ANYCAST, ["any", "multi"], None),
+        (ComponentRoutingType.PASS, ANYCAST, ["any"], b"ANYCAST"),
+        (ComponentRoutingType.PASS, None, ["any", "multi"], b"ANYCAST"),
+        (ComponentRoutingType.ANYCAST, MULTICAST, ["any"], b"ANYCAST"),
+        (ComponentRoutingType.MULTICAST, ANYCAST, ["multi"], b"MULTICAST"),
     ],
 )
-def test_routing_types(kind: DivertRoutingType, sent: Any, reached: list[str], shown: bytes | None) -> None:
+def test_routing_types(
+    kind: ComponentRoutingType, sent: Any, reached: list[str], shown: bytes | None
+) -> None:
     world = broker(divert("d", "a", "b", routing_type=kind))
     world.queue("any", "b", ANYCAST)
     world.queue("multi", "b", MULTICAST)

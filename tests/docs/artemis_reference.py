@@ -30,6 +30,8 @@ OUR_OWN = {
     "broker-plugin": {"name", "policy"},
     "address-setting": {"address-policy"},
     "address-policy": {"name", "enabled", "property"},
+    "transformer": {"address-policy", "remove-header"},
+    "remove-header": {"name"},
 }
 
 #: Parameters of acceptors without an option row that Artemis does not have.
@@ -51,6 +53,7 @@ def _options() -> dict[str, dict[str, Option]]:
         "wildcard-addresses": (model.WildcardSyntax,),
         "journal-retention-directory": (model.Retention,),
         "resource-limit-setting": (model.ResourceLimit,),
+        "bridge": (model.BridgeConfiguration,),
     }
     return {
         parent: {row.xml_name: row for kind in listed for row in options_of(kind)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from stompring.settings import acceptor, model
+from stompring.settings import acceptor, connector, model
 from stompring.settings.acceptor_url import PARAMETER_TYPES
 from stompring.settings.options import Option, options_of
 
@@ -88,6 +88,10 @@ OTHERS: dict[type, dict[str, Column]] = {
         "written as": lambda row: row.written_as,
         "meaning": MEANING,
         "source": SOURCE,
+    },
+    connector.Connector: {
+        "parameter": lambda row: f"`{row.parameter_name}`",
+        **{name: value for name, value in COLUMNS.items() if name != "element"},
     },
     model.Retention: {"name": NAME, **{name: value for name, value in COLUMNS.items() if name != "element"}},
     model.ResourceLimit: {

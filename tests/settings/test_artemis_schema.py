@@ -52,6 +52,11 @@ class Schema:
         reference = element.get("ref")
         if reference is not None:
             element = self._elements[_local(reference)]
+        if element.get("abstract") == "true":
+            for other in self._elements.values():
+                if other.get("substitutionGroup") == element.get("name"):
+                    yield from self._element(other, above, seen)
+            return
         path = (*above, element.attrib["name"])
         yield path
         kind = element.find(f"{XS}complexType")

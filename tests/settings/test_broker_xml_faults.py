@@ -43,7 +43,7 @@ UNKNOWN = [
     ),
     (
         "<acceptors><connector name='x'>tcp://a:1</connector></acceptors>",
-        "<connector> in <acceptors>; known: acceptor",
+        "<connector> in <acceptors>; it belongs in <connectors>",
     ),
     ("<name lang='en'>x</name>", "unknown attribute 'lang' of <name>"),
     ("<name><b>x</b></name>", "unknown element <b> in <name>"),

@@ -6,8 +6,8 @@ import pytest
 
 from stompring.settings.diverts import find_loops
 from stompring.settings.model import (
+    ComponentRoutingType,
     DivertConfiguration,
-    DivertRoutingType,
     Property,
     TransformerConfiguration,
     WildcardSyntax,
@@ -35,7 +35,7 @@ def transformer(inside: str) -> str:
 def test_a_divert_has_the_defaults_of_artemis() -> None:
     (found,) = parse(*diverts(divert())).diverts
     assert found == DivertConfiguration("d", "a", ("b",))
-    assert (found.exclusive, found.routing_type, found.filter) == (False, DivertRoutingType.STRIP, None)
+    assert (found.exclusive, found.routing_type, found.filter) == (False, ComponentRoutingType.STRIP, None)
     assert found.line == 5
 
 
@@ -48,7 +48,7 @@ def test_everything_that_a_divert_may_say() -> None:
     (found,) = parse(*diverts(divert(text))).diverts
     changes = TransformerConfiguration((Property("x", "1"),), ("y",))
     assert found == DivertConfiguration(
-        "d", "a.#", ("b", "c"), "k = '1'", True, "r", DivertRoutingType.PASS, changes
+        "d", "a.#", ("b", "c"), "k = '1'", True, "r", ComponentRoutingType.PASS, changes
     )
 
 

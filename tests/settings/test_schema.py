@@ -60,6 +60,7 @@ def test_core_has_an_element_for_every_field() -> None:
         "http_acceptors",
         "plugins",
         "resource_limits",
+        "bridges",
         "security_settings",
         "address_settings",
         "addresses",
@@ -75,8 +76,8 @@ def test_core_has_an_element_for_every_field() -> None:
         "ignored",
     }
     assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
-        "acceptors", "address-settings", "addresses", "broker-plugins", "diverts", "journal-retention-directory",
-        "resource-limit-settings", "security-settings", "wildcard-addresses",
+        "acceptors", "address-settings", "addresses", "bridges", "broker-plugins", "connectors", "diverts",
+        "journal-retention-directory", "resource-limit-settings", "security-settings", "wildcard-addresses",
     }  # fmt: skip
     assert leaves(RULES["core", "wildcard-addresses"]) == {field.name for field in fields(WildcardSyntax)}
 
@@ -137,7 +138,7 @@ def reader_takes(kind: str, text: str) -> bool:
     return True
 
 
-SIZES = ("byteLimit", "bytesOrNoLimit")
+SIZES = ("positiveBytes", "byteLimit", "bytesOrNoLimit")
 NUMBERS = [kind for kind in VALUE_TYPES if reader_takes(kind, "1") and not reader_takes(kind, "x")]
 
 

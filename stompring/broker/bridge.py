@@ -1,0 +1,805 @@
+"""Bridges: queues whose messages are forwarded to another STOMP broker (Artemis, "Core Bridges").
+
+No I/O is done here: a `BridgeWorker` is a consumer of the queue, has a `RemoteConnection` that somebody else opens, and
+is notified of what comes from it. A message is acknowledged in the queue when the remote broker has confirmed it by a
+RECEIPT of its own, and requeued when the connection is lost before: it is forwarded at least once, in order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from stompring.errors import Refused
+from stompring.selector import compile_selector
+from stompring.settings.connector import Connector
+from stompring.settings.model import BridgeConfiguration, ComponentRoutingType, RoutingType
+from stompring.stomp.frames import header_line, recode
+
+from .consumer import Consumer, Matches
+from .reference import Reference
+from .transformer import NO_CHANGES, HeaderChanges, Transformer, bind, copied_traits
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .clock import Timer
+    from .message import Message
+    from .queue import Queue
+
+log = logging.getLogger(__name__)
+
+#: Header blocks of which the forwarded form is remembered.
+MAX_BLOCKS = 256
+
+#: Different faults that are logged once each.
+MAX_REPORTED = 100
+
+#: ms after which a connection without messages to forward counts as working.
+STABLE = 1000
+
+DUPLICATE_ID = b"_AMQ_DUPL_ID"
+
+#: Headers of a stored message that say where it was sent here: the forwarded one has its own.
+ROUTING_HEADERS = frozenset({b"destination-type", b"_AMQ_ROUTING_TYPE"})
+
+
+class RemoteConnection(Protocol):
+    """A connection that is being opened or is open. It reports to its worker, but not from within these methods, and
+    nothing after `close`."""
+
+    def write(self, data: bytes) -> None:
+        """Send frames."""
+
+    def close(self) -> None:
+        """Send what was written, with a DISCONNECT where STOMP is spoken already, and close."""
+
+
+#: Begins to open a connection to a connector for a worker.
+Connect = Callable[["BridgeWorker", Connector], RemoteConnection]
+
+
+class BridgeState(StrEnum):
+    """State of a bridge, or of one of its connections."""
+
+    STOPPED = "STOPPED"  # by management
+    CONNECTING = "CONNECTING"
+    CONNECTED = "CONNECTED"
+    WAITING = "WAITING"  # for the next attempt to connect
+    STOPPING = "STOPPING"  # messages are still to be confirmed
+    FAILED = "FAILED"  # initial-connect-attempts or reconnect-attempts are used up
+
+
+class ForwardEncoder:
+    """Encodes messages of a queue as SEND frames for one remote broker."""
+
+    def __init__(
+        self, configuration: BridgeConfiguration, identity: bytes, queue: Queue, version: bytes, server: str
+    ) -> None:
+        """``identity`` names this broker; ``version`` is that of STOMP, ``server`` the header of CONNECTED."""
+        self._routing_type = configuration.routing_type
+        self._version = version
+        self._clock = queue.broker.clock
+        self._id_prefix: bytes | None = None
+        if configuration.use_duplicate_detection:
+            self._id_prefix = b"%b:%b-%d-" % (DUPLICATE_ID, identity, queue.number)
+        self._forwarding_address = configuration.forwarding_address
+        self._openings: dict[str, bytes] = {}  # by address
+        self._blocks: dict[tuple[bytes, RoutingType | None], tuple[bytes, bool]] = {}
+        self._transformer_configuration = configuration.transformer
+        self._transformers: dict[str, Transformer | None] = {}  # by address
+        self._relative_expiry = server.startswith("RabbitMQ")  # as TTL, in the header `expiration`
+
+    def frame(self, message: Message) -> bytes | None:
+        """The SEND frame; its receipt is the number of the message. None where the transformer sends no copy."""
+        _, length, _, _, stored = message.tail[: message.body_at - 1].split(b"\n", 4)
+        expires = message.expires
+        if self._transformer_configuration is not None:
+            changes = self._changes(message)
+            if changes is None:
+                return None
+            changed = copied_traits(message.traits, b"", message.traits.routing_type, changes)
+            stored = changed.block
+            if b"expires" in changes:
+                expires = changed.requested_expiry
+        block, identified = self._block(stored, message.traits.routing_type)
+        parts = [self._opening(message.address.name), b"receipt:%d\n%b\n" % (message.number, length)]
+        if expires:
+            left = max(1, expires - self._clock.now)
+            parts.append(b"expiration:%d\n" % left if self._relative_expiry else b"expires:%d\n" % expires)
+        if self._id_prefix is not None and not identified:
+            parts.append(b"%b%d\n" % (self._id_prefix, message.number))
+        parts += (block, b"\n", message.tail[message.body_at :])
+        return b"".join(parts)
+
+    def _changes(self, message: Message) -> HeaderChanges | None:
+        name = message.address.name
+        if name not in self._transformers:
+            if len(self._transformers) >= MAX_BLOCKS:
+                self.stop()
+            self._transformers[name] = bind(self._transformer_configuration, message.address)
+        transformer = self._transformers[name]
+        return NO_CHANGES if transformer is None else transformer.changes(message)
+
+    def stop(self) -> None:
+        """It is not needed any more."""
+        transformers, self._transformers = self._transformers, {}
+        for transformer in transformers.values():
+            if transformer is not None:
+                transformer.stop()
+
+    def _opening(self, address: str) -> bytes:
+        name = self._forwarding_address or address
+        found = self._openings.get(name)
+        if found is None:
+            if len(self._openings) >= MAX_BLOCKS:
+                self._openings.clear()
+            found = b"SEND\n" + header_line(b"destination", name.encode(), self._version)
+            self._openings[name] = found
+        return found
+
+    def _block(self, stored: bytes, routing_type: RoutingType | None) -> tuple[bytes, bool]:
+        """The header lines of a message as they are forwarded, and whether they have a duplicate id."""
+        key = stored, routing_type
+        found = self._blocks.get(key)
+        if found is None:
+            if len(self._blocks) >= MAX_BLOCKS:
+                self._blocks.clear()
+            found = self._blocks[key] = self._new_block(stored, routing_type)
+        return found
+
+    def _new_block(self, stored: bytes, routing_type: RoutingType | None) -> tuple[bytes, bool]:
+        lines = stored.splitlines(keepends=True)
+        names = [line.partition(b":")[0] for line in lines]
+        forwarded = [line for name, line in zip(names, lines, strict=True) if name not in ROUTING_HEADERS]
+        sent: str | None = self._routing_type
+        if sent == ComponentRoutingType.PASS:
+            sent = routing_type
+        if sent is not None and sent != ComponentRoutingType.STRIP:
+            forwarded.append(b"destination-type:%b\n" % sent.encode())
+        return recode(b"".join(forwarded), self._version), DUPLICATE_ID in names
+
+
+class BridgeConsumer(Consumer):
+    """The consumer of a worker while it is connected."""
+
+    __slots__ = ("worker",)
+
+    def __init__(self, worker: BridgeWorker, matches: Matches | None, matches_key: object) -> None:
+        super().__init__(matches, matches_key)
+        self.worker = worker
+        self.willing = False
+
+    def deliver_message(self, message: Message) -> None:
+        """See `Consumer.deliver_message`."""
+        self.worker.forward(self.queue.mark_delivering(message))
+
+    def deliver_reference(self, ref: Reference) -> None:
+        """See `Consumer.deliver_reference`."""
+        self.worker.forward(ref)
+
+    def cancelled(self, reason: str) -> None:
+        """See `Consumer.cancelled`."""
+        self.worker.on_cancelled(reason)
+
+    def unsettled_references(self) -> Iterable[Reference]:
+        """See `Consumer.unsettled_references`."""
+        return self.worker.in_flight.values()
+
+    @property
+    def remote(self) -> str:  # type: ignore[override]
+        """See `Consumer.remote`."""
+        return self.worker.remote
+
+    @property
+    def consumer_name(self) -> str:  # type: ignore[override]
+        """See `Consumer.consumer_name`."""
+        return f"bridge {self.worker.bridge.name}"
+
+    @property
+    def identifier(self) -> str:
+        """See `Consumer.identifier`."""
+        return f"bridge {self.worker.bridge.name}"
+
+
+class BridgeWorker:
+    """One connection of a bridge, and the consumer of the queue that it has while it is open."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self.bridge = bridge
+        self.state = BridgeState.STOPPED
+        self.in_flight: dict[bytes, Reference] = {}  # by receipt, in the order in which they were sent
+        self.in_flight_bytes = 0
+        self.remote = ""  # host and port of the connector in use, or used last
+        self.server = ""  # of the remote broker
+        self._connection: RemoteConnection | None = None
+        self._connector = 0  # index
+        self._consumer: BridgeConsumer | None = None
+        self._encoder: ForwardEncoder | None = None
+        self._writable = True
+        self._out: list[bytes] = []
+        self._flush_asked = False
+        self._probes = 0  # messages to be sent one by one: one of them was rejected
+        self._was_connected = False
+        self._failures = 0  # since a connection worked, for the delay
+        self._attempts = 0  # since there was a connection, for the limits
+        self._connected_at = 0  # ms of the steady clock
+        self._timer: Timer | None = None
+        self._on_stopped: Callable[[], None] | None = None
+
+    # ---- start and stop
+
+    def start(self) -> None:
+        """Connect."""
+        self._failures = self._attempts = self._connector = 0
+        self._was_connected = False
+        self._attempt()
+
+    def stop(self, timeout: int, done: Callable[[], None]) -> None:
+        """Forward no more, wait at most ``timeout`` ms for what is to be confirmed, close, and call ``done``."""
+        self._cancel_timer()
+        self._on_stopped = done
+        self.state = BridgeState.STOPPING
+        if self._consumer is not None:
+            self._pause()
+        if self.in_flight and timeout > 0:
+            self._call_later(timeout, self._stopped)
+        else:
+            self._stopped()
+
+    def _stopped(self) -> None:
+        done, self._on_stopped = self._on_stopped, None
+        if self.in_flight:
+            self.bridge.report(
+                f"stopped with {len(self.in_flight)} messages that {self.remote} has not confirmed; they are sent again"
+            )
+        self._disconnect()
+        self.state = BridgeState.STOPPED
+        if done is not None:
+            done()
+
+    # ---- connecting
+
+    def _attempt(self) -> None:
+        self._cancel_timer()
+        bridge = self.bridge
+        if (fault := bridge.queue_fault()) is not None:
+            bridge.report(fault)
+            self._wait(bridge.configuration.retry_interval)
+            return
+        connector = bridge.configuration.connectors[self._connector]
+        self.remote = connector.remote
+        self.state = BridgeState.CONNECTING
+        self._connection = bridge.connect(self, connector)
+
+    def _wait(self, delay: int) -> None:
+        self.state = BridgeState.WAITING
+        self._call_later(delay, self._attempt)
+
+    def _next_attempt(self) -> None:
+        """An attempt has failed: try the next connector, or after all of them wait."""
+        self._connector += 1
+        if self._connector < len(self.bridge.configuration.connectors):
+            self._wait(0)
+        else:
+            self._attempts += 1
+            self._retry()
+
+    def _retry(self) -> None:
+        """Begin again with the first connector, after the delay."""
+        self._connector = 0
+        self._failures += 1
+        if not self._gives_up():
+            self._wait(self.retry_delay())
+
+    def _gives_up(self) -> bool:
+        configuration = self.bridge.configuration
+        if self._was_connected:
+            name, limit = "reconnect-attempts", configuration.reconnect_attempts
+        else:
+            name, limit = "initial-connect-attempts", configuration.initial_connect_attempts
+        if not 0 <= limit <= self._attempts:
+            return False
+        self.state = BridgeState.FAILED
+        self.bridge.on_failed(f"{name} {limit} used up; the bridge must be started again")
+        return True
+
+    def retry_delay(self) -> int:
+        """ms until the next attempt to connect."""
+        configuration = self.bridge.configuration
+        exponent = min(max(self._failures, 1) - 1, 64)  # no float overflows on its way to the limit
+        delay = configuration.retry_interval * configuration.retry_interval_multiplier**exponent
+        return int(min(delay, max(configuration.max_retry_interval, configuration.retry_interval)))
+
+    # ---- what the connection reports
+
+    def on_connected(self, version: bytes, server: str) -> None:
+        """The remote broker has accepted the connection."""
+        bridge = self.bridge
+        queue = bridge.queue
+        if queue is None:  # deleted meanwhile
+            self.on_closed(f"queue {bridge.configuration.queue_name} does not exist")
+            return
+        self.server = server
+        self._was_connected = self._writable = True
+        self._attempts = 0
+        self._connected_at = bridge.broker.clock.steady.now
+        self.state = BridgeState.CONNECTED
+        self._encoder = ForwardEncoder(bridge.configuration, bridge.identity, queue, version, server)
+        consumer = BridgeConsumer(self, bridge.matches, (bridge.configuration.filter, None))
+        try:
+            queue.add_consumer(consumer)
+        except Refused as fault:
+            self._closed(str(fault), rejected=True)
+            return
+        self._consumer = consumer
+        if not bridge.reported:
+            self._working()
+        else:
+            self._call_later(STABLE, self._working_without_messages)
+        self._resume()
+
+    def _working_without_messages(self) -> None:
+        self._timer = None
+        if not self.in_flight:
+            self._working()
+
+    def _working(self) -> None:
+        """The connection does what it is for."""
+        self._failures = 0
+        self.bridge.on_working(self)
+
+    def on_receipt(self, receipt: bytes) -> None:
+        """The remote broker has confirmed a message."""
+        ref = self.in_flight.pop(receipt, None)
+        if ref is None:
+            return
+        size = len(ref.message.tail)
+        self.in_flight_bytes -= size
+        bridge, consumer = self.bridge, self._consumer
+        bridge.messages_forwarded += 1
+        bridge.bytes_forwarded += size
+        if self._failures or bridge.reported:
+            self._working()
+        if self._probes:
+            self._probes -= 1
+        assert consumer is not None
+        consumer.settled += 1
+        queue = ref.queue
+        if queue.broker.storage.keeps_all:
+            ref.last_rejected_by = consumer  # recorded as who has acknowledged it
+        queue.settle(ref)
+        if self.state is BridgeState.CONNECTED:
+            self._resume()
+        elif self.state is BridgeState.STOPPING and not self.in_flight:
+            self._cancel_timer()
+            self._stopped()
+
+    def on_error(self, receipt: bytes | None, text: str) -> None:
+        """The remote broker has sent an ERROR, after which it closes; ``receipt`` is that of the rejected frame.
+
+        Without it, and with several messages in flight, these are sent one by one until the rejected one is known.
+        """
+        if self._consumer is None:
+            self.on_closed(f"ERROR: {text}")
+            return
+        rejected = None if receipt is None else self.in_flight.get(receipt)
+        if rejected is None and len(self.in_flight) == 1:
+            rejected = next(iter(self.in_flight.values()))
+        self.bridge.errors += 1
+        if rejected is None:
+            self._probes = len(self.in_flight)
+            self._closed(f"ERROR: {text}", rejected=True)
+        else:
+            self._reject(rejected, text)
+
+    def _reject(self, ref: Reference, text: str) -> None:
+        """A message was rejected: that is a failed delivery, up to max-delivery-attempts where dead letters are kept.
+        Without a dead-letter address it is sent again and again, slowly: a bridge loses no message."""
+        del self.in_flight[b"%d" % ref.message.number]
+        self.in_flight_bytes -= len(ref.message.tail)
+        queue = ref.queue
+        kept = has_dead_letters(queue)
+        what = f"message {ref.message.number} of queue {queue.name} rejected: {text}"
+        if not kept:
+            what += f"; it is sent again until it is removed, or address {queue.address.name} has a dead-letter-address"
+        self._probes = max(0, self._probes - 1)
+        self._closed(what, rejected=True, ref=ref, failed=kept)
+
+    def on_closed(self, reason: str) -> None:
+        """The connection was lost, or could not be opened."""
+        self._closed(reason, rejected=False)
+
+    def _closed(
+        self, reason: str, *, rejected: bool, ref: Reference | None = None, failed: bool = False
+    ) -> None:
+        connected = self._consumer is not None
+        lasted = self.bridge.broker.clock.steady.now - self._connected_at
+        worked = connected and not self._failures and lasted >= self.bridge.configuration.retry_interval
+        if connected:
+            self.bridge.on_disconnected(self, reason)
+        queue = self.bridge.queue if ref is None else ref.queue
+        self._disconnect(ref, failed)
+        if queue is not None and ref is not None and not queue.consumers:
+            queue.broker.consider_deleting(queue)
+        self.bridge.report(f"{self.remote}: {reason}")
+        if self.state is BridgeState.STOPPING:
+            self._cancel_timer()
+            self._stopped()
+        elif rejected:
+            self._retry()
+        elif worked:
+            self._connector = 0
+            if not self._gives_up():
+                self._wait(0)
+        else:
+            self._next_attempt()
+
+    def on_cancelled(self, reason: str) -> None:
+        """The queue was deleted, or its slow-consumer-policy closes this consumer."""
+        self._closed(reason, rejected=True)
+
+    def on_unwritable(self) -> None:
+        """The socket takes no more for now."""
+        self._writable = False
+        self._pause()
+
+    def on_writable(self) -> None:
+        """It takes more again."""
+        self._writable = True
+        self._resume()
+
+    def _disconnect(self, rejected: Reference | None = None, failed: bool = False) -> None:
+        """Close the connection; what was not confirmed is requeued."""
+        self._cancel_timer()
+        connection, self._connection = self._connection, None
+        consumer, self._consumer = self._consumer, None
+        self._out.clear()
+        if self._encoder is not None:
+            self._encoder.stop()
+            self._encoder = None
+        if connection is not None:
+            connection.close()
+        unsettled = list(self.in_flight.values())
+        self.in_flight = {}
+        self.in_flight_bytes = 0
+        if consumer is None:
+            return
+        queue = consumer.queue
+        queue.dispatcher.pause_consumer(consumer)
+        if rejected is not None and not failed:
+            unsettled.append(rejected)
+        elif rejected is not None:
+            queue.requeue([rejected], None, failed=True)
+        queue.remove_consumer(consumer, unsettled)
+
+    # ---- forwarding
+
+    def forward(self, ref: Reference) -> None:
+        """Send a message that the queue has delivered."""
+        message, encoder = ref.message, self._encoder
+        assert encoder is not None
+        frame = encoder.frame(message)
+        if frame is None:
+            self.bridge.messages_discarded += 1
+            ref.queue.settle(ref)
+            return
+        self._out.append(frame)
+        self.in_flight[b"%d" % message.number] = ref
+        self.in_flight_bytes += len(message.tail)
+        if self._probes or self.in_flight_bytes >= self.bridge.configuration.confirmation_window_size:
+            self._pause()
+        if not self._flush_asked:
+            self._flush_asked = True
+            self.bridge.broker.clock.soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_asked = False
+        out, self._out = self._out, []
+        if out and self._connection is not None:
+            self._connection.write(b"".join(out))
+
+    def update(self) -> None:
+        """The bridge was paused or resumed."""
+        self._pause()
+        self._resume()
+
+    def _pause(self) -> None:
+        if self._consumer is not None:
+            self._consumer.queue.dispatcher.pause_consumer(self._consumer)
+
+    def _resume(self) -> None:
+        consumer = self._consumer
+        if consumer is None or consumer.ready or self.bridge.paused or not self._writable:
+            return
+        window = 1 if self._probes else self.bridge.configuration.confirmation_window_size
+        if self.in_flight_bytes < window and self.state is BridgeState.CONNECTED:
+            consumer.queue.dispatcher.resume_consumer(consumer)
+
+    # ---- timers
+
+    def _call_later(self, delay: int, call: Callable[[], None]) -> None:
+        clock = self.bridge.broker.clock.steady
+        self._timer = clock.call_at(clock.refresh() + delay, call)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+
+def has_dead_letters(queue: Queue) -> bool:
+    """Whether a dead letter of a queue would be enqueued."""
+    settings = queue.address.settings
+    name = settings.dead_letter_address
+    if name is None or name == queue.address.name:
+        return False
+    if settings.auto_create_dead_letter_resources:
+        return True
+    address = queue.broker.directory.addresses.get(name)
+    return address is not None and bool(address.queues)
+
+
+class Bridge:
+    """One ``<bridge>``: a queue, and workers that forward its messages. Counters start with the bridge."""
+
+    def __init__(
+        self, broker: Broker, configuration: BridgeConfiguration, identity: bytes, connect: Connect
+    ) -> None:
+        self.broker = broker
+        self.configuration = configuration
+        self.name = configuration.name
+        self.identity = identity
+        self.connect = connect
+        text = configuration.filter
+        self.matches: Matches | None = None if text is None else compile_selector(text).matches
+        self.workers = [BridgeWorker(self) for _ in range(configuration.concurrency)]
+        self.started = False
+        self.paused = False
+        self.reported: set[str] = set()  # faults that were logged since a connection worked
+        self.last_error: str | None = None
+        self.last_error_time = 0  # epoch ms
+        self.messages_forwarded = 0
+        self.bytes_forwarded = 0
+        self.messages_discarded = 0  # by the transformer
+        self.errors = 0  # ERROR frames of the remote broker
+        self.connections = 0  # since the start
+        self._stopping = 0  # workers
+        self._start_again = False
+
+    @property
+    def queue(self) -> Queue | None:
+        """The queue whose messages are forwarded, None while it does not exist."""
+        return self.broker.directory.queues.get(self.configuration.queue_name)
+
+    @property
+    def state(self) -> BridgeState:
+        """The state of the worker that is nearest to work."""
+        states = {worker.state for worker in self.workers}
+        return next(state for state in _STATES if state in states)
+
+    @property
+    def remote(self) -> str | None:
+        """Host and port of the remote broker in use, or of the one that was tried last."""
+        workers = sorted(self.workers, key=lambda worker: _STATES.index(worker.state))
+        return workers[0].remote or None
+
+    @property
+    def server(self) -> str | None:
+        """What the remote broker calls itself, while one is connected."""
+        connected = (worker.server for worker in self.workers if worker.state is BridgeState.CONNECTED)
+        return next(connected, None) or None
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were sent and not confirmed."""
+        return sum(len(worker.in_flight) for worker in self.workers)
+
+    def queue_fault(self) -> str | None:
+        """Why messages of the queue cannot be forwarded, None if they can."""
+        name, queue = self.configuration.queue_name, self.queue
+        if queue is None:
+            return f"queue {name} does not exist; declare it in <addresses> or create it"
+        if queue.attributes.non_destructive:
+            return (
+                f"queue {name} is non-destructive: all its messages would be sent again with each connection"
+            )
+        return None
+
+    # ---- management
+
+    def start(self) -> bool:
+        """Connect and forward, where it is stopping as soon as it has stopped. False if that was so already."""
+        if self._stopping:
+            again, self._start_again = not self._start_again, True
+            return again
+        if self.started and self.state is not BridgeState.FAILED:
+            return False
+        self.started = True
+        self.reported.clear()
+        for worker in self.workers:
+            if worker.state in (BridgeState.STOPPED, BridgeState.FAILED):
+                worker.start()
+        self._notify("BRIDGE_STARTED", f"bridge {self.name} started")
+        log.info(
+            "bridge %s: started, from queue %s", self.name, self.configuration.queue_name, extra=self._fields
+        )
+        return True
+
+    def stop(self, done: Callable[[], None] | None = None, timeout: int | None = None) -> bool:
+        """Forward no more; ``done`` is called when all is confirmed, at the latest after ``timeout`` ms
+        (``pending-ack-timeout``). False if it was stopped already."""
+        self._start_again = False
+        if not self.started:
+            if done is not None:
+                done()
+            return False
+        self.started = False
+        self._stopping = len(self.workers)
+
+        def stopped() -> None:
+            self._stopping -= 1
+            if self._stopping:
+                return
+            self._notify("BRIDGE_STOPPED", f"bridge {self.name} stopped")
+            log.info("bridge %s: stopped", self.name, extra=self._fields)
+            if done is not None:
+                done()
+            if self._start_again:
+                self._start_again = False
+                self.start()
+
+        most = self.configuration.pending_ack_timeout if timeout is None else timeout
+        for worker in self.workers:
+            worker.stop(most, stopped)
+        return True
+
+    def set_paused(self, paused: bool) -> None:
+        """Take no more messages from the queue, or take them again; connections stay open."""
+        self.paused = paused
+        for worker in self.workers:
+            worker.update()
+
+    # ---- what workers report
+
+    def report(self, fault: str) -> None:
+        """Log a fault, once until a connection works or the fault is another one."""
+        self.last_error, self.last_error_time = fault, self.broker.clock.now
+        if fault in self.reported:
+            return
+        if len(self.reported) >= MAX_REPORTED:
+            self.reported.clear()
+        self.reported.add(fault)
+        again = f"; trying again every {self.workers[0].retry_delay()} ms" if self.started else ""
+        log.warning("bridge %s: %s%s", self.name, fault, again, extra=self._fields)
+
+    def on_working(self, worker: BridgeWorker) -> None:
+        """A connection works."""
+        self.connections += 1
+        self.reported.clear()
+        what = f"bridge {self.name} connected to {worker.remote}"
+        self._notify("BRIDGE_CONNECTED", what, remoteAddress=worker.remote)
+        log.info(
+            "bridge %s: connected to %s (%s)",
+            self.name,
+            worker.remote,
+            worker.server or "unknown server",
+            extra=self._fields | {"peer": worker.remote},
+        )
+
+    def on_disconnected(self, worker: BridgeWorker, reason: str) -> None:
+        """A connection that may have worked is lost."""
+        if not self.reported:
+            what = f"bridge {self.name} disconnected from {worker.remote}: {reason}"
+            self._notify("BRIDGE_DISCONNECTED", what, remoteAddress=worker.remote)
+
+    def on_failed(self, reason: str) -> None:
+        """A worker gives up."""
+        log.error("bridge %s: %s", self.name, reason, extra=self._fields)
+        self._notify("BRIDGE_STOPPED", f"bridge {self.name} failed: {self.last_error}; {reason}")
+
+    def _notify(self, kind: str, text: str, **fields: str) -> None:
+        self.broker.notifications.notify(
+            kind, text, bridge=self.name, queue=self.configuration.queue_name, **fields
+        )
+
+    @property
+    def _fields(self) -> dict[str, str]:
+        return {"bridge": self.name, "queue": self.configuration.queue_name}
+
+
+#: In the order of precedence for the state of a bridge.
+_STATES = (
+    BridgeState.CONNECTED,
+    BridgeState.CONNECTING,
+    BridgeState.WAITING,
+    BridgeState.STOPPING,
+    BridgeState.FAILED,
+    BridgeState.STOPPED,
+)
+
+
+class Bridges:
+    """The bridges of a broker, by name."""
+
+    def __init__(self, broker: Broker, identity: bytes, connect: Connect) -> None:
+        self._broker = broker
+        self._identity = identity
+        self._connect = connect
+        self.by_name: dict[str, Bridge] = {}
+        self._running = False
+
+    def apply(self, configurations: Iterable[BridgeConfiguration]) -> list[str]:
+        """Have these bridges and no others: new ones start, changed ones are replaced, those that are the same go on.
+
+        Returns a text for each that was added, changed or removed. A replacement starts when what its predecessor has
+        sent is confirmed.
+        """
+        wanted = {each.name: each for each in configurations}
+        texts = compare(self.configurations, wanted)
+        for name, bridge in list(self.by_name.items()):
+            configuration = wanted.get(name)
+            if configuration == bridge.configuration:
+                continue
+            del self.by_name[name]
+            if configuration is None:
+                bridge.stop()
+            else:
+                self._replace(bridge, self._add(configuration))
+        for name, configuration in wanted.items():
+            if name not in self.by_name:
+                made = self._add(configuration)
+                if self._running:
+                    made.start()
+        return texts
+
+    @property
+    def configurations(self) -> Mapping[str, BridgeConfiguration]:
+        """What the bridges are configured as, by name."""
+        return {name: bridge.configuration for name, bridge in self.by_name.items()}
+
+    def _add(self, configuration: BridgeConfiguration) -> Bridge:
+        bridge = Bridge(self._broker, configuration, self._identity, self._connect)
+        self.by_name[configuration.name] = bridge
+        return bridge
+
+    def _replace(self, old: Bridge, new: Bridge) -> None:
+        started, new.paused = old.started, old.paused
+
+        def begin() -> None:
+            if started and self._running and self.by_name.get(new.name) is new:
+                new.start()
+
+        old.stop(begin)
+
+    def start(self) -> None:
+        """Start all."""
+        self._running = True
+        for bridge in self.by_name.values():
+            bridge.start()
+
+    def stop(self, timeout: int, done: Callable[[], None]) -> None:
+        """Stop all, waiting at most ``timeout`` ms for confirmations, and call ``done``."""
+        self._running = False
+        waiting = set(self.by_name)
+
+        def stopped(name: str) -> None:
+            waiting.discard(name)
+            if not waiting:
+                done()
+
+        if not waiting:
+            done()
+        for name, bridge in list(self.by_name.items()):
+            most = min(timeout, bridge.configuration.pending_ack_timeout)
+            bridge.stop(lambda name=name: stopped(name), most)  # type: ignore[misc]
+
+
+def compare(before: Mapping[str, BridgeConfiguration], after: Mapping[str, BridgeConfiguration]) -> list[str]:
+    """What is added, changed and removed."""
+    added = [f"bridge {name} added" for name in after if name not in before]
+    changed = [
+        f"bridge {name} changed" for name, one in after.items() if name in before and before[name] != one
+    ]
+    return added + changed + [f"bridge {name} removed" for name in before if name not in after]

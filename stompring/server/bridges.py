@@ -1,0 +1,412 @@
+"""The connections of bridges (`stompring.broker.bridge`): TCP and TLS to other brokers, STOMP 1.2 or 1.1 over them."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from OpenSSL import SSL
+from OpenSSL.crypto import X509
+from service_identity import VerificationError
+from service_identity.pyopenssl import verify_hostname, verify_ip_address
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost, DNSLookupError
+from twisted.internet.error import TimeoutError as ConnectTimeout
+from twisted.internet.interfaces import (
+    IHandshakeListener,
+    IOpenSSLClientConnectionCreator,
+    IPushProducer,
+    IStreamClientEndpoint,
+)
+from twisted.internet.protocol import Factory, Protocol
+from twisted.protocols.tls import TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from stompring.broker.bridge import Bridges, BridgeWorker, RemoteConnection
+from stompring.broker.broker import Broker
+from stompring.errors import ProtocolError
+from stompring.security.certificates import CertificateError, read_certificates, read_identities
+from stompring.session.outbox import Outgoing
+from stompring.session.text import printable
+from stompring.settings.acceptor import TLS_VERSIONS
+from stompring.settings.connector import Connector, ConnectorTls
+from stompring.settings.references import revealed
+from stompring.stomp.client import StompClient, frame
+
+from .tls import OPENSSL_VERSIONS, choose_ciphers, openssl_reasons
+
+log = logging.getLogger(__name__)
+
+#: Characters of what a remote broker says, in logs and management.
+MAX_TEXT = 500
+
+#: How late a heart-beat of the remote broker may be: as often as it promised one.
+GRACE = 2.0
+
+#: ms that a bridge may wait for confirmations while the broker stops.
+STOP_TIMEOUT = 5000
+
+DISCONNECT = frame("DISCONNECT")
+
+
+class BridgeProtocol(Protocol):
+    """STOMP with one remote broker."""
+
+    transport: Any
+    _lost = False
+    _timer: Any = None
+    _begun = False
+
+    def __init__(self, connection: BridgeConnection) -> None:
+        self._connection: BridgeConnection | None = connection
+        configuration = connection.worker.bridge.configuration
+        self._client = StompClient(
+            heart_beat=max(0, configuration.connection_ttl // 2),
+            wanted_heart_beat=max(0, configuration.check_period),
+            versions="1.1,1.2",
+            on_receipt=self._receipt,
+        )
+        self._reactor = connection.reactor
+        self._sent = self._received = 0.0
+
+    def connectionMade(self) -> None:
+        """See IProtocol. With TLS the handshake is yet to come."""
+        self.transport.setTcpNoDelay(True)
+        connection = self._connection
+        if connection is not None and connection.connector.tls is None:
+            self.begin()
+
+    def begin(self) -> None:
+        """Send CONNECT."""
+        connection = self._connection
+        if connection is None:
+            return
+        self._begun = True
+        configuration, connector = connection.worker.bridge.configuration, connection.connector
+        password = configuration.password
+        limit = configuration.producer_window_size
+        # the transport itself, below TLS
+        lowest = getattr(self.transport, "transport", None) or self.transport
+        lowest.bufferSize = limit if limit > 0 else configuration.confirmation_window_size
+        self.transport.registerProducer(_Backpressure(connection.worker), True)
+        self.transport.write(
+            self._client.connect(
+                connector.virtual_host or connector.host,
+                configuration.user,
+                None if password is None else revealed(password),
+                configuration.client_id,
+            )
+        )
+
+    def dataReceived(self, data: bytes) -> None:
+        """See IProtocol."""
+        connection = self._connection
+        if connection is None:
+            return
+        self._received = self._reactor.seconds()
+        connection.gather(lambda: self._take(data))
+
+    def _take(self, data: bytes) -> None:
+        client, connection = self._client, self._connection
+        if connection is None:
+            return
+        connected = client.connected
+        try:
+            client.receive(data)
+        except ProtocolError as fault:
+            self._fail(f"not STOMP: {fault}")
+            return
+        client.messages.clear()  # nothing is subscribed to
+        if connected is None and client.connected is not None:
+            self._connected()
+        connection = self._connection
+        if client.error is not None and connection is not None:
+            receipt = client.error[0].headers.get(b"receipt-id")
+            connection.worker.on_error(receipt, printable(client.error_text, MAX_TEXT) or "without a reason")
+
+    def _connected(self) -> None:
+        connection, head = self._connection, self._client.connected
+        assert connection is not None and head is not None
+        version = head.headers.get(b"version", b"1.0")
+        if version not in (b"1.1", b"1.2"):
+            self._fail(f"speaks STOMP {version.decode('ascii', 'replace')} only; 1.1 or 1.2 is required")
+            return
+        connection.cancel_timeout()
+        self._sent = self._received
+        self._schedule_heart_beat()
+        server = printable(head.headers.get(b"server", b"").decode("utf-8", "replace"), MAX_TEXT)
+        connection.worker.on_connected(version, server)
+
+    def _receipt(self, identifier: bytes) -> None:
+        if self._connection is not None:
+            self._connection.worker.on_receipt(identifier)
+
+    def _fail(self, reason: str) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.worker.on_closed(reason)
+
+    # ---- heart-beats
+
+    def _schedule_heart_beat(self) -> None:
+        intervals = [each for each in (self._client.send_interval, self._client.receive_interval) if each]
+        if intervals:
+            self._timer = self._reactor.callLater(min(intervals) / 2, self._heart_beat)
+
+    def _heart_beat(self) -> None:
+        now, connection = self._reactor.seconds(), self._connection
+        self._timer = None
+        if connection is None:
+            return
+        silence, client = now - self._received, self._client
+        if client.receive_interval and silence > GRACE * client.receive_interval:
+            connection.gather(lambda: self._fail(f"no heart-beat for {silence:.0f} s"))
+            return
+        if client.send_interval and now - self._sent >= client.send_interval / 2:
+            self.write(b"\n")
+        self._schedule_heart_beat()
+
+    # ---- the connection
+
+    def write(self, data: bytes) -> None:
+        """Send frames."""
+        self._sent = self._reactor.seconds()
+        self.transport.write(data)
+
+    def end(self) -> None:
+        """Close; nothing is reported any more."""
+        self._connection = None
+        self._stop_timer()
+        if self._lost:
+            return
+        if self._begun:
+            self.transport.unregisterProducer()
+        if self._client.connected is not None and self._client.error is None:
+            self.transport.write(DISCONNECT)
+        self.transport.loseConnection()
+        # a remote broker that reads nothing does not get its DISCONNECT
+        self._timer = self._reactor.callLater(LINGER, self.transport.abortConnection)
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
+        """See IProtocol."""
+        self._lost = True
+        self._stop_timer()
+        connection = self._connection
+        if connection is not None:
+            text = describe(reason)
+            connection.gather(lambda: self._fail(text))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+
+#: Seconds that a remote broker has to take what was written before the connection is closed.
+LINGER = 5.0
+
+
+@implementer(IHandshakeListener)
+class SecureBridgeProtocol(BridgeProtocol):
+    """The same over TLS: CONNECT, with the password, is sent when the remote broker has proved who it is."""
+
+    def handshakeCompleted(self) -> None:
+        """See IHandshakeListener."""
+        connection = self._connection
+        if connection is None:
+            return
+        tls = connection.connector.tls
+        assert tls is not None
+        name = tls.sni_host or connection.connector.host
+        if tls.verify_host and (fault := _wrong_name(self.transport.getHandle(), name)):
+            connection.gather(lambda: self._fail(fault))
+        else:
+            self.begin()
+
+
+def _wrong_name(handle: SSL.Connection, name: str) -> str | None:
+    try:
+        (verify_ip_address if _is_address(name) else verify_hostname)(handle, name)
+    except VerificationError:
+        return f"the certificate of the remote broker is not for {name}; set verifyHost=false to accept it"
+    return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+@implementer(IPushProducer)
+class _Backpressure:
+    """What the transport calls when the socket takes no more, and when it does again."""
+
+    def __init__(self, worker: BridgeWorker) -> None:
+        self._worker = worker
+
+    def pauseProducing(self) -> None:
+        self._worker.on_unwritable()
+
+    def resumeProducing(self) -> None:
+        self._worker.on_writable()
+
+    def stopProducing(self) -> None:
+        """The connection is lost, which is reported elsewhere."""
+
+
+class BridgeConnection:
+    """A `RemoteConnection` of a worker."""
+
+    def __init__(self, worker: BridgeWorker, connector: Connector, outgoing: Outgoing, reactor: Any) -> None:
+        self.worker = worker
+        self.connector = connector
+        self.reactor = reactor
+        self._outgoing = outgoing
+        self._protocol: BridgeProtocol | None = None
+        self._ended = False
+        self._timeout: Any = reactor.callLater(connector.connect_timeout / 1000, self._timed_out)
+        self._connecting: Deferred[Any] | None = None
+        reactor.callLater(0, self._open)  # nothing is reported from within the call that began it
+
+    def _open(self) -> None:
+        if self._ended:
+            return
+        try:
+            endpoint = client_endpoint(self.connector, self.reactor)
+        except CertificateError as fault:
+            text = str(fault)
+            self.gather(lambda: self.worker.on_closed(text))
+            return
+        kind = BridgeProtocol if self.connector.tls is None else SecureBridgeProtocol
+        self._connecting = endpoint.connect(Factory.forProtocol(lambda: kind(self)))
+        self._connecting.addCallbacks(self._opened, self._failed)
+
+    def _opened(self, protocol: Any) -> None:
+        self._connecting = None
+        found = cast(BridgeProtocol, getattr(protocol, "wrappedProtocol", protocol))
+        self._protocol = found
+        if self._ended:
+            found.end()
+
+    def _failed(self, reason: Failure) -> None:
+        self._connecting = None
+        if not self._ended:
+            text = describe(reason)
+            self.gather(lambda: self.worker.on_closed(text))
+
+    def _timed_out(self) -> None:
+        text = f"no connection within {self.connector.connect_timeout} ms (connect-timeout-millis)"
+        self.gather(lambda: self.worker.on_closed(text))
+
+    def cancel_timeout(self) -> None:
+        """STOMP is spoken."""
+        if self._timeout.active():
+            self._timeout.cancel()
+
+    def gather(self, call: Callable[[], None]) -> None:
+        """Call the worker, with the time read anew and one write for each connection that gets something by it."""
+        self.worker.bridge.broker.clock.refresh()
+        self._outgoing.gather(call)
+
+    def write(self, data: bytes) -> None:
+        """See `RemoteConnection`."""
+        if self._protocol is not None:
+            self._protocol.write(data)
+
+    def close(self) -> None:
+        """See `RemoteConnection`."""
+        self._ended = True
+        self.cancel_timeout()
+        if self._protocol is not None:
+            self._protocol.end()
+        elif self._connecting is not None:
+            self._connecting.cancel()
+
+
+def client_endpoint(connector: Connector, reactor: Any) -> IStreamClientEndpoint:
+    """Where a connector leads. Raises `CertificateError`."""
+    seconds = connector.connect_timeout / 1000
+    endpoint = HostnameEndpoint(reactor, connector.host, connector.port, timeout=seconds)
+    if connector.tls is None:
+        return endpoint
+    return wrapClientTLS(_Creator(connector, connector.tls), endpoint)
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class _Creator:
+    def __init__(self, connector: Connector, tls: ConnectorTls) -> None:
+        self._name = tls.sni_host or connector.host
+        self._context = client_context(tls)
+
+    def clientConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        """See IOpenSSLClientConnectionCreator."""
+        connection = SSL.Connection(self._context, None)
+        connection.set_connect_state()
+        if not _is_address(self._name):
+            connection.set_tlsext_host_name(self._name.encode("idna"))
+        return connection
+
+
+def client_context(tls: ConnectorTls) -> SSL.Context:
+    """The OpenSSL context of a connector. Raises `CertificateError`."""
+    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+    context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
+    versions = [OPENSSL_VERSIONS[name] for name in tls.enabled_protocols or TLS_VERSIONS]
+    context.set_min_proto_version(min(versions))
+    context.set_max_proto_version(max(versions))
+    choose_ciphers(context, tls.enabled_cipher_suites)
+    if tls.trust_store_path is None:
+        context.set_default_verify_paths()
+    else:
+        store = context.get_cert_store()
+        assert store is not None
+        for authority in read_certificates(tls.trust_store_path, tls.trust_store_password):
+            store.add_cert(X509.from_cryptography(authority))
+    context.set_verify(SSL.VERIFY_PEER, _verified)
+    if tls.key_store_path:
+        identity, *_ = read_identities(tls.key_store_path, tls.key_path, tls.key_store_password)
+        try:
+            context.use_certificate(identity.chain[0])
+            for certificate in identity.chain[1:]:
+                context.add_extra_chain_cert(certificate)
+            context.use_privatekey(identity.key)  # type: ignore[arg-type]  # OpenSSL checks the type of the key
+        except (SSL.Error, TypeError, ValueError) as error:
+            raise CertificateError(f"{identity.file}: not usable for TLS: {openssl_reasons(error)}") from None
+    return context
+
+
+def _verified(connection: SSL.Connection, certificate: X509, number: int, depth: int, right: int) -> bool:
+    return bool(right)
+
+
+def describe(reason: Failure) -> str:
+    """Why a connection was lost or not made."""
+    fault = reason.value
+    if isinstance(fault, ConnectionDone):
+        return "closed by the remote broker"
+    if isinstance(fault, SSL.Error):
+        return f"TLS: {openssl_reasons(fault)}"
+    if isinstance(fault, ConnectTimeout | CancelledError):
+        return "no connection in time"
+    if isinstance(fault, DNSLookupError):
+        return "host name not found"
+    if isinstance(fault, ConnectError | ConnectionLost):
+        system = getattr(fault, "osError", None) or fault.__cause__
+        return getattr(system, "strerror", None) or str(fault).rstrip(".")
+    return printable(str(fault) or type(fault).__name__, MAX_TEXT)
+
+
+def bridges_of(broker: Broker, identity: bytes, outgoing: Outgoing, reactor: Any) -> Bridges:
+    """The bridges of a broker, with connections of the reactor."""
+
+    def connect(worker: BridgeWorker, connector: Connector) -> RemoteConnection:
+        return BridgeConnection(worker, connector, outgoing, reactor)
+
+    return Bridges(broker, identity, connect)
