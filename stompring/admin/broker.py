@@ -170,6 +170,7 @@ def reload(call: Call) -> Answer:
             "failed": outcome.failed,
             "dryRun": dry,
             "warnings": outcome.warnings,
+            "ignored": outcome.ignored,
             "changes": [
                 {
                     "what": change.what,
@@ -209,6 +210,7 @@ RELOAD = structure(
         "failed": array(TEXTS, "Changes that failed, with the reason."),
         "dryRun": boolean("Whether nothing was changed: the answer tells what a reload would do."),
         "warnings": array(TEXTS, "Warnings about the file."),
+        "ignored": array(TEXTS, "Settings of Artemis in the file that have no effect here."),
         "changes": array(CHANGED_VALUE, "Values that differ; those of acceptors are not shown."),
     }
 )

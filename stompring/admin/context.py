@@ -262,6 +262,7 @@ class Reload(Protocol):
     failed: list[str]
     refused: str | None  # the error, if nothing was changed
     warnings: list[str]
+    ignored: list[str]
 
     @property
     def changes(self) -> Sequence[ChangedValue]:

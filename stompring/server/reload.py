@@ -18,7 +18,7 @@ from stompring.broker.broker import Broker
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.storage import NoStorage
 from stompring.errors import ConfigurationError, Refused
-from stompring.settings.artemis import describe_ignored
+from stompring.settings.artemis import describe_ignored, ignored_names
 from stompring.settings.diverts import find_loops
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
@@ -80,6 +80,7 @@ class Reload:
     refused: str | None = None  # why nothing at all was changed
     changes: list[Change] = field(default_factory=list)  # the values that differ
     warnings: list[str] = field(default_factory=list)  # about the file
+    ignored: list[str] = field(default_factory=list)  # settings of Artemis without effect here
 
 
 def restart_required(started: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
@@ -218,7 +219,11 @@ def _json(value: Any) -> object:
 def preview(broker: Broker, new: BrokerConfiguration) -> Reload:
     """What `apply` would return for a reload. Changes nothing. Raises `ConfigurationError` as it does."""
     _reject_conflicts(broker, new)
-    outcome = Reload(list(_settings_changed(broker.configuration, new)), warnings=list(new.warnings))
+    outcome = Reload(
+        list(_settings_changed(broker.configuration, new)),
+        warnings=list(new.warnings),
+        ignored=ignored_names(new.ignored),
+    )
     stored = not isinstance(broker.storage, NoStorage)
     settings = SettingsRepository.of(replace(new, persistence_enabled=stored))
     directory = broker.directory
@@ -285,7 +290,9 @@ def apply(
         _reject_conflicts(broker, new)
     if begin is not None:
         begin()
-    outcome = Reload(list(_settings_changed(old, new)), warnings=list(new.warnings))
+    outcome = Reload(
+        list(_settings_changed(old, new)), warnings=list(new.warnings), ignored=ignored_names(new.ignored)
+    )
     for warning in new.warnings:
         log.warning("%s", warning)
     if new.ignored and (starting or new.ignored != old.ignored):

@@ -54,12 +54,14 @@ def not_supported(what: str, row: Row) -> str:
     return f"{what} is an Artemis setting without support in stompring{ending}"
 
 
-def describe_ignored(ignored: Iterable[IgnoredSetting]) -> str | None:
-    """``2 settings have no effect here: journal-type, useEpoll of acceptor``; None without any.
+def ignored_names(ignored: Iterable[IgnoredSetting]) -> list[str]:
+    """The settings without effect, each once. Those with a WARNING of their own are left out."""
+    return list(dict.fromkeys(each.name for each in ignored if not each.is_warning))
 
-    A setting that is repeated counts once. Those with a WARNING of their own are left out.
-    """
-    names = list(dict.fromkeys(each.name for each in ignored if not each.is_warning))
+
+def describe_ignored(ignored: Iterable[IgnoredSetting]) -> str | None:
+    """``2 settings have no effect here: journal-type, useEpoll of acceptor``; None without any."""
+    names = ignored_names(ignored)
     if not names:
         return None
     verb = "settings have" if len(names) > 1 else "setting has"

@@ -417,3 +417,10 @@ def test_policy_of_full_addresses_is_a_use(tmp_path: Path) -> None:
 
 def test_without_plugins_the_list_is_empty() -> None:
     assert AdminServer().get("/api/v1/plugins") == {"data": []}
+
+
+def test_a_reload_lists_settings_of_artemis_without_effect(broker: Broker) -> None:
+    assert broker.reload(dry=True)["ignored"] == []
+    broker.write(core="<journal-type>NIO</journal-type><read-whole-page>true</read-whole-page>")
+    for dry in (True, False):
+        assert broker.reload(dry)["ignored"] == ["journal-type", "read-whole-page"]

@@ -40,6 +40,13 @@ OUR_PARAMETERS = frozenset({"keyPath", "proxyProtocolTrusted"})
 #: Elements, references and file names in a reason, which Markdown would take for its own.
 CODE = re.compile(r"(?<![`\w])(?:(?:<[\w-]+>)+|\$\{[^}]*\}|/temp-queue/NAME|docs/[\w-]+\.md)")
 
+#: What is not as in Artemis in a supported setting, by parent and name.
+NOTES = {
+    ("acceptors", "acceptor"): "as in Artemis; one of other protocols is skipped (WARNING), see above",
+    ("broker-plugins", "broker-plugin"): "plugins are in Python, not in Java",
+    ("transformer", "class-name"): "`AddHeadersTransformer` only; other classes in Java are refused",
+}
+
 Rows = dict[str, tuple[str, str]]
 """What is with a setting and why, by its name."""
 
@@ -94,7 +101,8 @@ def elements() -> dict[str, Rows]:
             option = options.get(name, {}).get(inner)
             if inner in OUR_OWN.get(name, ()) or (option is not None and option.source.startswith(STOMPRING)):
                 continue
-            found.setdefault(name, {})[inner] = _supported(option)
+            note = NOTES.get((name, inner))
+            found.setdefault(name, {})[inner] = (Support.SUPPORTED, note) if note else _supported(option)
     for parent, rows in SECTIONS.items():
         for name, row in rows.items():
             assert name not in found[parent], f"{name} of {parent} is supported and in the table"

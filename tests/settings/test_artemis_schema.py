@@ -11,13 +11,13 @@ from lxml import etree
 from stompring.settings.acceptor_url import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
 from stompring.settings.artemis import ACCEPTOR_PARAMETERS, SECTIONS
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.schema import ElementRule, all_elements, root_rules
+from stompring.settings.schema import ElementRule, root_rules
 
 from ..artemis import create, jar_entry, java_class, needs_artemis, needs_java
 from ..docs import artemis_reference
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
-RULES: dict[str, ElementRule] = {name: rule for _, name, rule in all_elements(root_rules())}
+CORE: ElementRule = root_rules()["configuration"].children["core"]
 
 #: Names of versions before 2.44, and of the configuration around <core>, which this schema does not have.
 EARLIER = {
@@ -94,11 +94,15 @@ def paths() -> list[tuple[str, ...]]:
 
 def is_covered(path: tuple[str, ...]) -> bool:
     """Whether each name of the path is supported, down to the whole path or to a row, which holds for all below it."""
+    rule = CORE
     for parent, name in zip(path, path[1:], strict=False):
         if name in SECTIONS.get(parent, ()):
             return True
-        if name not in RULES[parent].children and name not in RULES[parent].attributes:
+        if name in rule.attributes:
+            return name == path[-1]
+        if name not in rule.children:
             return False
+        rule = rule.children[name]
     return True
 
 

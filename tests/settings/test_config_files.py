@@ -229,7 +229,7 @@ def test_settings_of_artemis() -> None:
     configuration, _ = read("artemis.xml")
     assert describe_ignored(configuration.ignored) == (
         "9 settings have no effect here: journal-type, journal-min-files, bindings-directory, critical-analyzer, "
-        "connectors, protocols other than STOMP of acceptor, useEpoll of acceptor, amqpCredits of acceptor, "
+        "connector 'artemis', protocols other than STOMP of acceptor, useEpoll of acceptor, amqpCredits of acceptor, "
         "message-counter-history-day-limit of address-setting"
     )
     (warning,) = configuration.warnings
