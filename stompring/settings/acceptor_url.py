@@ -35,6 +35,7 @@ from stompring.settings.artemis import (
     OTHER_PROTOCOLS,
     OTHER_SCHEMES,
     PROTOCOLS,
+    Rows,
     not_supported,
 )
 from stompring.settings.network import parse_origins
@@ -435,22 +436,24 @@ def read_parameters(
     faults: list[str],
     resolve: Resolve,
     ignored: Ignored | None,
+    rows: Rows = ACCEPTOR_PARAMETERS,
 ) -> defaultdict[str, dict[str, Any]]:
     """The values of all parameters, by part of the acceptor and field.
 
-    Parameters of Artemis without effect are added to ``ignored``; None: there are none.
+    ``rows`` are the parameters of Artemis that are not in ``table``. Those without effect are added to ``ignored``;
+    None: there are none.
     """
     parts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     seen: set[str] = set()
     for key, text in _pairs(query, faults):
         known = OLD_PARAMETER_NAMES.get(key, key)
-        if ignored is not None and known not in table and _is_ignored(key, text, resolve, ignored):
+        if ignored is not None and known not in table and _is_ignored(key, text, resolve, ignored, rows):
             continue
         if known in seen:
             faults.append(f"parameter '{key}' is given twice")
         seen.add(known)
         try:
-            parameter, value = _read_parameter(key, known, text, table, resolve)
+            parameter, value = _read_parameter(key, known, text, table, resolve, rows)
         except ValueError as error:
             faults.append(str(error))
             continue
@@ -459,13 +462,13 @@ def read_parameters(
     return parts
 
 
-def _is_ignored(key: str, text: str, resolve: Resolve, ignored: Ignored) -> bool:
+def _is_ignored(key: str, text: str, resolve: Resolve, ignored: Ignored, rows: Rows) -> bool:
     """Whether the parameter has no effect here; it is then added to ``ignored``."""
     if OLD_PARAMETER_NAMES.get(key, key) == "protocols":
         if "," in text:
             ignored.append(("protocols other than STOMP", OTHER_PROTOCOLS.reason))
         return False
-    row = ACCEPTOR_PARAMETERS.get(key)
+    row = rows.get(key)
     if row is None:
         return False
     try:
@@ -488,11 +491,11 @@ def _pairs(query: str, faults: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _read_parameter(
-    key: str, known: str, text: str, table: Mapping[str, Parameter], resolve: Resolve
+    key: str, known: str, text: str, table: Mapping[str, Parameter], resolve: Resolve, rows: Rows
 ) -> tuple[Parameter | None, object]:
     parameter = table.get(known)
     if parameter is None and (known != "protocols" or table is LISTENER_PARAMETERS):
-        raise ValueError(_unknown_parameter(key, table))
+        raise ValueError(_unknown_parameter(key, table, rows))
     try:
         given = resolve(text)
     except ValueError as error:
@@ -508,9 +511,9 @@ def _read_parameter(
     return parameter, Secret(value) if isinstance(value, str) and SECRET_PARAMETER in key.lower() else value
 
 
-def _unknown_parameter(key: str, table: Mapping[str, Parameter]) -> str:
-    if key in ACCEPTOR_PARAMETERS:
-        return not_supported(f"parameter '{key}'", ACCEPTOR_PARAMETERS[key])
+def _unknown_parameter(key: str, table: Mapping[str, Parameter], rows: Rows) -> str:
+    if key in rows:
+        return not_supported(f"parameter '{key}'", rows[key])
     if table is LISTENER_PARAMETERS:
         text = f"an http acceptor accepts parameters of TLS and of the PROXY protocol only, not '{key}'"
         return with_suggestion(text, key, table)

@@ -421,6 +421,43 @@ ACCEPTOR_PARAMETERS = _table(
     ),
 )
 
+CONNECTOR_PARAMETERS = _table(
+    no_effect("activemqServerName", "only the tunnel through HTTP uses it"),
+    no_effect(
+        "httpClientIdleScanPeriod httpClientIdleTime httpRequiresSessionId httpUpgradeEndpoint servletPath",
+        "only the tunnel through HTTP uses it",
+    ),
+    refused("httpEnabled httpUpgradeEnabled useServlet", "a bridge speaks STOMP, not through HTTP", "false"),
+    no_effect(
+        "batchDelay tcpNoDelay tcpReceiveBufferSize tcpSendBufferSize writeBufferHighWaterMark writeBufferLowWaterMark",
+        SOCKETS,
+    ),
+    no_effect(
+        "nioRemotingThreads remotingThreads useEpoll useGlobalWorkerPool useInvm useKQueue useNio "
+        "useNioGlobalWorkerPool",
+        ONE_REACTOR,
+    ),
+    no_effect("forceSSLParameters keyStoreProvider sslContext sslProvider trustStoreProvider", JAVA_TLS),
+    no_effect("handshake-timeout", "connect-timeout-millis includes CONNECTED"),
+    refused("localAddress localPort", "the routes of the machine select the local address; remove it"),
+    refused("socksEnabled", "connect directly, or to a relay on this machine", "false"),
+    no_effect(
+        "socksHost socksPassword socksPort socksRemoteDNS socksUsername socksVersion",
+        "only socksEnabled uses it",
+    ),
+    refused("trustAll", "set trustStorePath to the CA of the remote broker", "false"),
+    refused(
+        "crlPath sslKrb5Config trustManagerFactoryPlugin",
+        "set trustStorePath to the CA of the remote broker; remove it",
+    ),
+    refused("useDefaultSslContext", "without trustStorePath the CAs of the system count; remove it", "false"),
+    refused("keyStoreAlias", "set keyStorePath to a PEM file with that certificate"),
+    refused("passwordCodec activemq.passwordcodec", PASSWORDS),
+    refused("activemq.usemaskedpassword", PASSWORDS, "false"),
+    refused("host port scheme", "write scheme://host:port before the parameters"),
+)
+"""Of the connectors that a bridge names."""
+
 OTHER_PROTOCOLS = Row(Support.NO_EFFECT, "this broker speaks STOMP only")
 """``protocols`` with others than STOMP."""
 

@@ -19,6 +19,7 @@ from stompring.settings.acceptor_url import (
     read_parameters,
     resolved_endpoint,
 )
+from stompring.settings.artemis import CONNECTOR_PARAMETERS as ROWS
 from stompring.settings.connector import Connector, ConnectorTls
 from stompring.settings.options import options_of
 
@@ -67,7 +68,9 @@ def parse_connector(name: str, url: str, resolve: Resolve = str, ignored: Ignore
     if not port:
         raise ValueError("the port of a connector must be from 1 to 65535")
     faults: list[str] = []
-    parts = read_parameters(query, CONNECTOR_PARAMETERS, faults, resolve, [] if ignored is None else ignored)
+    parts = read_parameters(
+        query, CONNECTOR_PARAMETERS, faults, resolve, [] if ignored is None else ignored, ROWS
+    )
     tls = _tls(parts["tls"], scheme.secure, faults)
     if faults:
         raise ValueError("\n".join(faults))

@@ -8,14 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stompring.settings import acceptor, model
+from stompring.settings import acceptor, connector, connector_url, model
 from stompring.settings.acceptor_url import (
     LISTENER_PARAMETERS,
     OLD_PARAMETER_NAMES,
     SCHEMES,
     STOMP_PARAMETERS,
 )
-from stompring.settings.artemis import ACCEPTOR_PARAMETERS, OTHER_PROTOCOLS, SECTIONS, Row, Support
+from stompring.settings.artemis import (
+    ACCEPTOR_PARAMETERS,
+    CONNECTOR_PARAMETERS,
+    OTHER_PROTOCOLS,
+    SECTIONS,
+    Row,
+    Support,
+)
 from stompring.settings.options import ARTEMIS, STOMPRING, Option, options_of
 from stompring.settings.schema import all_elements, root_rules
 
@@ -127,6 +134,18 @@ def parameters() -> Rows:
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
+def connector_parameters() -> Rows:
+    """The parameters of connector URLs."""
+    options = {row.parameter_name: row for row in options_of(connector.Connector)}
+    found: Rows = {}
+    for name in connector_url.CONNECTOR_PARAMETERS:
+        option = options.get(name)
+        if name not in OUR_PARAMETERS and (option is None or option.source != STOMPRING):
+            found[name] = _supported(option)
+    found |= {name: _unsupported(row) for name, row in CONNECTOR_PARAMETERS.items()}
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
 def _table(heading: str, rows: Rows) -> Iterator[str]:
     yield f"\n| {heading} | here | reason |\n|---|---|---|\n"
     for name, (support, reason) in rows.items():
@@ -139,6 +158,8 @@ def reference() -> str:
     lines = [part for parent, rows in elements().items() for part in _table(f"in `<{parent}>`", rows)]
     lines += [f"\nAcceptor URLs begin with {schemes}; `vm` is skipped.\n"]
     lines += _table("parameter of an acceptor", parameters())
+    lines.append("\nConnectors that no bridge names have no effect, whatever their URL. Those of a bridge:\n")
+    lines += _table("parameter of a connector", connector_parameters())
     return "".join(lines) + "\n"
 
 

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.settings.acceptor_url import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
-from stompring.settings.artemis import ACCEPTOR_PARAMETERS, SECTIONS, Support, describe_ignored
+from stompring.settings import connector_url
+from stompring.settings.acceptor_url import (
+    LISTENER_PARAMETERS,
+    OLD_PARAMETER_NAMES,
+    STOMP_PARAMETERS,
+    Ignored,
+)
+from stompring.settings.artemis import (
+    ACCEPTOR_PARAMETERS,
+    CONNECTOR_PARAMETERS,
+    SECTIONS,
+    Support,
+    describe_ignored,
+)
 from stompring.settings.broker_xml import parse_broker_xml
+from stompring.settings.connector_url import parse_connector
 from stompring.settings.model import IgnoredSetting
 
 from .documents import FILE, QUIET, acceptor, faults, faults_of, parse, queue, setting
@@ -69,6 +82,18 @@ def test_each_parameter_of_an_acceptor_is_accepted_or_refused_as_its_row_says(na
     else:
         (fault,) = faults(QUIET, line)
         assert fault.startswith(f"4: acceptor 'x': parameter '{name}' is an Artemis setting without support")
+
+
+@pytest.mark.parametrize("name", CONNECTOR_PARAMETERS)
+def test_each_parameter_of_a_connector_is_accepted_or_refused_as_its_row_says(name: str) -> None:
+    ignored: Ignored = []
+    url = f"tcp://127.0.0.1:61613?{name}=x"
+    if CONNECTOR_PARAMETERS[name].support is Support.NO_EFFECT:
+        parse_connector("x", url, ignored=ignored)
+        assert ignored == [(name, CONNECTOR_PARAMETERS[name].reason)]
+    else:
+        with pytest.raises(ValueError, match="is an Artemis setting without support in stompring"):
+            parse_connector("x", url, ignored=ignored)
 
 
 NEUTRAL = [
@@ -208,6 +233,7 @@ def test_no_name_is_both_supported_and_in_the_table() -> None:
         *OLD_PARAMETER_NAMES,
         "protocols",
     }
+    assert not set(CONNECTOR_PARAMETERS) & set(connector_url.CONNECTOR_PARAMETERS)
 
 
 def test_a_file_without_settings_of_artemis_ignores_nothing() -> None:

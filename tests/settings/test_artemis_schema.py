@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lxml import etree
 
+from stompring.settings import connector_url
 from stompring.settings.acceptor_url import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
-from stompring.settings.artemis import ACCEPTOR_PARAMETERS, SECTIONS
+from stompring.settings.artemis import ACCEPTOR_PARAMETERS, CONNECTOR_PARAMETERS, SECTIONS
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.schema import ElementRule, root_rules
 
@@ -130,8 +132,16 @@ def acceptor_parameters() -> set[str]:
     }  # fmt: skip
 
 
-#: Constants that are no parameters of acceptors: defaults, headers of HTTP, and what only a connector has.
-OTHERS = ("DEFAULT_", "NETTY_HTTP_HEADER_PREFIX", "OPENSSL_PROVIDER", "SOCKS_")
+#: Constants that are no parameters: defaults, headers of HTTP, the value of a parameter.
+OTHERS = ("DEFAULT_", "NETTY_HTTP_HEADER_PREFIX", "OPENSSL_PROVIDER")
+
+#: Parameters that only an acceptor has, or only a connector.
+OF_ACCEPTORS = re.compile(
+    "autoStart|backlog|clusterConnection|connectionTtl.*|connectionsAllowed|directDeliver|disableStompServerHeader"
+    "|heartBeatToConnectionTtlModifier|httpResponseTime|httpServerScanPeriod|needClientAuth|protocols?"
+    "|proxyProtocolEnabled|quietPeriod|router|shutdownTimeout|sslAutoReload|stomp.*|wantClientAuth|webSocket.*"
+)
+OF_CONNECTORS = re.compile("socks.*")
 
 
 @needs_artemis
@@ -141,7 +151,9 @@ def test_the_table_has_every_parameter_of_transport_constants() -> None:
     ).constants
     names = {value for name, value in constants.items() if not name.startswith(OTHERS)}
     assert {"useEpoll", "keyStorePath", "stompConsumerWindowSize"} <= names
-    assert names - acceptor_parameters() == set()
+    assert {name for name in names - acceptor_parameters() if not OF_CONNECTORS.fullmatch(name)} == set()
+    of_connectors = {*connector_url.CONNECTOR_PARAMETERS, *CONNECTOR_PARAMETERS}
+    assert {name for name in names - of_connectors if not OF_ACCEPTORS.fullmatch(name)} == set()
 
 
 MANAGERS = [
