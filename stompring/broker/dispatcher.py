@@ -151,7 +151,7 @@ class Dispatcher:
         rebalanced = queue.attributes.group_rebalance and self._rebalance()
         if consumer.willing:
             self.resume_consumer(consumer)
-        if rebalanced:
+        if rebalanced or queue.attributes.exclusive:
             self.dispatch()
 
     def remove(self, consumer: Consumer) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from stompring.broker.reference import Reference
 
@@ -144,6 +144,8 @@ class DispatchMachine(QueueMachine):
 
     grouped = True
     model: DispatchModel
+    # what `QueueMachine` is about: without it there are more deliveries
+    pause = resume = resize_ring = trim = purge = kill_one = schedule = send_in_transaction = rest = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,10 +160,18 @@ class DispatchMachine(QueueMachine):
         pause=st.booleans(),
         exclusive=st.sampled_from([False, False, False, True]),
         marks=st.booleans(),
-        prioritized=st.booleans(),
+        prioritized=st.sampled_from([True, True, False]),
+        credits=st.lists(st.sampled_from([1, 2, 5]), min_size=2, max_size=3),
     )
     def configure(
-        self, buckets: int, rebalance: bool, pause: bool, exclusive: bool, marks: bool, prioritized: bool
+        self,
+        buckets: int,
+        rebalance: bool,
+        pause: bool,
+        exclusive: bool,
+        marks: bool,
+        prioritized: bool,
+        credits: list[int],
     ) -> None:
         changes = {
             "group_buckets": buckets,
@@ -174,10 +184,30 @@ class DispatchMachine(QueueMachine):
         model = self.model
         model.buckets, model.rebalance, model.pause_dispatch = buckets, rebalance, pause
         model.exclusive, model.marks, self.prioritized = exclusive, marks, prioritized
+        for number, credit in enumerate(credits):
+            self.join(credit, False, None, number)
 
     @rule(
-        credit=st.sampled_from([0, 1, 1, 2, 5]),
-        auto=st.booleans(),
+        looks=st.lists(st.tuples(COLOURS, CHOICE), min_size=1, max_size=8), priority=QueueMachine.priorities
+    )
+    def send_several(self, looks: list[tuple[bytes, int]], priority: int) -> None:
+        for look in looks:
+            self.send(priority, 0, look)
+
+    @precondition(lambda self: self.model.readers)
+    @rule()
+    def acknowledge_everything(self) -> None:
+        for reader in self.model.readers:
+            if reader.unsettled:
+                items = list(reader.unsettled)
+                for ref in self._release(reader, items):
+                    self.queue.settle(ref)
+                self.model.settle(items)
+                self._go_on(reader)
+
+    @rule(
+        credit=st.sampled_from([0, 1, 2, 5, 20]),
+        auto=st.sampled_from([False, False, True]),
         colour=st.one_of(st.none(), COLOURS),
         choice=CHOICE,
     )
@@ -222,4 +252,4 @@ class DispatchMachine(QueueMachine):
 
 
 TestDispatch = DispatchMachine.TestCase
-TestDispatch.settings = examples(80)
+TestDispatch.settings = examples(80, steps=30)
