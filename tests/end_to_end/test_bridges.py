@@ -1,0 +1,252 @@
+"""Bridges between real brokers: stompring, which is killed meanwhile, and RabbitMQ and Artemis where they are there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.brokers.artemis import Artemis
+from benchmarks.brokers.process import Broker
+from benchmarks.brokers.rabbitmq import RabbitMQ
+
+from ..artemis import artemis_home
+from ..broker_document import anycast
+from ..broker_process import PATIENCE
+from ..stomp_client import StompClient
+from .lasting import DURABLE, LastingBroker, numbers
+from .secured import PREFIXES, Secured
+
+
+def free_port() -> int:
+    """A port that a broker can have again after it was killed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def bridge(name: str = "b", queue: str = "q", connector: str = "c", **elements: object) -> str:
+    """A ``<bridge>``; ``elements`` with ``_`` for ``-``."""
+    given = {"queue_name": queue, "retry_interval": 100, "max_retry_interval": 100, **elements}
+    inside = "".join(
+        f"<{key.replace('_', '-')}>{value}</{key.replace('_', '-')}>" for key, value in given.items()
+    )
+    reference = f"<static-connectors><connector-ref>{connector}</connector-ref></static-connectors>"
+    return f'<bridge name="{name}">{inside}{reference}</bridge>'
+
+
+def core(url: str, *bridges: str, connector: str = "c") -> str:
+    """The sections of one connector and its bridges."""
+    connectors = f'<connectors><connector name="{connector}">{url}</connector></connectors>'
+    return f"{connectors}<bridges>{''.join(bridges)}</bridges>"
+
+
+def until(what: Callable[[], bool], patience: float = PATIENCE) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + patience
+    while not what():
+        assert time.monotonic() < deadline, "time is over"
+        time.sleep(0.02)
+
+
+@contextmanager
+def broker(directory: Path) -> Iterator[LastingBroker]:
+    """A broker with a data directory, not yet started."""
+    directory.mkdir()
+    with ExitStack() as opened:
+        made = LastingBroker(directory, opened)
+        yield made
+        made.stop()
+
+
+def count(broker: LastingBroker, queue: str) -> int:
+    """The messages of a queue; 0 while it does not exist."""
+    queues: dict[str, Any] = broker.management.ask("GET", "/queues", search=queue)
+    return sum(each["messageCount"] for each in queues["data"] if each["name"] == queue)
+
+
+@pytest.mark.parametrize("detection", ["true", "false"])
+def test_nothing_is_lost_and_the_order_is_kept_when_either_broker_is_killed(
+    tmp_path: Path, detection: str
+) -> None:
+    port, total = free_port(), 800
+    fixed = f'<acceptor name="fixed">tcp://127.0.0.1:{port}</acceptor>'
+    url = f"tcp://127.0.0.1:{port}"
+    forward = bridge(
+        forwarding_address="far", use_duplicate_detection=detection, confirmation_window_size="4K"
+    )
+    with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
+        near.start(core=core(url, forward), addresses=anycast("q"))
+        client = near.connect()
+        client.put("q", *numbers(1, total // 2), **DURABLE)
+        far.start(acceptors=fixed, addresses=anycast("far"))
+        until(lambda: count(far, "far") > 30)
+        far.kill()
+        far.start()
+        until(lambda: count(far, "far") > 120)
+        near.kill()
+        near.start()
+        near.connect().put("q", *numbers(total // 2 + 1, total), **DURABLE)
+        until(lambda: count(far, "far") > total // 2)
+        far.kill()
+        far.start()
+        until(lambda: count(near, "q") == 0)
+        got = far.drain("far")
+    if detection == "true":
+        assert got == numbers(1, total)
+    else:
+        assert list(dict.fromkeys(got)) == numbers(1, total)
+
+
+def test_a_bridge_over_http_and_reload(tmp_path: Path) -> None:
+    with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
+        far.start(secure=False, addresses=anycast("far") + anycast("other"))
+        url = f"tcp://127.0.0.1:{far.process.port}"
+        first = core(url, bridge(forwarding_address="far"))
+        near.start(core=first, addresses=anycast("q"))
+        ask = near.management.ask
+        until(lambda: ask("GET", "/bridges/b")["state"] == "CONNECTED")
+        client = near.connect()
+        client.put("q", "1", **DURABLE)
+        until(lambda: count(far, "far") == 1)
+        ask("POST", "/bridges/b/stop")
+        until(lambda: ask("GET", "/bridges/b")["state"] == "STOPPED")
+        client.put("q", "2", **DURABLE)
+        assert near.management.queue("q")["consumerCount"] == 0
+        ask("POST", "/bridges/b/start")
+        until(lambda: count(far, "far") == 2)
+        assert ask("POST", "/bridges/b/pause")["paused"]
+        client.put("q", "3", **DURABLE)
+        ask("POST", "/bridges/b/resume")
+        until(lambda: count(far, "far") == 3)
+        until(lambda: ask("GET", "/bridges/b")["messagesForwarded"] == 3)
+        shown = ask("GET", "/bridges")["data"][0]
+        assert (shown["remote"], shown["inFlight"]) == (url.removeprefix("tcp://"), 0)
+        assert 'stompring_bridge_messages_forwarded_total{bridge="b",queue="q"} 3' in near.management.text(
+            "/metrics"
+        )
+
+        changed = near.document(core=core(url, bridge(forwarding_address="other")))
+        near.process.reload(changed)
+        assert any("bridge b changed" in line for line in near.process.log)
+        client.put("q", "4", **DURABLE)
+        until(lambda: count(far, "other") == 1)
+        near.process.reload(near.document(core=""))
+        assert any("bridge b removed" in line for line in near.process.log)
+        until(lambda: near.management.queue("q")["consumerCount"] == 0)
+
+
+def test_a_stop_of_the_broker_waits_for_confirmations(tmp_path: Path) -> None:
+    with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
+        far.start(addresses=anycast("far"))
+        url = f"tcp://127.0.0.1:{far.process.port}"
+        forward = bridge(forwarding_address="far", use_duplicate_detection="false")
+        near.start(core=core(url, forward), addresses=anycast("q"))
+        near.connect().put("q", *numbers(1, 500), **DURABLE)
+        near.again("stop")
+        until(lambda: count(near, "q") == 0)
+        assert far.drain("far") == numbers(1, 500)
+
+
+def test_a_rejected_message_becomes_a_dead_letter_and_the_others_arrive(tmp_path: Path) -> None:
+    settings = {"q": {"dead-letter-address": "dead", "max-delivery-attempts": "2"}}
+    with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
+        far.start(parameters="maxBodyLength=1000", addresses=anycast("far"))
+        url = f"tcp://127.0.0.1:{far.process.port}"
+        forward = bridge(forwarding_address="far")
+        near.start(core=core(url, forward), addresses=anycast("q") + anycast("dead"), settings=settings)
+        near.connect().put("q", "1", "2", "3 " + "x" * 5000, "4", **DURABLE)
+        until(lambda: count(near, "dead") == 1 and count(near, "q") == 0)
+        assert far.drain("far") == ["1", "2", "4"] and near.drain("dead") == ["3"]
+
+
+def test_tls_and_logins(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    urls = {
+        "stomp": f"ssl://127.0.0.1:0?keyStorePath=broker.pem;trustStorePath=authority.pem;needClientAuth=true;{PREFIXES}",
+        "elsewhere": f"ssl://127.0.0.1:0?keyStorePath=elsewhere.pem;{PREFIXES}",
+        "stranger": f"ssl://127.0.0.1:0?keyStorePath=strangers/broker.pem;{PREFIXES}",
+        "http": "https://127.0.0.1:0?keyStorePath=broker.pem",
+    }
+    secured = Secured(tmp_path / "far", urls)
+    trusting = f"trustStorePath={secured.authority.file}"
+    with secured.start() as far, broker(tmp_path / "near") as near:
+        targets = {
+            "good": f"ssl://127.0.0.1:{far.ports['stomp']}?{trusting};keyStorePath={secured.anna}",
+            "named": f"ssl://127.0.0.1:{far.ports['elsewhere']}?{trusting};sniHost=elsewhere.example",
+            "wrong": f"ssl://127.0.0.1:{far.ports['elsewhere']}?{trusting}",
+            "unverified": f"ssl://127.0.0.1:{far.ports['elsewhere']}?{trusting};verifyHost=false",
+            "untrusted": f"ssl://127.0.0.1:{far.ports['stranger']}?{trusting}",
+            "plain": f"tcp://127.0.0.1:{far.ports['elsewhere']}?connect-timeout-millis=500",
+        }
+        connectors = "".join(f'<connector name="{name}">{url}</connector>' for name, url in targets.items())
+        bridges = "".join(bridge(name, connector=name) for name in targets)
+        near.start(
+            core=f"<connectors>{connectors}</connectors><bridges>{bridges}</bridges>", addresses=anycast("q")
+        )
+
+        def shown() -> dict[str, Any]:
+            return {each["name"]: each for each in near.management.ask("GET", "/bridges")["data"]}
+
+        def settled() -> bool:
+            return all(each["state"] == "CONNECTED" or each["lastError"] for each in shown().values())
+
+        until(settled)
+        errors = {name: each["lastError"] or "" for name, each in shown().items()}
+        assert errors["good"] == errors["named"] == errors["unverified"] == ""
+        assert "is not for 127.0.0.1; set verifyHost=false" in errors["wrong"]
+        assert "certificate verify failed" in errors["untrusted"]
+        assert errors["plain"]
+
+
+@contextmanager
+def running(kind: type[Broker]) -> Iterator[Broker]:
+    """Another broker, started for the test; skipped without it."""
+    home = artemis_home()
+    if kind is Artemis and home is not None:
+        os.environ.setdefault("ARTEMIS_HOME", str(home))
+    if (missing := kind.missing()) is not None:
+        pytest.skip(missing)
+    with kind() as made:
+        yield made
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", [RabbitMQ, Artemis])
+def test_messages_reach_another_broker_once_and_in_order(kind: type[Broker], tmp_path: Path) -> None:
+    login = {"user": kind.login, "password": kind.passcode} if kind.login else {}
+    with running(kind) as far, broker(tmp_path / "near") as near:
+        url = f"tcp://127.0.0.1:{far.port}?virtualHost=/"
+        forward = bridge(forwarding_address="/queue/far", routing_type="STRIP", **login)
+        near.start(core=core(url, forward), addresses=anycast("q"))
+        until(lambda: near.management.ask("GET", "/bridges/b")["state"] == "CONNECTED")
+        sent = near.connect()
+        sent.put(
+            "q",
+            *numbers(1, 300),
+            priority=6,
+            correlation_id="a:1",
+            **{"content-type": "text/plain", **DURABLE},
+        )
+        until(lambda: near.management.ask("GET", "/bridges/b")["messagesForwarded"] == 300)
+        client = StompClient(far.port)
+        headers = {"login": kind.login, "passcode": kind.passcode} if kind.login else {}
+        client.send("CONNECT", {"accept-version": "1.2", "host": "/", **headers})
+        client.expect("CONNECTED")
+        client.send("SUBSCRIBE", {"id": "1", "destination": "/queue/far", "ack": "auto"})
+        frames = [client.message() for _ in range(300)]
+        assert [frame.body.decode() for frame in frames] == numbers(1, 300)
+        wanted = {
+            "priority": "6",
+            "correlation-id": "a:1",
+            "content-type": "text/plain",
+            "persistent": "true",
+        }
+        assert {name: frames[0].get(name) for name in wanted} == wanted
+        client.close()
