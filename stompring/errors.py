@@ -96,6 +96,17 @@ class ConfigurationError(Exception):
         place = "".join(f"{part}:" for part in (file, number) if part is not None)
         super().__init__(f"{place} {text}" if place else text)
 
+    def lines(self) -> list[str]:
+        """``file:line: text`` of each fault."""
+        found = []
+        for line, _, text in self.faults:
+            file = line.file if isinstance(line, Line) else self.file
+            place = "".join(
+                f"{part}:" for part in (file, None if line is None else int(line)) if part is not None
+            )
+            found.append(f"{place} {text}" if place else text)
+        return found
+
 
 class StoreError(Exception):
     """A file of the store could not be read or written."""

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from stompring.cli.output import echo_json
-from stompring.errors import ConfigurationError, Line
+from stompring.errors import ConfigurationError, Line, Refused, StoreError
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.document import Faults
 from stompring.settings.model import BrokerConfiguration
-from stompring.store.datadir import LOCK, VERSION
+from stompring.store.datadir import IDENTITY, LOCK, VERSION, is_locked, read_identity, read_version
+from stompring.store.files import Files
 
 
 @click.command("check-config")
@@ -39,8 +44,9 @@ def check_config(
     """Check each FILE: print its faults, or a summary of the configuration.
 
     All faults of a file are reported together, as FILE:LINE: fault. The exit status is 1 if any file has a fault. The
-    command loads plugins and certificates, reads the files of users and roles, and checks the data directory, as a
-    start of the broker does: run it as the user of the broker.
+    command loads plugins and certificates, reads the files of users and roles, checks the data directory, creates the
+    addresses and queues in memory and tries to listen, as a start of the broker does: run it as the user of the broker.
+    A port or a data directory that another process uses now is a warning, because that may be the running broker.
 
     \b
     Examples:
@@ -49,9 +55,6 @@ def check_config(
       stompring check-config --strict artemis/etc/broker.xml
       stompring check-config config/broker.xml --json | jq '.files[].faults[]'
     """
-    # imported here to start the other commands faster
-    from stompring.policy.load import PluginSources, load
-
     refused = 0
     documents = []
     for file in files:
@@ -59,10 +62,11 @@ def check_config(
             configuration = read_broker_xml(file)
             if strict:
                 refuse_ignored(configuration)
-            load(configuration, PluginSources(file))
             certificates = list(read_certificates(configuration))
             read_security_files(configuration)
             check_data(configuration, data)
+            check_queues(configuration)
+            in_use = [*check_ports(configuration), *_locked(configuration, data)]
         except ConfigurationError as error:
             refused += 1
             documents.append(_document(file, faults=_faults(error)))
@@ -70,7 +74,7 @@ def check_config(
                 click.echo(str(error), err=True)
         else:
             expiry_warnings = (warning for _, _, warning in certificates if warning is not None)
-            warnings = [*configuration.warnings, *expiry_warnings]
+            warnings = [*configuration.warnings, *expiry_warnings, *in_use]
             if as_json:
                 shown_certificates = [
                     {"acceptor": name, "certificate": shown} for name, shown, _ in certificates
@@ -167,6 +171,76 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
         CertificateUsers(configuration.certificate_users_file)
 
 
+def check_queues(configuration: BrokerConfiguration) -> None:
+    """Load the plugins, and create the addresses and queues in memory. Raises `ConfigurationError`."""
+    # imported here to start the other commands faster
+    from stompring.broker.broker import Broker
+    from stompring.cli.data_import_offline import OfflineReactor
+    from stompring.policy.hooks import Policies
+    from stompring.policy.load import PluginSources, load
+    from stompring.server.reload import apply
+
+    policies = Policies(load(configuration, PluginSources(configuration.file)))
+    quiet = replace(configuration, warnings=(), ignored=())
+    try:
+        apply(Broker(quiet, OfflineReactor(), policies), quiet, starting=True)
+    except Refused as fault:
+        raise ConfigurationError(str(fault), configuration.file) from None
+
+
+def check_ports(configuration: BrokerConfiguration) -> list[str]:
+    """Listen on all acceptors for a moment. Returns the ports that are in use; raises `ConfigurationError`."""
+    warnings: list[str] = []
+    used: dict[tuple[str, int], str] = {}
+    with ExitStack() as opened:
+        acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
+            *configuration.stomp_acceptors,
+            *configuration.http_acceptors,
+        )
+        for acceptor in acceptors:
+            place = (acceptor.host, acceptor.port)
+            cannot = f"acceptor '{acceptor.name}' cannot listen on {acceptor.host}:{acceptor.port}"
+            if acceptor.port and place in used:
+                raise ConfigurationError(f"{cannot}: acceptor '{used[place]}' does", configuration.file)
+            used[place] = acceptor.name
+            fault = listen_fault(acceptor.host, acceptor.port, opened)
+            if fault is None:
+                continue
+            if fault.errno == errno.EADDRINUSE and not any(
+                port == acceptor.port for _, port in list(used)[:-1]
+            ):
+                warnings.append(f"{cannot} now: the port is in use; a start is refused until it is free")
+                continue
+            advice = ""
+            if isinstance(fault, PermissionError):
+                advice = "; ports below 1024 need CAP_NET_BIND_SERVICE"
+            elif fault.errno != errno.EADDRINUSE:
+                advice = "; use an address of this machine"
+            raise ConfigurationError(f"{cannot}: {fault.strerror or fault}{advice}", configuration.file)
+    return warnings
+
+
+def listen_fault(host: str, port: int, opened: ExitStack) -> OSError | None:
+    """Listen on a port until ``opened`` is closed. Returns the error if that is not possible."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        tried = opened.enter_context(socket.socket(family, kind, protocol))
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        tried.bind(address)
+        tried.listen(1)
+    except OSError as fault:
+        return fault
+    return None
+
+
+def _locked(configuration: BrokerConfiguration, data: str | None) -> Iterator[str]:
+    """A warning where another process has the data directory."""
+    if configuration.persistence_enabled:
+        root = data_directory(configuration, data).root
+        if is_locked(root):
+            yield f"the data directory {root} is in use by a broker: a start is refused until that has ended"
+
+
 def check_data(configuration: BrokerConfiguration, data: str | None) -> None:
     """Check that the data directory is accessible, or can be created. Raises `ConfigurationError`."""
     if not configuration.persistence_enabled:
@@ -178,6 +252,11 @@ def check_data(configuration: BrokerConfiguration, data: str | None) -> None:
     for file in (found.root / LOCK, found.root / VERSION, *_listed(found.journal)):
         if not _is_missing(file) and not os.access(file, os.R_OK | os.W_OK):
             raise ConfigurationError(f"{_whoami()} cannot read and write {file}", configuration.file)
+    try:
+        read_version(Files(), found.root / VERSION)
+        read_identity(Files(), found.root / IDENTITY)
+    except (StoreError, OSError) as fault:
+        raise ConfigurationError(f"the data directory cannot be used: {fault}", configuration.file) from None
 
 
 def _check_directory(directory: Path, file: str | None) -> None:

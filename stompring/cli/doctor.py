@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -26,7 +27,13 @@ import click
 
 from stompring import __version__
 from stompring.cli import config_option
-from stompring.cli.check_config import check_data, read_certificates, read_security_files
+from stompring.cli.check_config import (
+    check_data,
+    check_queues,
+    listen_fault,
+    read_certificates,
+    read_security_files,
+)
 from stompring.cli.output import FAILED, bytes_text, is_terminal
 from stompring.cli.run import state_directory
 from stompring.cli.terminal import one_line
@@ -214,8 +221,6 @@ def _version(name: str) -> str | None:
 
 def configured(configuration: BrokerConfiguration, data: str | None) -> Findings:
     """Plugins, certificates, users and roles, data directory, as a start reads them."""
-    from stompring.policy.load import PluginSources, load
-
     assert configuration.file is not None
     faults = 0
 
@@ -229,7 +234,7 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
 
     file = configuration.file
     certificates: list[tuple[str, str, str | None]] = []
-    yield from checked(lambda: load(configuration, PluginSources(file)))
+    yield from checked(lambda: check_queues(configuration))
     yield from checked(lambda: certificates.extend(read_certificates(configuration)))
     yield from checked(lambda: read_security_files(configuration))
     yield from checked(lambda: check_data(configuration, data))
@@ -564,7 +569,8 @@ def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
         if acceptor.port == 0:
             yield Finding("ports", OK, f"{name}: any free port")
             continue
-        fault = _listen_fault(acceptor.host, acceptor.port)
+        with ExitStack() as opened:
+            fault = listen_fault(acceptor.host, acceptor.port, opened)
         if fault is None:
             yield Finding("ports", OK, f"{name} is free")
         elif isinstance(fault, PermissionError):
@@ -590,18 +596,6 @@ def ports(configuration: BrokerConfiguration, running: bool) -> Findings:
                     f"{name} is in use; it answers {who}",
                     "stop that program, or use another port",
                 )
-
-
-def _listen_fault(host: str, port: int) -> OSError | None:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind(address)
-            tried.listen(1)
-    except OSError as fault:
-        return fault
-    return None
 
 
 def who_answers(acceptor: StompAcceptor | HttpAcceptor) -> str:

@@ -201,7 +201,7 @@ class _Main(LazyGroup):
         try:
             return super().invoke(ctx)
         except ConfigurationError as error:
-            raise CommandFailed(printable(str(error))) from None
+            raise CommandFailed("\n".join(map(printable, error.lines()))) from None
         except (KeyboardInterrupt, click.Abort):
             raise Interrupted() from None
 

@@ -77,22 +77,13 @@ class DataLock:
 
     def _check_version(self) -> None:
         path = self.root / VERSION
-        try:
-            text = self._files.read(path).decode(errors="replace").strip()
-        except FileNotFoundError:
+        version = read_version(self._files, path)
+        if version is None:
             self._files.replace(path, f"{SCHEMA_VERSION}\n".encode())
-            return
-        if not _VERSION.fullmatch(text):
-            raise StoreError(f"{text[:40]!r} is not a schema version", str(path), 0)
-        if int(text) > SCHEMA_VERSION:
-            raise StoreError(
-                f"schema version {text} is newer than {SCHEMA_VERSION}, the newest that this broker supports: "
-                "upgrade stompring",
-                str(path),
-                0,
+        elif version < SCHEMA_VERSION:
+            log.info(
+                "%s: upgrading the store from schema version %d to %d", self.root, version, SCHEMA_VERSION
             )
-        if int(text) < SCHEMA_VERSION:
-            log.info("%s: upgrading the store from schema version %s to %d", self.root, text, SCHEMA_VERSION)
             self._files.replace(path, f"{SCHEMA_VERSION}\n".encode())
 
     def identity(self, journal: Path) -> bytes:
@@ -124,6 +115,24 @@ class DataLock:
         """Let others have it."""
         while self._descriptors:
             os.close(self._descriptors.pop())
+
+
+def read_version(files: Files, path: Path) -> int | None:
+    """The schema version in a file; None without a file. Raises `StoreError` for one that this broker cannot read."""
+    try:
+        text = files.read(path).decode(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    if not _VERSION.fullmatch(text):
+        raise StoreError(f"{text[:40]!r} is not a schema version", str(path), 0)
+    if int(text) > SCHEMA_VERSION:
+        raise StoreError(
+            f"schema version {text} is newer than {SCHEMA_VERSION}, the newest that this broker supports: "
+            "upgrade stompring",
+            str(path),
+            0,
+        )
+    return int(text)
 
 
 def _flock(descriptor: int, operation: int) -> None:
