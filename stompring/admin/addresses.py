@@ -69,6 +69,12 @@ FIELDS: Fields[Address] = {
         lambda a: a.paused, boolean("Whether its queues are paused. New queues start paused meanwhile.")
     ),
     "autoCreated": Field(lambda a: a.auto_created, boolean("Whether the address was created automatically.")),
+    "temporary": Field(
+        lambda a: a.temporary or any(queue.attributes.temporary for queue in a.queues.values()),
+        boolean(
+            "Whether the address is a temporary topic, or has a queue that is deleted with its connection."
+        ),
+    ),
     "configured": Field(lambda a: a.configured, boolean("Whether broker.xml defines the address.")),
 }
 

@@ -306,7 +306,6 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "AddressLimitPercent": lambda t: addresses.FIELDS["limitPercent"].read(t.address),
         "NumberOfBytesPerPage": lambda t: t.address.settings.page_size_bytes,
         "Internal": lambda t: False,
-        "Temporary": lambda t: any(queue.attributes.temporary for queue in t.address.queues.values()),
     },
     "queue": {
         "ID": lambda t: t.queue.number,

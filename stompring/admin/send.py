@@ -14,7 +14,7 @@ from stompring.broker.publish import publish
 from stompring.errors import Refused
 from stompring.session.backpressure import Blocked
 from stompring.session.connect import Anonymous, Login
-from stompring.session.destination import TEMPORARY, Destination, Destinations
+from stompring.session.destination import OWN, Destination, Destinations
 from stompring.session.permissions import ALLOW_ALL
 from stompring.session.send import SendEvaluation, SendPlan, plan_anew
 from stompring.session.session import Session
@@ -230,9 +230,10 @@ def _head(body: dict[str, Any]) -> Head:
             )
         if encoded in NOT_HERE:
             raise invalid("headers", f"must not contain {name}: it belongs to the frame, not to the message")
-        if encoded == b"reply-to" and line[1].startswith(TEMPORARY.encode()):
+        if encoded == b"reply-to" and line[1].startswith(OWN):
             raise invalid(
-                "headers", "has a temporary queue in reply-to: a request has no connection to read it"
+                "headers",
+                "has a temporary queue or topic in reply-to: a request has no connection to read it",
             )
         headers[encoded] = line[1]
     address, queue = _names(body)

@@ -88,6 +88,7 @@ class Address:
         "routing_types",
         "settings",
         "stamp",
+        "temporary",
         "times_paged",
         "turn",
         "unrouted_messages",
@@ -115,6 +116,7 @@ class Address:
         self.configured = False
         self.deleted = False
         self.paused = False
+        self.temporary = False  # deleted with its connection, and not before
         self.used = False  # had a queue at some time
         self.routed_messages = 0
         self.unrouted_messages = 0

@@ -97,6 +97,7 @@ class AutoDelete:
         return bool(
             address.auto_created
             and settings.auto_delete_addresses
+            and not address.temporary
             and address.used
             and not address.queues
             and not address.deleted
@@ -107,7 +108,8 @@ class AutoDelete:
 
     @staticmethod
     def _never_read(address: Address) -> bool:
-        return address.auto_created and address.settings.auto_delete_addresses and not address.used
+        deletes = address.auto_created and address.settings.auto_delete_addresses
+        return deletes and not (address.used or address.temporary)
 
     def _check_later(self, address: Address, coming: int = 0) -> None:
         self._unread[address.name] = address.sent_messages + coming

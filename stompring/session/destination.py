@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stompring.broker.address import Address
 from stompring.broker.queue import Queue
 from stompring.errors import NotFound, Refused
 from stompring.settings.acceptor import StompAcceptor
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 TEMPORARY = "/temp-queue/"
 REMOTE_TEMPORARY = "/remote-temp-queue/"
 TEMPORARY_QUEUE = "temp-queue."
+TEMPORARY_TOPIC, REMOTE_TEMPORARY_TOPIC = "/temp-topic/", "/remote-temp-topic/"
+TEMPORARY_TOPIC_ADDRESS = "temp-topic."
+
+#: Destinations that a client has for itself, and that others know by another name.
+OWN = (TEMPORARY.encode(), TEMPORARY_TOPIC.encode())
 SEPARATOR = "::"
 
 
@@ -44,6 +50,10 @@ class Destinations:
             return _temporary(f"{TEMPORARY_QUEUE}{session}.{_rest(text, TEMPORARY)}")
         if text.startswith(REMOTE_TEMPORARY):
             return _temporary(f"{TEMPORARY_QUEUE}{_rest(text, REMOTE_TEMPORARY)}")
+        if text.startswith(TEMPORARY_TOPIC):
+            return _topic(f"{TEMPORARY_TOPIC_ADDRESS}{session}.{_rest(text, TEMPORARY_TOPIC)}")
+        if text.startswith(REMOTE_TEMPORARY_TOPIC):
+            return _topic(f"{TEMPORARY_TOPIC_ADDRESS}{_rest(text, REMOTE_TEMPORARY_TOPIC)}")
         routing_type = None
         name = text
         for prefix, kind in self._prefixes:
@@ -69,21 +79,44 @@ def routing_type_of(text: str) -> RoutingType:
 
 
 def remote_form(text: str, session: str) -> str:
-    """The destination by which other connections reach a temporary queue of this one; others are left alone."""
+    """The destination by which other connections reach what is temporary of this one; others are left alone."""
     if text.startswith(TEMPORARY):
         return f"{REMOTE_TEMPORARY}{session}.{_rest(text, TEMPORARY)}"
+    if text.startswith(TEMPORARY_TOPIC):
+        return f"{REMOTE_TEMPORARY_TOPIC}{session}.{_rest(text, TEMPORARY_TOPIC)}"
     return text
 
 
 def _rest(text: str, prefix: str) -> str:
     rest = text[len(prefix) :]
     if not rest:
-        raise Refused(f"Destination '{text}' has no temporary queue name")
+        kind = "queue" if "queue" in prefix else "topic"
+        raise Refused(f"Destination '{text}' has no temporary {kind} name")
     return rest
 
 
 def _temporary(name: str) -> Destination:
     return Destination(name, name, RoutingType.ANYCAST, temporary=True)
+
+
+def _topic(name: str) -> Destination:
+    return Destination(name, None, RoutingType.MULTICAST, temporary=True)
+
+
+def temporary_topic(session: Session, target: Destination) -> Address:
+    """A temporary topic: made for its own connection, found for others. Raises `NotFound` when it is gone."""
+    name, directory = target.address, session.broker.directory
+    address = directory.addresses.get(name)
+    if address is not None:
+        return address
+    if not name.startswith(f"{TEMPORARY_TOPIC_ADDRESS}{session.number}."):
+        raise NotFound(f"Temporary topic {name} does not exist: its connection is closed")
+    session.login.authorizer.check(PermissionType.CREATE_ADDRESS, name)
+    directory.resource_limits.check_address(name)
+    address = directory.create_address(name, frozenset({RoutingType.MULTICAST}), auto_created=True)
+    address.temporary = True
+    session.temporary_topics.append(name)
+    return address
 
 
 def temporary_queue(session: Session, target: Destination) -> Queue:

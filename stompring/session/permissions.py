@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from stompring.errors import Refused
 from stompring.settings.model import PermissionType
 
-from .destination import TEMPORARY_QUEUE
+from .destination import TEMPORARY_QUEUE, TEMPORARY_TOPIC_ADDRESS
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -91,13 +91,15 @@ class Authorizer:
     ) -> None:
         """Raise `Refused` where the user may not consume from (or browse) a queue; None for one to be created.
 
-        Only the connection that created a temporary queue may consume from it: others know its name from a reply-to.
+        Only the connection that created a temporary queue or topic may consume from it: others know its name from a
+        reply-to.
         """
         permission = PermissionType.BROWSE if browse else PermissionType.CONSUME
-        own = f"{TEMPORARY_QUEUE}{connection}."
-        if address.startswith(TEMPORARY_QUEUE) and not address.startswith(own) and not self.allows_all:
-            self._source.rejections[permission] += 1
-            raise Refused(f"Temporary queue {address[:SHOWN]} belongs to another connection", status=403)
+        for kind, prefix in (("queue", TEMPORARY_QUEUE), ("topic", TEMPORARY_TOPIC_ADDRESS)):
+            own = f"{prefix}{connection}."
+            if address.startswith(prefix) and not address.startswith(own) and not self.allows_all:
+                self._source.rejections[permission] += 1
+                raise Refused(f"Temporary {kind} {address[:SHOWN]} belongs to another connection", status=403)
         self.check(permission, address, queue)
 
     @property

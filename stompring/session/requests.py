@@ -14,7 +14,7 @@ from stompring.errors import Refused
 from stompring.settings.model import PermissionType
 from stompring.stomp.frames import Head
 
-from .destination import TEMPORARY, remote_form, temporary_queue
+from .destination import OWN, remote_form, temporary_queue, temporary_topic
 from .subscribe import expect_replies
 from .text import text_of
 from .transact import transaction_of
@@ -89,9 +89,14 @@ def _reply_to(session: Session, destination: bytes | None) -> ReplyTo | None:
     broker.directory.check_concrete(target.address)
     check, create, user = login.authorizer.check, broker.auto_create, login.user
     if target.temporary:
-        if destination.startswith(TEMPORARY.encode()):
+        if destination.startswith(OWN):
             expect_replies(session, destination)
-        temporary_queue(session, target)
+        else:
+            check(PermissionType.SEND, target.address, target.queue)
+        if target.queue is None:
+            temporary_topic(session, target)
+        else:
+            temporary_queue(session, target)
         shown = remote_form(text_of(destination), session.number).encode()
         return ReplyTo(target.address, target.queue, target.routing_type, shown)
     if target.address == broker.management.name:

@@ -29,7 +29,7 @@ from stompring.stomp.frames import Head, header_line
 from stompring.stomp.headers import HeaderUse, Template, TemplateHead
 
 from .backpressure import Blocked
-from .destination import TEMPORARY, remote_form, temporary_queue
+from .destination import OWN, remote_form, temporary_queue, temporary_topic
 from .requests import on_request
 from .subscribe import expect_replies
 from .text import check_identifier_length, shortened, text_of
@@ -317,6 +317,8 @@ def _route(session: Session, destination: bytes, requested: str | None) -> Route
     auto_create, check, user = session.broker.auto_create, session.login.authorizer.check, session.login.user
     if target.temporary:
         check(PermissionType.SEND, target.address)
+        if target.queue is None:
+            return Route(temporary_topic(session, target), None, target.routing_type)
         queue = temporary_queue(session, target)
     elif target.queue is not None:
         check(PermissionType.SEND, auto_create.address_of(target.address, target.queue), target.queue)
@@ -340,7 +342,7 @@ def _traits(
     priority = number(headers, b"priority", 0, 9, default=4)
     durable = headers.get(b"persistent", b"").lower() == b"true"
     reply_to = headers.get(b"reply-to", b"")
-    if reply_to.startswith(TEMPORARY.encode()):
+    if reply_to.startswith(OWN):
         expect_replies(session, reply_to)
         headers = headers | {b"reply-to": remote_form(text_of(reply_to), session.number).encode()}
         block = b""  # which has another reply-to

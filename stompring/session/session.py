@@ -105,6 +105,7 @@ class Session:
         self._resumed_by: MemoryLimit | None = None  # the limit that lets a blocked producer try again
         self._pause: Timer | None = None  # until a policy lets its producer go on
         self.temporary_queues: list[str] = []
+        self.temporary_topics: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
         self.next_message_number = broker.next_message_number
         self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
@@ -390,6 +391,9 @@ class Session:
         for name in self.temporary_queues:
             if name in self.broker.directory.queues:
                 self.broker.directory.delete_queue(name, force=True)
+        for name in self.temporary_topics:
+            if name in self.broker.directory.addresses:
+                self.broker.directory.delete_address(name, force=True)
         self._untie()
 
     def peer_gone(self) -> None:

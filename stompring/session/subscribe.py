@@ -13,7 +13,7 @@ from stompring.selector import InvalidSelector, Selector, compile_selector
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 from stompring.stomp.frames import Head
 
-from .destination import Destination, temporary_queue
+from .destination import Destination, temporary_queue, temporary_topic
 from .subscription import (
     RECORDING,
     UNLIMITED,
@@ -159,7 +159,11 @@ def _queue_for(
     auto_create, authorizer, user = session.broker.auto_create, session.login.authorizer, session.login.user
     if target.temporary:
         authorizer.check_consume(None, target.address, session.number, browse=terms.browser)
-        return temporary_queue(session, target), False
+        if target.queue is not None:
+            return temporary_queue(session, target), False
+        temporary_topic(session, target)
+        if terms.durable_name is not None:
+            raise Refused(f"Temporary topic {target.address} has no durable subscriptions")
     if target.queue is not None:
         address = auto_create.address_of(target.address, target.queue)
         authorizer.check_consume(target.queue, address, session.number, browse=terms.browser)
@@ -322,7 +326,7 @@ def _no_local(session: Session, headers: dict[bytes, bytes]) -> str | None:
 
 
 def expect_replies(session: Session, reply_to: bytes) -> None:
-    """A SEND names a temporary queue in reply-to: replies come without a SUBSCRIBE, as in RabbitMQ.
+    """A SEND names a temporary queue or topic in reply-to: replies come without a SUBSCRIBE, as in RabbitMQ.
 
     Where the client did subscribe, or does so later, that subscription takes the place of this one.
     """

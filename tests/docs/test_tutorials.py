@@ -38,7 +38,8 @@ def test_every_block_does_what_the_page_says(path: Path, tmp_path: Path) -> None
 
 
 def test_there_is_a_page_for_each_subject() -> None:
-    subjects = {"first-ring", "work-queue", "browser", "lake", "securing", "from-artemis", "from-rabbitmq"}
+    subjects = {"first-ring", "work-queue", "browser", "lake", "securing", "from-artemis"}
+    subjects |= {"from-rabbitmq", "request-reply"}
     assert {path.stem for path in PAGES} == subjects
 
 

@@ -8,6 +8,7 @@ anything. A comment ``<!-- test: … -->`` before a block says something else:
 - ``background=NAME``: the block is started and stays running; ``output=NAME`` before a ``text`` is what it prints
 - ``exit=N``: the expected exit code
 - ``password``: the output of the block before has a password, which the block reads from standard input
+- ``where=NAME``: the block runs where that language has its STOMP client; else it and its output are skipped
 - ``page=URL``: the block is text that the page at URL shows in a browser
 
 Ports of the documentation are replaced by free ones everywhere.
@@ -46,6 +47,9 @@ BLOCK = re.compile(
     r"(?:^<!-- test: (?P<test>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+
+#: Where the clients for JavaScript are installed.
+CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -145,6 +149,7 @@ class Tutorial:
     broker: BrokerProcess | None = None
     background: dict[str, Running] = field(default_factory=dict)
     last: str = ""  # output of the last block
+    skipping: bool = False  # the last block was skipped, and so is its output
 
     def __post_init__(self) -> None:
         self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
@@ -166,6 +171,7 @@ class Tutorial:
             "HOME": str(self.home),
             "PYTHONPATH": python_path(ROOT),
             "PYTHONUNBUFFERED": "1",
+            "NODE_PATH": str(CLIENTS / "node_modules"),
             "NO_COLOR": "1",
             "TERM": "xterm",
             "COLUMNS": "120",
@@ -215,6 +221,10 @@ class Tutorial:
             assert running.read(lambda output: pattern.search(output) is not None), (
                 f"{running.output!r}\nis not\n{text}"
             )
+        elif block.key == "where" and not has_client(block.value):
+            self.skipping = True
+        elif block.language == "text" and self.skipping:
+            self.skipping = False
         elif block.key == "page":
             self._browse(self.at(block.value), text.strip())
         elif block.language == "sh":
@@ -287,6 +297,21 @@ def expected(text: str) -> re.Pattern[str]:
         whole = line.strip() == "…"  # any number of lines
         pattern += r"(?:.*\n)*?" if whole else re.escape(line.rstrip()).replace("…", ".*") + r"[ \t]*\n"
     return re.compile(pattern)
+
+
+#: How to see whether the STOMP client of a language is installed.
+PROBES = {
+    "node": ("node", "-e", "require('@stomp/stompjs'); require('ws')"),
+    "ruby": ("ruby", "-e", "require 'stomp'"),
+}
+
+
+def has_client(language: str) -> bool:
+    """Whether programs in that language can be run."""
+    probe = PROBES[language]
+    return shutil.which(probe[0]) is not None and (
+        subprocess.run(probe, cwd=CLIENTS, capture_output=True, check=False).returncode == 0
+    )
 
 
 def has_chromium() -> bool:

@@ -38,6 +38,8 @@ PREFIXES = Destinations(
         ("a.#", None, Destination("a.#")),
         ("/temp-queue/x", None, Destination("temp-queue.7.x", "temp-queue.7.x", ANYCAST, True)),
         ("/remote-temp-queue/3.x", None, Destination("temp-queue.3.x", "temp-queue.3.x", ANYCAST, True)),
+        ("/temp-topic/x", None, Destination("temp-topic.7.x", None, MULTICAST, True)),
+        ("/remote-temp-topic/3.x", None, Destination("temp-topic.3.x", None, MULTICAST, True)),
     ],
 )
 def test_table(text: str, asked: str | None, destination: Destination) -> None:
@@ -54,6 +56,8 @@ def test_table(text: str, asked: str | None, destination: Destination) -> None:
         ("a::b::c", None),
         ("a", "anycast"),
         ("/temp-queue/", None),
+        ("/temp-topic/", None),
+        ("/remote-temp-topic/", None),
     ],
 )
 def test_what_names_nothing(text: str, asked: str | None) -> None:
@@ -61,7 +65,8 @@ def test_what_names_nothing(text: str, asked: str | None) -> None:
         PREFIXES.parse(text, asked, "7")
 
 
-def test_the_form_by_which_others_reach_a_temporary_queue() -> None:
-    there = PREFIXES.parse("/temp-queue/x", None, "7")
-    assert PREFIXES.parse(remote_form("/temp-queue/x", "7"), None, "9") == there
+@pytest.mark.parametrize("text", ["/temp-queue/x", "/temp-topic/x"])
+def test_the_form_by_which_others_reach_a_temporary_destination(text: str) -> None:
+    there = PREFIXES.parse(text, None, "7")
+    assert PREFIXES.parse(remote_form(text, "7"), None, "9") == there
     assert remote_form("/queue/x", "7") == "/queue/x"

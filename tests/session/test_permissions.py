@@ -189,6 +189,16 @@ CASES: list[Case] = [
         ],
     ),
     (
+        "make a temporary topic",
+        subscribe,
+        {"destination": "/temp-topic/t"},
+        [
+            (P.CONSUME, "temp-topic.1.t", None),
+            (P.CREATE_ADDRESS, "temp-topic.1.t", None),
+            (P.CREATE_NON_DURABLE_QUEUE, "temp-topic.1.t", None),
+        ],
+    ),
+    (
         "ask for replies",
         send,
         {"destination": "/queue/there", "reply_to": "/temp-queue/t"},
@@ -340,6 +350,17 @@ def test_a_temporary_queue_is_read_by_its_own_connection_alone(destination: str)
     replier = scene.client()
     replier.say("SEND", b"reply", destination="/remote-temp-queue/1.t")
     assert owner.bodies() == [b"reply"]
+
+
+@pytest.mark.parametrize(
+    "destination", ["/remote-temp-topic/1.t", "/topic/temp-topic.1.t", "temp-topic.1.t::q"]
+)
+def test_a_temporary_topic_is_read_by_its_own_connection_alone(destination: str) -> None:
+    scene = Scene()
+    owner, other = scene.client(), scene.client()
+    owner.say("SUBSCRIBE", id="1", destination="/temp-topic/t")
+    other.say("SUBSCRIBE", id="1", destination=destination)
+    assert other.error()["message"] == "Temporary topic temp-topic.1.t belongs to another connection"
 
 
 def test_without_security_everything_goes() -> None:

@@ -342,6 +342,51 @@ def test_more_subscriptions_than_allowed() -> None:
     assert "subscriptionsAllowed" in client.error()["message"]
 
 
+def test_every_subscription_of_a_temporary_topic_gets_what_others_send_to_it() -> None:
+    server = Server()
+    owner, other = server.client(), server.client()
+    subscribe(owner, "/temp-topic/news", id="1")
+    subscribe(owner, "/temp-topic/news", id="2", selector="n = 2")
+    send(owner, b"own", "/temp-topic/news", n=1)
+    send(other, b"other", "/remote-temp-topic/1.news", n=2)
+    got = [(frame["subscription"], frame.body) for frame in owner.read() if frame.command == "MESSAGE"]
+    assert sorted(got) == [("1", b"other"), ("1", b"own"), ("2", b"other")]
+
+
+def test_a_temporary_topic_lasts_as_long_as_its_connection() -> None:
+    server = Server()
+    owner, other = server.client(), server.client()
+    subscribe(owner, "/temp-topic/news")
+    owner.say("UNSUBSCRIBE", id="s")
+    send(other, b"nobody reads it", "/remote-temp-topic/1.news")
+    assert not other.session.closed
+    address = server.world.directory.address("temp-topic.1.news")
+    assert address.temporary and not address.queues
+    owner.lose()
+    assert not [name for name in server.world.directory.addresses if name.startswith("temp-topic.")]
+    send(other, b"late", "/remote-temp-topic/1.news")
+    assert "Temporary topic temp-topic.1.news does not exist" in other.error()["message"]
+
+
+def test_replies_to_a_temporary_topic_need_no_subscription() -> None:
+    server = Server()
+    asker, answerer = server.client(), server.client()
+    subscribe(answerer, "/queue/questions")
+    for _ in range(2):
+        send(asker, b"?", "/queue/questions", reply_to="/temp-topic/answers")
+    reply_to = answerer.read()[-1]["reply-to"]
+    assert reply_to == "/remote-temp-topic/1.answers"
+    send(answerer, b"!", reply_to)
+    answer = asker.one("MESSAGE")
+    assert (answer.body, answer["subscription"]) == (b"!", "/temp-topic/answers")
+
+
+def test_a_temporary_topic_has_no_durable_subscriptions() -> None:
+    client = Server().client(client_id="c")
+    subscribe(client, "/temp-topic/news", durable_subscription_name="d")
+    assert "has no durable subscriptions" in client.error()["message"]
+
+
 def test_temporary_queues_and_replies() -> None:
     server = Server()
     asker, answerer = server.client(), server.client()
