@@ -291,6 +291,13 @@ class Drain(Protocol):
         """Accept connections again. False if that was so already."""
 
 
+class ManagementCounters(Protocol):
+    """Requests to the management-address, since the start."""
+
+    succeeded: int
+    failed: int
+
+
 class AdminContext(Protocol):
     """A broker with its listeners."""
 
@@ -360,6 +367,10 @@ class AdminContext(Protocol):
     @property
     def tasks(self) -> TaskList:
         """Work on many messages that requests have started."""
+
+    @property
+    def management(self) -> ManagementCounters:
+        """Management by messages."""
 
     @property
     def reload(self) -> Callable[[], Reload]:

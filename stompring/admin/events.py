@@ -182,7 +182,7 @@ MEANINGS = {
     "bridge": "Name of the bridge.",
     "queue": "Queue.",
     "address": "Address.",
-    "routingType": "Routing type of a new queue.",
+    "routingType": "Routing type of a new queue, or of an address.",
     "filter": "Selector of the queue or the consumer.",
     "consumer": "Id of the subscription.",
     "consumerCount": "Consumers of the queue after the event.",

@@ -206,7 +206,12 @@ class Directory:
         self.broker.diverts.bind(address)
         self.broker.storage.bind_address(address)
         kinds = ", ".join(sorted(routing_types))
-        self.broker.notifications.notify("ADDRESS_ADDED", f"address {name} created: {kinds}", address=name)
+        self.broker.notifications.notify(
+            "ADDRESS_ADDED",
+            f"address {name} created: {kinds}",
+            address=name,
+            routingType=_shown_type(routing_types),
+        )
         return address
 
     def restore_address(self, address: Address) -> None:
@@ -244,7 +249,12 @@ class Directory:
             bound.stop()
         address.set_diverts(())
         self.broker.storage.unbind_address(address)
-        self.broker.notifications.notify("ADDRESS_REMOVED", f"address {name} deleted", address=name)
+        self.broker.notifications.notify(
+            "ADDRESS_REMOVED",
+            f"address {name} deleted",
+            address=name,
+            routingType=_shown_type(address.routing_types),
+        )
         if address.hooks.deleted is not None:
             address.hooks.deleted()
 
@@ -318,6 +328,7 @@ class Directory:
         self.broker.notifications.notify(
             "BINDING_ADDED",
             f"queue {name} created on address {address.name}",
+            {"_AMQ_Binding_ID": str(queue.number)},
             queue=name,
             address=address.name,
             routingType=routing_type,
@@ -386,9 +397,19 @@ class Directory:
         queue.close(f"Queue {name} was deleted")
         self.broker.storage.unbind(queue)
         self.broker.notifications.notify(
-            "BINDING_REMOVED", f"queue {name} deleted", queue=name, address=queue.address.name
+            "BINDING_REMOVED",
+            f"queue {name} deleted",
+            {"_AMQ_Binding_ID": str(queue.number), "_AMQ_FilterString": queue.attributes.filter or ""},
+            queue=name,
+            address=queue.address.name,
         )
         self.broker.consider_deleting_address(queue.address)
+
+
+def _shown_type(routing_types: frozenset[RoutingType]) -> RoutingType:
+    """The one routing type that a notification names, as Artemis: multicast, unless the address has anycast only."""
+    anycast_only = RoutingType.MULTICAST not in routing_types
+    return RoutingType.ANYCAST if anycast_only else RoutingType.MULTICAST
 
 
 def check_name(kind: str, name: str) -> None:

@@ -7,8 +7,10 @@ Nothing is notified per message. Types that Artemis has are named as there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
+
+from stompring.settings.model import RoutingType
 
 from .publish import send_notification
 
@@ -58,7 +60,7 @@ TYPES = {
 HEADERS = {
     "queue": "_AMQ_RoutingName",
     "address": "_AMQ_Address",
-    "routingType": "_AMQ_RoutingType",
+    "routingType": "_AMQ_Routing_Type",
     "filter": "_AMQ_FilterString",
     "consumer": "_AMQ_ConsumerName",
     "consumerCount": "_AMQ_ConsumerCount",
@@ -80,10 +82,66 @@ class Event(NamedTuple):
     type: str
     text: str
     fields: tuple[tuple[str, Value], ...]
+    headers: tuple[tuple[str, str], ...] = ()  # of its message only
+
+
+#: Types of which only messages are sent: they say what another type of event says.
+MESSAGES_ONLY = {
+    "SESSION_CREATED": "A client has logged in.",
+    "SESSION_CLOSED": "The connection of a client has ended.",
+}
+
+#: Headers with one value in all messages of a type, as Artemis has them outside of a cluster.
+_CONSTANT = {
+    **dict.fromkeys(("BINDING_ADDED", "BINDING_REMOVED"), {"_AMQ_Binding_Type": "0", "_AMQ_Distance": "0"}),
+    **dict.fromkeys(("CONSUMER_CREATED", "CONSUMER_CLOSED"), {"_AMQ_Distance": "0"}),
+    **dict.fromkeys(
+        MESSAGES_ONLY, {"_AMQ_Distance": "0", "_AMQ_Protocol_Name": "STOMP", "_AMQ_Client_ID": ""}
+    ),
+}
+
+#: Types that name the certificate of the client, "unavailable" where it showed none.
+_WITH_CERTIFICATE = frozenset(
+    (
+        "CONNECTION_CREATED",
+        "CONNECTION_DESTROYED",
+        "CONSUMER_CREATED",
+        "CONSUMER_CLOSED",
+        "SECURITY_AUTHENTICATION_VIOLATION",
+    )
+)
+
+#: Types whose queue or connection has a second name in Artemis.
+_WITH_CLUSTER_NAME = frozenset(("BINDING_ADDED", "BINDING_REMOVED", "CONSUMER_CREATED", "CONSUMER_CLOSED"))
+_WITH_SESSION = frozenset(("CONSUMER_CREATED", "CONSUMER_CLOSED", "CONSUMER_SLOW", *MESSAGES_ONLY))
+
+
+def message_headers(event: Event) -> dict[str, str]:
+    """The headers of the message of an event besides its type and time, with Artemis's names and values."""
+    fields = dict(event.fields)
+    headers = dict(_CONSTANT.get(event.type, {}))
+    for name, value in event.fields:
+        headers[HEADERS[name]] = _ROUTING_TYPES.get(str(value), "") if name == "routingType" else str(value)
+    if event.type in _WITH_CERTIFICATE:
+        headers["_AMQ_CertSubjectDN"] = "unavailable"
+    if event.type in _WITH_CLUSTER_NAME:
+        headers["_AMQ_ClusterName"] = str(fields.get("queue", ""))
+    if event.type in _WITH_SESSION and "connectionID" in fields:
+        headers["_AMQ_SessionName"] = str(fields["connectionID"])
+    if event.type == "CONSUMER_CREATED" and "user" in fields:
+        headers["_AMQ_ValidatedUser"] = str(fields["user"])
+    headers.update(event.headers)
+    return headers
+
+
+_ROUTING_TYPES = {RoutingType.MULTICAST.value: "0", RoutingType.ANYCAST.value: "1"}
 
 
 class Notifications:
-    """The recent events of a broker. ``last_id`` is that of the last event; ids of a later run are higher."""
+    """The recent events of a broker. ``last_id`` is that of the last event; ids of a later run are higher.
+
+    ``sent`` and ``dropped`` count messages since the start.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -93,13 +151,14 @@ class Notifications:
         self.listeners: dict[Callable[[Event], None], None] = {}
         self.last_id = self._begun = broker.clock.now
         self._waiting: deque[Event] = deque()
+        self.sent = self.dropped = 0  # messages that a queue took, and those that were too many
 
-    def notify(self, kind: str, text: str, /, **fields: Value | None) -> None:
-        """An event of one of `TYPES` has happened. Fields that are None are left out."""
+    def notify(
+        self, kind: str, text: str, headers: Mapping[str, str] | None = None, /, **fields: Value | None
+    ) -> None:
+        """An event of one of `TYPES` has happened. Fields that are None are left out; ``headers`` its message has."""
         assert kind in TYPES and HEADERS.keys() >= fields.keys()
-        self.last_id = number = self.last_id + 1
-        given = tuple((name, value) for name, value in fields.items() if value is not None)
-        event = Event(number, self._broker.clock.now, kind, text, given)
+        event = self._event(kind, text, headers, fields)
         recent = self._by_type.get(kind)
         if recent is None:
             recent = self._by_type[kind] = deque(maxlen=MAX_EVENTS)
@@ -108,10 +167,31 @@ class Notifications:
         recent.append(event)
         for listener in list(self.listeners):
             listener(event)
-        if self._is_observed() and fields.get("address") != self.address and len(self._waiting) < MAX_WAITING:
-            if not self._waiting:
-                self._broker.clock.soon(self._send)
-            self._waiting.append(event)
+        self._enqueue(event)
+
+    def notify_session(self, kind: str, text: str, **fields: Value | None) -> None:
+        """A message of one of `MESSAGES_ONLY`, unless suppress-session-notifications is set."""
+        if self._is_observed() and not self._broker.configuration.suppress_session_notifications:
+            self._enqueue(self._event(kind, text, {"_AMQ_Address": self.address}, fields))
+
+    def _event(
+        self, kind: str, text: str, headers: Mapping[str, str] | None, fields: Mapping[str, Value | None]
+    ) -> Event:
+        self.last_id = number = self.last_id + 1
+        given = tuple((name, value) for name, value in fields.items() if value is not None)
+        more = () if headers is None else tuple(headers.items())
+        return Event(number, self._broker.clock.now, kind, text, given, more)
+
+    def _enqueue(self, event: Event) -> None:
+        """Have the message of an event sent, where somebody subscribes; events about that address have none."""
+        if not self._is_observed() or ("address", self.address) in event.fields:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self.dropped += 1
+            return
+        if not self._waiting:
+            self._broker.clock.soon(self._send)
+        self._waiting.append(event)
 
     @property
     def events(self) -> list[Event]:
@@ -134,5 +214,6 @@ class Notifications:
         """Send the messages of events: later, as an event may be in the middle of something."""
         waiting, self._waiting = self._waiting, deque()
         for event in waiting:
-            properties = {HEADERS[name]: str(value) for name, value in event.fields}
-            send_notification(self._broker, event.type, event.time, event.text, properties)
+            self.sent += send_notification(
+                self._broker, event.type, event.time, event.text, message_headers(event)
+            )

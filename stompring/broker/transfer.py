@@ -18,18 +18,28 @@ if TYPE_CHECKING:
 #: The headers of a notification.
 NOTIFICATION_PROPERTIES = (
     "_AMQ_Address",
+    "_AMQ_Binding_ID",
+    "_AMQ_Binding_Type",
+    "_AMQ_CertSubjectDN",
+    "_AMQ_CheckType",
     "_AMQ_BridgeName",
     "_AMQ_Client_ID",
+    "_AMQ_ClusterName",
     "_AMQ_ConnectionName",
     "_AMQ_ConsumerCount",
     "_AMQ_ConsumerName",
+    "_AMQ_Distance",
     "_AMQ_FilterString",
+    "_AMQ_Message_ID",
     "_AMQ_NotifTimestamp",
     "_AMQ_NotifType",
+    "_AMQ_Protocol_Name",
     "_AMQ_RemoteAddress",
     "_AMQ_RoutingName",
-    "_AMQ_RoutingType",
+    "_AMQ_Routing_Type",
+    "_AMQ_SessionName",
     "_AMQ_User",
+    "_AMQ_ValidatedUser",
 )
 
 

@@ -156,6 +156,7 @@ def _log_connected(session: Session) -> None:
         f"connection {session.number} logged in: {text}, STOMP {version}",
         clientID=client_id,
     )
+    session.notify_session("SESSION_CREATED", f"session of connection {session.number} began")
     session.broker.log_limit.info(
         log,
         "connection logged in",

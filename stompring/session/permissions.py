@@ -42,6 +42,15 @@ class PermissionSource(Protocol):
         """Whether ``user`` has a permission on an address, or on that queue of it."""
 
 
+class PermissionRejected(Refused):
+    """A user lacks a permission on an address."""
+
+    def __init__(self, reason: str, permission: str, address: str) -> None:
+        super().__init__(reason, status=403)
+        self.permission = permission
+        self.address = address
+
+
 class Authorizer:
     """What one user may do: a cache of the answers of a `PermissionSource`, emptied when they may have changed."""
 
@@ -73,17 +82,19 @@ class Authorizer:
             if queue is not None and queue != address:
                 shown, on = queue[:SHOWN], address[:SHOWN]
                 if permission in CREATE_QUEUE:
-                    raise Refused(
+                    raise PermissionRejected(
                         f"User {user} does not have permission='{name}' for queue {shown} on address {on} "
                         f"(also required on address {shown})",
-                        status=403,
+                        name,
+                        address,
                     )
-                raise Refused(
+                raise PermissionRejected(
                     f"User {user} does not have permission='{name}' for queue {shown} on address {on}",
-                    status=403,
+                    name,
+                    address,
                 )
-            raise Refused(
-                f"User {user} does not have permission='{name}' on address {address[:SHOWN]}", status=403
+            raise PermissionRejected(
+                f"User {user} does not have permission='{name}' on address {address[:SHOWN]}", name, address
             )
 
     def check_consume(

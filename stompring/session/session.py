@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from stompring.broker.address import Address
@@ -34,6 +34,7 @@ from .connect import Authenticator, Login, UnsupportedVersion
 from .destination import Destination, Destinations
 from .heartbeat import Heartbeat
 from .outbox import Outbox, Outgoing, Wire
+from .permissions import PermissionRejected
 from .requests import RequestHandler
 from .send import HEADER_USE, Route, SendEvaluation, on_SEND, resume_SEND
 from .subscription import AcknowledgedSubscription, Subscription
@@ -321,7 +322,10 @@ class Session:
         if isinstance(error, UnsupportedVersion):
             headers.append((b"version", b"1.0,1.1,1.2"))
         fields = self.log_fields()
-        if isinstance(error, Refused) and error.status == 403:
+        if isinstance(error, PermissionRejected):
+            check = {"_AMQ_CheckType": error.permission}
+            self.notify("SECURITY_PERMISSION_VIOLATION", text, check, address=error.address)
+        elif isinstance(error, Refused) and error.status == 403:
             self.notify("SECURITY_PERMISSION_VIOLATION", text)
         self.broker.rejections.add_error(error, f"connection {self.number} ({self.wire.peer})", text, fields)
         self.send(b"ERROR", headers, text.encode() + b"\n")
@@ -420,15 +424,27 @@ class Session:
             fields["user"] = self.login.user
         return fields
 
-    def notify(self, kind: str, text: str, /, **fields: str | int | None) -> None:
-        """Notify of an event of this connection."""
+    def notify(
+        self, kind: str, text: str, headers: Mapping[str, str] | None = None, /, **fields: str | int | None
+    ) -> None:
+        """Notify of an event of this connection; ``headers`` are of its message."""
+        subject = self.wire.certificate
+        if subject is not None:
+            headers = {"_AMQ_CertSubjectDN": subject, **(headers or {})}
         self.broker.notifications.notify(
             kind,
             text,
+            headers,
             connectionID=self.number,
             user=self.login.user,
             remoteAddress=self.wire.peer,
             **fields,
+        )
+
+    def notify_session(self, kind: str, text: str) -> None:
+        """Send a message about the session, which is the connection: Artemis has both."""
+        self.broker.notifications.notify_session(
+            kind, text, connectionID=self.number, user=self.login.user, clientID=self.client_id
         )
 
     def notify_consumer(self, kind: str, subscription: Subscription, verb: str) -> None:
@@ -468,6 +484,7 @@ class Session:
             self.notify(
                 "CONNECTION_DESTROYED", f"connection {self.number} closed: {reason}", clientID=self.client_id
             )
+            self.notify_session("SESSION_CLOSED", f"session of connection {self.number} closed")
         self.broker.log_limit.info(
             log,
             "connection closed" if reason == "DISCONNECT" else "connection failed",

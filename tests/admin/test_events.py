@@ -365,7 +365,7 @@ def test_notifications_are_messages_on_activemq_notifications(server: AdminServe
     added = next(frame for frame in frames if "_AMQ_RoutingName:new\n" in frame)
     assert "_AMQ_NotifType:BINDING_ADDED\n" in added and "_AMQ_Address:new\n" in added
     assert f"_AMQ_NotifTimestamp:{BEGIN * 1000}\n" in added
-    assert "_AMQ_RoutingType:ANYCAST\n" in added
+    assert "_AMQ_Routing_Type:1\n" in added
     assert "\n\nqueue new created on address new\0" in added
 
 

@@ -1,0 +1,141 @@
+"""Messages about events, beside Artemis 2.44: `HEADERS` was recorded there from a subscription over STOMP."""
+
+from __future__ import annotations
+
+import pytest
+
+from .session_fixture import Client, Got, Server
+from .test_permissions import P, Scene
+
+#: The headers of each type besides those that every MESSAGE has, with a value of Artemis.
+HEADERS = {
+    "BINDING_ADDED": {
+        "_AMQ_Binding_Type": "0", "_AMQ_RoutingName": "n9", "_AMQ_Distance": "0", "_AMQ_Address": "na9",
+        "_AMQ_Binding_ID": "2289", "_AMQ_FilterString": "a=1", "_AMQ_ClusterName": "n903832a3b",
+    },
+    "BINDING_REMOVED": {
+        "_AMQ_RoutingName": "n9", "_AMQ_Distance": "0", "_AMQ_Address": "na9", "_AMQ_Binding_ID": "2289",
+        "_AMQ_FilterString": "a=1", "_AMQ_ClusterName": "n903832a3b",
+    },
+    "ADDRESS_ADDED": {"_AMQ_Routing_Type": "1", "_AMQ_Address": "na9"},
+    "ADDRESS_REMOVED": {"_AMQ_Routing_Type": "1", "_AMQ_Address": "na9"},
+    "CONSUMER_CREATED": {
+        "_AMQ_Distance": "0", "_AMQ_ConsumerCount": "1", "_AMQ_User": "admin", "_AMQ_SessionName": "b859",
+        "_AMQ_Address": "na9", "_AMQ_RemoteAddress": "127.0.0.1:34632", "_AMQ_ConsumerName": "s",
+        "_AMQ_ClusterName": "n903832a3b", "_AMQ_ValidatedUser": "admin", "_AMQ_RoutingName": "n9",
+        "_AMQ_CertSubjectDN": "unavailable",
+    },
+    "CONSUMER_CLOSED": {
+        "_AMQ_Distance": "0", "_AMQ_ConsumerCount": "0", "_AMQ_User": "admin", "_AMQ_SessionName": "b972",
+        "_AMQ_Address": "na9", "_AMQ_RemoteAddress": "127.0.0.1:34658", "_AMQ_ConsumerName": "s",
+        "_AMQ_ClusterName": "n903832a3b", "_AMQ_RoutingName": "n9", "_AMQ_FilterString": "",
+    },
+    "CONNECTION_CREATED": {
+        "_AMQ_RemoteAddress": "127.0.0.1:34658", "_AMQ_CertSubjectDN": "unavailable",
+        "_AMQ_ConnectionName": "e344d0ea",
+    },
+    "CONNECTION_DESTROYED": {
+        "_AMQ_RemoteAddress": "127.0.0.1:34658", "_AMQ_CertSubjectDN": "unavailable",
+        "_AMQ_ConnectionName": "e344d0ea",
+    },
+    "SESSION_CREATED": {
+        "_AMQ_User": "admin", "_AMQ_Distance": "0", "_AMQ_SessionName": "b972", "_AMQ_Protocol_Name": "STOMP",
+        "_AMQ_Address": "activemq.notifications", "_AMQ_Client_ID": "", "_AMQ_ConnectionName": "e344d0ea",
+    },
+    "SESSION_CLOSED": {
+        "_AMQ_User": "admin", "_AMQ_Distance": "0", "_AMQ_SessionName": "b972", "_AMQ_Protocol_Name": "STOMP",
+        "_AMQ_Address": "activemq.notifications", "_AMQ_Client_ID": "", "_AMQ_ConnectionName": "e344d0ea",
+    },
+    "SECURITY_PERMISSION_VIOLATION": {"_AMQ_User": "ron", "_AMQ_Address": "there", "_AMQ_CheckType": "SEND"},
+}  # fmt: skip
+
+#: Headers whose value is the same in both brokers.
+SAME = {
+    "_AMQ_Binding_Type", "_AMQ_CertSubjectDN", "_AMQ_CheckType", "_AMQ_Client_ID", "_AMQ_ConsumerCount",
+    "_AMQ_Distance", "_AMQ_Protocol_Name", "_AMQ_Routing_Type",
+}  # fmt: skip
+
+
+def watch(server: Server, **headers: str) -> Client:
+    watcher = server.client()
+    watcher.say("SUBSCRIBE", id="w", destination="/topic/activemq.notifications", **headers)
+    watcher.read()
+    return watcher
+
+
+def told(server: Server, watcher: Client) -> dict[str, Got]:
+    server.world.pass_time(0)
+    return {frame["_AMQ_NotifType"]: frame for frame in watcher.read() if frame.command == "MESSAGE"}
+
+
+def check(kind: str, frame: Got) -> None:
+    assert frame["_AMQ_NotifTimestamp"].isdigit()
+    for name, recorded in HEADERS[kind].items():
+        value = frame.headers.get(name)
+        if value is None and name in ("_AMQ_User", "_AMQ_ValidatedUser"):
+            continue  # without security there is none
+        if value is None and name == "_AMQ_FilterString":
+            continue  # there it is empty where there is no filter
+        assert value is not None, (kind, name)
+        assert value.isdigit() == recorded.isdigit() or not recorded.isdigit(), (kind, name, value)
+        if name in SAME:
+            assert value == recorded, (kind, name, value)
+
+
+def test_messages_have_the_headers_of_artemis() -> None:
+    server = Server()
+    watcher = watch(server)
+    client = server.client()
+    client.say("SUBSCRIBE", id="s", destination="/queue/q", selector="a = 1")
+    client.say("UNSUBSCRIBE", id="s")
+    client.say("SUBSCRIBE", id="t", destination="/topic/t", selector="a = 1")
+    client.lose()
+    frames = told(server, watcher)
+    expected = HEADERS.keys() - {"SECURITY_PERMISSION_VIOLATION"}
+    server.world.pass_time(1)
+    frames |= told(server, watcher)
+    directory = server.world.directory
+    for name in list(directory.addresses):
+        if name in ("q", "t"):
+            directory.delete_address(name, force=True)
+    frames |= told(server, watcher)
+    assert expected <= frames.keys()
+    for kind in expected - {"ADDRESS_ADDED", "ADDRESS_REMOVED"}:
+        check(kind, frames[kind])
+
+
+@pytest.mark.parametrize(("kind", "number"), [("/queue/", "1"), ("/topic/", "0")])
+def test_the_routing_type_of_an_address_is_the_number_that_artemis_has(kind: str, number: str) -> None:
+    server = Server()
+    watcher = watch(server)
+    server.client().say("SUBSCRIBE", id="s", destination=f"{kind}a")
+    frame = told(server, watcher)["ADDRESS_ADDED"]
+    assert frame["_AMQ_Address"] == "a" and frame["_AMQ_Routing_Type"] == number
+
+
+def test_a_permission_violation_names_user_address_and_permission() -> None:
+    scene = Scene()
+    watcher = watch(scene.server)
+    client = scene.client()
+    scene.changed(P.SEND)
+    client.say("SEND", b"x", destination="/queue/there")
+    frame = told(scene.server, watcher)["SECURITY_PERMISSION_VIOLATION"]
+    assert frame["_AMQ_CheckType"] == "SEND" and frame["_AMQ_Address"] == "there" and frame["_AMQ_User"]
+
+
+def test_a_selector_compares_the_numbers_of_notifications() -> None:
+    server = Server()
+    watcher = watch(server, selector="_AMQ_NotifType = 'CONSUMER_CREATED' AND _AMQ_ConsumerCount > 1")
+    client = server.client()
+    client.say("SUBSCRIBE", id="1", destination="/queue/q")
+    assert told(server, watcher) == {}
+    client.say("SUBSCRIBE", id="2", destination="/queue/q")
+    assert told(server, watcher)["CONSUMER_CREATED"]["_AMQ_ConsumerName"] == "2"
+
+
+def test_a_client_cannot_forge_a_notification() -> None:
+    server = Server()
+    watcher = watch(server)
+    server.client().say("SEND", b"x", destination="/topic/activemq.notifications", _AMQ_NotifType="DISK_FULL")
+    frames = [frame for frame in watcher.read() if frame.command == "MESSAGE" and frame.body == b"x"]
+    assert len(frames) == 1 and "_AMQ_NotifType" not in frames[0].headers
