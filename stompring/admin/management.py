@@ -114,8 +114,12 @@ class ManagementRequests:
         try:
             self._check_length(request)
             exchange.read()
-            self._check_permission(exchange)
+            if exchange.operation is not None:
+                self._check_permission(exchange)
             result = yield from exchange.carry_out()
+            if exchange.operation is None:  # its value tells the name of its method
+                exchange.method = f"{'is' if isinstance(result, bool) else 'get'}{exchange.method}"
+                self._check_permission(exchange)
         except Refused as refused:
             error = str(refused)
         except Exception:
@@ -223,7 +227,7 @@ class Exchange:
         self.method = ""
         self.changes = False
         self._resource: Resource | None = None
-        self._operation: Operation | None = None
+        self.operation: Operation | None = None
         self._attribute: str | None = None
         self._values: list[Any] = []
         self.fields: dict[str, object] = {"peer": request.peer, "connection": request.connection}
@@ -242,7 +246,7 @@ class Exchange:
             self.fields[resource.kind] = resource.name
         if operation is not None:
             self._values = read_parameters(request.body)
-            self._operation = found = find_operation(resource.kind, operation, self._values)
+            self.operation = found = find_operation(resource.kind, operation, self._values)
             self.method, self.changes = found.name, found.changes
         elif attribute is not None:
             self.method = self._attribute = find_attribute(resource.kind, attribute)
@@ -253,8 +257,8 @@ class Exchange:
         """The result as JSON; `NOTHING` for an operation without one. Raises `Refused`."""
         assert self._resource is not None
         target = self._resource.target(self.context, self.routes, self.request)
-        if self._operation is not None:
-            return (yield from self._operation.run(target, self._values))
+        if self.operation is not None:
+            return (yield from self.operation.run(target, self._values))
         assert self._attribute is not None
         return (yield from target.attribute(self._attribute))
 
@@ -262,7 +266,7 @@ class Exchange:
         """The log line and the notification of a change."""
         broker, request = self.context.broker, self.request
         shown = [
-            HIDDEN if self._operation is not None and index in self._operation.secret else value
+            HIDDEN if self.operation is not None and index in self.operation.secret else value
             for index, value in enumerate(self._values)
         ]
         parameters = printable(encode(shown).decode(), MAX_BODY) if shown else ""

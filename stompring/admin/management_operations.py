@@ -151,12 +151,12 @@ class Target:
         """As `call`, of the queue or address itself."""
         return self.call(operation, self.name, body, query=query, id=id)
 
-    def all_of(self, operation: str, name: str | None = None, **query: object) -> Steps:
+    def all_of(self, operation: str, queue: str | None = None, /, **query: object) -> Steps:
         """All items of a list."""
         items: list[Any] = []
         while True:
             page = yield from self.call(
-                operation, name, query={**query, "page": len(items) // 1000 + 1, "size": 1000}
+                operation, queue, query={**query, "page": len(items) // 1000 + 1, "size": 1000}
             )
             items += page["data"]
             if len(page["data"]) < 1000:
@@ -166,9 +166,10 @@ class Target:
         """The value of an attribute."""
         if self.kind in ("divert", "bridge"):
             fields = yield from self.call(self.kind, self.name)
-            if uncapitalized(name) not in fields:
+            field = "name" if name == "UniqueName" else uncapitalized(name)
+            if field not in fields:
                 raise no_attribute(self.kind, name, map(capitalized, fields))
-            return fields[uncapitalized(name)]
+            return fields[field]
         read = ALIASES[self.kind].get(name)
         if read is None:
             fields = FIELDS[self.kind]
@@ -1088,6 +1089,29 @@ def consumers_as_json(target: Target, connection: str) -> Steps:
 def consumers_of_queue_as_json(target: Target) -> Steps:
     found = yield from target.all_of("listQueueConsumers", target.name)
     return _as_json([_consumer(item) for item in found])
+
+
+# ---- bridges
+
+
+@operation("bridge", "start", changes=True)
+def start_bridge(target: Target) -> Steps:
+    return _void(target.on_resource("startBridge"))
+
+
+@operation("bridge", "stop", changes=True)
+def stop_bridge(target: Target) -> Steps:
+    return _void(target.on_resource("stopBridge"))
+
+
+@operation("bridge", "pause", changes=True)
+def pause_bridge(target: Target) -> Steps:
+    return _void(target.on_resource("pauseBridge"))
+
+
+@operation("bridge", "resume", changes=True)
+def resume_bridge(target: Target) -> Steps:
+    return _void(target.on_resource("resumeBridge"))
 
 
 # ---- connections, users, configuration

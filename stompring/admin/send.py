@@ -113,6 +113,8 @@ def send_one(session: Session, head: Head, body: bytes, reactor: Any) -> Generat
     plan: SendPlan | None = head.plan
     if plan is None or plan.stamp != plan.address.stamp:
         plan = plan_anew(session, head)
+    if plan.carry_out is not None:
+        plan.carry_out(session, head, body, plan)
     evaluation = SendEvaluation(session, head, body, plan)
     waited = 0
     while True:

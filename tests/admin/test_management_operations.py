@@ -31,7 +31,7 @@ def documented(after: str, kind: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", row[1]))
 
 
-@pytest.mark.parametrize("kind", ["broker", "address", "queue"])
+@pytest.mark.parametrize("kind", ["broker", "address", "queue", "bridge"])
 def test_every_operation_is_documented(kind: str) -> None:
     assert documented("**Operations**", kind) == set(OPERATIONS[kind])
 

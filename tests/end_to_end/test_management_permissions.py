@@ -1,0 +1,144 @@
+"""Who may send management requests, with and without permissions per operation."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+
+from ..broker_document import broker_xml, permitted
+from ..broker_process import PATIENCE, BrokerProcess
+from ..stomp_client import StompClient
+from .test_management_messages import ADDRESS, Manager
+from .test_permissions import add
+from .test_security import login
+
+ALL = {
+    name: "admins, viewers"
+    for name in ("send", "consume", "createAddress", "createDurableQueue", "createNonDurableQueue")
+}
+PERMISSIONS = (
+    permitted("#", {**ALL, "send": "admins, viewers, senders"})
+    + permitted("secret", {"send": "nobody"})
+    + permitted(ADDRESS, {"manage": "admins, viewers", "send": "senders"})
+    + permitted("mops.#", {"view": "admins, viewers", "edit": "admins"})
+    + permitted("mops.queue.precious.#", {"view": "admins"})
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    config = tmp_path_factory.mktemp("management") / "broker.xml"
+    core = "<management-message-rbac>true</management-message-rbac>"
+    config.write_text(broker_xml(secure=True, permissions=PERMISSIONS, core=core))
+    for user in ("admin", "viewer", "sender"):
+        add(config, user, f"{user}s")
+    with BrokerProcess(config) as broker:
+        yield broker
+
+
+def connected(broker: BrokerProcess, user: str) -> StompClient:
+    client = login(broker, login=user, passcode=user)
+    client.expect("CONNECTED")
+    return client
+
+
+def manager(broker: BrokerProcess, user: str) -> Manager:
+    return Manager(connected(broker, user), f"/queue/{user}-replies")
+
+
+def test_a_request_needs_manage_and_not_send(broker: BrokerProcess) -> None:
+    client = connected(broker, "sender")
+    client.send("SEND", {"destination": ADDRESS, "_AMQ_ResourceName": "broker", "_AMQ_Attribute": "Started"})
+    error = client.expect("ERROR")["message"]
+    assert "permission='MANAGE'" in error and ADDRESS in error
+    assert manager(broker, "viewer").ask("broker", "Started") == (True, True)
+
+
+def test_a_reply_needs_what_a_send_there_needs(broker: BrokerProcess) -> None:
+    client = connected(broker, "admin")
+    client.send(
+        "SEND",
+        {
+            "destination": ADDRESS,
+            "reply-to": "secret",
+            "_AMQ_ResourceName": "broker",
+            "_AMQ_Attribute": "Started",
+        },
+    )
+    assert "permission='SEND' on address secret" in client.expect("ERROR")["message"]
+
+
+@pytest.mark.parametrize(
+    ("user", "resource", "what", "permission"),
+    [
+        ("admin", "broker", ["createQueue", ["orders", "orders", "ANYCAST"]], None),
+        ("admin", "broker", ["createQueue", ["precious", "precious", "ANYCAST"]], None),
+        ("viewer", "queue.orders", ["listMessages", [""]], None),
+        ("viewer", "queue.orders", ["getMessageCount", []], None),
+        ("viewer", "queue.orders", "Paused", None),
+        ("viewer", "queue.precious", "Paused", "'VIEW' on address mops.queue.precious.isPaused"),
+        ("viewer", "queue.precious", "RingSize", "'VIEW' on address mops.queue.precious.getRingSize"),
+        ("viewer", "queue.orders", ["pause", []], "'EDIT' on address mops.queue.orders.pause"),
+        ("admin", "queue.orders", ["pause", []], None),
+        ("admin", "queue.precious", ["countMessages", []], None),
+        ("admin", "queue.precious", ["pause", []], "'EDIT' on address mops.queue.precious.pause"),
+        (
+            "viewer",
+            "queue.precious",
+            ["countMessages", []],
+            "'VIEW' on address mops.queue.precious.countMessages",
+        ),
+        (
+            "viewer",
+            "broker",
+            ["reloadConfigurationFile", []],
+            "'EDIT' on address mops.broker.reloadConfigurationFile",
+        ),
+    ],
+)
+def test_each_operation_needs_view_or_edit_on_its_address(
+    broker: BrokerProcess, user: str, resource: str, what: str | list[Any], permission: str | None
+) -> None:
+    succeeded, result = manager(broker, user).ask(resource, what)
+    if permission is None:
+        assert succeeded, result
+    else:
+        assert not succeeded and permission in result
+
+
+def test_messages_are_sent_as_the_user_that_is_named(broker: BrokerProcess) -> None:
+    admin = manager(broker, "admin")
+    admin.ask("broker", ["createAddress", ["secret", "ANYCAST"]])
+    body = [{}, 3, "hello", False]
+    assert admin.ask("address.secret", ["sendMessage", [*body, None, None]])[0]
+    succeeded, result = admin.ask("address.secret", ["sendMessage", [*body, "sender", "sender"]])
+    assert not succeeded and "permission='SEND'" in result
+    succeeded, result = admin.ask("address.secret", ["sendMessage", [*body, "sender", "wrong"]])
+    assert not succeeded
+
+
+def test_users_are_managed_and_passwords_are_not_logged(broker: BrokerProcess) -> None:
+    admin = manager(broker, "admin")
+    assert admin.ask("broker", ["addUser", ["carl", "s3cret-of-carl", "viewers", False]])[0]
+    client = login(broker, login="carl", passcode="s3cret-of-carl")
+    client.expect("CONNECTED")
+    users = json.loads(admin.value("broker", ["listUser", ["carl"]]))
+    assert users == [{"username": "carl", "roles": ["viewers"]}]
+    assert admin.ask("broker", ["removeUser", ["carl"]])[0]
+    assert any('addUser ["carl","***"' in line for line in broker.log)
+    assert not any("s3cret-of-carl" in line for line in broker.log)
+
+
+def test_http_sends_nothing_to_the_management_address(broker: BrokerProcess) -> None:
+    connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
+    credentials = base64.b64encode(b"admin:admin").decode()
+    headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
+    connection.request("POST", "/api/v1/messages", json.dumps({"address": ADDRESS}), headers)
+    answer = connection.getresponse()
+    assert answer.status == 400 and b"use the HTTP API" in answer.read()
+    connection.close()
