@@ -252,3 +252,34 @@ class TestRestart:
         again.pass_time(2000)
         assert (queue.message_count, queue.scheduled_count) == (5, 0)
         assert sorted(drained(again, join(queue))) == [b"%d" % number for number in range(5)]
+
+    def test_a_value_that_falls_due_at_the_start_is_newer_than_those_in_pages(self) -> None:
+        world = StoredPages(limit=5)
+        world.queue(**KEYED)
+        put(world, range(1), 1, durable=True, due=world.now + 1000)  # in the journal
+        put(world, range(1, 20), 1, durable=True)
+        world.queue("other", "q2")
+        for number in range(6):
+            world.send("q", b"x%d" % number, durable=True)
+        put(world, range(20, 21), 1, durable=True)
+        world.settle_down()
+        after = world.clock.seconds() - BEGUN + 5
+        again = StoredPages(files=world.memory.kill(), after=after, **world.terms)
+        queue = again.directory.queue("q")
+        got = drained(again, join(queue))
+        assert got[0] == b"0" and b"20" not in got
+
+    def test_a_message_that_waits_for_its_redelivery_is_dropped_after_a_newer_one(self) -> None:
+        world = StoredPages(limit=0, settings={"redelivery_delay": 5000})
+        queue = world.queue(**KEYED)
+        put(world, range(3), 3, durable=True)
+        taker = join(queue)
+        world.settle_down()
+        taker.nack(taker.unsettled[0])
+        again, queue = restarted(world)
+        assert (queue.message_count, queue.scheduled_count) == (3, 1)
+        put(again, range(3, 4), 3, durable=True)
+        taker = join(queue)
+        again.pass_time(6000)
+        assert drained(again, taker) == [b"1", b"2", b"3"]
+        assert (queue.message_count, queue.messages_replaced, index(queue).keys) == (0, 1, 0)

@@ -53,6 +53,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
     """Consumers with and without selectors come and go, acknowledge, refuse and close."""
 
     grouped = False
+    keys = 0  # of a last-value queue
 
     @initialize(
         memory=MEMORY,
@@ -77,12 +78,14 @@ class PagedQueueMachine(RuleBasedStateMachine):
         self.memory = memory
         self.held = mock.patch.object(paged_queue, "HELD", held)
         self.held.start()
-        self.queue = self.world.queue()
+        self.queue = self.world.queue(**({"last_value_key": "code"} if self.keys else {}))
         self.takers: list[Taker] = []
         self.settled: dict[int, Taker] = {}
         self.sent: dict[int, Message] = {}
         self.refused: set[int] = set()  # came back at some time: they may come after younger ones
         self.purged: set[int] = set()
+        self.replaced: set[int] = set()
+        self.obsolete: set[int] = set()  # in delivery, and a newer one of their key has come
         self.owners: dict[bytes, Taker] = {}  # of groups
         self.log: list[tuple[Taker, int]] = []
         self.checked = 0
@@ -128,10 +131,13 @@ class PagedQueueMachine(RuleBasedStateMachine):
                 if self.grouped
                 else {}
             )
-            message = self.world.message(
-                headers={"colour": colour}, priority=priority, durable=durable, **kind
-            )
-            if paging.gathering:
+            headers = {"colour": colour}
+            if self.keys and len(self.sent) % 7:
+                headers["code"] = f"k{len(self.sent) * 5 % self.keys}"
+            message = self.world.message(headers=headers, priority=priority, durable=durable, **kind)
+            if self.keys:
+                self.replace(message)
+            elif paging.gathering:
                 traits = message.traits = traits or message.traits
             self.sent[message.number] = message
             publish.send(message)
@@ -174,7 +180,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
                 self.settle(ref.message.number, taker)
             taker.ack(*refs)
         else:
-            self.refused |= {ref.message.number for ref in refs}
+            self.come_back({ref.message.number for ref in refs})
             self.understand()
             if how == "nack":
                 taker.nack(*refs)
@@ -186,7 +192,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
     @rule(which=CHOICE, failed=st.booleans())
     def leave(self, which: int, failed: bool) -> None:
         taker = self.takers.pop(which % len(self.takers))
-        self.refused |= {ref.message.number for ref in taker.unsettled}
+        self.come_back({ref.message.number for ref in taker.unsettled})
         self.owners = {group: owner for group, owner in self.owners.items() if owner is not taker}
         self.understand()
         taker.close(failed=failed)
@@ -220,9 +226,25 @@ class PagedQueueMachine(RuleBasedStateMachine):
 
     # ---- what must hold
 
+    def replace(self, message: Message) -> None:
+        """A message is about to enter: those with its key are replaced, or will be when they come back."""
+        self.understand()
+        key = message.header(b"code")
+        if key is None:
+            return
+        same = {number for number, other in self.sent.items() if other.header(b"code") == key}
+        self.replaced |= same & self.left()
+        self.obsolete |= same & {ref.message.number for taker in self.takers for ref in taker.unsettled}
+
+    def come_back(self, numbers: set[int]) -> None:
+        """These were delivered, and are requeued."""
+        self.refused |= numbers
+        self.replaced |= numbers & self.obsolete
+
     def settle(self, number: int, taker: Taker) -> None:
         assert number not in self.settled, "it was settled before"
         assert number not in self.purged, "it was purged"
+        assert number not in self.replaced, "it was replaced"
         self.settled[number] = taker
 
     def group_goes(self, taker: Taker, message: Message) -> None:
@@ -247,7 +269,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             taker, number = self.log[self.checked]
             self.checked += 1
             assert number not in self.settled, "it was delivered after it was settled"
-            assert number not in self.purged
+            assert number not in self.purged and number not in self.replaced
             message = self.sent[number]
             assert wants(taker, message)
             if taker.auto:
@@ -301,7 +323,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
 
     def left(self) -> set[int]:
         delivering = {ref.message.number for taker in self.takers for ref in taker.unsettled}
-        return self.sent.keys() - self.settled.keys() - self.purged - delivering
+        return self.sent.keys() - self.settled.keys() - self.purged - self.replaced - delivering
 
     @invariant()
     def counts_agree(self) -> None:
@@ -315,6 +337,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         held = {ref for ref in queue.dispatcher.in_order()}
         assert queue.count == len(held) and all(ref.state == PENDING for ref in held)
         assert queue.count + queue.paged_count == len(self.left())
+        assert queue.messages_replaced == len(self.replaced)
 
     @invariant()
     def memory_is_bounded(self) -> None:
@@ -347,7 +370,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         self.finish()
         for taker in list(self.takers):
             self.takers.remove(taker)
-            self.refused |= {ref.message.number for ref in taker.unsettled}
+            self.come_back({ref.message.number for ref in taker.unsettled})
             taker.close()
             self.understand()
         left = self.left()
@@ -387,6 +410,26 @@ class GroupedStoredPagedQueueMachine(StoredPagedQueueMachine, GroupedPagedQueueM
     """With groups and a real store."""
 
 
+class KeyedPagedQueueMachine(PagedQueueMachine):
+    """A last-value queue."""
+
+    keys = 11
+
+
+class KeyedStoredPagedQueueMachine(StoredPagedQueueMachine, KeyedPagedQueueMachine):
+    """With a real store."""
+
+
+class KeyedGroupedPagedQueueMachine(GroupedPagedQueueMachine, KeyedPagedQueueMachine):
+    """With message groups."""
+
+
+TestKeyedPagedQueue = KeyedPagedQueueMachine.TestCase
+TestKeyedPagedQueue.settings = examples(40, steps=40)
+TestKeyedGroupedPagedQueue = KeyedGroupedPagedQueueMachine.TestCase
+TestKeyedGroupedPagedQueue.settings = examples(20, steps=40)
+TestKeyedStoredPagedQueue = KeyedStoredPagedQueueMachine.TestCase
+TestKeyedStoredPagedQueue.settings = examples(20, steps=40)
 TestPagedQueue = PagedQueueMachine.TestCase
 TestPagedQueue.settings = examples(60, steps=40)
 TestGroupedPagedQueue = GroupedPagedQueueMachine.TestCase
