@@ -61,11 +61,13 @@ class Acknowledging(Consumer):
 class Bench:
     """A broker with one queue, or several on one multicast address."""
 
-    def __init__(self, queues: int = 1, ring_size: int = -1) -> None:
+    def __init__(self, queues: int = 1, ring_size: int = -1, key: str | None = None) -> None:
         self.broker = Broker(BrokerConfiguration(), Clock(), Policies())
         kind = RoutingType.ANYCAST if queues == 1 else RoutingType.MULTICAST
         self.queues: list[Queue] = [
-            self.broker.directory.create_queue(QueueConfiguration(f"q{n}", "a", kind, ring_size=ring_size))
+            self.broker.directory.create_queue(
+                QueueConfiguration(f"q{n}", "a", kind, ring_size=ring_size, last_value_key=key)
+            )
             for n in range(queues)
         ]
         self.queue = self.queues[0]
@@ -139,6 +141,28 @@ def full_ring() -> Run:
     return bench.send
 
 
+def last_values() -> Run:
+    """Every message replaces the one with its key, of a hundred."""
+    bench = Bench(key="code")
+    kinds = [Traits(b"priority:4\npersistent:false\ncode:k%d\n" % n, b"/queue/a") for n in range(100)]
+    route, number = bench.address.route, bench.broker.next_message_number
+
+    def run() -> None:
+        address = bench.address
+        for at in range(MESSAGES):
+            route(Message(number(), address, kinds[at % 100], BODY, 0, 0))
+
+    return run
+
+
+def last_values_to_a_consumer() -> Run:
+    """A consumer takes each at once: nothing is replaced."""
+    bench = Bench(key="code")
+    bench.traits = Traits(b"priority:4\npersistent:false\ncode:k1\n", b"/queue/a")
+    bench.queue.add_consumer(Auto())
+    return bench.send
+
+
 def expiring() -> Run:
     """Pending with an expiry that none reaches."""
     bench = Bench()
@@ -170,6 +194,8 @@ CASES: dict[str, Callable[[], Run]] = {
     "pending, then drained": enqueue_then_drain,
     "delivered, requeued, drained": requeue_then_drain,
     "into a full ring": full_ring,
+    "replacing the value of its key": last_values,
+    "to a last-value queue, auto ack": last_values_to_a_consumer,
     "pending with an expiry, then drained": expiring,
     "to a selector behind a backlog": selector_behind_backlog,
 }
