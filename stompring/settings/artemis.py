@@ -36,6 +36,7 @@ class Row(NamedTuple):
     reason: str = ""  # why it has no effect, or the advice of the error; an empty advice is to remove it
     neutral: str = ""  # values, as a regular expression, with which a refused setting has no effect
     refused_with: frozenset[str] = frozenset()  # elements in it with which it is refused all the same
+    advice: str = ""  # of the error, where that is another text than the reason
     is_warning: bool = False  # reported in a WARNING, not in the list of settings without effect
 
     def has_no_effect(self, value: str, inside: Iterable[str] = ()) -> bool:
@@ -50,7 +51,8 @@ Rows = Mapping[str, Row]
 
 def not_supported(what: str, row: Row) -> str:
     """The error for a refused setting."""
-    ending = f": {row.reason}" if row.reason else "; remove it"
+    advice = row.advice or row.reason
+    ending = f": {advice}" if advice else "; remove it"
     return f"{what} is an Artemis setting without support in stompring{ending}"
 
 
@@ -217,12 +219,19 @@ CORE = _table(
     no_effect("broadcast-groups broadcast-group-security discovery-groups", CLUSTER_ONLY),
     {
         "cluster-connections": Row(
-            Support.NO_EFFECT, NO_CLUSTER, refused_with=frozenset({"static-connectors"}), is_warning=True
+            Support.NO_EFFECT,
+            NO_CLUSTER,
+            refused_with=frozenset({"static-connectors"}),
+            advice="this broker is alone and forwards nothing to the brokers in <static-connectors>; remove it, and "
+            "forward queues by <bridges>",
+            is_warning=True,
         ),
         "ha-policy": Row(
             Support.NO_EFFECT,
             "this broker is alone: there is no backup, and none takes over",
             refused_with=frozenset({"backup", "slave", "secondary", "colocated", "scale-down"}),
+            advice="this broker is alone: it neither waits as a backup nor hands its messages to another broker when "
+            "it stops; remove it on the one broker that serves the clients",
             is_warning=True,
         ),
     },
@@ -251,8 +260,9 @@ CONFIGURATION = _table(
     {
         "jms": Row(
             Support.NO_EFFECT,
-            "declare addresses and queues in <core><addresses>",
+            "it declares nothing",
             refused_with=frozenset({"queue", "topic"}),
+            advice="declare addresses and queues in <core><addresses>",
         )
     },
     refused("server"),

@@ -93,7 +93,7 @@ def _unsupported(row: Row) -> tuple[str, str]:
         reason += " (WARNING)"
     if row.refused_with:
         names = ", ".join(f"`{name}`" for name in sorted(row.refused_with))
-        reason += f"; refused with {names}"
+        reason += f"; refused with {names}: {row.advice}"
     return row.support, reason
 
 
