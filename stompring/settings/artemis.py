@@ -291,7 +291,6 @@ ADDRESS_SETTING = _table(
     refused("auto-create-jms-queues auto-create-jms-topics", AUTO_CREATE, "true"),
     refused("auto-delete-jms-queues auto-delete-jms-topics", AUTO_DELETE, "true"),
     refused("retroactive-message-count", "", "0"),
-    refused("last-value-queue", "use default-last-value-queue", "false"),
 )
 
 QUEUE = _table(
@@ -334,6 +333,11 @@ BRIDGE = _table(
     ),
     refused("transformer-class-name", "Java classes cannot be loaded: use <transformer>"),
 )
+
+OLD_ELEMENT_NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
+    {("address-setting", "last-value-queue"): "default-last-value-queue"}
+)
+"""Old names of elements that Artemis still accepts, by parent and name."""
 
 SECTIONS: Mapping[str, Rows] = MappingProxyType(
     {

@@ -32,7 +32,7 @@ from stompring.settings.acceptor_url import (
     skip_reason,
     with_absolute_paths,
 )
-from stompring.settings.artemis import SECTIONS, Row, not_supported
+from stompring.settings.artemis import OLD_ELEMENT_NAMES, SECTIONS, Row, not_supported
 from stompring.settings.bridges import read_bridges
 from stompring.settings.data_directory import instance_directory
 from stompring.settings.diverts import read_diverts
@@ -321,6 +321,7 @@ class _DocumentReader:
         first_lines: dict[str, int],
     ) -> None:
         name = self._plain_name(child)
+        name = OLD_ELEMENT_NAMES.get((node.name, name or ""), name)
         line = self._line(child)
         child_rule = rule.children.get(name or "")
         if name is None or child_rule is None:
@@ -504,6 +505,8 @@ def _security_files(plain: Mapping[str, Any], faults: Faults) -> tuple[dict[str,
     found |= {"users_file": str(logins.users), "guest": logins.guest}
     if not plain.get("roles_file"):
         found["roles_file"] = str(logins.roles)
+    if logins.certificate_users is not None and not plain.get("certificate_users_file"):
+        found["certificate_users_file"] = str(logins.certificate_users)
     return found, logins.warnings
 
 

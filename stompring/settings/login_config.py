@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stompring.errors import ConfigurationError
@@ -27,10 +27,16 @@ GUEST_USER_OPTION, GUEST_ROLE_OPTION = (
     "org.apache.activemq.jaas.guest.role",
 )
 
+CERTIFICATE_USERS_OPTION, CERTIFICATE_ROLES_OPTION = (
+    "org.apache.activemq.jaas.textfiledn.user",
+    "org.apache.activemq.jaas.textfiledn.role",
+)
+
 _TOKEN = re.compile(
     r"""/\*.*?\*/|//[^\n]*|"((?:\\.|[^"\\])*)"|\'((?:\\.|[^\'\\])*)\'|([^\s"\'{};=]+)|([{};=])""", re.DOTALL
 )
-_DOMAIN = re.compile(r"""<jaas-security\b[^>]*\bdomain\s*=\s*["']([^"']*)["']""")
+_JAAS = re.compile(r"<jaas-security\b[^>]*>")
+_DOMAIN = re.compile(r"""\s(?P<certificate>certificate-)?domain\s*=\s*["'](?P<name>[^"']*)["']""")
 _MAX_BYTES = 1024 * 1024
 
 
@@ -42,6 +48,7 @@ class Logins:
     roles: Path
     guest: Guest | None = None
     warnings: tuple[str, ...] = ()
+    certificate_users: Path | None = None
 
 
 @dataclass(slots=True)
@@ -69,13 +76,14 @@ def find_logins(directory: Path) -> Logins | None:
         users = directory / ARTEMIS_USERS
         return Logins(users, directory / ARTEMIS_ROLES) if users.is_file() else None
     entries = _parse(_text_of(file), file)
-    domain = _domain(directory / BOOTSTRAP)
+    domain, certificate_domain = _domains(directory / BOOTSTRAP)
     if domain not in entries:
         raise ConfigurationError(
             f"there is no entry '{domain}', which {BOOTSTRAP} names; set <users-file> in broker.xml, or add the entry",
             str(file),
         )
-    return _logins(entries[domain], file, directory)
+    logins = _logins(entries[domain], file, directory)
+    return _with_certificates(logins, entries.get(certificate_domain or "", []), file, directory)
 
 
 def _text_of(file: Path) -> str:
@@ -88,11 +96,14 @@ def _text_of(file: Path) -> str:
     return content.decode(errors="replace")
 
 
-def _domain(bootstrap: Path) -> str:
-    if not bootstrap.is_file():
-        return DEFAULT_DOMAIN
-    found = _DOMAIN.search(re.sub(r"<!--.*?-->", "", _text_of(bootstrap), flags=re.DOTALL))
-    return found[1] if found else DEFAULT_DOMAIN
+def _domains(bootstrap: Path) -> tuple[str, str | None]:
+    """The entry for passwords, and the one for client certificates if there is one."""
+    found: dict[bool, str] = {}
+    if bootstrap.is_file():
+        text = re.sub(r"<!--.*?-->", "", _text_of(bootstrap), flags=re.DOTALL)
+        if element := _JAAS.search(text):
+            found = {bool(each["certificate"]): each["name"] for each in _DOMAIN.finditer(element[0])}
+    return found.get(False, DEFAULT_DOMAIN), found.get(True)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int]]:
@@ -182,3 +193,22 @@ def _logins(modules: list[_Module], file: Path, directory: Path) -> Logins:
         )
     users, roles = files or (directory / ARTEMIS_USERS, directory / ARTEMIS_ROLES)
     return Logins(users, roles, guest, tuple(warnings))
+
+
+def _with_certificates(logins: Logins, modules: list[_Module], file: Path, directory: Path) -> Logins:
+    """With the users of client certificates. Their roles are read where those of all users are."""
+    for module in modules:
+        if (
+            module.short_name != "TextFileCertificateLoginModule"
+            or CERTIFICATE_USERS_OPTION not in module.options
+        ):
+            continue
+        base = directory / module.options.get("baseDir", "")
+        warnings = logins.warnings
+        roles = module.options.get(CERTIFICATE_ROLES_OPTION)
+        if roles is not None and base / roles != logins.roles:
+            text = f"the roles in {roles} are not read: add its lines to {logins.roles.name}"
+            warnings = (*warnings, f"{file}:{module.line}: {module.short_name}: {text}")
+        users = base / module.options[CERTIFICATE_USERS_OPTION]
+        return replace(logins, certificate_users=users, warnings=warnings)
+    return logins

@@ -18,6 +18,7 @@ from stompring.settings.acceptor_url import (
 from stompring.settings.artemis import (
     ACCEPTOR_PARAMETERS,
     CONNECTOR_PARAMETERS,
+    OLD_ELEMENT_NAMES,
     OTHER_PROTOCOLS,
     SECTIONS,
     Row,
@@ -110,6 +111,8 @@ def elements() -> dict[str, Rows]:
                 continue
             note = NOTES.get((name, inner))
             found.setdefault(name, {})[inner] = (Support.SUPPORTED, note) if note else _supported(option)
+    for (parent, old), new in OLD_ELEMENT_NAMES.items():
+        found[parent][old] = Support.SUPPORTED, f"old name of `{new}`"
     for parent, rows in SECTIONS.items():
         for name, row in rows.items():
             assert name not in found[parent], f"{name} of {parent} is supported and in the table"

@@ -238,3 +238,9 @@ def test_no_name_is_both_supported_and_in_the_table() -> None:
 
 def test_a_file_without_settings_of_artemis_ignores_nothing() -> None:
     assert parse(QUIET, LISTENER, queue('ring-size="3"')).ignored == ()
+
+
+def test_old_name_of_an_element_has_the_effect_of_the_new_one() -> None:
+    text = '<address-settings><address-setting match="#"><last-value-queue>true</last-value-queue></address-setting>'
+    (entry,) = parse("", f"{text}</address-settings>").address_settings
+    assert entry.values == {"default_last_value_queue": True}

@@ -11,7 +11,7 @@ from lxml import etree
 
 from stompring.settings import connector_url
 from stompring.settings.acceptor_url import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
-from stompring.settings.artemis import ACCEPTOR_PARAMETERS, CONNECTOR_PARAMETERS, SECTIONS
+from stompring.settings.artemis import ACCEPTOR_PARAMETERS, CONNECTOR_PARAMETERS, OLD_ELEMENT_NAMES, SECTIONS
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.schema import ElementRule, root_rules
 
@@ -98,7 +98,7 @@ def is_covered(path: tuple[str, ...]) -> bool:
     """Whether each name of the path is supported, down to the whole path or to a row, which holds for all below it."""
     rule = CORE
     for parent, name in zip(path, path[1:], strict=False):
-        if name in SECTIONS.get(parent, ()):
+        if name in SECTIONS.get(parent, ()) or (parent, name) in OLD_ELEMENT_NAMES:
             return True
         if name in rule.attributes:
             return name == path[-1]

@@ -126,3 +126,32 @@ def test_an_unfinished_login_config_is_refused(tmp_path: Path) -> None:
         ConfigurationError, match=r"login\.config:2: the file ends where an option or ';' should"
     ):
         find_logins(tmp_path)
+
+
+CERTIFICATES = """
+   org.apache.activemq.artemis.spi.core.security.jaas.TextFileCertificateLoginModule required
+       org.apache.activemq.jaas.textfiledn.user="cert-users.properties"
+       org.apache.activemq.jaas.textfiledn.role="{roles}";
+"""
+
+
+def with_certificates(folder: Path, roles: str) -> BrokerConfiguration:
+    login_config(folder, properties())
+    with (folder / "login.config").open("a") as out:
+        out.write(f"\ncertificates {{{CERTIFICATES.format(roles=roles)}}};\n")
+    (folder / "bootstrap.xml").write_text(
+        '<broker><jaas-security domain="activemq" certificate-domain="certificates"/></broker>'
+    )
+    return configured(folder)
+
+
+def test_users_of_client_certificates_are_those_of_the_certificate_domain(tmp_path: Path) -> None:
+    found = with_certificates(tmp_path, "groups.properties")
+    assert found.users_file == str(tmp_path / "people.properties")
+    assert found.certificate_users_file == str(tmp_path / "cert-users.properties")
+    assert not found.warnings
+
+
+def test_another_roles_file_of_client_certificates_is_a_warning(tmp_path: Path) -> None:
+    (warning,) = with_certificates(tmp_path, "cert-roles.properties").warnings
+    assert "the roles in cert-roles.properties are not read: add its lines to groups.properties" in warning
