@@ -426,7 +426,7 @@ def _report(reader: ExportReader | ArtemisExportReader, count: int, before: int,
             err=True,
         )
     earlier = f", {before} of them by an earlier, interrupted import" if before else ""
-    click.echo(f"imported {count} messages of {reader.path}{earlier}")
+    click.echo(f"imported {_count(count, 'message')} of {reader.path}{earlier}")
 
 
 def _running(meant: BrokerConfiguration, doors: Endpoints, login: tuple[str, str] | None) -> OnlineImport:

@@ -99,6 +99,7 @@ def transfer(file: ImportFile, receiver: ImportTarget) -> tuple[int, int]:
         if waiting:
             receiver.commit(count)
         receiver.settle()
+        step(file.size - position)
     return count, min(before, count)
 
 

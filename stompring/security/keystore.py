@@ -104,7 +104,11 @@ def _chain(reader: _Reader, version: int) -> Iterator[x509.Certificate]:
 def _certificate(reader: _Reader, version: int) -> x509.Certificate:
     if version == 2:
         reader.text()  # its type
-    return x509.load_der_x509_certificate(reader.take(reader.number(4)))
+    data = reader.take(reader.number(4))
+    try:
+        return x509.load_der_x509_certificate(data)
+    except ValueError:
+        raise ValueError("a certificate in it is not valid") from None
 
 
 def _private_key(sealed: bytes, secret: bytes) -> bytes:

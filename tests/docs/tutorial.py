@@ -9,6 +9,7 @@ anything. A comment ``<!-- test: … -->`` before a block says something else:
 - ``exit=N``: the expected exit code
 - ``password``: the output of the block before has a password, which the block reads from standard input
 - ``where=NAME``: the block runs where that language has its STOMP client; else it and its output are skipped
+- ``elsewhere``: the block is for another machine or program, and is not run
 - ``page=URL``: the block is text that the page at URL shows in a browser
 
 Ports of the documentation are replaced by free ones everywhere.
@@ -41,7 +42,7 @@ from ..cli.command import readable
 from .source import ROOT
 
 #: Ports that tutorials use.
-PORTS = ("61613", "61614", "61612", "8161", "8000")
+PORTS = ("61613", "61614", "61612", "61616", "8161", "8000")
 
 BLOCK = re.compile(
     r"(?:^<!-- test: (?P<test>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
@@ -225,6 +226,8 @@ class Tutorial:
             self.skipping = True
         elif block.language == "text" and self.skipping:
             self.skipping = False
+        elif block.key == "elsewhere":
+            pass
         elif block.key == "page":
             self._browse(self.at(block.value), text.strip())
         elif block.language == "sh":

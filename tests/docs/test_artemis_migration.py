@@ -1,0 +1,55 @@
+"""docs/artemis.md: the commands of "Move an instance" are run, with an instance and an export of Artemis 2.44."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from ..artemis import create, needs_artemis, needs_java
+from ..cli.artemis_messages import EXPORT
+from .source import ROOT
+from .tutorial import Tutorial, blocks
+
+PAGE = (ROOT / "docs" / "artemis.md").read_text(encoding="utf-8")
+STEPS = PAGE.partition("## Move an instance\n")[2].partition("### Examples that do not start\n")[0]
+
+LOGIN = """activemq {
+   org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule required
+       org.apache.activemq.jaas.properties.user="artemis-users.properties"
+       org.apache.activemq.jaas.properties.role="artemis-roles.properties";
+};
+"""
+
+
+def of_the_tutorial(etc: Path) -> None:
+    """The instance of docs/tutorials/from-artemis.md."""
+    for block in blocks((ROOT / "docs" / "tutorials" / "from-artemis.md").read_text(encoding="utf-8")):
+        if block.key == "file" and block.value.startswith("etc/"):
+            (etc / block.value.removeprefix("etc/")).write_text(block.text, encoding="utf-8")
+    (etc / "login.config").write_text(LOGIN)
+    (etc / "bootstrap.xml").write_text('<broker><jaas-security domain="activemq"/></broker>')
+
+
+def of_create(etc: Path) -> None:
+    """The instance that ``artemis create`` makes."""
+    made = create(etc.parent.parent.parent / "made", "--no-hornetq-acceptor")
+    shutil.copytree(made.parent, etc, dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize(
+    "instance", [of_the_tutorial, pytest.param(of_create, marks=[needs_artemis, needs_java])]
+)
+def test_every_step_does_what_the_page_says(instance: object, tmp_path: Path) -> None:
+    assert callable(instance)
+    with ExitStack() as opened:
+        tutorial = Tutorial(tmp_path, STEPS, opened)
+        etc = tutorial.work / "instance" / "etc"
+        etc.mkdir(parents=True)
+        instance(etc)
+        shutil.copy(EXPORT, tutorial.work / "artemis-export.xml")
+        tutorial.run()
+        assert tutorial.broker is not None
+        assert any("queues, " in line and "journal recovered" in line for line in tutorial.broker.log)
