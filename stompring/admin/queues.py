@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +14,7 @@ from stompring.errors import Refused
 from stompring.settings import options
 from stompring.settings.model import QueueConfiguration, RoutingType
 from stompring.settings.options import Option
-from stompring.settings.value_types import VALUE_TYPES, message_header
+from stompring.settings.value_types import VALUE_TYPES, key_header, message_header
 
 from .access import create_queue, delete_queue, edit_queue, view_broker, view_queue
 from .api import (
@@ -96,16 +98,20 @@ def body_field(row: Option) -> BodyField:
             schema = typed("integer", schema["description"], False, bounds)
         return BodyField(row.name, number(value_type.least), schema)
     reader: Reader = flag if value_type.kind is bool else text_or_none
-    if row.type == "messageHeader":
-        reader = header_or_none
+    if row.type in HEADER_NAMES:
+        reader = partial(header_or_none, HEADER_NAMES[row.type])
     return BodyField(row.name, reader, schema)
 
 
-def header_or_none(name: str, value: Any) -> str | None:
-    """The name of a header that the broker may add to MESSAGE, or null."""
+#: By the type of an option, what checks the name of a header.
+HEADER_NAMES = {"messageHeader": message_header, "keyHeader": key_header}
+
+
+def header_or_none(check: Callable[[str], str | None], name: str, value: Any) -> str | None:
+    """The name of a header, or null."""
     given = text_or_none(name, value)
     try:
-        return None if given is None else message_header(given)
+        return None if given is None else check(given)
     except ValueError as fault:
         raise invalid(name, str(fault)) from None
 

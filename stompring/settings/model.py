@@ -685,8 +685,9 @@ class AddressSettings:
     default_last_value_queue: bool = option(False, "boolean", "`last-value` of queues that do not set it.")
     default_last_value_key: str | None = option(
         None,
-        "name",
-        "`last-value-key` of queues that do not set it. Subscriptions have it as well.",
+        "keyHeader",
+        "`last-value-key` of queues that do not set it, subscriptions among them. An empty element undoes the value of "
+        "a less specific entry.",
     )
     default_consumers_before_dispatch: int = option(
         0, "count", "`consumers-before-dispatch` of queues that do not set it.", unit="consumers"
@@ -881,7 +882,7 @@ class QueueConfiguration:
     )
     last_value_key: str | None = option(
         None,
-        "name",
+        "keyHeader",
         "Header whose value is the key. Without it, and for messages that lack that header: `_AMQ_LVQ_NAME`. A message "
         "with neither replaces nothing.",
         written_as="attribute",

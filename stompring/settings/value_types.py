@@ -241,6 +241,24 @@ def message_header(text: str) -> str | None:
     return text or None
 
 
+#: Headers of SEND that end at the broker: no message has them.
+HEADERS_OF_SEND = frozenset(
+    """_AMQ_ROUTING_TYPE AMQ_SCHEDULED_CRON AMQ_SCHEDULED_DELAY AMQ_SCHEDULED_PERIOD AMQ_SCHEDULED_REPEAT
+    AMQ_SCHEDULED_TIME receipt selector stompring-imported transaction""".split()
+)
+
+
+def key_header(text: str) -> str | None:
+    """The name of a header whose value is a key; an empty one undoes the value of a less specific entry."""
+    if text in HEADERS_OF_SEND or text in BROKER_HEADERS:
+        raise ValueError(
+            f"must be a header that senders add to their messages; '{text}' has a meaning for the broker and is no key"
+        )
+    if any(ord(character) < 32 for character in text):
+        raise ValueError("must not contain control characters")
+    return text or None
+
+
 def permission(text: str) -> PermissionType:
     """A permission, spelled as in Artemis."""
     try:
@@ -306,6 +324,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "name": ValueType(name, "a text"),
         "optionalName": ValueType(optional_name, "a name, or empty"),
         "messageHeader": ValueType(message_header, "the name of a header, or empty"),
+        "keyHeader": ValueType(key_header, "the name of a header, or empty"),
         "groupBuckets": number(0, whole_number, "an owner for each group"),
         "resourceName": ValueType(resource_name, "a name"),
         "addressList": ValueType(address_list, "names, with commas"),

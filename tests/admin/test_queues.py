@@ -244,6 +244,13 @@ def test_patch_applies_all_or_nothing(server: AdminServer, change: dict[str, Any
     assert server.get(ONE) == before
 
 
+def test_a_header_that_no_message_has_is_no_key(server: AdminServer) -> None:
+    body = {"name": "keyed", "lastValueKey": "transaction"}
+    problem = server.refused(400, "POST", "/api/v1/queues", body)
+    assert "'transaction' has a meaning for the broker" in problem["detail"]
+    assert "keyed" not in server.directory.queues
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -93,6 +93,8 @@ VALUES = [
     (queue('group-buckets="-2"'), "must be -1 (an owner for each group) or at least 0"),
     (setting("default-group-buckets", "many"), "<default-group-buckets> is 'many'"),
     (queue('group-rebalance="sometimes"'), "must be true or false"),
+    (queue('last-value-key="receipt"'), "must be a header that senders add to their messages; 'receipt' has"),
+    (setting("default-last-value-key", "priority"), "must be a header that senders add to their messages"),
     (queue('group-first-key="message-id"'), "must not be a header that every MESSAGE has"),
     (setting("default-group-first-key", "destination"), "must not be a header that every MESSAGE has"),
     (

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompring.session.send import ENDS_HERE
 from stompring.settings import value_types
 from stompring.settings.model import DeletionPolicy, FullPolicy, RingPolicy, RoutingType
 
@@ -159,3 +160,15 @@ def test_values_have_the_type_of_the_model() -> None:
     assert value_types.VALUE_TYPES["deletionPolicy"].read("force") is DeletionPolicy.FORCE
     assert value_types.VALUE_TYPES["routingType"].read("anycast") is RoutingType.ANYCAST
     assert value_types.VALUE_TYPES["optionalName"].read("") is None
+
+
+def test_no_header_that_ends_at_the_broker_is_a_key() -> None:
+    for header in ENDS_HERE:
+        with pytest.raises(ValueError, match="must be a header that senders add"):
+            value_types.key_header(header.decode())
+    key_header = value_types.key_header
+    assert (key_header("code"), key_header("JMSCorrelationID"), key_header("")) == (
+        "code",
+        "JMSCorrelationID",
+        None,
+    )
