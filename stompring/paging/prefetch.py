@@ -295,7 +295,8 @@ class Prefetcher:
             ref = area.load_reference(cursor, page, index, block.message(index))
             if ref.message.expires:
                 queue.broker.expiry.watch(ref)
-            if self._is_ring() or not queue.count or self._has_memory(0):
+            # a ring decides about each, and finds those of the same batch in memory only
+            if queue.ring_size >= 0 or not queue.count or self._has_memory(0):
                 queue.on_due([ref], due)
             else:
                 area.unload(ref)

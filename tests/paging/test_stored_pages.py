@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stompring.broker.queue import Queue
 
 from ..broker.broker_fixture import MULTICAST, Taker, header_is, join
@@ -105,6 +107,24 @@ def test_a_ring_that_counts_paged_messages_is_one_after_a_restart() -> None:
     again, queue = restarted(world)
     assert queue.message_count == 7
     assert drained(again, join(queue)) == [b"%d" % n for n in range(23, 30)]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("memory", [500, 1 << 20])
+def test_of_scheduled_messages_in_pages_a_ring_keeps_the_newest(memory: int, killed: bool) -> None:
+    world = StoredPages(limit=0, memory=memory)
+    queue = world.queue(ring_size=3, ring_counts_paged=True)
+    for body in (b"A", b"B", b"C"):
+        world.send("q", body, durable=True, due=world.now + 1000)
+    for body in (b"X", b"Y"):
+        world.send("q", body, durable=True)
+    if killed:
+        world, queue = restarted(world)
+    assert (queue.message_count, queue.scheduled_count) == (5, 3)
+    world.pass_time(2000)
+    world.settle_down()
+    assert (queue.message_count, queue.messages_replaced) == (3, 2)
+    assert drained(world, join(queue)) == [b"C", b"X", b"Y"]
 
 
 def test_memory_that_is_full_again_at_the_start_opens_no_second_directory() -> None:
