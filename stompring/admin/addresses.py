@@ -8,7 +8,9 @@ from urllib.parse import quote
 
 from stompring.broker import duplicates
 from stompring.broker.address import Address
+from stompring.broker.directory import check_not_internal
 from stompring.errors import Refused
+from stompring.settings.match import is_internal
 from stompring.settings.model import RoutingType
 from stompring.settings.references import hidden
 
@@ -106,7 +108,8 @@ def camel(name: str) -> str:
 
 
 def list_addresses(call: Call) -> Steps:
-    return paged(call.query, list(call.context.broker.directory.addresses.values()), FIELDS, "name")
+    addresses = [a for a in call.context.broker.directory.addresses.values() if not is_internal(a.name)]
+    return paged(call.query, addresses, FIELDS, "name")
 
 
 def show(call: Call) -> Answer:
@@ -150,6 +153,7 @@ def set_paused(address: Address, paused: bool) -> None:
 def delete(call: Call) -> Steps:
     """Delete an address; with ``force`` also its queues, their messages and consumers."""
     directory, address = call.context.broker.directory, address_of(call)
+    check_not_internal(address.name)
     if address.queues and not call.query.flag("force"):
         few = ", ".join(sorted(address.queues)[:5])
         raise Refused(f"Address {address.name} has queues ({few}); use force=true to delete them too")

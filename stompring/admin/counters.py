@@ -191,6 +191,13 @@ ADDRESS: tuple[Counter[Address], ...] = (
         lambda a: a.memory_limit.bytes,
     ),
     Counter(
+        "retroactiveMessages",
+        "stompring_address_retroactive_messages",
+        GAUGE,
+        "Messages kept for queues that are created later (retroactive-message-count).",
+        lambda a: 0 if a.retroactive is None else a.retroactive.count,
+    ),
+    Counter(
         "numberOfPages",
         "stompring_address_pages",
         GAUGE,
@@ -815,14 +822,14 @@ BROKER: tuple[Counter[AdminContext], ...] = (
         "stompring_addresses",
         GAUGE,
         "Addresses of the broker.",
-        lambda s: len(s.broker.directory.addresses),
+        lambda s: len(s.broker.directory.addresses) - len(s.broker.retroactive),
     ),
     Counter(
         "queueCount",
         "stompring_queues",
         GAUGE,
         "Queues of the broker.",
-        lambda s: len(s.broker.directory.queues),
+        lambda s: len(s.broker.directory.queues) - 2 * len(s.broker.retroactive),
     ),
     Counter(
         "heldMessageCount",

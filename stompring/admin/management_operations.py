@@ -19,6 +19,7 @@ from stompring.errors import NotFound, Refused
 from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import ALLOW_ALL
 from stompring.session.requests import ManagementRequest
+from stompring.settings.match import is_internal
 from stompring.settings.model import AddressSettings
 from stompring.settings.references import hidden
 from stompring.settings.schema import with_suggestion
@@ -270,8 +271,10 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "Uptime": _uptime,
         "UptimeMillis": lambda t: broker.FIELDS["uptime"].read(t.context),
         "CurrentTimeMillis": lambda t: t.context.broker.clock.now,
-        "QueueNames": lambda t: list(t.context.broker.directory.queues),
-        "AddressNames": lambda t: list(t.context.broker.directory.addresses),
+        "QueueNames": lambda t: [name for name in t.context.broker.directory.queues if not is_internal(name)],
+        "AddressNames": lambda t: [
+            name for name in t.context.broker.directory.addresses if not is_internal(name)
+        ],
         "TotalConsumerCount": _total("consumerCount"),
         "TotalMessageCount": _total("messageCount"),
         "TotalMessagesAdded": _total("messagesAdded"),
@@ -910,7 +913,8 @@ def queue_names(target: Target, kind: str | None) -> Steps:
 
 @operation("broker", "listAddresses", "s")
 def list_addresses(target: Target, separator: str | None) -> str:
-    return (separator or ",").join(sorted(target.context.broker.directory.addresses))
+    names = target.context.broker.directory.addresses
+    return (separator or ",").join(sorted(name for name in names if not is_internal(name)))
 
 
 #: The fields of lists, by Artemis's names, where they differ from those of the HTTP API.

@@ -8,10 +8,11 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
 
-from stompring.broker.directory import Directory
+from stompring.broker.directory import Directory, check_not_internal
 from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.settings import options
+from stompring.settings.match import is_internal
 from stompring.settings.model import QueueConfiguration, RoutingType
 from stompring.settings.options import Option
 from stompring.settings.value_types import VALUE_TYPES, key_header, message_header
@@ -214,7 +215,8 @@ def queue_of(call: Call) -> Queue:
 
 
 def list_queues(call: Call) -> Steps:
-    return paged(call.query, list(call.context.broker.directory.queues.values()), FIELDS, "name")
+    queues = [q for q in call.context.broker.directory.queues.values() if not is_internal(q.name)]
+    return paged(call.query, queues, FIELDS, "name")
 
 
 def show(call: Call) -> Answer:
@@ -265,6 +267,7 @@ def change(call: Call) -> Answer:
 def delete(call: Call) -> Steps:
     """Delete a queue with its messages; with ``force`` also if it has consumers."""
     directory, queue = call.context.broker.directory, queue_of(call)
+    check_not_internal(queue.name)
     if queue.consumers and not call.query.flag("force"):
         raise Refused(
             f"Queue {queue.name} has {len(queue.consumers)} consumers; use force=true to delete it anyway"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .history import History
     from .paging import Pages
     from .policy_hooks import Hooks
+    from .retroactive import RetroactiveMessages
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Address:
         "blocked_producers",
         "changes_expiry",
         "configured",
+        "copied",
         "deleted",
         "directory",
         "diverts",
@@ -83,6 +85,7 @@ class Address:
         "queues",
         "reaches_all",
         "retained",
+        "retroactive",
         "memory_limit",
         "routed_messages",
         "routing_types",
@@ -112,6 +115,10 @@ class Address:
         self.times_paged = 0
         self.queues: dict[str, Queue] = {}
         self.diverts: tuple[BoundDivert, ...] = ()  # those that copy its messages
+        self.retroactive: RetroactiveMessages | None = (
+            None  # its last ones, for queues that are created later
+        )
+        self.copied = False  # whether there is either
         self.auto_created = False
         self.configured = False
         self.deleted = False
@@ -211,7 +218,16 @@ class Address:
     def set_diverts(self, diverts: tuple[BoundDivert, ...]) -> None:
         """Other diverts apply to it."""
         self.diverts = diverts
-        self.memory_limit.set_diverting(bool(diverts))
+        self._update_copied()
+
+    def set_retroactive(self, messages: RetroactiveMessages | None) -> None:
+        """Its last messages are kept from now on, or no longer."""
+        self.retroactive = messages
+        self._update_copied()
+
+    def _update_copied(self) -> None:
+        self.copied = bool(self.diverts) or self.retroactive is not None
+        self.memory_limit.set_copied(self.copied)
 
     def describe_full(self) -> str:
         """Which limit is reached, for an ERROR frame or a log line."""

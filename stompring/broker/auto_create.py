@@ -133,7 +133,9 @@ class AutoCreate:
             raise NotFound(f"Queue {name} does not exist, and auto-create-queues is off for it")
         return self._create_queue(address, name, ANYCAST, user)
 
-    def subscription_queue(self, configuration: QueueConfiguration, check: PermissionCheck) -> Queue:
+    def subscription_queue(
+        self, configuration: QueueConfiguration, check: PermissionCheck, no_local: object = None
+    ) -> Queue:
         """The queue of a multicast subscription: a new one, or the existing one of a durable subscription."""
         self._check_address(configuration.address, MULTICAST, check)
         queue = self._directory.queues.get(configuration.name)
@@ -144,7 +146,7 @@ class AutoCreate:
         self._address(configuration.address, MULTICAST, configuration.user)
         if queue is None:
             self._directory.resource_limits.check_queue(configuration.user)
-            return self._directory.create_queue(configuration)
+            return self._directory.create_queue(configuration, no_local)
         if queue.address.name != configuration.address or queue.attributes.routing_type is not MULTICAST:
             raise Refused(
                 f"Durable subscription {configuration.name} exists on address {queue.address.name}, "

@@ -101,6 +101,7 @@ class AutoDelete:
             and address.used
             and not address.queues
             and not address.deleted
+            and not self._broker.retroactive.keeps(address)
             and address.pages is None  # of which a wildcard queue may have something yet
         )
 
@@ -140,7 +141,12 @@ class AutoDelete:
             if address is None or not self._never_read(address):
                 continue
             # messages in memory are in queues of wildcard addresses, and count for the limits of this one
-            if address.sent_messages != sent or address.memory_limit.messages or address.pages is not None:
+            if (
+                self._broker.retroactive.keeps(address)
+                or address.sent_messages != sent
+                or address.memory_limit.messages
+                or address.pages is not None
+            ):
                 self._check_later(address)
             else:
                 self._directory.delete_address(name)

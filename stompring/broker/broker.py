@@ -28,6 +28,7 @@ from .publish import send_expired
 from .queue import DueBatch, Queue
 from .reference import SCHEDULED, Reference
 from .rejections import LogLimit, RejectionLog
+from .retroactive import RetroactiveAddresses
 from .slow_consumers import SlowConsumers
 from .storage import POSTPONED, NoStorage, Reason, Storage
 from .timers import TimerQueue
@@ -79,6 +80,7 @@ class Broker:
         self.diverts = Diverts(self)
         for divert in configuration.diverts:
             self.diverts.add(divert)
+        self.retroactive = RetroactiveAddresses(self)
         self.auto_create = AutoCreate(self, self.directory)
         self.auto_delete = AutoDelete(self, self.directory)
         self.background = Background(self.clock, now or reactor.seconds)

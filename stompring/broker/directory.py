@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stompring.errors import LimitReached, NotFound, Refused
-from stompring.settings.match import SettingsRepository
+from stompring.settings.match import SettingsRepository, is_internal
 from stompring.settings.model import QueueConfiguration, RoutingType, WildcardSyntax
 
 from .address import Address
@@ -15,6 +15,7 @@ from .last_value import LastValueQueue, NonDestructiveLastValueQueue
 from .memory import GlobalMemoryLimit
 from .queue import NonDestructiveQueue, Queue, QueueAttributes
 from .resource_limits import ResourceLimits
+from .retroactive import RetroactiveQueue
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -193,6 +194,7 @@ class Directory:
         *,
         auto_created: bool = False,
         configured: bool = False,
+        temporary: bool = False,
     ) -> Address:
         """Make an address. Raises `Refused` when it exists or its name cannot be."""
         check_name("an address", name)
@@ -212,7 +214,23 @@ class Directory:
             address=name,
             routingType=_shown_type(routing_types),
         )
+        if not temporary:
+            self.broker.retroactive.update(address)
         return address
+
+    def create_internal_address(self, name: str) -> Address:
+        """Make an address for the broker's own use."""
+        address = self.addresses[name] = Address(
+            name, frozenset(RoutingType), self.settings.lookup(name), self
+        )
+        self.broker.storage.bind_address(address)
+        return address
+
+    def create_internal_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
+        """Make a queue for the broker's own use."""
+        queue = self._make_queue(name, address, attributes)
+        self.broker.storage.bind(queue)
+        return queue
 
     def restore_address(self, address: Address) -> None:
         """List an address that a store has made for messages it has kept."""
@@ -241,6 +259,7 @@ class Directory:
             self.delete_queue(queue.name, force=True)
         if self.addresses.pop(name, None) is None:
             return  # its last queue took it along
+        self.broker.retroactive.remove(address)
         address.deleted = True
         address.changed()
         if self.wildcards.is_wildcard(name):
@@ -249,17 +268,22 @@ class Directory:
             bound.stop()
         address.set_diverts(())
         self.broker.storage.unbind_address(address)
-        self.broker.notifications.notify(
-            "ADDRESS_REMOVED",
-            f"address {name} deleted",
-            address=name,
-            routingType=_shown_type(address.routing_types),
-        )
+        if not is_internal(name):
+            self.broker.notifications.notify(
+                "ADDRESS_REMOVED",
+                f"address {name} deleted",
+                address=name,
+                routingType=_shown_type(address.routing_types),
+            )
         if address.hooks.deleted is not None:
             address.hooks.deleted()
 
     def check_words(self, name: str) -> None:
-        """Whether an address may have that many words. Raises `LimitReached`; one that is there may have any number."""
+        """Whether clients and administrators may name an address. Raises `Refused` for an internal one.
+
+        Raises `LimitReached` where it has too many words; an address that is there may have any number.
+        """
+        check_not_internal(name)
         words = name.count(self.wildcards.syntax.delimiter) + 1
         if words > MAX_WORDS and name not in self.addresses:
             raise LimitReached(
@@ -295,8 +319,11 @@ class Directory:
             raise NotFound(f"Queue {name} does not exist")
         return queue
 
-    def create_queue(self, configuration: QueueConfiguration) -> Queue:
-        """Make a queue, and its address when that is missing. Raises `Refused`."""
+    def create_queue(self, configuration: QueueConfiguration, no_local: object = None) -> Queue:
+        """Make a queue, and its address when that is missing. Raises `Refused`.
+
+        ``no_local`` is whose messages a subscription does not want.
+        """
         check_name("a queue", configuration.name)
         name, routing_type = configuration.name, configuration.routing_type
         if name in self.queues:
@@ -316,10 +343,14 @@ class Directory:
                 frozenset({routing_type}),
                 auto_created=configuration.auto_created,
                 configured=configuration.configured,
+                temporary=configuration.temporary,
             )
         elif routing_type not in address.routing_types:
             self.update_address(address, address.routing_types | {routing_type})
         queue = self._make_queue(name, address, attributes)
+        if no_local is not None:
+            queue.no_local = no_local
+            queue.update_filter()
         if configuration.configured:
             queue.as_configured = attributes
         if address.paused:
@@ -334,11 +365,14 @@ class Directory:
             routingType=routing_type,
             filter=attributes.filter,
         )
+        self.broker.retroactive.replay(queue)
         return queue
 
     def _make_queue(self, name: str, address: Address, attributes: QueueAttributes) -> Queue:
         kind: type[Queue]
-        if attributes.last_value:
+        if is_internal(address.name):
+            kind = RetroactiveQueue
+        elif attributes.last_value:
             kind = NonDestructiveLastValueQueue if attributes.non_destructive else LastValueQueue
         else:
             kind = NonDestructiveQueue if attributes.non_destructive else Queue
@@ -396,13 +430,14 @@ class Directory:
             self.on_queue_deleted(queue)
         queue.close(f"Queue {name} was deleted")
         self.broker.storage.unbind(queue)
-        self.broker.notifications.notify(
-            "BINDING_REMOVED",
-            f"queue {name} deleted",
-            {"_AMQ_Binding_ID": str(queue.number), "_AMQ_FilterString": queue.attributes.filter or ""},
-            queue=name,
-            address=queue.address.name,
-        )
+        if not is_internal(queue.address.name):
+            self.broker.notifications.notify(
+                "BINDING_REMOVED",
+                f"queue {name} deleted",
+                {"_AMQ_Binding_ID": str(queue.number), "_AMQ_FilterString": queue.attributes.filter or ""},
+                queue=name,
+                address=queue.address.name,
+            )
         self.broker.consider_deleting_address(queue.address)
 
 
@@ -410,6 +445,12 @@ def _shown_type(routing_types: frozenset[RoutingType]) -> RoutingType:
     """The one routing type that a notification names, as Artemis: multicast, unless the address has anycast only."""
     anycast_only = RoutingType.MULTICAST not in routing_types
     return RoutingType.ANYCAST if anycast_only else RoutingType.MULTICAST
+
+
+def check_not_internal(name: str) -> None:
+    """Raises `Refused` for the name of an internal address or queue."""
+    if is_internal(name):
+        raise Refused(f"{name[:200]} is internal: it is for messages of a retroactive address", status=400)
 
 
 def check_name(kind: str, name: str) -> None:

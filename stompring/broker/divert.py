@@ -260,14 +260,17 @@ def matching(diverts: Iterable[BoundDivert], message: Message) -> list[BoundDive
 
 
 def divert(message: Message, due: int = 0, recurrence: Recurrence | None = None) -> bool | None:
-    """Send the copies of a message of an address with diverts, scheduled as the message is.
+    """Make the copies of a message of an address with diverts or retroactive messages, scheduled as the message is.
 
     Returns True where an exclusive divert has taken the message, else whether there was a copy (False or None).
     """
     address = message.address
     bound = matching(address.diverts, message)
+    exclusive = bool(bound) and bound[0].divert.exclusive
+    if address.retroactive is not None and not exclusive:
+        address.retroactive.add(message, due, recurrence)
     if not bound:
-        return None
+        return None if address.retroactive is None else False
     copying_to = address.directory.broker.copying_to
     copying_to.append(address.name)
     try:
@@ -280,7 +283,7 @@ def divert(message: Message, due: int = 0, recurrence: Recurrence | None = None)
                 target.send(message, changes, due, recurrence)
     finally:
         copying_to.pop()
-    return bound[0].divert.exclusive
+    return exclusive
 
 
 # ---- limits of the forwarding addresses

@@ -27,14 +27,14 @@ class MemoryLimit:
 
     Three flags are kept up to date for the hot path. ``full``: a limit is reached. Whoever changes ``bytes`` and
     ``messages`` (`Address.occupy`, `Address.release`) calls `review` when they are at the thresholds. ``slow_path``:
-    messages cannot just be enqueued, because the address is full, pages, or has diverts. ``unbounded``: the address
-    pages, and neither its policy nor a limit of its pages can end that.
+    messages cannot just be enqueued, because the address is full, pages, or its messages are copied. ``unbounded``:
+    the address pages, and neither its policy nor a limit of its pages can end that.
     """
 
     __slots__ = (
         "_resuming",
         "bytes",
-        "diverting",
+        "copied",
         "fault",
         "full",
         "max_bytes",
@@ -54,7 +54,7 @@ class MemoryLimit:
         self.full = self.slow_path = self.unbounded = False
         self.fault: str | None = None  # why nothing is admitted, whatever the counts say
         self.paging = False
-        self.diverting = False  # diverts copy the messages of its address
+        self.copied = False  # diverts, or a ring for later queues, get copies of the messages of its address
         self.waiting: deque[Callable[[], None]] = deque()
         self._resuming = False
         self.set_limits(max_bytes, max_messages)
@@ -74,12 +74,12 @@ class MemoryLimit:
     def set_paging(self, paging: bool) -> None:
         """The address of this limit pages from now on, or no longer."""
         self.paging = paging
-        self.slow_path = self.full or paging or self.diverting
+        self.slow_path = self.full or paging or self.copied
 
-    def set_diverting(self, diverting: bool) -> None:
-        """Diverts copy the messages of the address of this limit from now on, or no longer."""
-        self.diverting = diverting
-        self.slow_path = self.full or self.paging or diverting
+    def set_copied(self, copied: bool) -> None:
+        """The messages of the address of this limit are copied from now on, or no longer."""
+        self.copied = copied
+        self.slow_path = self.full or self.paging or copied
 
     def review(self) -> None:
         """Compute ``full`` anew. A limit is reached, not exceeded: the message that reaches it is the last one."""
@@ -88,7 +88,7 @@ class MemoryLimit:
             or self.messages >= self.threshold_messages
             or self.fault is not None
         )
-        self.slow_path = self.full or self.paging or self.diverting
+        self.slow_path = self.full or self.paging or self.copied
         if not self.full and self.waiting and not self._resuming:
             # one at a time: what one message has freed is not enough for a thousand producers
             self._resuming = True

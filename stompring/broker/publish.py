@@ -147,15 +147,18 @@ def publish_committed(
 def publish_admitted(broker: Broker, publication: Publication, body: bytes) -> None:
     """Route a message that was admitted, and remember its duplicate id, both as one for the store."""
     address, traits, identifier = publication.address, publication.traits, publication.identifier
-    if identifier is None and not address.diverts:
+    if identifier is None and not address.copied:
         _send_one(broker, publication, body)
     elif identifier is None:
-        _gathered_first(broker)
+        paging = broker.paging
+        if paging is not None and paging.gathered:
+            paging.write_gathered()
         with broker.together():  # the message and its copies
             _send_one(broker, publication, body)
     elif is_persisted(address, traits.durable):
-        storage = broker.storage
-        _gathered_first(broker)
+        paging, storage = broker.paging, broker.storage
+        if paging is not None and paging.gathered:
+            paging.write_gathered()  # what came before is no part of what follows
         storage.begin(len(body) + len(traits.block) + len(identifier))
         try:
             _send_one(broker, publication, body)
@@ -165,13 +168,6 @@ def publish_admitted(broker: Broker, publication: Publication, body: bytes) -> N
     else:
         _send_one(broker, publication, body)
         add_id(address, identifier, persisted=False)
-
-
-def _gathered_first(broker: Broker) -> None:
-    """Append what was gathered: what came before is no part of what follows as one for the store."""
-    paging = broker.paging
-    if paging is not None and paging.gathered:
-        paging.write_gathered()
 
 
 def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
@@ -210,7 +206,7 @@ def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -
     Returns how many queues it has reached, or 1 where only diverts have copied it.
     """
     address = message.address
-    if due and not address.diverts:
+    if due and not address.copied:
         queues = address.choose(message)
         reached = len(queues)
         enqueue(message, queues, due, recurrence)
@@ -223,7 +219,7 @@ def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -
 
 def send_to_queue(queue: Queue, message: Message, due: int = 0, recurrence: Recurrence | None = None) -> None:
     """Put an admitted message into one queue of its address (a fully qualified queue name)."""
-    diverted = divert.divert(message, due, recurrence) if message.address.diverts else None
+    diverted = divert.divert(message, due, recurrence) if message.address.copied else None
     if diverted:
         message.address.count_routed(1)
         return
@@ -255,11 +251,11 @@ def enqueue(
 def route(message: Message, due: int = 0, recurrence: Recurrence | None = None) -> int:
     """Put a message into the queues it belongs to, in memory or by way of pages, and its copies where diverts say.
 
-    Returns how many queues, or 1 where only diverts have copied it. ``due`` is for addresses with diverts.
+    Returns how many queues, or 1 where only diverts have copied it. ``due`` is for addresses whose messages are copied.
     """
     address = message.address
-    if address.diverts:
-        return _route_diverted(message, due, recurrence)
+    if address.copied:
+        return _route_copied(message, due, recurrence)
     pages = page_mode.pages_for(address)
     if pages is None:
         return address.route(message)
@@ -269,8 +265,8 @@ def route(message: Message, due: int = 0, recurrence: Recurrence | None = None) 
     return address.count_routed(len(queues))
 
 
-def _route_diverted(message: Message, due: int, recurrence: Recurrence | None) -> int:
-    """As `route`, for an address with diverts."""
+def _route_copied(message: Message, due: int, recurrence: Recurrence | None) -> int:
+    """As `route`, for an address whose messages are copied."""
     address = message.address
     diverted = divert.divert(message, due, recurrence)
     if diverted:  # by an exclusive one

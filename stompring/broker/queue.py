@@ -292,6 +292,16 @@ class Queue:
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
+    def enqueue_earlier(self, message: Message) -> None:
+        """A message with a lower number than some that have arrived takes its position before them.
+
+        As one that comes back unsettled: in a full ring it is dropped.
+        """
+        self.messages_added += 1
+        ref = self.mark_delivering(message)
+        ref.deliveries = 0
+        self._requeue(ref, delayed=False)
+
     def mark_delivering(self, message: Message) -> Reference:
         """The reference to a message that is delivered as it arrives, and must be settled."""
         ref = self._add_reference(message, DELIVERING)
@@ -508,7 +518,7 @@ class Queue:
         delivered until all of them are back.
         """
         self.messages_requeued += len(refs)
-        self._run(self._requeue_all(refs, consumer, failed))
+        self.run_suspended(self._requeue_all(refs, consumer, failed))
 
     def _requeue_all(self, refs: list[Reference], consumer: Consumer | None, failed: bool) -> Iterator[None]:
         runs: list[Iterator[Reference]] = []
@@ -569,7 +579,7 @@ class Queue:
         elif traits.retained >= self.retains_from:
             storage.log(ref, RETURNED)
 
-    def _run(self, job: Iterator[object]) -> None:
+    def run_suspended(self, job: Iterator[object]) -> None:
         """Work on many messages, in slices; nothing is delivered until it is done."""
         self.dispatcher.suspend()
         self.broker.background.run(self._suspended(job), self)
@@ -674,7 +684,7 @@ class Queue:
     def purge(self) -> int:
         """Kill everything that is pending or scheduled; returns how many. Where they are many it takes its time."""
         killed = self.count + self.scheduled_count + self.paged_count
-        self._run(self._kill_all(self.dispatcher.snapshot(), list(self.scheduled.values())))
+        self.run_suspended(self._kill_all(self.dispatcher.snapshot(), list(self.scheduled.values())))
         return killed
 
     def _kill_all(self, pending: Iterator[Reference], scheduled: list[Reference]) -> Iterator[None]:
@@ -720,7 +730,7 @@ class Queue:
         dispatcher.set_block(CLOSED, True)
         if self.paged is not None:
             self.messages_killed += sum(self.paged.purge(Reason.KILLED))
-        self._run(self._kill_all(dispatcher.detach(), list(self.scheduled.values())))
+        self.run_suspended(self._kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
             if consumer in self.consumers:  # one that is cancelled may take others along
                 consumer.cancelled(reason)

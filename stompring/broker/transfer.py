@@ -82,7 +82,8 @@ ORIGIN_HEADERS = (
 
 #: Values of ``_AMQ_ORIG_REASON``: why the broker made a copy. A policy may give a reason of its own.
 MAX_DELIVERY_ATTEMPTS, EXPIRED, NO_ROUTE = "max-delivery-attempts", "expired", "no-route"
-EVICTED, POLICY, DIVERT, UNKNOWN = "evicted", "policy", "divert", "unknown"
+EVICTED, POLICY, UNKNOWN = "evicted", "policy", "unknown"
+DIVERT, RETROACTIVE = "divert", "retroactive"
 
 #: Headers by which brokers tell something about a message: where a copy came from, what has happened, what selectors
 #: know it by, and (JMS leaves these to the broker) who sent it and how often it was delivered. A receiver may rely on
@@ -183,7 +184,7 @@ class MessageOrigin(NamedTuple):
 def origin_of(message: Message) -> MessageOrigin | None:
     """The origin of a dead letter, an expired message or another copy by its headers; None of any other message.
 
-    The copies of diverts are messages like any other here: nothing has failed.
+    The copies of diverts and of retroactive addresses are messages like any other here: nothing has failed.
     """
     address = message.header(b"_AMQ_ORIG_ADDRESS")
     if not address:
@@ -192,7 +193,7 @@ def origin_of(message: Message) -> MessageOrigin | None:
     reason = message.header(b"_AMQ_ORIG_REASON")
     if reason is None:  # of a version that did not write it
         reason = (EXPIRED if message.header(b"_AMQ_ACTUAL_EXPIRY") is not None else UNKNOWN).encode()
-    if reason == DIVERT.encode():
+    if reason in (DIVERT.encode(), RETROACTIVE.encode()):
         return None
     kind = message.header(b"_AMQ_ORIG_ROUTING_TYPE")
     routing_type = _ROUTING_TYPES.get(kind) if kind is not None else None

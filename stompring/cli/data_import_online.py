@@ -29,6 +29,7 @@ from stompring.cli.data_transfer import StompConnection, check_declared
 from stompring.pipeline.stomp.endpoint import parse_address, trusting
 from stompring.settings import options
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
+from stompring.settings.match import is_internal
 from stompring.settings.model import BrokerConfiguration, QueueConfiguration
 from stompring.store.export import (
     DeclaredQueue,
@@ -199,6 +200,8 @@ class OnlineImport:
 
     def address(self, address: PortableAddress) -> None:
         """Make an address, or give one that is there the routing types it lacks."""
+        if is_internal(address.name):
+            return
         types = {str(each) for each in address.routing_types}
         there = self._addresses.get(address.name)
         if there is None:
@@ -211,6 +214,8 @@ class OnlineImport:
 
     def queue(self, queue: PortableQueue) -> None:
         """Make a queue, or give one that is there the same attributes."""
+        if is_internal(queue.name):
+            return
         given = queue.fields()
         wanted = {name: given[name] for name in (*IMMUTABLE, *CHANGEABLE)}
         self._types[queue.name] = given["routingType"]
@@ -237,9 +242,10 @@ class OnlineImport:
         self._api.ask("POST", ("queues",), {**made, "durable": True, "filter": queue.filter})
 
     def message(self, message: PortableMessage) -> None:
-        """Send a message to each of its queues, in the transaction that is open."""
+        """Send a message to each of its queues, in the transaction that is open. Internal queues are left out."""
         for place in message.places:
-            self._send(self._headers(message, place), message.body)
+            if not is_internal(place.queue):
+                self._send(self._headers(message, place), message.body)
 
     def commit(self, done: int) -> None:
         """Everything since the last time counts, and with it that ``done`` messages of the file have come."""

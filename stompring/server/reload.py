@@ -305,8 +305,9 @@ def apply(
     # what the default policy of full addresses is goes by the store that there is, not by one of the next start
     stored = not isinstance(broker.storage, NoStorage)
     directory.settings = SettingsRepository.of(replace(new, persistence_enabled=stored))
-    for address in directory.addresses.values():
+    for address in list(directory.addresses.values()):
         address.apply(directory.settings.lookup(address.name))
+    broker.retroactive.apply()
     for configured in new.addresses:
         _apply_address(broker, configured, starting, outcome)
     outcome.applied += _delete_removed(broker, new)

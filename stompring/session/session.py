@@ -16,6 +16,7 @@ from functools import partial
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
+from stompring.broker.directory import check_not_internal
 from stompring.broker.history import History
 from stompring.broker.memory import MemoryLimit
 from stompring.broker.queue import Queue
@@ -585,4 +586,6 @@ class Session:
             raise ProtocolError(f"destination {destination[:100]!r} is not UTF-8") from None
         parsed = self._destinations.parse(text, requested, self.number)
         self.broker.directory.check_words(parsed.address)
+        if parsed.queue is not None:
+            check_not_internal(parsed.queue)
         return parsed

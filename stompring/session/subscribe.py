@@ -198,6 +198,7 @@ def _queue_for(
             temporary=durable is None,
         ),
         authorizer.check,
+        origin,
     )
     if queue.no_local != origin:
         queue.no_local = origin

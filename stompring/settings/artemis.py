@@ -290,7 +290,6 @@ ADDRESS_SETTING = _table(
     ),
     refused("auto-create-jms-queues auto-create-jms-topics", AUTO_CREATE, "true"),
     refused("auto-delete-jms-queues auto-delete-jms-topics", AUTO_DELETE, "true"),
-    refused("retroactive-message-count", "", "0"),
 )
 
 QUEUE = _table(

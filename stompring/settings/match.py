@@ -132,6 +132,19 @@ CACHED_ADDRESSES = 16_384
 """Addresses whose settings are cached. A lookup beyond them visits all wildcard entries."""
 
 
+#: What the names of internal addresses and queues begin with (Artemis, ``internal-naming-prefix``).
+INTERNAL_PREFIX = "$.artemis.internal."
+
+
+def is_internal(name: str) -> bool:
+    """Whether an address or a queue is for the broker's own use."""
+    return name.startswith(INTERNAL_PREFIX)
+
+
+#: The settings of internal addresses: entries of broker.xml, such as one for ``#``, do not apply to them.
+INTERNAL_SETTINGS = AddressSettings(enable_metrics=False)
+
+
 class SettingsRepository:
     """The ``<address-setting>`` entries of one configuration. Immutable: a reload makes a new one.
 
@@ -192,6 +205,8 @@ class SettingsRepository:
         return tuple(found)
 
     def _look_up(self, address: str) -> AddressSettings:
+        if is_internal(address):
+            return INTERNAL_SETTINGS
         return self._merged(self._indexes(address))
 
     def _merge(self, indexes: tuple[int, ...]) -> AddressSettings:

@@ -655,6 +655,15 @@ class AddressSettings:
         "routingType",
         "Routing type of a queue that is created without one. The shipped file sets ANYCAST.",
     )
+    retroactive_message_count: int = option(
+        0,
+        "count",
+        "How many messages of the address are kept for queues that are created later: the last so many of each routing "
+        "type. A new queue gets copies of those that match its filter, in the order they were sent. They use memory, "
+        "outside of the limits of the address. 0: none.",
+        unit="messages",
+        group="Retroactive addresses",
+    )
     default_ring_size: int = option(
         -1,
         "ringSize",

@@ -33,6 +33,7 @@ PROMISED = {
     "stompring_queue_paged_messages": "gauge",
     "stompring_queue_oldest_message_age_seconds": "gauge",
     "stompring_address_size_bytes": "gauge",
+    "stompring_address_retroactive_messages": "gauge",
     "stompring_address_pages": "gauge",
     "stompring_address_paging": "gauge",
     "stompring_address_blocked_producers": "gauge",
@@ -214,6 +215,7 @@ def test_counters_of_an_address() -> None:
     full = of_address(text, "full")
     assert full.pop("stompring_address_size_bytes") == server.directory.address("full").memory_limit.bytes > 0
     assert full == {
+        "stompring_address_retroactive_messages": 0,
         "stompring_address_pages": 0,
         "stompring_address_pages_bytes": 0,
         "stompring_address_paging": 0,

@@ -1,0 +1,266 @@
+"""Retroactive addresses: the last messages of an address, for queues that are created later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stompring.broker.queue import Queue
+from stompring.broker.recurrence import Recurrence
+from stompring.errors import Refused
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import AddressSettingEntry, DivertConfiguration, FullPolicy, QueueConfiguration
+
+from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, assert_nothing_held, bodies, join
+from .paged_broker import PagedWorld, drained
+
+RETRO = {"retroactive_message_count": 3}
+
+
+def broker(count: int = 3, match: str = "#", **more: Any) -> BrokerFixture:
+    return BrokerFixture({match: {"retroactive_message_count": count}}, **more)
+
+
+def settings(world: BrokerFixture, **values: Any) -> None:
+    world.directory.settings = SettingsRepository((AddressSettingEntry("#", values),))
+    for address in list(world.directory.addresses.values()):
+        address.apply(world.directory.settings.lookup(address.name))
+    world.broker.retroactive.apply()
+    world.settle_down()
+
+
+def send(world: BrokerFixture, *texts: str, address: str = "a", **more: Any) -> None:
+    for text in texts:
+        world.send(address, text.encode(), **more)
+
+
+def texts(queue: Queue) -> str:
+    return b"".join(bodies(queue)).decode()
+
+
+def test_a_new_queue_gets_the_last_messages_in_order() -> None:
+    world = broker()
+    send(world, *"12345")
+    assert texts(world.queue("one", "a", MULTICAST)) == "345"
+    send(world, "6")
+    assert texts(world.queue("two", "a", MULTICAST)) == "456"
+    assert texts(world.directory.queue("one")) == "3456"
+
+
+def test_messages_that_were_consumed_count_too() -> None:
+    world = broker()
+    taker = join(world.queue("one", "a", MULTICAST), auto=True)
+    send(world, *"12")
+    assert taker.bodies == [b"1", b"2"]
+    assert texts(world.queue("two", "a", MULTICAST)) == "12"
+
+
+def test_a_filter_selects_of_the_last_messages() -> None:
+    world = broker()
+    for number in range(6):
+        world.send("a", b"%d" % number, headers={"even": str(number % 2 == 0)})
+    assert texts(world.queue("q", "a", MULTICAST, filter="even = 'True'")) == "4"
+
+
+def test_each_routing_type_has_its_last_messages() -> None:
+    world = broker()
+    send(world, *"mn", routing_type=MULTICAST)
+    send(world, *"abcd", routing_type=ANYCAST)
+    send(world, "x")
+    assert texts(world.queue("multi", "a", MULTICAST)) == "mnx"
+    assert texts(world.queue("any", "a", ANYCAST)) == "cdx"
+    assert texts(world.queue("other", "a", ANYCAST)) == "cdx"
+
+
+def test_a_wildcard_queue_gets_those_of_all_addresses_in_order() -> None:
+    world = broker(2, "n.*")
+    for text, address in [("1", "n.a"), ("2", "n.b"), ("3", "n.a"), ("4", "n.c"), ("5", "n.a"), ("6", "x.a")]:
+        send(world, text, address=address)
+    assert texts(world.queue("all", "n.#", MULTICAST)) == "2345"
+    assert texts(world.queue("every", "#", MULTICAST)) == "2345"
+    assert texts(world.queue("none", "x.*", MULTICAST)) == ""
+
+
+def test_a_wildcard_queue_gets_no_copy_of_what_is_kept() -> None:
+    world = broker()
+    queue = world.queue("every", "#", MULTICAST)
+    send(world, "1")
+    assert texts(queue) == "1"
+
+
+def test_copies_tell_that_they_are_some() -> None:
+    world = broker()
+    first = world.send(
+        "a",
+        b"x",
+        priority=7,
+        durable=True,
+        group=b"g",
+        user="ada",
+        destination=b"/topic/a",
+        headers={"k": "v"},
+    )
+    dead = {"_AMQ_ORIG_ADDRESS": "elsewhere", "_AMQ_ORIG_REASON": "expired"}
+    world.send("a", b"y", headers={"first": "line", **dead})
+    one, two = (ref.message for ref in world.queue("q", "a", MULTICAST).dispatcher.in_order())
+    assert one.header(b"_AMQ_ORIG_ADDRESS") == b"a" and one.header(b"_AMQ_ORIG_REASON") == b"retroactive"
+    assert one.header(b"_AMQ_ORIG_MESSAGE_ID") == b"%d" % first.number and one.header(b"k") == b"v"
+    traits = one.traits
+    assert (traits.priority, traits.durable, traits.group, traits.user) == (7, True, b"g", "ada")
+    assert (traits.destination, one.address.name, one.timestamp) == (b"/topic/a", "a", first.timestamp)
+    assert one.number > first.number
+    assert two.header(b"_AMQ_ORIG_REASON") == b"expired"  # a copy itself
+
+
+def test_the_oldest_leaves_whatever_its_priority() -> None:
+    world = broker()
+    for priority, text in [(9, "1"), (0, "2"), (5, "3"), (9, "4")]:
+        send(world, text, priority=priority)
+    assert texts(world.queue("q", "a", MULTICAST)) == "432"
+
+
+def test_scheduled_messages_count_from_their_time_on() -> None:
+    world = broker()
+    world.send("a", b"later", due=world.now + 1000, recurrence=Recurrence(1000, 1))
+    send(world, *"123")
+    assert texts(world.queue("before", "a", MULTICAST)) == "123"
+    world.pass_time(1000)
+    assert texts(world.queue("after", "a", MULTICAST)) == "23later"
+
+
+def test_expired_messages_leave_without_a_copy() -> None:
+    world = BrokerFixture({"#": {**RETRO, "expiry_address": "EXP"}})
+    expired = world.queue("EXP")
+    world.send("a", b"soon", expires=world.now + 500)
+    send(world, "1")
+    world.pass_time(600)
+    assert texts(world.queue("q", "a", MULTICAST)) == "1"
+    assert texts(expired) == ""
+
+
+def test_an_own_message_is_not_for_a_subscription_without_local_ones() -> None:
+    world = broker()
+    send(world, "mine", origin="me")
+    send(world, "yours", origin="you")
+    queue = world.directory.create_queue(QueueConfiguration("q", "a", MULTICAST), "me")
+    assert texts(queue) == "yours"
+
+
+def test_the_limits_of_the_address_do_not_count_what_is_kept() -> None:
+    world = BrokerFixture({"#": {**RETRO, "max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}})
+    send(world, *"123")
+    assert world.address("a").full is None
+    assert world.address("a").retroactive is not None and world.address("a").retroactive.count == 3
+
+
+def test_it_works_while_the_address_pages() -> None:
+    world = PagedWorld(2, RETRO)
+    queue = world.queue("q", "a", MULTICAST)
+    sent = world.fill(8, "a")
+    assert world.address("a").pages is not None
+    late = world.queue("late", "a", MULTICAST)
+    assert drained(world, join(late, auto=True)) == sent[-3:]
+    world.fill(1, "a", 8)
+    assert drained(world, join(queue, auto=True)) == [*sent, b"8"]
+
+
+def test_it_is_resized_live() -> None:
+    world = broker()
+    send(world, *"123")
+    settings(world, retroactive_message_count=2)
+    assert texts(world.queue("two", "a", MULTICAST)) == "23"
+    settings(world, retroactive_message_count=4)
+    send(world, *"456")
+    assert texts(world.queue("four", "a", MULTICAST)) == "3456"
+    settings(world)
+    assert texts(world.queue("none", "a", MULTICAST)) == ""
+    assert not [name for name in world.directory.addresses if name.startswith("$")]
+    assert not world.address("a").memory_limit.slow_path
+
+
+def test_settings_may_begin_it() -> None:
+    world = BrokerFixture()
+    world.queue("q", "a", MULTICAST)
+    send(world, "1")
+    settings(world, retroactive_message_count=2)
+    send(world, "2")
+    assert texts(world.queue("late", "a", MULTICAST)) == "2"
+
+
+def test_it_is_removed_with_the_address() -> None:
+    world = broker()
+    send(world, *"123")
+    world.queue("q", "a", MULTICAST)
+    world.directory.delete_address("a", force=True)
+    world.settle_down()
+    assert not world.directory.addresses and not world.directory.queues
+    assert_nothing_held(world)
+
+
+def test_an_address_that_keeps_messages_is_not_deleted_for_want_of_a_queue() -> None:
+    world = broker()
+    queue = world.queue("q", "a", MULTICAST, auto_created=True, auto_delete=True)
+    taker = join(queue, auto=True)
+    send(world, "1")
+    taker.close()
+    world.pass_time(100_000)
+    assert queue.deleted
+    assert texts(world.queue("late", "a", MULTICAST)) == "1"
+
+
+def test_internal_names_are_refused_and_not_routed_to() -> None:
+    world = broker()
+    send(world, "1")
+    (internal,) = [name for name in world.directory.addresses if name.startswith("$")]
+    assert internal == "$.artemis.internal.a.address.retro"
+    assert sorted(world.directory.addresses[internal].queues) == [
+        "$.artemis.internal.a.queue.anycast.retro",
+        "$.artemis.internal.a.queue.multicast.retro",
+    ]
+    with pytest.raises(Refused, match="is internal"):
+        world.directory.check_words(internal)
+    assert world.address("a").retroactive is not None
+    assert world.directory.addresses[internal].retroactive is None
+
+
+def test_what_an_exclusive_divert_takes_is_not_kept() -> None:
+    exclusive = DivertConfiguration("d", "a", ("b",), "k = '1'", exclusive=True)
+    world = broker(diverts=(exclusive,))
+    world.send("a", b"taken", headers={"k": "1"})
+    send(world, "1")
+    assert texts(world.queue("q", "a", MULTICAST)) == "1"
+
+
+def test_many_messages_come_in_slices_and_before_those_sent_meanwhile() -> None:
+    world = broker(5000)
+    sent = [str(number) for number in range(3000)]
+    send(world, *sent)
+    world.slice_finely()
+    queue = world.queue("q", "a", MULTICAST)
+    taker = join(queue, auto=True)
+    assert queue.message_count < 3000 and not taker.got
+    world.one_turn()
+    send(world, "last")
+    assert not taker.got
+    world.settle_down()
+    assert [body.decode() for body in taker.bodies] == [*sent, "last"]
+
+
+def test_a_queue_that_is_deleted_meanwhile() -> None:
+    world = broker(50)
+    send(world, *map(str, range(50)))
+    world.slice_finely()
+    queue = world.queue("q", "a", MULTICAST)
+    world.directory.delete_queue("q", force=True)
+    world.settle_down()
+    assert queue.persistent_size == 0
+    world.directory.delete_address("a", force=True)
+    world.settle_down()
+    assert_nothing_held(world)
+
+
+def test_a_ring_gets_no_more_than_it_holds() -> None:
+    world = broker()
+    send(world, *"123")
+    assert texts(world.queue("q", "a", MULTICAST, ring_size=2)) == "23"
