@@ -36,6 +36,7 @@ KINDS = (
     "grouped",
     "lastvalue",
     "busylastvalue",
+    "diverted",
 )
 LAST_VALUES = ("lastvalue", "busylastvalue")
 KEYS = tuple(f"k{number}" for number in range(12))
@@ -66,6 +67,11 @@ def result(area: str) -> str:
     return f"{area}.results"
 
 
+def copies(area: str) -> str:
+    """Where a divert sends copies of the area's messages."""
+    return f"{area}.copies"
+
+
 def subscription(area: str, name: str) -> str:
     """The queue of a durable subscription to the area's topic."""
     return f"{CLIENT_ID}.{area}-{name}"
@@ -76,7 +82,7 @@ def groups() -> list[Group]:
     found = [Group(DEAD), Group(EXPIRED)]
     for area in AREAS:
         found += [Group(subscription(area, name)) for name in SUBSCRIBERS]
-        found.append(Group(result(area)))
+        found += [Group(result(area)), Group(copies(area))]
         for kind in KINDS:
             if kind != "topic":
                 ring = RING if kind in RINGS else 0
@@ -125,6 +131,12 @@ def document(random: Random, *, persistence: bool = True, more: Mapping[str, obj
     written = [*sorted(GRAVES), *(address(area, "purged") for area in AREAS)]
     addresses = "".join(anycast(name) for name in written)
     elements = "".join(f"<{name}>{value}</{name}>" for name, value in core.items())
+    diverts = "".join(
+        f'<divert name="{area}"><address>{address(area, "diverted")}</address>'
+        f"<forwarding-address>{copies(area)}</forwarding-address></divert>"
+        for area in AREAS
+    )
+    elements += f"<diverts>{diverts}</diverts>"
     if persistence and random.random() < 0.5:
         attributes = 'storage-limit="5MB" sample-period="500"'
         elements += f"<journal-retention-directory {attributes}>data/retention</journal-retention-directory>"

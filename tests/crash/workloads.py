@@ -84,6 +84,14 @@ def topic(world: Context, area: str) -> None:
             consume(world, diet, f"{area}-subscriber-{name}")
 
 
+def diverted(world: Context, area: str) -> None:
+    """Messages that a divert copies: all of one SEND or COMMIT is there, or nothing of it."""
+    queue, copied = address(area, "diverted"), topology.copies(area)
+    produce(world, ProducerProfile(queue, (queue, copied), identified=0.4), f"{area}-diverted")
+    for each in (queue, copied):
+        consume(world, ConsumerProfile(each, each), f"{area}-reader-of-{each}")
+
+
 def later(world: Context, area: str) -> None:
     """Scheduled messages."""
     queue = address(area, "later")
@@ -150,6 +158,7 @@ PLOTS: tuple[Plot, ...] = (
     grouped,
     last_value,
     busy_last_value,
+    diverted,
 )
 
 #: Those that together do each kind of thing: a few, so that it is soon done on a slow machine too.
