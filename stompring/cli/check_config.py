@@ -320,6 +320,8 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
             _count(len(configuration.address_settings), "address-setting", "address-settings"),
         )
     )
+    if configuration.diverts:
+        yield f"diverts: {', '.join(divert.name for divert in configuration.diverts)}"
     if configuration.plugins:
         yield f"plugins: {', '.join(plugin.name for plugin in configuration.plugins)}"
     ignored = describe_ignored(configuration.ignored)

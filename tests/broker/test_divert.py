@@ -344,3 +344,14 @@ def test_an_address_without_diverts_takes_the_short_way() -> None:
     world.broker.diverts.remove("d")
     world.broker.diverts.bind_all()
     assert not world.address("a").memory_limit.slow_path
+
+
+def test_dead_letters_and_expired_messages_are_diverted() -> None:
+    world = broker(divert("d", "DLQ", "audit"), a={"dead_letter_address": "DLQ", "max_delivery_attempts": 1})
+    world.queue("DLQ")
+    queue = world.queue("a")
+    world.send("a", b"x")
+    taker = join(queue)
+    taker.nack()
+    assert (queued(world, "DLQ"), queued(world, "audit")) == ([b"x"], [b"x"])
+    assert only(world, "audit").header(b"_AMQ_ORIG_ADDRESS") == b"DLQ"
