@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from stompring.errors import ConfigurationError
-from stompring.server.reload import Reload, apply, restart_required
+from stompring.server.reload import Reload, apply, changed_values, preview, restart_required
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import (
     AddressConfiguration,
     AddressSettingEntry,
     BrokerConfiguration,
     DeletionPolicy,
+    DivertConfiguration,
     PluginConfiguration,
     QueueConfiguration,
     WildcardSyntax,
@@ -190,3 +191,58 @@ def test_limits_of_memory_count_at_once_and_warnings_are_told(caplog: pytest.Log
     world.send()
     assert world.broker.memory.full
     assert "x.xml:3: half a limit" in [record.getMessage() for record in caplog.records]
+
+
+def with_diverts(
+    *diverts: DivertConfiguration, forced: bool = True, file: str | None = None
+) -> BrokerConfiguration:
+    policy = DeletionPolicy.FORCE if forced else DeletionPolicy.OFF
+    return replace(configuration(settings={"config_delete_diverts": policy}), diverts=diverts, file=file)
+
+
+def test_a_reload_adds_changes_and_removes_diverts_as_its_preview_says() -> None:
+    world = BrokerFixture()
+    apply(
+        world.broker,
+        with_diverts(DivertConfiguration("a", "x", ("y",)), DivertConfiguration("b", "x", ("z",))),
+    )
+    new = with_diverts(
+        DivertConfiguration("a", "x", ("y",), "k = '1'"), DivertConfiguration("c", "v.#", ("w",))
+    )
+    expected = ["divert a changed", "divert c created", "divert b deleted"]
+    assert preview(world.broker, new).applied[-3:] == expected
+    assert sorted(world.broker.diverts.by_name) == ["a", "b"]
+    world.send("x", b"1")
+    assert apply(world.broker, new).applied[-3:] == expected
+    world.send("x", b"2")
+    world.send("x", b"3", headers={"k": "1"})
+    world.send("v.x", b"4")
+    queued = {name: len(bodies(live)) for name, live in world.directory.queues.items()}
+    assert not queued  # the addresses of this configuration are topics without subscribers
+    counts = {one.name: one.unrouted_messages for one in world.broker.diverts.by_name.values()}
+    assert counts == {"a": 2, "c": 1}
+    changed = {(each.name, each.setting) for each in changed_values(new, new, with_diverts())}
+    assert ("a", "filter") in changed and ("c", "address") in changed
+
+
+def test_a_divert_that_was_removed_stays_unless_it_is_forced_out() -> None:
+    world = BrokerFixture()
+    apply(world.broker, with_diverts(DivertConfiguration("a", "x", ("y",)), forced=False))
+    outcome = apply(world.broker, with_diverts(forced=False))
+    assert not [text for text in outcome.applied if "divert a" in text]
+    world.send("x")
+    assert world.broker.diverts.by_name["a"].unrouted_messages == 1
+    looping = with_diverts(DivertConfiguration("b", "y", ("x",)), forced=False, file="f")
+    with pytest.raises(ConfigurationError, match="diverts 'b' and 'a' form a loop: y to x to y"):
+        apply(world.broker, looping)
+    assert list(world.broker.diverts.by_name) == ["a"]
+
+
+def test_an_unchanged_divert_keeps_its_counters_and_its_object() -> None:
+    world = BrokerFixture()
+    one = DivertConfiguration("a", "x", ("y",))
+    apply(world.broker, with_diverts(one))
+    world.send("x")
+    (bound,) = world.address("x").diverts
+    apply(world.broker, with_diverts(replace(one)))
+    assert world.address("x").diverts == (bound,) and bound.divert.unrouted_messages == 1
