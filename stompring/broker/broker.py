@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from stompring.settings.match import SettingsRepository
+from stompring.settings.match import SettingsRepository, is_internal
 from stompring.settings.model import (
     BrokerConfiguration,
 )
@@ -66,7 +66,7 @@ class Broker:
         self.memory = GlobalMemoryLimit(
             configuration.global_max_size,
             configuration.global_max_messages,
-            lambda: self.directory.addresses.values(),
+            self._pageable_addresses,
         )
         self.disk = MemoryLimit()  # shut while the disk is full
         self.durable_limits = MemoryLimits(
@@ -95,6 +95,13 @@ class Broker:
         self.copying_to: list[str] = []  # addresses that a copy is on its way to
         self.next_message_number = count(1).__next__
         self.next_queue_number = count(1).__next__
+
+    def _pageable_addresses(self) -> Collection[Address]:
+        """The addresses of which the largest pages first; internal ones never do."""
+        addresses = self.directory.addresses.values()
+        if not len(self.retroactive):
+            return addresses
+        return [address for address in addresses if not is_internal(address.name)]
 
     # ---- leaving
 

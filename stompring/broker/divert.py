@@ -317,6 +317,15 @@ def forwarding_addresses(address: Address, message: Message | None) -> Iterator[
                     yield found
 
 
+def depends_on_message(address: Address) -> bool:
+    """Whether messages sent to ``address`` differ in the addresses that get a copy."""
+    return any(
+        bound.divert.accepts is not None or bound.divert.exclusive
+        for source in (address, *forwarding_addresses(address, None))
+        for bound in source.diverts
+    )
+
+
 def _rejections(address: Address, traits: Traits, message: Message | None) -> Iterator[Rejection]:
     for target in forwarding_addresses(address, message):
         if target.hooks.full is not None and message is None:

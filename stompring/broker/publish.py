@@ -153,8 +153,11 @@ def publish_admitted(broker: Broker, publication: Publication, body: bytes) -> N
         paging = broker.paging
         if paging is not None and paging.gathered:
             paging.write_gathered()
-        with broker.together():  # the message and its copies
+        broker.storage.begin(len(body) + len(traits.block))
+        try:  # the message and its copies
             _send_one(broker, publication, body)
+        finally:
+            broker.storage.commit()
     elif is_persisted(address, traits.durable):
         paging, storage = broker.paging, broker.storage
         if paging is not None and paging.gathered:

@@ -132,7 +132,7 @@ class Queue:
             (IN_DURABLE if self.durable else EVERYWHERE) if broker.storage.keeps_all else NEVER
         )
         self.dispatcher = Dispatcher(self)
-        self.consumers = self.dispatcher.consumers  # the same objects: read for every message
+        self.consumers: list[Consumer] = self.dispatcher.consumers  # the same objects: read for every message
         self.ready = self.dispatcher.ready
         self.paged: PagedQueue | None = None  # what is in pages; None while nothing is
         self.scheduled: dict[int, Reference] = {}  # in memory, by message number
@@ -154,7 +154,7 @@ class Queue:
 
         self.delivering = 0
         self.persistent_size = 0  # bytes of the messages in memory
-        self.messages_added = 0
+        self.messages_added: int = 0
         self.messages_acknowledged = 0
         self.messages_expired = 0
         self.messages_killed = 0

@@ -14,7 +14,7 @@ from stompring.broker import admission
 from stompring.broker.address import Address
 from stompring.broker.admission import Rejection
 from stompring.broker.auto_create import allow_all
-from stompring.broker.divert import forwarding_addresses
+from stompring.broker.divert import depends_on_message, forwarding_addresses
 from stompring.broker.duplicates import cache_size
 from stompring.broker.memory import MemoryLimit, MemoryLimits
 from stompring.broker.message import EVERYWHERE, VALIDATED_USER, Message, Traits
@@ -590,6 +590,8 @@ class DeferredSend:
     def diverted(self) -> Iterable[Address]:
         """The addresses that diverts send a copy to."""
         address, broker = self.address(), self._session.broker
+        if not depends_on_message(address):
+            return forwarding_addresses(address, None)
         message = Message(0, address, self._plan.traits, self._body, broker.clock.now)
         return forwarding_addresses(address, message)
 

@@ -264,3 +264,17 @@ def test_a_ring_gets_no_more_than_it_holds() -> None:
     world = broker()
     send(world, *"123")
     assert texts(world.queue("q", "a", MULTICAST, ring_size=2)) == "23"
+
+
+def test_what_is_kept_does_not_keep_others_from_paging() -> None:
+    world = PagedWorld(-1, {"retroactive_message_count": 0}, global_max_messages=10, more={"a": {**RETRO}})
+    settings_of_a = {"retroactive_message_count": 100}
+    world.directory.settings = SettingsRepository(
+        (AddressSettingEntry("#", {}), AddressSettingEntry("a", settings_of_a))
+    )
+    world.address("a").apply(world.directory.settings.lookup("a"))
+    world.broker.retroactive.apply()
+    world.fill(9, "a")  # nobody reads these
+    world.queue("q", "b", MULTICAST)
+    world.fill(5, "b")
+    assert world.address("b").pages is not None
