@@ -14,6 +14,7 @@ from stompring.settings.data_directory import data_directory
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
     BrokerConfiguration,
+    DeletionPolicy,
     DiskFullPolicy,
     FullPolicy,
     PageFullPolicy,
@@ -234,3 +235,22 @@ def test_settings_of_artemis() -> None:
     )
     (warning,) = configuration.warnings
     assert "acceptor 'mqtt' is skipped" in warning
+
+
+def test_diverts() -> None:
+    configuration, repository = read("diverts.xml")
+    diverts = {divert.name: divert for divert in configuration.diverts}
+    transformer = diverts["audited-orders"].transformer
+    assert transformer is not None and transformer.remove_headers == ("card-number",)
+    assert diverts["large-orders"].exclusive and not diverts["all-readings"].exclusive
+    assert diverts["all-readings"].address == "readings.sensor.#"
+    assert repository.lookup("orders").config_delete_diverts is DeletionPolicy.FORCE
+
+
+def test_retroactive_addresses() -> None:
+    _, repository = read("retroactive.xml")
+    counts = {
+        name: repository.lookup(name).retroactive_message_count for name in ("news.a.b", "readings.x", "x")
+    }
+    assert counts == {"news.a.b": 100, "readings.x": 1, "x": 0}
+    assert repository.lookup("$.artemis.internal.news.a.address.retro").retroactive_message_count == 0
