@@ -360,9 +360,10 @@ def no_attribute(kind: str, name: str, known: Any) -> Refused:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One signature of an operation: ``parameters`` has one letter each, s text or null, i number, b boolean, o object.
+    """One signature of an operation.
 
-    ``secret`` are the positions of parameters that no log shows.
+    ``parameters`` has one letter each: n text, s text or null, i number, b boolean, o object or null. ``secret``
+    are the positions of parameters that no log shows.
     """
 
     name: str
@@ -384,13 +385,14 @@ class Operation:
 
 
 _ACCEPTED: Mapping[str, Callable[[Any], bool]] = {
+    "n": lambda value: isinstance(value, str),
     "s": lambda value: value is None or isinstance(value, str),
     "i": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "b": lambda value: isinstance(value, bool),
     "o": lambda value: value is None or isinstance(value, dict),
 }
 
-_SHOWN = {"s": "text", "i": "number", "b": "boolean", "o": "object"}
+_SHOWN = {"n": "text", "s": "text or null", "i": "number", "b": "boolean", "o": "object"}
 
 #: The operations of each kind of resource, by name.
 OPERATIONS: dict[str, dict[str, list[Operation]]] = {kind: {} for kind in KINDS}
@@ -586,13 +588,13 @@ def _to(target: Target, name: str | None) -> dict[str, object]:
     return {"queue": queue.name, "address": queue.address.name}
 
 
-@operation("queue", "moveMessages", "ss", "ssb", changes=True)
+@operation("queue", "moveMessages", "sn", "snb", changes=True)
 def move_messages(target: Target, text_filter: str | None, queue: str | None, reject: bool = False) -> Steps:
     """To another queue, all that match. A message never gets a duplicate id anew, so ``reject`` changes nothing."""
     return _done(target.on_resource("moveMessages", _selected(text_filter, **_to(target, queue))))
 
 
-@operation("queue", "moveMessages", "issb", "issbi", changes=True)
+@operation("queue", "moveMessages", "isnb", "isnbi", changes=True)
 def move_some_messages(
     target: Target, flush: int, text_filter: str | None, queue: str | None, reject: bool, limit: int = -1
 ) -> Steps:
@@ -600,7 +602,7 @@ def move_some_messages(
     return _done(target.on_resource("moveMessages", body))
 
 
-@operation("queue", "moveMessage", "is", "isb", changes=True)
+@operation("queue", "moveMessage", "in", "inb", changes=True)
 def move_message(target: Target, number: int, queue: str | None, reject: bool = False) -> Steps:
     return (
         yield from _done(
@@ -609,7 +611,7 @@ def move_message(target: Target, number: int, queue: str | None, reject: bool = 
     ) > 0
 
 
-@operation("queue", "copyMessage", "is", changes=True)
+@operation("queue", "copyMessage", "in", changes=True)
 def copy_message(target: Target, number: int, queue: str | None) -> Steps:
     return (
         yield from _done(
@@ -762,7 +764,7 @@ def _attributes_as_json(detail: Mapping[str, Any]) -> str:
     return _as_json({**shown, **IMPLIED, "configuration-managed": detail["configured"]})
 
 
-@operation("broker", "createQueue", "s", "sb", changes=True)
+@operation("broker", "createQueue", "n", "nb", changes=True)
 def create_queue(target: Target, text: str | None, ignore_if_exists: bool = False) -> Steps:
     body = _attributes(text)
     if ignore_if_exists and body["name"] in target.context.broker.directory.queues:
@@ -776,19 +778,19 @@ def _created(target: Target, **body: object) -> Steps:
     )
 
 
-@operation("broker", "createQueue", "ss", "sss", changes=True)
+@operation("broker", "createQueue", "nn", "nns", changes=True)
 def create_queue_of(target: Target, address: str, name: str, kind: str | None = None) -> Steps:
     return _created(target, address=address, name=name, routingType=kind)
 
 
-@operation("broker", "createQueue", "ssb", "ssbs", changes=True)
+@operation("broker", "createQueue", "nnb", "nnbs", changes=True)
 def create_durable_queue(
     target: Target, address: str, name: str, durable: bool, kind: str | None = None
 ) -> Steps:
     return _created(target, address=address, name=name, durable=durable, routingType=kind)
 
 
-@operation("broker", "createQueue", "sssb", "sssbs", changes=True)
+@operation("broker", "createQueue", "nnsb", "nnsbs", changes=True)
 def create_filtered_queue(
     target: Target, address: str, name: str, text_filter: str | None, durable: bool, kind: str | None = None
 ) -> Steps:
@@ -797,7 +799,7 @@ def create_filtered_queue(
     )
 
 
-@operation("broker", "createQueue", "ssssbibb", changes=True)
+@operation("broker", "createQueue", "nsnsbibb", changes=True)
 def create_whole_queue(
     target: Target,
     address: str,
@@ -823,7 +825,7 @@ def create_whole_queue(
     )
 
 
-@operation("broker", "updateQueue", "s", changes=True)
+@operation("broker", "updateQueue", "n", changes=True)
 def update_queue(target: Target, text: str | None) -> Steps:
     body = _attributes(text)
     name = body.pop("name")
@@ -833,7 +835,7 @@ def update_queue(target: Target, text: str | None) -> Steps:
     return _attributes_as_json((yield from target.call("changeQueue", name, body)))
 
 
-@operation("broker", "updateQueue", "ssib", "ssibb", "ssibbs", changes=True)
+@operation("broker", "updateQueue", "nsib", "nsibb", "nsibbs", changes=True)
 def update_queue_attributes(
     target: Target,
     name: str,
@@ -854,7 +856,7 @@ def update_queue_attributes(
     return _attributes_as_json((yield from target.call("changeQueue", name, given)))
 
 
-@operation("broker", "destroyQueue", "s", "sb", "sbb", changes=True)
+@operation("broker", "destroyQueue", "n", "nb", "nbb", changes=True)
 def destroy_queue(target: Target, name: str, force: bool = False, delete_address: bool = False) -> Steps:
     address = target.context.broker.directory.queue(name).address
     yield from target.call("deleteQueue", name, query={"force": force})
@@ -873,28 +875,28 @@ def _kinds(text: str | None) -> list[str]:
     return [kind.strip() for kind in (text or "").split(",") if kind.strip()]
 
 
-@operation("broker", "createAddress", "ss", changes=True)
+@operation("broker", "createAddress", "ns", changes=True)
 def create_address(target: Target, name: str, kinds: str | None) -> Steps:
     body = {"routingTypes": _kinds(kinds)} if _kinds(kinds) else {}
     return _address_text((yield from target.call("createAddress", None, {"name": name, **body})))
 
 
-@operation("broker", "updateAddress", "ss", changes=True)
+@operation("broker", "updateAddress", "ns", changes=True)
 def update_address(target: Target, name: str, kinds: str | None) -> Steps:
     return _address_text((yield from target.call("changeAddress", name, {"routingTypes": _kinds(kinds)})))
 
 
-@operation("broker", "deleteAddress", "s", "sb", changes=True)
+@operation("broker", "deleteAddress", "n", "nb", changes=True)
 def delete_address(target: Target, name: str, force: bool = False) -> Steps:
     return _void(target.call("deleteAddress", name, query={"force": force}))
 
 
-@operation("broker", "getAddressInfo", "s")
+@operation("broker", "getAddressInfo", "n")
 def address_info(target: Target, name: str) -> Steps:
     return _address_text((yield from target.call("address", name)))
 
 
-@operation("broker", "getAddressSettingsAsJSON", "s")
+@operation("broker", "getAddressSettingsAsJSON", "n")
 def address_settings(target: Target, match: str) -> str:
     settings: AddressSettings = target.context.broker.directory.settings.lookup(match)
     shown = {camel(name): hidden(value) for name, value in asdict(settings).items()}
@@ -1061,13 +1063,13 @@ def _host(peer: str) -> str:
     return peer.rpartition(":")[0].strip("[]")
 
 
-@operation("broker", "listSessions", "s")
+@operation("broker", "listSessions", "n")
 def sessions(target: Target, connection: str) -> Steps:
     found = yield from target.all_of("listConnections", connectionID=connection)
     return [item["connectionID"] for item in found]
 
 
-@operation("broker", "listSessionsAsJSON", "s")
+@operation("broker", "listSessionsAsJSON", "n")
 def sessions_as_json(target: Target, connection: str) -> Steps:
     found = yield from target.all_of("listConnections", connectionID=connection)
     return _as_json([_session(item) for item in found])
@@ -1083,7 +1085,7 @@ def all_consumers_as_json(target: Target) -> Steps:
     return _as_json([_consumer(item) for item in (yield from target.all_of("listConsumers"))])
 
 
-@operation("broker", "listConsumersAsJSON", "s")
+@operation("broker", "listConsumersAsJSON", "n")
 def consumers_as_json(target: Target, connection: str) -> Steps:
     found = yield from target.all_of("listConsumers", connectionID=connection)
     return _as_json([_consumer(item) for item in found])
@@ -1128,12 +1130,12 @@ def _close(target: Target, connections: Iterator[str]) -> Steps:
     return closed
 
 
-@operation("broker", "closeConnectionWithID", "s", changes=True)
+@operation("broker", "closeConnectionWithID", "n", changes=True)
 def close_connection(target: Target, number: str) -> Steps:
     return _close(target, iter((number,)))
 
 
-@operation("broker", "closeConnectionsForAddress", "s", changes=True)
+@operation("broker", "closeConnectionsForAddress", "n", changes=True)
 def close_connections_for_address(target: Target, host: str) -> Steps:
     found = yield from target.all_of("listConnections")
     return (
@@ -1143,13 +1145,13 @@ def close_connections_for_address(target: Target, host: str) -> Steps:
     )
 
 
-@operation("broker", "closeConnectionsForUser", "s", changes=True)
+@operation("broker", "closeConnectionsForUser", "n", changes=True)
 def close_connections_for_user(target: Target, user: str) -> Steps:
     found = yield from target.all_of("listConnections", user=user)
     return (yield from _close(target, (each["connectionID"] for each in found)))
 
 
-@operation("broker", "closeConsumerConnectionsForAddress", "s", changes=True)
+@operation("broker", "closeConsumerConnectionsForAddress", "n", changes=True)
 def close_consumers_for_address(target: Target, address: str) -> Steps:
     found = yield from target.all_of("listConsumers", address=address)
     return (yield from _close(target, (each["connectionID"] for each in found)))
@@ -1166,7 +1168,7 @@ def list_users(target: Target, name: str | None = None) -> Steps:
     return _as_json([{"username": item["name"], "roles": item["roles"]} for item in found])
 
 
-@operation("broker", "addUser", "sss", "sssb", changes=True, secret=(1,))
+@operation("broker", "addUser", "nns", "nnsb", changes=True, secret=(1,))
 def add_user(target: Target, name: str, password: str, roles: str | None, plaintext: bool = False) -> Steps:
     """``plaintext`` is whether Artemis stores the password as it is; here it is always hashed."""
     return _void(
@@ -1174,7 +1176,7 @@ def add_user(target: Target, name: str, password: str, roles: str | None, plaint
     )
 
 
-@operation("broker", "resetUser", "ss", "sss", "sssb", changes=True, secret=(1,))
+@operation("broker", "resetUser", "ns", "nss", "nssb", changes=True, secret=(1,))
 def reset_user(
     target: Target, name: str, password: str | None, roles: str | None = None, plaintext: bool = False
 ) -> Steps:
@@ -1184,6 +1186,6 @@ def reset_user(
     return _void(target.call("changeUser", name, body))
 
 
-@operation("broker", "removeUser", "s", changes=True)
+@operation("broker", "removeUser", "n", changes=True)
 def remove_user(target: Target, name: str) -> Steps:
     return _void(target.call("deleteUser", name))

@@ -149,7 +149,8 @@ class Address:
         self.changes_expiry = changes_expiry(settings)
         self.retained = self._retained(settings.retain)
         self.memory_limit.set_limits(settings.max_size_bytes, settings.max_size_messages)
-        self.hooks = self.directory.broker.policies.hooks_for(self)
+        broker = self.directory.broker
+        self.hooks = broker.notifications.observe(self, broker.policies.hooks_for(self))
         self.stamp += 1  # plans have the hooks
         for queue in self.queues.values():
             queue.update_hooks()

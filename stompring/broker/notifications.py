@@ -1,7 +1,7 @@
 """Notifications: the one entrance for events of the broker. Each goes to the log of recent events, to its listeners,
 and as a message to the management-notification-address, where that exists (Artemis, "Management notifications").
 
-Nothing is notified per message. Types that Artemis has are named as there.
+Nothing is notified per message, unless the configuration asks for it. Types that Artemis has are named as there.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stompring.settings.model import RoutingType
 
+from .policy_hooks import hooks_with_notifications
 from .publish import send_notification
 
 if TYPE_CHECKING:
+    from .address import Address
     from .broker import Broker
+    from .policy_hooks import Hooks
+    from .reference import Reference
 
 #: Events of each type that are listed: frequent ones do not displace rare ones.
 MAX_EVENTS = 200
@@ -85,8 +89,8 @@ class Event(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()  # of its message only
 
 
-#: Types of which only messages are sent: they say what another type of event says.
-MESSAGES_ONLY = {
+#: Types of sessions, of which only messages are sent: they say what events of connections say.
+SESSION_TYPES = {
     "SESSION_CREATED": "A client has logged in.",
     "SESSION_CLOSED": "The connection of a client has ended.",
 }
@@ -96,7 +100,7 @@ _CONSTANT = {
     **dict.fromkeys(("BINDING_ADDED", "BINDING_REMOVED"), {"_AMQ_Binding_Type": "0", "_AMQ_Distance": "0"}),
     **dict.fromkeys(("CONSUMER_CREATED", "CONSUMER_CLOSED"), {"_AMQ_Distance": "0"}),
     **dict.fromkeys(
-        MESSAGES_ONLY, {"_AMQ_Distance": "0", "_AMQ_Protocol_Name": "STOMP", "_AMQ_Client_ID": ""}
+        SESSION_TYPES, {"_AMQ_Distance": "0", "_AMQ_Protocol_Name": "STOMP", "_AMQ_Client_ID": ""}
     ),
 }
 
@@ -113,7 +117,7 @@ _WITH_CERTIFICATE = frozenset(
 
 #: Types whose queue or connection has a second name in Artemis.
 _WITH_CLUSTER_NAME = frozenset(("BINDING_ADDED", "BINDING_REMOVED", "CONSUMER_CREATED", "CONSUMER_CLOSED"))
-_WITH_SESSION = frozenset(("CONSUMER_CREATED", "CONSUMER_CLOSED", "CONSUMER_SLOW", *MESSAGES_ONLY))
+_WITH_SESSION = frozenset(("CONSUMER_CREATED", "CONSUMER_CLOSED", "CONSUMER_SLOW", *SESSION_TYPES))
 
 
 def message_headers(event: Event) -> dict[str, str]:
@@ -170,7 +174,7 @@ class Notifications:
         self._enqueue(event)
 
     def notify_session(self, kind: str, text: str, **fields: Value | None) -> None:
-        """A message of one of `MESSAGES_ONLY`, unless suppress-session-notifications is set."""
+        """A message of one of `SESSION_TYPES`, unless suppress-session-notifications is set."""
         if self._is_observed() and not self._broker.configuration.suppress_session_notifications:
             self._enqueue(self._event(kind, text, {"_AMQ_Address": self.address}, fields))
 
@@ -192,6 +196,38 @@ class Notifications:
         if not self._waiting:
             self._broker.clock.soon(self._send)
         self._waiting.append(event)
+
+    def observe(self, address: Address, hooks: Hooks) -> Hooks:
+        """The hooks of an address, with messages per delivered or expired message where the configuration asks."""
+        kinds = self._broker.configuration.notified
+        if not kinds or address.name == self.address:
+            return hooks
+        delivered = self._notify_delivered if "MESSAGE_DELIVERED" in kinds else None
+        expired = self._notify_expired if "MESSAGE_EXPIRED" in kinds else None
+        return hooks_with_notifications(hooks, delivered, expired)
+
+    def _notify_delivered(self, ref: Reference) -> None:
+        self._notify_message("MESSAGE_DELIVERED", "delivered", ref)
+
+    def _notify_expired(self, ref: Reference) -> None:
+        self._notify_message("MESSAGE_EXPIRED", "expired", ref)
+
+    def _notify_message(self, kind: str, verb: str, ref: Reference) -> None:
+        if not self._is_observed():
+            return
+        queue, number = ref.queue, ref.message.number
+        self._enqueue(
+            self._event(
+                kind,
+                f"message {number} of queue {queue.name} {verb}",
+                {"_AMQ_Message_ID": str(number)},
+                {
+                    "queue": queue.name,
+                    "address": queue.address.name,
+                    "routingType": queue.attributes.routing_type,
+                },
+            )
+        )
 
     @property
     def events(self) -> list[Event]:

@@ -211,6 +211,25 @@ def hooks_with_settled(hooks: Hooks, call: Callable[[], None]) -> Hooks:
     return own
 
 
+def hooks_with_notifications(hooks: Hooks, delivered: Listener | None, expired: Listener | None) -> Hooks:
+    """The same hooks for one address, which also call these listeners."""
+    own = copy(hooks)
+    own.delivered = _both(hooks.delivered, delivered)
+    own.expired = _both(hooks.expired, expired)
+    return own
+
+
+def _both(first: Listener | None, second: Listener | None) -> Listener | None:
+    if first is None or second is None:
+        return first or second
+
+    def notify(ref: Reference) -> None:
+        first(ref)
+        second(ref)
+
+    return notify
+
+
 def _no_admission(answer: object) -> Admission:
     """The default of ``Hooks.admission``."""
     raise AssertionError("no policy of this address overrides admit")

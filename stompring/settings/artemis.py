@@ -303,6 +303,16 @@ DIVERT = _table(
     refused("transformer-class-name", "use <transformer>, which sets and removes headers or names a policy")
 )
 
+#: The plugin of Artemis that chooses notifications, and what its properties choose; None: those are always sent.
+NOTIFICATION_PLUGIN = "org.apache.activemq.artemis.core.server.plugin.impl.NotificationActiveMQServerPlugin"
+NOTIFICATION_PROPERTIES: Mapping[str, str | None] = {
+    "SEND_CONNECTION_NOTIFICATIONS": None,
+    "SEND_SESSION_NOTIFICATIONS": None,
+    "SEND_ADDRESS_NOTIFICATIONS": None,
+    "SEND_DELIVERED_NOTIFICATIONS": "MESSAGE_DELIVERED",
+    "SEND_EXPIRED_NOTIFICATIONS": "MESSAGE_EXPIRED",
+}
+
 PLUGIN = _table(
     refused(
         "class-name",

@@ -32,7 +32,14 @@ from stompring.settings.acceptor_url import (
     skip_reason,
     with_absolute_paths,
 )
-from stompring.settings.artemis import OLD_ELEMENT_NAMES, SECTIONS, Row, not_supported
+from stompring.settings.artemis import (
+    NOTIFICATION_PLUGIN,
+    NOTIFICATION_PROPERTIES,
+    OLD_ELEMENT_NAMES,
+    SECTIONS,
+    Row,
+    not_supported,
+)
 from stompring.settings.bridges import read_bridges
 from stompring.settings.data_directory import instance_directory
 from stompring.settings.diverts import read_diverts
@@ -126,7 +133,7 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
     except ConfigurationError as error:
         error.files = tuple(inclusion.files)
         raise
-    return replace(configuration, files=tuple(inclusion.files))
+    return replace(configuration, files=tuple(inclusion.files), notified=frozenset(reading.notified))
 
 
 def _parse_xml(data: bytes, file: str) -> etree._Element:
@@ -266,6 +273,7 @@ class _DocumentReader:
         self._faults = faults
         self._references = references
         self.ignored: list[IgnoredSetting] = []
+        self.notified: set[str] = set()  # types of notifications that a plugin of Artemis asks for
         self._file: str | None = None  # the included file that is being read
 
     def _line(self, element: etree._Element) -> int:
@@ -371,9 +379,26 @@ class _DocumentReader:
         """A plugin of Artemis: ignored where it changes nothing but the log, else a fault."""
         line, parent = self._line(element), "broker-plugin"
         name = (element.get("class-name") or "").strip()
-        if not self._is_ignored("class-name", parent, line, name):
+        if name == NOTIFICATION_PLUGIN:
+            self._read_notification_plugin(element)
+        elif not self._is_ignored("class-name", parent, line, name):
             row = SECTIONS[parent]["class-name"]
             self._faults.add(line, not_supported(f"attribute 'class-name' of <{parent}>", row))
+
+    def _read_notification_plugin(self, element: etree._Element) -> None:
+        """Artemis's plugin that chooses notifications: those per message are sent where it asks for them."""
+        for one in element.iterdescendants("*"):
+            key, text, line = one.get("key") or "", one.get("value") or "", self._line(one)
+            if key not in NOTIFICATION_PROPERTIES:
+                known = NOTIFICATION_PROPERTIES.keys()
+                self._faults.add(
+                    line, with_suggestion(f"unknown property '{key}' of {NOTIFICATION_PLUGIN}", key, known)
+                )
+                continue
+            valid, value, _ = self._value(f"property '{key}'", line, "boolean", text)
+            kind = NOTIFICATION_PROPERTIES[key]
+            if valid and value and kind is not None:
+                self.notified.add(kind)
 
     def _is_ignored(self, name: str, parent: str, line: int, text: str, inside: Iterable[str] = ()) -> bool:
         """Whether the setting of Artemis has no effect here; it is then added to `ignored`."""

@@ -1065,6 +1065,9 @@ class BrokerConfiguration:
     warnings: tuple[str, ...] = ()  # settings that are valid and have no effect, with file and line
     ignored: tuple[IgnoredSetting, ...] = ()  # settings of Artemis without effect here
     guest: Guest | None = None  # of Artemis's login.config
+    notified: frozenset[str] = (
+        frozenset()
+    )  # MESSAGE_DELIVERED, MESSAGE_EXPIRED, by Artemis's plugin for notifications
     security_enabled: bool = option(
         True,
         "boolean",

@@ -70,7 +70,7 @@ def test_the_name_of_a_resource_may_have_dots() -> None:
         ("paus", [], "did you mean 'pause'"),
         ("pause", ["x"], "pause()"),
         ("getNothing", [], "getNothing"),
-        ("moveMessages", ["a"], "moveMessages(text, text)"),
+        ("moveMessages", ["a"], "moveMessages(text or null, text)"),
         ("removeMessage", [True], "removeMessage(number)"),
     ],
 )

@@ -7,15 +7,17 @@ brokers do; their types may not, and of objects every member that the table has 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from ..broker_process import BrokerProcess
+from ..broker_process import PATIENCE, BrokerProcess
 from ..conftest import Connect
 from ..management import Management
 from ..stomp_client import Frame, StompClient
+from .lasting import LastingBroker
 
 pytestmark = pytest.mark.broker(
     settings={"#": {"dead-letter-address": "DLQ", "expiry-address": "ExpiryQueue"}}
@@ -415,3 +417,29 @@ def test_a_change_is_an_event_and_a_line_of_the_log(
     events = management.ask("GET", "/events")["data"]
     assert any(event["type"] == "MANAGEMENT" and f"queue.{name} pause" in event["text"] for event in events)
     assert any(f"queue.{name} pause" in line and "succeeded" in line for line in broker.log)
+
+
+def test_what_a_reply_confirmed_survives_a_kill(lasting: LastingBroker) -> None:
+    manager = Manager(lasting.start().connect(), "/queue/replies")
+    text = json.dumps({"name": "kept", "routing-type": "ANYCAST", "ring-size": 5})
+    manager.value("broker", ["createQueue", [text]])
+    manager.value("queue.kept", ["pause", []])
+    manager.client.put("/queue/kept", "a", "b", persistent="true")
+    manager.value("queue.kept", ["removeMessages", [None]])
+    lasting.again("kill")
+    queue = lasting.management.queue("kept")
+    assert (queue["ringSize"], queue["paused"], queue["messageCount"]) == (5, True, 0)
+
+
+def test_a_temporary_topic_does_not_outlast_the_broker(lasting: LastingBroker) -> None:
+    client = lasting.start(settings={"#": {"auto-delete-addresses": "true"}}).connect()
+    client.subscribe("/temp-topic/news")
+    (address,) = lasting.management.ask("GET", "/addresses", temporary="true")["data"]
+    assert address["name"].startswith("temp-topic.") and address["routingTypes"] == ["MULTICAST"]
+    lasting.again("kill")
+    deadline = time.monotonic() + PATIENCE
+    while any(
+        each["name"] == address["name"] for each in lasting.management.ask("GET", "/addresses")["data"]
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -46,6 +46,12 @@ HEADERS = {
         "_AMQ_User": "admin", "_AMQ_Distance": "0", "_AMQ_SessionName": "b972", "_AMQ_Protocol_Name": "STOMP",
         "_AMQ_Address": "activemq.notifications", "_AMQ_Client_ID": "", "_AMQ_ConnectionName": "e344d0ea",
     },
+    "MESSAGE_DELIVERED": {
+        "_AMQ_Routing_Type": "1", "_AMQ_RoutingName": "q", "_AMQ_Address": "q", "_AMQ_Message_ID": "2285",
+    },
+    "MESSAGE_EXPIRED": {
+        "_AMQ_Routing_Type": "1", "_AMQ_RoutingName": "nq", "_AMQ_Address": "nq", "_AMQ_Message_ID": "2242",
+    },
     "SECURITY_PERMISSION_VIOLATION": {"_AMQ_User": "ron", "_AMQ_Address": "there", "_AMQ_CheckType": "SEND"},
 }  # fmt: skip
 
@@ -91,7 +97,7 @@ def test_messages_have_the_headers_of_artemis() -> None:
     client.say("SUBSCRIBE", id="t", destination="/topic/t", selector="a = 1")
     client.lose()
     frames = told(server, watcher)
-    expected = HEADERS.keys() - {"SECURITY_PERMISSION_VIOLATION"}
+    expected = HEADERS.keys() - {"SECURITY_PERMISSION_VIOLATION", "MESSAGE_DELIVERED", "MESSAGE_EXPIRED"}
     server.world.pass_time(1)
     frames |= told(server, watcher)
     directory = server.world.directory
@@ -139,3 +145,43 @@ def test_a_client_cannot_forge_a_notification() -> None:
     server.client().say("SEND", b"x", destination="/topic/activemq.notifications", _AMQ_NotifType="DISK_FULL")
     frames = [frame for frame in watcher.read() if frame.command == "MESSAGE" and frame.body == b"x"]
     assert len(frames) == 1 and "_AMQ_NotifType" not in frames[0].headers
+
+
+def test_delivered_and_expired_messages_are_notified_where_the_configuration_asks() -> None:
+    server = Server(notified=frozenset({"MESSAGE_DELIVERED", "MESSAGE_EXPIRED"}))
+    watcher = watch(server, selector="_AMQ_NotifType LIKE 'MESSAGE%'")
+    client = server.client()
+    client.say("SEND", b"x", destination="/queue/q", expires=server.world.now + 1000)
+    client.say("SUBSCRIBE", id="s", destination="/queue/q", ack="client-individual")
+    frame = told(server, watcher)["MESSAGE_DELIVERED"]
+    check("MESSAGE_DELIVERED", frame)
+    client.lose()
+    server.world.pass_time(2000)
+    check("MESSAGE_EXPIRED", told(server, watcher)["MESSAGE_EXPIRED"])
+
+
+def test_nothing_is_notified_per_message_otherwise() -> None:
+    server = Server()
+    watcher = watch(server, selector="_AMQ_NotifType LIKE 'MESSAGE%'")
+    client = server.client()
+    client.say("SEND", b"x", destination="/queue/q")
+    client.say("SUBSCRIBE", id="s", destination="/queue/q", ack="client-individual")
+    assert told(server, watcher) == {}
+    assert server.world.directory.address("q").hooks.delivered is None
+
+
+def test_sessions_are_not_notified_where_that_is_suppressed() -> None:
+    server = Server(suppress_session_notifications=True)
+    watcher = watch(server)
+    server.client().lose()
+    kinds = told(server, watcher).keys()
+    assert "CONNECTION_DESTROYED" in kinds and not kinds & {"SESSION_CREATED", "SESSION_CLOSED"}
+
+
+def test_the_address_of_notifications_can_be_another() -> None:
+    server = Server(management_notification_address="told")
+    watcher = server.client()
+    watcher.say("SUBSCRIBE", id="w", destination="/topic/told")
+    watcher.read()
+    server.client()
+    assert "CONNECTION_CREATED" in told(server, watcher)

@@ -140,6 +140,38 @@ def test_the_plugin_that_only_logs_has_no_effect_and_others_are_refused() -> Non
     ]
 
 
+NOTIFICATIONS = "org.apache.activemq.artemis.core.server.plugin.impl.NotificationActiveMQServerPlugin"
+
+
+def notification_plugin(*properties: tuple[str, str]) -> str:
+    inside = "".join(f'<property key="{key}" value="{value}"/>' for key, value in properties)
+    return f'<broker-plugins><broker-plugin class-name="{NOTIFICATIONS}">{inside}</broker-plugin></broker-plugins>'
+
+
+def test_the_plugin_for_notifications_chooses_those_per_message() -> None:
+    line = notification_plugin(
+        ("SEND_CONNECTION_NOTIFICATIONS", "true"),
+        ("SEND_DELIVERED_NOTIFICATIONS", "true"),
+        ("SEND_EXPIRED_NOTIFICATIONS", "false"),
+    )
+    assert parse(QUIET, line).notified == {"MESSAGE_DELIVERED"}
+    assert parse(QUIET).notified == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("SEND_DELIVERED_NOTIFICATION", "true", "did you mean 'SEND_DELIVERED_NOTIFICATIONS'"),
+        ("SEND_DELIVERED_NOTIFICATIONS", "yes", "property 'SEND_DELIVERED_NOTIFICATIONS'"),
+    ],
+)
+def test_a_wrong_property_of_the_plugin_for_notifications_is_a_fault(
+    key: str, value: str, words: str
+) -> None:
+    (fault,) = faults(QUIET, notification_plugin((key, value)))
+    assert fault.startswith("4: ") and words in fault
+
+
 def test_what_concerns_other_brokers_is_a_warning_and_not_in_the_list() -> None:
     found = parse(
         QUIET,
