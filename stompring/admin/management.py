@@ -20,6 +20,7 @@ from twisted.internet.interfaces import IDelayedCall
 from stompring.broker.publish import send_reply
 from stompring.broker.transfer import SUCCEEDED
 from stompring.errors import LimitReached, Refused
+from stompring.session.permissions import PermissionRejected
 from stompring.session.requests import ATTRIBUTE, OPERATION, RESOURCE, ManagementRequest
 from stompring.session.text import printable
 from stompring.settings.model import PermissionType
@@ -122,6 +123,8 @@ class ManagementRequests:
                 self._check_permission(exchange)
         except Refused as refused:
             error = str(refused)
+            if isinstance(refused, PermissionRejected):
+                exchange.notify_violation(refused)
         except Exception:
             log.exception("management request %s failed", exchange.text, extra=exchange.fields)
             error = "Internal error; see the broker's log"
@@ -261,6 +264,18 @@ class Exchange:
             return (yield from self.operation.run(target, self._values))
         assert self._attribute is not None
         return (yield from target.attribute(self._attribute))
+
+    def notify_violation(self, refused: PermissionRejected) -> None:
+        """Notify that the user lacks the permission for the operation."""
+        self.context.broker.notifications.notify(
+            "SECURITY_PERMISSION_VIOLATION",
+            str(refused),
+            {"_AMQ_CheckType": refused.permission},
+            user=self.request.login.user,
+            address=refused.address,
+            connectionID=self.request.connection,
+            remoteAddress=self.request.peer,
+        )
 
     def log(self, error: str | None, body: bytes) -> None:
         """The log line and the notification of a change."""

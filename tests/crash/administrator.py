@@ -1,4 +1,4 @@
-"""An actor that purges queues, makes, changes and deletes queues and addresses over HTTP, and durable subscriptions.
+"""An actor that purges queues, changes queues and addresses over HTTP or by messages, and makes durable subscriptions.
 
 What it was answered holds from that moment on, whatever else is or is not under way.
 """
@@ -6,6 +6,7 @@ What it was answered holds from that moment on, whatever else is or is not under
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
@@ -109,6 +110,16 @@ class Administrator:
         except (OSError, HTTPException) as fault:
             raise ConnectionBroken(str(fault)) from None
 
+    async def _request(self, wire: Connection, resource: str, operation: str, *parameters: object) -> None:
+        """Ask by a message, whose receipt is as good as an answer over HTTP."""
+        headers: dict[str, object] = {
+            "destination": "activemq.management",
+            "_AMQ_ResourceName": resource,
+            "_AMQ_OperationName": operation,
+        }
+        await within(wire.ask("SEND", headers, json.dumps(parameters).encode()))
+        self.world.ledger.count("management requests")
+
     async def _purge(self, wire: Connection) -> None:
         """What was surely there, and in nobody's hands, is gone with the answer."""
         ledger = self.world.ledger
@@ -178,7 +189,10 @@ class Administrator:
         wanted = dict(zip(ATTRIBUTES, before, strict=True))
         wanted["paused"] = not wanted["paused"]
         self.bindings.asked(name, tuple(wanted.values()))
-        await self._ask("PATCH", f"/queues/{name}", {"paused": wanted["paused"]})
+        if self.world.chance(0.5):
+            await self._request(wire, f"queue.{name}", "pause" if wanted["paused"] else "resume")
+        else:
+            await self._ask("PATCH", f"/queues/{name}", {"paused": wanted["paused"]})
         self.bindings.promised(name, tuple(wanted.values()))
         self.world.ledger.count("queues paused or resumed")
 
@@ -188,7 +202,10 @@ class Administrator:
             return
         name = self.world.random.choice(made)
         self.bindings.asked(name, None)
-        await self._ask("DELETE", f"/queues/{name}")
+        if self.world.chance(0.5):
+            await self._request(wire, "broker", "destroyQueue", name)
+        else:
+            await self._ask("DELETE", f"/queues/{name}")
         self.bindings.promised(name, None)
         self.world.ledger.count("queues deleted")
 

@@ -109,6 +109,10 @@ def test_each_operation_needs_view_or_edit_on_its_address(
         assert succeeded, result
     else:
         assert not succeeded and permission in result
+        events = json.loads(http(broker, "GET", "/events?type%5B%5D=SECURITY_PERMISSION_VIOLATION")[1])[
+            "data"
+        ]
+        assert permission in events[-1]["text"] and events[-1]["user"] == user
 
 
 def test_messages_are_sent_as_the_user_that_is_named(broker: BrokerProcess) -> None:
@@ -134,11 +138,18 @@ def test_users_are_managed_and_passwords_are_not_logged(broker: BrokerProcess) -
     assert not any("s3cret-of-carl" in line for line in broker.log)
 
 
-def test_http_sends_nothing_to_the_management_address(broker: BrokerProcess) -> None:
+def http(broker: BrokerProcess, method: str, path: str, body: object = None) -> tuple[int, bytes]:
     connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
     credentials = base64.b64encode(b"admin:admin").decode()
     headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
-    connection.request("POST", "/api/v1/messages", json.dumps({"address": ADDRESS}), headers)
+    connection.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), headers)
     answer = connection.getresponse()
-    assert answer.status == 400 and b"use the HTTP API" in answer.read()
-    connection.close()
+    try:
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_http_sends_nothing_to_the_management_address(broker: BrokerProcess) -> None:
+    status, text = http(broker, "POST", "/messages", {"address": ADDRESS})
+    assert status == 400 and b"use the HTTP API" in text
