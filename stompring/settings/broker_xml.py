@@ -111,14 +111,14 @@ def parse_broker_xml(data: bytes, file: str) -> BrokerConfiguration:
     Raises `ConfigurationError` as `read_broker_xml` does.
     """
     faults = Faults(file)
-    inclusion = Inclusion(file, faults)
+    folder = Path(file).parent
+    references = References(
+        folder, properties=predefined_properties(folder.absolute(), instance_directory(file))
+    )
+    inclusion = Inclusion(file, references, faults)
     try:
         root = _parse_xml(data, file)
         inclusion.resolve(root)
-        folder = Path(file).parent
-        references = References(
-            folder, properties=predefined_properties(folder.absolute(), instance_directory(file))
-        )
         reading = _DocumentReader(faults, references)
         document = reading.document(root)
         core = document.first("core")
@@ -169,13 +169,16 @@ _INCLUDED = "{urn:stompring:included}file"
 class Inclusion:
     """Replaces each ``<xi:include href="…"/>`` by the root element of that file, which may include others.
 
-    Files must be below the directory of broker.xml, symbolic links followed. Included are files of XML only, whole:
-    ``parse="text"``, ``xpointer`` and ``<xi:fallback>`` are refused. ``files`` are all that were read.
+    The path is relative to the including file or, as in Artemis, to the directory of the instance; it may have
+    references. Files must be below the directory of broker.xml, symbolic links followed. Included are files of XML
+    only, whole: ``parse="text"``, ``xpointer`` and ``<xi:fallback>`` are refused. ``files`` are all that were read.
     """
 
-    def __init__(self, file: str, faults: Faults) -> None:
+    def __init__(self, file: str, references: References, faults: Faults) -> None:
         self.files = [file]
         self._file = file
+        self._references = references
+        self._instance = instance_directory(file)
         self._faults = faults
         self._folder = Path(file).parent.resolve()
 
@@ -213,7 +216,7 @@ class Inclusion:
 
     def _included(self, element: etree._Element, file: Path, above: tuple[Path, ...]) -> etree._Element:
         """The root element of the file. Raises `ValueError`, or `ConfigurationError` for a fault in that file."""
-        href = element.get("href", "")
+        href = self._references.resolve(element.get("href", ""))
         if element.get("parse", "xml") != "xml" or element.get("xpointer") is not None:
             raise ValueError("only whole files of XML can be included; remove parse and xpointer")
         if len(element):
@@ -226,6 +229,8 @@ class Inclusion:
             )
         target = file.parent / href
         try:
+            if not target.exists() and (self._instance / href).exists():
+                target = self._instance / href
             real = target.resolve()
             if not real.is_relative_to(self._folder):
                 raise ValueError(

@@ -54,6 +54,15 @@ def test_included_elements_are_read_as_if_they_stood_there(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize(
+    "href", ["etc/parts/a.xml", "${artemis.instance}/etc/parts/a.xml", "parts/${part:a}.xml"]
+)
+def test_paths_may_start_at_the_instance_as_in_artemis_and_have_references(tmp_path: Path, href: str) -> None:
+    (tmp_path / "etc" / "parts").mkdir(parents=True)
+    (tmp_path / "etc" / "parts" / "a.xml").write_text("<name>included</name>")
+    assert configured(tmp_path / "etc", include(href)).name == "included"
+
+
 def test_faults_in_an_included_file_have_its_name_and_line(tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text(
         "<address-settings>\n<address-setting match='a'>\n<nonsense/>\n<default-ring-size>x</default-ring-size>\n"
