@@ -46,7 +46,7 @@ def check_config(
     All faults of a file are reported together, as FILE:LINE: fault. The exit status is 1 if any file has a fault. The
     command loads plugins and certificates, reads the files of users and roles, checks the data directory, creates the
     addresses and queues in memory and tries to listen, as a start of the broker does: run it as the user of the broker.
-    A port or a data directory that another process uses now is a warning, because that may be the running broker.
+    The summary reports ports that are in use, and a broker that runs with the data directory.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def check_config(
             read_security_files(configuration)
             check_data(configuration, data)
             check_queues(configuration)
-            in_use = [*check_ports(configuration), *_locked(configuration, data)]
+            in_use = [] if is_in_use(configuration, data) else check_ports(configuration)
         except ConfigurationError as error:
             refused += 1
             documents.append(_document(file, faults=_faults(error)))
@@ -74,7 +74,8 @@ def check_config(
                 click.echo(str(error), err=True)
         else:
             expiry_warnings = (warning for _, _, warning in certificates if warning is not None)
-            warnings = [*configuration.warnings, *expiry_warnings, *in_use]
+            warnings = [*configuration.warnings, *expiry_warnings]
+            lines = [*summary(configuration, data), *in_use]
             if as_json:
                 shown_certificates = [
                     {"acceptor": name, "certificate": shown} for name, shown, _ in certificates
@@ -92,7 +93,7 @@ def check_config(
                             }
                             for each in configuration.ignored
                         ],
-                        summary=list(summary(configuration, data)),
+                        summary=lines,
                         certificates=shown_certificates,
                     )
                 )
@@ -100,7 +101,7 @@ def check_config(
             for warning in warnings:
                 click.echo(f"{warning} (warning)", err=True)
             click.echo(f"{file}: ok")
-            for line in summary(configuration, data):
+            for line in lines:
                 click.echo(f"  {line}")
             for name, shown, _ in certificates:
                 click.echo(f"  acceptor {name}: {shown}")
@@ -189,8 +190,8 @@ def check_queues(configuration: BrokerConfiguration) -> None:
 
 
 def check_ports(configuration: BrokerConfiguration) -> list[str]:
-    """Listen on all acceptors for a moment. Returns the ports that are in use; raises `ConfigurationError`."""
-    warnings: list[str] = []
+    """Listen on all acceptors for a moment. Returns a line for each port in use; raises `ConfigurationError`."""
+    in_use: list[str] = []
     used: dict[tuple[str, int], str] = {}
     with ExitStack() as opened:
         acceptors: Iterable[StompAcceptor | HttpAcceptor] = (
@@ -209,7 +210,7 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
             if fault.errno == errno.EADDRINUSE and not any(
                 port == acceptor.port for _, port in list(used)[:-1]
             ):
-                warnings.append(f"{cannot} now: the port is in use; a start is refused until it is free")
+                in_use.append(f"{cannot} now: the port is in use; a start is refused until it is free")
                 continue
             advice = ""
             if isinstance(fault, PermissionError):
@@ -217,7 +218,7 @@ def check_ports(configuration: BrokerConfiguration) -> list[str]:
             elif fault.errno != errno.EADDRINUSE:
                 advice = "; use an address of this machine"
             raise ConfigurationError(f"{cannot}: {fault.strerror or fault}{advice}", configuration.file)
-    return warnings
+    return in_use
 
 
 def listen_fault(host: str, port: int, opened: ExitStack) -> OSError | None:
@@ -233,12 +234,9 @@ def listen_fault(host: str, port: int, opened: ExitStack) -> OSError | None:
     return None
 
 
-def _locked(configuration: BrokerConfiguration, data: str | None) -> Iterator[str]:
-    """A warning where another process has the data directory."""
-    if configuration.persistence_enabled:
-        root = data_directory(configuration, data).root
-        if is_locked(root):
-            yield f"the data directory {root} is in use by a broker: a start is refused until that has ended"
+def is_in_use(configuration: BrokerConfiguration, data: str | None) -> bool:
+    """Whether a broker runs with the data directory: probably one with this configuration, whose ports are in use."""
+    return configuration.persistence_enabled and is_locked(data_directory(configuration, data).root)
 
 
 def check_data(configuration: BrokerConfiguration, data: str | None) -> None:
@@ -355,7 +353,10 @@ def _data(configuration: BrokerConfiguration, data: str | None) -> str:
     if not configuration.persistence_enabled:
         return "persistence off: all messages in memory"
     directory = data_directory(configuration, data)
-    return f"journal in {directory.journal}, pages in {directory.paging}"
+    running = (
+        " (in use by a running broker: another start is refused)" if is_in_use(configuration, data) else ""
+    )
+    return f"journal in {directory.journal}, pages in {directory.paging}{running}"
 
 
 def _count(number: int, one: str, several: str) -> str:

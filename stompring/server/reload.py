@@ -295,8 +295,9 @@ def apply(
     )
     for warning in new.warnings:
         log.warning("%s", warning)
-    if new.ignored and (starting or new.ignored != old.ignored):
-        log.info("%s", describe_ignored(new.ignored))
+    ignored = describe_ignored(new.ignored)  # None where each has a warning of its own
+    if ignored is not None and (starting or new.ignored != old.ignored):
+        log.info("%s", ignored)
     broker.configuration = new
     broker.memory.set_limits(new.global_max_size, new.global_max_messages)
     broker.transaction_bytes.limit = new.global_max_transaction_size
