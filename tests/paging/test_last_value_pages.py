@@ -229,6 +229,29 @@ class TestRestart:
         assert turns or got == list(range(15, 45))
         assert queue.message_count == 0 and index(queue).keys == 0
 
+    @pytest.mark.parametrize("turns", [0, 2, 5])
+    @pytest.mark.parametrize("act", ["purge", "delete"])
+    def test_a_queue_may_be_emptied_while_its_index_is_rebuilt(self, turns: int, act: str) -> None:
+        world = StoredPages(limit=0)
+        world.queue(**KEYED)
+        put(world, range(30), 30, durable=True)
+        world.settle_down()
+        again = cast(Starting, Starting.killed(cast(Starting, world)))
+        queue = again.directory.queue("q")
+        for _ in range(turns):
+            again.one_turn()
+        if act == "purge":
+            queue.purge()
+        else:
+            again.directory.delete_queue("q")
+            queue = again.queue(**KEYED)
+        put(again, range(30, 35), 30, durable=True)
+        again.started = True
+        assert drained(again, join(queue)) == [b"%d" % number for number in range(30, 35)]
+        assert (queue.message_count, index(queue).keys) == (0, 0)
+        again.settle_down()
+        assert again.address("q").pages is None or again.pages().empty
+
     def test_a_wildcard_queue_compares_pages_of_several_addresses(self) -> None:
         world = StoredPages(limit=0)
         queue = world.queue("wide", "t.#", RoutingType.MULTICAST, **KEYED)
