@@ -103,6 +103,46 @@ def test_a_non_destructive_queue_shows_all_to_each(connect: Connect) -> None:
         client.ask("UNSUBSCRIBE", {"id": reader})
 
 
+@pytest.mark.broker(
+    addresses=anycast("values", 'last-value-key="code"')
+    + anycast("ringed", 'last-value-key="code" ring-size="3"')
+    + anycast("table", 'last-value-key="code" non-destructive="true"')
+)
+def test_last_value_queues_as_artemis_2_44_showed_them(connect: Connect, management: Management) -> None:
+    """Each line was measured beside Artemis 2.44.0 over STOMP."""
+    client, reader = connect(), connect()
+
+    def put(queue: str, *messages: tuple[str, str], **more: object) -> None:
+        for body, key in messages:
+            client.put(queue, body, **({"code": key} if key else {}), **more)
+
+    def shows(queue: str, *bodies: str) -> None:
+        reader.subscribe(queue, ack="auto")
+        reader.messages(*bodies)
+        reader.nothing()
+        reader.ask("UNSUBSCRIBE", {"id": "s"})
+
+    put("values", ("a1", "A"), ("b1", "B"), ("a2", "A"), ("n1", ""), ("n2", ""))
+    shows("values", "b1", "a2", "n1", "n2")
+    put("values", ("x1", ""), ("x2", ""), _AMQ_LVQ_NAME="X")
+    put("values", ("x3", "X"))
+    put("values", ("y", "Y"), _AMQ_LVQ_NAME="X")
+    shows("values", "x3", "y")
+    put("values", ("low", "K"), priority=9)
+    put("values", ("new", "K"), priority=1)
+    put("values", ("x", "L"), priority=5)
+    shows("values", "x", "new")
+    put("values", ("sent first", "K"), AMQ_SCHEDULED_DELAY=300)
+    put("values", ("sent later", "K"))
+    management.expect("values", scheduledCount=0, messageCount=1)
+    shows("values", "sent first")
+    put("ringed", ("a1", "A"), ("b1", "B"), ("c1", "C"), ("a2", "A"), ("b2", "B"), ("d1", "D"))
+    shows("ringed", "a2", "b2", "d1")
+    put("table", ("a1", "A"), ("b1", "B"), ("a2", "A"))
+    shows("table", "b1", "a2")
+    shows("table", "b1", "a2")
+
+
 def test_a_thousand_subscriptions_on_one_connection(connect: Connect, name: str) -> None:
     client = connect()
     for n in range(1000):
