@@ -103,6 +103,7 @@ class Crashes(RuleBasedStateMachine):
         wanted["t1"] = wanted["t2"] = {"address": "t", "routing_type": MULTICAST}
         wanted["t3"] = wanted["t1"] | {"durable": False}
         wanted["t4"] = wanted["t1"] | {"filter": "n = 1"}
+        wanted["t5"] = wanted["t1"] | {"last_value_key": "n"}
         for name, attributes in wanted.items():
             if name not in self.world.directory.queues:
                 self.world.queue(name, **attributes)
