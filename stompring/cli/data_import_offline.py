@@ -22,6 +22,7 @@ from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.directory import MAX_NAME
 from stompring.broker.duplicates import add_id, cache_size, is_known, is_persisted
+from stompring.broker.last_value import LastValueQueue
 from stompring.broker.message import Message
 from stompring.broker.paging import Pages
 from stompring.broker.queue import Queue, QueueAttributes
@@ -321,6 +322,8 @@ class OfflineImport:
         page, index = pages.append(message, [queue for queue, _ in places], due)
         for queue, place in places:
             cursor = areas.cursor(queue, pages)
+            if isinstance(queue, LastValueQueue) and not due:
+                queue.become_last_on_disk(pages, message, (page, index))
             if place.deliveries or place.attempts:
                 cursor.take(page, index)
                 ref = Reference(message, queue, message.number, SCHEDULED if due else GONE)
