@@ -24,9 +24,10 @@ VARIABLE = "STOMPRING_ARTEMIS_EXAMPLES"
 DIRECTORY = Path(os.environ.get(VARIABLE, ""))
 FILES = sorted(DIRECTORY.rglob("src/main/resources/**/broker.xml")) if VARIABLE in os.environ else []
 
-pytestmark = pytest.mark.skipif(
-    not FILES, reason=f"{VARIABLE} does not name a checkout of the examples of Artemis"
-)
+pytestmark = [
+    pytest.mark.skipif(not FILES, reason=f"{VARIABLE} does not name a checkout of the examples of Artemis"),
+    pytest.mark.timeout(1800),
+]
 
 #: Why a file does not start, by what its faults say. The first that is found counts.
 REASONS = {
