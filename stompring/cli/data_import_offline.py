@@ -47,6 +47,9 @@ from stompring.store.export import (
 )
 from stompring.store.paging import Paging
 
+#: Messages beyond that are paged, as under a `global-max-size`: a file of any size can be imported.
+MOST_MEMORY = 256 * 1024 * 1024
+
 #: The id of duplicate detection, and what only a copy has that the broker made.
 DUPLICATE_ID, ORIGIN = b"_AMQ_DUPL_ID", b"_AMQ_ORIG_ADDRESS"
 
@@ -134,6 +137,8 @@ class OfflineImport:
     ) -> None:
         if configuration.file is None:
             configuration = replace(configuration, global_max_size=default_global_max_size(machine_memory()))
+        if not 0 <= configuration.global_max_size <= MOST_MEMORY:
+            configuration = replace(configuration, global_max_size=MOST_MEMORY)
         self._lock = DataLock(directory.root)
         try:
             self._reactor = OfflineReactor()
