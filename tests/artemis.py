@@ -48,17 +48,9 @@ needs_artemis = pytest.mark.skipif(
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="java is not installed")
 
 
-def create(directory: Path, *options: str) -> Path:
-    """The broker.xml that ``artemis create`` writes for a new instance, with the login u and the passcode p."""
-    login = ("--user", "u", "--password", "p", "--role", "r", "--silent", "--no-autotune")
-    command = [str(installed() / "bin" / "artemis"), "create", str(directory), *login, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CREATE_TIMEOUT, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return directory / "etc" / "broker.xml"
-
-
 def create_all(instances: Mapping[str, Sequence[str]], directory: Path) -> dict[str, Path]:
-    """The broker.xml of each new instance, made with its options as by `create`; one Java machine makes all of them."""
+    """The broker.xml of each new instance, made by ``artemis create`` with its options and with the
+    login u and the passcode p; one Java machine makes all of them."""
     options = ("--user", "u", "--password", "p", "--role", "r", "--silent", "--no-autotune")
     commands = [("create", str(directory / name), *options, *more) for name, more in instances.items()]
     done = subprocess.run(

@@ -204,7 +204,11 @@ CORE = _table(
         "authentication-cache-size authorization-cache-size",
         "verified logins are cached for security-invalidation-interval, permissions for each session",
     ),
-    refused("reject-empty-validated-user", "", "false"),
+    refused(
+        "reject-empty-validated-user",
+        "with <security-enabled> every message is of a user who has logged in; remove it",
+        "false",
+    ),
     refused("mask-password", PASSWORDS, "false"),
     refused("password-codec", PASSWORDS),
     # other protocols
@@ -248,10 +252,10 @@ CORE = _table(
     ),
     refused("broker-connections", "this broker has no AMQP connections to other brokers"),
     refused("connection-routers", "this broker sends no client to another one"),
-    refused("connector-services"),
+    refused("connector-services", f"forward queues by <bridges>, or {PLUGINS}"),
     refused("federations", "this broker is alone: consumers read from its own queues only"),
     refused("grouping-handler", "message groups of a broker that is alone need no handler; remove it"),
-    refused("lock-coordinators"),
+    refused("lock-coordinators", "this broker is alone and waits for no lock of others; remove it"),
     # code
     refused("remoting-incoming-interceptors remoting-interceptors remoting-outgoing-interceptors", PLUGINS),
 )
@@ -265,7 +269,7 @@ CONFIGURATION = _table(
             advice="declare addresses and queues in <core><addresses>",
         )
     },
-    refused("server"),
+    refused("server", "write its elements into <core>"),
 )
 
 ADDRESS_SETTING = _table(

@@ -96,6 +96,11 @@ def test_each_parameter_of_a_connector_is_accepted_or_refused_as_its_row_says(na
             parse_connector("x", url, ignored=ignored)
 
 
+def test_every_row_has_its_reason() -> None:
+    tables = [*SECTIONS.values(), ACCEPTOR_PARAMETERS, CONNECTOR_PARAMETERS]
+    assert [name for rows in tables for name, row in rows.items() if not row.reason and not row.neutral] == []
+
+
 NEUTRAL = [
     ("<wild-card-routing-enabled>TRUE</wild-card-routing-enabled>", "wild-card-routing-enabled"),
     ("<address-queue-scan-period>30000</address-queue-scan-period>", "address-queue-scan-period"),

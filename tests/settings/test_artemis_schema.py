@@ -1,10 +1,9 @@
-"""The compatibility table against Artemis itself: its schema, its URL parameters and what its ``create`` writes."""
+"""The compatibility table against Artemis itself: its schema and its URL parameters."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lxml import etree
@@ -12,10 +11,9 @@ from lxml import etree
 from stompring.settings import connector_url
 from stompring.settings.acceptor_url import LISTENER_PARAMETERS, OLD_PARAMETER_NAMES, STOMP_PARAMETERS
 from stompring.settings.artemis import ACCEPTOR_PARAMETERS, CONNECTOR_PARAMETERS, OLD_ELEMENT_NAMES, SECTIONS
-from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.schema import ElementRule, root_rules
 
-from ..artemis import create, jar_entry, java_class, needs_artemis, needs_java
+from ..artemis import jar_entry, java_class, needs_artemis
 from ..docs import artemis_reference
 
 XS = "{http://www.w3.org/2001/XMLSchema}"
@@ -175,29 +173,3 @@ def test_the_table_has_every_parameter_of_the_protocols(jar: str, name: str) -> 
     """A parameter of an acceptor's URL that is none of the transport sets a property of the protocol managers."""
     setters = [method[3:] for method in java_class(jar, name).methods if method.startswith("set")]
     assert {each[0].lower() + each[1:] for each in setters} - acceptor_parameters() == set()
-
-
-VARIANTS = {
-    "default": (),
-    "in-memory": (
-        "--disable-persistence",
-        "--ping",
-        "127.0.0.1",
-        "--queues",
-        "q",
-        "--addresses",
-        "a,b:anycast",
-    ),
-}
-
-
-@needs_artemis
-@needs_java
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_what_create_writes_is_read_without_a_fault(variant: str, tmp_path: Path) -> None:
-    file = create(tmp_path / "instance", "--require-login", *VARIANTS[variant])
-    found = read_broker_xml(file)
-    assert "stomp" in {each.name for each in found.stomp_acceptors}
-    assert {"journal-type", "critical-analyzer", "useEpoll of acceptor"} <= {
-        each.name for each in found.ignored
-    }
