@@ -157,6 +157,13 @@ QUEUE: tuple[Counter[Queue], ...] = (
         lambda q: q.keys,
     ),
     Counter(
+        "groupCount",
+        "stompring_queue_groups",
+        GAUGE,
+        "Message groups pinned to a consumer; with group-buckets above 0, buckets of them.",
+        lambda q: q.dispatcher.group_count,
+    ),
+    Counter(
         "persistentSize",
         "stompring_queue_persistent_size_bytes",
         GAUGE,

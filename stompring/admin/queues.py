@@ -152,10 +152,6 @@ FIELDS: Fields[Queue] = {
         oldest_age,
         integer("Time since the oldest pending message was sent, of any priority. Milliseconds.", null=True),
     ),
-    "groupCount": Field(
-        lambda q: q.dispatcher.group_count,
-        integer("Message groups pinned to a consumer; with groupBuckets above 0, buckets of them."),
-    ),
     "rebalancing": Field(
         lambda q: q.dispatcher.rebalancing,
         boolean(

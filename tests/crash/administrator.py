@@ -123,7 +123,13 @@ class Administrator:
     async def _purge(self, wire: Connection) -> None:
         """What was surely there, and in nobody's hands, is gone with the answer."""
         ledger = self.world.ledger
-        queue = self.world.random.choice(self.purged)
+        there = [
+            queue
+            for queue in self.purged
+            if queue.endswith(".purged")
+            or any(copy.entry.state is State.DONE for copy in ledger.in_queue(queue))
+        ]
+        queue = self.world.random.choice(there)
         before = [
             copy for copy in ledger.in_queue(queue) if copy.entry.state is State.DONE and copy.holder is None
         ]

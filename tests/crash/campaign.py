@@ -172,7 +172,7 @@ class Campaign:
         for plot, area in some:
             plot(world, area)
         if self._beginning or self.random.random() < 0.5:
-            purged = [topology.address(area, "purged") for area in self.areas]
+            purged = [topology.address(area, kind) for area in self.areas for kind in ("purged", "kept")]
             administrator = Administrator(world, self.bindings, self.addresses, purged)
             world.start(administrator.run(first_each=self._beginning))
         settle(world)
@@ -276,6 +276,7 @@ class Campaign:
         try:
             for area in self.areas:
                 await Producer(world, grouped_load(area), f"{area}-last-grouped", GROUPED).send_some(GROUPED)
+            await asyncio.to_thread(self._purge_kept, victim)
             for queue in {copy.queue for copy in self.ledger.everything()} | topology.GRAVES:
                 grouped = queue.endswith(".grouped")
                 consume(world, _drainer(queue), f"the last reader of {queue}", 4 if grouped else 1)
@@ -285,6 +286,16 @@ class Campaign:
             await asyncio.to_thread(victim.stop)
         finally:
             await world.end()
+
+    def _purge_kept(self, victim: KillableBroker) -> None:
+        """No consumer empties a non-destructive queue."""
+        management = Management(victim.http_port)
+        for area in self.areas:
+            queue = topology.address(area, "kept")
+            if there := list(self.ledger.in_queue(queue)):
+                management.ask("POST", f"/queues/{queue}/purge")
+            for copy in there:
+                self.ledger.finish(copy, "it was purged")
 
     async def _until_drained(self, world: Context) -> None:
         end = time.monotonic() + DRAINING

@@ -28,6 +28,7 @@ class ConsumerProfile:
     slowness: float = 0.003
     ordered: bool = True
     moved: bool = False  # it reads what died or expired, whatever queue that was in
+    priorities: tuple[int, ...] = (0,)  # consumer-priority: one of these each time
 
 
 class Consumer:
@@ -66,6 +67,8 @@ class Consumer:
         wire.receivers["s"] = lambda frame: self._take(wire, frame)
         headers: dict[str, object] = {"destination": diet.destination, "id": "s", "ack": diet.ack}
         headers["prefetch-count"] = self.world.random.choice([1, 3, 20, 100])
+        if len(diet.priorities) > 1:
+            headers["consumer-priority"] = self.world.random.choice(diet.priorities)
         if diet.selector:
             headers["selector"] = diet.selector
         if diet.subscription:
@@ -185,6 +188,54 @@ class Consumer:
             self.ledger.gone(self)
             self.ledger.give_back(self.held, why)
             self.held.clear()
+
+
+class Reader(Consumer):
+    """A consumer of a non-destructive queue: each message comes to it once, in order, and stays whatever it answers."""
+
+    def __init__(self, world: Context, diet: ConsumerProfile, name: str) -> None:
+        super().__init__(world, diet, name)
+        self._read: set[str] = set()
+
+    async def subscribe(self) -> Connection:
+        """Connect and subscribe anew: everything comes again. Raises `Lost`."""
+        self._read.clear()
+        return await super().subscribe()
+
+    def _take(self, wire: Connection, frame: Frame) -> None:
+        if wire is not self._wire:
+            return
+        text = frame.body.partition(b"|")[0].decode()
+        copy = self.ledger.find(self.diet.queue, text)
+        if copy is None:
+            self.ledger.unknown(self.diet.queue, text, f"delivered to {self}")
+            return
+        if copy.entry.state in (State.OPEN, State.UNDONE):
+            self.ledger.fault("not committed", f"delivered to {self} all the same", copy)
+        if text in self._read:
+            self.ledger.fault("delivered twice", f"to one subscription of {self}", copy)
+        self._read.add(text)
+        copy.note(f"read by {self}")
+        self.ledger.count("messages read that stay")
+        self.held[copy] = frame.headers["ack"]
+        self._arrived.set()
+
+    def acknowledge(self, wire: Connection, copies: list[Copy]) -> None:
+        """ACK the last of them, which has no effect."""
+        wire.send("ACK", {"id": self.held[copies[-1]]})
+        for copy in copies:
+            del self.held[copy]
+
+    def _forget(self, wire: Connection, why: str) -> None:
+        if wire is self._wire:
+            self._wire = None
+            self.held.clear()
+
+
+def read(world: Context, diet: ConsumerProfile, name: str, count: int = 1) -> None:
+    """Start consumers of a non-destructive queue."""
+    for number in range(count):
+        world.start(Reader(world, diet, f"{name}{number} of life {world.ledger.life}").run())
 
 
 def consume(world: Context, diet: ConsumerProfile, name: str, count: int = 1) -> None:

@@ -244,8 +244,9 @@ class Ledger:
         copy.note(f"delivered to {holder}{', redelivered' if redelivered else ''}")
         self.count("delivered")
         self._judge_delivery(copy, holder, moved)
-        if copy.message_group in LASTING_GROUPS and not moved:
-            self._judge_owner(copy, holder)
+        exclusive = copy.queue.endswith(".exclusive")
+        if (exclusive or copy.message_group in LASTING_GROUPS) and not moved:
+            self._judge_owner(copy, holder, "everything" if exclusive else copy.message_group)
         copy.holder = holder
         return copy
 
@@ -276,10 +277,10 @@ class Ledger:
         if copy.expires and copy.expires + ON_ITS_WAY < now() and not moved:
             self.fault("expired", f"delivered to {holder} {now() - copy.expires} ms after its expiry", copy)
 
-    def _judge_owner(self, copy: Copy, holder: object) -> None:
-        owner = self.owners.setdefault((copy.queue, copy.message_group), holder)
+    def _judge_owner(self, copy: Copy, holder: object, group: str) -> None:
+        owner = self.owners.setdefault((copy.queue, group), holder)
         if owner is not holder and not self.stopping:
-            self.fault("group", f"{copy.message_group} belongs to {owner}, and {holder} got of it", copy)
+            self.fault("group", f"{group} belongs to {owner}, and {holder} got of it", copy)
 
     def gone(self, holder: object) -> None:
         """A consumer goes, and its message groups are anybody's."""

@@ -37,6 +37,8 @@ KINDS = (
     "lastvalue",
     "busylastvalue",
     "diverted",
+    "exclusive",
+    "kept",
 )
 LAST_VALUES = ("lastvalue", "busylastvalue")
 KEYS = tuple(f"k{number}" for number in range(12))
@@ -90,7 +92,7 @@ def groups() -> list[Group]:
                     Group(
                         address(area, kind),
                         ring,
-                        consumers=kind not in ("ring", "purged", "lastvalue"),
+                        consumers=kind not in ("ring", "purged", "lastvalue", "kept"),
                         keyed=kind in LAST_VALUES,
                     )
                 )
@@ -113,6 +115,12 @@ def document(random: Random, *, persistence: bool = True, more: Mapping[str, obj
             settings[f"{area}.#"] = dict(values)
         settings[address(area, "coloured")] = {"redelivery-delay": 150}
         settings[address(area, "grouped")] = {"max-delivery-attempts": -1}
+        settings[address(area, "exclusive")] = {
+            "default-exclusive-queue": "true",
+            "default-group-first-key": "FIRST",
+            "max-delivery-attempts": -1,
+        }
+        settings[address(area, "kept")] = {"default-non-destructive": "true", "max-delivery-attempts": -1}
         for kind in LAST_VALUES:
             settings[address(area, kind)] = {"default-last-value-key": "code"}
         for kind in RINGS:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from . import topology
 from .administrator import PLAIN, Bindings
 from .connection import within
-from .consumers import ConsumerProfile, consume
+from .consumers import ConsumerProfile, consume, read
 from .context import Context
 from .producers import ProducerProfile, produce
 from .topology import DEAD, EXPIRED, SUBSCRIBERS, address, result, subscription
@@ -20,7 +20,7 @@ def work(world: Context, area: str) -> None:
     """Producers and consumers of one queue; refused messages become dead letters."""
     queue = address(area, "work")
     produce(world, ProducerProfile(queue, (queue,)), f"{area}-work", 2)
-    consume(world, ConsumerProfile(queue, queue), f"{area}-worker", 2)
+    consume(world, ConsumerProfile(queue, queue, priorities=(0, 0, 7)), f"{area}-worker", 2)
 
 
 def cumulative(world: Context, area: str) -> None:
@@ -137,6 +137,21 @@ def grouped(world: Context, area: str) -> None:
     consume(world, ConsumerProfile(queue, queue, refused=0.2, aborted=0.1, leaves=0.03), f"{area}-grouped", 4)
 
 
+def exclusive(world: Context, area: str) -> None:
+    """One consumer at a time gets everything; these refuse, leave and hang up, and the next one goes on in order."""
+    queue = address(area, "exclusive")
+    produce(world, ProducerProfile(queue, (queue,), durable=1.0, most=300), f"{area}-exclusive")
+    diet = ConsumerProfile(queue, queue, leaves=0.1, aborted=0.1, priorities=(0, 3))
+    consume(world, diet, f"{area}-exclusive", 3)
+
+
+def kept(world: Context, area: str) -> None:
+    """A non-destructive queue: its readers take nothing away, only the administrator does."""
+    queue = address(area, "kept")
+    produce(world, ProducerProfile(queue, (queue,), most=150), f"{area}-kept")
+    read(world, ConsumerProfile(queue, queue, refused=0.0, leaves=0.1), f"{area}-reader", 2)
+
+
 def grouped_load(area: str) -> ProducerProfile:
     """More than is kept in memory for the owner of a group."""
     queue = address(area, "grouped")
@@ -159,6 +174,8 @@ PLOTS: tuple[Plot, ...] = (
     last_value,
     busy_last_value,
     diverted,
+    exclusive,
+    kept,
 )
 
 #: Those that together do each kind of thing: a few, so that it is soon done on a slow machine too.

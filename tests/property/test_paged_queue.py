@@ -54,6 +54,8 @@ class PagedQueueMachine(RuleBasedStateMachine):
 
     grouped = False
     keys = 0  # of a last-value queue
+    priorities = (0,)  # of consumers
+    rebalanced = False
 
     @initialize(
         memory=MEMORY,
@@ -78,7 +80,8 @@ class PagedQueueMachine(RuleBasedStateMachine):
         self.memory = memory
         self.held = mock.patch.object(paged_queue, "HELD", held)
         self.held.start()
-        self.queue = self.world.queue(**({"last_value_key": "code"} if self.keys else {}))
+        keyed: dict[str, Any] = {"last_value_key": "code"} if self.keys else {}
+        self.queue = self.world.queue(group_rebalance=self.rebalanced, **keyed)
         self.takers: list[Taker] = []
         self.settled: dict[int, Taker] = {}
         self.sent: dict[int, Message] = {}
@@ -153,7 +156,10 @@ class PagedQueueMachine(RuleBasedStateMachine):
         if len(self.takers) < 5:
             matches = None if colour is None else header_is(b"colour", colour.encode())
             taker = Watched(self, credit, auto=auto, matches=matches, key=colour, log=self.log)
+            taker.priority = self.priorities[len(self.sent) % len(self.priorities)]
             self.takers.append(taker)
+            if self.rebalanced:
+                self.owners.clear()
             self.queue.add_consumer(taker)
 
     @precondition(lambda self: self.takers)
@@ -430,6 +436,15 @@ TestKeyedGroupedPagedQueue = KeyedGroupedPagedQueueMachine.TestCase
 TestKeyedGroupedPagedQueue.settings = examples(20, steps=40)
 TestKeyedStoredPagedQueue = KeyedStoredPagedQueueMachine.TestCase
 TestKeyedStoredPagedQueue.settings = examples(20, steps=40)
+
+
+class RebalancedPagedQueueMachine(GroupedPagedQueueMachine):
+    """With groups that each new consumer unpins, and consumers of several priorities."""
+
+    priorities = (0, 5, 5, -3)
+    rebalanced = True
+
+
 TestPagedQueue = PagedQueueMachine.TestCase
 TestPagedQueue.settings = examples(60, steps=40)
 TestGroupedPagedQueue = GroupedPagedQueueMachine.TestCase
@@ -438,3 +453,5 @@ TestStoredPagedQueue = StoredPagedQueueMachine.TestCase
 TestStoredPagedQueue.settings = examples(25, steps=40)
 TestGroupedStoredPagedQueue = GroupedStoredPagedQueueMachine.TestCase
 TestGroupedStoredPagedQueue.settings = examples(25, steps=40)
+TestRebalancedPagedQueue = RebalancedPagedQueueMachine.TestCase
+TestRebalancedPagedQueue.settings = examples(25, steps=40)
