@@ -376,6 +376,13 @@ class Dispatcher:
                 pending.insert(ref)
             pending.sweep(self.count)
 
+    def _list_again(self, refs: list[Reference]) -> None:
+        """List what leaves a group backlog, in the order of delivery, wherever its consumers look for it."""
+        if refs:
+            self.pending.restore_all(refs)
+            for each in self.selector_lists.values():
+                each.pending.restore_all([ref for ref in refs if each.matches(ref.message)])
+
     def _begin_groups(self) -> None:
         """Messages of groups go to the owners of these from now on, unless ``group-buckets`` is 0."""
         buckets = self.queue.attributes.group_buckets
@@ -454,8 +461,7 @@ class Dispatcher:
         """The groups of a consumer, and its backlog, may go to anybody."""
         groups = self.groups
         if groups is not None:
-            for ref in groups.remove(consumer):
-                self._list(ref, at_tail=False)
+            self._list_again(groups.remove(consumer))
             if groups.stale > STALE and 2 * groups.stale > len(groups.owners):
                 self.queue.broker.background.run(groups.sweep(), groups)
             if self.queue.paged is not None:
@@ -508,8 +514,7 @@ class Dispatcher:
 
     def _release_group(self, group: bytes, owner: Consumer | None) -> None:
         assert self.groups is not None
-        for freed in self.groups.release(group):
-            self._list(freed, at_tail=False)
+        self._list_again(self.groups.release(group))
         if self.queue.paged is not None and owner is not None:
             self.queue.paged.release_spilled(owner)
 

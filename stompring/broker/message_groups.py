@@ -15,11 +15,12 @@ SWEPT = 256
 class GroupOwner:
     """A consumer as the owner of groups. It is shared by all of these, so that they are unpinned in one step."""
 
-    __slots__ = ("consumer", "count")
+    __slots__ = ("backlog_keys", "consumer", "count")
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer: Consumer | None = consumer  # None once its groups are unpinned
         self.count = 0
+        self.backlog_keys: set[bytes | int] = set()  # of groups that may have messages in its backlog
 
 
 class MessageGroups:
@@ -74,9 +75,7 @@ class MessageGroups:
     def _pin(self, key: bytes | int, consumer: Consumer) -> None:
         if key in self.owners:
             self.stale -= 1
-        owner = consumer.group_owner
-        if owner is None:
-            owner = consumer.group_owner = GroupOwner(consumer)
+        owner = _owner(consumer)
         owner.count += 1
         self.owners[key] = owner
 
@@ -91,23 +90,28 @@ class MessageGroups:
             self.stale -= 1
             return []
         owner.count -= 1
-        if consumer.group_backlog is None:
+        if consumer.group_backlog is None or key not in owner.backlog_keys:
             return []
-        backlog, consumer.group_backlog = consumer.group_backlog, None
-        freed = []
-        for other in backlog:
-            others = other.message.traits.group
-            if others is not None and self._key(others) == key:
-                freed.append(other)
+        owner.backlog_keys.discard(key)
+        freed, others = [], PendingList()
+        for ref in consumer.group_backlog:
+            group_of_ref = ref.message.traits.group
+            if group_of_ref is not None and self._key(group_of_ref) == key:
+                freed.append(ref)
             else:
-                self.add_to_backlog(other, consumer)
+                others.append(ref)
+        if freed:
+            consumer.group_backlog = others
         return freed
 
     def add_to_backlog(self, ref: Reference, owner: Consumer) -> None:
         """A message waits for an owner that cannot take it now."""
         if owner.group_backlog is None:
             owner.group_backlog = PendingList()
-        owner.group_backlog.restore(ref)
+        owner.group_backlog.insert(ref)
+        group = ref.message.traits.group
+        if group is not None:
+            _owner(owner).backlog_keys.add(self._key(group))
 
     def remove(self, consumer: Consumer) -> list[Reference]:
         """Unpin all groups of a consumer; returns its backlog, in order."""
@@ -137,3 +141,11 @@ class MessageGroups:
         for key, owner in self.owners.items():
             if owner.consumer is not None:
                 yield key, owner.consumer
+
+
+def _owner(consumer: Consumer) -> GroupOwner:
+    """The consumer as an owner, made where it is none yet."""
+    owner = consumer.group_owner
+    if owner is None:
+        owner = consumer.group_owner = GroupOwner(consumer)
+    return owner

@@ -787,6 +787,7 @@ class NonDestructiveQueue(Queue):
                 continue
             if failed:
                 ref.attempts += 1
+                ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
                 if remove_if_exhausted(ref):
                     continue
                 self._record_requeue(ref)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ LEVELS = 10  # JMS priorities 0 to 9
 
 #: References of which leftovers are dropped in one go; of more a `RUN` is looked at with each `PendingList.sweep`.
 WHOLE, RUN = 4096, 512
+
+#: References that `PendingList.restore_all` puts back one by one.
+FEW = 64
 
 #: Leftovers that a list may always have.
 SLACK = 64
@@ -171,6 +176,20 @@ class PendingList:
                 return
             level.insert(at, ref)
         self.size += 1
+
+    def restore_all(self, refs: list[Reference]) -> None:
+        """As `restore` of each, in time linear in the list; ``refs`` are in the order of delivery."""
+        if len(refs) < FEW:
+            for ref in refs:
+                self.restore(ref)
+            return
+        for priority, run in groupby(refs, key=attrgetter("message.traits.priority")):
+            level = self.levels[priority] or ()
+            # two runs that are in order: the sort is linear; a reference that is still there comes twice
+            merged = deque(dict.fromkeys(sorted((*level, *run), key=attrgetter("sequence"))))
+            self.size += len(merged) - len(level)
+            self.levels[priority] = merged
+            self.mask |= 1 << priority
 
     def insert(self, ref: Reference) -> None:
         """Add where its sequence says: at the tail mostly, for what is read back from pages in order."""

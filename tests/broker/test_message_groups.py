@@ -360,3 +360,24 @@ def test_group_moves_where_the_selector_of_its_owner_no_longer_matters() -> None
     owned = owner if owner.got else other
     grouped(world, "a2", colour="blue")
     assert texts(other)[-1] == "a2" and owned.group_count == 1
+
+
+def test_end_of_a_group_frees_what_waits_behind_it_only() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    owner, other = join(queue, 1), join(queue)
+    grouped(world, "a1")
+    other.give_credit(0)
+    grouped(world, "a2", ends=True)
+    grouped(world, "b1", "a3", "a4")
+    assert (texts(owner), texts(other)) == (["a1"], ["b1"])
+    owner.ack()
+    assert texts(owner) == ["a1", "a2"] and texts(other) == ["b1", "a3", "a4"]
+    assert_nothing_held_after(world, owner, other)
+
+
+def assert_nothing_held_after(world: BrokerFixture, *takers: Taker) -> None:
+    for taker in takers:
+        taker.ack()
+        taker.close()
+    assert_nothing_held(world)

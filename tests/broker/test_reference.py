@@ -109,3 +109,21 @@ def test_any_order_of_leaving_and_coming_back(moves: list[tuple[int, bool]]) -> 
         assert sequences(pending) == sorted(here)
         head = pending.head()
         assert (None if head is None else head.sequence) == (min(here) if here else None)
+
+
+@given(
+    listed=st.lists(st.integers(0, 300), unique=True, max_size=120),
+    returning=st.lists(st.integers(0, 300), unique=True, max_size=200),
+)
+def test_restoring_many_at_once_is_as_restoring_each(listed: list[int], returning: list[int]) -> None:
+    refs = {sequence: reference(sequence, sequence % 3) for sequence in {*listed, *returning}}
+    together, one_by_one = PendingList(), PendingList()
+    for sequence in sorted(listed):
+        together.append(refs[sequence])
+        one_by_one.append(refs[sequence])
+    back = sorted((refs[sequence] for sequence in returning), key=lambda ref: ref.order)
+    for ref in back:
+        one_by_one.restore(ref)
+    together.restore_all(back)
+    assert list(together) == list(one_by_one)
+    assert (together.size, together.mask) == (one_by_one.size, one_by_one.mask)
