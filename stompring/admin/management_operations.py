@@ -692,6 +692,16 @@ def disable_queue(target: Target) -> Steps:
     return _void(target.on_resource("changeQueue", {"enabled": False}))
 
 
+@operation("queue", "resetAllGroups", changes=True)
+def reset_all_groups(target: Target) -> Steps:
+    return _void(target.on_resource("resetGroups", {}))
+
+
+@operation("queue", "resetGroup", "s", changes=True)
+def reset_group(target: Target, group: str) -> Steps:
+    return _void(target.on_resource("resetGroups", {"group": group}))
+
+
 @operation("address", "pause", "", "b", changes=True)
 def pause_address(target: Target, persist: bool = True) -> Steps:
     return _void(target.on_resource("changeAddress", {"paused": True}))

@@ -483,6 +483,29 @@ def trim(remote: Remote, names: tuple[str, ...], yes: bool) -> None:
     for_each(remote, names, act)
 
 
+@queue.command("reset-groups")
+@names_argument
+@click.option("--group", metavar="ID", help="Only this group (JMSXGroupID).")
+@remote_command
+def reset_groups(remote: Remote, names: tuple[str, ...], group: str | None) -> None:
+    """Unpin message groups from their consumers.
+
+    The next message of a group selects its consumer anew. Messages in delivery stay with their consumers.
+
+    \b
+    Examples:
+      stompring queue reset-groups orders
+      stompring queue reset-groups orders --group customer-7
+    """
+
+    def act(name: str) -> None:
+        body = {} if group is None else {"group": group}
+        answer = remote.post("queues", name, "groups", "reset", body=body)
+        remote.report(answer, f"{counted(answer['reset'], 'group')} of queue {name} unpinned")
+
+    for_each(remote, names, act)
+
+
 # ---- messages to another place
 
 

@@ -70,6 +70,19 @@ def test_queue_from_creation_to_deletion(cli: Cli) -> None:
     cli.management.gone("life")
 
 
+def test_groups_are_unpinned(cli: Cli, broker: BrokerProcess) -> None:
+    with closing(StompClient(broker.port)) as client:
+        client.connect()
+        client.subscribe("/queue/groups", ack="auto")
+        for group in ("a", "b", "c"):
+            client.put("/queue/groups", group, JMSXGroupID=group)
+        client.messages("a", "b", "c")
+        done = cli.run("queue", "reset-groups", "groups", "--group", "b")
+        assert done.stdout == "1 group of queue groups unpinned\n"
+        assert cli.run("queue", "reset-groups", "groups").stdout == "2 groups of queue groups unpinned\n"
+        assert cli.management.queue("groups")["groupCount"] == 0
+
+
 def test_list_in_a_pipe_is_whole_lines_with_tabs(cli: Cli) -> None:
     long = "list." + "x" * 150
     for name in ("list.a", "list.b", long):
