@@ -219,6 +219,14 @@ class Dispatcher:
                 self.resume_consumer(consumer)
         self.dispatch()
 
+    def stands_by(self, consumer: Consumer) -> bool:
+        """Whether a consumer could take messages and has none, because another of the queue comes first."""
+        if not consumer.willing or any(True for _ in consumer.unsettled_references()):
+            return False
+        if self.queue.attributes.exclusive:
+            return consumer is not self.exclusive
+        return any(other.priority > consumer.priority for other in self.consumers)
+
     def _apply_exclusive(self) -> None:
         """Only one consumer of an exclusive queue is ever ready: the oldest of those with the highest priority.
 

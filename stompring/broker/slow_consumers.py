@@ -140,8 +140,8 @@ def too_slow(queue: Queue, watched: Watched, now: int) -> list[tuple[Consumer, f
     """The consumers that took too little since the last look, each with what it took, in messages per second.
 
     None where the queue had too little for them: fewer messages came than all of them together should have taken, and
-    fewer wait. A consumer that came after the last look has the next one before it. With a threshold of 0 a consumer
-    is slow that took nothing at all, whatever there was to take.
+    fewer wait. Nor one that stands by for another. A consumer that came after the last look has the next one before
+    it. With a threshold of 0 a consumer is slow that took nothing at all, whatever there was to take.
     """
     settings = queue.address.settings
     seconds = (now - watched.since) / 1000
@@ -155,4 +155,9 @@ def too_slow(queue: Queue, watched: Watched, now: int) -> list[tuple[Consumer, f
         for consumer in queue.consumers
         if consumer in watched.settled
     )
-    return [(consumer, rate) for consumer, rate in rates if rate < threshold or rate == threshold == 0]
+    stands_by = queue.dispatcher.stands_by
+    return [
+        (consumer, rate)
+        for consumer, rate in rates
+        if (rate < threshold or rate == threshold == 0) and not stands_by(consumer)
+    ]

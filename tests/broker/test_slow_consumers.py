@@ -84,6 +84,22 @@ def test_notify_leaves_it_alone(caplog: pytest.LogCaptureFixture) -> None:
     assert world.broker.slow_consumers.slow == 0
 
 
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_who_stands_by_is_not_slow(exclusive: bool) -> None:
+    world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
+    if exclusive:
+        world.directory.update_queue(queue, {"exclusive": True})
+    first, second = Client(), Client()
+    first.priority = 0 if exclusive else 1
+    queue.add_consumer(first)
+    queue.add_consumer(second)
+    seconds(world, 11, sent=30, taken={first: 20})
+    assert (first.ends, second.ends) == ([], [])
+    queue.dispatcher.pause_consumer(second)
+    seconds(world, 11, sent=30, taken={first: 20})
+    assert second.ends, "it can take nothing, whoever comes first"
+
+
 def test_too_little_for_all_of_them_is_nobodys_fault() -> None:
     """Fewer come than they should take together, and fewer wait."""
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
