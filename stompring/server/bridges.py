@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -50,6 +51,9 @@ GRACE = 2.0
 #: ms that a bridge may wait for confirmations while the broker stops.
 STOP_TIMEOUT = 5000
 
+#: How a remote broker begins to answer, and the bytes of its answer in which that is looked for.
+OPENINGS, MAX_OPENING = (b"CONNECTED", b"ERROR"), 64
+
 DISCONNECT = frame("DISCONNECT")
 
 
@@ -60,6 +64,7 @@ class BridgeProtocol(Protocol):
     _lost = False
     _timer: Any = None
     _begun = False
+    _first = b""
 
     def __init__(self, connection: BridgeConnection) -> None:
         self._connection: BridgeConnection | None = connection
@@ -114,6 +119,13 @@ class BridgeProtocol(Protocol):
         client, connection = self._client, self._connection
         if connection is None:
             return
+        if len(self._first) < MAX_OPENING and client.connected is None:
+            self._first += data[:MAX_OPENING]
+            opening = self._first.lstrip()
+            if not any(opening.startswith(each) or each.startswith(opening) for each in OPENINGS):
+                shown = printable(opening.decode("latin-1").splitlines()[0], 40)
+                self._fail(f"does not speak STOMP; it answers '{shown}'")
+                return
         connected = client.connected
         try:
             client.receive(data)
@@ -164,7 +176,8 @@ class BridgeProtocol(Protocol):
             return
         silence, client = now - self._received, self._client
         if client.receive_interval and silence > GRACE * client.receive_interval:
-            connection.gather(lambda: self._fail(f"no heart-beat for {silence:.0f} s"))
+            text = f"no heart-beat within {GRACE * client.receive_interval:g} s"
+            connection.gather(lambda: self._fail(text))
             return
         if client.send_interval and now - self._sent >= client.send_interval / 2:
             self.write(b"\n")
@@ -398,8 +411,8 @@ def describe(reason: Failure) -> str:
     if isinstance(fault, DNSLookupError):
         return "host name not found"
     if isinstance(fault, ConnectError | ConnectionLost):
-        system = getattr(fault, "osError", None) or fault.__cause__
-        return getattr(system, "strerror", None) or str(fault).rstrip(".")
+        number = getattr(fault, "osError", None)
+        return os.strerror(number) if isinstance(number, int) else str(fault).rstrip(".")
     return printable(str(fault) or type(fault).__name__, MAX_TEXT)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,12 +143,15 @@ def test_a_bridge_over_http_and_reload(tmp_path: Path) -> None:
         until(lambda: near.management.queue("q")["consumerCount"] == 0)
 
 
-def test_a_stop_of_the_broker_waits_for_confirmations(tmp_path: Path) -> None:
+def test_a_stop_of_the_broker_waits_for_confirmations_and_pages_are_forwarded_in_order(
+    tmp_path: Path,
+) -> None:
     with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
         far.start(addresses=anycast("far"))
         url = f"tcp://127.0.0.1:{far.process.port}"
         forward = bridge(forwarding_address="far", use_duplicate_detection="false")
-        near.start(core=core(url, forward), addresses=anycast("q"))
+        paged = {"q": {"max-size-messages": "20", "page-size-bytes": "4K"}}
+        near.start(core=core(url, forward), addresses=anycast("q"), settings=paged)
         near.connect().put("q", *numbers(1, 500), **DURABLE)
         near.again("stop")
         until(lambda: count(near, "q") == 0)
@@ -250,3 +254,75 @@ def test_messages_reach_another_broker_once_and_in_order(kind: type[Broker], tmp
         }
         assert {name: frames[0].get(name) for name in wanted} == wanted
         client.close()
+
+
+class Remote(threading.Thread):
+    """A remote broker that a test plays: it answers the CONNECT of each connection with ``answer`` and nothing else."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(daemon=True)
+        self.answer = answer
+        self.received: list[bytes] = []
+        self._open: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.start()
+
+    def run(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self._open.append(connection)
+                self.received.append(connection.recv(4096))
+                connection.sendall(self.answer)
+
+    def close(self) -> None:
+        self._listener.close()
+        for each in self._open:
+            each.close()
+
+
+def test_faults_of_remote_brokers_are_named_and_a_silent_one_is_given_up(tmp_path: Path) -> None:
+    connected = b"CONNECTED\nversion:1.2\nheart-beat:%d,0\n\n\0"
+    answers = {
+        "silent": connected % 100,
+        "mute": b"",
+        "old": b"CONNECTED\nversion:1.0\n\n\0",
+        "garbage": b"HTTP/1.1 400 Bad Request\r\n\r\nnot a frame\0",
+        "refusing": b"ERROR\nmessage:Bad CONNECT\n\nno such user\0",
+    }
+    errors = {
+        "silent": "no heart-beat within 0.2 s",
+        "mute": "no connection within 400 ms (connect-timeout-millis)",
+        "old": "speaks STOMP 1.0 only; 1.1 or 1.2 is required",
+        "garbage": "does not speak STOMP; it answers 'HTTP/1.1 400 Bad Request'",
+        "refusing": "ERROR: Bad CONNECT: no such user",
+        "nobody": "Connection refused",
+    }
+    remotes = {name: Remote(answer) for name, answer in answers.items()}
+    ports = {name: remote.port for name, remote in remotes.items()} | {"nobody": free_port()}
+    connectors = "".join(
+        f'<connector name="{name}">tcp://127.0.0.1:{port}?virtualHost=v;connect-timeout-millis=400</connector>'
+        for name, port in ports.items()
+    )
+    login = {"user": "u", "password": "p:w", "client_id": "me", "check_period": 100, "connection_ttl": 800}
+    bridges = "".join(bridge(name, connector=name, **login) for name in ports)
+    with broker(tmp_path / "near") as near:
+        near.start(
+            core=f"<connectors>{connectors}</connectors><bridges>{bridges}</bridges>", addresses=anycast("q")
+        )
+
+        def shown() -> dict[str, str]:
+            found = near.management.ask("GET", "/bridges")["data"]
+            return {each["name"]: each["lastError"] or "" for each in found}
+
+        until(lambda: all(errors[name] in text for name, text in shown().items()))
+        until(lambda: all(len(remote.received) > 1 for remote in remotes.values()))  # tried again
+        lines = remotes["old"].received[0].decode().split("\n")
+        assert lines[0] == "CONNECT"
+        assert {"host:v", "login:u", "passcode:p:w", "client-id:me", "heart-beat:400,100"} <= set(lines)
+        assert "accept-version:1.1,1.2" in lines
+        warnings = [line for line in near.process.log if "WARNING" in line and "bridge old:" in line]
+        assert len(warnings) == 1 and "p:w" not in "".join(near.process.log)
+    for remote in remotes.values():
+        remote.close()
