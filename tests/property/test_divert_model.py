@@ -13,8 +13,8 @@ from stompring.settings.diverts import find_loops
 from stompring.settings.match import SettingsRepository, matches
 from stompring.settings.model import (
     AddressSettingEntry,
+    ComponentRoutingType,
     DivertConfiguration,
-    DivertRoutingType,
     QueueConfiguration,
     RoutingType,
     WildcardSyntax,
@@ -34,7 +34,7 @@ DIVERTS = st.lists(
         st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True),
         st.sampled_from([None, *COLOURS]),
         st.booleans(),
-        st.sampled_from(list(DivertRoutingType)),
+        st.sampled_from(list(ComponentRoutingType)),
     ),
     max_size=5,
 )

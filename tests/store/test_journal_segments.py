@@ -48,7 +48,7 @@ def test_segments_roll_and_are_sealed() -> None:
 
 
 def test_a_segment_of_two_runs_has_one_footer() -> None:
-    world = StoredBroker(journal_file_size=3000)
+    world = StoredBroker(journal_file_size=4000)
     world.queue("q")
     first = world.durable("q", b"of the first run")
     world.turn()
