@@ -47,6 +47,7 @@ class Consumer:
 
     queue: Queue
     remote = ""  # host and port of its client
+    connection_id = ""  # the session header of its connection
     consumer_name = ""  # recorded with what it acknowledges by a store that retains everything
 
     def __init__(self, matches: Matches | None = None, matches_key: object = None) -> None:

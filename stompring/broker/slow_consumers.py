@@ -111,6 +111,7 @@ class SlowConsumers:
             consumer=consumer.identifier,
             consumerCount=len(queue.consumers),
             remoteAddress=consumer.remote or None,
+            connectionID=consumer.connection_id or None,
         )
         if kill:
             self.killed += 1

@@ -308,6 +308,8 @@ def test_a_slow_consumer_is_told_of(start_broker: StartBroker) -> None:
     assert told["_AMQ_ConsumerName"] == "mine" and told["_AMQ_ConsumerCount"] == "1"
     host, port = slow.socket.getsockname()
     assert told["_AMQ_RemoteAddress"] == f"{host}:{port}"
+    assert slow.connected is not None
+    assert told["_AMQ_ConnectionName"] == told["_AMQ_SessionName"] == slow.connected["session"]
     shown = management.ask("GET", "/broker")
     assert (
         shown["slowConsumersNotified"] >= 1
