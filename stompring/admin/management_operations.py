@@ -20,7 +20,7 @@ from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import ALLOW_ALL
 from stompring.session.requests import ManagementRequest
 from stompring.settings.match import is_internal
-from stompring.settings.model import AddressSettings
+from stompring.settings.model import AddressSettings, PermissionType
 from stompring.settings.references import hidden
 from stompring.settings.schema import with_suggestion
 
@@ -307,6 +307,7 @@ ALIASES: Mapping[str, Mapping[str, Callable[[Target], Any]]] = {
         "RemoteQueueNames": lambda t: [],
         "RoutingTypesAsJSON": lambda t: _as_json(addresses.FIELDS["routingTypes"].read(t.address)),
         "NumberOfMessages": lambda t: t.address.message_count,
+        "RolesAsJSON": lambda t: _roles_as_json(t, t.name),
         "AddressLimitPercent": lambda t: addresses.FIELDS["limitPercent"].read(t.address),
         "NumberOfBytesPerPage": lambda t: t.address.settings.page_size_bytes,
         "Internal": lambda t: False,
@@ -912,6 +913,33 @@ def address_settings(target: Target, match: str) -> str:
     shown = {camel(name): hidden(value) for name, value in asdict(settings).items()}
     shown["addressFullMessagePolicy"] = shown.pop("addressFullPolicy")
     return json.dumps(shown, separators=(",", ":"), default=str)
+
+
+def _roles_as_json(target: Target, match: str) -> str:
+    """The roles of an address with each permission; none without security."""
+    security = target.context.security
+    entries = () if security is None else security.authority.permissions.decide(
+        frozenset(), PermissionType.SEND, match
+    ).entries  # fmt: skip
+    granted = [entry.roles.get(permission, frozenset()) for entry in entries for permission in PermissionType]
+    names = sorted(set().union(*granted))
+    return _as_json(
+        [
+            {
+                "name": name,
+                **{
+                    str(permission): all(name in entry.roles.get(permission, ()) for entry in entries)
+                    for permission in PermissionType
+                },
+            }
+            for name in names
+        ]
+    )
+
+
+@operation("broker", "getRolesAsJSON", "n")
+def roles_as_json(target: Target, match: str) -> str:
+    return _roles_as_json(target, match)
 
 
 # ---- lists of the broker

@@ -559,6 +559,7 @@ def build_configuration(
     repository = SettingsRepository(settings, wildcard, markers, defaults_of(persistent))
     bridges = tuple(read_bridges(core, plugins, faults, references, ignored))
     _check_directories(core, faults)
+    _check_management(core, wildcard, faults)
     _set_memory_defaults(plain)
     plain["journal_retention_directory"] = _retention(core.first("journal-retention-directory"), core, faults)
     secure = plain.get("security_enabled", BrokerConfiguration().security_enabled)
@@ -604,6 +605,29 @@ def _check_directories(core: Node, faults: Faults) -> None:
         faults.add(
             declared.line, "<journal-directory> and <paging-directory> must be two different directories"
         )
+
+
+def _check_management(core: Node, wildcard: WildcardSyntax, faults: Faults) -> None:
+    """Requests and notifications have an address of their own each, which is no wildcard."""
+    names: dict[str, str] = {}
+    default = BrokerConfiguration()
+    for name, usual in (
+        ("management-address", default.management_address),
+        ("management-notification-address", default.management_notification_address),
+    ):
+        node = core.first(name)
+        value = usual if node is None or not isinstance(node.value, str) else node.value
+        declared = node or core.first("management-address")
+        if node is not None and ("::" in value or Pattern(value, wildcard).is_wildcard):
+            faults.add(
+                node.line, f"<{name}> is '{value}': must be one address, without wildcards and without ::"
+            )
+        elif value in names and declared is not None:
+            faults.add(
+                declared.line,
+                f"<{name}> and <{names[value]}> are both '{value}': name two different addresses",
+            )
+        names[value] = name
 
 
 def _retention(node: Node | None, core: Node, faults: Faults) -> Retention | None:

@@ -177,6 +177,7 @@ REPLIES: list[tuple[str, str | list[Any], bool, Any]] = [
     ("address.made", "BindingNames", True, ["made"]),
     ("address.made", "RoutingTypes", True, ["ANYCAST"]),
     ("address.made", "RoutingTypesAsJSON", True, ("json", ["ANYCAST"])),
+    ("address.made", "RolesAsJSON", True, ANY),
     ("address.made", "AddressSize", True, 0),
     ("address.made", "NumberOfMessages", True, 0),
     ("address.made", "NumberOfPages", True, 0),

@@ -115,6 +115,18 @@ def test_each_operation_needs_view_or_edit_on_its_address(
         assert permission in events[-1]["text"] and events[-1]["user"] == user
 
 
+def test_roles_have_the_form_of_artemis(broker: BrokerProcess) -> None:
+    admin = manager(broker, "admin")
+    roles = json.loads(admin.value("broker", ["getRolesAsJSON", ["mops.queue.orders.pause"]]))
+    assert [(role["name"], role["view"], role["edit"]) for role in roles] == [
+        ("admins", True, True),
+        ("viewers", True, False),
+    ]
+    recorded = """name send consume createDurableQueue deleteDurableQueue createNonDurableQueue deleteNonDurableQueue
+    manage browse createAddress deleteAddress view edit"""
+    assert all(role.keys() == set(recorded.split()) for role in roles)
+
+
 def test_messages_are_sent_as_the_user_that_is_named(broker: BrokerProcess) -> None:
     admin = manager(broker, "admin")
     admin.ask("broker", ["createAddress", ["secret", "ANYCAST"]])

@@ -281,3 +281,22 @@ def test_old_name_of_an_element_has_the_effect_of_the_new_one() -> None:
     text = '<address-settings><address-setting match="#"><last-value-queue>true</last-value-queue></address-setting>'
     (entry,) = parse("", f"{text}</address-settings>").address_settings
     assert entry.values == {"default_last_value_queue": True}
+
+
+@pytest.mark.parametrize("name", ["management-address", "management-notification-address"])
+@pytest.mark.parametrize("value", ["a.#", "*", "a::b"])
+def test_requests_and_notifications_have_one_address(name: str, value: str) -> None:
+    (fault,) = faults(QUIET, f"<{name}>{value}</{name}>")
+    assert fault == f"4: <{name}> is '{value}': must be one address, without wildcards and without ::"
+
+
+def test_requests_and_notifications_have_two_addresses() -> None:
+    same = (
+        "<management-address>m</management-address>",
+        ("<management-notification-address>m</management-notification-address>"),
+    )
+    assert faults(QUIET, *same) == [
+        "5: <management-notification-address> and <management-address> are both 'm': name two different addresses"
+    ]
+    (fault,) = faults(QUIET, "<management-address>activemq.notifications</management-address>")
+    assert fault.startswith("4: ") and "are both 'activemq.notifications'" in fault
