@@ -237,6 +237,16 @@ def test_settings_of_artemis() -> None:
     assert "acceptor 'mqtt' is skipped" in warning
 
 
+def test_bridges() -> None:
+    configuration, _ = read("bridges.xml")
+    orders, alarms = configuration.bridges
+    assert [connector.name for connector in orders.connectors] == ["head-office", "head-office-standby"]
+    assert (orders.forwarding_address, orders.max_retry_interval) == ("branch.orders", 30_000)
+    assert alarms.connectors[0].virtual_host == "/" and alarms.filter == "level > 3"
+    queues = {queue.name for address in configuration.addresses for queue in address.queues}
+    assert {orders.queue_name, alarms.queue_name} <= queues
+
+
 def test_diverts() -> None:
     configuration, repository = read("diverts.xml")
     diverts = {divert.name: divert for divert in configuration.diverts}
