@@ -122,19 +122,23 @@ def find_loops(diverts: Iterable[DivertConfiguration], wildcard: WildcardSyntax)
         if first.name in done:
             continue
         path, addresses = [first], [""]
+        positions = {first.name: 0}  # in the path
         branches = [following.of(first)]
         while branches:
             found = next(branches[-1], None)
             if found is None:
                 branches.pop()
                 addresses.pop()
-                done.add(path.pop().name)
+                left = path.pop().name
+                del positions[left]
+                done.add(left)
                 continue
             target, after = found
-            if after in path:
-                start = path.index(after)
+            start = positions.get(after.name)
+            if start is not None:
                 yield DivertLoop(tuple(path[start:]), (*addresses[start + 1 :], target))
             elif after.name not in done:
+                positions[after.name] = len(path)
                 path.append(after)
                 addresses.append(target)
                 branches.append(following.of(after))
