@@ -37,6 +37,7 @@ _TOKEN = re.compile(
 )
 _JAAS = re.compile(r"<jaas-security\b[^>]*>")
 _DOMAIN = re.compile(r"""\s(?P<certificate>certificate-)?domain\s*=\s*["'](?P<name>[^"']*)["']""")
+_SECURITY_MANAGER = re.compile(r"""<security-manager\b[^>]*\sclass-name\s*=\s*["']([^"']*)["']""")
 _MAX_BYTES = 1024 * 1024
 
 
@@ -71,12 +72,14 @@ def find_logins(directory: Path) -> Logins | None:
     Raises `ConfigurationError` for a ``login.config`` that cannot be read, and for one that logs users in by other
     means than files.
     """
-    file = directory / LOGIN_CONFIG
-    if not file.is_file():
-        users = directory / ARTEMIS_USERS
-        return Logins(users, directory / ARTEMIS_ROLES) if users.is_file() else None
+    file, users = directory / LOGIN_CONFIG, directory / ARTEMIS_USERS
+    bootstrap = _without_comments(directory / BOOTSTRAP)
+    manager = _SECURITY_MANAGER.search(bootstrap)
+    if manager is not None or not file.is_file():
+        warnings = () if manager is None else (_about_manager(manager[1], directory / BOOTSTRAP),)
+        return Logins(users, directory / ARTEMIS_ROLES, warnings=warnings) if users.is_file() else None
     entries = _parse(_text_of(file), file)
-    domain, certificate_domain = _domains(directory / BOOTSTRAP)
+    domain, certificate_domain = _domains(bootstrap)
     if domain not in entries:
         raise ConfigurationError(
             f"there is no entry '{domain}', which {BOOTSTRAP} names; set <users-file> in broker.xml, or add the entry",
@@ -96,13 +99,25 @@ def _text_of(file: Path) -> str:
     return content.decode(errors="replace")
 
 
-def _domains(bootstrap: Path) -> tuple[str, str | None]:
+def _without_comments(file: Path) -> str:
+    """The text of an XML file; empty without a file."""
+    return re.sub(r"<!--.*?-->", "", _text_of(file), flags=re.DOTALL) if file.is_file() else ""
+
+
+def _about_manager(class_name: str, file: Path) -> str:
+    """The warning for a security manager that is not JAAS: ``login.config`` has no effect then."""
+    name = class_name.rpartition(".")[2]
+    return (
+        f"{file}: security-manager {name} is not supported: the users are those of {ARTEMIS_USERS}, and others, as "
+        "those added while Artemis ran, are unknown"
+    )
+
+
+def _domains(bootstrap: str) -> tuple[str, str | None]:
     """The entry for passwords, and the one for client certificates if there is one."""
     found: dict[bool, str] = {}
-    if bootstrap.is_file():
-        text = re.sub(r"<!--.*?-->", "", _text_of(bootstrap), flags=re.DOTALL)
-        if element := _JAAS.search(text):
-            found = {bool(each["certificate"]): each["name"] for each in _DOMAIN.finditer(element[0])}
+    if element := _JAAS.search(bootstrap):
+        found = {bool(each["certificate"]): each["name"] for each in _DOMAIN.finditer(element[0])}
     return found.get(False, DEFAULT_DOMAIN), found.get(True)
 
 

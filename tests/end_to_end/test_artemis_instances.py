@@ -56,6 +56,7 @@ WARNINGS = {
     "replicated": "ha-policy",
     "database": "store: ",
     "anonymous": "GuestLoginModule",
+    "basic security": "security-manager ActiveMQBasicSecurityManager",
 }
 
 

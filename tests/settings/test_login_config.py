@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import read_broker_xml
@@ -118,6 +121,35 @@ def test_login_config_that_logs_nobody_in_is_refused_with_its_line(
     with pytest.raises(ConfigurationError) as caught:
         configured(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / 'login.config'}{fault}")
+
+
+@pytest.mark.parametrize("name", ["ActiveMQBasicSecurityManager", "Mine"])
+def test_with_another_security_manager_the_users_are_those_of_the_usual_file(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "bootstrap.xml").write_text(
+        f'<broker><security-manager class-name="org.example.{name}"/></broker>'
+    )
+    (tmp_path / "artemis-users.properties").touch()
+    login_config(tmp_path, properties(), GUEST)
+    found = configured(tmp_path)
+    assert found.users_file == str(tmp_path / "artemis-users.properties") and found.guest is None
+    (warning,) = found.warnings
+    assert f"bootstrap.xml: security-manager {name} is not supported" in warning
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", "{", "}", ";", "=", '"', "//", "/*", "*/", "\n", " ", "X required", "é", "\\"])
+    )
+)
+def test_any_text_is_read_or_refused(parts: list[str]) -> None:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "login.config").write_text("".join(parts))
+        try:
+            find_logins(Path(folder))
+        except ConfigurationError as fault:
+            assert str(fault).startswith(folder)
 
 
 def test_an_unfinished_login_config_is_refused(tmp_path: Path) -> None:
