@@ -76,7 +76,7 @@ def find_logins(directory: Path) -> Logins | None:
     bootstrap = _without_comments(directory / BOOTSTRAP)
     manager = _SECURITY_MANAGER.search(bootstrap)
     if manager is not None or not file.is_file():
-        warnings = () if manager is None else (_about_manager(manager[1], directory / BOOTSTRAP),)
+        warnings = () if manager is None else (_unsupported_security(manager[1], directory / BOOTSTRAP),)
         return Logins(users, directory / ARTEMIS_ROLES, warnings=warnings) if users.is_file() else None
     entries = _parse(_text_of(file), file)
     domain, certificate_domain = _domains(bootstrap)
@@ -104,7 +104,7 @@ def _without_comments(file: Path) -> str:
     return re.sub(r"<!--.*?-->", "", _text_of(file), flags=re.DOTALL) if file.is_file() else ""
 
 
-def _about_manager(class_name: str, file: Path) -> str:
+def _unsupported_security(class_name: str, file: Path) -> str:
     """The warning for a security manager that is not JAAS: ``login.config`` has no effect then."""
     name = class_name.rpartition(".")[2]
     return (
