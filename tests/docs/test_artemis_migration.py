@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ..artemis import create, needs_artemis, needs_java
+from ..artemis import create_all, needs_artemis, needs_java
 from ..cli.artemis_messages import EXPORT
 from .source import ROOT
 from .tutorial import Tutorial, blocks
@@ -35,8 +35,8 @@ def of_the_tutorial(etc: Path) -> None:
 
 def of_create(etc: Path) -> None:
     """The instance that ``artemis create`` makes."""
-    made = create(etc.parent.parent.parent / "made", "--no-hornetq-acceptor")
-    shutil.copytree(made.parent, etc, dirs_exist_ok=True)
+    made = create_all({"made": ["--no-hornetq-acceptor"]}, etc.parent.parent.parent)
+    shutil.copytree(made["made"].parent, etc, dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize(
