@@ -121,7 +121,7 @@ class ComponentRoutingType(StrEnum):
 
     ANYCAST = "ANYCAST"
     MULTICAST = "MULTICAST"
-    PASS = "PASS"  # as the message was sent
+    PASS = "PASS"  # nosec B105 - a routing type: as the message was sent
     STRIP = "STRIP"  # none: the forwarding address decides
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
-from xml.parsers import expat  # nosec B406 - a document type is refused, so no entity can be declared
+from xml.parsers import expat  # nosec B407 - a document type is refused, so no entity can be declared
 
 from stompring.broker.directory import WildcardAddresses
 from stompring.broker.message import Traits

@@ -87,6 +87,9 @@ NEEDS: list[tuple[str, str, Any, list[tuple[PermissionType, str]]]] = [
         [(P.EDIT, "a"), (P.DELETE_ADDRESS, "a"), (P.DELETE_DURABLE_QUEUE, "a")],
     ),
     ("POST", "/api/v1/addresses/a/forget-duplicates", None, [(P.EDIT, "a")]),
+    ("POST", "/api/v1/queues/q/groups/reset", None, [(P.EDIT, "a")]),
+    ("GET", "/api/v1/diverts", None, [(P.VIEW, MANAGEMENT)]),
+    ("GET", "/api/v1/diverts/x", None, [(P.VIEW, MANAGEMENT)]),
     ("GET", "/api/v1/bridges", None, [(P.VIEW, MANAGEMENT)]),
     ("GET", "/api/v1/bridges/x", None, [(P.VIEW, MANAGEMENT)]),
     *(
@@ -160,7 +163,7 @@ def test_every_route_has_a_case() -> None:
         for place, part in enumerate(parts):
             if place == 0 or not part:
                 continue
-            if parts[place - 1] in ("queues", "addresses", "users", "loggers", "bridges"):
+            if parts[place - 1] in ("queues", "addresses", "users", "loggers", "bridges", "diverts"):
                 parts[place] = "{name}"
             elif parts[place - 1] in ("messages", "scheduled", "connections", "tasks"):
                 parts[place] = "{id}"

@@ -11,7 +11,7 @@ import pytest
 from stompring.admin.api import BODY_LIMIT, DISCARD_LIMIT, Problem, Query
 from stompring.admin.http import admin_routes
 from stompring.settings.connector import Connector
-from stompring.settings.model import BridgeConfiguration
+from stompring.settings.model import BridgeConfiguration, DivertConfiguration
 
 from .admin_server import AdminServer, path
 
@@ -85,7 +85,10 @@ def get_paths() -> list[str]:
 
 @pytest.mark.parametrize("path", [path for path in get_paths() if "{" not in path])
 def test_head_has_the_headers_of_get(path: str) -> None:
-    server = AdminServer(bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),))
+    server = AdminServer(
+        bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),),
+        diverts=(DivertConfiguration("q", "from", ("to",)),),
+    )
     server.queue()
     got, head = server.ask("GET", path), server.ask("HEAD", path)
     assert head.body == b"" and head.status == got.status == 200

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -109,6 +110,7 @@ class Terminal:
         self.pid, self._descriptor = pty.fork()
         if not self.pid:
             try:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # the tests may run in the background of a shell
                 fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
                 os.execve(words[0], words, env)  # noqa: S606
             finally:
@@ -133,6 +135,18 @@ class Terminal:
     def type(self, text: str) -> None:
         """Type text."""
         os.write(self._descriptor, text.encode())
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C at a question, again if the command has not ended 5 s later.
+
+        Python misses a signal that arrives between its last look for one and the read of the answer.
+        """
+        for _ in range(3):
+            self.type("\x03")
+            deadline = time.monotonic() + 5
+            while time.monotonic() < deadline:
+                if not self._read(deadline - time.monotonic()):
+                    return
 
     def resize(self, columns: int, rows: int) -> None:
         """Change the size; the command gets SIGWINCH."""

@@ -158,7 +158,7 @@ def test_ctrl_c_at_a_question_changes_nothing(cli: Cli) -> None:
     cli.run("queue", "create", "kept")
     with cli.terminal("queue", "delete", "kept") as terminal:
         terminal.expect(r"\[y/N\]")
-        terminal.type("\x03")
+        terminal.interrupt()
         terminal.wait(130)
     assert cli.management.queue("kept")
 

@@ -131,7 +131,7 @@ def test_rows_are_complete(row: Option) -> None:
 
 
 def test_every_field_of_a_configuration_has_a_row() -> None:
-    no_setting = {"file", "files", "guest", "warnings", "ignored"}
+    no_setting = {"file", "files", "guest", "warnings", "ignored", "notified"}
     assert {each.name for each in fields(BrokerConfiguration)} - no_setting == {
         row.name for row in options_of(BrokerConfiguration)
     }

@@ -74,6 +74,7 @@ def test_core_has_an_element_for_every_field() -> None:
         "guest",
         "warnings",
         "ignored",
+        "notified",
     }
     assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
         "acceptors", "address-settings", "addresses", "bridges", "broker-plugins", "connectors", "diverts",
