@@ -135,7 +135,9 @@ def refuse_ignored(configuration: BrokerConfiguration) -> None:
     assert configuration.file is not None
     faults = Faults(configuration.file)
     for each in configuration.ignored:
-        faults.add(each.line, f"{each.name} has no effect here: {each.reason}")
+        # a name with a warning says itself what happens
+        what = each.name if each.is_warning else f"{each.name} has no effect here"
+        faults.add(each.line, f"{what}: {each.reason}")
     faults.raise_if_any()
 
 
