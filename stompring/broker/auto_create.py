@@ -49,6 +49,8 @@ class AutoCreate:
         address = self._directory.addresses.get(name)
         if address is not None and address.routing_types:
             return ANYCAST if ANYCAST in address.routing_types else MULTICAST
+        if name == self._broker.notifications.address:
+            return MULTICAST  # notifications are for whoever subscribes, and no queue collects them
         return self._directory.settings.lookup(name).default_address_routing_type
 
     def address_for_send(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stompring.settings.model import RoutingType
+
 from .session_fixture import Client, Got, Server
 from .test_permissions import P, Scene
 
@@ -67,6 +69,14 @@ def watch(server: Server, **headers: str) -> Client:
     watcher.say("SUBSCRIBE", id="w", destination="/topic/activemq.notifications", **headers)
     watcher.read()
     return watcher
+
+
+def test_the_address_is_a_topic_without_a_prefix_whatever_the_default() -> None:
+    server = Server({"#": {"default_address_routing_type": RoutingType.ANYCAST}})
+    watcher = server.client()
+    watcher.say("SUBSCRIBE", id="w", destination="activemq.notifications")
+    server.client().say("SUBSCRIBE", id="s", destination="/queue/q")
+    assert "CONSUMER_CREATED" in told(server, watcher)
 
 
 def told(server: Server, watcher: Client) -> dict[str, Got]:
