@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from lxml import etree, html
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from ..console.browser import ConsolePage, chromium, launch
 from .source import ROOT
@@ -134,8 +135,13 @@ def test_search_works_in_a_browser_without_requests_to_other_sites(site: Path) -
             page = tab.open("index.html")
             if width < 1000:
                 page.locator("label[for=__search]").first.click()
-            page.locator("input.md-search__input").fill("AMQ_SCHEDULED_DELAY")
             result = page.locator("a.md-search-result__link").first
+            for attempt in range(6):  # what is typed before the page has its index is not searched for
+                page.locator("input.md-search__input").fill("")
+                page.locator("input.md-search__input").fill("AMQ_SCHEDULED_DELAY")
+                with suppress(PlaywrightTimeout):
+                    result.wait_for(state="attached", timeout=5000 * (attempt + 1))
+                    break
             assert "protocol.html" in str(result.get_attribute("href"))
             result.click()
             page.wait_for_url("**/protocol.html**")

@@ -52,7 +52,7 @@ def check(text: str | bytes) -> None:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """A broker with security, TLS, the PROXY protocol, paging, retention and a policy."""
+    """A broker with security, TLS, the PROXY protocol, paging, retention, a policy, a bridge and a divert."""
     Authority(tmp_path).issue("broker.pem")
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "slow.py").write_text(POLICY, encoding="utf-8")
@@ -61,6 +61,11 @@ def config(tmp_path: Path) -> Path:
         broker_xml(
             secure=True,
             core="<journal-retention-directory>data/retention</journal-retention-directory>"
+            '<connectors><connector name="nobody">tcp://127.0.0.1:1</connector></connectors>'
+            '<bridges><bridge name="b"><queue-name>watched</queue-name><filter string="never = 1"/>'
+            "<static-connectors><connector-ref>nobody</connector-ref></static-connectors></bridge></bridges>"
+            '<diverts><divert name="d"><address>other</address><forwarding-address>copies</forwarding-address></divert>'
+            "</diverts>"
             '<broker-plugins><broker-plugin name="slow"/></broker-plugins>',
             acceptors=f'<acceptor name="tls">ssl://127.0.0.1:0?keyStorePath=broker.pem;{PREFIXES}</acceptor>'
             f'<acceptor name="proxy">tcp://127.0.0.1:0?proxyProtocolEnabled=true;{PREFIXES}</acceptor>',

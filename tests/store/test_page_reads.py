@@ -54,19 +54,19 @@ class BlockTest(ReadsTest):
         disk = ManualDisk()
         world = self.world = PagedBroker(settings=BIG, disk=disk)
         (q,) = world.queues("q")
-        first = world.fill(q, 3)
+        first = world.fill(q, 2)
         block = world.read(*first[0])
         assert block is not None
         world.turn()  # the write begins
         while disk.jobs:
             disk.step()
-        more = world.fill(q, 3)  # one part is in the file, the other not
+        more = world.fill(q, 2)  # one part is in the file, the other not
         world.turn()
         for place, position in enumerate(first + more):
             block = world.read(*position)
             assert block is not None
-            self.assertTrue(block.message(position[1]).body.startswith(b"%d " % (place % 3)))
-        self.assertEqual((block.first, block.stop), (0, 6))
+            self.assertTrue(block.message(position[1]).body.startswith(b"%d " % (place % 2)))
+        self.assertEqual((block.first, block.stop), (0, 4))
 
     def test_the_end_that_has_grown_is_read_anew(self) -> None:
         positions = self.world.fill(self.q, 2)
