@@ -38,9 +38,10 @@ RESTART_REQUIRED = tuple(row.name for row in options_of(BrokerConfiguration) if 
 
 #: The elements of broker.xml that set the fields of a configuration.
 ELEMENTS = {row.name: row.xml_name for row in options_of(BrokerConfiguration)}
+ELEMENTS["notified"] = "broker-plugins"  # by Artemis's plugin for notifications
 
 #: Fields that are compared in parts, or are nothing that somebody has set.
-_COMPARED_SEPARATELY = frozenset(
+COMPARED_SEPARATELY = frozenset(
     {
         "file",
         "files",
@@ -108,7 +109,7 @@ def _compared(before: Mapping[str, object], now: Mapping[str, object], form: str
 def _settings_changed(old: BrokerConfiguration, new: BrokerConfiguration) -> Iterator[str]:
     """What of the settings counts at once, and is otherwise than before."""
     for each in fields(new):
-        if each.name not in RESTART_REQUIRED and each.name not in _COMPARED_SEPARATELY:
+        if each.name not in RESTART_REQUIRED and each.name not in COMPARED_SEPARATELY:
             if getattr(old, each.name) != getattr(new, each.name):
                 yield f"<{ELEMENTS[each.name]}>"
     yield from _compared(
@@ -134,7 +135,7 @@ def changed_values(
     """The values of settings that differ, of what needs a restart from those at the start. Without acceptors: their
     URLs may contain passwords."""
     for each in fields(new):
-        if each.name in _COMPARED_SEPARATELY or each.name.endswith("_acceptors"):
+        if each.name in COMPARED_SEPARATELY or each.name.endswith("_acceptors"):
             continue
         restart = each.name in RESTART_REQUIRED
         before, after = getattr(started if restart else old, each.name), getattr(new, each.name)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from stompring.errors import ConfigurationError
-from stompring.server.reload import Reload, apply, changed_values, preview, restart_required
+from stompring.server.reload import (
+    COMPARED_SEPARATELY,
+    ELEMENTS,
+    Reload,
+    apply,
+    changed_values,
+    preview,
+    restart_required,
+)
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import (
     AddressConfiguration,
@@ -246,3 +254,23 @@ def test_an_unchanged_divert_keeps_its_counters_and_its_object() -> None:
     (bound,) = world.address("x").diverts
     apply(world.broker, with_diverts(replace(one)))
     assert world.address("x").diverts == (bound,) and bound.divert.unrouted_messages == 1
+
+
+def test_a_changed_choice_of_notifications_is_applied() -> None:
+    world = running(queue())
+    chosen = replace(configuration(queue()), notified=frozenset({"MESSAGE_EXPIRED", "MESSAGE_DELIVERED"}))
+    (change,) = changed_values(world.broker.configuration, world.broker.configuration, chosen)
+    assert (change.setting, change.before, change.after) == (
+        "broker-plugins",
+        [],
+        ["MESSAGE_DELIVERED", "MESSAGE_EXPIRED"],
+    )
+    assert apply(world.broker, chosen).applied == ["<broker-plugins>"]
+    assert world.address("q").hooks.delivered is not None
+    assert apply(world.broker, configuration(queue())).applied == ["<broker-plugins>"]
+    assert world.address("q").hooks.delivered is None
+
+
+def test_every_field_that_a_reload_compares_has_the_name_of_an_element() -> None:
+    named = {each.name for each in fields(BrokerConfiguration)} - COMPARED_SEPARATELY
+    assert named <= ELEMENTS.keys()
