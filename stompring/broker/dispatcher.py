@@ -489,7 +489,7 @@ class Dispatcher:
         self._free_all_groups()
         return True
 
-    def on_settled(self) -> None:
+    def on_settled(self, _: Reference) -> None:
         """A message was settled, on a queue with ``group-rebalance-pause-dispatch``."""
         if self.blocks & REBALANCING and not self.queue.delivering:
             self.blocks &= ~REBALANCING

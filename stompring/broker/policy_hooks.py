@@ -198,16 +198,10 @@ class Hooks:
         self.deleted: Callable[[], None] | None = None
 
 
-def hooks_with_settled(hooks: Hooks, call: Callable[[], None]) -> Hooks:
-    """The same hooks for one queue, which also calls ``call`` after each message that is settled."""
-    own, settled = copy(hooks), hooks.settled
-
-    def on_settled(ref: Reference) -> None:
-        if settled is not None:
-            settled(ref)
-        call()
-
-    own.settled = on_settled
+def hooks_with_settled(hooks: Hooks, settled: Listener) -> Hooks:
+    """The same hooks for one queue, which also call ``settled`` after each message that is settled."""
+    own = copy(hooks)
+    own.settled = _both(hooks.settled, settled)
     return own
 
 
