@@ -46,6 +46,9 @@ class Consumer:
     )
 
     queue: Queue
+    settles_on_delivery = (
+        False  # a message that it is given is acknowledged, and it leaves no trace of that elsewhere
+    )
     remote = ""  # host and port of its client
     connection_id = ""  # the session header of its connection
     consumer_name = ""  # recorded with what it acknowledges by a store that retains everything

@@ -46,6 +46,9 @@ class Block(Protocol):
     def message(self, index: int) -> Message:
         """The message at a position of this block; the same object for all who ask while anybody holds it."""
 
+    def decode(self, index: int) -> Message:
+        """As `message`, for a caller that is done with it at once: an object of its own."""
+
     def due(self, index: int) -> int:
         """When its sender wants it to be delivered (epoch ms), 0 for at once."""
 
@@ -94,6 +97,15 @@ class Cursor(Protocol):
 
     def settle(self, ref: Reference, reason: Reason) -> None:
         """A loaded position is done with."""
+
+    def acknowledge(self, page: Page, first: int, stop: int, durable: bool) -> None:
+        """Waiting positions from ``first`` to before ``stop``, all of one priority, were delivered and acknowledged.
+
+        None of them was delivered before (`untouched`); all of them are durable, or none is.
+        """
+
+    def untouched(self, page: Page) -> bool:
+        """Whether `acknowledge` may be used: nothing in a page was delivered and came back."""
 
     def settle_waiting(self, page: Page, index: int, reason: Reason) -> None:
         """A waiting position is done with unread (rings that count paged messages)."""

@@ -552,6 +552,13 @@ class TargetArea:
             page_mode.leave_if_empty(cursor.pages.address)
         self._continue()
 
+    def acknowledged(self, cursor: Cursor, page: Page, first: int, stop: int, durable: bool) -> None:
+        """Positions that no reference was made of were delivered and acknowledged."""
+        cursor.acknowledge(page, first, stop, durable)
+        self.version += 1
+        if not cursor.remaining:
+            page_mode.leave_if_empty(cursor.pages.address)
+
     def _subtract(self, ref: Reference) -> None:
         self.messages -= 1
         self.size -= ref.message.size

@@ -35,6 +35,26 @@ MINIMUM = 16
 BATCH = 16
 
 
+class DeliveredRun:
+    """Positions from ``first`` to before ``stop``: delivered and acknowledged, and not settled yet."""
+
+    __slots__ = ("_area", "_cursor", "_page", "durable", "first", "stop")
+
+    def __init__(self, area: TargetArea, cursor: Cursor, page: Page) -> None:
+        self._area = area
+        self._cursor = cursor
+        self._page = page
+        self.first = self.stop = -1
+        self.durable = False
+
+    def settle(self) -> None:
+        """Settle what there is."""
+        first, stop = self.first, self.stop
+        if first < stop:
+            self.first = stop
+            self._area.acknowledged(self._cursor, self._page, first, stop, self.durable)
+
+
 class Prefetcher:
     """Fills the lists of one queue."""
 
@@ -238,26 +258,52 @@ class Prefetcher:
     ) -> int:
         """Deliver what is read, as `_load_run` and `Dispatcher.dispatch` do in two steps; no consumer has a selector.
 
-        Returns how many positions were taken.
+        What is acknowledged by being delivered is settled in runs, and no reference is made of it. Returns how many
+        positions were taken.
         """
         area, queue = self._area, self._queue
-        wanted = one.top + 1
-        passed = 0
-        for at, state in enumerate(cursor.states(page, index, block.stop), index):
-            if state != wanted:
-                continue
-            consumer = queue.dispatcher.consumer_for_any()
-            if consumer is None or area.page_credit.exhausted(consumer):
-                break
-            message = block.message(at)
-            if message.traits.group is not None:
-                break
-            ref = area.load(cursor, page, at, message)
-            passed += 1
-            if ref is not None:
-                queue.deliver(ref, consumer)
-            if area.closed or (passed % BATCH == 0 and not in_time()):
-                break
+        dispatcher = queue.dispatcher
+        states = cursor.states(page, index, block.stop)
+        untouched = cursor.untouched(page)
+        run = DeliveredRun(area, cursor, page)
+        wanted, passed = one.top + 1, 0
+        try:
+            for place in range(len(states)):
+                if states[place] != wanted:
+                    continue
+                at = index + place
+                consumer = dispatcher.consumer_for_any()
+                if consumer is None:
+                    break
+                if untouched and consumer.settles_on_delivery:
+                    message = block.decode(at)
+                    traits = message.traits
+                    if traits.group is not None:
+                        break
+                    if not message.expires:
+                        if at != run.stop or traits.durable is not run.durable:
+                            run.settle()
+                            run.first, run.durable = at, traits.durable
+                        run.stop = at + 1
+                        consumer.deliver_message(message)
+                        passed += 1
+                        if passed % BATCH == 0 and not in_time():
+                            break
+                        continue
+                run.settle()
+                if area.closed or area.page_credit.exhausted(consumer):
+                    break
+                message = block.message(at)
+                if message.traits.group is not None:
+                    break
+                ref = area.load(cursor, page, at, message)
+                passed += 1
+                if ref is not None:
+                    queue.deliver(ref, consumer)
+                if area.closed or (passed % BATCH == 0 and not in_time()):
+                    break
+        finally:
+            run.settle()
         return passed
 
     def _load_run(

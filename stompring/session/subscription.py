@@ -187,6 +187,8 @@ class AutoSubscription(Subscription):
 
     __slots__ = ()
 
+    settles_on_delivery = True
+
     def deliver_message(self, message: Message) -> None:
         """See `Consumer.take`."""
         self.queue.messages_acknowledged += 1
@@ -451,6 +453,8 @@ class RecordingAutoSubscription(AutoSubscription):
     """See `AutoSubscription`."""
 
     __slots__ = ("_entries", "consumer_name")
+
+    settles_on_delivery = False  # it records who has acknowledged
 
     def attach(self, queue: Queue) -> None:
         """See `Subscription.attach`."""

@@ -38,7 +38,7 @@ class PendingUpdates:
 
     def __init__(self) -> None:
         self.settled: list[int] = []  # index << 3 | 4 if delivered without a record | reason
-        self.spans: list[tuple[int, int, Reason]] = []  # from, to before
+        self.spans: list[tuple[int, int, int]] = []  # from, to before, reason with `WENT_OUT` where they did
         #: Returned deliveries: index, deliveries, how many of them have no record yet, attempts, due, time.
         self.returned: list[tuple[int, int, int, int, int, int]] = []
         self.takers: dict[int, str] | None = None  # by index, who acknowledged; where that is wanted
@@ -190,8 +190,8 @@ class QueuePageState(LiveRecord):
             for consumer, some in by_consumer(encoder, positions, updates.takers if how & 3 == 0 else None):
                 head = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, consumer, address, queue, page, now)
                 encoder.add(head + pack_runs(some), scope)
-        for reason in {span[2] for span in updates.spans}:
-            runs = pack_spans(span[:2] for span in updates.spans if span[2] is reason)
+        for reason in sorted({span[2] for span in updates.spans}):
+            runs = pack_spans(sorted([span[:2] for span in updates.spans if span[2] == reason]))
             head = PAGE_SETTLED.pack(Kind.PAGE_SETTLED, reason, 0, address, queue, page, now)
             encoder.add(head + runs, scope)
 
@@ -465,6 +465,29 @@ class Cursor:
         if not page_state.remaining:
             self._finished(page_state)
 
+    def untouched(self, page: Page) -> bool:
+        """Whether `acknowledge` may be used: nothing in a page was delivered and came back."""
+        page_state = self._page_states.get(page)
+        return page_state is not None and not page_state.counts
+
+    def acknowledge(self, page: Page, first: int, stop: int, durable: bool) -> None:
+        """See `broker.paging.Cursor.acknowledge`: as `take` and `settle` of each."""
+        page_state = self._page_states[page]
+        states = page_state.states or self._expand(page_state)
+        number, level = stop - first, states[first] - 1
+        states[first:stop] = bytes(number)
+        page_state.levels[level] -= number
+        self.levels[level] -= number
+        self.waiting -= number
+        if durable and self.durable:
+            page_state.pending_updates().spans.append((first, stop, WENT_OUT | Reason.ACKNOWLEDGED))
+        self.remaining -= number
+        page_state.remaining = left = page_state.remaining - number
+        if not left:
+            self._finished(page_state)
+        elif not page_state.loaded:
+            self._keep_expanded(page_state)
+
     def purge(self, reason: Reason) -> Iterator[int]:
         """See `broker.paging.Cursor.purge`. What is written meanwhile stays."""
         for page_state in self._order[::-1]:
@@ -582,6 +605,9 @@ class RetainingCursor(Cursor):
 
     def retains(self, page: Page) -> bool:
         return page.retains
+
+    def untouched(self, page: Page) -> bool:
+        return False  # each is recorded by itself
 
     def _is_logged(self, ref: Reference) -> bool:
         """Whether a loaded position is retained, and no restart brings it back."""

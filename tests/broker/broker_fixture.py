@@ -143,7 +143,7 @@ class Taker(Consumer):
     ) -> None:
         super().__init__(matches, key if key is not None else matches)
         self.credit = credit
-        self.auto = auto
+        self.auto = self.settles_on_delivery = auto
         self.unsettled: list[Reference] = []
         self.got: list[Message] = []
         self.deliveries: list[int] = []  # of each of `got`, how often it had gone out by then

@@ -55,6 +55,10 @@ class FakeBlock:
             )
         return made
 
+    def decode(self, index: int) -> Message:
+        self._made.pop(index, None)
+        return self.message(index)
+
     def due(self, index: int) -> int:
         return self.page.messages[index][1]
 
@@ -154,6 +158,15 @@ class FakeCursor:
         page, index = self._place(ref)
         self.reasons.append((ref.message.number, reason))
         self._change(page, index, 0)
+
+    def untouched(self, page: Any) -> bool:
+        return not any(where is page and counts != (0, 0) for (where, _), counts in self.kept.items())
+
+    def acknowledge(self, page: Any, first: int, stop: int, durable: bool) -> None:
+        for index in range(first, stop):
+            message = page.messages[index][0]
+            assert message.traits.durable == durable and self.counts(page, index) == (0, 0)
+            self.settle_waiting(page, index, Reason.ACKNOWLEDGED)
 
     def settle_waiting(self, page: Any, index: int, reason: Reason) -> None:
         assert self.is_waiting(page, index)

@@ -113,3 +113,54 @@ def test_what_is_in_memory_comes_first() -> None:
     taker = join(queue, auto=True)
     world.settle_down()
     assert numbers(taker) == [list(range(40))]
+
+
+def test_what_is_acknowledged_by_delivery_is_counted_as_such() -> None:
+    world = filled()
+    queue = world.directory.queues["q"]
+    taker = join(queue, auto=True)
+    world.settle_down()
+    assert taker.bodies == [b"%d" % number for number in range(60)]
+    assert (queue.messages_acknowledged, queue.messages_delivered, queue.delivering) == (60, 60, 0)
+    assert (queue.persistent_size, queue.message_count, world.areas.budget.messages) == (0, 0, 0)
+
+
+def test_both_ways_of_acknowledging_take_turns_at_one_queue() -> None:
+    world = filled()
+    queue = world.directory.queues["q"]
+    automatic, explicit = join(queue, 0, auto=True), join(queue, 0)
+    automatic.credit = explicit.credit = None
+    for taker in (automatic, explicit):
+        queue.dispatcher.resume_consumer(taker)
+    world.settle_down()
+    got = numbers(automatic, explicit)
+    assert sorted(got[0] + got[1]) == list(range(60))
+    assert all(taker == sorted(taker) for taker in got)
+    assert queue.delivering == len(explicit.unsettled) == len(explicit.got) in (29, 30)
+
+
+def test_a_redelivery_says_so_to_who_acknowledges_by_delivery() -> None:
+    world = filled()
+    queue = world.directory.queues["q"]
+    first = join(queue, 20)
+    world.settle_down()
+    first.cancelled("left")
+    taker = join(queue, auto=True)
+    world.settle_down()
+    assert numbers(taker) == [list(range(60))]
+    assert taker.deliveries == [2] * 20 + [1] * 40
+    assert_nothing_paged(world)
+
+
+def test_credit_ends_a_run_in_the_middle() -> None:
+    world = filled()
+    queue = world.directory.queues["q"]
+    taker = join(queue, 7, auto=True)
+    world.settle_down()
+    assert numbers(taker) == [list(range(7))]
+    assert queue.message_count == 53
+    taker.credit = None
+    queue.dispatcher.resume_consumer(taker)
+    world.settle_down()
+    assert numbers(taker) == [list(range(60))]
+    assert_nothing_paged(world)

@@ -137,3 +137,19 @@ def test_memory_that_is_full_again_at_the_start_opens_no_second_directory() -> N
     assert drained(again, join(queue)) == sent
     again.settle_down()
     assert not [path for path in again.memory.contents if "paging" in str(path)]
+
+
+def test_what_was_acknowledged_by_delivery_is_gone_after_a_restart() -> None:
+    world = StoredPages(limit=3)
+    queue = world.queue()
+    sent = world.fill(30)
+    for number in range(30, 60):  # every third is not durable, and no restart brings it back
+        sent.append(b"%d" % number)
+        world.send("q", b"%d" % number, durable=bool(number % 3))
+    taker = join(queue, 40, auto=True)
+    again, queue = restarted(world)
+    assert taker.bodies == sent[:40]
+    left = [body for body in sent[40:] if int(body) % 3]
+    assert queue.message_count == len(left)
+    assert drained(again, join(queue)) == left
+    assert again.address("q").pages is None

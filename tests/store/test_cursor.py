@@ -7,7 +7,7 @@ from twisted.trial.unittest import TestCase
 from stompring.broker.paging import LOADED, TIMED
 from stompring.broker.reference import PENDING, SCHEDULED
 from stompring.broker.storage import Reason
-from stompring.store.record import PAGE_SETTLED, Kind
+from stompring.store.record import PAGE_SETTLED, WENT_OUT, Kind, unpack_runs
 from stompring.store.replay import Replay
 from stompring.store.segment import SegmentScan
 
@@ -247,3 +247,33 @@ class FactsTest(CursorTest):
             [record[PAGE_SETTLED.size :] for record in records],
             [bytes([0, 0, 0, 0, 1, 0, 0, 0]), bytes([1, 0, 0, 0, 1, 0, 0, 0])],
         )
+
+
+class AcknowledgeTest(CursorTest):
+    def test_a_run_is_settled_as_each_of_its_messages_would_be(self) -> None:
+        positions = self.world.fill(self.q, 4, size=10)
+        cursor = self.world.cursor(self.q)
+        page = positions[0][0]
+        self.assertEqual({where for where, _ in positions}, {page})
+        cursor.acknowledge(page, 1, 3, durable=True)
+        self.assertEqual((cursor.remaining, cursor.waiting, cursor.levels[4]), (2, 2, 2))
+        self.assertEqual(cursor.states(page, 0, 4), bytes([5, 0, 0, 5]))
+        (payload,) = self.page_records()
+        self.assertEqual(payload[0], Kind.PAGE_SETTLED)
+        self.assertEqual(payload[1], WENT_OUT | Reason.ACKNOWLEDGED)
+        self.assertEqual(list(unpack_runs(payload[PAGE_SETTLED.size :])), [(1, 2)])
+
+    def test_of_what_is_not_durable_nothing_is_recorded(self) -> None:
+        positions = self.world.fill(self.q, 4, size=10, durable=False)
+        self.world.cursor(self.q).acknowledge(positions[0][0], 0, 4, durable=False)
+        self.assertEqual(self.page_records(), [])
+        self.assertEqual(self.world.cursor(self.q).remaining, 0)
+
+    def test_a_page_is_touched_once_a_delivery_has_come_back(self) -> None:
+        (position,) = self.world.fill(self.q, 1)
+        cursor = self.world.cursor(self.q)
+        self.assertTrue(cursor.untouched(position[0]))
+        ref = self.world.load(self.q, *position)
+        ref.deliveries, ref.state = 1, PENDING
+        cursor.put_back(ref)
+        self.assertFalse(cursor.untouched(position[0]))
