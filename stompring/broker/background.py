@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .clock import Clock
+
+if TYPE_CHECKING:
+    from .dispatcher import Dispatcher
 
 log = logging.getLogger(__name__)
 
 #: Seconds of work at a time, after which the reactor serves everybody else.
-SLICE = 0.005
+SLICE = 0.001
 
 #: Steps in one turn of the reactor that are done without a look at the time.
 LEAST = 4
@@ -149,3 +152,69 @@ def _let_go(things: list[Any]) -> Job:
     while things:
         del things[-HANDFUL:]
         yield None
+
+
+#: Least seconds in one turn of the reactor for the delivery of backlogs, of all queues together, and most.
+DELIVERY_SLICE, LONGEST_DELIVERY_SLICE = 0.0005, 0.005
+
+#: Of the time that everything else took since the last slice: that part is a slice, where it is more than the least.
+DELIVERY_SHARE = 0.25
+
+#: Deliveries of one queue between two looks at the time; a shorter backlog is always delivered at once.
+DELIVERIES = 16
+
+#: Deliveries for each call while a queue waits for its next slice: more than one, so that a backlog shrinks however
+#: fast messages arrive.
+DELIVERIES_BETWEEN = 2
+
+
+class DeliverySlices:
+    """Delivers long backlogs in slices of the reactor's time, which all queues share, round robin.
+
+    A turn's slice begins with the first look at the time, so that a short delivery costs nothing. ``now`` is a clock
+    that only goes forward, in seconds.
+    """
+
+    __slots__ = ("_clock", "_end", "_line", "_open", "exhausted", "now")
+
+    def __init__(self, clock: Clock, now: Callable[[], float]) -> None:
+        self.now = now
+        self.exhausted = False  # the slice of this turn is used up: what is not short waits for the next one
+        self._clock = clock
+        self._line: deque[Dispatcher] = deque()
+        self._open = False  # a slice has begun in this turn
+        self._end = 0.0
+
+    def __len__(self) -> int:
+        """Queues whose delivery is interrupted."""
+        return len(self._line)
+
+    def is_over(self) -> bool:
+        """Whether the slice of this turn is used up. It begins with the first call."""
+        if not self._open:
+            self._begin(DELIVERY_SLICE)
+        elif self.now() >= self._end:
+            self.exhausted = True
+        return self.exhausted
+
+    def defer(self, dispatcher: Dispatcher) -> None:
+        """Go on with the delivery of a queue in a later turn. The slice is over."""
+        self._line.append(dispatcher)
+
+    def _begin(self, length: float) -> None:
+        self._open = True
+        self._end = self.now() + length
+        self._clock.soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._open = self.exhausted = False
+        line = self._line
+        if not line:
+            return
+        others = self.now() - self._end
+        self._begin(min(max(DELIVERY_SLICE, others * DELIVERY_SHARE), LONGEST_DELIVERY_SLICE))
+        self._clock.refresh()
+        for _ in range(len(line)):
+            line.popleft().resume_delivery()
+            if self.exhausted:
+                break

@@ -15,7 +15,7 @@ from stompring.settings.model import (
 from .address import Address
 from .auto_create import AutoCreate
 from .auto_delete import AutoDelete
-from .background import Background
+from .background import Background, DeliverySlices
 from .clock import NOTICED, Clock, FromNow, Reactor
 from .directory import Directory, WildcardAddresses
 from .divert import Diverts
@@ -84,6 +84,7 @@ class Broker:
         self.auto_create = AutoCreate(self, self.directory)
         self.auto_delete = AutoDelete(self, self.directory)
         self.background = Background(self.clock, now or reactor.seconds)
+        self.delivery_slices = DeliverySlices(self.clock, now or reactor.seconds)
         self.schedule = TimerQueue(self.clock, self.background, _still_scheduled, self._fall_due)
         steady = self.clock.steady
         one = steady is self.clock  # then all that falls due at one moment does so in one order

@@ -1,6 +1,7 @@
 """The dispatcher of a queue: its consumers, the pending lists they are served from, and the delivery loop.
 
-Between any two calls no ready consumer could be given a pending message, unless delivery is stopped (`STOPPED`).
+Between any two calls no ready consumer could be given a pending message, unless delivery is stopped (`STOPPED`) or
+goes on in a later turn of the reactor (`DeliverySlices`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from stompring.errors import Refused
 
+from .background import DELIVERIES, DELIVERIES_BETWEEN
 from .consumer import Consumer, Matches
 from .expiry import is_expired
 from .message_groups import MessageGroups
@@ -75,6 +77,7 @@ class Dispatcher:
     # more attributes than Python keeps fast in a dictionary
     __slots__ = (
         "_buckets",
+        "_deferred",
         "_delivered_before",
         "_dispatching",
         "_suspensions",
@@ -107,6 +110,7 @@ class Dispatcher:
         self._suspensions = 0
         self._timer: Timer | None = None  # delay-before-dispatch
         self._dispatching = False
+        self._deferred = False  # delivery goes on in a later turn of the reactor
         self._await_consumers_again()
 
     # ---- whether messages are delivered
@@ -544,11 +548,15 @@ class Dispatcher:
             if blocks & PAGED and not self._dispatching:
                 self._demand()
             return
-        self._dispatching = True  # what a consumer does with a message may lead back here
         queue = self.queue
+        slices = queue.broker.delivery_slices
+        if slices.exhausted and self.count > DELIVERIES:
+            self._defer()
+        left = DELIVERIES_BETWEEN if self._deferred else DELIVERIES
+        self._dispatching = True  # what a consumer does with a message may lead back here
         try:
             if blocks & ORDERED:
-                self._dispatch_in_order()
+                self._dispatch_in_order(left)
             else:
                 idle = 0
                 while self.count and idle < len(ready):
@@ -556,9 +564,15 @@ class Dispatcher:
                     ref = self._next_message(consumer)
                     if ref is None:
                         idle += 1
-                    else:
-                        idle = 0
-                        queue.deliver(ref, consumer)
+                        continue
+                    idle = 0
+                    queue.deliver(ref, consumer)
+                    left -= 1
+                    if not left:
+                        if self._deferred or slices.is_over():
+                            self._defer()
+                            break
+                        left = DELIVERIES
         finally:
             self._dispatching = False
         if self.selector_lists:
@@ -568,9 +582,20 @@ class Dispatcher:
         if self.blocks & PAGED:
             self._demand()
 
-    def _dispatch_in_order(self) -> None:
+    def _defer(self) -> None:
+        """The slice of this turn is used up: go on in a later turn, where anybody can take more then."""
+        if self.count and self.ready and not self._deferred:
+            self._deferred = True
+            self.queue.broker.delivery_slices.defer(self)
+
+    def resume_delivery(self) -> None:
+        """A turn has come in which delivery goes on."""
+        self._deferred = False
+        self.dispatch()
+
+    def _dispatch_in_order(self, left: int) -> None:
         """Deliver to the consumers of the highest priority in turn, to others what none of those may have."""
-        ready = self.ready
+        ready, slices = self.ready, self.queue.broker.delivery_slices
         while self.count:
             for consumer in tuple(ready):
                 ref = self._next_message(consumer)
@@ -582,6 +607,12 @@ class Dispatcher:
                     break
             else:
                 return
+            left -= 1
+            if not left:
+                if self._deferred or slices.is_over():
+                    self._defer()
+                    return
+                left = DELIVERIES
 
     def _deliver(self, ref: Reference, consumer: Consumer) -> None:
         """Deliver a message; the first of its group that a consumer gets has the header of ``group-first-key``.

@@ -445,6 +445,9 @@ class ActiveQueues:
 #: Most and least seconds of work at a time, after which the reactor serves everybody else.
 SLICE, SHORTEST_SLICE = 0.003, 0.0005
 
+#: The same while no queue keeps up: somebody may come at any time.
+ALONE_SLICE = 0.001
+
 
 class Work(Protocol):
     """Something that can be done bit by bit."""
@@ -498,7 +501,7 @@ class Loader:
 
     def _run(self) -> None:
         self._clock.refresh()
-        now, others, most = self._now(), self._others(), SLICE
+        now, others, most = self._now(), self._others(), ALONE_SLICE
         if others:
             share = (now - self._since) * len(self._line) / others
             most = min(SLICE, max(SHORTEST_SLICE, share))

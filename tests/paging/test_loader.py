@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from stompring.broker.clock import Clock
-from stompring.paging.prefetch import CHECK_INTERVAL, SHORTEST_SLICE, SLICE, ActiveQueues, Loader
+from stompring.paging.prefetch import (
+    ALONE_SLICE,
+    CHECK_INTERVAL,
+    SHORTEST_SLICE,
+    SLICE,
+    ActiveQueues,
+    Loader,
+)
 
 from ..broker.broker_fixture import join
 from ..broker.paged_broker import PagedWorld
@@ -58,8 +65,8 @@ class Endless:
 @pytest.mark.parametrize(
     ("keep_up", "took", "expected"),
     [
-        (0, 0.0, SLICE),
-        (0, 1.0, SLICE),
+        (0, 0.0, ALONE_SLICE),
+        (0, 1.0, ALONE_SLICE),
         (9, 0.0, SHORTEST_SLICE),
         (9, SHORTEST_SLICE, SHORTEST_SLICE),
         (9, 0.009, 0.001),
