@@ -51,7 +51,7 @@ from .segment import (
     MessageReferences,
     pack_header,
 )
-from .writer import Writer
+from .writer import PREFILL_FROM, AppendOnlyFile, Writer
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +107,9 @@ class Journal:
         self.batch_type: type[RecordBatch] = RecordBatch
         self.clock = clock
         self.file_size = file_size
+        self.prefill_from = (
+            PREFILL_FROM  # bytes of a segment from which on zeros are written ahead of records
+        )
         self._sync = sync
         self.unwritten: dict[Queue | Address, Binding] = {}  # bindings of which nothing is on disk yet
         self._pending: list[object] = []
@@ -148,7 +151,7 @@ class Journal:
             self._open_segment()
         else:
             last = segments[-1]
-            last.stream = self.writer.open(last.path, last.size, journal=True)
+            last.stream = self._open_stream(last.path, last.size)
             self._encoder = encoder
             if roll:
                 self._next_segment()
@@ -615,7 +618,7 @@ class Journal:
             max(self.last_segment, *(each.number for each in self.segments[-1:]), 0) + 1
         )
         path = segment_path(self.directory, number)
-        segment = JournalSegment(number, path, self.writer.open(path, journal=True))
+        segment = JournalSegment(number, path, self._open_stream(path))
         self.segments.append(segment)
         self._encoder = RecordEncoder(HEADER.size, self.next_address)
         header = pack_header(
@@ -627,6 +630,12 @@ class Journal:
         self.bytes += len(header)
         self._encode_numbers()
         self._append_records()
+
+    def _open_stream(self, path: Path, size: int = 0) -> AppendOnlyFile:
+        stream = self.writer.open(path, size, journal=True)
+        if self._sync:
+            stream.prefill_from, stream.prefill_until = self.prefill_from, self.file_size
+        return stream
 
     def _encode_numbers(self) -> None:
         leased = max(self.leased_message, self.next_message)

@@ -88,6 +88,9 @@ class SegmentRepair:
         if not read.faults and after is not None and not read.sealed and after.header.previous != read.end:
             read.faults.append(Fault(read.size, "footer missing; trailing records may be lost"))
         if not read.faults:
+            if read.zeros:  # the broker was killed: what prefilled the segment is not needed
+                self._files.truncate(read.path, read.size)
+                read.zeros = 0
             return True
         fault = read.faults[0]
         if fault.unsupported:

@@ -70,7 +70,10 @@ class MessageState(NamedTuple):
 
 @dataclass(slots=True)
 class ReadSegment:
-    """A segment that was read. ``good`` is where its last record before the first fault ended."""
+    """A segment that was read. ``good`` is where its last record before the first fault ended.
+
+    ``size`` does not count the ``zeros`` that prefill the end of the file.
+    """
 
     number: int
     path: Path
@@ -82,6 +85,7 @@ class ReadSegment:
     records: int = 0
     consumers: int = 0  # the greatest number of one that it names
     end: int = 0  # of its records, where nothing is wrong with them
+    zeros: int = 0
 
     @property
     def lost(self) -> int:
@@ -217,6 +221,8 @@ class Replay:
         self.next_message = max(self.next_message, greatest + 1)
         segment.good = walk.end if header.fault is None else 0
         segment.end = walk.end
+        segment.size = walk.size
+        segment.zeros = len(data) - walk.size
         segment.faults += walk.faults
         segment.records = records
         segment.sealed = walk.footer is not None

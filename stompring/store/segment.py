@@ -245,8 +245,8 @@ def find_footer(data: bytes | memoryview) -> Footer | None:
 class Fault:
     """A place in a segment from which on something cannot be read.
 
-    ``incomplete``: at the end of a file that is being written, this is a record of which a part is missing, and no
-    damage. ``unsupported``: a newer version of stompring wrote the file.
+    ``incomplete``: in a file that is being written, this may be a record of which a part is missing, and no damage.
+    ``unsupported``: a newer version of stompring wrote the file.
     """
 
     at: int
@@ -255,21 +255,34 @@ class Fault:
     unsupported: bool = False
 
 
+#: Only prefilled segments end with so many zeros: the numbers that end a record have fewer.
+_PREFILLED_END = bytes(64)
+
+
 class SegmentScan:
     """The records of a segment's bytes, from the front. Iterating gives where each payload begins and ends.
 
     After a damaged record it goes on with the next that the footer knows; without a footer it is over. ``end`` is
-    where the last good record before the first fault ended.
+    where the last good record before the first fault ended. ``size`` is that of the file without the zeros that
+    prefill a journal segment: they follow its last record, and nothing else follows them.
     """
 
-    __slots__ = ("_all", "data", "end", "faults", "footer", "start")
+    __slots__ = ("_all", "_prefilled", "data", "end", "faults", "footer", "size", "start")
 
     def __init__(self, data: bytes, start: int = -1) -> None:
         """``start`` is where the first record begins; -1: behind the header."""
-        self.data = data
         self._all = start < 0
-        self.start = Header.read(data).size if start < 0 else start
+        header = Header.read(data) if start < 0 else None
+        self.start = start if header is None else header.size
+        self._prefilled = header is not None and (header.kind == JOURNAL or header.fault is not None)
         self.footer = find_footer(data)
+        if self.footer is None and self._prefilled and data.endswith(b"\0"):
+            # a power failure between the footer and the truncation of the zeros
+            shorter = data.rstrip(b"\0")
+            self.footer = find_footer(shorter)
+            data = shorter if self.footer is not None else data
+        self.data = data
+        self.size = len(data)
         self.end = self.start
         self.faults: list[Fault] = []
 
@@ -295,16 +308,20 @@ class SegmentScan:
         while at < stop:
             begin = at + size
             if begin > stop:
+                if self._ends_with_zeros(at):
+                    return
                 at = self._skip(at, "record header is truncated", incomplete=True)
                 continue
             length, crc = unpack(data, at)
             end = begin + length
             if not length or end > stop:
+                if not length and self._ends_with_zeros(at):
+                    return
                 reason = "record length is 0" if not length else "record extends beyond the end of the file"
                 at = self._skip(at, reason, incomplete=True)
                 continue
             if crc32(view[begin:end]) != crc:
-                at = self._skip(at, "record checksum mismatch")
+                at = self._skip(at, "record checksum mismatch", incomplete=self._is_prefilled())
                 continue
             if data[begin] == Kind.FOOTER:
                 # its trailer is missing or damaged, the end it is all the same
@@ -314,6 +331,17 @@ class SegmentScan:
             if not self.faults:
                 self.end = at
             yield begin, end
+
+    def _ends_with_zeros(self, at: int) -> bool:
+        """Whether all bytes from ``at`` on prefill the segment. Any other byte there is of a write that was torn."""
+        if not self._prefilled or self.footer is not None or self.data[at:].strip(b"\0"):
+            return False
+        self.size = at
+        return True
+
+    def _is_prefilled(self) -> bool:
+        """Whether it ends with zeros that are no part of a record: a record may have been written in part there."""
+        return self._prefilled and self.footer is None and self.data.endswith(_PREFILLED_END)
 
     def _sealed_in_part(self, at: int) -> None:
         if not self.faults:

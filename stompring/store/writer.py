@@ -27,6 +27,21 @@ FileTask = Callable[["Files"], None]
 #: Open files for writing; more addresses than that seldom page at once.
 OPEN_FILES = 64
 
+#: Bytes of a journal segment from which on it is prefilled: a sync after a write into zeros that are on disk already
+#: does not wait for the file system to record a new size. A small journal stays small.
+PREFILL_FROM = 64 * 1024
+
+#: Bytes that are prefilled at once: as many as the segment has, up to this.
+MAX_PREFILL = 1024 * 1024
+
+#: Bytes of a write above which nothing is prefilled: most of its sync is for the data.
+MAX_PREFILLED_WRITE = 64 * 1024
+
+#: Prefilled segments end at a multiple of this where there is room.
+PREFILL_BLOCK = 4096
+
+_ZEROS = bytes(MAX_PREFILL + PREFILL_BLOCK)
+
 
 class Write(NamedTuple):
     """What goes to the end of one file."""
@@ -95,6 +110,8 @@ class WriteBatch:
             journal = [write for write in writes if write.stream.journal]
             for write in journal:
                 _append(write, files, open_files)
+                if write.sync and not write.last:
+                    _prefill(write, files, open_files)
                 if write.sync:
                     _sync(write.stream, files, open_files)
             for write in journal:  # a segment is sealed once the file of the next one exists
@@ -129,6 +146,22 @@ def _append(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -
         raise _named(fault, write.stream) from None
 
 
+def _prefill(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
+    """Write zeros behind a write that reached the end of those there are. Nothing needs them: a fault ends it."""
+    stream, end = write.stream, write.at + write.size
+    if end <= stream.prefilled or not stream.prefill_from <= end < stream.prefill_until:
+        return
+    if write.size > MAX_PREFILLED_WRITE:
+        return
+    stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
+    stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
+    stream.prefilled = stop  # even where it fails: some of it may have been written
+    try:
+        files.write(_descriptor(stream, files, open_files), memoryview(_ZEROS)[: stop - end], end)
+    except OSError:
+        stream.prefill_until = 0
+
+
 def _sync(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
     try:
         descriptor = open_files.get(stream)
@@ -140,6 +173,8 @@ def _sync(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnlyFile,
 def _close(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
     stream, size = write.stream, write.at + write.size
     try:
+        if stream.prefilled > size:
+            files.truncate(stream.path, size)
         if stream.seal is not None:
             ending = stream.seal(files.read(stream.path, 0, size))
             _append(Write(stream, size, [ending], len(ending), True, True), files, open_files)
@@ -175,6 +210,9 @@ class AppendOnlyFile:
 
     ``size`` counts all that was appended, ``written`` what is in the file. ``journal`` files are written after all
     others of their batch, in the order of their first append.
+
+    From ``prefill_from`` bytes on, and up to ``prefill_until``, zeros are written ahead of the records, up to
+    ``prefilled``, which is the disk thread's. They go when the file is closed.
     """
 
     __slots__ = (
@@ -187,6 +225,9 @@ class AppendOnlyFile:
         "deleted",
         "journal",
         "path",
+        "prefill_from",
+        "prefill_until",
+        "prefilled",
         "seal",
         "size",
         "sync",
@@ -206,6 +247,7 @@ class AppendOnlyFile:
         self.seal: Seal | None = None
         self.sync = False  # sync with the next batch
         self.unsynced = False  # something written is not known to be safe
+        self.prefill_from = self.prefill_until = self.prefilled = 0
         self._parts: list[bytes] = []
         self._chunks: list[bytes] = []  # parts that were joined to be read, before those above
         self._flight: list[bytes] = []  # what the disk is writing, before those above

@@ -114,6 +114,16 @@ def test_a_torn_tail_is_one_line_with_its_place(filled: PopulatedDirectory) -> N
     assert line.startswith(f"{path}:{len(whole)}: ")
 
 
+def test_zeros_that_prefill_the_newest_segment_are_no_finding(filled: PopulatedDirectory) -> None:
+    path = newest(filled.data)
+    whole = path.read_bytes()
+    path.write_bytes(whole + bytes(4096))
+    assert findings(filled.data) == []
+    path.write_bytes(whole + bytes(4000) + b"x" + bytes(95))
+    assert [(each["file"], each["position"]) for each in findings(filled.data)] == [(str(path), len(whole))]
+    path.write_bytes(whole)
+
+
 def test_a_torn_tail_is_being_written_while_a_broker_runs(filled: PopulatedDirectory) -> None:
     for path in (newest(filled.data), max((filled.data / "paging").rglob("*.page"))):
         data = path.read_bytes()

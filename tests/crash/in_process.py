@@ -67,6 +67,7 @@ class Life(Server):
             journal_compact_min_files=2,
             journal_compact_percentage=90,
             dispatch_memory=1 << 20,
+            prefill_from=1,
         )
         world = self.world
         self.dispatch = TargetAreas(world.broker)

@@ -86,7 +86,7 @@ def records(data: bytes, known: set[str]) -> Iterator[tuple[int, int, set[str]]]
     while at + 8 <= len(data):
         length, _ = unpack_from("<II", data, at)
         end = at + 8 + length
-        if end > len(data):
+        if end > len(data) or not length:
             return
         yield at, end, {text for text in known if f"\n{text}|".encode() in data[at:end]}
         at = end

@@ -194,6 +194,23 @@ def test_an_unfinished_record_at_the_end_of_an_open_file_is_no_fault(end: bytes)
         assert len(records.begins) <= len(whole.begins)
 
 
+def test_a_prefilled_segment_has_the_rows_of_its_records() -> None:
+    for name, data in of(".journal").items():
+        records = Records(data + bytes(4096))
+        assert records.faults == [] and records.torn is None, name
+        assert rows(data + bytes(4096)) == rows(data), name
+
+
+def test_a_torn_write_into_zeros_is_no_fault() -> None:
+    data = next(data for name, data in sorted(SMALL.items()) if name.endswith(".journal"))
+    footer = find_footer(data)
+    data = data if footer is None else data[: footer.size]
+    last = int(Records(data).begins[-1]) - PREFIX.size
+    for at in range(last + 1, len(data)):
+        records = Records(data[:at] + bytes(len(data) - at + 500))
+        assert records.faults == [] and records.torn is not None and records.torn.at == last, at
+
+
 def test_what_is_no_file_of_a_broker() -> None:
     for data in (b"", b"STOMPRNG", bytes(100), b"x" * 1000, FILES[sorted(FILES)[0]][32:]):
         assert rows(data) == []

@@ -137,7 +137,7 @@ class Directory:
             assert trailer["crc"] == crc32(data[-size : -size + 8])
             footer_at, stop = trailer["footer"], len(data) - size
         file = File(path, header, [])
-        while at < stop:
+        while at < stop and (kind != 1 or footer_at is not None or any(data[at:])):
             record, end = self.format.read("Record", data, at)
             assert record["crc"] == crc32(record["payload"]), (path, at)
             title, fields = self.format.payload(record["payload"])

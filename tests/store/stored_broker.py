@@ -18,6 +18,7 @@ from stompring.store.durable import Durable
 from stompring.store.files import Disk, Files
 from stompring.store.retention import Retention
 from stompring.store.segment import NO_IDENTITY
+from stompring.store.writer import PREFILL_FROM
 
 from ..broker.broker_fixture import BrokerFixture, bodies
 from .disk import ImmediateDisk
@@ -38,6 +39,7 @@ class StoredBroker(BrokerFixture):
         recover: bool = True,
         after: float = 0,
         identity: bytes = NO_IDENTITY,
+        prefill_from: int = PREFILL_FROM,
         **configuration: Any,
     ) -> None:
         super().__init__()
@@ -45,11 +47,13 @@ class StoredBroker(BrokerFixture):
         entries = tuple(AddressSettingEntry(match, values) for match, values in (settings or {}).items())
         self.files = MemoryFiles() if files is None else files
         self.given = {"settings": settings, "directory": directory, "identity": identity, **configuration}
+        self.given["prefill_from"] = prefill_from
         self.configuration = BrokerConfiguration(address_settings=entries, **configuration)
         self.disk: Disk = disk or ImmediateDisk(self.clock)
         self.store = Durable(
             self.configuration, directory, self.disk, self.clock, self.files, identity=identity
         )
+        self.store.journal.prefill_from = prefill_from
         kept = self.configuration.journal_retention_directory
         if kept is not None:
             writer, clock = self.store.writer, Clock(self.clock)

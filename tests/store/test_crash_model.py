@@ -86,6 +86,7 @@ class Crashes(RuleBasedStateMachine):
             SETTINGS,
             self.hand,
             after=after,
+            prefill_from=500,
             journal_file_size=3000,
             journal_compact_min_files=2,
             journal_compact_percentage=60,

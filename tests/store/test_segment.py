@@ -218,7 +218,7 @@ def test_the_footer_leads_over_damage() -> None:
         assert [fault.at for fault in walk.faults] == [starts[hit]]
 
 
-@pytest.mark.parametrize("tail", [bytes(40), b"\0\0\0\0" * 3, b"\x01\0\0\0", b"\xff" * 50])
+@pytest.mark.parametrize("tail", [bytes(40) + b"\x01", b"\x01\0\0\0", b"\xff" * 50])
 def test_rubbish_at_the_end(tail: bytes) -> None:
     data, _ = unsealed()
     payloads, walk = walked(data + tail)
@@ -252,3 +252,54 @@ def test_a_footer_that_does_not_begin_at_the_beginning(starts: list[int]) -> Non
     data, _ = unsealed()
     payloads, _ = walked(data + Footer(array("I", starts)).ending(data))
     assert payloads == PAYLOADS
+
+
+# ---- prefilled segments
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 100, 5000])
+def test_zeros_after_the_last_record_are_no_fault(count: int) -> None:
+    data, _ = unsealed()
+    found, walk = walked(data + bytes(count))
+    assert (found, walk.whole) == (PAYLOADS, True)
+    assert walk.size == walk.end == len(data)
+
+
+def test_records_that_end_with_zeros_are_whole_before_zeros() -> None:
+    payloads = [b"\x02" + bytes(count) for count in range(1, 20)]
+    data, _ = unsealed(payloads)
+    found, walk = walked(data + bytes(64))
+    assert (found, walk.whole, walk.size) == (payloads, True, len(data))
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 8, 40, 99])
+def test_another_byte_among_the_zeros_is_a_torn_write(at: int) -> None:
+    data, _ = unsealed()
+    zeros = bytearray(100)
+    zeros[at] = 1
+    found, walk = walked(data + bytes(zeros))
+    assert found == PAYLOADS and walk.end == len(data) and walk.size == len(data) + 100
+    assert [(fault.at, fault.incomplete) for fault in walk.faults] == [(len(data), True)]
+
+
+def test_every_part_of_a_record_before_zeros_is_a_torn_write() -> None:
+    data, starts = unsealed()
+    last = starts[-1]
+    for size in range(last + 1, len(data)):
+        found, walk = walked(data[:size] + bytes(len(data) - size + 50))
+        assert (found, walk.end) == (PAYLOADS[:-1], last), size
+        assert [fault.at for fault in walk.faults] == [last], size
+
+
+def test_zeros_after_the_trailer_are_not_part_of_a_sealed_segment() -> None:
+    whole = sealed()
+    found, walk = walked(whole + bytes(500))
+    assert (found, walk.whole, walk.size) == (PAYLOADS, True, len(whole))
+    assert walk.footer is not None
+
+
+def test_zeros_at_the_end_of_a_page_are_a_fault() -> None:
+    """Pages are not prefilled: there a hole means that something is lost."""
+    data = pack_header(PAGE, 7, 1234) + framed(PAYLOADS[0])
+    _, walk = walked(data + bytes(50))
+    assert [fault.at for fault in walk.faults] == [len(data)]
