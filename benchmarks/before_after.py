@@ -52,7 +52,7 @@ def compare(tag: str, cases: list[Case], rounds: int, seconds: float) -> Results
         unpack(tag, tree)
         started: dict[str, Broker] = {}
         for label, root in ((BEFORE, tree), (AFTER, ROOT)):
-            broker = stack.enter_context(Stompring(root=root))
+            broker = stack.enter_context(Stompring(root=root, tls=True))
             results.versions[label] = broker.version()
             broker.pause()
             started[label] = broker

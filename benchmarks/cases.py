@@ -35,6 +35,14 @@ class Case:
     needs_selectors: bool = False
     # whether the store has to write before anybody is answered
     disk: bool = False
+    # measured beside the disk's own time for the same writes
+    beside_disk: bool = False
+    # of stompring alone
+    ours: bool = False
+    # also measured on the relay and on nats-server
+    floor: bool = False
+    # also measured on the other builds and reactors of stompring
+    variants: bool = False
 
     @property
     def prefix(self) -> str:
@@ -45,12 +53,17 @@ class Case:
 CASES = {
     case.name: case
     for case in (
-        Case("auto", "1 producer, 1 consumer, ack auto", ()),
-        Case("unique-headers", "the same, 8 user headers, one of which always changes", HEADERS),
+        Case("auto", "1 producer, 1 consumer, ack auto", (), floor=True, variants=True),
+        Case("websocket", "the same over WebSocket, a message for each frame", ("-E", "ws"), ours=True),
+        Case("tls", "the same over TLS", ("-E", "tls"), ours=True),
+        Case(
+            "unique-headers", "as auto, 8 user headers, one of which always changes", HEADERS, variants=True
+        ),
         Case(
             "client-individual",
             "1 producer, 1 consumer, an ACK for each message",
             ("-a", "client-individual"),
+            variants=True,
         ),
         Case("client", "1 producer, 1 consumer, cumulative ACK of every 20", ("-a", "client", "-b", "20")),
         Case(
@@ -58,11 +71,13 @@ CASES = {
             "1 producer, 10 subscribers of a topic; deliveries",
             ("-t", "1", "-c", "10"),
             topic=True,
+            floor=True,
         ),
         Case(
             "receipts",
             "8 producers, each waits for the RECEIPT of each SEND; 1 consumer",
             ("-p", "8", "-r", "1"),
+            variants=True,
         ),
         Case("persistent", "the same with persistent:true", ("-p", "8", "-r", "1", "-D", "1"), disk=True),
         Case(
@@ -78,6 +93,13 @@ CASES = {
             disk=True,
         ),
         Case(
+            "durable-one",
+            "1 producer, persistent:true, waits for the RECEIPT of each SEND; no consumer",
+            ("-m", "produce", "-r", "1", "-D", "1"),
+            disk=True,
+            beside_disk=True,
+        ),
+        Case(
             "selector",
             "as unique-headers; the consumer selects color = 'red' (all match)",
             (*HEADERS, "-y", "selector:color = 'red'"),
@@ -88,6 +110,8 @@ CASES = {
             "1 producer at 5,000 messages per second, 1 consumer, ack auto",
             ("-L", "5000"),
             latency=True,
+            floor=True,
+            variants=True,
         ),
     )
 }

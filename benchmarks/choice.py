@@ -6,15 +6,19 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from benchmarks.brokers import BROKERS, Broker
+from benchmarks.brokers import BROKERS, FLOORS, Broker
 
 
-def names_of(brokers: str | None) -> list[str]:
-    """The names in a comma-separated list, all when there is none; a name that is not known is refused."""
-    names = list(BROKERS) if brokers is None else brokers.split(",")
+def names_of(brokers: str | None, floors: bool = False) -> list[str]:
+    """The names in a comma-separated list, all when there is none; a name that is not known is refused.
+
+    With ``floors`` what is no STOMP broker counts too.
+    """
+    known = list(BROKERS | FLOORS) if floors else list(BROKERS)
+    names = known if brokers is None else brokers.split(",")
     for name in names:
-        if name not in BROKERS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(BROKERS)}", param_hint="--brokers")
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint="--brokers")
     return names
 
 

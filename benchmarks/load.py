@@ -16,6 +16,8 @@ from benchmarks.brokers import Broker
 
 SOURCE = Path(__file__).with_name("stompload.c")
 BUILD = SOURCE.parents[1] / "build"
+# left out where OpenSSL's headers are missing
+WITH_TLS = ("-DWITH_TLS", "-lssl", "-lcrypto")
 
 
 class LoadFailed(Exception):
@@ -34,9 +36,10 @@ def build() -> Path:
     # elsewhere first: several test processes may build at once, and none may start what another is writing
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         fresh = Path(folder) / program.name
-        made = subprocess.run(
-            [compiler, "-O2", "-o", str(fresh), str(SOURCE)], capture_output=True, text=True
-        )
+        plain = [compiler, "-O2", "-o", str(fresh), str(SOURCE)]
+        made = subprocess.run([*plain, *WITH_TLS], capture_output=True, text=True)
+        if made.returncode:
+            made = subprocess.run(plain, capture_output=True, text=True)
         if made.returncode:
             raise LoadFailed(f"{SOURCE} does not compile:\n{made.stderr}")
         fresh.replace(program)
@@ -45,8 +48,13 @@ def build() -> Path:
 
 def command(broker: Broker, *options: str) -> list[str]:
     """The command line that points stompload at this broker."""
-    port = broker.latency_port if "-L" in options else broker.port
+    transport = options[options.index("-E") + 1] if "-E" in options else "tcp"
+    port = broker.latency_port if "-L" in options else broker.transport_port(transport)
+    if port is None:
+        raise LoadFailed(f"{broker.name} has no listener for {transport} here")
     argv = [str(build()), "-P", str(port), *options]
+    if broker.protocol != "stomp":
+        argv += ["-F", broker.protocol]
     if broker.login is not None:
         argv += ["-u", broker.login, "-w", str(broker.passcode)]
     return argv

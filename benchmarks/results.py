@@ -6,14 +6,15 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 from benchmarks.cases import CASES
 
-FORMAT = 1
+FORMAT = 2
 LATENCIES = ("p50_us", "p99_us", "p999_us", "max_us")
 
 
@@ -47,8 +48,13 @@ class Results:
 
     versions: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    # case → why it was left out
+    left_out: dict[str, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     machine: dict[str, str | int] = field(default_factory=machine)
+    # the options that decide how long it takes, and how long it took in seconds
+    setup: dict[str, float] = field(default_factory=dict)
+    taken: str = ""
 
     def values(self, case: str, broker: str, name: str) -> list[float]:
         """One number of all valid runs."""
@@ -83,42 +89,92 @@ class Results:
         costs = (self.costs(case, label) for label in (before, after))
         return _ratio(first, second), _ratio(*costs)
 
+    def reason(self, case: str, broker: str) -> str:
+        """Why a broker has no figure for a case."""
+        if broker in self.skipped:
+            return f"{broker}: {self.skipped[broker]}"
+        for run in self.runs:
+            if run.case == case and run.broker == broker and run.failure is not None:
+                return f"{case} on {broker} failed: {run.failure.splitlines()[0]}"
+        return self.left_out.get(case, f"{case} was not run on {broker}")
+
     def failures(self) -> list[Run]:
         """The runs without a number."""
         return [run for run in self.runs if run.failure is not None]
 
     def save(self, path: Path) -> None:
         """Writes the JSON file."""
-        document = {"format": FORMAT, "taken": datetime.now(UTC).isoformat(timespec="seconds")} | asdict(self)
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        self.taken = datetime.now(UTC).isoformat(timespec="seconds")
+        document = asdict(self)
+        # one line for each run: a difference between two files can be read
+        lines = ",\n".join(f"  {json.dumps(run)}" for run in document.pop("runs"))
+        head = json.dumps({"format": FORMAT} | document, indent=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{head[:-2]},\n "runs": [\n{lines}\n ]\n}}\n')
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads what `save` has written."""
+        document = json.loads(path.read_text())
+        if document.get("format") != FORMAT:
+            raise ValueError(f"{path}: format {document.get('format')} is not {FORMAT}")
+        document["runs"] = [Run(**run) for run in document["runs"]]
+        return cls(**{one.name: document[one.name] for one in fields(cls)})
 
     def tables(self, ours: str) -> str:
-        """Rates with ratios, latencies, and what a message costs in processor time, as Markdown."""
-        brokers = list(self.versions)
-        rates = [name for name in self._cases() if not CASES[name].latency]
+        """All tables, as Markdown: rates, ratios, processor time, latency."""
         parts = [f"{name} {version}" for name, version in self.versions.items()]
-        tables = [", ".join(parts) + "\n"]
-        if rates:
-            tables.append(self._rates(rates, brokers, ours))
-            tables.append(self._costs(rates, brokers))
-        tables += [self._latencies(name, brokers) for name in self._cases() if CASES[name].latency]
-        return "\n".join(tables)
+        tables = (self.rates(), self.ratios(ours), self.processor_times(), self.latencies())
+        return "\n".join([", ".join(parts) + "\n", *filter(None, tables)])
 
-    def _cases(self) -> list[str]:
+    def brokers(self) -> list[str]:
+        """The brokers that ran any case that is not stompring's alone, in the order in which they were started."""
+        return [name for name in self.versions if any(run.broker == name for run in self.runs)]
+
+    def cases(self, latency: bool = False) -> list[str]:
+        """The cases with runs, in the order of `CASES`."""
         seen = {run.case for run in self.runs}
-        return [name for name in CASES if name in seen]
+        return [name for name, case in CASES.items() if name in seen and case.latency == latency]
 
-    def _rates(self, cases: list[str], brokers: list[str], ours: str) -> str:
-        peers = [name for name in brokers if name != ours] if ours in brokers else []
-        head = ["messages per second", *brokers, *(f"{ours} / {peer}" for peer in peers)]
+    def rates(self, brokers: Sequence[str] | None = None, cases: Sequence[str] | None = None) -> str:
+        """Messages per second: the median, the minimum and the maximum."""
+        return self._table("messages per second", self._spread, brokers, cases)
+
+    def ratios(self, ours: str) -> str:
+        """The rate of ``ours`` beside that of each other broker."""
+        peers = [name for name in self.brokers() if name != ours]
+        if ours not in self.versions or not peers or not self.cases():
+            return ""
         rows = []
-        for case in cases:
-            row = [case, *(self._spread(case, broker) for broker in brokers)]
-            for peer in peers:
-                one, other = self.median(case, ours, "msgs_per_s"), self.median(case, peer, "msgs_per_s")
-                row.append(f"{one / other:.2f}" if one and other else "")
-            rows.append(row)
-        return markdown(head, rows)
+        for case in self.cases():
+            one = self.median(case, ours, "msgs_per_s")
+            others = [self.median(case, peer, "msgs_per_s") for peer in peers]
+            if any(others):
+                rows.append([case, *(f"{one / other:.2f}" if one and other else "" for other in others)])
+        return markdown([f"{ours} / other", *peers], rows)
+
+    def processor_times(
+        self, brokers: Sequence[str] | None = None, cases: Sequence[str] | None = None
+    ) -> str:
+        """Microseconds of the broker's processor time for a delivery, medians."""
+
+        def cost(case: str, broker: str) -> str:
+            each = self.costs(case, broker)
+            return f"{statistics.median(each):.2f}" if each else ""
+
+        return self._table("broker's µs of processor time per delivery", cost, brokers, cases)
+
+    def latencies(self) -> str:
+        """Percentiles of the latency at a fixed rate."""
+        tables = []
+        for case in self.cases(latency=True):
+            rows = []
+            for broker in self.brokers():
+                found = [self.median(case, broker, name) for name in LATENCIES]
+                if any(found):
+                    rows.append([broker, *("" if value is None else f"{value:,.0f}" for value in found)])
+            tables.append(markdown([f"{case}, µs", "p50", "p99", "p99.9", "max"], rows))
+        return "\n".join(tables)
 
     def _spread(self, case: str, broker: str) -> str:
         found = self.values(case, broker, "msgs_per_s")
@@ -127,20 +183,20 @@ class Results:
         middle = f"{statistics.median(found):,.0f}"
         return middle if len(found) == 1 else f"{middle} ({min(found):,.0f}–{max(found):,.0f})"
 
-    def _costs(self, cases: list[str], brokers: list[str]) -> str:
-        def cost(case: str, broker: str) -> str:
-            each = self.costs(case, broker)
-            return f"{statistics.median(each):.1f}" if each else ""
-
-        rows = [[case, *(cost(case, broker) for broker in brokers)] for case in cases]
-        return markdown(["broker's µs of processor time per delivery", *brokers], rows)
-
-    def _latencies(self, case: str, brokers: list[str]) -> str:
+    def _table(
+        self,
+        title: str,
+        cell: Callable[[str, str], str],
+        brokers: Sequence[str] | None,
+        cases: Sequence[str] | None,
+    ) -> str:
+        columns = self.brokers() if brokers is None else brokers
         rows = []
-        for broker in brokers:
-            found = [self.median(case, broker, name) for name in LATENCIES]
-            rows.append([broker, *("" if value is None else f"{value:,.0f}" for value in found)])
-        return markdown([f"{case}, µs", "p50", "p99", "p99.9", "max"], rows)
+        for case in self.cases() if cases is None else cases:
+            cells = [cell(case, broker) for broker in columns]
+            if any(cells):
+                rows.append([case, *cells])
+        return markdown([title, *columns], rows) if rows else ""
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

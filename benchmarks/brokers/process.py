@@ -52,6 +52,8 @@ class Broker(ABC):
     warm_seconds: ClassVar[float] = 0.5
     # whether SUBSCRIBE takes a selector
     selectors: ClassVar[bool] = True
+    # what stompload's option -F names
+    protocol: ClassVar[str] = "stomp"
     start_seconds: ClassVar[float] = 90.0
     stop_seconds: ClassVar[float] = 20.0
 
@@ -161,6 +163,10 @@ class Broker(ABC):
     def latency_port(self) -> int:
         """Where latency is measured: `port`, unless the broker has a listener that is tuned for it."""
         return self.port
+
+    def transport_port(self, transport: str) -> int | None:
+        """Where stompload's transport (option -E) connects to; None: the broker has no such listener."""
+        return self.port if transport == "tcp" else None
 
     @property
     def pid(self) -> int:

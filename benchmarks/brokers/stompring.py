@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from benchmarks.brokers.process import HOST, Broker, BrokerDied, Launch, free_po
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = "{urn:activemq:core}"
+PREFIXES = "anycastPrefix=/queue/;multicastPrefix=/topic/"
 
 # enough for every benchmark, and still a limit, so that what it costs to watch it is part of what is measured
 GLOBAL_MAX_SIZE = "8GB"
@@ -38,11 +40,16 @@ class Stompring(Broker):
         settings: Mapping[str, str] | None = None,
         addresses: Mapping[str, str] | None = None,
         root: Path = ROOT,
+        arguments: Sequence[str] = (),
+        tls: bool = False,
     ) -> None:
         """``settings`` are elements of <core> in place of the shipped ones, ``addresses`` those of the
-        address-setting for ``#``; ``root`` is the tree to run."""
+        address-setting for ``#``; ``root`` is the tree to run, ``arguments`` are added to `stompring run`.
+        With ``tls`` there is an acceptor with a new certificate, if the program openssl is there to make it."""
         super().__init__(env)
-        self.http_port = free_port()
+        self.http_port, self._websocket_port = free_port(), free_port()
+        self._tls_port = free_port() if tls and shutil.which("openssl") else None
+        self._arguments = list(arguments)
         self._settings = {"global-max-size": GLOBAL_MAX_SIZE} | dict(settings or {})
         self._addresses = dict(addresses or {})
         self._root = root
@@ -54,10 +61,14 @@ class Stompring(Broker):
         return None
 
     def version(self) -> str:
-        told = subprocess.run([_python(), "-V"], capture_output=True, text=True, check=True)
+        told = subprocess.run([python(), "-V"], capture_output=True, text=True, check=True)
         code = (self._root / "stompring/__init__.py").read_text()
         found = re.search(r'__version__ = "(.+?)"', code)
         return f"{found[1] if found else 'unknown'} (Python {told.stdout.split()[1]})"
+
+    def transport_port(self, transport: str) -> int | None:
+        """The port of an acceptor for WebSocket (ws) or TLS (tls); None: there is none."""
+        return {"ws": self._websocket_port, "tls": self._tls_port}.get(transport, self.port)
 
     @property
     def data(self) -> Path:
@@ -69,13 +80,14 @@ class Stompring(Broker):
         self._write_config(config)
         sampled = os.environ.get("STOMPRING_PROFILE") if self._root == ROOT else None
         module = ["stompring"] if sampled is None else ["benchmarks.sampled", sampled]
-        argv = [_python(), "-m", *module, "run", "--config", str(config), "--data", str(self.data)]
+        argv = [python(), "-m", *module, "run", "--config", str(config), "--data", str(self.data)]
+        argv += self._arguments
         return Launch(argv, {"PYTHONPATH": str(self._root), "PYTHONUNBUFFERED": "1"})
 
     def _write_config(self, path: Path) -> None:
         shipped = self._root / "config/broker.xml"
         tree = etree.parse(str(shipped))
-        ports = {"tcp": self.port, "http": self.http_port}
+        ports = {"tcp": self.port, "http": self.http_port, "ws": self._websocket_port}
         seen = set()
         for acceptor in tree.iterfind(f".//{CORE}acceptor"):
             url = (acceptor.text or "").strip()
@@ -83,10 +95,14 @@ class Stompring(Broker):
             seen.add(scheme)
             port = ports.get(scheme) or free_port()
             acceptor.text = re.sub(r"^(\w+)://[^/?]*", rf"\1://{HOST}:{port}", url)
-        if not seen.issuperset(ports):
+        if not seen.issuperset({"tcp", "http"}):
             raise BrokerDied(
                 f"{shipped}: one acceptor for tcp:// and one for http:// are needed, found {seen}"
             )
+        acceptors = tree.find(f".//{CORE}acceptors")
+        if self._tls_port is not None and acceptors is not None:
+            made = etree.SubElement(acceptors, f"{CORE}acceptor", name="tls")
+            made.text = f"ssl://{HOST}:{self._tls_port}?{PREFIXES};keyStorePath={self._certificate()}"
         core = tree.find(f"{CORE}core")
         everywhere = tree.find(f".//{CORE}address-setting[@match='#']")
         if core is None or everywhere is None:
@@ -96,6 +112,17 @@ class Stompring(Broker):
                 _put(parent, name, text)
         tree.write(str(path), xml_declaration=True, encoding="UTF-8")
 
+    def _certificate(self) -> Path:
+        """A new certificate for localhost with its key, as docs/settings.md makes one."""
+        files = self.directory / "tls.pem", self.directory / "tls.key"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+            + ["-days", "2", "-subj", "/CN=localhost", "-keyout", str(files[1]), "-out", str(files[0])],
+            capture_output=True,
+            check=True,
+        )
+        return files[0]
+
 
 def _put(parent: etree._Element, name: str, text: str) -> None:
     element = parent.find(CORE + name)
@@ -104,5 +131,6 @@ def _put(parent: etree._Element, name: str, text: str) -> None:
     element.text = text
 
 
-def _python() -> str:
+def python() -> str:
+    """The Python that runs the broker."""
     return os.environ.get("STOMPRING_PYTHON", sys.executable)

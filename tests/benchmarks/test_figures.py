@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import before_after, deep_queue, disk
+from benchmarks import before_after, deep_queue, disk, whole_broker
+from benchmarks.brokers import BROKERS, FLOORS
 from benchmarks.cases import CASES
+from benchmarks.parts import PARTS
 from benchmarks.results import Results, Run
 from benchmarks.targets import TARGETS, Target, verdict
 
@@ -35,11 +37,71 @@ def test_a_target_compares_medians() -> None:
         results.runs.append(Run("auto", "stompring", number, numbers(ours, 1)))
         results.runs.append(Run("auto", "rabbitmq", number, numbers(theirs, 1)))
     assert Target("auto", "rabbitmq", 10).verdict(results) == "reached: 10.00"
-    assert Target("auto", "activemq", 10).verdict(results) == "not measured"
+    assert Target("auto", "activemq", 10).verdict(results) == "not measured: auto was not run on activemq"
 
 
-def test_every_target_names_a_case() -> None:
-    assert {target.case for target in TARGETS} <= set(CASES)
+def test_a_target_without_a_peer_limits_the_figure_itself() -> None:
+    results = Results(machine={})
+    results.runs.append(Run("start", "stompring", 1, {"start_s": 1.5}))
+    assert Target("start", None, 2, field="start_s", below=True).verdict(results) == "reached: 1.50"
+    assert Target("start", None, 1, field="start_s", below=True).verdict(results) == "MISSED: 1.50"
+
+
+def test_a_target_that_was_not_measured_has_the_reason() -> None:
+    results = Results(
+        machine={}, skipped={"rabbitmq": "not installed"}, left_out={"drain": "left out by --only"}
+    )
+    results.runs.append(Run("auto", "stompring", 1, numbers(1, 1)))
+    results.runs.append(Run("fan-out", "stompring", 1, failure="lost\nits connection"))
+    found = [
+        Target("auto", "rabbitmq", 1).verdict(results),
+        Target("drain", None, 1, field="p99_us").verdict(results),
+        Target("fan-out", "rabbitmq", 1).verdict(results),
+    ]
+    assert found == [
+        "not measured: rabbitmq: not installed",
+        "not measured: left out by --only",
+        "not measured: fan-out on stompring failed: lost",
+    ]
+
+
+def test_every_target_names_a_case_and_a_broker() -> None:
+    assert {target.case for target in TARGETS} <= {*CASES, *PARTS, "held-memory"}
+    assert {target.peer for target in TARGETS} <= {None, *BROKERS, *FLOORS}
+
+
+def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
+    results = Results(versions={"stompring": "1"}, setup={"rounds": 1}, left_out={"drain": "no time"})
+    results.runs += [
+        Run("auto", "stompring", 1, numbers(10, 1)),
+        Run("tls", "stompring", 1, failure="no TLS"),
+    ]
+    results.save(tmp_path / "deeper/bench.json")
+    assert Results.load(tmp_path / "deeper/bench.json") == results
+
+
+def test_results_of_another_format_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"format": 1, "runs": []}')
+    with pytest.raises(ValueError, match="format 1 is not 2"):
+        Results.load(tmp_path / "old.json")
+
+
+def test_the_plan_shares_what_the_parts_leave() -> None:
+    plan = whole_broker.Plan(runs=100, warm=60.0, parts=120.0)
+    seconds = plan.seconds_of_a_run(10)
+    assert plan.minutes(seconds) == pytest.approx(10)
+    assert plan.seconds_of_a_run(1) == whole_broker.SHORTEST
+
+
+def test_a_case_runs_only_where_it_can() -> None:
+    def of(case: str) -> list[str]:
+        kinds = BROKERS | FLOORS
+        return [name for name, kind in kinds.items() if whole_broker.runs_on(CASES[case], name, kind)]
+
+    assert of("auto") == ["stompring", "rabbitmq", "activemq", "artemis", "relay", "nats-server"]
+    assert of("tls") == of("websocket") == ["stompring"]
+    assert of("selector") == ["stompring", "activemq", "artemis"]
+    assert of("receipts") == ["stompring", "rabbitmq", "activemq", "artemis"]
 
 
 def test_what_a_message_costs_counts_those_sent_where_nobody_consumes() -> None:

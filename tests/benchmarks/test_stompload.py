@@ -9,10 +9,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from benchmarks import load
+from benchmarks.brokers import Relay, Stompring
 from benchmarks.brokers.process import HOST, Broker, Launch
 
 pytestmark = pytest.mark.skipif(
@@ -38,6 +40,7 @@ class Scripted(Broker):
     def __init__(self, *frames: bytes) -> None:
         super().__init__()
         self.sent: list[bytes] = []
+        self.subscribed: list[bytes] = []
         self._frames = frames
         self._listener = socket.create_server((HOST, self.port))
         threading.Thread(target=self._serve, daemon=True).start()
@@ -78,6 +81,7 @@ class Scripted(Broker):
         if command == b"CONNECT":
             client.sendall(b"CONNECTED\nversion:1.2\n\n\0")
         elif command == b"SUBSCRIBE":
+            self.subscribed.append(frame)
             client.sendall(b"".join(self._frames))
         elif command == b"SEND":
             self.sent.append(frame)
@@ -198,3 +202,83 @@ def test_processes_that_build_at_once_all_find_a_whole_program(
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(started, range(8)))) == 1
+
+
+def nats_server(read: list[bytes]) -> Scripted:
+    """A server that speaks as much of NATS as a run needs: what is published goes to all subscriptions."""
+
+    class Speaking(Scripted):
+        protocol = "nats"
+        receivers: ClassVar[list[tuple[socket.socket, bytes]]] = []
+
+        def _talk(self, client: socket.socket) -> None:
+            client.sendall(b"INFO {}\r\n")
+            with client.makefile("rb") as lines:
+                for line in lines:
+                    words = line.split()
+                    if words[0] == b"PING":
+                        client.sendall(b"PONG\r\n")
+                    elif words[0] == b"SUB":
+                        self.receivers.append((client, words[2]))
+                    elif words[0] == b"PUB":
+                        body = lines.read(int(words[2]) + 2)
+                        read.append(words[1])
+                        for receiver, number in self.receivers:
+                            receiver.sendall(b"MSG %b %b %d\r\n%b" % (words[1], number, len(body) - 2, body))
+
+    return Speaking()
+
+
+def test_it_speaks_nats() -> None:
+    subjects: list[bytes] = []
+    server = nats_server(subjects)
+    numbers = load.run(server, "-n", "5", "-C", "1", "-d", "bench", "-T", "5")
+    assert (numbers["received"], numbers["distinct"], numbers["repeated"]) == (5, 5, 0)
+    assert subjects == [b"bench.0"] * 5
+    server.close()
+
+
+def test_destinations_are_sent_to_in_turn(scripted: Scripted) -> None:
+    load.run(scripted, "-m", "produce", "-Q", "3", "-n", "4", "-r", "1", "-d", "/queue/q")
+    names = [frame.split(b"destination:", 1)[1].split(b"\n", 1)[0] for frame in scripted.sent]
+    assert names == [b"/queue/q.000000", b"/queue/q.000001", b"/queue/q.000002", b"/queue/q.000000"]
+
+
+def test_a_consumer_of_many_destinations_subscribes_to_each(scripted: Scripted) -> None:
+    with pytest.raises(load.LoadFailed, match="not subscribed after"):
+        load.run(scripted, "-Q", "3", "-n", "1", "-O", "0.2", "-d", "/queue/q")
+    names = [frame.split(b"destination:", 1)[1].split(b"\n", 1)[0] for frame in scripted.subscribed]
+    assert names == [b"/queue/q.000000", b"/queue/q.000001", b"/queue/q.000002"]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Stompring]:
+    """One broker with listeners for TCP, WebSocket and TLS."""
+    with Stompring(tls=True) as started:
+        yield started
+
+
+@pytest.mark.parametrize("body", ["128", "100000"])
+@pytest.mark.parametrize("transport", ["tcp", "ws", "tls"])
+def test_every_message_arrives_over_each_transport(broker: Stompring, transport: str, body: str) -> None:
+    if broker.transport_port(transport) is None:
+        pytest.skip("no openssl in the PATH to make a certificate")
+    options = ["-E", transport, "-C", "1", "-s", body, "-n", "60", "-a", "client-individual", "-r", "1"]
+    try:
+        numbers = load.run(broker, *options, "-d", f"/queue/{transport}.{body}", "-T", "20")
+    except load.LoadFailed as failure:
+        if "built without TLS" not in str(failure):
+            raise
+        pytest.skip("no headers of OpenSSL")
+    assert (numbers["received"], numbers["distinct"], numbers["disordered"]) == (60, 60, 0)
+
+
+def test_a_run_over_many_destinations_loses_nothing(broker: Stompring) -> None:
+    numbers = load.run(broker, "-Q", "7", "-p", "2", "-c", "3", "-C", "1", "-n", "100", "-d", "/queue/many")
+    assert (numbers["received"], numbers["distinct"], numbers["repeated"]) == (100, 100, 0)
+
+
+def test_the_relay_passes_on_what_producers_send() -> None:
+    with Relay() as relay:
+        numbers = load.run(relay, "-n", "50", "-C", "1", "-c", "2", "-t", "1", "-T", "20")
+    assert (numbers["received"], numbers["distinct"]) == (100, 100)

@@ -1,0 +1,139 @@
+"""The parts of `make bench` that stompring runs alone, each limited in time; a program of its own has each at length.
+
+`deep-queue` (benchmarks.deep_queue), `stuck-subscriber` (benchmarks.stuck_subscriber), `drain` and `held-memory`
+(benchmarks.gc_pauses has the phases), `start` (benchmarks.restart).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from benchmarks import deep_queue, disk, gc_pauses, load, management, restart, stuck_subscriber
+from benchmarks.brokers import Stompring
+
+Numbers = dict[str, float]
+# starting a broker, and what surrounds a run
+START_SECONDS = 3.0
+HELD = 500_000
+HELD_BODY = 128
+# how long the probe of `drain` measures: somewhat less than draining takes
+PROBE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the parts may take: seconds of each direction of a deep queue, of a stuck subscriber, and messages."""
+
+    deep_messages: int = 10_000_000
+    deep_in_seconds: float = 55.0
+    deep_out_seconds: float = 35.0
+    stuck_seconds: float = 8.0
+    start_messages: int = 1_000_000
+
+    def seconds(self) -> dict[str, float]:
+        """What each part takes at most, about."""
+        return {
+            "deep-queue": START_SECONDS + self.deep_in_seconds + self.deep_out_seconds + 3,
+            "stuck-subscriber": START_SECONDS + 12 + 3.5 * self.stuck_seconds,
+            "drain": START_SECONDS + 2 * (HELD / 150_000 + PROBE_SECONDS + 3),
+            "start": START_SECONDS + self.start_messages / 100_000 + 7,
+        }
+
+
+def deep_queue_rates(broker: Stompring, limits: Limits) -> Numbers:
+    """In and out of one deep queue. What is not there when the time is over is left out, and ``depth`` says it."""
+    step, size = max(limits.deep_messages // 10, 1), ["-s", str(HELD_BODY)]
+    send = ["-m", "produce", "-r", str(deep_queue.RECEIPT_EVERY), "-R", "20", "-n", str(limits.deep_messages)]
+    filled = deep_queue.passage(broker, "in ", step, *size, *send, "-S", f"{limits.deep_in_seconds:g}")
+    depth = filled.numbers["sent"]
+    used = disk.used(broker.directory)
+    out = ["-m", "consume", "-n", f"{depth:.0f}", "-S", f"{limits.deep_out_seconds:g}"]
+    drained = deep_queue.passage(broker, "out", step, *size, *out)
+    wrong = drained.numbers["repeated"] + drained.numbers["disordered"]
+    if wrong:
+        raise load.LoadFailed(f"{wrong:,.0f} messages came twice or out of order")
+    return {
+        "depth": depth,
+        "drained": drained.numbers["received"],
+        "in_per_s": filled.numbers["msgs_per_s"],
+        "out_per_s": drained.numbers["msgs_per_s"],
+        "in_cpu_s": filled.numbers["broker_cpu_s"],
+        "out_cpu_s": drained.numbers["broker_cpu_s"],
+        "peak_mb": max(filled.peak, drained.peak) / 1e6,
+        "disk_mb": used / 1e6,
+    }
+
+
+def stuck_ratios(broker: Stompring, limits: Limits) -> Numbers:
+    """The rate of nine subscribers beside a tenth that is stuck, then drains, as parts of their rate without it."""
+    seconds = max(limits.stuck_seconds / 2, 1.0)
+    (phases,) = stuck_subscriber.measure(broker, 10, 1, seconds, limits.stuck_seconds)
+    without, stuck, draining = phases
+    return {
+        "without_per_s": without.rate,
+        "stuck_ratio": stuck.rate / without.rate,
+        "draining_ratio": draining.rate / without.rate,
+        "stuck_cost_ratio": stuck.each / without.each,
+        "draining_cost_ratio": draining.each / without.each,
+        "paged": stuck.paged,
+    }
+
+
+def drain_beside_probe(broker: Stompring, limits: Limits) -> Numbers:
+    """Latency of a probe while half a million messages are drained, and what each message takes in memory before.
+
+    The frame of a message is the bytes of its SEND.
+    """
+    found = []
+    probe = ["-L", "1000", "-S", f"{PROBE_SECONDS:g}", "-d", "/queue/probe"]
+    load.run(broker, *probe)
+    before = broker.rss()
+    overhead = 0.0
+    for number in range(2):
+        queue = ["-n", str(HELD), "-d", f"/queue/held.{number}"]
+        held = load.run(broker, "-m", "produce", "-r", "500", "-R", "20", *queue)
+        if number == 0:
+            frame = (
+                len(f"SEND\ndestination:/queue/held.{number}.0\ncontent-length:{HELD_BODY}\n\n\0") + HELD_BODY
+            )
+            overhead = (held["broker_rss"] - before) / HELD - frame
+        found.append(gc_pauses.beside(broker, ["-m", "consume", *queue], probe))
+    names = ("p50_us", "p99_us", "max_us")
+    return {name: statistics.median(numbers[name] for numbers in found) for name in names} | {
+        "overhead_bytes": overhead
+    }
+
+
+def start_with_store(broker: Stompring, limits: Limits) -> Numbers:
+    """Seconds until a killed broker with durable messages in memory is ready, the files read from the disk."""
+    restart.fill(broker, limits.start_messages)
+    broker.kill()
+    disk.forget(broker.data)
+    started = restart.start(broker)
+    count = management.queue(broker, restart.QUEUE)["messageCount"]
+    if count != limits.start_messages:
+        raise load.LoadFailed(f"{count:,} of {limits.start_messages:,} messages are there after the start")
+    return {
+        "start_s": started.seconds,
+        "start_cpu_s": started.cpu,
+        "rss_mb": started.memory / 1e6,
+        "messages": limits.start_messages,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``measure`` runs on a broker of its own with these settings."""
+
+    measure: Callable[[Stompring, Limits], Numbers]
+    settings: Mapping[str, str]
+
+
+PARTS = {
+    "deep-queue": Part(deep_queue_rates, {"global-max-size": "64MB"}),
+    "stuck-subscriber": Part(stuck_ratios, {"global-max-size": stuck_subscriber.MEMORY}),
+    "drain": Part(drain_beside_probe, {}),
+    "start": Part(start_with_store, {}),
+}
