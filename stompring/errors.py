@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mypy_extensions import mypyc_attr
+
 
 class ProtocolError(Exception):
     """The peer broke a rule of STOMP. The text names the rule, the header and the limit.
@@ -51,13 +53,14 @@ class NotFound(Refused):
         super().__init__(reason, status=404)
 
 
+@mypyc_attr(native_class=False)
 class Line(int):
     """A line of a file that broker.xml includes. A fault at it is shown with ``file``, as text it names that file."""
 
     file: str
 
     def __new__(cls, number: int, file: str) -> Line:
-        line = super().__new__(cls, number)
+        line = int.__new__(cls, number)
         line.file = file
         return line
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Protocol
 
+from mypy_extensions import mypyc_attr
+
 
 class Timer(Protocol):
     """What ``callLater`` returns (Twisted's IDelayedCall)."""
@@ -29,6 +31,7 @@ class Reactor(Protocol):
 NOTICED = 1000
 
 
+@mypyc_attr(native_class=False)
 class FromNow(int):
     """A due time (epoch ms) that was a delay: due when so much time has passed, whatever the wall clock is set to.
 

@@ -74,6 +74,8 @@ class Dispatcher:
     ``blocks`` has a bit for each reason against handing a message over as it arrives: direct delivery iff it is 0.
     """
 
+    __deletable__ = ("queue",)  # see `close`; for the compiled build
+
     # more attributes than Python keeps fast in a dictionary
     __slots__ = (
         "_buckets",

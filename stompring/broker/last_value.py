@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from .dispatcher import LAST_VALUE
 from .message import SYSTEM_PROPERTIES, Message
-from .queue import DueBatch, NonDestructiveQueue, Queue, QueueAttributes
+from .queue import DueBatch, Queue, QueueAttributes, deliver_and_keep, offer_again, settle_and_keep
 from .reference import DELIVERING, PENDING, SCHEDULED, PendingList, Reference
 from .storage import Reason
 
 if TYPE_CHECKING:
     from .address import Address
     from .broker import Broker
+    from .consumer import Consumer
     from .paging import Cursor, Page, Pages, Position
 
 #: The header with the key where ``last-value-key`` names none, and of messages that lack the header it names.
@@ -270,7 +271,32 @@ class LastValueQueue(Queue):
         self._pages, self._numbers_of_pages = [], {}
 
 
-class NonDestructiveLastValueQueue(LastValueQueue, NonDestructiveQueue):
+class NonDestructiveLastValueQueue(LastValueQueue):
     """A table of current values: every consumer gets the newest message of each key, and those that follow."""
 
     __slots__ = ()
+
+    in_memory_only = True
+
+    def deliver(self, ref: Reference, consumer: Consumer) -> None:
+        """See `NonDestructiveQueue.deliver`."""
+        deliver_and_keep(self, ref, consumer)
+
+    def settle(self, ref: Reference) -> None:
+        """See `NonDestructiveQueue.settle`."""
+        settle_and_keep(self, ref)
+
+    def requeue(
+        self,
+        refs: list[Reference],
+        consumer: Consumer | None = None,
+        *,
+        failed: bool = False,
+    ) -> None:
+        """See `NonDestructiveQueue.requeue`."""
+        offer_again(self, refs, consumer, failed=failed)
+
+    @property
+    def message_count(self) -> int:
+        """See `NonDestructiveQueue.message_count`."""
+        return self.dispatcher.count + len(self.scheduled)

@@ -39,9 +39,6 @@ VALIDATED_USER = b"JMSXUserID"
 INGRESS_TIMESTAMP, INGRESS_TIMESTAMP_STOMP = b"_AMQ_INGRESS_TIMESTAMP", b"ingress-timestamp"
 
 
-_new_traits = object.__new__
-
-
 class Traits:
     """What all messages sent with the same header block have in common. Made once per distinct block."""
 
@@ -93,20 +90,19 @@ class Traits:
 
     def with_block(self, block: bytes) -> Traits:
         """The same with other header lines."""
-        traits = _new_traits(Traits)
-        traits.block = block
-        traits.destination = self.destination
-        traits.routing_type = self.routing_type
-        traits.priority = self.priority
-        traits.durable = self.durable
-        traits.requested_expiry = self.requested_expiry
-        traits.group = self.group
-        traits.group_sequence = self.group_sequence
-        traits.origin = self.origin
-        traits.user = self.user
+        traits = Traits(
+            block,
+            self.destination,
+            self.routing_type,
+            self.priority,
+            self.durable,
+            self.requested_expiry,
+            self.group,
+            self.group_sequence,
+            self.origin,
+            self.user,
+        )
         traits.retained = self.retained
-        traits.escaped = BACKSLASH in block
-        traits.record = None
         traits.like = self
         return traits
 
@@ -161,33 +157,6 @@ class Message:
         self.tail = tail = b"%b%b\0\n" % (head, body)
         self.size = len(tail) + MESSAGE_OVERHEAD
 
-    @classmethod
-    def restored(
-        cls,
-        number: int,
-        address: Address,
-        traits: Traits,
-        tail: bytes,
-        body_at: int,
-        timestamp: int,
-        expires: int,
-        account: Account,
-    ) -> Message:
-        """A message read back from disk, its tail as it was written."""
-        message = cls.__new__(cls)
-        message.number = number
-        message.address = address
-        message.traits = traits
-        message.timestamp = timestamp
-        message.expires = expires
-        message.holders = 0
-        message.account = account
-        message.segment = None
-        message.body_at = body_at
-        message.tail = tail
-        message.size = len(tail) + MESSAGE_OVERHEAD
-        return message
-
     @property
     def body(self) -> bytes:
         """The body as it was sent."""
@@ -230,6 +199,35 @@ class Message:
     def get_body(self) -> bytes:
         """The body, for XPATH selectors."""
         return self.body
+
+
+class RestoredMessage(Message):
+    """A message read back from disk, its tail as it was written."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        number: int,
+        address: Address,
+        traits: Traits,
+        tail: bytes,
+        body_at: int,
+        timestamp: int,
+        expires: int,
+        account: Account,
+    ) -> None:
+        self.number = number
+        self.address = address
+        self.traits = traits
+        self.timestamp = timestamp
+        self.expires = expires
+        self.holders = 0
+        self.account = account
+        self.segment = None
+        self.body_at = body_at
+        self.tail = tail
+        self.size = len(tail) + MESSAGE_OVERHEAD
 
 
 _SPECIAL = frozenset(b"\\\n\r:")

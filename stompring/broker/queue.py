@@ -54,7 +54,7 @@ class DueBatch:
 
     def __init__(self, first_sequence: int) -> None:
         self._sequence = first_sequence
-        self._pending: list[tuple[int, Reference]] = []  # a heap, by message number
+        self._pending: list[tuple[int, int, Reference]] = []  # a heap, by message number, then as they came
 
     def next_sequence(self) -> int:
         """The sequence of the next one."""
@@ -64,15 +64,15 @@ class DueBatch:
 
     def add(self, ref: Reference) -> None:
         """One has entered a ring."""
-        heappush(self._pending, (ref.message.number, ref))
+        heappush(self._pending, (ref.message.number, self._sequence, ref))
 
     def pop_older(self, ref: Reference) -> Reference | None:
         """The oldest that is pending, where that was sent before ``ref``."""
         pending = self._pending
-        while pending and pending[0][1].state != PENDING:
+        while pending and pending[0][2].state != PENDING:
             heappop(pending)
         if pending and pending[0][0] < ref.message.number:
-            return heappop(pending)[1]
+            return heappop(pending)[2]
         return None
 
 
@@ -568,11 +568,11 @@ class Queue:
         if ref.position is not None and self.paged is not None:
             self.paged.on_requeued(ref)
         else:
-            self._record_requeue(ref)
+            self.record_requeue(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
 
-    def _record_requeue(self, ref: Reference) -> None:
+    def record_requeue(self, ref: Reference) -> None:
         traits, storage = ref.message.traits, self.broker.storage
         if traits.durable and self.durable:
             storage.returned(ref)
@@ -760,17 +760,11 @@ class NonDestructiveQueue(Queue):
 
     def deliver(self, ref: Reference, consumer: Consumer) -> None:
         """Deliver a message, which stays pending."""
-        self.delivering += 1
-        if self.hooks.delivered is not None:
-            self.hooks.delivered(ref)
-        consumer.deliver_reference(ref)
+        deliver_and_keep(self, ref, consumer)
 
     def settle(self, ref: Reference) -> None:
         """A consumer has acknowledged a message, which stays."""
-        self.delivering -= 1
-        self.messages_acknowledged += 1
-        if self.hooks.settled is not None:
-            self.hooks.settled(ref)
+        settle_and_keep(self, ref)
 
     def requeue(
         self,
@@ -780,25 +774,49 @@ class NonDestructiveQueue(Queue):
         failed: bool = False,
     ) -> None:
         """Offer a rejected message to the same consumer again; one that is gone returns nothing."""
-        self.messages_requeued += len(refs)
-        self.delivering -= len(refs)
-        for ref in refs:
-            if ref.state != PENDING:
-                continue
-            if failed:
-                ref.attempts += 1
-                ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
-                if remove_if_exhausted(ref):
-                    continue
-                self._record_requeue(ref)
-            if consumer is not None and consumer.source is not None and not self.deleted:
-                consumer.source.restore(ref)
-        self.dispatcher.dispatch()
+        offer_again(self, refs, consumer, failed=failed)
 
     @property
     def message_count(self) -> int:
         """Pending and scheduled; what is in delivery is pending too."""
         return self.dispatcher.count + len(self.scheduled)
+
+
+# What both kinds of non-destructive queues do: compiled classes have one base.
+
+
+def deliver_and_keep(queue: Queue, ref: Reference, consumer: Consumer) -> None:
+    """See `NonDestructiveQueue.deliver`."""
+    queue.delivering += 1
+    if queue.hooks.delivered is not None:
+        queue.hooks.delivered(ref)
+    consumer.deliver_reference(ref)
+
+
+def settle_and_keep(queue: Queue, ref: Reference) -> None:
+    """See `NonDestructiveQueue.settle`."""
+    queue.delivering -= 1
+    queue.messages_acknowledged += 1
+    if queue.hooks.settled is not None:
+        queue.hooks.settled(ref)
+
+
+def offer_again(queue: Queue, refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:
+    """See `NonDestructiveQueue.requeue`."""
+    queue.messages_requeued += len(refs)
+    queue.delivering -= len(refs)
+    for ref in refs:
+        if ref.state != PENDING:
+            continue
+        if failed:
+            ref.attempts += 1
+            ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
+            if remove_if_exhausted(ref):
+                continue
+            queue.record_requeue(ref)
+        if consumer is not None and consumer.source is not None and not queue.deleted:
+            consumer.source.restore(ref)
+    queue.dispatcher.dispatch()
 
 
 def _consume(refs: list[Reference]) -> Iterator[Reference]:

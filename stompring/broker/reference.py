@@ -67,9 +67,6 @@ class Reference:
         self.watched = False  # known to the expiry clock
         self.position: Position | None = None  # in a page, for a message that was read back from there
 
-    def __lt__(self, other: Reference) -> bool:
-        return self.sequence < other.sequence
-
     @property
     def order(self) -> tuple[int, int]:
         """The key that sorts references as the queue would deliver them."""
@@ -171,7 +168,7 @@ class PendingList:
             level.appendleft(ref)
         else:
             # deque's index and insert walk blocks of 64 in C: cheap near the ends, where messages come back
-            at = 0 if level[0] is ref else bisect_left(level, ref)
+            at = 0 if level[0] is ref else bisect_left(level, ref.sequence, key=attrgetter("sequence"))
             if at < len(level) and level[at] is ref:
                 return
             level.insert(at, ref)

@@ -33,7 +33,7 @@ class ManagementRequest:
 
     headers: Mapping[bytes, bytes]
     body: bytes
-    login: Login
+    login: "Login"  # noqa: UP037 (in quotes: see docs/architecture.md, "The compiled build")
     connection: str
     peer: str
     reply_to: ReplyTo | None  # None: nobody asked for a reply

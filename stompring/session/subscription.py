@@ -8,7 +8,7 @@ Before a message's shared tail a subscription puts its *lead*: the headers that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -100,9 +100,12 @@ class Subscription(Consumer):
     def _complete(self, lead: bytes, queue: Queue) -> bytes:
         return b"%bmessage-id:%b" % (lead, queue.id_prefix)
 
-    @contextmanager
-    def additional_header(self, name: bytes, value: bytes) -> Iterator[None]:
+    def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
         """See `Consumer.additional_header`. It precedes headers of that name which the sender has set."""
+        return self._with_header(name, value)
+
+    @contextmanager
+    def _with_header(self, name: bytes, value: bytes) -> Iterator[None]:
         leads = self.lead, self.lead_again
         line = header_line(name, value, self.terms.version)
         self.lead, self.lead_again = (b"MESSAGE\n%b%b" % (line, lead[len(b"MESSAGE\n") :]) for lead in leads)

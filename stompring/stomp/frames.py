@@ -66,15 +66,39 @@ class Head:
     came, with LF line ends, where nothing in it was escaped or repeated; empty otherwise.
     """
 
-    __slots__ = ("block", "command", "content_length", "headers", "base", "plan")
+    __slots__ = ("_block", "_headers", "base", "command", "content_length", "plan")
 
-    def __init__(self, command: bytes, headers: dict[bytes, bytes], content_length: int = -1) -> None:
+    def __init__(
+        self,
+        command: bytes,
+        headers: dict[bytes, bytes] | None,
+        content_length: int = -1,
+        block: bytes = b"",
+        base: Head | None = None,
+    ) -> None:
         self.command = command
-        self.headers = headers
+        self._headers = headers
         self.content_length = content_length
-        self.block = b""
-        self.base: Head | None = None
+        self._block = block
+        self.base = base
         self.plan: Any = None
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """Decoded, when somebody asks for them first."""
+        headers = self._headers
+        return self._decode() if headers is None else headers
+
+    @property
+    def block(self) -> bytes:
+        """See the class."""
+        if self._headers is None:
+            self._decode()
+        return self._block
+
+    def _decode(self) -> dict[bytes, bytes]:
+        """Set ``_headers`` and ``_block`` of a head that was made without them."""
+        raise AssertionError("a head without headers decodes them")
 
     def __repr__(self) -> str:
         headers = self.headers | {b"passcode": b"***"} if b"passcode" in self.headers else self.headers

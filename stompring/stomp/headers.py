@@ -132,7 +132,6 @@ def _command(block: bytes | bytearray) -> str:
     return shown(bytes(block[: max(0, block.find(b"\n"))]).rstrip(b"\r"))
 
 
-_new_head = object.__new__
 _BLANKS = b" \t"
 _MOST_DIGITS = 18  # of a content-length: beyond any limit, and far below where int() refuses
 
@@ -157,32 +156,17 @@ def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
         headers[name] = value
     if len(lines) > limits.max_headers or len(headers) != len(lines) or b"" in headers:
         return None
-    head = _new_head(Head)  # without a call of __init__, which is as dear as all the rest
-    head.block = block
-    head.command = command
-    head.headers = headers
-    head.base = None
-    head.plan = None
     if b"content-length" not in headers:
-        head.content_length = -1
-        return head
+        return Head(command, headers, -1, block)
     length = headers[b"content-length"]
     if not length.isdigit() or len(length) > _MOST_DIGITS:
         return None
-    head.content_length = int(length)
-    return head
+    return Head(command, headers, int(length), block)
 
 
 def decode_with_receipt(base: Head, receipt: bytes) -> Head:
     """The head of a block that is that of ``base`` with a receipt added."""
-    head = _new_head(Head)
-    head.block = b""
-    head.command = base.command
-    head.headers = {**base.headers, b"receipt": receipt}
-    head.content_length = base.content_length
-    head.base = base
-    head.plan = None
-    return head
+    return Head(base.command, {**base.headers, b"receipt": receipt}, base.content_length, b"", base)
 
 
 def decode(block: bytes, version: bytes | None) -> Head:
@@ -373,17 +357,19 @@ class TemplateHead(Head):
 
     __slots__ = ("found", "template")
 
-    template: Template
-    found: re.Match[bytes]
+    def __init__(self, template: Template, found: re.Match[bytes], content_length: int) -> None:
+        super().__init__(b"SEND", None, content_length)
+        self.template = template
+        self.found = found
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("headers", "block"):
-            raise AttributeError(name)
+    def _decode(self) -> dict[bytes, bytes]:
+        """See `Head`."""
         block = self.found.group()[: -len(b"\n\n")]
         plain = decode_plain(block, _ANY)
-        self.headers = decode(block, self.template.version).headers if plain is None else plain.headers
-        self.block = b"" if BACKSLASH in block else block
-        return self.headers if name == "headers" else self.block
+        headers = decode(block, self.template.version).headers if plain is None else plain.headers
+        self._headers = headers
+        self._block = b"" if BACKSLASH in block else block
+        return headers
 
 
 _ANY = HeadLimits(1 << 30, 1 << 30)
@@ -428,15 +414,8 @@ class Templates:
         if length > self.max_body or end - start > self._max_line:
             return None  # what may break a limit is looked at by those who know them
         template.matched += 1
-        head = _new_head(TemplateHead)
-        head.command = b"SEND"
-        head.content_length = length
-        head.base = None
-        head.plan = None
-        head.template = template
-        head.found = found
         self.body = end
-        return head
+        return TemplateHead(template, found, length)
 
     def learn(self, block: bytes, version: bytes) -> None:
         """A block of a SEND that no template fits, without fault, with LF line ends and within the limits."""

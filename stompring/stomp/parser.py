@@ -233,8 +233,8 @@ class Parser:
         """The head at ``start``; None when its block is cut off, and held back, or refused."""
         try:
             head = self._heads.read(data, start, stop)
-        except MalformedHead as fault:
-            self._fault = fault
+        except MalformedHead as malformed:
+            self._fault = malformed
             self._state = _State.FAULT
             self._await_end(data, self._heads.body)
             return None

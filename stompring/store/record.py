@@ -14,7 +14,15 @@ from struct import Struct, pack, unpack, unpack_from
 from typing import Any
 from zlib import crc32
 
-from stompring.broker.message import EVERYWHERE, IN_DURABLE, NOWHERE, Account, Message, Traits
+from stompring.broker.message import (
+    EVERYWHERE,
+    IN_DURABLE,
+    NOWHERE,
+    Account,
+    Message,
+    RestoredMessage,
+    Traits,
+)
 from stompring.broker.transfer import CopiedTraits, Transfer
 from stompring.settings.model import RoutingType
 
@@ -384,7 +392,7 @@ class StoredMessage:
         part = bytes(self._payload[start:tail_at])
         tail = bytes(self._payload[tail_at : tail_at + self.head + self.body + 2])
         traits = memo.recall(self.flags & ~COPY, self.priority, part, tail, self.head)
-        return Message.restored(
+        return RestoredMessage(
             self.number,
             address,  # type: ignore[arg-type]
             traits,

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
-from stompring.broker.message import Message, MessageNumbers
+from stompring.broker.message import Message, MessageNumbers, RestoredMessage
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.reference import Reference
 from stompring.errors import StoreError
@@ -183,7 +183,7 @@ class MessageLoader:
         """Messages to which nothing has happened, in one queue each, are what takes time where there are millions."""
         unpack, id_at, size = MESSAGE.unpack_from, _ID.unpack_from, MESSAGE.size
         queue_of, address_of = self._queues.get, self._addresses.get
-        recall, restored = self._memo.recall, Message.restored
+        recall, restored = self._memo.recall, RestoredMessage
         take, segments = self._replay.messages.pop, self._recovery.segments
         for number in numbers:
             read, data, at = take(number)  # so that a segment's bytes go with the last of its messages

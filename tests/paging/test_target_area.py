@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
-from stompring.broker.message import Message
+from stompring.broker.message import Message, RestoredMessage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE
 from stompring.paging.paged_queue import HELD
 from stompring.settings.model import RingPolicy
 
+from ..broker import fake_pages
 from ..broker.broker_fixture import MULTICAST, assert_nothing_held, header_is, join
 from ..broker.paged_broker import PagedWorld, assert_nothing_paged, drained
 
@@ -61,14 +63,12 @@ class TestSelectors:
         world = PagedWorld(limit=5)
         queue = coloured(world, 300, {290})
         made = []
-        restored = Message.restored.__func__  # type: ignore[attr-defined]
 
-        def count(cls: type[Message], number: int, *rest: object) -> Message:
+        def count(number: int, *rest: Any) -> Message:
             made.append(number)
-            message: Message = restored(cls, number, *rest)
-            return message
+            return RestoredMessage(number, *rest)
 
-        monkeypatch.setattr(Message, "restored", classmethod(count))
+        monkeypatch.setattr(fake_pages, "RestoredMessage", count)
         red = join(queue, matches=RED, key="red")
         world.settle_down()
         assert red.bodies == [b"290"]
