@@ -30,7 +30,7 @@ class Rejection(NamedTuple):
     ``policy`` is BLOCK, DROP or FAIL; with BLOCK ``limit`` is what to wait for.
     """
 
-    address: "Address"  # noqa: UP037 (in quotes: see docs/architecture.md, "The compiled build")
+    address: "Address"  # noqa: UP037 (in quotes: the compiled build would look it up here)
     policy: FullPolicy
     limit: MemoryLimit | None  # None: the pages have reached their limit
     reason: str | None = None  # instead of the text for a limit

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Target(NamedTuple):
     """Where messages go: to all queues of an address that accept them, or to the one queue that is named."""
 
-    address: "Address"  # noqa: UP037 (in quotes: see docs/architecture.md, "The compiled build")
+    address: "Address"  # noqa: UP037 (in quotes: the compiled build would look it up here)
     queue: Queue | None
 
     def describe(self) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from stompring.errors import LimitReached
 from stompring.session.text import printable
@@ -124,12 +123,13 @@ class ConnectionSlot:
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
 
 
-@dataclass(frozen=True, slots=True)
 class HandshakeRejected(Exception):
     """The request for a WebSocket is answered with an error: the reason and the status of HTTP."""
 
-    reason: str
-    status: int
+    def __init__(self, reason: str, status: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
 
 
 class OriginPolicy:

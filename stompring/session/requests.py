@@ -14,13 +14,13 @@ from stompring.errors import Refused
 from stompring.settings.model import PermissionType
 from stompring.stomp.frames import Head
 
+from .connect import Login
 from .destination import OWN, remote_form, temporary_queue, temporary_topic
 from .subscribe import expect_replies
 from .text import text_of
 from .transact import transaction_of
 
 if TYPE_CHECKING:
-    from .connect import Login
     from .send import SendPlan
     from .session import Session
 
@@ -33,7 +33,7 @@ class ManagementRequest:
 
     headers: Mapping[bytes, bytes]
     body: bytes
-    login: "Login"  # noqa: UP037 (in quotes: see docs/architecture.md, "The compiled build")
+    login: Login
     connection: str
     peer: str
     reply_to: ReplyTo | None  # None: nobody asked for a reply
