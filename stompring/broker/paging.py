@@ -44,7 +44,7 @@ class Block(Protocol):
     size: int  # bytes that it holds in memory
 
     def message(self, index: int) -> Message:
-        """The message at a position of this block; the same object for all who ask while anybody holds it."""
+        """The message at a position of this block; the same object for all queues while any of them holds it."""
 
     def decode(self, index: int) -> Message:
         """As `message`, for a caller that is done with it at once: an object of its own."""

@@ -20,7 +20,6 @@ from .paged_queue import TargetArea
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
-    from stompring.broker.queue import Queue
 
     from .paged_queues import TargetAreas
 
@@ -36,10 +35,9 @@ BATCH = 32
 class LastValueArea(TargetArea):
     """See `LastValueQueue`."""
 
-    queue: LastValueQueue
-
-    def __init__(self, queue: Queue, areas: TargetAreas) -> None:
+    def __init__(self, queue: LastValueQueue, areas: TargetAreas) -> None:
         super().__init__(queue, areas)
+        self.last_values = queue
         self._evicted = 0  # whose keys may still be in the index
         self._rebuild: IndexRebuild | None = None
 
@@ -61,29 +59,29 @@ class LastValueArea(TargetArea):
     # ---- messages enter, and leave unread
 
     def on_paged(self, cursor: Cursor, message: Message, position: Position) -> None:
-        self.queue.become_last_on_disk(cursor.pages, message, position)
+        self.last_values.become_last_on_disk(cursor.pages, message, position)
         super().on_paged(cursor, message, position)
 
     def unload(self, ref: Reference) -> None:
         # what fell due and finds no memory goes back as a pending message
-        if self.queue.is_last(ref) or self.queue.fall_due(ref):
+        if self.last_values.is_last(ref) or self.last_values.fall_due(ref):
             super().unload(ref)
 
     def evict(self, position: Position) -> None:
         super().evict(position)
         self._evicted += 1
-        if self._evicted > max(MOST_EVICTED, self.queue.keys // 2):
+        if self._evicted > max(MOST_EVICTED, self.last_values.keys // 2):
             self._evicted = 0
-            self.queue.forget_settled()
+            self.last_values.forget_settled()
 
     def purge(self, reason: Reason) -> Iterator[int]:
         yield from super().purge(reason)
-        self.queue.forget_settled()
+        self.last_values.forget_settled()
 
     def forget(self, address: Address) -> None:
         cursor = self._by_address.get(address)
         if cursor is not None:
-            self.queue.forget_pages(cursor.pages)
+            self.last_values.forget_pages(cursor.pages)
         super().forget(address)
 
     # ---- nothing is loaded before the index is complete
@@ -138,7 +136,7 @@ class IndexRebuild:
             self._finish()
 
     def _read_all(self) -> Iterator[None]:
-        queue = self._area.queue
+        queue = self._area.last_values
         # with one address the order of positions is that of the messages
         numbers: dict[int, int] | None = {} if len(self._cursors) > 1 else None
         done = 0
@@ -174,7 +172,7 @@ class IndexRebuild:
             self._area.areas.loader.request(self)
 
     def _finish(self) -> None:
-        queue = self._area.queue
+        queue = self._area.last_values
         took = queue.broker.clock.steady.now - self._begun
         log.info(
             "last-value queue %s: index of %d keys rebuilt from pages in %d ms",

@@ -302,6 +302,8 @@ MOST_SKIPPED = 1000
 class TargetArea:
     """The messages of one paged queue in memory, by selector (`PagedQueue`)."""
 
+    __deletable__ = ("_oldest", "prefetcher")  # for mypyc
+
     def __init__(self, queue: Queue, areas: TargetAreas) -> None:
         self.queue = queue
         self.areas = areas

@@ -49,8 +49,7 @@ class TargetAreas:
     # ---- PagedQueues, for the broker
 
     def open(self, queue: Queue) -> TargetArea:
-        kind = LastValueArea if isinstance(queue, LastValueQueue) else TargetArea
-        area = kind(queue, self)
+        area = LastValueArea(queue, self) if isinstance(queue, LastValueQueue) else TargetArea(queue, self)
         self.areas.add(area)
         queue.attach_pages(area)
         return area

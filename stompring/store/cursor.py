@@ -321,7 +321,7 @@ class Cursor:
         if page_state is None or not page_state.timed:
             return []
         states = page_state.states or self._expand(page_state)
-        return [index for index, state in enumerate(states) if state == TIMED]
+        return [index for index, state in enumerate(bytes(states)) if state == TIMED]
 
     def waiting_of(self, page: Page) -> list[int]:
         """The waiting positions of a page, ascending."""
@@ -329,7 +329,7 @@ class Cursor:
         if page_state is None or not any(page_state.levels):
             return []
         states = page_state.states or self._expand(page_state)
-        return [index for index, state in enumerate(states) if 0 < state < LOADED]
+        return [index for index, state in enumerate(bytes(states)) if 0 < state < LOADED]
 
     def counts(self, page: Page, index: int) -> tuple[int, int]:
         """Deliveries and failed attempts of a position so far."""

@@ -20,7 +20,7 @@ from stompring.broker.message import Account, Message, RestoredMessage, Traits
 
 from .files import Disk, Files
 from .page_file import PageScan
-from .pages import Page
+from .pages import BlockRecords, Page
 from .record import COPY, MESSAGE, PREFIX, Kind, TraitsCache
 from .segment import TRAILER, Footer, footer_offset
 
@@ -44,15 +44,15 @@ _PROLOGUE, _FRAME = MESSAGE.size, PREFIX.size
 
 
 class Block:
-    """See `broker.paging.Block`. ``data`` are the bytes of the page from the first record on."""
+    """See `broker.paging.Block`."""
 
     __slots__ = (
-        "__weakref__",
         "_account",
         "_address",
         "_at",
         "_data",
         "_memo",
+        "_records",
         "first",
         "page",
         "size",
@@ -60,36 +60,29 @@ class Block:
     )
 
     def __init__(
-        self,
-        page: Page,
-        first: int,
-        starts: array[int],
-        data: bytes,
-        address: Address,
-        memo: TraitsCache,
-        account: Account,
+        self, page: Page, records: BlockRecords, address: Address, memo: TraitsCache, account: Account
     ) -> None:
         self.page = page
-        self.first = first
-        self.stop = first + len(starts)
-        base = starts[0] - _FRAME
-        self._at = array("I", [start - base for start in starts])  # of payloads in the data
-        self._data = data
+        self.first = records.first
+        self.stop = records.first + len(records.at)
+        self._records = records  # the page has no more than a weak reference to them
+        self._at: array[int] = records.at
+        self._data: bytes = records.data
         self._address = address
         self._memo = memo
         self._account = account
-        self.size = len(data) + 4 * len(starts) + OVERHEAD
+        self.size = len(records.data) + 4 * len(records.at) + OVERHEAD
 
     def message(self, index: int) -> Message:
-        """The message at a position of this block; the same object for all who ask while anybody holds it."""
+        """The message at a position of this block; the same object for all queues while any of them holds it."""
         page = self.page
-        made = page.decoded.get(index)
-        if made is not None:
-            message = made()
-            if message is not None:
-                return message
+        if page.left > 1 or page.shared:
+            shared = page.shared.get(index)
+            if shared is not None and shared.holders:
+                return shared
         message = self.decode(index)
-        page.share(index, message)
+        if page.left > 1:
+            page.share(index, message)
         return message
 
     def decode(self, index: int) -> Message:
@@ -171,8 +164,9 @@ class PageReader:
             self._expanded.move_to_end(page)
         key = starts[index] // BLOCK_BYTES
         known = page.blocks.get(key)
-        if known is not None and index < known.stop:
-            self.clock.soon(lambda: done(known))
+        if known is not None and index < known.first + len(known.at):
+            block = self._block(pages, page, known)
+            self.clock.soon(lambda: done(block))
         elif key in page.pending_reads:
             page.pending_reads[key].append((index, done))
         else:
@@ -209,10 +203,14 @@ class PageReader:
     def _keep(self, pages: Pages, page: Page, key: int, first: int, starts: array[int], data: bytes) -> None:
         self.blocks_read += 1
         self.bytes_read += len(data)
+        base = starts[0] - _FRAME
+        records = BlockRecords(first, array("I", [start - base for start in starts]), data)
+        page.blocks[key] = records
+        self._answer(pages, page, key, self._block(pages, page, records))
+
+    def _block(self, pages: Pages, page: Page, records: BlockRecords) -> Block:
         address = pages.address
-        block = Block(page, first, starts, data, address, self._memo, self.account or address)
-        page.blocks[key] = block
-        self._answer(pages, page, key, block)
+        return Block(page, records, address, self._memo, self.account or address)
 
     def _answer(self, pages: Pages, page: Page, key: int, block: Block | None = None) -> None:
         for index, done in page.pending_reads.pop(key, ()):

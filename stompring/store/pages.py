@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
+
+from mypy_extensions import mypyc_attr
 
 from stompring.broker.dispatcher import LAST_VALUE
 from stompring.broker.message import EVERYWHERE, Message
@@ -40,12 +42,18 @@ if TYPE_CHECKING:
     from .writer import AppendOnlyFile
 
 
-class DecodedMessage(ref[Message]):
-    """A weak reference to the message decoded from a position."""
+#: Messages of a page that are shared before those are dropped that no queue holds any more.
+SHARED_AT_LEAST = 64
 
-    __slots__ = ("index",)
 
-    index: int
+@mypyc_attr(native_class=False)  # for weak references
+class BlockRecords:
+    """The bytes of a block's records, and where in them the payloads begin. ``first`` is the index of the first."""
+
+    def __init__(self, first: int, at: array[int], data: bytes) -> None:
+        self.first = first
+        self.at = at
+        self.data = data
 
 
 class Page:
@@ -56,17 +64,16 @@ class Page:
     """
 
     __slots__ = (
+        "_most_shared",
         "blocks",
         "bytes",
         "contents",
         "count",
         "damage",
-        "decoded",
         "end",
         "ended",
         "file",
         "first_number",
-        "forget_message",
         "gone",
         "left",
         "names",
@@ -77,6 +84,7 @@ class Page:
         "plan",
         "retains",
         "sealed",
+        "shared",
         "soonest_due",
         "soonest_expiry",
         "starts",
@@ -110,17 +118,12 @@ class Page:
         self.left = 0
         self.plan: AppendPlan | None = None  # of the message written last
         self.names: set[int] = set()  # queues with a NAME record in it
-        self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
-        self.decoded: dict[int, DecodedMessage] = {}
+        #: What was read of it, while anybody has a block of it.
+        self.blocks: WeakValueDictionary[int, BlockRecords] = WeakValueDictionary()
+        self.shared: dict[int, Message] = {}  # by index, messages that several queues may hold
+        self._most_shared = SHARED_AT_LEAST
         self.pending_reads: dict[int, list[Any]] = {}  # by block, who waits for it to be read
         self.waiting_for_starts: list[Callable[[], None]] | None = None
-        made = self.decoded
-
-        def forget_message(gone: DecodedMessage) -> None:
-            if made.get(gone.index) is gone:
-                del made[gone.index]
-
-        self.forget_message = forget_message
 
     def __repr__(self) -> str:
         return f"<Page {self.number} with {self.count} messages>"
@@ -130,10 +133,12 @@ class Page:
         return self.contents is None or self.contents.kinds[index] & DURABLE_BIT != 0
 
     def share(self, index: int, message: Message) -> None:
-        """This is the message at a position for all who ask, while anybody holds it."""
-        made = DecodedMessage(message, self.forget_message)
-        made.index = index
-        self.decoded[index] = made
+        """This is the message at a position for all queues, while any of them holds it."""
+        shared = self.shared
+        if len(shared) >= self._most_shared:
+            shared = self.shared = {at: each for at, each in shared.items() if each.holders}
+            self._most_shared = max(2 * len(shared), SHARED_AT_LEAST)
+        shared[index] = message
 
 
 class AppendPlan:
