@@ -186,6 +186,13 @@ class Address:
         if memory.bytes >= memory.threshold_bytes or memory.messages >= memory.threshold_messages:
             memory.review()
 
+    def occupy_all(self, number: int, size: int) -> None:
+        """As `occupy`, of ``number`` messages that take ``size`` bytes together."""
+        limit, memory = self.memory_limit, self.memory
+        limit.messages += number - 1
+        memory.messages += number - 1
+        self.occupy(size)
+
     def release(self, size: int) -> None:
         """A message sent here is held by no queue any more."""
         limit, memory = self.memory_limit, self.memory

@@ -19,7 +19,7 @@ from .background import DELIVERIES, DELIVERIES_BETWEEN
 from .consumer import Consumer, Matches
 from .expiry import is_expired
 from .message_groups import MessageGroups
-from .reference import SLACK, PendingList, Reference
+from .reference import SLACK, PendingList, Reference, ReferenceRun
 
 if TYPE_CHECKING:
     from .clock import Timer
@@ -376,6 +376,11 @@ class Dispatcher:
                 pending.sweep(count)
         else:
             self._list(ref, at_tail, matching)
+
+    def enlist_run(self, run: ReferenceRun, priority: int) -> None:
+        """List references that a start has found, before there are consumers. None of them belongs to a group."""
+        self.count += run.length
+        self.pending.append_run(run, priority)
 
     def _list(self, ref: Reference, at_tail: bool, matching: list[PendingList] | None = None) -> None:
         if matching is None:

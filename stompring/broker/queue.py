@@ -25,7 +25,7 @@ from .expiry import is_expired
 from .message import EVERYWHERE, IN_DURABLE, NEVER, Message
 from .policy_hooks import hooks_with_settled
 from .redelivery import redelivery_delay_of, remove_if_exhausted
-from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingList, Reference
+from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingList, Reference, ReferenceRun
 from .storage import DELIVERED, POSTPONED, RETURNED, Entries, Reason
 
 if TYPE_CHECKING:
@@ -381,6 +381,15 @@ class Queue:
             self.broker.expiry.watch(ref)
         if self.hooks.enqueued is not None and ref.state == PENDING:
             self.hooks.enqueued(ref)
+
+    def reinstate_run(self, run: ReferenceRun, priority: int, size: int) -> None:
+        """As `restore` and `reinstate` of each reference of a run, whose messages take ``size`` bytes of memory.
+
+        The queue has no ring, and no policy is notified of what is enqueued.
+        """
+        self.messages_added += run.length
+        self.persistent_size += size
+        self.dispatcher.enlist_run(run, priority)
 
     # ---- a reference is made, and undone
 

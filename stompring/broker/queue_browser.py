@@ -20,7 +20,7 @@ from stompring.selector import InvalidSelector, compile_selector
 from .consumer import Matches
 from .paging import TIMED, Block, Cursor, Page, Position, waiting_from
 from .queue import Queue
-from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference
+from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference, ReferenceRun
 from .storage import Reason
 from .transfer import repeated
 
@@ -123,6 +123,11 @@ def _iterate_level(queue: Queue, level: int, until: int) -> References:
         else:
             if memory and (nearest is None or memory[0].sequence < number):
                 ref = memory.popleft()
+                if isinstance(ref, ReferenceRun):
+                    memory.extendleft(
+                        [each for each in reversed(ref.references()) if _follows(each, seen, until)]
+                    )
+                    continue
                 seen = ref.sequence
                 if ref.state == PENDING:
                     yield ref
@@ -136,14 +141,20 @@ def _iterate_level(queue: Queue, level: int, until: int) -> References:
 
 
 def _in_memory(queue: Queue, level: int, seen: int | None, until: int) -> list[Reference]:
-    """What is pending in memory with a priority, after the sequence that was seen last, in order."""
+    """What is pending in memory with a priority, after the sequence that was seen last, in order; runs are whole."""
     found = {
         ref
         for pending in queue.dispatcher.lists()
         for ref in pending.levels[level] or ()
-        if ref.state == PENDING and ref.message.number < until and (seen is None or ref.sequence > seen)
+        if _follows(ref, seen, until)
     }
     return sorted(found, key=attrgetter("sequence"))
+
+
+def _follows(ref: Reference, seen: int | None, until: int) -> bool:
+    if isinstance(ref, ReferenceRun):
+        return ref.sequence < until and (seen is None or ref.last > seen)
+    return ref.state == PENDING and ref.message.number < until and (seen is None or ref.sequence > seen)
 
 
 def iterate_timed(queue: Queue) -> References:
@@ -378,7 +389,13 @@ def _find_pending(queue: Queue, number: int) -> Reference | None:
     for pending in queue.dispatcher.lists():
         for level in pending.levels:
             for ref in level or ():
-                if ref.message.number == number and ref.state == PENDING:
+                if isinstance(ref, ReferenceRun):
+                    if not ref.sequence <= number <= ref.last:
+                        continue
+                    for each in ref.references():
+                        if each.message.number == number and each.state == PENDING:
+                            return each
+                elif ref.message.number == number and ref.state == PENDING:
                     return ref
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .recurrence import Recurrence
 
-PENDING, DELIVERING, SCHEDULED, GONE = range(4)
-STATES = ("pending", "delivering", "scheduled", "gone")
+PENDING, DELIVERING, SCHEDULED, GONE, DEFERRED = range(5)
+STATES = ("pending", "delivering", "scheduled", "gone", "deferred")
 
 LEVELS = 10  # JMS priorities 0 to 9
 
@@ -73,6 +73,33 @@ class Reference:
         return (-self.message.traits.priority, self.sequence)
 
 
+class ReferenceRun(Reference):
+    """Stands in a list for pending references of one priority, which are made when the first of them is needed.
+
+    So a start with a million messages makes no objects of them. ``last`` is the sequence of the last one, ``length``
+    how many there are; ``make`` makes them. The state is DEFERRED; it has no message.
+    """
+
+    __slots__ = ("_made", "_make", "last", "length")
+
+    def __init__(
+        self, sequence: int, last: int, length: int, make: Callable[[ReferenceRun], list[Reference]]
+    ) -> None:
+        self.sequence = sequence
+        self.state = DEFERRED
+        self.last = last
+        self.length = length
+        self._make: Callable[[ReferenceRun], list[Reference]] | None = make
+        self._made: list[Reference] = []
+
+    def references(self) -> list[Reference]:
+        """All of them, in order, whatever has become of them since they were made."""
+        make, self._make = self._make, None
+        if make is not None:
+            self._made = make(self)
+        return self._made
+
+
 class PendingList:
     """References in the order of delivery: highest priority first, oldest first within it. Ten deques, made when used.
 
@@ -100,6 +127,15 @@ class PendingList:
         self.mask |= 1 << priority
         self.size += 1
 
+    def append_run(self, run: ReferenceRun, priority: int) -> None:
+        """Add references at the tail of a level."""
+        level = self.levels[priority]
+        if level is None:
+            level = self.levels[priority] = deque()
+        level.append(run)
+        self.mask |= 1 << priority
+        self.size += run.length
+
     def head(self) -> Reference | None:
         """The next to be delivered, left in place. Leftovers before it are dropped for good."""
         while self.mask:
@@ -110,6 +146,9 @@ class PendingList:
                 if ref.state == PENDING:
                     return ref
                 level.popleft()
+                if isinstance(ref, ReferenceRun):
+                    level.extendleft(reversed(ref.references()))
+                    continue
                 self.size -= 1
             self.mask &= ~(1 << top)
         return None
@@ -122,6 +161,9 @@ class PendingList:
                 if ref.state == PENDING:
                     return ref
                 level.popleft()
+                if isinstance(ref, ReferenceRun):
+                    level.extendleft(reversed(ref.references()))
+                    continue
                 self.size -= 1
         return None
 
@@ -134,6 +176,9 @@ class PendingList:
                     yield ref
                     break
                 level.popleft()
+                if isinstance(ref, ReferenceRun):
+                    level.extendleft(reversed(ref.references()))
+                    continue
                 self.size -= 1
 
     def latest(self) -> Reference | None:
@@ -147,6 +192,9 @@ class PendingList:
                         found = ref
                     break
                 level.pop()
+                if isinstance(ref, ReferenceRun):
+                    level.extend(ref.references())
+                    continue
                 self.size -= 1
         return found
 
@@ -169,6 +217,9 @@ class PendingList:
         else:
             # deque's index and insert walk blocks of 64 in C: cheap near the ends, where messages come back
             at = 0 if level[0] is ref else bisect_left(level, ref.sequence, key=attrgetter("sequence"))
+            if at and isinstance(level[at - 1], ReferenceRun):
+                self._make_overlapping(level, ref.sequence, ref.sequence)
+                at = bisect_left(level, ref.sequence, key=attrgetter("sequence"))
             if at < len(level) and level[at] is ref:
                 return
             level.insert(at, ref)
@@ -181,17 +232,34 @@ class PendingList:
                 self.restore(ref)
             return
         for priority, run in groupby(refs, key=attrgetter("message.traits.priority")):
-            level = self.levels[priority] or ()
+            level = self.levels[priority] or deque()
+            returned = list(run)
+            self._make_overlapping(level, returned[0].sequence, returned[-1].sequence)
             # two runs that are in order: the sort is linear; a reference that is still there comes twice
-            merged = deque(dict.fromkeys(sorted((*level, *run), key=attrgetter("sequence"))))
+            merged = deque(dict.fromkeys(sorted((*level, *returned), key=attrgetter("sequence"))))
             self.size += len(merged) - len(level)
             self.levels[priority] = merged
             self.mask |= 1 << priority
 
+    @staticmethod
+    def _make_overlapping(level: deque[Reference], first: int, last: int) -> None:
+        """Make the references of runs in which sequences from ``first`` to ``last`` have a place."""
+        if not any(
+            isinstance(ref, ReferenceRun) and ref.sequence <= last and first <= ref.last for ref in level
+        ):
+            return
+        refs = list(level)
+        level.clear()
+        for ref in refs:
+            if isinstance(ref, ReferenceRun) and ref.sequence <= last and first <= ref.last:
+                level.extend(ref.references())
+            else:
+                level.append(ref)
+
     def insert(self, ref: Reference) -> None:
         """Add where its sequence says: at the tail mostly, for what is read back from pages in order."""
         level = self.levels[ref.message.traits.priority]
-        if not level or level[-1].sequence < ref.sequence:
+        if not level or (level[-1].sequence < ref.sequence and level[-1].state != DEFERRED):
             self.append(ref)
         else:
             self.restore(ref)
@@ -201,6 +269,9 @@ class PendingList:
         for level in self.levels:
             while level:
                 ref = level.pop()
+                if isinstance(ref, ReferenceRun):
+                    level.extend(ref.references())
+                    continue
                 self.size -= 1
                 if ref.state == PENDING:
                     return ref
@@ -221,8 +292,10 @@ class PendingList:
         self.size = 0
         for priority, level in enumerate(self.levels):
             if level:
-                self.levels[priority] = pending = deque(ref for ref in level if ref.state == PENDING)
-                self.size += len(pending)
+                self.levels[priority] = pending = deque(
+                    [ref for ref in level if ref.state == PENDING or ref.state == DEFERRED]
+                )
+                self.size += sum([ref.length if isinstance(ref, ReferenceRun) else 1 for ref in pending])
 
     def _sweep_on(self) -> None:
         """Drop the leftovers among the next few references; round and round, as long as there are too many."""
@@ -231,7 +304,7 @@ class PendingList:
             if level and at < len(level):
                 level.rotate(-at)
                 run = [level.popleft() for _ in range(min(RUN, len(level) - at))]
-                pending = [ref for ref in run if ref.state == PENDING]
+                pending = [ref for ref in run if ref.state == PENDING or ref.state == DEFERRED]
                 level.extendleft(reversed(pending))
                 level.rotate(at)
                 self.size -= len(run) - len(pending)
@@ -253,9 +326,15 @@ class PendingList:
         """Everything pending, in the order of delivery."""
         for level in reversed(self.levels):
             if level:
-                for ref in level:
-                    if ref.state == PENDING:
-                        yield ref
+                yield from _pending(level)
+
+
+def _pending(refs: Iterable[Reference]) -> Iterator[Reference]:
+    for ref in refs:
+        if ref.state == PENDING:
+            yield ref
+        elif isinstance(ref, ReferenceRun):
+            yield from _pending(ref.references())
 
 
 def _drained(levels: list[deque[Reference]]) -> Iterator[Reference]:
@@ -266,3 +345,5 @@ def _drained(levels: list[deque[Reference]]) -> Iterator[Reference]:
             ref = level.popleft()
             if ref.state == PENDING:
                 yield ref
+            elif isinstance(ref, ReferenceRun):
+                level.extendleft(reversed(ref.references()))

@@ -438,8 +438,11 @@ class JournalInspection(Replay):
 
     def in_journal(self) -> Iterator[FoundMessage]:
         """The messages that the journal holds, by number."""
-        for number in sorted(self.messages):
-            segment, data, at = self.messages[number]
+        for number in self.messages:
+            found = self.messages.get(number)
+            if found is None:
+                continue
+            segment, data, at = found
             stored, gone = StoredMessage(data, at), self.gone.get(number, ())
             queues = tuple(queue for queue in stored.queue_ids() if queue not in gone)
             yield FoundMessage(segment.path, at, stored, queues, self.state_of)

@@ -22,7 +22,7 @@ from stompring.broker.clock import Clock, Timer
 from stompring.broker.consumer import Consumer
 from stompring.broker.message import NOWHERE, Message
 from stompring.broker.queue import Queue
-from stompring.broker.reference import GONE, Reference
+from stompring.broker.reference import GONE, Reference, ReferenceRun
 from stompring.broker.storage import DELIVERED, RETURNED, Entries, Reason
 
 from .bindings import Binding
@@ -687,7 +687,11 @@ class Journal:
         oldest, before = self.segments[0], self._encoder.at
         live = oldest.live
         while live and items > 0 and self._encoder.at - before < size and oldest is not self.segments[-1]:
-            self.rewrite(*live.popitem())
+            key, item = live.popitem()
+            if isinstance(key, ReferenceRun):
+                key.references()  # they are in ``live`` now
+                continue
+            self.rewrite(key, item)
             items -= 1
         written = self._encoder.at - before
         self._append_records()

@@ -472,7 +472,8 @@ def unpack_runs(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
 _LENGTHS = Struct("<IIII")
 _LENGTHS_AT = MESSAGE.size - _LENGTHS.size
 _unpack = _LENGTHS.unpack_from
-_LEAST = MESSAGE.size + TRAITS.size + 2
+#: Bytes of the shortest payload of a message.
+LEAST_MESSAGE = MESSAGE.size + TRAITS.size + 2
 
 #: No id of a queue or an address, and no number of a message or a transaction, comes near: they are counted up from 1.
 GREATEST_ID, GREATEST_NUMBER = 0xFFFF_0000, 1 << 62
@@ -480,7 +481,7 @@ GREATEST_ID, GREATEST_NUMBER = 0xFFFF_0000, 1 << 62
 
 def fits(data: bytes, begin: int, end: int) -> bool:
     """Whether the payload from ``begin`` to ``end`` is that of a message."""
-    if end - begin < _LEAST:
+    if end - begin < LEAST_MESSAGE:
         return False
     head, body, queues, traits = _unpack(data, begin + _LENGTHS_AT)
     return (

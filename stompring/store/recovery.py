@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from array import array
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
@@ -11,9 +12,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
-from stompring.broker.message import Message, MessageNumbers, RestoredMessage
+from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RestoredMessage
 from stompring.broker.queue import Queue, QueueAttributes
-from stompring.broker.reference import Reference
+from stompring.broker.reference import PENDING, Reference, ReferenceRun
 from stompring.errors import StoreError
 from stompring.settings.model import QueueConfiguration, RoutingType
 
@@ -22,7 +23,17 @@ from .datadir import IDENTITY
 from .encoder import RecordEncoder, unpack_recurrence
 from .files import Files, free_name
 from .journal import MESSAGE_LEASE
-from .record import ADDRESS, COPY, MESSAGE, NOTE, QUEUE, StoredMessage, TraitsCache
+from .message_index import GONE, MessageKind, SegmentMessages
+from .record import (
+    ADDRESS,
+    COPY,
+    GREATEST_NUMBER,
+    MESSAGE,
+    NOTE,
+    QUEUE,
+    StoredMessage,
+    TraitsCache,
+)
 from .replay import ReadSegment, Replay
 from .segment import (
     DAMAGED,
@@ -153,11 +164,78 @@ PROGRESS_INTERVAL = 2000
 #: Messages restored between two looks at the clock.
 LOADED_AT_ONCE = 10_000
 
+#: Messages of which references are made together, once one of them is needed: less than a millisecond of work.
+RUN_LENGTH = 256
+
 _ID = Struct("<I")
 
 
+class StoredRun:
+    """Messages of one segment, ascending by number, for one queue: their objects are made when one is needed."""
+
+    __slots__ = ("_address", "_begins", "_data", "_memo", "_queue", "_segment")
+
+    def __init__(
+        self,
+        data: bytes,
+        begins: array[int],
+        segment: JournalSegment,
+        queue: Queue,
+        address: Address,
+        memo: TraitsCache,
+    ) -> None:
+        self._data = data
+        self._begins = begins
+        self._segment = segment
+        self._queue = queue
+        self._address = address
+        self._memo = memo
+
+    def references(self, run: ReferenceRun) -> list[Reference]:
+        """The references, each in its segment. Their memory is accounted for already."""
+        queue, address, segment, memo = self._queue, self._address, self._segment, self._memo
+        data, live, unpack = self._data, self._segment.live, MESSAGE.unpack_from
+        refs = []
+        for at in self._begins:
+            # fmt: off
+            (_, flags, priority, deliveries, _, number, timestamp, expires, _, _,
+             head, body, _, traits_length) = unpack(data, at)
+            # fmt: on
+            start = at + _TRAITS_AT
+            tail_at = start + traits_length
+            tail = data[tail_at : tail_at + head + body + 2]
+            traits = memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
+            message = RestoredMessage(number, address, traits, tail, head, timestamp, expires, address)
+            message.holders = 1
+            message.segment = segment
+            ref = live[number] = Reference(message, queue, number, PENDING)
+            ref.deliveries = deliveries
+            refs.append(ref)
+        live.pop(run, None)
+        return refs
+
+
+class Batch:
+    """Messages of one address for one queue, of one priority, that follow each other there."""
+
+    __slots__ = ("address", "places", "priority", "queue")
+
+    def __init__(self, queue: Queue, priority: int) -> None:
+        self.queue = queue
+        self.priority = priority
+        self.address: Address | None = None
+        self.places = array("I")  # in the columns of a segment
+
+
+_TRAITS_AT = MESSAGE.size + 4  # in the record of a message of one queue
+
+
 class MessageLoader:
-    """Brings messages back in the order of their numbers, which is that in which they came."""
+    """Brings messages back in the order of their numbers, which is that in which they came.
+
+    Of those to which nothing has happened, in queues that need nothing of each, no more than their number and their
+    size is needed before somebody takes them.
+    """
 
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
@@ -171,45 +249,107 @@ class MessageLoader:
     def run(self, progress: RecoveryProgress) -> tuple[int, int]:
         """How many messages are back, and how many had no queue any more."""
         replay = self._replay
-        numbers = sorted(replay.messages)
+        index = replay.messages
+        total, done = len(index), 0
         eventful = replay.gone.keys() | replay.states.keys() | replay.went_out.keys()
-        for first in range(0, len(numbers), LOADED_AT_ONCE):
-            progress.restoring(first, len(numbers))
-            self._restore_slice(numbers[first : first + LOADED_AT_ONCE], eventful)
+        others = sorted(index.others, reverse=True)
+        index.segments.reverse()
+        while index.segments:
+            columns = index.segments.pop()  # so that a segment's bytes go with the last of its messages
+            progress.restoring(done, total)
+            done += len(columns.numbers)
+            self._restore_segment(columns, others, eventful)
+        while others:
+            if not len(others) % LOADED_AT_ONCE:
+                progress.restoring(total - len(others), total)
+            self._restore_other(others.pop())
         self._recovery.journal.live_bytes += self._live_bytes
         return self._restored, self._dangling
 
-    def _restore_slice(self, numbers: list[int], eventful: set[int]) -> None:
-        """Messages to which nothing has happened, in one queue each, are what takes time where there are millions."""
-        unpack, id_at, size = MESSAGE.unpack_from, _ID.unpack_from, MESSAGE.size
-        queue_of, address_of = self._queues.get, self._addresses.get
-        recall, restored = self._memo.recall, RestoredMessage
-        take, segments = self._replay.messages.pop, self._recovery.segments
-        for number in numbers:
-            read, data, at = take(number)  # so that a segment's bytes go with the last of its messages
-            segment = segments[read.number]
-            # fmt: off
-            (_, flags, priority, deliveries, address_id, _, timestamp, expires, due, _,
-             head, body, queues, traits_length) = unpack(data, at)
-            # fmt: on
-            start = at + size
-            queue = queue_of(id_at(data, start)[0]) if queues == 1 else None
-            address = address_of(address_id)
-            if queue is None or address is None or due or number in eventful:
-                self._restore(number, StoredMessage(data, at), segment)
+    def _restore_other(self, number: int) -> None:
+        read, data, at = self._replay.messages.others.pop(number)
+        self._restore(number, StoredMessage(data, at), self._recovery.segments[read.number])
+
+    def _restore_segment(self, columns: SegmentMessages, others: list[int], eventful: set[int]) -> None:
+        """``others`` are the numbers of messages in no columns, descending."""
+        known: dict[tuple[Queue, int], Batch] = {}
+        batches = [self._batch_for(kind, known) for kind in columns.kinds]
+        addresses = [None if kind is None else self._addresses.get(kind.address) for kind in columns.kinds]
+        numbers, kinds = columns.numbers, columns.kinds_of
+        segment = self._recovery.segments[columns.segment.number]
+        following = others[-1] if others else GREATEST_NUMBER
+        if len(batches) == 2 and not columns.gone and numbers[-1] < following:
+            only = batches[1]
+            if only is not None and (not eventful or eventful.isdisjoint(numbers)):
+                only.address = addresses[1]
+                for first in range(0, len(numbers), RUN_LENGTH):
+                    only.places = array("I", range(first, min(first + RUN_LENGTH, len(numbers))))
+                    self._defer(columns, only, segment)
+                return
+        for place in range(len(numbers)):
+            number = numbers[place]
+            if number > following:
+                self._flush(columns, known, segment)
+                while others and others[-1] < number:
+                    self._restore_other(others.pop())
+                following = others[-1] if others else GREATEST_NUMBER
+            kind_number = kinds[place]
+            if kind_number == GONE:
                 continue
-            start += 4
-            tail_at = start + traits_length
-            tail = data[tail_at : tail_at + head + body + 2]
-            traits = recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
-            message = restored(number, address, traits, tail, head, timestamp, expires, address)
-            ref = queue.restore(message)
-            ref.deliveries = deliveries
-            message.segment = segment
-            segment.live[number] = ref
-            self._live_bytes += live_size(len(tail))
-            queue.reinstate(ref)
-            self._restored += 1
+            batch = batches[kind_number]
+            if batch is None or number in eventful:
+                self._flush(columns, known, segment)
+                self._restore(number, StoredMessage(columns.data, columns.begins[place]), segment)
+                continue
+            address = addresses[kind_number]
+            if batch.address is not address or len(batch.places) == RUN_LENGTH:
+                self._defer(columns, batch, segment)
+                batch.address = address
+            batch.places.append(place)
+        self._flush(columns, known, segment)
+
+    def _batch_for(self, kind: MessageKind | None, known: dict[tuple[Queue, int], Batch]) -> Batch | None:
+        """For messages of a kind of which no reference is needed yet; None where one is."""
+        if kind is None or kind.grouped:
+            return None
+        queue = self._queues.get(kind.queue)
+        if queue is None or kind.address not in self._addresses or not _takes_runs(queue):
+            return None
+        key = (queue, kind.priority)
+        batch = known.get(key)
+        if batch is None:
+            batch = known[key] = Batch(queue, kind.priority)
+        return batch
+
+    def _flush(
+        self, columns: SegmentMessages, batches: dict[tuple[Queue, int], Batch], segment: JournalSegment
+    ) -> None:
+        for batch in batches.values():
+            self._defer(columns, batch, segment)
+
+    def _defer(self, columns: SegmentMessages, batch: Batch, segment: JournalSegment) -> None:
+        """Enter a batch into its queue, as one run."""
+        places, batch.places = batch.places, array("I")
+        length, queue, address = len(places), batch.queue, batch.address
+        if not length or address is None:
+            return
+        first, last = places[0], places[-1]
+        if length == 1:
+            self._restore(columns.numbers[first], StoredMessage(columns.data, columns.begins[first]), segment)
+            return
+        if last - first + 1 == length:
+            begins, tails = columns.begins[first : last + 1], sum(columns.sizes[first : last + 1])
+        else:
+            begins = array("I", [columns.begins[place] for place in places])
+            tails = sum([columns.sizes[place] for place in places])
+        stored = StoredRun(columns.data, begins, segment, queue, address, self._memo)
+        run = ReferenceRun(columns.numbers[first], columns.numbers[last], length, stored.references)
+        segment.live[run] = run
+        size = tails + length * MESSAGE_OVERHEAD
+        address.occupy_all(length, size)
+        queue.reinstate_run(run, batch.priority, size)
+        self._live_bytes += live_size(0) * length + tails
+        self._restored += length
 
     def _restore(self, number: int, stored: StoredMessage, segment: JournalSegment) -> None:
         gone = self._replay.gone.get(number, ())
@@ -239,6 +379,11 @@ class MessageLoader:
         message.segment = segment
         self._live_bytes += live_size(len(message.tail))
         self._restored += 1
+
+
+def _takes_runs(queue: Queue) -> bool:
+    """Whether a queue needs nothing of a message that comes back but its number, its priority and its size."""
+    return type(queue) is Queue and queue.ring_size < 0 and queue.hooks.enqueued is None
 
 
 class RecoveryProgress:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from .duplicates import ReplayedIds, unpack_ids
 from .encoder import unpack_recurrence
 from .files import Files
+from .message_index import MessageIndex, RecordLocation
 from .record import (
     ADDRESS,
     BEGUN,
@@ -102,10 +103,6 @@ class ReplayedPageFile(NamedTuple):
     shares: dict[int, int] | None  # durable messages, by queue
 
 
-#: Where a message record is: its segment, the bytes that hold it, and where in them it begins.
-RecordLocation = tuple[ReadSegment, bytes, int]
-
-
 class Replay:
     """The journal of one directory, after `read`."""
 
@@ -121,7 +118,8 @@ class Replay:
         self.lists_pages = False  # `page_files` has all that there were when the journal was written last
         self.oldest_segment = 0  # 0: not known
         self.segments: list[ReadSegment] = []
-        self.messages: dict[int, RecordLocation] = {}
+        self.messages = MessageIndex()
+        self._greatest = 0  # number of a message in the columns of `messages`
         self.gone: dict[int, set[int]] = {}  # queues that have settled a message which others still hold
         self.states: dict[int, dict[int, MessageState]] = {}  # by message and queue
         self.went_out: dict[int, dict[int, int]] = {}  # how often since then
@@ -203,21 +201,22 @@ class Replay:
             segment.faults.append(Fault(0, f"unsupported segment {what}", unsupported=True))
             return len(data)
         self.next_message = max(self.next_message, header.next_number)
-        messages, greatest, records = self.messages, self.next_message - 1, 0
+        greatest, records = self._greatest, 0
+        columns, others = self.messages.open(segment, data), self.messages.others
         for begin, end in walk:
             records += 1
             if data[begin] == 1:
-                if not fits(data, begin, end):
-                    self._not_understood(begin)
+                number = columns.add(begin, end, greatest)
+                if number < 0:
+                    self._other_message(data, begin, end)
                     continue
-                key = _NUMBER.unpack_from(data, begin + _NUMBER_AT)[0]
-                if key in messages:
-                    self._forget(key)
-                elif key > greatest:
-                    greatest = key
-                messages[key] = (segment, data, begin)
+                greatest = number
+                if others and number in others:
+                    self._forget(number)
             else:
                 self._record(data, begin, end)
+        self.messages.close()
+        self._greatest = greatest
         self.next_message = max(self.next_message, greatest + 1)
         segment.good = walk.end if header.fault is None else 0
         segment.end = walk.end
@@ -243,6 +242,13 @@ class Replay:
 
     # ---- messages
 
+    def _other_message(self, data: bytes, begin: int, end: int) -> None:
+        """A message that is unlike most."""
+        try:
+            self._message(data, begin, end)
+        except ValueError:
+            self._not_understood(begin)
+
     def _message(self, data: bytes, begin: int, end: int) -> None:
         if not fits(data, begin, end):
             raise ValueError
@@ -250,11 +256,11 @@ class Replay:
         if number in self.messages:
             self._forget(number)
         self.next_message = max(self.next_message, number + 1)
-        self.messages[number] = (self._segment, data, begin)
+        self.messages.put(number, (self._segment, data, begin))
 
     def _forget(self, number: int) -> None:
         """A message is gone, or has a newer record."""
-        del self.messages[number]
+        self.messages.forget(number)
         self.gone.pop(number, None)
         self.states.pop(number, None)
         self.went_out.pop(number, None)

@@ -14,7 +14,7 @@ from struct import Struct, error
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from stompring.broker.reference import Reference
+from stompring.broker.reference import Reference, ReferenceRun
 
 from .record import ADDRESS, MESSAGE, NAME, PREFIX, TRANSACTION, Kind, fits, framed
 
@@ -454,7 +454,8 @@ class JournalSegment:
         self.path = path
         self.stream = stream  # None for one of an earlier run
         self.size = size
-        self.live: dict[int | LiveRecord, LiveMessage | LiveRecord] = {}  # messages by number
+        #: messages by number, and runs of them by themselves
+        self.live: dict[int | LiveRecord | ReferenceRun, LiveMessage | LiveRecord] = {}
         self.damaged = False  # it is set aside, and not deleted, when its time comes
 
     def remove(self, writer: Writer, retention: Retention | None = None) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.broker.message import Message, Traits
-from stompring.broker.reference import DELIVERING, GONE, PENDING, PendingList, Reference
+from stompring.broker.reference import DELIVERING, GONE, PENDING, PendingList, Reference, ReferenceRun
 
 from .broker_fixture import BrokerFixture
 
@@ -127,3 +127,98 @@ def test_restoring_many_at_once_is_as_restoring_each(listed: list[int], returnin
     together.restore_all(back)
     assert list(together) == list(one_by_one)
     assert (together.size, together.mask) == (one_by_one.size, one_by_one.mask)
+
+
+def run_of(refs: list[Reference]) -> ReferenceRun:
+    return ReferenceRun(refs[0].sequence, refs[-1].sequence, len(refs), lambda _: refs)
+
+
+def test_a_run_counts_as_its_references_and_makes_them_once() -> None:
+    pending, made = PendingList(), []
+
+    def make(run: ReferenceRun) -> list[Reference]:
+        made.append(run)
+        return [reference(sequence) for sequence in range(10, 20)]
+
+    pending.append_run(ReferenceRun(10, 19, 10, make), 4)
+    pending.append(reference(20))
+    assert (pending.size, made) == (11, [])
+    assert [ref.sequence for ref in pending.snapshot()] == [*range(10, 21)]
+    head = pending.head()
+    assert head is not None and head is next(iter(pending)) and head.sequence == 10
+    assert (pending.size, len(made)) == (11, 1)
+
+
+MOVES = st.lists(
+    st.sampled_from(
+        ["pop", "newest", "latest", "lowest", "heads", "restore", "restore all", "insert", "list", "sweep"]
+    ),
+    max_size=25,
+)
+
+
+@given(st.data(), st.lists(st.integers(1, 5), min_size=1, max_size=8), MOVES)
+def test_runs_are_as_the_references_they_stand_for(
+    data: st.DataObject, lengths: list[int], moves: list[str]
+) -> None:
+    """One list has runs, another one the references: whatever is done, both have the same."""
+    runs, plain = PendingList(), PendingList()
+    of_runs, of_plain = {}, {}  # references by sequence
+    sequence = 0
+    for length in lengths:
+        numbers = range(sequence, sequence + 2 * length, 2)  # with gaps, in which others find their places
+        sequence += 2 * length
+        for number in numbers:
+            of_runs[number], of_plain[number] = reference(number), reference(number)
+            plain.append(of_plain[number])
+        if length == 1:
+            runs.append(of_runs[numbers[0]])
+        else:
+            runs.append_run(run_of([of_runs[number] for number in numbers]), 4)
+    out: list[int] = []  # in no list
+
+    def leave(found: Reference | None, other: Reference | None) -> None:
+        assert (None if found is None else found.sequence) == (None if other is None else other.sequence)
+
+    def come_back(numbers: list[int], how: str) -> None:
+        for pending, refs in ((runs, of_runs), (plain, of_plain)):
+            for number in numbers:
+                refs.setdefault(number, reference(number)).state = PENDING
+            if how == "restore all":
+                pending.restore_all([refs[number] for number in sorted(numbers)])
+            else:
+                for number in numbers:
+                    (pending.insert if how == "insert" else pending.restore)(refs[number])
+        out[:] = [number for number in out if number not in numbers]
+
+    for move in moves:
+        if move in ("pop", "newest"):
+            found, other = (
+                (pending.head() if move == "pop" else pending.newest()) for pending in (runs, plain)
+            )
+            leave(found, other)
+            if found is not None and other is not None:
+                if move == "pop":
+                    runs.pop_head(found)
+                    plain.pop_head(other)
+                found.state = other.state = DELIVERING
+                out.append(found.sequence)
+        elif move in ("latest", "lowest"):
+            leave(
+                *((pending.latest() if move == "latest" else pending.lowest()) for pending in (runs, plain))
+            )
+        elif move == "heads":
+            assert [ref.sequence for ref in runs.heads()] == [ref.sequence for ref in plain.heads()]
+        elif move == "list":
+            assert sequences(runs) == sequences(plain)
+        elif move == "sweep":
+            for pending in (runs, plain):
+                pending.sweep(0)
+        elif move == "insert":  # what was not there before, as from pages
+            number = data.draw(st.integers(0, sequence // 2)) * 2 + 1
+            if number not in of_runs:
+                come_back([number], move)
+        elif out:
+            come_back(data.draw(st.lists(st.sampled_from(out), unique=True, min_size=1)), move)
+    assert [ref.sequence for ref in runs.snapshot()] == sequences(runs) == sequences(plain)
+    assert [ref.sequence for ref in runs.detach()] == sequences(plain)

@@ -1,0 +1,195 @@
+"""After a start the messages of a journal have no objects until they are needed; nobody can tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.broker.expiry import is_expired
+from stompring.broker.message import Message
+from stompring.broker.queue import Queue
+from stompring.broker.reference import ReferenceRun
+from stompring.settings.model import RingPolicy
+from stompring.store import recovery
+
+from ..broker.broker_fixture import MULTICAST, assert_nothing_held, bodies, header_is, join
+from .stored_broker import StoredBroker, held
+
+SENT = [b"%d" % number for number in range(60)]
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "RUN_LENGTH", 8)
+
+
+def started(bodies: list[bytes] = SENT, **configuration: int) -> tuple[StoredBroker, Queue]:
+    """A broker started with durable messages in its journal."""
+    world = StoredBroker(**configuration)
+    world.queue("q")
+    for body in bodies:
+        world.durable("q", body)
+    world.turn()
+    again = world.again()
+    return again, again.directory.queue("q")
+
+
+def deferred(queue: Queue) -> int:
+    """How many of its messages have no object."""
+    return sum(
+        ref.length
+        for level in queue.dispatcher.pending.levels
+        for ref in level or ()
+        if isinstance(ref, ReferenceRun)
+    )
+
+
+def test_a_start_makes_no_objects_of_messages_and_counts_them_all() -> None:
+    world, queue = started()
+    assert deferred(queue) == 60
+    assert (queue.count, queue.message_count, queue.messages_added) == (60, 60, 60)
+    assert world.broker.memory.messages == world.address("q").memory_limit.messages == 60
+    assert queue.persistent_size == world.broker.memory.bytes
+    before = queue.persistent_size
+    assert bodies(queue) == SENT
+    assert sum(ref.message.size for ref in queue.dispatcher.in_order()) == before
+    queue.purge()
+    world.turn()
+    assert_nothing_held(world)
+    world.turn()
+    assert_nothing_held(world.again())
+
+
+def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others() -> None:
+    world, queue = started()
+    taker = join(queue, 20)
+    assert taker.bodies == SENT[:20]
+    assert deferred(queue) == 36
+    world.durable("q", b"new")
+    taker.ack(*taker.unsettled[:10])
+    world.turn()
+    again = world.again()
+    queue = again.directory.queue("q")
+    assert bodies(queue) == [*SENT[10:], b"new"]
+    second = join(queue)
+    assert second.bodies == [*SENT[10:], b"new"]
+    assert second.deliveries[:21] == [2] * 20 + [1]
+
+
+def test_rejected_ones_come_back_to_their_places() -> None:
+    _, queue = started()
+    taker = join(queue, 13)
+    taker.cancelled("left")
+    assert join(queue).bodies == SENT
+
+
+def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order() -> None:
+    world = StoredBroker()
+    world.queue("q")
+    for number, body in enumerate(SENT):
+        if number % 7 == 3:
+            world.durable("q", body, expires=world.now + 10_000_000)
+        else:
+            world.durable("q", body, priority=9 if number % 20 < 10 else 4, headers={"at": str(number // 30)})
+    world.turn()
+    again = world.again()
+    queue = again.directory.queue("q")
+    assert 0 < deferred(queue) < 60
+    assert bodies(queue) == bodies(world.directory.queue("q"))
+    assert join(queue).bodies == bodies(world.directory.queue("q"))
+    assert all(not is_expired(ref.message, again.now) for ref in queue.dispatcher.in_order())
+
+
+def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order() -> None:
+    world = StoredBroker()
+    world.queue("w", "t.*", MULTICAST)
+    for number, body in enumerate(SENT):
+        world.durable("t.a" if number % 10 < 5 else "t.b", body)
+    world.turn()
+    again = world.again()
+    queue = again.directory.queue("w")
+    assert deferred(queue) == 60
+    assert [again.address(name).memory_limit.messages for name in ("t.a", "t.b")] == [30, 30]
+    assert join(queue, auto=True).bodies == SENT
+    assert_nothing_held(again)
+
+
+def test_a_selector_a_group_and_a_ring_find_them() -> None:
+    world, queue = started()
+    join(queue, 0, matches=header_is(b"colour", b"red"), key="red")
+    assert bodies(queue) == SENT
+    world, queue = started()
+    world.durable("q", b"of a group", group=b"g")
+    assert join(queue).bodies == [*SENT, b"of a group"]
+    world, queue = started()
+    queue.ring_size = 10
+    sum(queue.trim())
+    assert bodies(queue) == SENT[-10:]
+
+
+def test_a_queue_that_needs_each_message_gets_each() -> None:
+    world = StoredBroker()
+    world.queue("r", "t", MULTICAST, ring_size=5, ring_policy=RingPolicy.DISCARD)
+    world.queue("n", "t", MULTICAST, non_destructive=True)
+    world.queue("l", "t", MULTICAST, last_value_key="k")
+    for body in SENT[:10]:
+        world.durable("t", body, headers={"k": "v"})
+    world.turn()
+    again = world.again()
+    counts = {name: again.directory.queue(name).count for name in ("r", "n", "l")}
+    assert counts == {"r": 5, "n": 10, "l": 1}
+    assert all(not deferred(again.directory.queue(name)) for name in counts)
+
+
+def test_settled_ones_between_them_are_left_out() -> None:
+    world = StoredBroker()
+    queue = world.queue("q")
+    for body in SENT:
+        world.durable("q", body)
+    world.turn()
+    taker = join(queue)
+    taker.ack(*taker.unsettled[1::3])
+    world.turn()
+    again = world.again()
+    left = [body for number, body in enumerate(SENT) if number % 3 != 1]
+    assert held(again) == left
+    assert again.directory.queue("q").count == len(left)
+
+
+def test_compaction_makes_and_rewrites_them() -> None:
+    world, queue = started(
+        [b"%d" % number + bytes(100) for number in range(60)],
+        journal_file_size=4000,
+        journal_compact_min_files=2,
+        journal_compact_percentage=100,
+    )
+    before = world.journal.segments[0].number
+    for _ in range(200):
+        world.durable("q", b"more" + bytes(100))
+        world.turn()
+        world.pass_time(20)
+        queue.evict_message(next(iter(reversed(list(queue.dispatcher.in_order())))))
+        world.turn()
+    assert world.journal.segments[0].number > before
+    sent = [b"%d" % number + bytes(100) for number in range(60)]
+    assert bodies(queue) == sent
+    assert held(world.again()) == sent
+
+
+def test_a_deleted_queue_takes_them_along() -> None:
+    world, queue = started()
+    queue.purge()
+    world.directory.delete_queue("q")
+    world.turn()
+    again = world.again()
+    assert "q" not in again.directory.queues
+    assert_nothing_held(again)
+
+
+def test_live_bytes_of_the_journal_are_those_of_the_messages() -> None:
+    world, queue = started()
+    before = world.journal.live_bytes
+    found: list[Message] = [ref.message for ref in queue.dispatcher.in_order()]
+    assert before >= sum(len(message.tail) for message in found)
+    queue.purge()
+    world.turn()
+    assert world.journal.live_bytes == 0
