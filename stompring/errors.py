@@ -31,19 +31,17 @@ class Refused(Exception):
     ``status`` is the HTTP status with which the management API answers the same refusal.
     """
 
-    limit: str | None = None
-
-    def __init__(self, reason: str, status: int = 409) -> None:
+    def __init__(self, reason: str, status: int = 409, limit: str | None = None) -> None:
         super().__init__(reason)
         self.status = status
+        self.limit = limit
 
 
 class LimitReached(Refused):
     """Something is refused because there is too much of it already. ``limit`` is the name of the setting."""
 
     def __init__(self, reason: str, limit: str, status: int = 409) -> None:
-        super().__init__(reason, status)
-        self.limit = limit
+        super().__init__(reason, status, limit)
 
 
 class NotFound(Refused):

@@ -49,7 +49,7 @@ class AnycastGroup:
         return None
 
 
-class Address:
+class Address:  # only tests have weak references: # compiled: same
     """One address. ``queues`` are its own; what it routes to also includes those of matching wildcard addresses."""
 
     name: str

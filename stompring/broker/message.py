@@ -117,7 +117,7 @@ class Account(Protocol):
         """The last queue has let go of it."""
 
 
-class Message:
+class Message:  # only tests have weak references: # compiled: same
     """One message. Immutable but for ``holders``, the number of queues that hold it in memory, and ``segment``."""
 
     __slots__ = (

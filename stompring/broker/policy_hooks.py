@@ -5,7 +5,7 @@ each address, and None where no policy takes part. `Offer` is a message as a pol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import copy
+from copy import copy  # of `Hooks`, whose class needs no arguments: # compiled: same
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from stompring.errors import Refused

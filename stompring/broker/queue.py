@@ -76,7 +76,7 @@ class DueBatch:
         return None
 
 
-class Queue:
+class Queue:  # only tests have weak references: # compiled: same
     """One queue of an address. Counters are plain integers, named as in management."""
 
     # more attributes than Python keeps fast in a dictionary

@@ -1,0 +1,221 @@
+"""``make lint``: constructs that mypyc compiles to something else than Python runs, and mypy does not report.
+
+Each was found by running the same module in both builds. The modules are those of ``[tool.stompring]`` in
+pyproject.toml. ``# compiled: same`` at the end of a line exempts it, with the reason in front of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EXEMPT = "# compiled: same"
+
+ORDERING = {"__lt__", "__le__", "__gt__", "__ge__"}
+BUILT_IN = {
+    "int",
+    "str",
+    "bytes",
+    "bytearray",
+    "float",
+    "dict",
+    "list",
+    "tuple",
+    "set",
+    "frozenset",
+    "object",
+}
+#: Modules that look at the inside of objects, and their functions for it.
+COPYING = {"copy", "pickle", "copyreg"}
+INTROSPECTION = {"vars", "signature", "isfunction", "ismethod", "getfullargspec"}
+ATTRIBUTES = {"__dict__", "__func__", "__code__", "__annotations__", "__closure__", "__defaults__"}
+DECORATORS = {"cached_property", "runtime_checkable", "total_ordering", "singledispatchmethod"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One place in a module."""
+
+    line: int
+    text: str
+
+
+def compiled_modules(root: Path = ROOT) -> list[Path]:
+    """The modules that a compiled wheel has as extension modules."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["stompring"]
+    found: list[Path] = []
+    for name in settings["compiled"]:
+        path = root / "stompring" / name.replace(".", "/")
+        found += sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    return [path for path in found if path.name != "__init__.py"]
+
+
+def differences(source: str) -> list[Difference]:
+    """What a compiled module would do otherwise, by line."""
+    lines, tree = source.splitlines(), ast.parse(source)
+    interpreted = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and _attribute_of_mypyc(node, "native_class") is False
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    found = {each for node in ast.walk(tree) for each in _of(node) if each.line not in interpreted}
+    found |= set(_of_fields(tree))
+    return sorted(
+        (each for each in found if not lines[each.line - 1].rstrip().endswith(EXEMPT)),
+        key=lambda each: (each.line, each.text),
+    )
+
+
+def _of(node: ast.AST) -> Iterator[Difference]:
+    match node:
+        case ast.ClassDef():
+            yield from _of_class(node)
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield from _of_function(node)
+        case ast.Attribute(attr="__new__", value=ast.Name()):
+            yield Difference(node.lineno, "__new__ of a class does not make a native object: call the class")
+        case ast.Attribute(attr=name, ctx=ast.Load()) if name in ATTRIBUTES:
+            yield Difference(node.lineno, f"native objects and functions have no {name}")
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in INTROSPECTION:
+            yield Difference(node.lineno, f"{name}() does not see the inside of native objects and functions")
+        case ast.Import(names=names) if {each.name for each in names} & COPYING:
+            yield _copying(node)
+        case ast.ImportFrom(module=module) if module in COPYING:
+            yield _copying(node)
+
+
+def _copying(node: ast.Import | ast.ImportFrom) -> Difference:
+    return Difference(
+        node.lineno, "native objects can be neither copied nor pickled: call the class with the attributes"
+    )
+
+
+def _of_class(node: ast.ClassDef) -> Iterator[Difference]:
+    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    assigned = {target.id for each in node.body for target in _targets(each) if isinstance(target, ast.Name)}
+    if methods & ORDERING and "__hash__" not in methods | assigned:
+        yield Difference(
+            node.lineno, f"{node.name} compares but has no __hash__: native objects of it have no hash"
+        )
+    bases = {_name(base) for base in node.bases}
+    if bases & (BUILT_IN - {"object"}):
+        yield Difference(
+            node.lineno, f"{node.name} has a built-in base: it needs mypyc_attr(native_class=False)"
+        )
+    if not _attribute_of_mypyc(node, "supports_weakref") and "__weakref__" in _slots(node):
+        yield Difference(
+            node.lineno, f"{node.name} has __weakref__: it needs mypyc_attr(supports_weakref=True)"
+        )
+    if any(base.endswith(("Exception", "Error")) or base in EXCEPTIONS for base in bases):
+        for each in node.body:
+            if isinstance(each, ast.Assign) or (isinstance(each, ast.AnnAssign) and each.value is not None):
+                yield Difference(
+                    each.lineno, "instances of a native exception lack the defaults of the class"
+                )
+        if any(_name(decorator) == "dataclass" for decorator in node.decorator_list):
+            yield Difference(node.lineno, f"{node.name} is an exception: it cannot be a dataclass")
+    for decorator in node.decorator_list:
+        if _name(decorator) in DECORATORS:
+            yield Difference(node.lineno, f"{_name(decorator)} does not work with native classes")
+
+
+def _of_fields(tree: ast.Module) -> Iterator[Difference]:
+    """Types of fields that only the type checker imports: a compiled module looks them up when it is imported."""
+    absent = {
+        each.asname or each.name
+        for node in tree.body
+        if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+        if isinstance(statement, ast.ImportFrom | ast.Import)
+        for each in statement.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and {
+            "NamedTuple",
+            "dataclass",
+        } & {_name(each) for each in (*node.bases, *node.decorator_list)}:
+            for each in node.body:
+                if isinstance(each, ast.AnnAssign) and _name(each.annotation) in absent:
+                    name = _name(each.annotation)
+                    yield Difference(each.lineno, f"'{name}' is looked up at the import: put it in quotes")
+
+
+#: Exceptions of this package whose names do not end in Error.
+EXCEPTIONS = {"Refused", "NotFound", "MalformedHead"}
+
+
+def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Difference]:
+    for decorator in node.decorator_list:
+        if _name(decorator) in DECORATORS:
+            yield Difference(node.lineno, f"{_name(decorator)} does not work with native classes")
+    types: dict[str, str] = {}
+    for each in _own(node):
+        if isinstance(each, ast.ExceptHandler) and each.name is not None:
+            kind = ast.unparse(each.type) if each.type is not None else ""
+            if types.setdefault(each.name, kind) != kind:
+                yield Difference(
+                    each.lineno,
+                    f"'{each.name}' is of type {types[each.name]} in all of the function: rename it",
+                )
+
+
+def _own(function: ast.AST) -> Iterator[ast.AST]:
+    """Nodes of a function, without those of functions within it."""
+    for child in ast.iter_child_nodes(function):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield from _own(child)
+
+
+def _attribute_of_mypyc(node: ast.ClassDef, name: str) -> object:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and _name(decorator) == "mypyc_attr":
+            for keyword in decorator.keywords:
+                if keyword.arg == name and isinstance(keyword.value, ast.Constant):
+                    return keyword.value.value
+    return None
+
+
+def _slots(node: ast.ClassDef) -> set[object]:
+    return {
+        constant.value
+        for each in node.body
+        if any(isinstance(target, ast.Name) and target.id == "__slots__" for target in _targets(each))
+        for constant in ast.walk(each)
+        if isinstance(constant, ast.Constant)
+    }
+
+
+def _targets(node: ast.stmt) -> list[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, ast.AnnAssign) else []
+
+
+def _name(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=inner) | ast.Subscript(value=inner):
+            return _name(inner)
+    return ""
+
+
+def main() -> int:
+    """Print the differences; the exit status is 1 if there is one."""
+    count = 0
+    for path in compiled_modules():
+        for each in differences(path.read_text(encoding="utf-8")):
+            print(f"{path.relative_to(ROOT)}:{each.line}: {each.text}")
+            count += 1
+    return int(count > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The lint of compiled modules finds each construct that mypyc compiles to something else, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .compiled_differences import ROOT, compiled_modules, differences
+
+DIFFERENT = {
+    "ordering without hash": ("class A:\n    def __lt__(self, other): ...", "no __hash__"),
+    "two types of one name": (
+        "def f():\n    try: ...\n    except A as e: ...\n    except B as e: ...",
+        "'e' is of type A",
+    ),
+    "two types in two statements": (
+        "def f():\n    try: ...\n    except A as e: ...\n    try: ...\n    except B as e: ...",
+        "'e' is of type A",
+    ),
+    "built-in base": ("class A(int): ...", "built-in base"),
+    "another class attribute of mypyc": (
+        "@mypyc_attr(supports_weakref=True)\nclass A(int): ...",
+        "built-in base",
+    ),
+    "weak references": ("class A:\n    __slots__ = ('a', '__weakref__')", "supports_weakref"),
+    "default of an exception": ("class A(Exception):\n    limit: str | None = None", "lack the defaults"),
+    "default of a refusal": ("class A(Refused):\n    status = 404", "lack the defaults"),
+    "__new__ of cls": ("def f(cls): return cls.__new__(cls)", "__new__"),
+    "__new__ of object": ("new = object.__new__", "__new__"),
+    "copy": ("from copy import copy", "copied"),
+    "pickle": ("import pickle", "pickled"),
+    "cached property": ("class A:\n    @cached_property\n    def a(self): ...", "cached_property"),
+    "protocol at run time": ("@runtime_checkable\nclass A(Protocol): ...", "runtime_checkable"),
+    "dataclass of an exception": (
+        "@dataclass\nclass A(Exception):\n    reason: str",
+        "cannot be a dataclass",
+    ),
+    "type of a field": (
+        "if TYPE_CHECKING:\n    from b import B\nclass A(NamedTuple):\n    b: B",
+        "'B' is looked up",
+    ),
+    "vars": ("vars(x)", "vars()"),
+    "signature": ("inspect.signature(x)", "signature()"),
+    "__dict__": ("x.__dict__", "__dict__"),
+    "__func__": ("x.method.__func__", "__func__"),
+}
+
+SAME = {
+    "ordering with hash": "class A:\n    def __lt__(self, other): ...\n    def __hash__(self): ...",
+    "ordering with the hash of object": "class A:\n    __hash__ = object.__hash__\n    def __lt__(self, other): ...",
+    "one type twice": "def f():\n    try: ...\n    except A as e: ...\n    try: ...\n    except A as e: ...",
+    "two names": "def f():\n    try: ...\n    except A as a: ...\n    except B as b: ...",
+    "one name in two functions": "def f():\n    try: ...\n    except A as e: ...\n\n"
+    "    def g():\n        try: ...\n        except B as e: ...",
+    "interpreted class": "@mypyc_attr(native_class=False)\nclass A(int):\n    def __lt__(self, other): ...",
+    "weak references": "@mypyc_attr(supports_weakref=True)\nclass A:\n    __slots__ = ('__weakref__',)",
+    "attribute of an exception": "class A(Exception):\n    limit: str\n    def __init__(self): self.limit = 'a'",
+    "type of a field in quotes": "if TYPE_CHECKING:\n    from b import B\nclass A(NamedTuple):\n    b: 'B'",
+    "imported type of a field": "from b import B\nclass A(NamedTuple):\n    b: B",
+    "__new__ of an interpreted class": "@mypyc_attr(native_class=False)\nclass A(int):\n"
+    "    def __new__(cls): return int.__new__(cls, 1)",
+    "exempt": "from copy import copy  # of an object without arguments. # compiled: same",
+}
+
+
+@pytest.mark.parametrize(("source", "text"), DIFFERENT.values(), ids=DIFFERENT)
+def test_a_difference_is_found(source: str, text: str) -> None:
+    (found,) = differences(source)
+    assert text in found.text
+
+
+@pytest.mark.parametrize("source", SAME.values(), ids=SAME)
+def test_what_is_compiled_to_the_same_is_no_difference(source: str) -> None:
+    assert differences(source) == []
+
+
+@pytest.mark.parametrize("path", compiled_modules(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_compiled_modules_have_no_difference(path: Path) -> None:
+    assert differences(path.read_text(encoding="utf-8")) == []
