@@ -124,6 +124,10 @@ REFUSALS = structure(
 FIELDS: Fields[AdminContext] = {
     "name": Field(lambda s: s.configuration.name, string("Name of the broker.")),
     "version": Field(lambda s: stompring.__version__, string("Version of stompring.")),
+    "build": Field(
+        lambda s: stompring.build(),
+        keyword(stompring.BUILDS, "compiled: the modules of the hot path run as extension modules."),
+    ),
     "started": Field(lambda s: s.broker.started_at, timestamp("Start of the broker.")),
     **fields_of(BROKER),
     "addressMemoryUsagePercentage": Field(

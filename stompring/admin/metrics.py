@@ -126,6 +126,7 @@ class BrokerCollector(Collector):
         """The families that have a sample."""
         build = {
             "version": stompring.__version__,
+            "build": stompring.build(),
             "python": platform.python_version(),
             "twisted": twisted.__version__,
         }

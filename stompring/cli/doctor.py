@@ -25,7 +25,7 @@ from typing import Any
 
 import click
 
-from stompring import __version__
+from stompring import __version__, build
 from stompring.cli import config_option
 from stompring.cli.check_config import (
     check_data,
@@ -178,7 +178,7 @@ def _is_running(directories: DataDirectory) -> bool:
 def software() -> Findings:
     """Python, stompring, its libraries and its extras."""
     version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("python", OK, f"Python {version} ({sys.executable}), stompring {__version__}")
+    yield Finding("python", OK, f"Python {version} ({sys.executable}), stompring {__version__} ({build()})")
     try:
         requirements = importlib.metadata.requires("stompring") or []
     except importlib.metadata.PackageNotFoundError:

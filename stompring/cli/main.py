@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from stompring import __version__
+from stompring import __version__, build
 from stompring.cli.completion import context_names
 from stompring.cli.output import CommandFailed, Interrupted
 from stompring.cli.terminal import one_line as printable
@@ -235,7 +235,9 @@ def _leading(name: str, metavar: str, text: str) -> Callable[[Function], Functio
 @_leading("password_file", "FILE", "File with the password.")
 @_leading("ca", "FILE", "Trusted CA certificates (PEM).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.version_option(__version__, prog_name="stompring")
+@click.version_option(
+    __version__, prog_name="stompring", message=f"%(prog)s, version %(version)s ({build()})"
+)
 def main(**leading_options: str | bool | None) -> None:
     """A STOMP message broker with ring queues and scheduled messages.
 

@@ -7,6 +7,7 @@ Twisted's reactors schedule by ``time.time()``: where that is set back a day, ev
 from __future__ import annotations
 
 import logging
+import platform
 import signal
 import time
 import uuid
@@ -21,6 +22,7 @@ from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 
+from stompring import __version__, build
 from stompring.admin.context import Dispatch, Paging, Store
 from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
@@ -345,6 +347,7 @@ def run(
     begin_logging(log_level, log_format)
     if notice is not None:
         log.info("%s", notice)
+    log.info("stompring %s (%s), Python %s", __version__, build(), platform.python_version())
     raise_open_file_limit()
     try:
         persistence = open_data(configuration, data_dir, reactor)

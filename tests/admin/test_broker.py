@@ -89,6 +89,7 @@ def test_the_broker() -> None:
     assert server.get("/api/v1/broker") == {
         "name": "mine",
         "version": stompring.__version__,
+        "build": stompring.build(),
         "started": BEGIN * 1000,
         "uptime": 3000,
         "connectionCount": 1,

@@ -258,7 +258,9 @@ def test_build_info() -> None:
     info = [
         dict(labels) for (name, labels) in samples(scrape(AdminServer())) if name == "stompring_build_info"
     ]
-    assert [labels["version"] for labels in info] == [stompring.__version__]
+    assert [(labels["version"], labels["build"]) for labels in info] == [
+        (stompring.__version__, stompring.build())
+    ]
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])

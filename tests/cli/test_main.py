@@ -10,14 +10,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from stompring import __version__
+from stompring import __version__, build
 from stompring.cli.main import COMMANDS, main
 from stompring.errors import ConfigurationError
 
 
 def test_version() -> None:
     result = CliRunner().invoke(main, ["--version"])
-    assert (result.exit_code, result.output) == (0, f"stompring, version {__version__}\n")
+    assert (result.exit_code, result.output) == (0, f"stompring, version {__version__} ({build()})\n")
 
 
 def test_help_names_every_command_with_what_it_does() -> None:
