@@ -18,18 +18,22 @@ find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 pytho
 # trial runs the modules that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
-.PHONY: help run test suite lint types imports docs image docs-check docs-reference wheel package bench crash kills fuzz audit format clean check-lint check-types check-imports
+.PHONY: help run test test-compiled suite suite-compiled compiled lint types imports docs image docs-check docs-reference wheel wheels package bench crash kills fuzz audit format clean check-lint check-types check-imports
 
 help:
-	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...)'
+	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...); compiles in the background'
 	@echo 'make test        all tests: trial for those on the reactor, pytest for the others'
-	@echo 'make lint        ruff: errors and format; bandit; tsc for the console. make format corrects the format'
+	@echo 'make test-compiled  the tests of the compiled build: conformance, end to end, crash, property, hostile'
+	@echo 'make lint        ruff: errors and format; bandit; what mypyc compiles to something else; tsc for the console.'
+	@echo '                 make format corrects the format'
 	@echo 'make types       mypy --strict'
 	@echo 'make imports     import-linter: dependencies between packages'
 	@echo 'make docs-check  test the documentation against the code'
 	@echo 'make docs-reference  generate the references in docs/plugins.md and docs/cli.md, the tables in docs/settings.md and docs/artemis.md, and schema.xsd'
 	@echo 'make docs        build the documentation as a site in site/'
 	@echo 'make wheel       build the wheel and the sdist in dist/'
+	@echo 'make wheels      the same, and a compiled wheel for this machine and Python (PYTHONS="python3.12 python3.13": for these)'
+	@echo 'make compiled    a compiled copy of this checkout in build/compiled; needs a C compiler'
 	@echo 'make package     install the wheel into an empty environment, and check it there'
 	@echo 'make image       build the container image stompring with docker, podman or buildah'
 	@echo 'make bench       compare throughput and latency with other brokers, if installed; needs a C compiler'
@@ -39,8 +43,15 @@ help:
 	@echo 'make audit       bandit for the package, pip-audit for its dependencies (needs network access)'
 	@echo 'make clean       remove generated files, including .venv'
 
+# The compiled copy in build/compiled runs if it is up to date. Otherwise the checkout runs as pure Python, and a copy is
+# compiled in the background for the next start. STOMPRING_COMPILE=0: it is not.
 run: $(VENV)/.installed
-	@exec $(BIN)/stompring run --config $(CONFIG)
+	@if $(BIN)/python setup.py --quiet compile --background; then \
+		export PYTHONPATH="$(CURDIR)/build/compiled$${PYTHONPATH:+:$$PYTHONPATH}"; fi; \
+	exec $(BIN)/stompring run --config $(CONFIG)
+
+compiled: $(VENV)/.installed-compile
+	@$(BIN)/python setup.py --quiet compile
 
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory suite
@@ -53,6 +64,26 @@ suite:
 	$(BIN)/python -m pytest $(PARALLEL) --durations=20 $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
 	wait $$trial || status=1; cat "$$output"; rm -f "$$output"; \
 	exit $$status
+
+# The tests over sockets, in a copy of the checkout that has the compiled modules. The others replace parts of the broker
+# by their own, which only Python's own objects allow.
+COMPILED_TESTS := tests/conformance tests/end_to_end tests/crash tests/hostile tests/plugins/test_with_real_broker.py \
+	tests/property/test_management_requests.py tests/property/test_transaction_limits.py \
+	tests/policy/test_testing.py tests/test_build.py
+test-compiled: $(VENV)/.installed-test $(VENV)/.installed-compile
+	@$(MAKE) --no-print-directory suite-compiled
+
+suite-compiled: CHECKOUT := build/checkout
+suite-compiled:
+	$(BIN)/python setup.py --quiet compile
+	@rm -rf $(CHECKOUT) && mkdir -p $(CHECKOUT)
+	@tar -c --exclude-vcs --exclude=./build --exclude=./dist --exclude=./data --exclude=./stompring --exclude=./.venv --exclude=./.tox \
+		--exclude=node_modules --exclude=__pycache__ --exclude='.*_cache' . | tar -x -C $(CHECKOUT)
+	@cp -R build/compiled/. $(CHECKOUT) && rm -r $(CHECKOUT)/stompring/shipped
+	@for modules in tests/end_to_end/clients/node_modules tests/console/node_modules; do \
+		if [ -d $$modules ]; then ln -s "$(CURDIR)/$$modules" $(CHECKOUT)/$$modules; fi; done
+	@python=$$(cd $(dir $(BIN)/python) && pwd)/python && cd $(CHECKOUT) && \
+	STOMPRING_BUILD=compiled PYTHONPATH="$$PWD" "$$python" -m pytest $(PARALLEL) $(COMPILED_TESTS) $(PYTEST_OPTIONS)
 
 docs-check: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $$(find tests -path 'tests/docs/test_*.py' -o -name 'test_*docs*.py' | sort)
@@ -71,6 +102,7 @@ check-lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml stompring plugins
+	$(BIN)/python -m tests.compiled_differences
 	@if [ -x $(CONSOLE)/node_modules/.bin/tsc ] && node --version >/dev/null 2>&1; then \
 		echo 'tsc --checkJs --strict: the console'; $(CONSOLE)/node_modules/.bin/tsc --project $(CONSOLE)/tsconfig.json; \
 	else echo 'not checked: the types of the console (Node.js, and npm ci in $(CONSOLE))'; fi
@@ -93,8 +125,16 @@ image:
 
 # From a clean directory: files of an earlier build would get into the wheel.
 wheel: $(VENV)/.installed-build
-	rm -rf build
+	rm -rf build/lib* build/bdist*
 	$(BIN)/python -m build --no-isolation --outdir dist .
+
+# Each Python builds in an environment of its own, with the mypyc of the package index.
+PYTHONS = $(BIN)/python
+wheels: wheel
+	@for python in $(PYTHONS); do \
+		rm -rf build/lib* build/bdist*; echo "compiled wheel for $$($$python --version)"; \
+		STOMPRING_COMPILE=1 $$python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist . || exit 1; \
+	done; ls -l dist
 
 # With the dependencies of the package index. tests/shipping does more, with those of .venv.
 package: wheel
@@ -156,14 +196,15 @@ $(VENV)/bin/python:
 # modules at their first import: compiling all of them at the installation takes half a minute.
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and its dependencies into $(VENV)'
-	@$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --editable .
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --editable \
+		".$$(for cc in cc gcc clang; do if command -v $$cc >/dev/null; then echo '[compile]'; break; fi; done)"
 	@touch $@
 
 # Dependencies of tests and checks together: pip resolves them, and builds this package, only once.
 $(VENV)/.installed-all: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and the dependencies of tests and checks into $(VENV)'
-	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable '.[test,check]'
-	@touch $@ $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-check $(VENV)/.installed-build $(VENV)/.installed-docs
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable '.[test,check,compile]'
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-check $(VENV)/.installed-build $(VENV)/.installed-docs $(VENV)/.installed-compile
 
 $(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and the dependencies of $* into $(VENV)'
