@@ -300,7 +300,7 @@ class Session:
 
     def receipt(self, head: Head, durable: bool = False, transactional: bool = False) -> None:
         """Answer a ``receipt`` header, after the change is on disk if it is durable, in a transaction or not."""
-        receipt = head.headers.get(b"receipt")
+        receipt = head.requested_receipt()
         if receipt is None:
             return
         frame = receipt_frame(receipt, self.version)

@@ -96,6 +96,10 @@ class Head:
             self._decode()
         return self._block
 
+    def requested_receipt(self) -> bytes | None:
+        """The value of the ``receipt`` header, where there is one."""
+        return self.headers.get(b"receipt")
+
     def _decode(self) -> dict[bytes, bytes]:
         """Set ``_headers`` and ``_block`` of a head that was made without them."""
         raise AssertionError("a head without headers decodes them")
@@ -103,6 +107,57 @@ class Head:
     def __repr__(self) -> str:
         headers = self.headers | {b"passcode": b"***"} if b"passcode" in self.headers else self.headers
         return f"Head({self.command!r}, {headers!r}, content_length={self.content_length})"
+
+
+class AckHead(Head):
+    """The head of an ACK that has an ``id`` and nothing else: no transaction, no receipt."""
+
+    __slots__ = ("identifier",)
+
+    def __init__(self, identifier: bytes) -> None:
+        # as `Head.__init__`, whose call would take as long as everything else
+        self.command = b"ACK"
+        self._headers = None
+        self.content_length = -1
+        self._block = b""
+        self.base = None
+        self.plan = None
+        self.identifier = identifier
+
+    def requested_receipt(self) -> bytes | None:
+        """See `Head`."""
+        return None
+
+    def _decode(self) -> dict[bytes, bytes]:
+        """See `Head`."""
+        headers = self._headers = {b"id": self.identifier}
+        self._block = b"ACK\nid:" + self.identifier
+        return headers
+
+
+class ReceiptHead(Head):
+    """The head of a SEND whose block is that of ``base`` with a ``receipt`` added."""
+
+    __slots__ = ("receipt",)
+
+    def __init__(self, base: Head, receipt: bytes) -> None:
+        self.command = b"SEND"
+        self._headers = None
+        self.content_length = base.content_length
+        self._block = b""
+        self.base = base
+        self.plan = None
+        self.receipt = receipt
+
+    def requested_receipt(self) -> bytes | None:
+        """See `Head`."""
+        return self.receipt
+
+    def _decode(self) -> dict[bytes, bytes]:
+        """See `Head`. The receipt comes last, wherever it was in the block."""
+        assert self.base is not None
+        headers = self._headers = {**self.base.headers, b"receipt": self.receipt}
+        return headers
 
 
 _LONGEST = 40  # enough to find the place again, and too short to fill a log

@@ -20,7 +20,9 @@ from stompring.stomp.frames import (
     OPENING,
     OPENING_NEWER,
     RULES,
+    AckHead,
     Head,
+    ReceiptHead,
     Rules,
     shown,
     unescape,
@@ -164,11 +166,6 @@ def decode_plain(block: bytes, limits: HeadLimits) -> Head | None:
     return Head(command, headers, int(length), block)
 
 
-def decode_with_receipt(base: Head, receipt: bytes) -> Head:
-    """The head of a block that is that of ``base`` with a receipt added."""
-    return Head(base.command, {**base.headers, b"receipt": receipt}, base.content_length, b"", base)
-
-
 def decode(block: bytes, version: bytes | None) -> Head:
     """The head whose lines are ``block``; ``version`` is None before it is agreed on.
 
@@ -307,11 +304,12 @@ class Template:
     """What the blocks of SENDs with certain names have in common.
 
     ``varying`` has the places, among the groups that ``match`` finds, of the values that are read and differ; ``rest``
-    those of the lines that are passed on, in their order. ``matched`` counts. ``plan`` is free for whoever reads the
+    those of the lines that are passed on, in their order; ``receipt`` that of the receipt, 0: there is none.
+    ``matched`` counts. ``plan`` is free for whoever reads the
     frames.
     """
 
-    __slots__ = ("length", "match", "matched", "names", "plan", "rest", "varying", "version")
+    __slots__ = ("length", "match", "matched", "names", "plan", "receipt", "rest", "varying", "version")
 
     def __init__(
         self,
@@ -327,6 +325,7 @@ class Template:
         self.plan: Any = None
         self.varying: dict[bytes, int] = {}
         self.length = 0  # the place of content-length; 0: there is none
+        self.receipt = 0
         rest: list[int] = []
         parts, groups, passing = [_SEND_LINE], 0, False
         for name, value in zip(names, values, strict=True):
@@ -346,7 +345,12 @@ class Template:
             elif name in use.read:
                 parts.append(re.escape(b"%b:%b\n" % (name, value)))
             else:
-                parts.append(b"%b:%b\n" % (re.escape(name), _ESCAPED if version == b"1.2" else _PLAIN))
+                text = _ESCAPED if version == b"1.2" else _PLAIN
+                if name == b"receipt":
+                    groups += 1
+                    self.receipt = groups
+                    text = b"(%b)" % text
+                parts.append(b"%b:%b\n" % (re.escape(name), text))
         parts.append(b")\n" if passing else b"\n")
         self.rest = tuple(rest)
         self.match = re.compile(b"".join(parts)).match
@@ -358,9 +362,22 @@ class TemplateHead(Head):
     __slots__ = ("found", "template")
 
     def __init__(self, template: Template, found: re.Match[bytes], content_length: int) -> None:
-        super().__init__(b"SEND", None, content_length)
+        self.command = b"SEND"
+        self._headers = None
+        self.content_length = content_length
+        self._block = b""
+        self.base = None
+        self.plan = None
         self.template = template
         self.found = found
+
+    def requested_receipt(self) -> bytes | None:
+        """See `Head`."""
+        template = self.template
+        if not template.receipt:
+            return None
+        receipt: bytes = self.found[template.receipt]
+        return unescape(receipt, template.version) if BACKSLASH in receipt else receipt
 
     def _decode(self) -> dict[bytes, bytes]:
         """See `Head`."""
@@ -495,6 +512,8 @@ _CRLF_END = b"\n\r\n"
 
 
 _SEND, _RECEIPT = b"SEND\n", b"\nreceipt:"
+_ACK, _ID = b"ACK\nid:", len(b"id:")
+_NO_MORE = b"\n\n\0"  # after the only header of a frame without a body
 
 
 class MalformedHead(ProtocolError):
@@ -507,18 +526,26 @@ class HeadReader:
     ``end`` is how its blocks end, as far as seen; whoever looks for one looks for this first. ``plain`` tells that
     such a block is worth a try of `decode_plain`. ``memo`` holds what was read before. ``body`` is the offset after
     the block that `read` looked at last. ``templates`` are for SENDs of which no two are the same, where the one who
-    reads them has said what for (``use``).
+    reads them has said what for (``use``). ``last`` is the head of `memo` that came last, ``recent`` its block with the
+    end, once it came twice in a row. ``asking`` is how a block begins that is like the last one but for its receipt,
+    up to the receipt, once there were two of them. ``acks`` tells that `read_ack` is worth a try.
     """
 
     __slots__ = (
         "_crlf",
+        "_asking_end",
+        "_asking_head",
         "_opened_crlf",
+        "acks",
+        "asking",
         "body",
         "end",
+        "last",
         "limits",
         "max_body",
         "memo",
         "plain",
+        "recent",
         "templates",
         "version",
     )
@@ -530,6 +557,12 @@ class HeadReader:
         self.templates = None if use is None else Templates(use, limits)
         self.end = _LF_END
         self.plain = False
+        self.acks = False
+        self.last: Head | None = None
+        self.recent = b""
+        self.asking = b""
+        self._asking_head: Head | None = None  # the one without a receipt
+        self._asking_end = b""  # what follows the receipt
         self.body = 0
         self.max_body = max_body_length
         self._crlf = True  # CR LF is a line end
@@ -540,6 +573,11 @@ class HeadReader:
         self.version = version
         self._crlf = RULES[version].crlf or self._opened_crlf
         self._end_with(self.end if self._crlf else _LF_END)
+        self.acks = version == b"1.2" and self.limits.max_headers > 0
+        self.last = None
+        self.recent = b""
+        self.asking = b""
+        self._asking_head = None
         self.memo.clear()
         if self.templates is not None:
             self.templates.clear()
@@ -596,6 +634,27 @@ class HeadReader:
                 self._learn(block)  # it has an escape
         return head
 
+    def read_ack(self, data: bytes, start: int) -> AckHead | None:
+        """The ACK at ``start`` that has an ``id`` and nothing else; None for any other frame, and for one cut off.
+
+        ``body`` is the offset after its NUL.
+        """
+        begin = start + len(_ACK)
+        if data[start:begin] != _ACK:
+            return None
+        stop = data.find(b"\n", begin)
+        if (
+            stop < 0
+            or data[stop : stop + len(_NO_MORE)] != _NO_MORE
+            or stop - begin > self.limits.max_line - _ID
+        ):
+            return None
+        identifier = data[begin:stop]
+        if BACKSLASH in identifier or CR in identifier or NUL in identifier:
+            return None
+        self.body = stop + len(_NO_MORE)
+        return AckHead(identifier)
+
     def with_receipt(self, block: bytes) -> Head | None:
         """The head of an ordinary SEND that asks for a receipt, made from one without; None for any other block."""
         at = block.find(_RECEIPT)
@@ -616,7 +675,35 @@ class HeadReader:
         # what is left over must be looked at with the limits in mind, and in full
         if not ordinary or len(base.headers) >= self.limits.max_headers or len(block) > self.limits.max_line:
             return None
-        return decode_with_receipt(base, receipt)
+        if base is self._asking_head:
+            self.asking = block[: at + len(_RECEIPT)]
+            self._asking_end = block[at + len(_RECEIPT) + len(receipt) :] + _LF_END
+        else:
+            self.asking = b""
+            self._asking_head = base
+        return ReceiptHead(base, receipt)
+
+    def read_receipt(self, data: bytes, start: int) -> ReceiptHead | None:
+        """The head at ``start``, which begins with ``asking``; None where it goes on differently, or is cut off.
+
+        ``body`` is the offset after it.
+        """
+        begin = start + len(self.asking)
+        stop = data.find(b"\n", begin)
+        end = stop + len(self._asking_end)
+        if (
+            stop < 0
+            or data[stop:end] != self._asking_end
+            or end - start - len(_LF_END) > self.limits.max_line
+        ):
+            return None
+        receipt = data[begin:stop]
+        if BACKSLASH in receipt or CR in receipt or NUL in receipt:
+            return None
+        base = self._asking_head
+        assert base is not None
+        self.body = end
+        return ReceiptHead(base, receipt)
 
     def _first_end(self, data: bytes, start: int, stop: int) -> int:
         """Where the block ends when the other way to end it is thought of, too: it may come before ``stop``."""

@@ -32,6 +32,7 @@ from stompring.stomp.headers import (
     decode_plain,
 )
 
+_A = ord("A")
 _CHUNK = 4096  # bytes looked at in one go, so that a megabyte of heart-beats is not copied again and again
 
 
@@ -157,17 +158,37 @@ class Parser:
         size = len(data)
         missed = matched = 0
         templates = heads.active_templates() if memo.rest else None
+        recent = heads.recent
+        asking = heads.asking
         while start < size:
-            if data[start] == LF:  # most clients send one after each frame
+            first = data[start]
+            if first == LF:  # most clients send one after each frame
                 start += 1
                 if start == size:
                     break
-            if data[start] <= CR:
+                first = data[start]
+            if first <= CR:
                 start = self._skip(data, start)
                 if start == size:
                     break
+                first = data[start]
             head: Head | None
-            if templates is not None and (head := templates.read(data, start)) is not None:
+            if recent and data[start : start + len(recent)] == recent:
+                head = heads.last
+                assert head is not None
+                start += len(recent)
+            elif first == _A and heads.acks and (ack := heads.read_ack(data, start)) is not None:
+                frames.append((ack, b""))
+                start = heads.body
+                missed += 1
+                continue
+            elif (
+                asking
+                and data[start : start + len(asking)] == asking
+                and (head := heads.read_receipt(data, start)) is not None
+            ):
+                start = heads.body
+            elif templates is not None and (head := templates.read(data, start)) is not None:
                 start = templates.body
                 matched += 1
             else:
@@ -175,10 +196,17 @@ class Parser:
                 block = data[start:stop] if stop > 0 else b""
                 head = known(block)
                 if head is not None:
+                    if head is heads.last:
+                        # twice in a row: the third one is known without looking for its end
+                        recent = heads.recent = data[start : stop + len(heads.end)]
+                    else:
+                        heads.last = head
+                        recent = heads.recent = b""
                     start = stop + len(heads.end)
                 else:
                     missed += 1
                     head = heads.with_receipt(block) if heads.plain else None
+                    asking = heads.asking
                     if head is None and heads.plain:
                         head = decode_plain(block, heads.limits)
                     if head is not None and head.content_length <= self._max_body:

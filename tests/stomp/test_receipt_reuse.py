@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.stomp.frames import Head
+from stompring.stomp.frames import Head, ReceiptHead
 from stompring.stomp.headers import decode
 from stompring.stomp.parser import Parser
 
@@ -89,3 +89,70 @@ def test_what_is_known_changes_nothing(blocks: list[list[tuple[bytes, bytes]]]) 
         assert str(knowing.error) == str(fresh.error)
         if knowing.error is not None:
             knowing = parser()
+
+
+ASKING = b"SEND\ndestination:a\nreceipt:%b\nx:y\n\n\0"
+
+
+def asking(made: Parser | None = None) -> Parser:
+    """A parser that has read three SENDs which differ in their receipt only."""
+    made = made or parser()
+    for number in (b"1", b"2", b"3"):
+        made.feed(ASKING % number)
+    return made
+
+
+def test_the_next_one_is_known_by_what_surrounds_its_receipt() -> None:
+    made = asking()
+    ((before, _),) = asking(made).feed(ASKING % b"m-4")
+    ((head, body),) = made.feed(ASKING % b"m:5")
+    assert type(head) is ReceiptHead and head.base is before.base and body == b""
+    assert head.requested_receipt() == b"m:5" and head.content_length == -1
+    assert head.headers == {b"destination": b"a", b"x": b"y", b"receipt": b"m:5"} and head.block == b""
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ASKING % b"a\\cb",
+        ASKING % b"a\r",
+        ASKING % b"a\0",
+        ASKING % b"a\nreceipt:2",
+        ASKING % b"\n",
+        ASKING % (b"9" * 980),
+        (ASKING % b"4").replace(b"x:y", b"x:z"),
+        (ASKING % b"4").replace(b"x:y", b"x:y\nv:w"),
+        (ASKING % b"4").replace(b"\n\n", b"\n\r\n"),
+        b"SEND\ndestination:a\nreceipt:4\n\n\0",
+        b"SEND\ndestination:a\nx:y\n\n\0",
+        b"SEND\ndestination:b\nreceipt:4\nx:y\n\n\0",
+    ],
+)
+def test_what_goes_on_differently_is_read_as_ever(other: bytes) -> None:
+    made, beside = asking(), parser()
+    found, expected = made.feed(other), beside.feed(other)
+    assert [(head.headers, body) for head, body in found] == [(head.headers, body) for head, body in expected]
+    assert str(made.error) == str(beside.error)
+    if made.error is None:
+        ((head, _),) = made.feed(ASKING % b"9")
+        assert head.requested_receipt() == b"9" and head.headers[b"x"] == b"y"
+
+
+def test_a_known_one_may_be_cut_anywhere() -> None:
+    made, frame = asking(), ASKING % b"17"
+    for cut in range(1, len(frame)):
+        found = made.feed(frame[:cut]) + made.feed(frame[cut:])
+        assert [head.headers[b"receipt"] for head, _ in found] == [b"17"]
+
+
+def test_another_version_reads_them_anew() -> None:
+    made = asking()
+    made.negotiated(b"1.0")
+    ((head, _),) = made.feed(b"SEND\ndestination:a\nreceipt: 4\nx:y\n\n\0")
+    assert head.headers[b"receipt"] == b"4"
+
+
+def test_heads_say_which_receipt_is_requested() -> None:
+    first, second, third = heads(parser(), b"SEND\na:b", b"SEND\na:b\nreceipt:c\\\\d", b"ACK\nid:1")
+    assert (first.requested_receipt(), third.requested_receipt()) == (None, None)
+    assert second.requested_receipt() == b"c\\d"

@@ -104,6 +104,18 @@ def test_escapes_of_1_2_are_read_by_a_template() -> None:
     assert by_template(learned(b"1.1"), stream.replace(b"\\r", b"")) == [False]
 
 
+@pytest.mark.parametrize(("written", "receipt"), [(b"m-3", b"m-3"), (b"a\\cb", b"a:b"), (b"", b"")])
+def test_a_receipt_is_known_without_the_other_headers(written: bytes, receipt: bytes) -> None:
+    parser = with_templates()
+    for number in (1, 2):
+        parser.feed(message(number, b"receipt:%d" % number))
+    ((head, _),) = parser.feed(message(3, b"receipt:" + written))
+    assert type(head) is TemplateHead and head.requested_receipt() == receipt
+    assert head._headers is None and head.headers[b"receipt"] == receipt
+    ((head, _),) = learned().feed(message(3))
+    assert type(head) is TemplateHead and head.requested_receipt() is None
+
+
 def test_blocks_with_escapes_make_one_too() -> None:
     parser = with_templates()
     stream = b"".join(message(number).replace(b"serial:", b"serial:a\\c") for number in range(3))
