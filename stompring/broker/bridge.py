@@ -553,7 +553,7 @@ class Bridge:
         self.identity = identity
         self.connect = connect
         text = configuration.filter
-        self.matches: Matches | None = None if text is None else compile_selector(text).matches
+        self.matches: Matches | None = None if text is None else compile_selector(text).matches_lines
         self.workers = [BridgeWorker(self) for _ in range(configuration.concurrency)]
         self.started = False
         self.paused = False

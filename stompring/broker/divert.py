@@ -84,7 +84,7 @@ class Divert:
         self.exclusive = configuration.exclusive
         self.pattern = Pattern(configuration.address, self.broker.configuration.wildcard)
         text = configuration.filter
-        self.accepts: Matches | None = None if text is None else compile_selector(text).matches
+        self.accepts: Matches | None = None if text is None else compile_selector(text).matches_lines
         self.logged.clear()
 
     def applies_to(self, address: str) -> bool:

@@ -196,6 +196,16 @@ class Message:  # only tests have weak references: # compiled: same
         value = self.header(name.encode())
         return None if value is None else value.decode("utf-8", "replace")
 
+    def text_of_line(self, line: bytes) -> str | None:
+        """The value of the header whose line begins with ``line``, a line feed in front; None without one."""
+        tail = self.tail
+        at = tail.find(line, 0, self.body_at)
+        if at < 0:
+            return None
+        at += len(line)
+        value = tail[at : tail.find(b"\n", at)]
+        return _text(unescape(value) if BACKSLASH in value else value)
+
     def get_body(self) -> bytes:
         """The body, for XPATH selectors."""
         return self.body

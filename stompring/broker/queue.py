@@ -891,7 +891,7 @@ class QueueAttributes:
         if "filter" in changes:
             text = (changed.filter or "").strip() or None
             try:
-                accepts = None if text is None else compile_selector(text).matches
+                accepts = None if text is None else compile_selector(text).matches_lines
             except InvalidSelector as fault:
                 raise Refused(f"filter: {fault}", status=400) from None
             changed = replace(changed, filter=text, accepts=accepts)

@@ -218,7 +218,7 @@ def matching(selector: str | None) -> Matches | None:
     if selector is None or not selector.strip():
         return None
     try:
-        return compile_selector(selector).matches
+        return compile_selector(selector).matches_lines
     except InvalidSelector as fault:
         raise Refused(f"filter: {fault}", status=400) from None
 

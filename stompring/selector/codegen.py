@@ -36,7 +36,7 @@ from stompring.selector.syntax_tree import (
 )
 
 if TYPE_CHECKING:
-    from stompring.selector.compile import Properties
+    from stompring.selector.compile import HeaderLines, Properties
 
 Expression = ast.expr
 
@@ -206,6 +206,28 @@ def matches(message):
         return False
 """
 
+#: The same for messages whose headers are lines of bytes.
+_FRAME_OF_LINES = """
+def matches(message):
+    try:
+        tail = message.tail
+        stop = message.body_at
+        return
+    except Exception:
+        return False
+"""
+
+#: Names that may be the broker's own begin with one of these. Others are headers.
+SYSTEM_PREFIXES = ("AMQ", "JMS", "_AMQ")
+
+#: Header lines that a broker writes for each message. They are asked of the message.
+MESSAGE_LINES = frozenset({"content-length", "expires", "timestamp"})
+
+#: Characters that stand for something else in a header line.
+_ESCAPED = frozenset("\\\n\r:")
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
 
 def emit(root: Node, convert: bool) -> tuple[Callable[[Properties], bool], frozenset[str], bool]:
     """The predicate, the properties it reads, and whether it reads the body.
@@ -217,11 +239,39 @@ def emit(root: Node, convert: bool) -> tuple[Callable[[Properties], bool], froze
     return emitter.function(test), frozenset(emitter.properties), emitter.reads_body
 
 
+def emit_for_lines(root: Node, convert: bool) -> tuple[Callable[[HeaderLines], bool], frozenset[str], bool]:
+    """As `emit`, for messages whose headers are lines of bytes: most conditions are then a search for a line."""
+    emitter = _Emitter(convert, lines=True)
+    test, _, _ = emitter.test(root, True, frozenset())
+    function = emitter.function(test, _FRAME_OF_LINES if emitter.reads_lines else _FRAME)
+    return function, frozenset(emitter.properties), emitter.reads_body
+
+
+def line_of(name: str) -> bytes | None:
+    """A line feed and the beginning of the line of a header; None for a name that may be the broker's own."""
+    if name.startswith(SYSTEM_PREFIXES) or name in MESSAGE_LINES:
+        return None
+    text = _plain(name)
+    return None if text is None else b"\n%b:" % text
+
+
+def _plain(text: str) -> bytes | None:
+    """The bytes of a text in a header line; None where they are not those of the text, or of other texts too."""
+    if _REPLACEMENT in text or not _ESCAPED.isdisjoint(text):
+        return None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+
+
 class _Emitter:
     """The state of one function under construction."""
 
-    def __init__(self, convert: bool) -> None:
+    def __init__(self, convert: bool, lines: bool = False) -> None:
         self.convert = convert
+        self.reads_lines = False
+        self._lines = lines
         self.properties: dict[str, int] = {}  # name -> number in the names of its local variables
         self.reads_body = False
         self._temporaries = 0
@@ -229,9 +279,9 @@ class _Emitter:
         self._globals["number"] = values.number if convert else values.plain_number
         self._globals["boolean"] = values.boolean if convert else values.plain_boolean
 
-    def function(self, test: Expression) -> Callable[[Properties], bool]:
+    def function(self, test: Expression, frame: str = _FRAME) -> Callable[[Any], bool]:
         """The compiled function that returns the test."""
-        module = ast.parse(_FRAME)
+        module = ast.parse(frame)
         (outcome,) = (
             node for node in ast.walk(module) if isinstance(node, ast.Return) and node.value is None
         )
@@ -256,6 +306,10 @@ class _Emitter:
                 value, known = self._property(node, known)
                 return compare(call("boolean", value), "is", constant(sense)), known, known
             case IsNull():
+                if isinstance(node.operand, Property):
+                    present = self._found(node.operand, b"", known)
+                    if present is not None:
+                        return negated(present) if sense else present, known, known
                 value, known = self.value(node.operand, known)
                 if isinstance(value, ast.Constant):
                     return constant((value.value is None) is sense), known, known
@@ -319,7 +373,34 @@ class _Emitter:
         tests.append(compare(value, "is not", constant(None)))
         return local
 
+    def _found(self, node: Property, rest: bytes | None, known: Known) -> Expression | None:
+        """A test whether the line of a header is there, its value beginning with ``rest``.
+
+        None where that cannot be told from the line, or the value is at hand anyway.
+        """
+        line = line_of(node.name) if self._lines and rest is not None else None
+        number = self.properties.setdefault(node.name, len(self.properties))
+        if line is None or rest is None or f"value{number}" in known:
+            return None
+        self.reads_lines = True
+        at = method(name("tail"), "find", constant(line + rest), constant(0), name("stop"))
+        return compare(at, ">=", constant(0))
+
+    def _line(
+        self, node: Property, text: str, sense: bool, known: Known, *, prefix: bool = False
+    ) -> Expression | None:
+        """A test whether a header is a text, or begins with it; where ``sense`` is False whether it is another one."""
+        value = _plain(text)
+        if value is not None and not prefix:
+            value += b"\n"
+        found = self._found(node, value, known)
+        present = None if sense else self._found(node, b"", known)
+        return found if found is None or present is None else both(present, negated(found))
+
     def _property_and_text(self, node: Property, operator: str, text: str, known: Known) -> Tested:
+        line = self._line(node, text, operator == "=", known)
+        if line is not None:
+            return line, known, known
         value, known = self._property(node, known)
         same = operator == "="
         if self.convert and (values.number(text) is not None or values.boolean(text) is not None):
@@ -350,6 +431,13 @@ class _Emitter:
 
     def _like(self, node: Like, sense: bool, known: Known) -> Tested:
         """A value that is not text matches no pattern (Artemis): LIKE is false, NOT LIKE true."""
+        if isinstance(node.operand, Property):
+            wanted = like_test(node.pattern, node.escape)
+            if wanted.shape in (Shape.EQUALS, Shape.STARTS):
+                prefix = wanted.shape is Shape.STARTS
+                line = self._line(node.operand, wanted.text, sense, known, prefix=prefix)
+                if line is not None:
+                    return line, known, known
         value, known = self.value(node.operand, known)
         value, local = self._named(value)
         test = both(is_text(value), self._like_test(node, local))
@@ -460,7 +548,12 @@ class _Emitter:
         local = f"value{self.properties.setdefault(node.name, len(self.properties))}"
         if local in known:
             return name(local), known
-        return assign(local, method(name("message"), "get_property", constant(node.name))), known | {local}
+        line = line_of(node.name) if self._lines else None
+        if line is None:
+            value = method(name("message"), "get_property", constant(node.name))
+        else:
+            value = method(name("message"), "text_of_line", constant(line))
+        return assign(local, value), known | {local}
 
     def _number_of_property(self, node: Property, known: Known) -> Valued:
         """``(numberN := cached_number(v) if isinstance(v, str) and len(v) <= CACHED_LENGTH else number(v))``"""

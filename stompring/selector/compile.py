@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
-from stompring.selector.codegen import emit
+from stompring.selector.codegen import emit, emit_for_lines
 from stompring.selector.grammar import parse
-from stompring.selector.syntax_tree import InvalidSelector
+from stompring.selector.syntax_tree import InvalidSelector, Node
 
 LENGTH_LIMIT = 8 * 1024  # characters: some thousand terms
 CACHE_SIZE = 1024  # compiled selectors in the cache
@@ -34,26 +34,51 @@ class Properties(Protocol):
         """The body as sent; read only by XPATH."""
 
 
-class Selector:
-    """A filter that compiles to one Python function.
+class HeaderLines(Properties, Protocol):
+    """A message of the broker, whose headers are lines of bytes.
 
-    ``text`` is the text without white space around it. ``matches`` returns whether the selector is true for a message;
-    it returns False for unknown and for any error, and never raises. ``names`` are the properties that it reads;
-    ``reads_body`` is whether it contains an XPATH.
+    ``tail`` up to ``body_at`` holds lines ``name:value`` with the escapes of STOMP 1.2, each between two line feeds.
+    No name comes twice.
     """
 
-    __slots__ = ("matches", "names", "reads_body", "text")
+    @property
+    def tail(self) -> bytes: ...
+
+    @property
+    def body_at(self) -> int: ...
+
+    def text_of_line(self, line: bytes) -> str | None:
+        """The value of the header whose line begins with ``line``, a line feed in front; None without one."""
+
+
+class Selector:
+    """A filter that compiles to a Python function.
+
+    ``text`` is the text without white space around it. ``matches`` returns whether the selector is true for a message;
+    it returns False for unknown and for any error, and never raises. ``matches_lines`` is the same and faster, for
+    messages of the broker. ``names`` are the properties that it reads; ``reads_body`` is whether it contains an XPATH.
+    """
+
+    __slots__ = ("_matches", "matches_lines", "names", "reads_body", "text")
 
     text: str
-    matches: Callable[[Properties], bool]
+    matches_lines: Callable[[HeaderLines], bool]
     names: frozenset[str]
     reads_body: bool
 
     def __init__(self, text: str) -> None:
-        blanked, options = _without_prefixes(text)
-        root = parse(blanked, options["hyphenated"])
         self.text = text
-        self.matches, self.names, self.reads_body = emit(root, options["convert"])
+        self.matches_lines, self.names, self.reads_body = emit_for_lines(*_parsed(text))
+        self._matches: Callable[[Properties], bool] | None = None
+
+    @property
+    def matches(self) -> Callable[[Properties], bool]:
+        """Generated when it is asked for first: the broker needs ``matches_lines`` only."""
+        matches = self._matches
+        if matches is None:
+            matches, _, _ = emit(*_parsed(self.text))
+            self._matches = matches
+        return matches
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
@@ -75,6 +100,12 @@ def compile_selector(text: str) -> Selector:
 
 _compiled = lru_cache(CACHE_SIZE)(Selector)
 _compiled_long = lru_cache(LONG_CACHE_SIZE)(Selector)
+
+
+def _parsed(text: str) -> tuple[Node, bool]:
+    """The syntax tree, and whether text is converted."""
+    blanked, options = _without_prefixes(text)
+    return parse(blanked, options["hyphenated"]), options["convert"]
 
 
 def _without_prefixes(text: str) -> tuple[str, dict[str, bool]]:

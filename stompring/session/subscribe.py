@@ -102,7 +102,7 @@ def _attach(
     matches: Matches | None = None
     key: object = None
     if not own_filter and (selector is not None or origin is not None):
-        matches = selector.matches if selector is not None else None
+        matches = selector.matches_lines if selector is not None else None
         matches = matches if origin is None else not_from(origin, matches)
         key = (terms.selector, origin)
     if queue.hooks.subscribed is not None:

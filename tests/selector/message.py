@@ -26,6 +26,38 @@ class Message:
         return self._body
 
 
+class LinesMessage:
+    """Properties that are all text, as lines; and a count of how often it was asked for others than lines."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.asked: list[str] = []
+        self._properties = properties
+        lines = [b"1\ncontent-length:1\n"]
+        for name, value in properties.items():
+            lines.append(_escaped(name) + b":" + _escaped(value) + b"\n")
+        head = b"".join([*lines, b"\n"])
+        self.body_at = len(head)
+        self.tail = head + b"\na:x\nb:x\n\n\0\n"  # the body has what looks like headers
+
+    def get_property(self, name: str) -> Value:
+        self.asked.append(name)
+        return self._properties.get(name)
+
+    def get_body(self) -> bytes:
+        raise AssertionError("no selector here reads the body")
+
+    def text_of_line(self, line: bytes) -> str | None:
+        assert line.startswith(b"\n") and line.endswith(b":")
+        return self._properties.get(line[1:-1].decode())
+
+
+def _escaped(text: str) -> bytes:
+    pairs = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c"))
+    for sign, written in pairs:
+        text = text.replace(sign, written)
+    return text.encode()
+
+
 def outcome(text: str, properties: Mapping[str, Value], body: bytes = b"") -> str:
     """T, F or U: what the text is for the message, found out by asking for it and for its negation."""
     prefix, _, condition = text.rpartition(":") if "_expressions:" in text else ("", "", text)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.selector import compile_selector
-from tests.selector.message import Message
+from tests.selector.message import LinesMessage, Message
 from tests.selector.model import Model, Tree, written
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -111,6 +111,19 @@ def test_compiled_predicate_agrees_with_the_model(
     fails = compile_selector(f"{prefix}NOT ({written(tree)})")
     message = Message(properties)
     assert (holds.matches(message), fails.matches(message)) == (expected is True, expected is False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(tree=CONDITIONS, properties=st.dictionaries(NAMES, STRINGS | st.just("a:b")), convert=st.booleans())
+def test_lines_of_headers_give_the_same(tree: Tree, properties: dict[str, str], convert: bool) -> None:
+    prefix = "" if convert else "no_convert_string_expressions:"
+    expected = Model(properties, convert).condition(tree)
+    holds = compile_selector(prefix + written(tree))
+    fails = compile_selector(f"{prefix}NOT ({written(tree)})")
+    message = LinesMessage(properties)
+    found = holds.matches_lines(message), fails.matches_lines(message)
+    assert found == (expected is True, expected is False)
+    assert message.asked == []
 
 
 @settings(max_examples=200, deadline=None)

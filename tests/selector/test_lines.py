@@ -1,0 +1,91 @@
+"""Selectors over the lines of a message's headers give what they give over its properties."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.broker.message import SYSTEM_PROPERTIES
+from stompring.paging.target_list import OWN_LINES, SHARED
+from stompring.selector import compile_selector
+from stompring.selector.codegen import line_of
+from tests.broker.broker_fixture import BrokerFixture
+
+HEADERS = {
+    "color": "red",
+    "shade": "red-ish",
+    "size": "5",
+    "flag": "true",
+    "empty": "",
+    "path": "a\\cb",
+    "a\\cb": "x",
+    "back": "\\\\",
+    "umlaut": "ü",
+    "priority": "9",
+    "AMQlike": "y",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds", "fails"),
+    [
+        ("color = 'red'", True, False),
+        ("color = 'blue'", False, True),
+        ("shade = 'red'", False, True),
+        ("olor = 'red'", False, False),
+        ("color <> 'blue'", True, False),
+        ("missing <> 'blue'", False, False),
+        ("missing = 'red'", False, False),
+        ("missing IS NULL", True, False),
+        ("empty IS NULL", False, True),
+        ("empty = ''", True, False),
+        ("color = ''", False, True),
+        ("shade LIKE 'red%'", True, False),
+        ("shade LIKE 'ed%'", False, True),
+        ("shade NOT LIKE 'blue%'", True, False),
+        ("missing LIKE '%'", False, False),
+        ("shade LIKE 'red-ish'", True, False),
+        ("shade LIKE '%ish'", True, False),
+        ("color IN ('blue', 'red')", True, False),
+        ("size = '5'", True, False),
+        ("size = 5", True, False),
+        ("size = '5.0'", False, True),
+        ("flag = 'true'", True, False),
+        ("flag", True, False),
+        ("path = 'a:b'", True, False),
+        ("path = 'a\\cb'", False, True),
+        ("path LIKE 'a:%'", True, False),
+        ("\"a:b\" = 'x'", True, False),
+        ("back = '\\'", True, False),
+        ("umlaut = 'ü'", True, False),
+        ("umlaut = '\ufffd'", False, True),
+        ("raw = '\ufffd'", True, False),
+        ("raw LIKE '\ufffd%'", True, False),
+        ("raw IS NULL", False, True),
+        ("AMQlike = 'y'", True, False),
+        ("AMQPriority = 4", True, False),
+        ("JMSType = 'order'", True, False),
+        ("expires = '0'", True, False),
+        ("color = 'red' AND color <> 'blue' AND size > 4", True, False),
+        ("color = size OR color = 'red'", True, False),
+        ("inner = 'x'", False, False),
+    ],
+)
+def test_a_message_matches(text: str, holds: bool, fails: bool) -> None:
+    message = BrokerFixture().message("a", b"\ninner:x\n\n", headers={**HEADERS, "type": "order"})
+    block = message.traits.block
+    at = message.tail.index(block) + len(block)
+    message.tail = message.tail[:at] + b"raw:\xff\n" + message.tail[at:]  # not UTF-8
+    message.body_at += len(b"raw:\xff\n")
+    selector, opposite = compile_selector(text), compile_selector(f"NOT ({text})")
+    assert (selector.matches_lines(message), opposite.matches_lines(message)) == (holds, fails)
+    assert (selector.matches(message), opposite.matches(message)) == (holds, fails)
+
+
+def test_what_the_broker_adds_is_asked_of_the_message() -> None:
+    assert all(
+        line_of(name) is None for name in {*SYSTEM_PROPERTIES, *SHARED, *(n.decode() for n in OWN_LINES)}
+    )
+
+
+def test_errors_mean_no_match() -> None:
+    assert compile_selector("color = 'red'").matches_lines(object()) is False  # type: ignore[arg-type]
