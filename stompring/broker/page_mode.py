@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from stompring.settings.model import FullPolicy
 
-from .dispatcher import PERHAPS, SELECTORS
+from .dispatcher import PERHAPS
 from .expiry import is_expired
 
 if TYPE_CHECKING:
@@ -106,25 +106,27 @@ def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: int
     durable = traits.durable
     direct = not due and traits.group is None
     direct = direct and not (message.expires and is_expired(message, broker.clock.now))
+    unwritten = direct and not durable
     members = []
     for queue in queues:
+        dispatcher, ready = queue.dispatcher, queue.ready
+        if unwritten and ready and not dispatcher.blocks and not dispatcher.count:  # of many who keep up
+            queue.messages_added += 1
+            consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
+            consumer.deliver_message(message)
+            continue
         if queue.in_memory_only:
             _keep(queue, message, due)
             continue
         queue.messages_added += 1
-        ready, dispatcher = queue.ready, queue.dispatcher
-        if direct and ready and not dispatcher.blocks & ~PERHAPS and not (durable and queue.durable):
-            if (
-                dispatcher.count
-                or dispatcher.blocks & SELECTORS
-                or (queue.paged is not None and queue.paged.waiting)
-            ):
-                if queue.deliver_directly(message):
-                    continue
-            else:  # as `Queue.deliver_directly`, for those of many who keep up
-                consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
-                consumer.deliver_message(message)
-                continue
+        if (
+            direct
+            and ready
+            and not dispatcher.blocks & ~PERHAPS
+            and not (durable and queue.durable)
+            and queue.deliver_directly(message)
+        ):
+            continue
         members.append(queue)
     if not members:
         return

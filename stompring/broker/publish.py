@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .address import Address
     from .broker import Broker
     from .memory import MemoryLimit, MemoryLimits
+    from .paging import Pages
     from .queue import Queue
     from .recurrence import Recurrence, Schedule
     from .reference import Reference
@@ -103,6 +104,17 @@ def publish(broker: Broker, publication: Publication, body: bytes) -> Rejection 
 def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> Rejection | None:
     """As `publish`, where something may be full, or the message needs more than routing."""
     address, identifier = publication.address, publication.identifier
+    pages = address.pages
+    if (
+        publication.direct
+        and pages is not None
+        and address.memory_limit.unbounded
+        and not (address.copied or pages.empty)
+    ):
+        disk, writes = broker.disk, broker.storage.write_limit
+        if not (disk.full or writes.full):
+            _publish_paged(broker, publication, body, pages)
+            return None
     if identifier is not None and is_known(address, identifier):
         return _discard_duplicate(address, identifier)
     if address.memory_limit.slow_path or publication.limits.full:
@@ -117,6 +129,23 @@ def _publish_checked(broker: Broker, publication: Publication, body: bytes) -> R
                 return rejection
     publish_admitted(broker, publication, body)
     return None
+
+
+def _publish_paged(broker: Broker, publication: Publication, body: bytes, pages: Pages) -> None:
+    """Route a message that needs nothing but routing, while its address pages without a limit."""
+    address, traits = publication.address, publication.traits
+    now = broker.clock.now
+    expires = 0
+    if traits.requested_expiry or address.changes_expiry:
+        expires = expiry_time(address.settings, now, traits.requested_expiry)
+    message = Message(broker.next_message_number(), address, traits, body, now, expires)
+    queues = address.choose(message)
+    if queues:
+        page_mode.distribute(pages, message, queues)
+        address.routed_messages += 1
+    else:
+        address.unrouted_messages += 1
+        unrouted(message)
 
 
 def _discard_duplicate(address: Address, identifier: bytes) -> Rejection:

@@ -232,7 +232,8 @@ class Pages:
         self._settings: object = None
         self._file_bytes = 0
         self._gathered: list[Message] = []  # for one queue, with the same traits
-        self._gathering: tuple[Queue, Traits] | None = None
+        self._gathers_for: Queue | None = None
+        self._gathers_like: Traits | None = None
 
     # ---- what there is
 
@@ -339,7 +340,7 @@ class Pages:
 
     def gather(self, message: Message, queue: Queue) -> bool:
         if self._gathered:
-            if self._gathering == (queue, message.traits) and not message.expires:
+            if queue is self._gathers_for and message.traits is self._gathers_like and not message.expires:
                 self._gathered.append(message)
                 return True
             self.write_gathered()
@@ -354,17 +355,18 @@ class Pages:
             return False
         if self.log.in_transaction:
             return False
-        self._gathering = queue, message.traits
+        self._gathers_for, self._gathers_like = queue, message.traits
         self._gathered.append(message)
         self.paging.gathered.append(self)
         return True
 
     def write_gathered(self) -> None:
         """Append what was gathered, all at once while it fits into the page."""
-        if self._gathering is None:
+        queue, traits = self._gathers_for, self._gathers_like
+        if queue is None or traits is None:
             return
         messages, self._gathered = self._gathered, []
-        (queue, traits), self._gathering = self._gathering, None
+        self._gathers_for = self._gathers_like = None
         page, plan = self._last, self._plans.get(queue)
         if plan is not None and plan.traits is not traits:
             plan.describe(traits)
