@@ -158,7 +158,7 @@ def _let_go(things: list[Any]) -> Job:
 DELIVERY_SLICE, LONGEST_DELIVERY_SLICE = 0.0005, 0.005
 
 #: Of the time that everything else took since the last slice: that part is a slice, where it is more than the least.
-DELIVERY_SHARE = 0.25
+DELIVERY_SHARE = 0.1
 
 #: Deliveries of one queue between two looks at the time; a shorter backlog is always delivered at once.
 DELIVERIES = 16

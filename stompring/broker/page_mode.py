@@ -124,6 +124,7 @@ def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: int
             and ready
             and not dispatcher.blocks & ~PERHAPS
             and not (durable and queue.durable)
+            and (queue.paged is None or not queue.paged.waiting)
             and queue.deliver_directly(message)
         ):
             continue

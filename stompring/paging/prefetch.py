@@ -448,6 +448,12 @@ SLICE, SHORTEST_SLICE = 0.003, 0.0005
 #: The same while no queue keeps up: somebody may come at any time.
 ALONE_SLICE = 0.001
 
+#: Seconds of a turn of the reactor in which others do so little that nobody waits for it.
+SHORT_TURN = 0.0003
+
+#: What work in the line takes beside a queue that keeps up, as a part of what that takes.
+WEIGHT = 0.5
+
 
 class Work(Protocol):
     """Something that can be done bit by bit."""
@@ -466,8 +472,9 @@ def no_work() -> int:
 class Loader:
     """A line of work; each gets its turn.
 
-    ``others`` says how many queues keep up without it. Each piece of work in the line takes as much of the reactor's
-    time as each of them: who comes back to a long backlog does not slow down those who have none.
+    ``others`` says how many queues keep up without it. While they take most of the reactor's time, each piece of work
+    in the line takes half as much of it as each of them: who comes back to a long backlog does not slow down those who
+    have none. The time is saved up until it is enough for `SHORTEST_SLICE`.
     """
 
     def __init__(
@@ -483,6 +490,7 @@ class Loader:
         self._called = False
         self._since = 0.0  # when somebody else had the reactor
         self._end = 0.0
+        self._credit = 0.0  # seconds that are saved up
         self.stopped = False
 
     def request(self, work: Work) -> None:
@@ -494,6 +502,7 @@ class Loader:
         if not self._called:
             self._called = True
             self._since = self._now()
+            self._credit = 0.0
             self._clock.soon(self._run)
 
     def _in_time(self) -> bool:
@@ -503,8 +512,14 @@ class Loader:
         self._clock.refresh()
         now, others, most = self._now(), self._others(), ALONE_SLICE
         if others:
-            share = (now - self._since) * len(self._line) / others
-            most = min(SLICE, max(SHORTEST_SLICE, share))
+            taken = now - self._since
+            self._credit += taken * WEIGHT * len(self._line) / others
+            if self._credit < SHORTEST_SLICE and taken > SHORT_TURN:
+                self._since = now
+                self._clock.soon(self._run)
+                return
+            most = min(SLICE, max(SHORTEST_SLICE, self._credit))
+        self._credit = 0.0
         self._end = now + most
         try:
             for _ in range(len(self._line)):

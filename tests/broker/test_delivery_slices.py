@@ -198,7 +198,7 @@ def test_messages_of_groups_stay_in_order_across_slices() -> None:
     [
         (0.0, DELIVERY_SLICE),
         (DELIVERY_SLICE, DELIVERY_SLICE),
-        (0.004, 0.004 * DELIVERY_SHARE),
+        (0.01, 0.01 * DELIVERY_SHARE),
         (1.0, LONGEST_DELIVERY_SLICE),
     ],
 )

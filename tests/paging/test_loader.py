@@ -11,8 +11,10 @@ from stompring.broker.clock import Clock
 from stompring.paging.prefetch import (
     ALONE_SLICE,
     CHECK_INTERVAL,
+    SHORT_TURN,
     SHORTEST_SLICE,
     SLICE,
+    WEIGHT,
     ActiveQueues,
     Loader,
 )
@@ -68,14 +70,14 @@ class Endless:
         (0, 0.0, ALONE_SLICE),
         (0, 1.0, ALONE_SLICE),
         (9, 0.0, SHORTEST_SLICE),
-        (9, SHORTEST_SLICE, SHORTEST_SLICE),
-        (9, 0.009, 0.001),
-        (3, 0.006, 0.002),
-        (1, 0.001, 0.001),
+        (9, SHORT_TURN, SHORTEST_SLICE),
+        (9, 0.018, 0.001),
+        (3, 0.009, 0.0015),
+        (1, 0.002, 0.001),
         (1, 1.0, SLICE),
     ],
 )
-def test_it_takes_as_much_as_each_that_keeps_up(keep_up: int, took: float, expected: float) -> None:
+def test_it_takes_half_as_much_as_each_that_keeps_up(keep_up: int, took: float, expected: float) -> None:
     place = Place(keep_up)
     work = Endless(place)
     place.loader.request(work)
@@ -84,12 +86,25 @@ def test_it_takes_as_much_as_each_that_keeps_up(keep_up: int, took: float, expec
     assert work.slices == [pytest.approx(expected, abs=BATCH)] * 5
 
 
+@pytest.mark.parametrize(("keep_up", "took"), [(9, 0.001), (9, 0.005), (3, 0.0008), (50, 0.02)])
+def test_it_waits_until_a_slice_is_worth_it_where_others_take_all_the_time(keep_up: int, took: float) -> None:
+    place = Place(keep_up)
+    work = Endless(place)
+    place.loader.request(work)
+    turns = 400
+    for _ in range(turns):
+        place.turn(took)
+    assert all(spent >= SHORTEST_SLICE for spent in work.slices)
+    part = sum(work.slices) / (turns * took)
+    assert part == pytest.approx(WEIGHT / keep_up, rel=0.25)
+
+
 def test_many_that_catch_up_take_as_much_as_each_together() -> None:
     place = Place(4)
     works = [Endless(place) for _ in range(4)]
     for work in works:
         place.loader.request(work)
-    place.turn(0.002)
+    place.turn(0.004)
     assert works[0].slices == [pytest.approx(0.002, abs=BATCH)]
 
 
