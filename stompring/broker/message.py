@@ -129,7 +129,6 @@ class Message:  # only tests have weak references: # compiled: same
         "holders",
         "number",
         "segment",
-        "size",
         "tail",
         "timestamp",
         "traits",
@@ -154,8 +153,12 @@ class Message:  # only tests have weak references: # compiled: same
             traits.block,
         )
         self.body_at = len(head)
-        self.tail = tail = b"%b%b\0\n" % (head, body)
-        self.size = len(tail) + MESSAGE_OVERHEAD
+        self.tail = b"%b%b\0\n" % (head, body)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that it counts for. Not kept: the number would take 40 bytes of each message."""
+        return len(self.tail) + MESSAGE_OVERHEAD
 
     @property
     def body(self) -> bytes:
@@ -237,7 +240,6 @@ class RestoredMessage(Message):
         self.segment = None
         self.body_at = body_at
         self.tail = tail
-        self.size = len(tail) + MESSAGE_OVERHEAD
 
 
 _SPECIAL = frozenset(b"\\\n\r:")

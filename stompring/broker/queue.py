@@ -22,7 +22,7 @@ from stompring.settings.value_types import VALUE_TYPES, message_header
 from .consumer import Consumer, Matches, not_from
 from .dispatcher import CLOSED, OBSERVED, PAGED, PAUSED, SELECTORS, Dispatcher
 from .expiry import is_expired
-from .message import EVERYWHERE, IN_DURABLE, NEVER, Message
+from .message import EVERYWHERE, IN_DURABLE, MESSAGE_OVERHEAD, NEVER, Message
 from .policy_hooks import hooks_with_settled
 from .redelivery import redelivery_delay_of, remove_if_exhausted
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingList, Reference, ReferenceRun
@@ -395,10 +395,11 @@ class Queue:  # only tests have weak references: # compiled: same
 
     def _add_reference(self, message: Message, state: int) -> Reference:
         """One more queue, this one, has a message in memory. `drop` undoes it."""
+        size = len(message.tail) + MESSAGE_OVERHEAD
         if not message.holders:
-            message.account.occupy(message.size)
+            message.account.occupy(size)
         message.holders += 1
-        self.persistent_size += message.size
+        self.persistent_size += size
         return Reference(message, self, message.number, state)
 
     def drop(self, ref: Reference, reason: Reason | None) -> None:
@@ -408,10 +409,11 @@ class Queue:  # only tests have weak references: # compiled: same
         """
         ref.state = GONE
         message = ref.message
-        self.persistent_size -= message.size
+        size = len(message.tail) + MESSAGE_OVERHEAD
+        self.persistent_size -= size
         message.holders -= 1
         if not message.holders:
-            message.account.release(message.size)
+            message.account.release(size)
         if ref.watched:
             self.broker.expiry.unwatch(ref)
         if ref.position is not None:
