@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, cast
 
 from stompring.broker import page_mode
@@ -17,6 +18,7 @@ from stompring.store.durable import Durable
 from stompring.store.paging import Paging
 from stompring.store.retention import Retention
 from stompring.store.samples import Samples
+from stompring.store.writer import ReactorSync
 
 from .disk import DiskMonitor, DiskThreads
 
@@ -48,6 +50,9 @@ class Persistence:
         self.durable = Durable(
             configuration, self.directory.journal, self.pool.writing, reactor, identity=identity
         )
+        is_idle: Callable[[], bool] | None = getattr(reactor, "is_idle", None)
+        if is_idle is not None:
+            self.durable.writer.reactor_sync = ReactorSync(Clock(reactor), is_idle)
         self.paging = self.durable.pages = Paging(
             self.durable.journal,
             self.durable.writer,

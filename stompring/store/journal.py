@@ -299,7 +299,7 @@ class Journal:
     def _schedule_gather(self) -> None:
         self._gather_due = True
         self.writer.require_next_batch()
-        self.clock.soon(self.writer.end_of_turn)
+        self.writer.at_end_of_turn(self.writer.end_of_turn)
 
     def bind(self, binding: Binding) -> None:
         """A queue or an address was made or changed. Pages that name one whose binding is `unwritten` repeat it."""
@@ -347,7 +347,7 @@ class Journal:
             self._add_event(self._closed)
             if self._skipped:
                 self._skipped = False
-                self.clock.soon(self.writer.end_of_turn)
+                self.writer.at_end_of_turn(self.writer.end_of_turn)
 
     def transaction(self) -> int:
         """The number that pages write with their messages, which count once it is committed; 0: outside of one."""

@@ -40,6 +40,19 @@ MAX_PREFILLED_WRITE = 64 * 1024
 #: Prefilled segments end at a multiple of this where there is room.
 PREFILL_BLOCK = 4096
 
+#: Bytes of a batch above which the reactor's thread does not write it.
+MAX_REACTOR_BATCH = 64 * 1024
+
+#: Seconds of a sync, on average, up to which the reactor's thread may wait for it.
+FAST_SYNC = 0.000_25
+
+#: Syncs that the average is of, more or less.
+SYNCS_OF_MEAN = 8
+
+#: Seconds of a sync from which on the disk counts as slow, and milliseconds for which it does.
+SLOW_SYNC = 0.010
+SLOW_DISK_INTERVAL = 1000
+
 _ZEROS = bytes(MAX_PREFILL + PREFILL_BLOCK)
 
 
@@ -110,7 +123,7 @@ class WriteBatch:
             journal = [write for write in writes if write.stream.journal]
             for write in journal:
                 _append(write, files, open_files)
-                if write.sync and not write.last:
+                if _prefills(write):
                     _prefill(write, files, open_files)
                 if write.sync:
                     _sync(write.stream, files, open_files)
@@ -146,13 +159,21 @@ def _append(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -
         raise _named(fault, write.stream) from None
 
 
-def _prefill(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
-    """Write zeros behind a write that reached the end of those there are. Nothing needs them: a fault ends it."""
+def _prefills(write: Write) -> bool:
+    """Whether zeros are to be written behind a write: it has reached the end of those there are."""
     stream, end = write.stream, write.at + write.size
-    if end <= stream.prefilled or not stream.prefill_from <= end < stream.prefill_until:
-        return
-    if write.size > MAX_PREFILLED_WRITE:
-        return
+    return (
+        stream.prefilled < end < stream.prefill_until
+        and end >= stream.prefill_from
+        and write.size <= MAX_PREFILLED_WRITE
+        and write.sync
+        and not write.last
+    )
+
+
+def _prefill(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) -> None:
+    """Write zeros behind a write. Nothing needs them: a fault ends it."""
+    stream, end = write.stream, write.at + write.size
     stop = min(end + max(PREFILL_BLOCK, min(end, MAX_PREFILL)), stream.prefill_until)
     stop = -(-stop // PREFILL_BLOCK) * PREFILL_BLOCK
     stream.prefilled = stop  # even where it fails: some of it may have been written
@@ -199,6 +220,40 @@ def _descriptor(stream: AppendOnlyFile, files: Files, open_files: dict[AppendOnl
 def _named(fault: OSError, stream: AppendOnlyFile) -> OSError:
     fault.filename = str(stream.path)
     return fault
+
+
+class ReactorSync:
+    """Whether the reactor's thread writes and syncs a small batch itself instead of waiting for the disk thread.
+
+    That saves two changes of threads, which take as long as the sync of a fast disk. It is done while syncs are fast
+    and nothing else waits for the reactor: ``is_idle`` says so. ``seconds`` is their mean; after a slow one the disk
+    thread does them all for a while.
+    """
+
+    __slots__ = ("_clock", "_is_idle", "_until", "count", "seconds")
+
+    def __init__(self, clock: Clock, is_idle: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._is_idle = is_idle
+        self._until = 0  # ms of the steady clock: until then the disk counts as slow
+        self.seconds = SLOW_SYNC  # until some are known
+        self.count = 0  # batches that the reactor's thread has written
+
+    def observe(self, seconds: float) -> None:
+        """A batch took so long to be written and synced."""
+        self.seconds += (seconds - self.seconds) / SYNCS_OF_MEAN
+        if seconds >= SLOW_SYNC:
+            self._until = self._clock.steady.refresh() + SLOW_DISK_INTERVAL
+
+    def allows(self) -> bool:
+        """Whether it may be done now."""
+        if self.seconds > FAST_SYNC:
+            return False
+        if self._until:
+            if self._clock.steady.refresh() < self._until:
+                return False
+            self._until = 0
+        return self._is_idle()
 
 
 #: Makes the end of a file from all that is in it.
@@ -357,12 +412,16 @@ class Writer:
         self.bytes_written = 0
         self.failures = 0
         self.disk_seconds = 0.0  # spent in writing and syncing
+        self.reactor_sync: ReactorSync | None = None  # where the reactor's thread may write
         self._disk = disk
         self.clock = clock
         self._delay = delay  # seconds from the first append to the write of a batch (journal-buffer-timeout)
         # the same while the batch has only pages (page-sync-timeout)
         self._page_delay = delay if page_delay is None else page_delay
         self._for_journal = False  # the next batch has something for the journal
+        self._round_end: Callable[[Callable[[], None]], object] | None = getattr(
+            clock.reactor, "call_at_round_end", None
+        )
         self._open: dict[AppendOnlyFile, int] = {}  # descriptors, the disk thread's alone
         self._dirty: dict[AppendOnlyFile, None] = {}
         self._unsynced: dict[AppendOnlyFile, None] = {}
@@ -452,13 +511,21 @@ class Writer:
 
     # ---- batches
 
+    def at_end_of_turn(self, call: Callable[[], None]) -> None:
+        """Call once, when everything of this turn of the reactor was appended."""
+        round_end = self._round_end
+        if round_end is not None:
+            round_end(call)
+        else:
+            self.clock.soon(call)
+
     def _schedule_flush(self, delay: float) -> None:
         self._flush_due = True
         if self._flight is None:
             if delay:
                 self.clock.reactor.callLater(delay, self._flush)
             else:
-                self.clock.soon(self._flush)
+                self.at_end_of_turn(self._flush_at_end)
 
     def end_of_turn(self) -> None:
         """Encode the events of the turn, and write them unless ``journal-buffer-timeout`` delays the batch."""
@@ -472,9 +539,13 @@ class Writer:
             if waits and self._flush_due:
                 return
         self._flush_due = True
-        self._flush()
+        self._flush_at_end()
 
-    def _flush(self) -> None:
+    def _flush_at_end(self) -> None:
+        self._flush(may_wait=True)
+
+    def _flush(self, *, may_wait: bool = False) -> None:
+        """``may_wait``: the batch may be written at once, in this thread."""
         if self._flight is not None or not self._flush_due:
             return
         if not self.gather():
@@ -501,7 +572,21 @@ class Writer:
             batch.writes.append(Write(stream, at, parts, size, sync, stream.closed))
             batch.bytes += size
         self._flight = batch
-        self._submit(batch)
+        here = self.reactor_sync
+        if may_wait and here is not None and not self._tasks and self._is_small(batch) and here.allows():
+            here.count += 1
+            self._completed(batch.write([], self.files, self._open))
+        else:
+            self._submit(batch)
+
+    def _is_small(self, batch: WriteBatch) -> bool:
+        """Whether a batch is no more than a write to the open segment and its sync."""
+        if len(batch.writes) != 1 or batch.bytes > MAX_REACTOR_BATCH:
+            return False
+        write = batch.writes[0]
+        stream = write.stream
+        # the disk thread has nothing to do now, so that its descriptors may be used here
+        return stream.journal and not write.last and stream in self._open and not _prefills(write)
 
     def _submit(self, batch: WriteBatch) -> None:
         tasks, self._tasks = self._tasks, []
@@ -512,6 +597,8 @@ class Writer:
         batch = self._flight
         assert batch is not None
         self.disk_seconds += result.seconds
+        if self.reactor_sync is not None:
+            self.reactor_sync.observe(result.seconds)
         if result.task_fault is not None or self._task_fault is not None:
             self._retry_later(result)
         if result.fault is not None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from stompring.broker import page_mode
 from stompring.broker import paging as seam
+from stompring.broker.clock import Clock
 from stompring.broker.queue import Queue
 from stompring.paging.paged_queues import TargetAreas
 from stompring.session.connect import Anonymous
@@ -16,6 +17,7 @@ from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.model import RoutingType
 from stompring.store.files import Files
 from stompring.store.paging import Paging
+from stompring.store.writer import ReactorSync
 
 from ..session.session_fixture import Client, Got, Server, frame
 from ..store.disk import ImmediateDisk
@@ -52,6 +54,21 @@ class Talker(Client):
             self.write(self.unread.pop(0))
 
 
+class EverySecond(ReactorSync):
+    """Each second batch that may be written in the reactor's thread is, however long it takes."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock, lambda: True)
+        self._turn = False
+
+    def observe(self, seconds: float) -> None:
+        pass
+
+    def allows(self) -> bool:
+        self._turn = not self._turn
+        return self._turn
+
+
 class Life(Server):
     """A broker from its start on ``root`` to whatever end."""
 
@@ -79,6 +96,7 @@ class Life(Server):
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, multicast_prefix=("/topic/",))
         self.outgoing = Outgoing(world.broker.clock)
         world.writer.around = self.outgoing.gather
+        world.writer.reactor_sync = EverySecond(world.broker.clock)
         self.authenticator = Anonymous()
         self.clients = 0
         self.talkers: list[Talker] = []

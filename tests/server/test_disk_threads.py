@@ -53,6 +53,18 @@ class OneThread(TestCase):
         self.assertEqual(set(names), {"disk"})
 
     @inlineCallbacks
+    def test_results_come_through_the_poll_of_the_reactor(self) -> Any:
+        self.patch(reactor, "callFromThread", lambda *arguments: self.fail("another iteration"))
+        thread = DiskThread(reactor, "disk")
+        done: Deferred[None] = Deferred()
+        thread.run(lambda: None, done.callback)
+        (reader,) = [each for each in reactor.getReaders() if each.logPrefix() == "disk"]
+        yield done
+        thread.stop()
+        self.assertNotIn(reader, reactor.getReaders())
+        self.assertEqual(reader.fileno(), -1)
+
+    @inlineCallbacks
     def test_what_a_job_raises_is_its_result(self) -> Any:
         thread = DiskThread(reactor, "disk")
         self.addCleanup(thread.stop)
