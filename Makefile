@@ -18,7 +18,7 @@ find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 pytho
 # trial runs the modules that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
-.PHONY: help run test test-compiled suite suite-compiled compiled lint types imports docs image docs-check docs-reference wheel wheels package bench crash kills fuzz audit format clean check-lint check-types check-imports
+.PHONY: help run test test-compiled suite suite-compiled compiled lint types imports docs image docs-check docs-reference wheel wheels package bench bench-docs scaling crash kills fuzz audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...); compiles in the background'
@@ -37,6 +37,8 @@ help:
 	@echo 'make package     install the wheel into an empty environment, and check it there'
 	@echo 'make image       build the container image stompring with docker, podman or buildah'
 	@echo 'make bench       compare throughput and latency with other brokers, if installed; needs a C compiler'
+	@echo 'make scaling     the same as connections, queues, bodies and subscribers grow'
+	@echo 'make bench-docs  write the tables and plots of docs/performance.md from benchmarks/results'
 	@echo 'make crash       kill the broker under load, 500 times, and check every receipted message; see docs/testing.md'
 	@echo 'make kills       kill Spark and the broker, 20 times each, and check every message in the lake and in a replay'
 	@echo 'make fuzz        coverage-guided fuzzing of every parser; 10 minutes per target'
@@ -166,6 +168,13 @@ format: $(VENV)/.installed-check
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.whole_broker $(BENCH_OPTIONS)
+
+scaling: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.scaling $(BENCH_OPTIONS)
+
+# Needs matplotlib.
+bench-docs: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks.document
 
 # Parameters: STOMPRING_KILLS, STOMPRING_SEED, STOMPRING_AREAS; see docs/testing.md.
 crash: $(VENV)/.installed

@@ -57,7 +57,9 @@ CASES = {
         Case("websocket", "the same over WebSocket, a message for each frame", ("-E", "ws"), ours=True),
         Case("tls", "the same over TLS", ("-E", "tls"), ours=True),
         Case(
-            "unique-headers", "as auto, 8 user headers, one of which always changes", HEADERS, variants=True
+            "unique-headers",
+            "as auto, 8 user headers, one of which always changes",
+            HEADERS,
         ),
         Case(
             "client-individual",
@@ -69,7 +71,7 @@ CASES = {
         Case(
             "fan-out",
             "1 producer, 10 subscribers of a topic; deliveries",
-            ("-t", "1", "-c", "10"),
+            ("-t", "1", "-c", "10", "-W", "2000"),
             topic=True,
             floor=True,
         ),

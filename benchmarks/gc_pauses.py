@@ -30,7 +30,7 @@ def beside(broker: Broker, options: Sequence[str], probe: Sequence[str]) -> dict
     ) as loader:
         measured = load.run(broker, *probe)
         out, err = loader.communicate()
-    load.result_of(loader.returncode, out, err)
+    load.result_of(loader.returncode, out.splitlines()[-1] if out else "", err)
     return measured
 
 

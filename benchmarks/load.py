@@ -102,10 +102,16 @@ class Running:
         self._errors.close()
 
     def lines(self) -> Iterator[dict[str, float]]:
-        """What it says on its way (options -i, -I and -k), line by line as it comes; ends with the run."""
+        """What it says on its way (options -i, -I and -k), line by line as it comes; ends with the run.
+
+        The line at the start of the clock is left out.
+        """
         assert self._process.stdout is not None
         for line in self._process.stdout:
             told = json.loads(line)
+            if "ready" in told:
+                self._cpu = self._broker.cpu_seconds()
+                continue
             if "sent" in told:
                 self._last = line
                 return
@@ -120,7 +126,10 @@ class Running:
         self._process.send_signal(signal.SIGINT)
 
     def finish(self) -> dict[str, float]:
-        """Waits for the end; the numbers of the run, and processor time and memory of the broker meanwhile."""
+        """Waits for the end; the numbers of the run, and processor time and memory of the broker meanwhile.
+
+        Processor time counts from the moment when everybody is connected and subscribed.
+        """
         for _ in self.lines():
             pass
         status = self._process.wait()

@@ -28,7 +28,7 @@ class Limits:
 
     deep_messages: int = 10_000_000
     deep_in_seconds: float = 55.0
-    deep_out_seconds: float = 35.0
+    deep_out_seconds: float = 30.0
     stuck_seconds: float = 8.0
     start_messages: int = 1_000_000
 

@@ -140,9 +140,9 @@ class Results:
         """Messages per second: the median, the minimum and the maximum."""
         return self._table("messages per second", self._spread, brokers, cases)
 
-    def ratios(self, ours: str) -> str:
+    def ratios(self, ours: str, brokers: Sequence[str] | None = None) -> str:
         """The rate of ``ours`` beside that of each other broker."""
-        peers = [name for name in self.brokers() if name != ours]
+        peers = [name for name in (self.brokers() if brokers is None else brokers) if name != ours]
         if ours not in self.versions or not peers or not self.cases():
             return ""
         rows = []
@@ -164,12 +164,12 @@ class Results:
 
         return self._table("broker's µs of processor time per delivery", cost, brokers, cases)
 
-    def latencies(self) -> str:
+    def latencies(self, brokers: Sequence[str] | None = None) -> str:
         """Percentiles of the latency at a fixed rate."""
         tables = []
         for case in self.cases(latency=True):
             rows = []
-            for broker in self.brokers():
+            for broker in self.brokers() if brokers is None else brokers:
                 found = [self.median(case, broker, name) for name in LATENCIES]
                 if any(found):
                     rows.append([broker, *("" if value is None else f"{value:,.0f}" for value in found)])

@@ -1,8 +1,9 @@
 """Runs the same cases on stompring and its peers in turn, and prints medians, ratios and goals.
 
     python -m benchmarks.whole_broker [--minutes 12] [--rounds 3] [--only CASE …] [--brokers a,b] [--seconds S]
-                                      [--json FILE]
+                                      [--json FILE] [--publish]
 
+--publish writes benchmarks/results/bench.json, and tables and plots of docs/performance.md from it.
 The duration of a run follows from --minutes: what the parts, the starts and the warm-ups leave is shared by all runs.
 """
 
@@ -25,32 +26,33 @@ from benchmarks.choice import names_of
 from benchmarks.parts import PARTS, Limits
 from benchmarks.results import Results, Run
 from benchmarks.targets import OURS, TARGETS
-from benchmarks.variants import VARIANTS
+from benchmarks.variants import VARIANTS, compiled
 
 # of each run, beside its seconds: connecting, and waiting for what is under way at the end
 RUN_OVERHEAD = 0.6
 # starting and stopping all brokers
 STARTS = 45.0
 # of a JVM: what is run before the first measured run of a case, unless the duration is of no concern
-WARM_CASE = 2.5
+WARM_CASE = 2.0
 DISK_SECONDS = 0.3
 SHORTEST = 0.5
 
 
-def makers(names: Sequence[str], variants: bool = True) -> dict[str, Callable[[], Broker]]:
-    """What starts each broker, by the label of its row. The others builds of stompring come with stompring."""
+def makers(names: Sequence[str], variants: bool) -> dict[str, Callable[[], Broker]]:
+    """What starts each broker, by the label of its row. With ``variants`` stompring comes in all of them."""
     found: dict[str, Callable[[], Broker]] = {}
     for name in names:
-        if name == OURS and variants:
-            found.update(VARIANTS)
+        if name == OURS:
+            found.update(VARIANTS if variants else {OURS: VARIANTS[OURS]})
         else:
             found[name] = (BROKERS | FLOORS)[name]
     return found
 
 
-def _start(
+def start_all(
     makers: Mapping[str, Callable[[], Broker]], stack: ExitStack, results: Results
 ) -> dict[str, Broker]:
+    """Starts what is installed, and stops it at once (SIGSTOP); the others are in ``results`` with the reason."""
     started: dict[str, Broker] = {}
     for label, maker in makers.items():
         kind = (BROKERS | FLOORS).get(label, Stompring)
@@ -64,7 +66,8 @@ def _start(
         except BrokerDied as died:
             if label == OURS:
                 raise
-            results.skipped[label] = str(died)
+            lines = [line for line in str(died).splitlines() if line.strip()]
+            results.skipped[label] = " ".join(dict.fromkeys((lines[0], lines[-1])))
             click.echo(f"{label}: skipped, {died}")
             continue
         results.versions[label] = broker.version()
@@ -137,7 +140,7 @@ def measure(names: Sequence[str], cases: list[Case], rounds: int, seconds: float
     """All cases on all brokers. The brokers that are not being measured are stopped (SIGSTOP) meanwhile."""
     results = Results()
     with ExitStack() as stack:
-        play(results, _start(makers(names, False), stack, results), cases, rounds, seconds)
+        play(results, start_all(makers(names, False), stack, results), cases, rounds, seconds)
     return results
 
 
@@ -174,7 +177,7 @@ def run_parts(results: Results, names: Sequence[str], limits: Limits) -> None:
         part = PARTS[name]
         click.echo(name)
         try:
-            with Stompring(settings=dict(part.settings)) as broker:
+            with Stompring(settings=dict(part.settings), code=compiled()) as broker:
                 numbers = part.measure(broker, limits)
         except (BrokerDied, load.LoadFailed, management.NotTold) as failure:
             click.echo(f"  FAILED: {failure}")
@@ -233,6 +236,7 @@ def goals(results: Results) -> str:
 @click.option("--deep-messages", default=10_000_000, show_default=True, type=click.IntRange(1000))
 @click.option("--variants/--no-variants", default=True, show_default=True, help="Other builds and reactors.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write runs here.")
+@click.option("--publish", is_flag=True, help="Write benchmarks/results/bench.json and docs/performance.md.")
 def main(
     rounds: int,
     only: tuple[str, ...],
@@ -242,6 +246,7 @@ def main(
     deep_messages: int,
     variants: bool,
     json_file: Path | None,
+    publish: bool,
 ) -> None:
     """Compares stompring with RabbitMQ, ActiveMQ Classic, Artemis, nats-server and a relay, as far as installed."""
     cases = [case for case in CASES.values() if not only or case.name in only]
@@ -265,7 +270,7 @@ def main(
         results.left_out["held-memory"] = "it is measured with drain, left out by --only"
     try:
         with ExitStack() as stack:
-            running = _start(started, stack, results)
+            running = start_all(started, stack, results)
             if running:
                 play(results, running, cases, rounds, length, WARM_CASE)
         run_parts(results, parts, limits)
@@ -278,6 +283,12 @@ def main(
     if json_file is not None:
         results.save(json_file)
         click.echo(f"written: {json_file}")
+    if publish:
+        from benchmarks import document
+
+        results.save(document.BENCH)
+        for path in document.write():
+            click.echo(f"written: {path}")
     sys.exit(1 if results.failures() else 0)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -42,14 +44,17 @@ class Stompring(Broker):
         root: Path = ROOT,
         arguments: Sequence[str] = (),
         tls: bool = False,
+        code: Path | None = None,
     ) -> None:
         """``settings`` are elements of <core> in place of the shipped ones, ``addresses`` those of the
         address-setting for ``#``; ``root`` is the tree to run, ``arguments`` are added to `stompring run`.
+        ``code`` is a compiled copy of the tree, whose modules run in place of those of the tree.
         With ``tls`` there is an acceptor with a new certificate, if the program openssl is there to make it."""
         super().__init__(env)
         self.http_port, self._websocket_port = free_port(), free_port()
         self._tls_port = free_port() if tls and shutil.which("openssl") else None
         self._arguments = list(arguments)
+        self._code = code
         self._settings = {"global-max-size": GLOBAL_MAX_SIZE} | dict(settings or {})
         self._addresses = dict(addresses or {})
         self._root = root
@@ -64,7 +69,20 @@ class Stompring(Broker):
         told = subprocess.run([python(), "-V"], capture_output=True, text=True, check=True)
         code = (self._root / "stompring/__init__.py").read_text()
         found = re.search(r'__version__ = "(.+?)"', code)
-        return f"{found[1] if found else 'unknown'} (Python {told.stdout.split()[1]})"
+        parts = [f"Python {told.stdout.split()[1]}", *self._running()]
+        return f"{found[1] if found else 'unknown'} ({', '.join(parts)})"
+
+    def _running(self) -> list[str]:
+        """The build and the reactor, as the broker itself reports them; an earlier version does not."""
+        try:
+            with urllib.request.urlopen(
+                f"http://{HOST}:{self.http_port}/api/v1/broker", timeout=10
+            ) as answer:
+                document = json.load(answer)
+        except (OSError, ValueError):
+            return []
+        build, reactor = document.get("build"), document.get("reactor")
+        return [word for word in (build, reactor and f"reactor {reactor}") if word]
 
     def transport_port(self, transport: str) -> int | None:
         """The port of an acceptor for WebSocket (ws) or TLS (tls); None: there is none."""
@@ -82,7 +100,8 @@ class Stompring(Broker):
         module = ["stompring"] if sampled is None else ["benchmarks.sampled", sampled]
         argv = [python(), "-m", *module, "run", "--config", str(config), "--data", str(self.data)]
         argv += self._arguments
-        return Launch(argv, {"PYTHONPATH": str(self._root), "PYTHONUNBUFFERED": "1"})
+        path = [str(self._root)] if self._code is None else [str(self._code), str(self._root)]
+        return Launch(argv, {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"})
 
     def _write_config(self, path: Path) -> None:
         shipped = self._root / "config/broker.xml"
