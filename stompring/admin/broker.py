@@ -128,6 +128,10 @@ FIELDS: Fields[AdminContext] = {
         lambda s: stompring.build(),
         keyword(stompring.BUILDS, "compiled: the modules of the hot path run as extension modules."),
     ),
+    "reactor": Field(
+        lambda s: s.reactor_name,
+        string("Event loop: stompring, or the class of Twisted's stock one, as EPollReactor."),
+    ),
     "started": Field(lambda s: s.broker.started_at, timestamp("Start of the broker.")),
     **fields_of(BROKER),
     "addressMemoryUsagePercentage": Field(

@@ -302,6 +302,7 @@ class AdminContext(Protocol):
     """A broker with its listeners."""
 
     reactor: Any  # IReactorTime and IReactorThreads
+    reactor_name: str
     stopping: bool
 
     @property

@@ -207,6 +207,24 @@ def software() -> Findings:
             else "installed"
         )
         yield Finding("extras", OK, f"{optional}: {text}")
+    yield from reactor()
+
+
+def reactor() -> Findings:
+    """Whether the broker can run on its own reactor."""
+    from stompring.server.reactor import STOMPRING, NotAvailable, make_reactor  # with Twisted
+
+    try:
+        make_reactor().dispose()
+    except NotAvailable as why:
+        action = (
+            "install a version of Twisted that this version of stompring knows"
+            if "lacks" in str(why)
+            else None
+        )
+        yield Finding("reactor", WARNING, f"Twisted's stock one, which is slower: {why}", action)
+    else:
+        yield Finding("reactor", OK, f"{STOMPRING}; 'stompring run --reactor stock' chooses Twisted's")
 
 
 def _version(name: str) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from stompring.cli import config_option
+from stompring.server.reactor import REACTORS, STOMPRING, use_reactor
 from stompring.settings.shipped import shipped_file
 
 LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
@@ -47,6 +48,13 @@ LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
     show_default=True,
     help="On SIGINT or SIGTERM refuse new connections first, and wait up to so long until clients have gone.",
 )
+@click.option(
+    "--reactor",
+    type=click.Choice(REACTORS),
+    default=STOMPRING,
+    show_default=True,
+    help="The event loop: the broker's own, or Twisted's stock one. Without epoll (Linux) it is always the stock one.",
+)
 @click.pass_context
 def run(
     context: click.Context,
@@ -55,6 +63,7 @@ def run(
     log_level: str,
     log_format: str,
     drain_timeout: float,
+    reactor: str,
 ) -> None:
     """Start the broker.
 
@@ -72,11 +81,16 @@ def run(
       stompring run --data /tmp/try --log-level debug
     """
     # Here and not above: Twisted and what comes with it would make every other command slow to start.
+    stock_because = use_reactor(reactor)
     from stompring.server import service
 
     if config is not None or Path(config_option.DEFAULT).exists():
         file = config_option.existing(config)
-        context.exit(service.run(file, data, log_level, log_format, drain_timeout=drain_timeout))
+        context.exit(
+            service.run(
+                file, data, log_level, log_format, drain_timeout=drain_timeout, stock_because=stock_because
+            )
+        )
     packaged, directory = shipped_file("config", "broker.xml"), data or str(state_directory())
     notice = (
         f"no --config and no {config_option.DEFAULT} in {Path.cwd()}: using the packaged configuration {packaged} "
@@ -84,7 +98,13 @@ def run(
     )
     context.exit(
         service.run(
-            str(packaged), directory, log_level, log_format, notice=notice, drain_timeout=drain_timeout
+            str(packaged),
+            directory,
+            log_level,
+            log_format,
+            notice=notice,
+            drain_timeout=drain_timeout,
+            stock_because=stock_because,
         )
     )
 

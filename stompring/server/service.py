@@ -54,6 +54,7 @@ from .listeners import ListenerStack, all_acceptors, close_when_out_of_files, li
 from .logs import begin_logging
 from .persistence import Persistence
 from .protocol import Connections, StompFactory
+from .reactor import reactor_name
 from .reload import Reload, apply, changed_values, preview, restart_required
 from .sd_notify import SystemdNotifier
 
@@ -84,6 +85,7 @@ class BrokerService(MultiService):
         super().__init__()  # type: ignore[no-untyped-call]
         self.configuration = configuration
         self.reactor = reactor
+        self.reactor_name = reactor_name(reactor)
         self.persistence = persistence
         self.listener_stack = ListenerStack(configuration, reactor)
         self._started_with = configuration
@@ -337,10 +339,12 @@ def run(
     reactor: Any = installed_reactor,
     notice: str | None = None,
     drain_timeout: float = 0,
+    stock_because: str | None = None,
 ) -> int:
     """Run a broker until a signal stops it; returns the exit code. Raises `ConfigurationError`.
 
     ``notice`` is the first line of the log. A signal first drains the broker for up to ``drain_timeout`` seconds.
+    ``stock_because`` is why the broker does not run on its own reactor, where it should.
     """
     use_monotonic_clock(reactor)
     configuration = read_broker_xml(config_path)
@@ -348,6 +352,9 @@ def run(
     if notice is not None:
         log.info("%s", notice)
     log.info("stompring %s (%s), Python %s", __version__, build(), platform.python_version())
+    if stock_because is not None:
+        log.warning("using Twisted's stock reactor: --reactor stompring is not available: %s", stock_because)
+    log.info("reactor: %s", reactor_name(reactor))
     raise_open_file_limit()
     try:
         persistence = open_data(configuration, data_dir, reactor)

@@ -90,6 +90,7 @@ def test_the_broker() -> None:
         "name": "mine",
         "version": stompring.__version__,
         "build": stompring.build(),
+        "reactor": "TestReactor",
         "started": BEGIN * 1000,
         "uptime": 3000,
         "connectionCount": 1,

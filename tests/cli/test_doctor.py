@@ -61,6 +61,7 @@ def test_a_new_instance_has_no_fault(instance: Path) -> None:
         "python",
         "libraries",
         "extras",
+        "reactor",
         "configuration",
         "certificates",
         "permissions",

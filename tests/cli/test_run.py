@@ -23,6 +23,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[object,
     made: list[tuple[object, ...]] = []
 
     def run(config_path: str, data_dir: str | None, log_level: str, log_format: str, **more: str) -> int:
+        assert more.pop("stock_because") is None
         made.append((config_path, data_dir, log_level, log_format, *more.values()))
         return 3
 

@@ -1,0 +1,67 @@
+"""Which reactor the broker runs on: its own, of `stompring.server.rounds`, or Twisted's stock one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .rounds import RoundsReactor
+
+#: The values of ``stompring run --reactor``.
+STOMPRING, STOCK = "stompring", "stock"
+REACTORS = (STOMPRING, STOCK)
+
+
+class NotAvailable(Exception):
+    """The broker's own reactor cannot run here."""
+
+
+def make_reactor() -> RoundsReactor:
+    """The broker's own reactor, not installed. Raises `NotAvailable`."""
+    try:
+        from .rounds import RoundsReactor
+    except ImportError:
+        raise NotAvailable("it needs epoll (Linux)") from None
+    from .twisted_internals import UnknownTwisted
+
+    try:
+        return RoundsReactor()
+    except UnknownTwisted as missing:
+        raise NotAvailable(str(missing)) from None
+
+
+def use_reactor(kind: str) -> str | None:
+    """Install the reactor of ``--reactor``. Returns why it is the stock one although the other was wanted.
+
+    To be called before anything imports ``twisted.internet.reactor``; does nothing where one is installed already.
+    """
+    if kind == STOCK or "twisted.internet.reactor" in sys.modules:
+        return None
+    try:
+        reactor = make_reactor()
+    except NotAvailable as why:
+        return str(why)
+    from twisted.internet.main import installReactor
+
+    installReactor(reactor)
+    return None
+
+
+def call_at_round_end(reactor: Any, call: Callable[[], object]) -> None:
+    """Call ``call`` once, after all events of this round were handled and before its writes go to the sockets.
+
+    A round is one poll with the handling of its events, or the timers and the calls from threads that were due. On a
+    reactor without rounds ``call`` is called in the next iteration.
+    """
+    own: Callable[[Callable[[], object]], None] | None = getattr(reactor, "call_at_round_end", None)
+    if own is not None:
+        own(call)
+    else:
+        reactor.callLater(0, call)
+
+
+def reactor_name(reactor: Any) -> str:
+    """``stompring`` for the broker's own, else the name of Twisted's class, as ``EPollReactor``."""
+    return STOMPRING if hasattr(reactor, "call_at_round_end") else type(reactor).__name__

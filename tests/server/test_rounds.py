@@ -1,0 +1,521 @@
+"""The broker's own reactor: rounds, the transport that writes at their end, and what it uses of Twisted."""
+
+from __future__ import annotations
+
+import ast
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet import error, protocol
+from twisted.internet.task import Clock
+from twisted.python import log as twisted_log
+from twisted.python.failure import Failure
+
+from stompring.server import reactor as reactors
+from stompring.server import rounds, twisted_internals
+from stompring.server.reactor import call_at_round_end, make_reactor, reactor_name, use_reactor
+from stompring.server.rounds import RoundsConnection, RoundsReactor
+
+#: Seconds after which a test has failed: everything in here takes milliseconds.
+PATIENCE = 30.0
+
+
+class Peer(protocol.Protocol):
+    """A server's connection: calls what the test has given, and keeps what happened."""
+
+    transport: RoundsConnection
+
+    def __init__(self, test: Test) -> None:
+        self.test = test
+        self.received = b""
+        self.reason: Failure | None = None
+        self.events: list[str] = []
+
+    def connectionMade(self) -> None:
+        self.test.peers.append(self)
+        self.test.made(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+        self.test.read(self, data)
+
+    def connectionLost(self, reason: Failure = Failure(error.ConnectionDone())) -> None:  # noqa: B008
+        self.reason = reason
+        self.test.lost(self)
+
+    def pauseProducing(self) -> None:
+        self.events.append("pause")
+
+    def resumeProducing(self) -> None:
+        self.events.append("resume")
+
+    def stopProducing(self) -> None:
+        self.events.append("stop")
+
+
+class Test:
+    """A reactor with a listener. ``read`` and ``lost`` may be replaced; `run` runs until `done` is called."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.reactor = make_reactor()
+        self.peers: list[Peer] = []
+        self.made: Callable[[Peer], object] = lambda peer: None
+        self.read: Callable[[Peer, bytes], object] = lambda peer, data: None
+        self.lost: Callable[[Peer], object] = lambda peer: None
+        self.clients: list[socket.socket] = []
+        self.finished = False
+        factory = protocol.Factory()
+        factory.noisy = False
+        factory.buildProtocol = lambda addr: Peer(self)  # type: ignore[method-assign,assignment]
+        self.port = self.reactor.listenTCP(0, factory, interface="127.0.0.1")
+
+    def client(self) -> socket.socket:
+        """A blocking socket, connected."""
+        made = socket.create_connection(("127.0.0.1", self.port.getHost().port), PATIENCE)
+        self.clients.append(made)
+        return made
+
+    def done(self) -> None:
+        """End `run`."""
+        self.finished = True
+        self.reactor.crash()
+
+    def run(self) -> None:
+        """Handle events until `done`."""
+        timer = self.reactor.callLater(PATIENCE, self.reactor.crash)
+        self.finished = False
+        self.reactor.startRunning(installSignalHandlers=False)
+        self.reactor.mainLoop()
+        if timer.active():
+            timer.cancel()
+        assert self.finished, "nothing has ended the test"
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Run rounds until ``condition`` is met."""
+        for _ in range(10_000):
+            if condition():
+                return
+            self.reactor.iterate(0.01)
+        pytest.fail("the condition was never met")
+
+    def connected(self, number: int) -> list[socket.socket]:
+        """Clients, of which the reactor has accepted all."""
+        clients = [self.client() for _ in range(number)]
+        self.until(lambda: len(self.peers) == number)
+        return clients
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        for selectable in self.reactor.removeAll():
+            selectable.connectionLost(Failure(error.ConnectionAborted()))
+        self.reactor.dispose()
+
+
+@pytest.fixture
+def test() -> Iterator[Test]:
+    made = Test()
+    yield made
+    made.close()
+
+
+class CountingSocket:
+    """A socket that counts what is sent, and sends no more than ``most`` bytes at once."""
+
+    def __init__(self, real: socket.socket, most: int = 1 << 30) -> None:
+        self._real = real
+        self._most = most
+        self.sent: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def send(self, data: bytes) -> int:
+        number = self._real.send(memoryview(data)[: self._most])
+        self.sent.append(number)
+        return number
+
+
+def counted(peer: Peer, most: int = 1 << 30) -> CountingSocket:
+    made = CountingSocket(peer.transport.socket, most)
+    peer.transport.socket = made  # type: ignore[assignment]
+    return made
+
+
+# ---- rounds
+
+
+def test_all_writes_of_a_round_are_one_write_of_the_socket(test: Test) -> None:
+    (client,) = test.connected(1)
+    wire = counted(test.peers[0])
+    for part in (b"a", b"b", b"c"):
+        test.peers[0].transport.write(part)
+    test.peers[0].transport.writeSequence([b"d", b"e"])
+    assert wire.sent == []
+    test.until(lambda: wire.sent)
+    assert (wire.sent, client.recv(10)) == ([5], b"abcde")
+
+
+def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test: Test) -> None:
+    clients = test.connected(2)
+    happened: list[str] = []
+    wires = [counted(peer) for peer in test.peers]
+
+    def at_end() -> None:
+        happened.append(f"end, {sum(len(wire.sent) for wire in wires)} writes")
+        test.peers[0].transport.write(b" and more")
+
+    def read(peer: Peer, data: bytes) -> None:
+        happened.append(f"read {data.decode()}")
+        peer.transport.write(data)
+        if len(happened) == 1:
+            call_at_round_end(test.reactor, at_end)
+
+    test.read = read
+    for client in clients:
+        client.sendall(b"x")
+    test.until(lambda: len(wires[0].sent) + len(wires[1].sent) == 2)
+    assert happened == ["read x", "read x", "end, 0 writes"]
+    assert clients[0].recv(20) == b"x and more"
+
+
+def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_else_from_it(
+    test: Test,
+) -> None:
+    calls: list[str] = []
+
+    def fails() -> None:
+        raise ValueError("a fault at the end")
+
+    def again() -> None:
+        calls.append("first")
+        test.reactor.call_at_round_end(lambda: calls.append("second"))
+
+    with logged() as faults:
+        test.reactor.call_at_round_end(fails)
+        test.reactor.call_at_round_end(again)
+        assert test.reactor.timeout() == 0, "the next poll must not wait"
+        test.reactor.runUntilCurrent()
+        assert calls == ["first"]
+        test.reactor.doIteration(0)
+        assert calls == ["first", "second"]
+        test.reactor.doIteration(0)
+    assert calls == ["first", "second"]
+    assert faults == ["a fault at the end"]
+
+
+def test_what_timers_write_goes_out_before_the_next_poll(test: Test) -> None:
+    (client,) = test.connected(1)
+    test.reactor.callLater(0, test.peers[0].transport.write, b"due")
+    test.reactor.runUntilCurrent()
+    assert client.recv(10) == b"due"
+
+
+def test_a_stop_at_the_round_end_of_the_timers_stops_the_reactor(test: Test) -> None:
+    def stop() -> None:
+        test.reactor.call_at_round_end(test.reactor.stop)
+        test.finished = True
+
+    test.reactor.callLater(0, stop)
+    test.run()
+
+
+def test_a_call_from_a_thread_ends_the_poll(test: Test) -> None:
+    thread = threading.Thread(target=lambda: test.reactor.callFromThread(test.done))
+    test.reactor.callWhenRunning(thread.start)
+    test.run()
+    thread.join()
+
+
+def test_without_rounds_the_call_comes_with_the_next_iteration() -> None:
+    clock, calls = Clock(), list[int]()
+    call_at_round_end(clock, lambda: calls.append(1))
+    assert calls == []
+    clock.advance(0)
+    assert calls == [1]
+
+
+# ---- the transport
+
+
+def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test: Test) -> None:
+    (client,) = test.connected(1)
+    peer = test.peers[0]
+    peer.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+    peer.transport.registerProducer(peer, True)  # type: ignore[no-untyped-call]
+    written = b"".join(number.to_bytes(4) for number in range(500_000))
+    for at in range(0, len(written), 100_000):
+        peer.transport.write(written[at : at + 100_000])
+    assert set(peer.events) == {"pause"}
+    peer.events.clear()
+    received = bytearray()
+    reader = threading.Thread(target=lambda: received.extend(take(client, len(written))))
+    reader.start()
+    test.until(lambda: not reader.is_alive())
+    assert bytes(received) == written
+    test.until(lambda: peer.events)
+    assert peer.events == ["resume"]
+    assert test.reactor.getWriters() == [], "a drained connection must not wait for EPOLLOUT"
+
+
+def test_small_writes_behind_a_rest_keep_their_order(test: Test) -> None:
+    (client,) = test.connected(1)
+    wire = counted(test.peers[0], most=7)
+    expected = b""
+    for number in range(50):
+        part = str(number).encode() * 3
+        expected += part
+        test.peers[0].transport.write(part)
+        test.reactor.iterate(0)
+    test.until(lambda: sum(wire.sent) == len(expected))
+    assert take(client, len(expected)) == expected
+
+
+def test_closing_sends_what_was_written_first(test: Test) -> None:
+    (client,) = test.connected(1)
+    test.peers[0].transport.write(b"last words")
+    test.peers[0].transport.loseConnection()
+    test.until(lambda: test.peers[0].reason)
+    assert take(client, 100) == b"last words"
+    assert test.peers[0].reason is not None
+    assert test.peers[0].reason.check(error.ConnectionDone)
+
+
+def test_a_half_closed_connection_is_read_and_writes_no_more(test: Test) -> None:
+    (client,) = test.connected(1)
+    peer = test.peers[0]
+    peer.transport.write(b"before")
+    peer.transport.loseWriteConnection()
+    assert take(client, 100, test) == b"before"
+    peer.transport.write(b"after")
+    client.sendall(b"still read")
+    test.until(lambda: peer.received)
+    assert (peer.received, peer.reason) == (b"still read", None)
+    client.close()
+    test.until(lambda: peer.reason)
+
+
+def test_an_abort_drops_what_was_written(test: Test) -> None:
+    (client,) = test.connected(1)
+    wire = counted(test.peers[0])
+    test.peers[0].transport.write(b"dropped")
+    test.peers[0].transport.abortConnection()  # type: ignore[no-untyped-call]
+    test.until(lambda: test.peers[0].reason)
+    assert wire.sent == []
+    with pytest.raises(ConnectionResetError):
+        client.recv(10)
+
+
+@pytest.mark.parametrize("fault", [ValueError("a fault of a protocol"), KeyboardInterrupt("an interrupt")])
+def test_a_fault_of_a_protocol_ends_its_connection_alone(test: Test, fault: BaseException) -> None:
+    clients = test.connected(2)
+
+    def read(peer: Peer, data: bytes) -> None:
+        if data == b"bad":
+            raise fault
+        peer.transport.write(data)
+
+    test.read = read
+    with logged() as faults:
+        clients[0].sendall(b"bad")
+        clients[1].sendall(b"good")
+        test.until(lambda: any(peer.reason for peer in test.peers))
+        assert take(clients[1], 4, test) == b"good"
+    assert sum(peer.reason is not None for peer in test.peers) == 1
+    assert faults == [str(fault)]
+
+
+def test_a_write_to_a_reset_connection_loses_it(test: Test) -> None:
+    (client,) = test.connected(1)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    client.close()
+    test.peers[0].transport.write(b"x")
+    test.until(lambda: test.peers[0].reason)
+    assert test.peers[0].reason is not None
+    assert test.peers[0].reason.check(error.ConnectionLost)
+
+
+def test_only_bytes_are_written(test: Test) -> None:
+    test.connected(1)
+    with pytest.raises(TypeError):
+        test.peers[0].transport.write("text")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        test.peers[0].transport.writeSequence(["text"])  # type: ignore[list-item]
+
+
+# ---- what it uses of Twisted, and what happens where that is missing
+
+
+def test_every_private_name_is_needed() -> None:
+    source = ast.parse(Path(twisted_internals.__file__).read_text())
+    used = {node.attr for node in ast.walk(source) if isinstance(node, ast.Attribute) and private(node.attr)}
+    assert used == set(twisted_internals.PRIVATE_NAMES)
+
+
+def test_no_other_module_of_the_reactor_uses_private_names_of_twisted() -> None:
+    for module in (rounds, reactors):
+        tree = ast.parse(Path(module.__file__ or "").read_text())
+        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        own = {
+            node.attr
+            for node in attributes
+            if isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        } | {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert {node.attr for node in attributes if private(node.attr)} <= own
+        inherited = {
+            name
+            for kind in (RoundsReactor, RoundsConnection)
+            for base in kind.__mro__[1:]
+            for name in vars(base)
+        }
+        assert not {name for name in own if private(name)} & inherited, (
+            "a private name of Twisted is overridden"
+        )
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@pytest.mark.parametrize("name", twisted_internals.PRIVATE_NAMES)
+def test_a_twisted_without_a_private_name_means_the_stock_reactor(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(RoundsReactor):
+        def __getattribute__(self, attribute: str) -> Any:
+            if attribute == name and checking:
+                raise AttributeError(attribute)
+            return super().__getattribute__(attribute)
+
+    checking: list[int] = []
+    check = twisted_internals.check_names
+
+    def checked(reactor: Any) -> None:
+        checking.append(1)
+        try:
+            check(reactor)
+        finally:
+            checking.clear()
+            twisted_internals.close_descriptors(reactor)
+
+    monkeypatch.setattr(rounds, "check_names", checked)
+    monkeypatch.setattr(rounds, "RoundsReactor", Other)
+    monkeypatch.delitem(sys.modules, "twisted.internet.reactor", raising=False)
+    reason = use_reactor("stompring")
+    assert reason is not None
+    assert reason.startswith("Twisted ")
+    assert reason.endswith(f"lacks {name}")
+    assert "twisted.internet.reactor" not in sys.modules
+
+
+def test_the_names_of_reactors(test: Test) -> None:
+    assert reactor_name(test.reactor) == "stompring"
+    assert reactor_name(Clock()) == "Clock"
+
+
+#: A trial test in a process whose reactor is the broker's: a timer, a thread, a signal, a connection of its own.
+TRIAL = """
+import os, signal
+from twisted.internet import reactor, endpoints, protocol, defer, task, threads
+from twisted.trial import unittest
+
+class T(unittest.TestCase):
+    async def _round_trip(self):
+        factory = protocol.Factory.forProtocol(Echo)
+        port = await endpoints.TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
+        client = endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
+        answer = defer.Deferred()
+        made = await endpoints.connectProtocol(client, Once(answer))
+        made.transport.write(b"ping")
+        self.assertEqual(await answer, b"ping")
+        made.transport.loseConnection()
+        await port.stopListening()
+        await task.deferLater(reactor, 0.01)
+
+    def test_connection(self):
+        return defer.ensureDeferred(self._round_trip())
+
+    def test_thread(self):
+        return threads.deferToThread(lambda: 7).addCallback(self.assertEqual, 7)
+
+    def test_signal(self):
+        fired = defer.Deferred()
+        before = signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(fired.callback, None))
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+        reactor.callLater(0, os.kill, os.getpid(), signal.SIGUSR1)
+        return fired
+
+    def test_reactor(self):
+        self.assertEqual(type(reactor).__name__, "RoundsReactor")
+
+class Echo(protocol.Protocol):
+    def dataReceived(self, data):
+        self.transport.write(data)
+
+class Once(protocol.Protocol):
+    def __init__(self, answer):
+        self.answer = answer
+    def dataReceived(self, data):
+        self.answer.callback(data)
+"""
+
+
+def test_trial_runs_on_it(tmp_path: Path) -> None:
+    (tmp_path / "test_on_rounds.py").write_text(TRIAL)
+    program = (
+        "import sys; from stompring.server.reactor import use_reactor; assert use_reactor('stompring') is None;"
+        "sys.argv = ['trial', 'test_on_rounds']; from twisted.scripts.trial import run; run()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=4 * PATIENCE
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "successes=4" in ran.stdout
+
+
+# ---- helpers
+
+
+class logged:
+    """The messages of the faults that Twisted logs meanwhile."""
+
+    def __enter__(self) -> list[str]:
+        self._found: list[str] = []
+        twisted_log.addObserver(self._observe)
+        return self._found
+
+    def _observe(self, event: dict[str, Any]) -> None:
+        if event.get("isError"):
+            self._found.append(str(event["failure"].value))
+
+    def __exit__(self, *exception: object) -> None:
+        twisted_log.removeObserver(self._observe)
+
+
+def take(client: socket.socket, size: int, test: Test | None = None) -> bytes:
+    """``size`` bytes, or those until the end of the connection. ``test`` goes on meanwhile."""
+    found = bytearray()
+    if test is not None:
+        client.settimeout(0.01)
+    while len(found) < size:
+        try:
+            data = client.recv(size - len(found))
+        except TimeoutError:
+            assert test is not None
+            test.reactor.iterate(0)
+            continue
+        if not data:
+            break
+        found += data
+    client.settimeout(PATIENCE)
+    return bytes(found)
