@@ -264,8 +264,7 @@ class RecordEncoder:
 
     def message(self, message: Message, ref: Reference) -> None:
         """A message that one queue holds, and where it stands there. The hot one."""
-        queue, tail = ref.queue, message.tail
-        address, ids = message.address.number, self._queues.get(queue.number)
+        address, ids = message.address.number, self._queues.get(ref.queue.number)
         if (
             ids is None
             or ref.state == SCHEDULED
@@ -275,7 +274,27 @@ class RecordEncoder:
         ):
             self.copies(message, [ref])
             return
-        head = message_head(message, address, ids, 0, ref.deliveries)
+        self._add_message(message, message_head(message, address, ids, 0, ref.deliveries))
+
+    def message_in_queues(self, message: Message, refs: list[Reference]) -> None:
+        """A message that several queues hold: encoded once, with the numbers of all of them."""
+        queues, deliveries, ids = self._queues, refs[0].deliveries, []
+        address = message.address.number
+        if address in self._addresses and deliveries <= MAX_DELIVERIES:
+            for ref in refs:
+                packed = queues.get(ref.queue.number)
+                if packed is None or ref.deliveries != deliveries or ref.attempts or ref.state == SCHEDULED:
+                    break
+                if ref.recurrence is not None:
+                    break
+                ids.append(packed)
+            else:
+                self._add_message(message, message_head(message, address, b"".join(ids), 0, deliveries))
+                return
+        self.copies(message, refs)
+
+    def _add_message(self, message: Message, head: bytes) -> None:
+        tail = message.tail
         if self._inner is not None:
             self._inner.append(head + tail)
         else:
@@ -288,7 +307,7 @@ class RecordEncoder:
         if message.number > footer.greatest_number > 0 and message.timestamp >= footer.greatest_timestamp:
             footer.greatest_number, footer.greatest_timestamp = message.number, message.timestamp
         else:
-            self.footer.include(message.number, message.timestamp)
+            footer.include(message.number, message.timestamp)
 
     def copies(
         self,

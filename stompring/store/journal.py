@@ -496,6 +496,16 @@ class Journal:
         message = ref.message
         live = message.segment
         if type(live) is MessageReferences:
+            if live.logged is None and not live.changes and self._all_waiting(live.refs):
+                self._encoder.message_in_queues(message, live.refs)
+                if len(live.refs) > 1:
+                    live.left = len(live.refs)
+                    self._add_live(message.number, live)
+                else:
+                    self._add_live(message.number, live.refs[0])
+                message.segment = self.segments[-1]
+                self.live_bytes += len(message.tail) + RECORD_OVERHEAD
+                return
             alive = [each for each in live.refs if each.state != GONE]
             refs, retains = live.refs, self._retains(message)
             if live.logged is not None:
@@ -515,6 +525,14 @@ class Journal:
             self._add_live(message.number, live if len(alive) > 1 else alive[0])
             message.segment = self.segments[-1]
             self.live_bytes += len(message.tail) + RECORD_OVERHEAD
+
+    @staticmethod
+    def _all_waiting(refs: list[Reference]) -> bool:
+        """Whether no queue has given up the message."""
+        for ref in refs:
+            if ref.state == GONE:
+                return False
+        return True
 
     def _add_live(self, key: int | LiveRecord, item: Reference | MessageReferences | LiveRecord) -> None:
         self.segments[-1].live[key] = item
