@@ -53,6 +53,13 @@ SYNCS_OF_MEAN = 8
 SLOW_SYNC = 0.010
 SLOW_DISK_INTERVAL = 1000
 
+#: Seconds for which a batch waits for the reactor to become idle, and batches that do not wait after one in vain.
+MAX_WAIT = 0.000_5
+BUSY_BATCHES = 32
+
+#: Who writes a batch: see `ReactorSync.ask`.
+IN_THREAD, IN_REACTOR, LATER = 0, 1, 2
+
 _ZEROS = bytes(MAX_PREFILL + PREFILL_BLOCK)
 
 
@@ -225,17 +232,20 @@ def _named(fault: OSError, stream: AppendOnlyFile) -> OSError:
 class ReactorSync:
     """Whether the reactor's thread writes and syncs a small batch itself instead of waiting for the disk thread.
 
-    That saves two changes of threads, which take as long as the sync of a fast disk. It is done while syncs are fast
-    and nothing else waits for the reactor: ``is_idle`` says so. ``seconds`` is their mean; after a slow one the disk
-    thread does them all for a while.
+    That saves two changes of threads, which take as long as the sync of a fast disk. It is done while syncs are fast,
+    as soon as nothing else waits for the reactor: ``is_idle`` says so. Until then the reactor goes on with the others,
+    whose messages become part of the batch. Where it is not idle within `MAX_WAIT`, the disk thread has this batch and
+    some more. After a slow sync it has all for a while. ``seconds`` is the mean of the syncs.
     """
 
-    __slots__ = ("_clock", "_is_idle", "_until", "count", "seconds")
+    __slots__ = ("_clock", "_is_idle", "_until", "_waiting_since", "busy_batches", "count", "seconds")
 
     def __init__(self, clock: Clock, is_idle: Callable[[], bool]) -> None:
         self._clock = clock
         self._is_idle = is_idle
         self._until = 0  # ms of the steady clock: until then the disk counts as slow
+        self._waiting_since = 0.0  # when the batch that waits for an idle reactor was due; 0: none does
+        self.busy_batches = 0  # that go to the disk thread without a wait, as the reactor has no pause
         self.seconds = SLOW_SYNC  # until some are known
         self.count = 0  # batches that the reactor's thread has written
 
@@ -245,15 +255,37 @@ class ReactorSync:
         if seconds >= SLOW_SYNC:
             self._until = self._clock.steady.refresh() + SLOW_DISK_INTERVAL
 
-    def allows(self) -> bool:
-        """Whether it may be done now."""
+    @property
+    def is_fast(self) -> bool:
+        """Whether the disk is."""
         if self.seconds > FAST_SYNC:
             return False
         if self._until:
             if self._clock.steady.refresh() < self._until:
                 return False
             self._until = 0
-        return self._is_idle()
+        return True
+
+    def ask(self) -> int:
+        """What to do with a batch that is due: `IN_REACTOR`, `IN_THREAD`, or `LATER`: ask again at the end of the next
+        round.
+        """
+        waiting_since, self._waiting_since = self._waiting_since, 0.0
+        if not self.is_fast:
+            return IN_THREAD
+        if self.busy_batches:
+            self.busy_batches -= 1
+            return IN_THREAD
+        if self._is_idle():
+            return IN_REACTOR
+        now = perf_counter()
+        if not waiting_since:
+            waiting_since = now
+        elif now - waiting_since > MAX_WAIT:
+            self.busy_batches = BUSY_BATCHES
+            return IN_THREAD
+        self._waiting_since = waiting_since
+        return LATER
 
 
 #: Makes the end of a file from all that is in it.
@@ -542,10 +574,19 @@ class Writer:
         self._flush_at_end()
 
     def _flush_at_end(self) -> None:
-        self._flush(may_wait=True)
+        """At the end of a turn: write in this thread or in the other one, or wait for what other connections have."""
+        here = self.reactor_sync
+        if here is None or self._flight is not None or not self._flush_due:
+            self._flush()
+            return
+        who = here.ask()
+        if who == LATER:
+            self.at_end_of_turn(self._flush_at_end)
+        else:
+            self._flush(in_reactor=who == IN_REACTOR)
 
-    def _flush(self, *, may_wait: bool = False) -> None:
-        """``may_wait``: the batch may be written at once, in this thread."""
+    def _flush(self, *, in_reactor: bool = False) -> None:
+        """``in_reactor``: a small batch is written at once, in this thread."""
         if self._flight is not None or not self._flush_due:
             return
         if not self.gather():
@@ -573,7 +614,7 @@ class Writer:
             batch.bytes += size
         self._flight = batch
         here = self.reactor_sync
-        if may_wait and here is not None and not self._tasks and self._is_small(batch) and here.allows():
+        if in_reactor and here is not None and not self._tasks and self._is_small(batch):
             here.count += 1
             self._completed(batch.write([], self.files, self._open))
         else:
@@ -615,7 +656,10 @@ class Writer:
         if self.write_limit.full:
             self.write_limit.review()
         if self._flush_due:
-            self._flush()
+            if self.reactor_sync is not None and self.reactor_sync.is_fast and not self.draining:
+                self.at_end_of_turn(self._flush_at_end)
+            else:
+                self._flush()
         if batch.callers:
             self.around(batch.confirm)
 

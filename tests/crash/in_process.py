@@ -17,7 +17,7 @@ from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.model import RoutingType
 from stompring.store.files import Files
 from stompring.store.paging import Paging
-from stompring.store.writer import ReactorSync
+from stompring.store.writer import IN_REACTOR, IN_THREAD, LATER, ReactorSync
 
 from ..session.session_fixture import Client, Got, Server, frame
 from ..store.disk import ImmediateDisk
@@ -54,19 +54,23 @@ class Talker(Client):
             self.write(self.unread.pop(0))
 
 
-class EverySecond(ReactorSync):
-    """Each second batch that may be written in the reactor's thread is, however long it takes."""
+class EachInTurn(ReactorSync):
+    """Batches are written by the reactor's thread, after a wait, and by the disk's: in turn, however long it takes."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock, lambda: True)
-        self._turn = False
+        self._turn = 0
 
     def observe(self, seconds: float) -> None:
         pass
 
-    def allows(self) -> bool:
-        self._turn = not self._turn
-        return self._turn
+    @property
+    def is_fast(self) -> bool:
+        return True
+
+    def ask(self) -> int:
+        self._turn += 1
+        return (IN_REACTOR, LATER, IN_REACTOR, IN_THREAD)[self._turn % 4]
 
 
 class Life(Server):
@@ -96,7 +100,7 @@ class Life(Server):
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, multicast_prefix=("/topic/",))
         self.outgoing = Outgoing(world.broker.clock)
         world.writer.around = self.outgoing.gather
-        world.writer.reactor_sync = EverySecond(world.broker.clock)
+        world.writer.reactor_sync = EachInTurn(world.broker.clock)
         self.authenticator = Anonymous()
         self.clients = 0
         self.talkers: list[Talker] = []
