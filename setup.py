@@ -92,6 +92,7 @@ class BuildCompiledModules(build_ext):
             target_dir=str(Path(self.build_temp, "c")),
         )
         self.reinitialize_command(self).ensure_finalized()
+        self.parallel = os.cpu_count()
         super().run()
 
     def build_extensions(self) -> None:
