@@ -23,7 +23,8 @@ from benchmarks.targets import verdict
 
 QUEUE = "restart.0"
 PREFIX = "/queue/restart"
-TARGET_SECONDS = 10.0
+#: Of a million messages in memory, and of whatever is in pages.
+TARGET_IN_MEMORY, TARGET_PAGED = 2.0, 10.0
 # before a benchmark gives up
 READY_SECONDS = 600.0
 PLENTY, LITTLE = "8GB", "64MB"
@@ -97,9 +98,9 @@ def measure(
         wrong.append(f"{paged:,} of {messages:,} were in pages")
     seconds = [one.seconds for one in found]
     if messages:
-        click.echo(
-            f"target {title} serving within {TARGET_SECONDS:g} s: {verdict(max(seconds), TARGET_SECONDS, below=True)}"
-        )
+        target = TARGET_PAGED if memory == LITTLE else TARGET_IN_MEMORY
+        found_or_not = verdict(statistics.median(seconds), target, below=True)
+        click.echo(f"target {title} serving within {target:g} s: {found_or_not}")
     columns = [f"{messages:,}", f"{taken / 1e6:,.0f}"]
     columns += [f"{statistics.median(seconds):.2f}", f"{max(seconds):.2f}"]
     columns.append(f"{statistics.median(one.cpu for one in found):.2f}")
