@@ -63,17 +63,6 @@ IN_THREAD, IN_REACTOR, LATER = 0, 1, 2
 _ZEROS = bytes(MAX_PREFILL + PREFILL_BLOCK)
 
 
-class Write(NamedTuple):
-    """What goes to the end of one file."""
-
-    stream: AppendOnlyFile
-    at: int
-    parts: list[bytes]
-    size: int
-    sync: bool
-    last: bool  # nothing more will come: the file ends with it
-
-
 class BatchResult(NamedTuple):
     """The result of one `WriteBatch.write`. ``task_fault`` is why the first of ``failed_tasks`` failed."""
 
@@ -403,6 +392,17 @@ class AppendOnlyFile:
         """The bytes in flight are in the file."""
         self.written += size
         self._flight = []
+
+
+class Write(NamedTuple):
+    """What goes to the end of one file. Defined behind the type of its field, which mypyc looks at here."""
+
+    stream: AppendOnlyFile
+    at: int
+    parts: list[bytes]
+    size: int
+    sync: bool
+    last: bool  # nothing more will come: the file ends with it
 
 
 #: Bytes appended and not yet written above which producers of durable messages are blocked.
