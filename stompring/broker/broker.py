@@ -21,6 +21,7 @@ from .directory import Directory, WildcardAddresses
 from .divert import Diverts
 from .expiry import Expiry
 from .memory import GlobalMemoryLimit, MemoryLimit, MemoryLimits
+from .message import Numbers
 from .notifications import Notifications
 from .paging import PagedQueues, Paging
 from .policy_hooks import Policies
@@ -94,8 +95,12 @@ class Broker:
         self.expiry = Expiry(self, send_expired)
         self.random = random.Random().random  # nosec B311
         self.copying_to: list[str] = []  # addresses that a copy is on its way to
-        self.next_message_number = count(1).__next__
+        self.numbers = Numbers(1)  # of messages
         self.next_queue_number = count(1).__next__
+
+    def next_message_number(self) -> int:
+        """A number that no message has had so far."""
+        return self.numbers.next()
 
     def _pageable_addresses(self) -> Collection[Address]:
         """The addresses of which the largest pages first; internal ones never do."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .message import Message
+    from .message import Message, Traits
     from .message_groups import GroupOwner
     from .queue import Queue
     from .reference import PendingList, Reference
@@ -43,6 +43,7 @@ class Consumer:
         "settled",
         "source",
         "willing",
+        "writes_tails",
     )
 
     queue: Queue
@@ -61,12 +62,17 @@ class Consumer:
         self.ready = False
         self.source: PendingList | None = None  # of this consumer's next message
         self.settled = 0  # messages that it acknowledged: by which it is known as slow
+        self.writes_tails = False  # `write_tail` may be called: a message is settled by being written
         self.group_backlog: PendingList | None = None  # of groups that are pinned here, waiting for credit
         self.group_owner: GroupOwner | None = None  # made with the first group that is pinned here
 
     def deliver_message(self, message: Message) -> None:
         """A message straight from its sender; no reference to it exists yet."""
         raise AssertionError("a consumer is given messages")
+
+    def write_tail(self, traits: Traits, tail: bytes, body_at: int) -> None:
+        """As `deliver_message`, of a message that needs nothing but its bytes. Only where ``writes_tails``."""
+        raise AssertionError("a consumer that writes tails is given them")
 
     def deliver_reference(self, ref: Reference) -> None:
         """A message that waited in the queue, or comes again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
@@ -16,8 +15,8 @@ CHECKS_BETWEEN_SCANS = 1000
 #: Addresses that are searched per call of `should_page`, on average.
 ADDRESSES_PER_CHECK = 16
 
-#: The threshold where there is no limit.
-UNLIMITED = sys.maxsize
+#: The threshold where there is no limit. (Of integers below 2**62 compiled code makes no objects.)
+UNLIMITED = 1 << 61
 
 
 class MemoryLimit:

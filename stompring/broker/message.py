@@ -8,9 +8,8 @@ that the tail's number completes it. One tail serves all receivers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from stompring.settings.model import RoutingType
 from stompring.stomp.frames import escape, recode, unescape
@@ -107,6 +106,68 @@ class Traits:
         return traits
 
 
+#: Bytes of a tail after its body: NUL and a line feed.
+TAIL_END = 2
+
+#: The last three digits of numbers from 1000 on.
+_LAST_DIGITS: Final = [b"%03d" % number for number in range(1000)]
+
+
+class _TailCache:
+    """What tails made one after the other have in common: the first digits of the number, and the lines after it.
+
+    ``lines`` are of the last content-length, timestamp and expiry: they change with each read of a socket, at most.
+    """
+
+    __slots__ = ("digits", "expires", "length", "lines", "thousands", "timestamp")
+
+    def __init__(self) -> None:
+        self.thousands = 0
+        self.digits = b""
+        self.length = self.timestamp = self.expires = -1
+        self.lines = b""
+
+
+_cache: Final = _TailCache()
+
+
+def decimal(number: int) -> bytes:
+    """``b"%d" % number``, faster for numbers that are near each other."""
+    thousands = number // 1000
+    if not thousands:
+        return b"%d" % number
+    cache = _cache
+    if thousands != cache.thousands:
+        cache.thousands = thousands
+        cache.digits = b"%d" % thousands
+    return b"%b%b" % (cache.digits, _LAST_DIGITS[number - thousands * 1000])
+
+
+def make_tail(number: int, block: bytes, body: bytes, timestamp: int, expires: int) -> bytes:
+    """The tail of a message; ``block`` has the header lines of its traits."""
+    cache = _cache
+    length = len(body)
+    if length != cache.length or timestamp != cache.timestamp or expires != cache.expires:
+        cache.lines = b"\ncontent-length:%d\ntimestamp:%d\nexpires:%d\n" % (length, timestamp, expires)
+        cache.length, cache.timestamp, cache.expires = length, timestamp, expires
+    thousands = number // 1000
+    if not thousands:
+        return b"%b%b%b\n%b\0\n" % (b"%d" % number, cache.lines, block, body)
+    if thousands != cache.thousands:
+        cache.thousands = thousands
+        cache.digits = b"%d" % thousands
+    last = _LAST_DIGITS[number - thousands * 1000]
+    return b"%b%b%b%b\n%b\0\n" % (cache.digits, last, cache.lines, block, body)
+
+
+def tail_for(version: bytes, traits: Traits, tail: bytes, body_at: int) -> bytes:
+    """``tail`` in the header form of another version of STOMP."""
+    if not traits.escaped:
+        return tail
+    at = body_at - 1
+    return recode(tail[:at], version) + tail[at:]
+
+
 class Account(Protocol):
     """Where the memory of a message counts: its address, or the budget of what was read back from pages."""
 
@@ -135,8 +196,16 @@ class Message:  # only tests have weak references: # compiled: same
     )
 
     def __init__(
-        self, number: int, address: Address, traits: Traits, body: bytes, timestamp: int, expires: int = 0
+        self,
+        number: int,
+        address: Address,
+        traits: Traits,
+        body: bytes,
+        timestamp: int,
+        expires: int = 0,
+        tail: bytes | None = None,
     ) -> None:
+        """``tail`` is given where it was made already."""
         self.number = number
         self.address = address
         self.traits = traits
@@ -145,15 +214,10 @@ class Message:  # only tests have weak references: # compiled: same
         self.holders = 0
         self.account: Account = address
         self.segment: object = None  # of the journal, where a durable message is kept
-        head = b"%d\ncontent-length:%d\ntimestamp:%d\nexpires:%d\n%b\n" % (
-            number,
-            len(body),
-            timestamp,
-            expires,
-            traits.block,
-        )
-        self.body_at = len(head)
-        self.tail = b"%b%b\0\n" % (head, body)
+        if tail is None:
+            tail = make_tail(number, traits.block, body, timestamp, expires)
+        self.tail = tail
+        self.body_at = len(tail) - len(body) - TAIL_END
 
     @property
     def size(self) -> int:
@@ -163,14 +227,11 @@ class Message:  # only tests have weak references: # compiled: same
     @property
     def body(self) -> bytes:
         """The body as it was sent."""
-        return self.tail[self.body_at : -2]
+        return self.tail[self.body_at : -TAIL_END]
 
     def tail_for(self, version: bytes) -> bytes:
         """The tail in the header form of another version of STOMP."""
-        if not self.traits.escaped:
-            return self.tail
-        at = self.body_at - 1
-        return recode(self.tail[:at], version) + self.tail[at:]
+        return tail_for(version, self.traits, self.tail, self.body_at)
 
     def header(self, name: bytes) -> bytes | None:
         """The decoded value of a header of the tail, ``None`` when it is not there."""
@@ -293,6 +354,9 @@ STEP = 10_000
 #: The same while there is none.
 LATE_STEP = 1000
 
+#: No number reaches it: nothing is to be reserved. (Of integers below 2**62 compiled code makes no objects.)
+UNLIMITED = 1 << 61
+
 #: No lease comes near it before the clock was used once.
 FIRST_OF_CLOCK = 1_000_000_000_000_000
 
@@ -302,52 +366,74 @@ def clock_number(now: int) -> int:
     return now * 1000
 
 
-class MessageNumbers:
-    """``next`` gives the next number. ``first`` is greater than all that were given in earlier runs.
+class Numbers:
+    """Gives numbers that ascend."""
+
+    __slots__ = ("_end", "_next")
+
+    def __init__(self, first: int) -> None:
+        self._next = first
+        self._end = UNLIMITED  # `_extend` is called before it is given
+
+    def next(self) -> int:
+        """The next number."""
+        number = self._next
+        if number >= self._end:
+            number = self._extend(number)
+        self._next = number + 1
+        return number
+
+    def _extend(self, number: int) -> int:
+        """Set a new end; returns ``number``, or a greater one to go on with."""
+        raise OverflowError(f"no number follows {number - 1}")
+
+
+class MessageNumbers(Numbers):
+    """The numbers of messages. ``first`` is greater than all that were given in earlier runs.
 
     ``request`` is called with the end of the lease that is wanted, and `granted` once it is on disk.
     """
+
+    __slots__ = ("_granted", "_late", "_lease", "_now", "_request", "_requested")
 
     def __init__(
         self, first: int, lease: int, now: Callable[[], int], request: Callable[[int], None]
     ) -> None:
         if first >= FIRST_OF_CLOCK:  # some run had no lease: what it gave ended before now
             first = max(first, clock_number(now()))
-        self._at = first
+        super().__init__(first)
+        self._end = first
         self._lease = lease
         self._now = now
         self._request = request
         self._requested = first
         self._granted = first
         self._late = False
-        self.next: Callable[[], int] = chain.from_iterable(self._ranges()).__next__
 
     def skip_to(self, first: int) -> None:
         """Lower numbers are found to be in use, before any was given."""
-        self._at = max(self._at, first)
+        self._next = max(self._next, first)
 
     def granted(self, end: int) -> None:
         """Numbers before ``end`` may be used."""
         self._granted = max(self._granted, end)
         self._requested = max(self._requested, end)
 
-    def _ranges(self) -> Iterator[range]:
-        """Each is used up before the next one is asked for: so giving a number calls nothing of Python's."""
-        while True:
-            at = self._at
-            if at >= self._granted:
-                at = self._go_by_clock(at)
-                end = at + LATE_STEP
-            else:
-                if self._late:
-                    self._late = False
-                    log.info("message numbers: lease written; numbers up to %d are reserved", self._granted)
-                end = min(at + STEP, self._granted)
-            self._at = end
-            if self._requested - end < self._lease // 2:
-                self._requested = end + self._lease
-                self._request(self._requested)
-            yield range(at, end)
+    def _extend(self, number: int) -> int:
+        """See `Numbers`."""
+        if number >= self._granted:
+            number = self._go_by_clock(number)
+            end = number + LATE_STEP
+        else:
+            if self._late:
+                self._late = False
+                log.info("message numbers: lease written; numbers up to %d are reserved", self._granted)
+            end = min(number + STEP, self._granted)
+        self._end = end
+        if self._requested - end < self._lease // 2:
+            self._requested = end + self._lease
+            self._request(self._requested)
+        return number
 
     def _go_by_clock(self, at: int) -> int:
         if not self._late:

@@ -20,7 +20,7 @@ from .admission import Rejection
 from .auto_create import allow_all
 from .duplicates import add_id, count_duplicate, is_known, is_persisted
 from .expiry import expiry_time
-from .message import INGRESS_TIMESTAMP, INGRESS_TIMESTAMP_STOMP, Message, Traits
+from .message import INGRESS_TIMESTAMP, INGRESS_TIMESTAMP_STOMP, TAIL_END, Message, Traits, make_tail
 from .policy_hooks import Offer
 from .transfer import (
     EXPIRED,
@@ -88,15 +88,25 @@ def publish(broker: Broker, publication: Publication, body: bytes) -> Rejection 
     expires = 0
     if traits.requested_expiry or address.changes_expiry:
         expires = expiry_time(address.settings, now, traits.requested_expiry)
-    message = Message(broker.next_message_number(), address, traits, body, now, expires)
+    number = broker.numbers.next()
     if address.generation != address.directory.generation:
         address.rebind()
     queues = address.reaches_all
     if queues and traits.routing_type is not address.not_for_all:  # as `Address.route`, without a call
         address.routed_messages += 1
+        tail = make_tail(number, traits.block, body, now, expires)
+        body_at = len(tail) - len(body) - TAIL_END
+        bytes_suffice = not expires and traits.group is None
+        message: Message | None = None  # made with the first queue that needs one
         for queue in queues:
+            if bytes_suffice and queue.deliver_tail(traits, tail, body_at):
+                continue
+            if message is None:
+                message = Message(number, address, traits, body, now, expires, tail)
             queue.enqueue(message)
-    elif not address.route(message):
+        return None
+    message = Message(number, address, traits, body, now, expires)
+    if not address.route(message):
         unrouted(message)
     return None
 

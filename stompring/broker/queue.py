@@ -22,7 +22,7 @@ from stompring.settings.value_types import VALUE_TYPES, message_header
 from .consumer import Consumer, Matches, not_from
 from .dispatcher import CLOSED, OBSERVED, PAGED, PAUSED, SELECTORS, Dispatcher
 from .expiry import is_expired
-from .message import EVERYWHERE, IN_DURABLE, MESSAGE_OVERHEAD, NEVER, Message
+from .message import EVERYWHERE, IN_DURABLE, MESSAGE_OVERHEAD, NEVER, Message, Traits
 from .policy_hooks import hooks_with_settled
 from .redelivery import redelivery_delay_of, remove_if_exhausted
 from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingList, Reference, ReferenceRun
@@ -254,6 +254,23 @@ class Queue:  # only tests have weak references: # compiled: same
                 return
         self.add_pending(message)
 
+    def deliver_tail(self, traits: Traits, tail: bytes, body_at: int) -> bool:
+        """As `enqueue`, for what is settled by being written: no `Message` is made of it. False: nothing was done.
+
+        The message has no group and does not expire.
+        """
+        dispatcher, ready = self.dispatcher, self.ready
+        if not ready or dispatcher.blocks or dispatcher.count:
+            return False
+        consumer = ready[0]
+        if not consumer.writes_tails:
+            return False
+        if len(ready) > 1:
+            ready.rotate(-1)
+        self.messages_added += 1
+        consumer.write_tail(traits, tail, body_at)
+        return True
+
     def deliver_directly(self, message: Message) -> bool:
         """Deliver a message of a paging address as it arrives, where nothing comes before it; else False.
 
@@ -310,6 +327,20 @@ class Queue:  # only tests have weak references: # compiled: same
             self._record_arrival(ref)
         ref.deliveries = 1
         self.delivering += 1
+        return ref
+
+    def mark_delivering_unreferenced(self, message: Message) -> None:
+        """As `mark_delivering`, for a message that no store wants to know of.
+
+        Its reference is made (`reference_to`) when something else happens to it than that it is settled.
+        """
+        self._hold(message)
+        self.delivering += 1
+
+    def reference_to(self, message: Message) -> Reference:
+        """The reference to a message of `mark_delivering_unreferenced`."""
+        ref = Reference(message, self, message.number, DELIVERING)
+        ref.deliveries = 1
         return ref
 
     def schedule(self, message: Message, due: int, recurrence: Recurrence | None = None) -> Reference:
@@ -395,12 +426,31 @@ class Queue:  # only tests have weak references: # compiled: same
 
     def _add_reference(self, message: Message, state: int) -> Reference:
         """One more queue, this one, has a message in memory. `drop` undoes it."""
-        size = len(message.tail) + MESSAGE_OVERHEAD
-        if not message.holders:
-            message.account.occupy(size)
-        message.holders += 1
-        self.persistent_size += size
+        self._hold(message)
         return Reference(message, self, message.number, state)
+
+    def _hold(self, message: Message) -> None:
+        """One more queue, this one, has a message in memory. `_release` undoes it."""
+        size, holders = len(message.tail) + MESSAGE_OVERHEAD, message.holders
+        if not holders:
+            address = message.address
+            if message.account is address:  # a call that compiled code knows
+                address.occupy(size)
+            else:
+                message.account.occupy(size)
+        message.holders = holders + 1
+        self.persistent_size += size
+
+    def _release(self, message: Message) -> None:
+        size, holders = len(message.tail) + MESSAGE_OVERHEAD, message.holders - 1
+        self.persistent_size -= size
+        message.holders = holders
+        if not holders:
+            address = message.address
+            if message.account is address:
+                address.release(size)
+            else:
+                message.account.release(size)
 
     def drop(self, ref: Reference, reason: Reason | None) -> None:
         """Drop a reference for good; the counts of the state it was in are the caller's.
@@ -409,11 +459,7 @@ class Queue:  # only tests have weak references: # compiled: same
         """
         ref.state = GONE
         message = ref.message
-        size = len(message.tail) + MESSAGE_OVERHEAD
-        self.persistent_size -= size
-        message.holders -= 1
-        if not message.holders:
-            message.account.release(size)
+        self._release(message)
         if ref.watched:
             self.broker.expiry.unwatch(ref)
         if ref.position is not None:
@@ -476,6 +522,15 @@ class Queue:  # only tests have weak references: # compiled: same
         if self.hooks.settled is not None:
             self.hooks.settled(ref)
         self.drop(ref, Reason.ACKNOWLEDGED)
+
+    def settle_message(self, message: Message) -> None:
+        """As `settle`, for a message without a reference: see `mark_delivering_unreferenced`."""
+        if self.hooks.settled is not None:
+            self.settle(self.reference_to(message))
+            return
+        self.delivering -= 1
+        self.messages_acknowledged += 1
+        self._release(message)
 
     def settle_all(self, refs: list[Reference]) -> None:
         """A consumer has acknowledged many messages: in slices. The list is the queue's from now on."""

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import count
 from typing import Any
 
 from twisted.application.service import MultiService
@@ -30,7 +29,7 @@ from stompring.admin.sampler import Sampler
 from stompring.admin.tasks import TaskList
 from stompring.broker.bridge import compare
 from stompring.broker.broker import Broker
-from stompring.broker.message import clock_number
+from stompring.broker.message import Numbers, clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.hooks import Policies
 from stompring.policy.load import PluginSources, load
@@ -97,7 +96,7 @@ class BrokerService(MultiService):
         storage = None if persistence is None else persistence.durable
         self.broker = Broker(configuration, reactor, self.policies, storage, time.perf_counter)
         if persistence is None:  # nothing remembers which numbers an earlier run gave
-            self.broker.next_message_number = count(clock_number(self.broker.clock.now)).__next__
+            self.broker.numbers = Numbers(clock_number(self.broker.clock.now))
         self.policies.recorded.on_error = lambda text, address: self.broker.notifications.notify(
             "POLICY_ERROR", text, address=address
         )

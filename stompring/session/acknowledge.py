@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stompring.broker.reference import Reference
 from stompring.broker.transaction import Undo, requeue
 from stompring.errors import ProtocolError, Refused
-from stompring.stomp.frames import Head
+from stompring.stomp.frames import AckHead, Head
 
 from .subscription import AcknowledgedSubscription
 from .text import shortened, text_of
@@ -23,6 +23,12 @@ SETTLING = (b"ACK", b"NACK")
 
 def on_ACK(session: Session, head: Head, body: bytes) -> None:
     """Settle one message, or in ``client`` mode all up to it."""
+    subscription = session.only_acknowledged
+    if subscription is not None and isinstance(head, AckHead) and head.identifier in subscription.unsettled:
+        subscription.settle(head.identifier)
+        if not subscription.ready:
+            subscription.go_on()
+        return
     headers = head.headers
     key = headers.get(b"id") or headers.get(b"message-id") or _missing(session, head)
     subscription = _owner(session, head, key)

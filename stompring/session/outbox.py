@@ -60,10 +60,9 @@ class Outgoing:
         self.slow = SlowReaders(clock)
         self._soon_asked = False
 
-    def add(self, outbox: Outbox) -> None:
-        """``outbox`` has its first part."""
-        self.dirty.append(outbox)
-        if not self.within_read and not self._soon_asked:
+    def flush_soon(self) -> None:
+        """Somebody has written outside of a read."""
+        if not self._soon_asked:
             self._soon_asked = True
             self.clock.soon(self.flush)
 
@@ -149,7 +148,10 @@ class Outbox:
     def mark(self) -> None:
         """There is something to write."""
         self.dirty = True
-        self.outgoing.add(self)
+        outgoing = self.outgoing
+        outgoing.dirty.append(self)
+        if not outgoing.within_read:
+            outgoing.flush_soon()
 
     def flush(self) -> None:
         """Write everything gathered."""

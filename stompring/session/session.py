@@ -28,7 +28,7 @@ from stompring.stomp.frames import Head, encode_frame, receipt_frame
 from stompring.stomp.headers import Template
 from stompring.stomp.parser import Parser
 
-from .acknowledge import SETTLING
+from .acknowledge import SETTLING, on_ACK
 from .backpressure import Blocked, InProgress
 from .commands import VERBS, opening_command
 from .connect import Authenticator, Login, UnsupportedVersion
@@ -83,6 +83,8 @@ class Session:
         self.subscriptions: dict[bytes, Subscription] = {}
         # by the part of a message id before "-"
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
+        #: the only one in ``by_queue``, where an ACK need not name it (not in 1.1)
+        self.only_acknowledged: AcknowledgedSubscription | None = None
         self.transactions: dict[bytes, Transaction] = {}
         self.transaction_bytes = ByteQuota(
             acceptor.max_transaction_bytes, broker.transaction_bytes
@@ -109,7 +111,6 @@ class Session:
         self.temporary_queues: list[str] = []
         self.temporary_topics: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
-        self.next_message_number = broker.next_message_number
         self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
         self._steady = broker.clock.steady
         self.heartbeat = Heartbeat(self._steady, self.outbox, self._beat, self._silent)
@@ -138,7 +139,6 @@ class Session:
     def _take(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
         """Do what frames say. ``offered`` is the first one, where that is a SEND which had to wait."""
         head = None
-        verbs = VERBS
         taken = 0
         may_pass = True  # ACKs may pass a SEND that waits, but not what is done about the same messages
         paging = self.broker.paging
@@ -153,12 +153,19 @@ class Session:
                     resume_SEND(self, offered)
                     taken = 1
                 for head, body in frames[taken:] if taken else frames:
-                    verb = verbs.get(head.command)
-                    if verb is None or not self.connected:
-                        verb = opening_command(head, self.connected)
-                    if verb is not on_SEND and paging is not None and paging.gathered:
-                        paging.write_gathered()
-                    verb(self, head, body)
+                    command = head.command
+                    if command == b"SEND" and self.connected:
+                        on_SEND(self, head, body)
+                    else:
+                        if paging is not None and paging.gathered:
+                            paging.write_gathered()
+                        if command == b"ACK" and self.connected:
+                            on_ACK(self, head, body)
+                        else:
+                            verb = VERBS.get(command)
+                            if verb is None or not self.connected:
+                                verb = opening_command(head, self.connected)
+                            verb(self, head, body)
                     taken += 1
                     if self.closed or self.awaiting_login or self.leaving:
                         break
@@ -515,6 +522,7 @@ class Session:
                 unsettled[ref.queue].append(ref)
         self.subscriptions.clear()
         self.by_queue.clear()
+        self.only_acknowledged = None
         for transaction in self.transactions.values():
             transaction.forget()
         self.transactions.clear()
@@ -538,6 +546,14 @@ class Session:
         self.subscriptions[subscription.terms.id] = subscription
         if isinstance(subscription, AcknowledgedSubscription):
             self.by_queue.setdefault(subscription.queue.id_prefix[:-1], []).append(subscription)
+            self._find_only_acknowledged()
+
+    def _find_only_acknowledged(self) -> None:
+        self.only_acknowledged = None
+        if len(self.by_queue) == 1 and self.version != b"1.1":
+            (subscriptions,) = self.by_queue.values()
+            if len(subscriptions) == 1:
+                self.only_acknowledged = subscriptions[0]
 
     @property
     def messages_delivered(self) -> int:
@@ -557,6 +573,7 @@ class Session:
                 self.by_queue[prefix] = rest
             else:
                 self.by_queue.pop(prefix, None)
+            self._find_only_acknowledged()
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
         """A queue was deleted under its subscriber, or that was too slow: it is told by an ERROR."""

@@ -14,7 +14,7 @@ from functools import partial
 
 from stompring.broker.consumer import Consumer, Matches
 from stompring.broker.history import History
-from stompring.broker.message import Message
+from stompring.broker.message import Message, Traits, decimal, tail_for
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead, pending
 from stompring.broker.reference import PENDING, Reference
@@ -24,7 +24,8 @@ from stompring.stomp.frames import header_line
 
 from .outbox import Outbox
 
-UNLIMITED = 1 << 62
+#: No window. (Of integers below 2**62 compiled code makes no objects.)
+UNLIMITED = 1 << 61
 
 #: Messages that one ACK settles at once: some milliseconds. More are settled in slices.
 MOST_AT_ONCE = 1000
@@ -54,6 +55,7 @@ class Subscription(Consumer):
     __slots__ = (
         "_any_version",
         "_on_cancel",
+        "_wildcard",
         "connection_id",
         "created",
         "ended",
@@ -78,6 +80,7 @@ class Subscription(Consumer):
         self.priority = terms.priority
         self.outbox = outbox
         self._any_version = terms.version == b"1.2"
+        self._wildcard = terms.wildcard
         self._on_cancel = on_cancel
         self.lead = self.lead_again = b""
         self.ended = False
@@ -116,20 +119,24 @@ class Subscription(Consumer):
 
     def write(self, message: Message, lead: bytes) -> None:
         """Put a MESSAGE frame into the outbox; for a wildcard the sender's destination is added to the lead."""
+        self._write(message.traits, message.tail, message.body_at, lead)
+
+    def _write(self, traits: Traits, tail: bytes, body_at: int, lead: bytes) -> None:
         outbox = self.outbox
-        traits = message.traits
-        if self.terms.wildcard:
+        if self._wildcard:
             lead = (
                 b"MESSAGE\n" + header_line(b"destination", traits.destination, self.terms.version) + lead[8:]
             )
-        tail = (
-            message.tail if self._any_version or not traits.escaped else message.tail_for(self.terms.version)
-        )
-        outbox.parts += (lead, tail)
-        outbox.capacity -= len(tail)
+        if traits.escaped and not self._any_version:
+            tail = tail_for(self.terms.version, traits, tail, body_at)
+        parts = outbox.parts
+        parts.append(lead)
+        parts.append(tail)
+        capacity = outbox.capacity - len(tail)
+        outbox.capacity = capacity
         if not outbox.dirty:
             outbox.mark()
-        if outbox.capacity <= 0:
+        if capacity <= 0:
             outbox.on_full()
 
     def on_writable(self) -> None:
@@ -192,6 +199,30 @@ class AutoSubscription(Subscription):
 
     settles_on_delivery = True
 
+    def attach(self, queue: Queue) -> None:
+        """See `Subscription.attach`."""
+        self.writes_tails = True
+        super().attach(queue)
+
+    def write_tail(self, traits: Traits, tail: bytes, body_at: int) -> None:
+        """See `Consumer.write_tail`."""
+        self.queue.messages_acknowledged += 1
+        self.settled += 1
+        lead = self.lead
+        if self._wildcard or (traits.escaped and not self._any_version):
+            self._write(traits, tail, body_at, lead)
+            return
+        outbox = self.outbox  # as `Subscription._write`, without a call
+        parts = outbox.parts
+        parts.append(lead)
+        parts.append(tail)
+        capacity = outbox.capacity - len(tail)
+        outbox.capacity = capacity
+        if not outbox.dirty:
+            outbox.mark()
+        if capacity <= 0:
+            outbox.on_full()
+
     def deliver_message(self, message: Message) -> None:
         """See `Consumer.take`."""
         self.queue.messages_acknowledged += 1
@@ -215,7 +246,8 @@ class AcknowledgedSubscription(Subscription):
 
     def attach(self, queue: Queue) -> None:
         """See `Subscription.attach`."""
-        self.unsettled: dict[bytes, Reference] = {}  # by message id, in the order of delivery
+        #: by message id, in the order of delivery; as a message until its reference is needed
+        self.unsettled: dict[bytes, Message | Reference] = {}
         self.credit_bytes = self.terms.window_bytes
         self.credit_messages = self.terms.window_messages
         super().attach(queue)
@@ -226,16 +258,21 @@ class AcknowledgedSubscription(Subscription):
 
     def deliver_message(self, message: Message) -> None:
         """See `Consumer.take`."""
-        self._deliver(self.queue.mark_delivering(message), message, self.lead)
+        queue, traits = self.queue, message.traits
+        if traits.durable or traits.retained:
+            self._deliver(queue.mark_delivering(message), message, self.lead)
+        else:
+            queue.mark_delivering_unreferenced(message)
+            self._deliver(message, message, self.lead)
 
     def deliver_reference(self, ref: Reference) -> None:
         """See `Consumer.deliver_reference`."""
         self._deliver(ref, ref.message, self.lead if ref.deliveries < 2 else self.lead_again)
 
-    def _deliver(self, ref: Reference, message: Message, lead: bytes) -> None:
+    def _deliver(self, delivered: Message | Reference, message: Message, lead: bytes) -> None:
         prefix = self.queue.id_prefix
-        key = b"%b%d" % (prefix, message.number)
-        self.unsettled[key] = ref
+        key = b"%b%b" % (prefix, decimal(message.number))
+        self.unsettled[key] = delivered
         if self._any_version:
             lead = b"%back:%b\nmessage-id:%b" % (lead, key, prefix)
         self.credit_bytes -= len(message.tail)
@@ -246,15 +283,22 @@ class AcknowledgedSubscription(Subscription):
 
     def settle(self, key: bytes) -> None:
         """An ACK of ``key``, which is unsettled."""
-        ref = self.unsettled.pop(key)
-        self.credit_bytes += len(ref.message.tail)
+        delivered = self.unsettled.pop(key)
         self.credit_messages += 1
         self.settled += 1
-        ref.queue.settle(ref)
+        if isinstance(delivered, Message):
+            self.credit_bytes += len(delivered.tail)
+            self.queue.settle_message(delivered)
+        else:
+            self.credit_bytes += len(delivered.message.tail)
+            delivered.queue.settle(delivered)
+
+    def _reference(self, delivered: Message | Reference) -> Reference:
+        return self.queue.reference_to(delivered) if isinstance(delivered, Message) else delivered
 
     def release(self, key: bytes) -> list[Reference]:
         """The references that an ACK or NACK of ``key`` (unsettled) speaks of; their credit is free again."""
-        ref = self.unsettled.pop(key)
+        ref = self._reference(self.unsettled.pop(key))
         self.credit_bytes += len(ref.message.tail)
         self.credit_messages += 1
         self.settled += 1
@@ -303,7 +347,7 @@ class AcknowledgedSubscription(Subscription):
 
     def take_unsettled(self) -> list[Reference]:
         """See `Subscription.take_unsettled`."""
-        unsettled = list(self.unsettled.values())
+        unsettled = list(map(self._reference, self.unsettled.values()))
         self.unsettled.clear()
         return unsettled
 
@@ -314,7 +358,11 @@ class AcknowledgedSubscription(Subscription):
 
     def unsettled_references(self) -> Iterable[Reference]:
         """See `Consumer.unsettled_references`."""
-        return self.unsettled.values()
+        unsettled = self.unsettled
+        for key, delivered in unsettled.items():
+            if isinstance(delivered, Message):  # the next caller gets the same one
+                delivered = unsettled[key] = self.queue.reference_to(delivered)
+            yield delivered
 
 
 class CumulativeSubscription(AcknowledgedSubscription):
@@ -335,22 +383,34 @@ class CumulativeSubscription(AcknowledgedSubscription):
 
     def settle(self, key: bytes) -> None:
         """See `AcknowledgedSubscription.settle`."""
-        refs = self.release(key)
-        if len(refs) > MOST_AT_ONCE:
-            self.queue.settle_all(refs)
+        queue = self.queue
+        released = self._release(key)
+        if len(released) > MOST_AT_ONCE:
+            queue.settle_all(list(map(self._reference, released)))
             return
-        for ref in refs:
-            ref.queue.settle(ref)
+        for delivered in released:
+            if isinstance(delivered, Message):
+                queue.settle_message(delivered)
+            else:
+                delivered.queue.settle(delivered)
 
     def release(self, key: bytes) -> list[Reference]:
         """See `AcknowledgedSubscription.release`."""
+        return list(map(self._reference, self._release(key)))
+
+    def _release(self, key: bytes) -> list[Message | Reference]:
         keys = self._up_to(key)  # which may put them in order
         unsettled, places = self.unsettled, self._places
-        released = [unsettled.pop(earlier) for earlier in keys]
+        size = 0
+        released: list[Message | Reference] = []
+        for earlier in keys:
+            delivered = unsettled.pop(earlier)
+            released.append(delivered)
+            size += len(delivered.tail if isinstance(delivered, Message) else delivered.message.tail)
         if places:
             for earlier in keys:
                 places.pop(earlier, None)
-        self.credit_bytes += sum(len(ref.message.tail) for ref in released)
+        self.credit_bytes += size
         self.credit_messages += len(released)
         self.settled += len(released)
         return released
@@ -463,6 +523,7 @@ class RecordingAutoSubscription(AutoSubscription):
         """See `Subscription.attach`."""
         self._entries = Entries(queue, self.consumer_name)
         super().attach(queue)
+        self.writes_tails = False  # what was delivered is recorded
 
     def deliver_message(self, message: Message) -> None:
         """See `Consumer.take`. Where the message is retained, that it came and went is written as one."""
@@ -489,7 +550,8 @@ class RecordingAcknowledgedSubscription(AcknowledgedSubscription):
 
     def settle(self, key: bytes) -> None:
         """See `AcknowledgedSubscription.settle`."""
-        self.unsettled[key].last_rejected_by = self
+        ref = self.unsettled[key] = self._reference(self.unsettled[key])
+        ref.last_rejected_by = self
         super().settle(key)
 
     def release(self, key: bytes) -> list[Reference]:
@@ -502,9 +564,11 @@ class RecordingCumulativeSubscription(CumulativeSubscription):
 
     __slots__ = ("consumer_name",)
 
-    def release(self, key: bytes) -> list[Reference]:
-        """See `NotedAcknowledged.release`."""
-        return _record_acknowledgement(super().release(key), self)
+    def _release(self, key: bytes) -> list[Message | Reference]:
+        """See `CumulativeSubscription`. What has no reference is not retained."""
+        released = super()._release(key)
+        _record_acknowledgement([each for each in released if isinstance(each, Reference)], self)
+        return released
 
 
 def _record_acknowledgement(refs: list[Reference], taker: Subscription) -> list[Reference]:

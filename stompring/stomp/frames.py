@@ -252,7 +252,9 @@ def encode_frame(
 
 def receipt_frame(receipt: bytes, version: bytes) -> bytes:
     """The RECEIPT frame for the value of a ``receipt`` header: as `encode_frame`, for the most frequent answer."""
-    return b"RECEIPT\nreceipt-id:%b\n\n\0\n" % escape(receipt, version)
+    if COLON in receipt or BACKSLASH in receipt or LF in receipt or CR in receipt:
+        receipt = escape(receipt, version)
+    return b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt
 
 
 def recode(block: bytes, version: bytes) -> bytes:

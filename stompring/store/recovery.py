@@ -663,7 +663,7 @@ class Recovery:
                 journal.next_message, MESSAGE_LEASE, lambda: broker.clock.now, journal.lease_messages
             )
             journal.on_lease = self._numbers.granted
-            broker.next_message_number = self._numbers.next
+            broker.numbers = self._numbers
         else:
             self._numbers.skip_to(journal.next_message)
             journal.lease_messages(journal.next_message + MESSAGE_LEASE)

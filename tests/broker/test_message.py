@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.broker.message import decimal, make_tail
 
 from .broker_fixture import BrokerFixture
 
@@ -65,3 +69,27 @@ def test_other_versions_get_the_same_body(version: bytes, line: bytes) -> None:
     tail = message.tail_for(version)
     assert line in tail[: tail.index(b"\n\n") + 1]
     assert tail.endswith(b"\n\nk:a\\cb\0\n")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.integers(0, 3000), st.integers(1_790_000_000_000_990, 1_790_000_000_001_010)),
+            st.binary(max_size=12),
+            st.integers(0, 2),
+            st.integers(0, 1),
+        ),
+        max_size=20,
+    )
+)
+def test_a_tail_does_not_depend_on_those_made_before(tails: list[tuple[int, bytes, int, int]]) -> None:
+    for number, body, timestamp, expires in tails:
+        expected = b"%d\ncontent-length:%d\ntimestamp:%d\nexpires:%d\nk:v\n\n%b\0\n"
+        assert make_tail(number, b"k:v\n", body, timestamp, expires) == expected % (
+            number,
+            len(body),
+            timestamp,
+            expires,
+            body,
+        )
+        assert decimal(number) == b"%d" % number
