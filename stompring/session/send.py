@@ -193,7 +193,33 @@ def plan_anew(session: Session, head: Head) -> SendPlan:
     if type(head) is TemplateHead:
         return _plan_of_template(session, head)
     kept = head if head.base is None else head.base
+    if not kept.kept:
+        shared = _shared_plan(session, kept)
+        if shared is not None:
+            return shared
     plan = kept.plan = plan_send(session, kept)
+    return plan
+
+
+def _shared_plan(session: Session, head: Head) -> SendPlan | None:
+    """The plan of a SEND whose headers mean nothing but where it goes; None for any other.
+
+    It is used for one message after the other, which differ in their block.
+    """
+    headers = head.headers
+    if not MEANINGFUL.isdisjoint(headers) or b"receipt" in headers or b"transaction" in headers:
+        return None
+    key = (headers.get(b"destination"), headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE"))
+    shared = session.shared_plans.get(key)
+    if shared is None or shared[0].stamp != shared[0].address.stamp:
+        plan = plan_send(session, head)
+        if plan.admit is None and plan.offer is NO_OFFER and plan.carry_out is None:
+            if len(session.shared_plans) >= ROUTES:
+                session.shared_plans.clear()
+            session.shared_plans[key] = plan, plan.traits, PLAIN + validated_user(session)
+        return plan
+    plan, traits, standard = shared
+    plan.traits = traits.with_block(standard + user_block(headers, head.block))
     return plan
 
 

@@ -19,6 +19,7 @@ from stompring.broker.clock import Timer
 from stompring.broker.directory import check_not_internal
 from stompring.broker.history import History
 from stompring.broker.memory import MemoryLimit
+from stompring.broker.message import Traits
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.broker.transaction import ByteQuota, Transaction
@@ -37,7 +38,7 @@ from .heartbeat import Heartbeat
 from .outbox import Outbox, Outgoing, Wire
 from .permissions import PermissionRejected
 from .requests import RequestHandler
-from .send import HEADER_USE, Route, SendEvaluation, on_SEND, resume_SEND
+from .send import HEADER_USE, Route, SendEvaluation, SendPlan, on_SEND, resume_SEND
 from .subscription import AcknowledgedSubscription, Subscription
 from .text import printable, text_of
 
@@ -111,6 +112,8 @@ class Session:
         self.temporary_queues: list[str] = []
         self.temporary_topics: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
+        #: by the same: of SENDs whose headers are seen once, with the traits of one and its standard header lines
+        self.shared_plans: dict[tuple[bytes | None, ...], tuple[SendPlan, Traits, bytes]] = {}
         self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
         self._steady = broker.clock.steady
         self.heartbeat = Heartbeat(self._steady, self.outbox, self._beat, self._silent)

@@ -62,11 +62,12 @@ class Head:
     1.1 and 1.2 keep the first value and 1.0 the last. ``content_length`` is in bytes, -1 when absent. ``plan`` is
     free for whoever reads the frames: what is stored there is found again with the next frame whose header block
     is the same. ``base`` is the head of a block that is the same but for its receipt, where one is known: producers
-    that ask for a receipt each time would never find anything again otherwise. ``block`` is the header block as it
-    came, with LF line ends, where nothing in it was escaped or repeated; empty otherwise.
+    that ask for a receipt each time would never find anything again otherwise. ``kept`` tells that this one may be
+    found again. ``block`` is the header block as it came, with LF line ends, where nothing in it was escaped or
+    repeated; empty otherwise.
     """
 
-    __slots__ = ("_block", "_headers", "base", "command", "content_length", "plan")
+    __slots__ = ("_block", "_headers", "base", "command", "content_length", "kept", "plan")
 
     def __init__(
         self,
@@ -81,6 +82,7 @@ class Head:
         self.content_length = content_length
         self._block = block
         self.base = base
+        self.kept = False
         self.plan: Any = None
 
     @property
@@ -121,6 +123,7 @@ class AckHead(Head):
         self.content_length = -1
         self._block = b""
         self.base = None
+        self.kept = False
         self.plan = None
         self.identifier = identifier
 
@@ -146,6 +149,7 @@ class ReceiptHead(Head):
         self.content_length = base.content_length
         self._block = b""
         self.base = base
+        self.kept = False
         self.plan = None
         self.receipt = receipt
 

@@ -252,6 +252,7 @@ class HeadCache:
             if len(self.heads) >= _MOST_HEADS:
                 self._start_again()
             self.heads[block] = head
+            head.kept = True
 
     def clear(self) -> None:
         self.heads.clear()
@@ -367,6 +368,7 @@ class TemplateHead(Head):
         self.content_length = content_length
         self._block = b""
         self.base = None
+        self.kept = False
         self.plan = None
         self.template = template
         self.found = found
@@ -676,6 +678,7 @@ class HeadReader:
         if not ordinary or len(base.headers) >= self.limits.max_headers or len(block) > self.limits.max_line:
             return None
         if base is self._asking_head:
+            base.kept = True
             self.asking = block[: at + len(_RECEIPT)]
             self._asking_end = block[at + len(_RECEIPT) + len(receipt) :] + _LF_END
         else:

@@ -180,3 +180,68 @@ def test_messages_do_not_depend_on_templates(names: list[str], data: st.DataObje
         ]
         frames.append(send(*lines))
     both(*frames)
+
+
+# ---- headers that are seen once, and fit no template
+
+
+def without_templates(server: Server) -> Client:
+    """One whose header blocks are not remembered, and which has no templates."""
+    client = client_of(server, templates=False)
+    client.session._parser._heads.memo.rest = 1_000_000
+    return client
+
+
+def remembered(server: Server) -> Client:
+    """One whose header blocks are all remembered: each has a plan of its own."""
+    return client_of(server, templates=False)
+
+
+@examples(60)
+@given(st.data())
+def test_messages_do_not_depend_on_shared_plans(data: st.DataObject) -> None:
+    names = st.lists(NAME.filter(lambda name: name != "content-length"), max_size=4, unique=True)
+    servers = keeping(), keeping()
+    clients = without_templates(servers[0]), remembered(servers[1])
+    for _ in range(data.draw(st.integers(2, 6))):
+        lines = [f"{name}:{data.draw(VALUE)}" for name in data.draw(names) if name != "destination"]
+        for client in clients:
+            client.write(send(*lines))
+    one, other = servers
+    first, second = clients
+    assert [(got.command, got.headers) for got in first.read()] == [
+        (got.command, got.headers) for got in second.read()
+    ]
+    assert messages(one) == messages(other) and messages(one, "r") == messages(other, "r")
+
+
+def test_headers_without_a_meaning_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    plain = send_plan.plan_send
+
+    def counted(session: Any, head: Any) -> Any:
+        made.append(head)
+        return plain(session, head)
+
+    monkeypatch.setattr(send_plan, "plan_send", counted)
+    server = keeping()
+    client = without_templates(server)
+    for number in range(10):
+        client.write(send(f"name-{number}:{number}", "receipt:r"))
+        client.write(send(f"other-{number}:{number}"))
+    assert len(made) == 1 and len(client.read()) == 10
+    assert [row[1] for row in messages(server)][:3] == [
+        b"priority:4\npersistent:false\nname-0:0\n",
+        b"priority:4\npersistent:false\nother-0:0\n",
+        b"priority:4\npersistent:false\nname-1:1\n",
+    ]
+
+
+def test_a_shared_plan_is_made_anew_when_the_address_changes() -> None:
+    server = keeping()
+    client = without_templates(server)
+    for number in range(10):
+        client.write(send(f"serial-{number}:1"))
+    server.world.directory.delete_queue("q", force=True)
+    client.write(send("serial:10"))
+    assert [row[0] for row in messages(server)] == [b"x"]
