@@ -144,6 +144,24 @@ def test_values_that_turn_out_to_differ_make_another_one() -> None:
     assert len(parser._heads.templates.ready) == 1  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("value", [b"red", b"a.*b", b"a\\cb", b"", b"\xff"])
+def test_a_value_that_is_the_same_so_far_may_change(value: bytes) -> None:
+    parser = with_templates()
+    same = [message(number, b"color:" + value) for number in range(4)]
+    other = message(5, b"color:blue")
+    assert by_template(parser, same[0]) + by_template(parser, same[1]) == [False, False]
+    assert by_template(parser, same[2]) == [True]
+    assert by_template(parser, other) == [False]
+    assert by_template(parser, other + same[3]) == [True, True]
+
+
+def test_a_value_with_a_fault_is_no_part_of_a_template() -> None:
+    parser = with_templates()
+    for _ in range(3):
+        assert by_template(parser, send(b"destination:q", b"url:a:b")) == [False]
+    assert by_template(parser, send(b"destination:q", b"url:c")) == [True]
+
+
 def test_none_is_made_twice() -> None:
     parser = with_templates()
     ready = parser._heads.templates
