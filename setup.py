@@ -47,6 +47,14 @@ def compiled_modules() -> list[str]:
     return found
 
 
+def native_modules() -> list[Extension]:
+    """Modules in C, which only the compiled build has. Each does what Python code does where it is absent."""
+    return [
+        Extension(".".join(path.relative_to(ROOT).with_suffix("").parts), [str(path.relative_to(ROOT))])
+        for path in sorted((ROOT / "stompring").rglob("*.c"))
+    ]
+
+
 class BuildWithShippedFiles(build_py):
     """Copies the shipped files. An editable installation uses those of the checkout (stompring/settings/shipped.py)."""
 
@@ -84,13 +92,14 @@ class BuildCompiledModules(build_ext):
         # The settings in pyproject.toml need a plugin of mypy, and the libraries of all packages.
         options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
         options.append(f"--cache-dir={Path(self.build_temp, 'mypy')}")
-        self.distribution.ext_modules = mypycify(
+        modules = mypycify(
             [*options, *compiled_modules()],
             opt_level="2",
             debug_level="0",
             multi_file=True,  # the C compiler would need minutes, and much memory, for a single file
             target_dir=str(Path(self.build_temp, "c")),
         )
+        self.distribution.ext_modules = [*modules, *native_modules()]
         self.reinitialize_command(self).ensure_finalized()
         self.parallel = os.cpu_count()
         super().run()

@@ -26,7 +26,7 @@ from stompring.broker.transfer import BROKERS_OWN, IMPORTED
 from stompring.errors import ProtocolError, Refused
 from stompring.settings.model import FullPolicy, PermissionType, RoutingType
 from stompring.stomp.frames import Head, header_line
-from stompring.stomp.headers import HeaderUse, Template, TemplateHead
+from stompring.stomp.headers import CutHead, HeaderUse, Template, TemplateHead
 
 from .backpressure import Blocked
 from .destination import OWN, remote_form, temporary_queue, temporary_topic
@@ -97,6 +97,7 @@ HEADER_USE = HeaderUse(
     | {b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"transaction", b"content-length"},
     hidden=NOT_PASSED_ON,
     special=SCHEDULING | {IMPORTED, b"reply-to", b"transaction"},
+    plain=frozenset({b"destination", b"destination-type", b"_AMQ_ROUTING_TYPE", b"persistent", b"priority"}),
 )
 
 #: Destinations, priorities and so on of one template that a session remembers plans for.
@@ -190,6 +191,8 @@ def plan_send(session: Session, head: Head) -> SendPlan:
 
 def plan_anew(session: Session, head: Head) -> SendPlan:
     """Plan for a header block, and for all that are the same but for their receipt."""
+    if isinstance(head, CutHead):
+        return _plan_of_cut(session, head)
     if type(head) is TemplateHead:
         return _plan_of_template(session, head)
     kept = head if head.base is None else head.base
@@ -212,15 +215,37 @@ def _shared_plan(session: Session, head: Head) -> SendPlan | None:
     key = (headers.get(b"destination"), headers.get(b"destination-type"), headers.get(b"_AMQ_ROUTING_TYPE"))
     shared = session.shared_plans.get(key)
     if shared is None or shared[0].stamp != shared[0].address.stamp:
-        plan = plan_send(session, head)
-        if plan.admit is None and plan.offer is NO_OFFER and plan.carry_out is None:
-            if len(session.shared_plans) >= ROUTES:
-                session.shared_plans.clear()
-            session.shared_plans[key] = plan, plan.traits, PLAIN + validated_user(session)
-        return plan
+        return _first_of_shared(session, head, key)
     plan, traits, standard = shared
     plan.traits = traits.with_block(standard + user_block(headers, head.block))
     return plan
+
+
+def _plan_of_cut(session: Session, head: CutHead) -> SendPlan:
+    """As `_shared_plan`, for a SEND of which no header was decoded."""
+    shared = session.shared_plans.get(head.key)
+    if shared is None or shared[0].stamp != shared[0].address.stamp:
+        return _first_of_shared(session, head, head.key)
+    plan, traits, standard = shared
+    plan.traits = traits.with_block(standard + head.rest)
+    return plan
+
+
+def _first_of_shared(session: Session, head: Head, key: object) -> SendPlan:
+    """The plan of a message as of any, which is used for others too where nothing but routing is to be done."""
+    plan = plan_send(session, head)
+    if plan.admit is None and plan.offer is NO_OFFER and plan.carry_out is None:
+        if len(session.shared_plans) >= ROUTES:
+            session.shared_plans.clear()
+        traits = plan.traits
+        session.shared_plans[key] = plan, traits, _standard_lines(session, traits)
+    return plan
+
+
+def _standard_lines(session: Session, traits: Traits) -> bytes:
+    """The header lines that the broker sets for all messages of a session with the same priority and durability."""
+    standard = b"priority:%d\npersistent:%b\n" % (traits.priority, b"true" if traits.durable else b"false")
+    return standard + validated_user(session)
 
 
 def derive(session: Session, head: Head, target: str | None) -> SendPlan:
@@ -329,9 +354,7 @@ def _first_of_template(session: Session, head: TemplateHead, known: TemplatePlan
     if len(known.plans) >= PLANS_OF_TEMPLATE:
         known.plans.clear()
     traits = plan.traits
-    standard = b"priority:%d\npersistent:%b\n" % (traits.priority, b"true" if traits.durable else b"false")
-    standard += validated_user(session)
-    known.plans[key] = plan, traits, standard
+    known.plans[key] = plan, traits, _standard_lines(session, traits)
     return plan
 
 

@@ -112,8 +112,9 @@ class Session:
         self.temporary_queues: list[str] = []
         self.temporary_topics: list[str] = []
         self.routes: dict[tuple[bytes | None, ...], Route] = {}  # what destinations of SEND lead to
-        #: by the same: of SENDs whose headers are seen once, with the traits of one and its standard header lines
-        self.shared_plans: dict[tuple[bytes | None, ...], tuple[SendPlan, Traits, bytes]] = {}
+        #: of SENDs whose headers are seen once, by what is read of them; with the traits of one and the lines that
+        #: the broker sets
+        self.shared_plans: dict[object, tuple[SendPlan, Traits, bytes]] = {}
         self.outbox = Outbox(wire, outgoing, self._socket_full, self._socket_free, acceptor.outbox_size)
         self._steady = broker.clock.steady
         self.heartbeat = Heartbeat(self._steady, self.outbox, self._beat, self._silent)

@@ -7,8 +7,10 @@ order are read by one regular expression, a template.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from typing import Any, Protocol
 
 from stompring.errors import ProtocolError
 from stompring.stomp.frames import (
@@ -293,12 +295,96 @@ _ESCAPED = rb"[^\n\r:\\\0]*+(?:\\[nrc\\][^\n\r:\\\0]*+)*+"
 class HeaderUse:
     """What the reader of SENDs does with headers: reads the values of some, and does not pass on others.
 
-    Blocks with one that is ``special`` are not for templates.
+    Blocks with one that is ``special`` are not for templates. Of those that are read, ``plain`` ones mostly have the
+    same values in all messages of a producer.
     """
 
     read: frozenset[bytes]
     hidden: frozenset[bytes]
     special: frozenset[bytes]
+    plain: frozenset[bytes] = frozenset()
+
+    def for_cutter(self) -> tuple[tuple[bytes, int], ...]:
+        """The names of headers, and what `Cutter` does with each."""
+        found: list[tuple[bytes, int]] = []
+        for name in sorted(self.read | self.hidden | self.special):
+            use = _HIDDEN if name in self.hidden else 0
+            if name == _LENGTH:
+                use |= _CUT_LENGTH
+            elif name == b"receipt":
+                use |= _CUT_RECEIPT
+            elif name in self.plain:
+                use |= _CUT_KEY
+            elif name in self.read or name in self.special:
+                use |= _CUT_STOP
+            found.append((name, use))
+        return tuple(found)
+
+
+# As in _cut.c.
+_CUT_KEY, _HIDDEN, _CUT_STOP, _CUT_LENGTH, _CUT_RECEIPT = 1, 2, 4, 8, 16
+
+
+class Cutter(Protocol):
+    """Cuts the header blocks of SENDs, see `CutHead`. It is native code, and absent where nothing was compiled."""
+
+    def cut(self, data: bytes, start: int) -> tuple[int, int, bytes, bytes | None, bytes] | None:
+        """The offset after the block at ``start``, its content-length or -1, key, receipt and lines that are passed on.
+
+        None for a block that is cut off, has a fault, an escape, a CR, a header twice, one that is read and is not
+        ``plain``, or passes on a colon that must be escaped; and for one that passes a limit.
+        """
+
+
+def _native_cutter() -> Callable[[tuple[tuple[bytes, int], ...], int, int, int], Cutter] | None:
+    try:
+        made: Callable[[tuple[tuple[bytes, int], ...], int, int, int], Cutter]
+        made = import_module("stompring.stomp._cut").Cutter
+    except ImportError:
+        return None
+    return made
+
+
+NATIVE_CUTTER = _native_cutter()
+
+
+class CutHead(Head):
+    """The head of a SEND whose headers mean nothing but what ``key`` says. They are decoded when somebody asks for it.
+
+    ``key`` has the lines that are read, besides content-length and ``receipt``, and one more line feed where there is a
+    receipt; ``rest`` those that are passed on.
+    """
+
+    __slots__ = ("_data", "_start", "_stop", "key", "receipt", "rest")
+
+    def __init__(
+        self, data: bytes, start: int, stop: int, length: int, key: bytes, receipt: bytes | None, rest: bytes
+    ) -> None:
+        self.command = b"SEND"
+        self._headers = None
+        self.content_length = length
+        self._block = b""
+        self.base = None
+        self.kept = False
+        self.plan = None
+        self._data = data
+        self._start = start
+        self._stop = stop
+        self.key = key
+        self.receipt = receipt
+        self.rest = rest
+
+    def requested_receipt(self) -> bytes | None:
+        """See `Head`."""
+        return self.receipt
+
+    def _decode(self) -> dict[bytes, bytes]:
+        """See `Head`."""
+        plain = decode_plain(self._data[self._start : self._stop], _ANY)
+        assert plain is not None
+        headers = self._headers = plain.headers
+        self._block = plain.block
+        return headers
 
 
 class Template:
@@ -532,7 +618,9 @@ class HeadReader:
         "_crlf",
         "_asking_end",
         "_asking_head",
+        "_cutter",
         "_opened_crlf",
+        "_use",
         "acks",
         "asking",
         "body",
@@ -552,6 +640,8 @@ class HeadReader:
         self.limits = limits
         self.memo = HeadCache()
         self.templates = None if use is None else Templates(use, limits)
+        self._use = use
+        self._cutter: Cutter | None = None
         self.end = _LF_END
         self.plain = False
         self.acks = False
@@ -575,6 +665,7 @@ class HeadReader:
         self.recent = b""
         self.asking = b""
         self._asking_head = None
+        self._cutter = None
         self.memo.clear()
         if self.templates is not None:
             self.templates.clear()
@@ -586,6 +677,28 @@ class HeadReader:
             return None
         templates.max_body = self.max_body
         return templates
+
+    def can_cut(self) -> bool:
+        """Whether `cut` is worth a try while the memo rests."""
+        if self._cutter is not None:
+            return True
+        use = self._use
+        if NATIVE_CUTTER is None or use is None or self.version is None or RULES[self.version].trims:
+            return False
+        limits = self.limits
+        self._cutter = NATIVE_CUTTER(use.for_cutter(), limits.max_headers, limits.max_line, self.max_body)
+        return True
+
+    def cut(self, data: bytes, start: int) -> CutHead | None:
+        """The head at ``start``, None where it cannot be cut. ``body`` is the offset after it."""
+        cutter = self._cutter
+        assert cutter is not None
+        found = cutter.cut(data, start)
+        if found is None:
+            return None
+        end, length, key, receipt, rest = found
+        self.body = end
+        return CutHead(data, start, end - len(_LF_END), length, key, receipt, rest)
 
     def keep(self, block: bytes, head: Head) -> None:
         """An ordinary SEND was read: the next one may be the same, or have the same names at least."""

@@ -158,6 +158,7 @@ class Parser:
         size = len(data)
         missed = matched = 0
         templates = heads.active_templates() if memo.rest else None
+        cutting = memo.rest > 0 and heads.can_cut()
         recent = heads.recent
         asking = heads.asking
         while start < size:
@@ -188,6 +189,9 @@ class Parser:
                 and (head := heads.read_receipt(data, start)) is not None
             ):
                 start = heads.body
+            elif cutting and (head := heads.cut(data, start)) is not None:
+                start = heads.body
+                matched += 1
             elif templates is not None and (head := templates.read(data, start)) is not None:
                 start = templates.body
                 matched += 1

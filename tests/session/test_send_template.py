@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from stompring.session import send as send_plan
 from stompring.session.send import HEADER_USE
-from stompring.stomp.headers import TemplateHead
+from stompring.stomp import headers
+from stompring.stomp.headers import CutHead, TemplateHead
+from tests.stomp.native_cutter import native_cutter
 
 from ..property.profile import examples
 from .session_fixture import Client, Server
@@ -213,6 +215,63 @@ def test_messages_do_not_depend_on_shared_plans(data: st.DataObject) -> None:
         (got.command, got.headers) for got in second.read()
     ]
     assert messages(one) == messages(other) and messages(one, "r") == messages(other, "r")
+
+
+@pytest.fixture
+def native(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headers, "NATIVE_CUTTER", native_cutter())
+
+
+@examples(60)
+@given(st.data())
+def messages_do_not_depend_on_cutting(data: st.DataObject) -> None:
+    names = st.lists(NAME.filter(lambda name: name != "content-length"), max_size=4, unique=True)
+    servers = keeping(), keeping()
+    clients = without_templates(servers[0]), remembered(servers[1])
+    for _ in range(data.draw(st.integers(2, 6))):
+        lines = [f"{name}:{data.draw(VALUE)}" for name in data.draw(names) if name != "destination"]
+        for client in clients:
+            client.write(send(*lines))
+    one, other = servers
+    first, second = clients
+    assert [(got.command, got.headers) for got in first.read()] == [
+        (got.command, got.headers) for got in second.read()
+    ]
+    assert messages(one) == messages(other) and messages(one, "r") == messages(other, "r")
+
+
+def test_messages_do_not_depend_on_cutting(native: None) -> None:
+    messages_do_not_depend_on_cutting()
+
+
+def test_messages_that_are_cut_share_a_plan(native: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    plain = send_plan.plan_send
+
+    def counted(session: Any, head: Any) -> Any:
+        made.append(head)
+        return plain(session, head)
+
+    monkeypatch.setattr(send_plan, "plan_send", counted)
+    server = keeping()
+    client = without_templates(server)
+    for number in range(10):
+        client.write(send(f"name-{number}:{number}", f"receipt:{number}"))
+        client.write(send(f"name-{number}:{number}", "persistent:true"))
+        client.write(send(f"name-{number}:{number}"))
+    assert len(made) == 3 and all(type(head) is CutHead for head in made)
+    assert [got["receipt-id"] for got in client.read()] == [str(number) for number in range(10)]
+    assert [row[1] for row in messages(server)][:6] == [
+        b"priority:4\npersistent:false\nname-0:0\n",
+        b"priority:4\npersistent:true\nname-0:0\n",
+        b"priority:4\npersistent:false\nname-0:0\n",
+        b"priority:4\npersistent:false\nname-1:1\n",
+        b"priority:4\npersistent:true\nname-1:1\n",
+        b"priority:4\npersistent:false\nname-1:1\n",
+    ]
+    server.world.directory.delete_queue("q", force=True)
+    client.write(send("serial:10"))
+    assert [row[0] for row in messages(server)] == [b"x"]
 
 
 def test_headers_without_a_meaning_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:

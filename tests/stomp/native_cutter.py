@@ -1,0 +1,47 @@
+"""The native cutter of header blocks, compiled for tests where there is a compiler."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stompring.stomp
+
+SOURCE = Path(stompring.stomp.__file__).with_name("_cut.c")
+
+
+@cache
+def _compiled() -> Any:
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    include = Path(sysconfig.get_path("include"))
+    if compiler is None or not (include / "Python.h").exists():
+        return None
+    directory = Path(tempfile.mkdtemp(prefix="native-cutter-"))
+    target = directory / f"_cut{sysconfig.get_config_var('EXT_SUFFIX')}"
+    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
+    words = [compiler, "-O1", "-shared", "-fPIC", *warnings, f"-I{include}", SOURCE, "-o", target]
+    subprocess.run(words, check=True)
+    spec = spec_from_file_location("_cut", target)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    shutil.rmtree(directory)
+    return module
+
+
+def native_cutter() -> Callable[..., Any]:
+    """The class; skips the test where it cannot be compiled."""
+    module = _compiled()
+    if module is None:
+        pytest.skip("needs a C compiler and the headers of Python")
+    made: Callable[..., Any] = module.Cutter
+    return made
