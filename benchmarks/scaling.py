@@ -22,7 +22,7 @@ from benchmarks.brokers import BROKERS, FLOORS, Broker, BrokerDied
 from benchmarks.choice import names_of
 from benchmarks.results import Results, Run, markdown
 from benchmarks.targets import OURS
-from benchmarks.variants import VARIANTS
+from benchmarks.variants import VARIANTS, compiled
 from benchmarks.whole_broker import start_all
 
 # how far producers are ahead of consumers at most: messages, deliveries and bytes
@@ -210,8 +210,10 @@ def main(
     click.echo(
         f"{runs} runs of {length:.2f} s, all else {fixed:.0f} s: at most {(fixed + runs * length) / 60:.1f} minutes"
     )
-    begun = time.monotonic()
     results = Results()
+    if OURS in names:
+        compiled()
+    begun = time.monotonic()
     results.setup = {"rounds": rounds, "seconds": round(length, 2)}
     try:
         with ExitStack() as stack:
@@ -223,7 +225,12 @@ def main(
                         if most is not None and point > most:
                             continue
                         for label, broker in started.items():
-                            run = measure_point(results, axis, point, label, broker, length, number)
+                            if seconds is None and time.monotonic() - begun > 60 * minutes:
+                                run = Run(
+                                    case_name(axis, point), label, number, failure="left out: no time left"
+                                )
+                            else:
+                                run = measure_point(results, axis, point, label, broker, length, number)
                             results.runs.append(run)
                             click.echo(_line(axis, point, run))
     except BrokerDied as failure:

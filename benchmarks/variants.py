@@ -6,6 +6,7 @@ one of the two, or both.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +24,12 @@ STOCK = ("--reactor", "stock")
 
 @cache
 def compiled() -> Path | None:
-    """The compiled copy of this tree, built if it is not up to date (some minutes); None: it cannot be built."""
+    """The compiled copy of this tree, built if it is not up to date (some minutes); None: it cannot be built.
+
+    `STOMPRING_CODE` names another directory with compiled modules, as it is.
+    """
+    if named := os.environ.get("STOMPRING_CODE"):
+        return Path(named).resolve()
     click.echo("compiling, unless the compiled copy is up to date")
     made = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "compile"], cwd=ROOT, capture_output=True, text=True
