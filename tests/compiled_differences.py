@@ -84,6 +84,10 @@ def _of(node: ast.AST) -> Iterator[Difference]:
             yield Difference(node.lineno, f"native objects and functions have no {name}")
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in INTROSPECTION:
             yield Difference(node.lineno, f"{name}() does not see the inside of native objects and functions")
+        case ast.Call(func=ast.Attribute(attr="group"), args=[*_, ast.Starred()]):
+            yield Difference(
+                node.lineno, "group() of one place returns no tuple, as its annotation says: call it as Any"
+            )
         case ast.Import(names=names) if {each.name for each in names} & COPYING:
             yield _copying(node)
         case ast.ImportFrom(module=module) if module in COPYING:

@@ -43,10 +43,13 @@ DIFFERENT = {
     "vars": ("vars(x)", "vars()"),
     "signature": ("inspect.signature(x)", "signature()"),
     "__dict__": ("x.__dict__", "__dict__"),
+    "groups of a match": ("key = found.group(*places)", "returns no tuple"),
     "__func__": ("x.method.__func__", "__func__"),
 }
 
 SAME = {
+    "groups of a match as Any": "group: Any = found.group\nkey = group(*places)",
+    "groups by number": "found.group(1, 2)",
     "ordering with hash": "class A:\n    def __lt__(self, other): ...\n    def __hash__(self): ...",
     "ordering with the hash of object": "class A:\n    __hash__ = object.__hash__\n    def __lt__(self, other): ...",
     "one type twice": "def f():\n    try: ...\n    except A as e: ...\n    try: ...\n    except A as e: ...",

@@ -229,3 +229,13 @@ def test_a_temporary_queue_goes_with_its_connection(connect: Connect, name: str)
     asking.disconnect()
     answering.send("SEND", {"destination": address, "receipt": "r"}, b"too late")
     answering.error("does not exist", receipt="r")
+
+
+def test_a_client_sends_to_many_destinations(connect: Connect, name: str) -> None:
+    client = connect()
+    for _ in range(2):
+        for number in range(600):
+            client.send("SEND", {"destination": f"/queue/{name}.{number}"}, b"x")
+    client.put(f"/queue/{name}.7", "last")
+    client.subscribe(f"/queue/{name}.7", ack="auto")
+    assert [client.message(body)["destination"] for body in ("x", "x", "last")] == [f"/queue/{name}.7"] * 3
