@@ -48,6 +48,12 @@ log = logging.getLogger(__name__)
 #: milliseconds. A name costs that much only where many wildcard addresses are alike, or made to be slow.
 VISITS = 2_000
 
+#: Frames of one read that are done without a look at the time. A read of ordinary SENDs has a few more.
+FRAMES_AT_ONCE = 256
+
+#: Seconds of work on the frames of one read, after which others have their turn.
+READ_SLICE = 0.002
+
 
 Frame = tuple[Head, bytes]
 
@@ -131,7 +137,10 @@ class Session:
             self._deferred_frames += frames
             return
         was_connected = self.connected
-        self._take(frames)
+        if len(frames) > FRAMES_AT_ONCE:
+            self._take_in_slices(frames)
+        else:
+            self._take(frames)
         if self.connected and not was_connected and not self.closed:
             # the parser keeps what follows CONNECT until the version is known
             self.receive(b"")
@@ -139,6 +148,26 @@ class Session:
         error = self._parser.error
         if error is not None and not (self._deferred_frames or self.closed or self.leaving):
             self.fail(error, None)
+
+    def _take_in_slices(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
+        """As `_take`, of many frames, all ACKs perhaps: when it takes long the rest has to wait for a later turn."""
+        now = self.broker.background.now
+        end = now() + READ_SLICE
+        for at in range(0, len(frames), FRAMES_AT_ONCE):
+            self._take(frames[at : at + FRAMES_AT_ONCE], offered)
+            offered = None
+            rest = frames[at + FRAMES_AT_ONCE :]
+            if not rest or self.closed or self.leaving:
+                return
+            if self.blocked or self.awaiting_login:
+                self._deferred_frames += rest
+                if self._blocked_by is not None:
+                    self._let_settlements_pass()
+                return
+            if now() >= end:
+                self._deferred_frames = rest
+                self._wait_for_turn()
+                return
 
     def _take(self, frames: list[Frame], offered: SendEvaluation | None = None) -> None:
         """Do what frames say. ``offered`` is the first one, where that is a SEND which had to wait."""
@@ -220,7 +249,8 @@ class Session:
             self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self._pause_over)
 
     def _wait_for_turn(self) -> None:
-        """These frames had many names matched against wildcard addresses: others come first, then the rest of them."""
+        """These frames take long, or had many names matched against wildcard addresses: others come first, then the
+        rest of them."""
         self.blocked = self.heartbeat.suspended = True
         self.outbox.reading.pause()
         self.broker.clock.soon(self.go_on)
@@ -283,7 +313,10 @@ class Session:
                 held, self._deferred_frames = self._deferred_frames, []
                 self.broker.clock.refresh()
                 offered, self._offered = self._offered, None
-                self._take(held, offered)
+                if len(held) > FRAMES_AT_ONCE:
+                    self._take_in_slices(held, offered)
+                else:
+                    self._take(held, offered)
                 if not self.blocked and not self.closed:
                     self.receive(b"")
                 if not self.blocked and not self.closed:

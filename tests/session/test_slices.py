@@ -1,0 +1,128 @@
+"""Many frames in one read are done in slices: others are served between them, and nothing is lost or out of order."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from stompring.session.session import FRAMES_AT_ONCE
+
+from .session_fixture import Client, Server, frame
+
+MANY = 5 * FRAMES_AT_ONCE
+
+
+def sliced(**settings: Any) -> Server:
+    """Each look at the time ends a slice."""
+    server = Server({"#": settings} if settings else None)
+    server.world.broker.background.now = count(0, 1).__next__
+    return server
+
+
+def sends(number: int, destination: str = "/queue/q") -> list[bytes]:
+    return [frame("SEND", destination=destination, receipt=at) for at in range(number)]
+
+
+def receipts(client: Client) -> list[int]:
+    """Of what a client has read, in order."""
+    return [int(got["receipt-id"]) for got in client.read() if got.command == "RECEIPT"]
+
+
+def test_others_are_served_between_the_frames_of_one_read() -> None:
+    server = sliced()
+    busy, other = server.client(), server.client()
+    busy.write(b"".join(sends(MANY)))
+    done = []
+    while busy.session.blocked:
+        assert not busy.wire.reading
+        done.append(server.queue().message_count)
+        other.say("SEND", destination="/queue/other", receipt=len(done))
+        assert receipts(other) == [len(done)]
+        server.world.one_turn()
+    assert done == [FRAMES_AT_ONCE * turn for turn in range(1, MANY // FRAMES_AT_ONCE)]
+    server.world.settle_down()
+    assert receipts(busy) == list(range(MANY))
+    assert busy.wire.reading
+
+
+def test_what_is_read_after_them_comes_after_them() -> None:
+    server = sliced()
+    client = server.client()
+    frames = sends(MANY + 10)
+    client.write(b"".join(frames[:MANY]) + frames[MANY][:10])
+    client.write(frames[MANY][10:] + b"".join(frames[MANY + 1 :]))
+    server.world.settle_down()
+    assert receipts(client) == list(range(MANY + 10))
+
+
+def test_few_frames_are_done_at_once() -> None:
+    server = sliced()
+    client = server.client()
+    client.write(b"".join(sends(FRAMES_AT_ONCE)))
+    assert client.wire.calls == []
+    assert receipts(client) == list(range(FRAMES_AT_ONCE))
+
+
+def test_acks_of_one_read_settle_all_that_they_name() -> None:
+    server = sliced()
+    producer, consumer = server.client(), server.client()
+    consumer.say("SUBSCRIBE", destination="/queue/q", id=1, ack="client-individual", prefetch_count=MANY)
+    producer.write(b"".join(sends(MANY)))
+    server.world.settle_down()
+    keys = [got["ack"] for got in consumer.read()]
+    assert len(keys) == MANY
+    consumer.write(b"".join(frame("ACK", id=key) for key in keys))
+    assert server.queue().delivering == MANY - FRAMES_AT_ONCE
+    server.world.settle_down()
+    assert server.queue().message_count == 0
+
+
+def test_an_error_in_a_later_slice_leaves_what_came_before_it_and_ends_the_rest() -> None:
+    server = sliced()
+    client = server.client()
+    frames = sends(MANY)
+    frames[MANY // 2] = frame("SEND")
+    client.write(b"".join(frames))
+    server.world.settle_down()
+    assert server.queue().message_count == MANY // 2
+    assert client.wire.closed
+    assert [got.command for got in client.read()][-1] == "ERROR"
+
+
+def test_a_client_that_leaves_in_a_later_slice_has_done_all_before_it() -> None:
+    server = sliced()
+    client = server.client()
+    client.write(b"".join([*sends(MANY), frame("DISCONNECT", receipt=MANY), *sends(5)]))
+    server.world.settle_down()
+    assert receipts(client) == list(range(MANY + 1))
+    assert client.wire.closed and server.queue().message_count == MANY
+
+
+def test_a_connection_that_is_lost_between_slices_does_no_more() -> None:
+    server = sliced()
+    client = server.client()
+    client.write(b"".join(sends(MANY)))
+    client.lose()
+    server.world.settle_down()
+    assert server.queue().message_count == FRAMES_AT_ONCE
+
+
+@pytest.mark.parametrize("at", [1, FRAMES_AT_ONCE - 1, FRAMES_AT_ONCE, 3 * FRAMES_AT_ONCE])
+def test_acks_pass_a_send_that_is_blocked_in_any_slice(at: int) -> None:
+    """They may be what makes room for it."""
+    server = sliced(max_size_messages=MANY, address_full_policy="BLOCK")
+    producer, both = server.client(), server.client()
+    both.say("SUBSCRIBE", destination="/queue/q", id=1, ack="client-individual", prefetch_count=2 * MANY)
+    producer.write(b"".join(sends(MANY)))
+    server.world.settle_down()
+    keys = [got["ack"] for got in both.read()]
+    # other SENDs have room elsewhere; the one to the full address is blocked until something is acknowledged
+    frames = [frame("SEND", destination="/queue/else")] * at
+    frames.append(frame("SEND", destination="/queue/q", receipt="late"))
+    both.write(b"".join(frames + [frame("ACK", id=key) for key in keys]))
+    server.world.settle_down()
+    assert "late" in [got.headers.get("receipt-id") for got in both.read()]
+    assert server.queue().delivering == 1
+    assert both.wire.reading and not both.session.blocked
