@@ -24,8 +24,8 @@ from benchmarks.targets import verdict
 
 ADDRESS = "stuck.0"
 DESTINATION = "/topic/stuck"
-TARGET_STUCK = 0.8
-TARGET_DRAINING = 0.7
+TARGET_STUCK = 0.9
+TARGET_DRAINING = 0.9
 # the first moments of a phase belong to the one before
 SETTLE_SECONDS = 1.0
 PULSE_SECONDS = 0.25
