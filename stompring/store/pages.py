@@ -28,7 +28,7 @@ from .page_file import (
     durable_counts,
     page_path,
 )
-from .record import ADDRESS, MESSAGE, NAME, PREFIX, QUEUE, Kind, encode_traits, framed, message_records
+from .record import ADDRESS, NAME, QUEUE, Kind, encode_traits, framed, message_records
 from .segment import PAGE, pack_header
 
 if TYPE_CHECKING:
@@ -163,11 +163,6 @@ class AppendPlan:
         self.traits = traits
         self.rest = self.ids + (traits.record or encode_traits(traits))[2:]
 
-    def size_of(self, messages: Iterable[Message]) -> int:
-        """Bytes of their records; they have the traits that were described last."""
-        before = PREFIX.size + MESSAGE.size + len(self.rest)
-        return sum([before + len(message.tail) for message in messages])
-
     def enqueue(self, index: int, level: int, due: int) -> None:
         """A message was written, and is each queue's; timed where it has a due time."""
         for page_state in self.page_states:
@@ -231,7 +226,7 @@ class Pages:
         self._plans: dict[object, AppendPlan] = {}
         self._settings: object = None
         self._file_bytes = 0
-        self._gathered: list[Message] = []  # for one queue, with the same traits
+        self._gathered: list[Message] = []  # for one queue, of the same priority
         self._gathers_for: Queue | None = None
         self._gathers_like: Traits | None = None
 
@@ -340,9 +335,13 @@ class Pages:
 
     def gather(self, message: Message, queue: Queue) -> bool:
         if self._gathered:
-            if queue is self._gathers_for and message.traits is self._gathers_like and not message.expires:
-                self._gathered.append(message)
-                return True
+            if queue is self._gathers_for and not message.expires:
+                like, traits = self._gathers_like, message.traits
+                if traits is like or (
+                    like is not None and traits.priority == like.priority and traits.retained == like.retained
+                ):
+                    self._gathered.append(message)
+                    return True
             self.write_gathered()
         if message.expires or not self.paging.gathering or queue.ring_size >= 0:
             return False
@@ -368,25 +367,24 @@ class Pages:
         messages, self._gathered = self._gathered, []
         self._gathers_for = self._gathers_like = None
         page, plan = self._last, self._plans.get(queue)
-        if plan is not None and plan.traits is not traits:
-            plan.describe(traits)
         if (
             page is None
             or plan is None
             or plan.page is not page
             or self.address.settings is not self._settings
-            or page.end + plan.size_of(messages) > self._file_bytes
+            or not self._extend(page, plan, messages, traits)
         ):
             for message in messages:
                 self.append(message, [queue])
-        else:
-            self._extend(page, plan, messages, traits)
         if queue.paged is not None:
             queue.paged.on_growth()
 
-    def _extend(self, page: Page, plan: AppendPlan, messages: list[Message], traits: Traits) -> None:
-        records = message_records(messages, traits, self.address.number, plan.rest)
+    def _extend(self, page: Page, plan: AppendPlan, messages: list[Message], traits: Traits) -> bool:
+        """Append messages of one priority; False where the page has no space for all of them."""
+        records = self._records(plan, messages)
         data = b"".join(records)
+        if page.end + len(data) > self._file_bytes:
+            return False
         contents, stream, number = page.contents, page.stream, len(records)
         assert contents is not None and stream is not None
         if traits.retained == EVERYWHERE:
@@ -403,6 +401,21 @@ class Pages:
         self._add_size(page, len(data))
         stream.append(data, sync=False)
         plan.enqueue_many(index, level, number)
+        return True
+
+    def _records(self, plan: AppendPlan, messages: list[Message]) -> list[bytes]:
+        """The records of messages, made together for those with the same traits that follow one another."""
+        records: list[bytes] = []
+        begin, address = 0, self.address.number
+        while begin < len(messages):
+            traits, end = messages[begin].traits, begin + 1
+            while end < len(messages) and messages[end].traits is traits:
+                end += 1
+            if plan.traits is not traits:
+                plan.describe(traits)
+            records += message_records(messages[begin:end], traits, address, plan.rest)
+            begin = end
+        return records
 
     @staticmethod
     def _add_to_footer(page: Page, contents: PageColumns, expires: int, due: int, transaction: int) -> None:

@@ -44,6 +44,14 @@ class GatheredTest(TestCase):
             message.traits = made[0].traits
         return made
 
+    def various(self, world: PagedBroker, sizes: list[int], kinds: int) -> list[Message]:
+        """Messages whose header blocks are ``kinds`` different ones, one after the other."""
+        traits = [world.message("a", headers={"kind": "k" * kind}).traits for kind in range(kinds)]
+        made = [world.message("a", bytes(size)) for size in sizes]
+        for number, message in enumerate(made):
+            message.traits = traits[number % kinds]
+        return made
+
     def everything(self, world: PagedBroker, queue: Queue) -> tuple[Any, ...]:
         """What is on disk, and what the cursor knows."""
         cursor, pages = world.cursor(queue), world.pages
@@ -59,14 +67,17 @@ class GatheredTest(TestCase):
     @given(
         runs=st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=12), min_size=1, max_size=5),
         page_size=st.sampled_from([1024, 4096, 1 << 20]),
+        kinds=st.sampled_from([1, 2, 100]),
     )
-    def test_gathered_messages_equal_appended_messages(self, runs: list[list[int]], page_size: int) -> None:
+    def test_gathered_messages_equal_appended_messages(
+        self, runs: list[list[int]], page_size: int, kinds: int
+    ) -> None:
         found = []
         for together in (False, True):
             world, queue = self.place(page_size)
             for sizes in runs:
                 world.paging.gathering = together
-                for message in self.messages(world, sizes):
+                for message in self.various(world, sizes, kinds):
                     if not world.pages.gather(message, queue):
                         self.assertFalse(together)
                         world.pages.append(message, [queue])
@@ -95,15 +106,26 @@ class GatheredTest(TestCase):
     def positions(self, world: PagedBroker, queue: Queue) -> list[Any]:
         return [(page, at) for page in world.pages.in_order() for at in world.cursor(queue).waiting_of(page)]
 
-    def test_another_queue_or_kind_of_message_begins_anew(self) -> None:
+    def test_messages_with_other_headers_are_gathered_with_those_before(self) -> None:
         world, queue = self.place()
         world.paging.gathering = True
-        for traits in ({}, {"headers": {"colour": "red"}}, {}):
+        for traits in ({}, {"headers": {"colour": "red"}}, {}, {"headers": {"colour": "blue"}}):
             for message in self.messages(world, [5, 5], **traits):
                 self.assertTrue(world.pages.gather(message, queue))
-        self.assertEqual(world.cursor(queue).remaining, 5, "the last two are not written yet")
+        self.assertEqual(world.cursor(queue).remaining, 1, "nothing is written yet")
         world.paging.write_gathered()
-        self.assertEqual(world.cursor(queue).remaining, 7)
+        self.assertEqual(world.cursor(queue).remaining, 9)
+
+    def test_another_queue_or_priority_begins_anew(self) -> None:
+        world, queue = self.place()
+        world.page([queue], b"urgent", durable=False, priority=7)
+        world.paging.gathering = True
+        for priority in (4, 7, 4):
+            for message in self.messages(world, [5, 5], priority=priority):
+                self.assertTrue(world.pages.gather(message, queue))
+        self.assertEqual(world.cursor(queue).remaining, 6, "the last two are not written yet")
+        world.paging.write_gathered()
+        self.assertEqual(world.cursor(queue).remaining, 8)
 
     def test_where_more_is_to_be_done_nothing_is_gathered(self) -> None:
         def refused(**changed: Any) -> bool:
