@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.broker.message import Message, Traits
@@ -91,6 +91,7 @@ def test_sweep_drops_references_that_are_not_pending() -> None:
     assert sequences(pending) == list(range(3, 1000, 4))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=80))
 def test_any_order_of_leaving_and_coming_back(moves: list[tuple[int, bool]]) -> None:
     pending, refs = filled(*range(31))
@@ -111,6 +112,7 @@ def test_any_order_of_leaving_and_coming_back(moves: list[tuple[int, bool]]) -> 
         assert (None if head is None else head.sequence) == (min(here) if here else None)
 
 
+@settings(deadline=None)
 @given(
     listed=st.lists(st.integers(0, 300), unique=True, max_size=120),
     returning=st.lists(st.integers(0, 300), unique=True, max_size=200),
@@ -157,6 +159,7 @@ MOVES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.data(), st.lists(st.integers(1, 5), min_size=1, max_size=8), MOVES)
 def test_runs_are_as_the_references_they_stand_for(
     data: st.DataObject, lengths: list[int], moves: list[str]
