@@ -65,7 +65,7 @@ def differences(source: str) -> list[Difference]:
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     found = {each for node in ast.walk(tree) for each in _of(node) if each.line not in interpreted}
-    found |= set(_of_fields(tree))
+    found |= {*_of_fields(tree), *_of_generators(tree)}
     return sorted(
         (each for each in found if not lines[each.line - 1].rstrip().endswith(EXEMPT)),
         key=lambda each: (each.line, each.text),
@@ -148,6 +148,44 @@ def _of_fields(tree: ast.Module) -> Iterator[Difference]:
                 if isinstance(each, ast.AnnAssign) and _name(each.annotation) in absent:
                     name = _name(each.annotation)
                     yield Difference(each.lineno, f"'{name}' is looked up at the import: put it in quotes")
+
+
+#: What takes all of a generator expression at once, or is compiled to a loop with an early end.
+EAGER = {
+    "all",
+    "any",
+    "bytes",
+    "dict",
+    "frozenset",
+    "list",
+    "max",
+    "min",
+    "next",
+    "set",
+    "sorted",
+    "sum",
+    "tuple",
+}
+EAGER |= {"Counter", "deque", "extend", "extendleft", "join", "update"}
+
+
+def _of_generators(tree: ast.Module) -> Iterator[Difference]:
+    """Generator expressions become lists: what is lazy, or may be left before its end, is something else then."""
+    allowed: set[ast.expr] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=function, args=arguments) if _name(function) in EAGER:
+                allowed.update(arguments[:1])
+            case ast.Starred(value=value):
+                allowed.add(value)
+            case ast.Assign(targets=[ast.Tuple()], value=value):
+                allowed.add(value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.GeneratorExp) and node not in allowed:
+            yield Difference(
+                node.lineno,
+                "a generator expression becomes a list at once: write a list or a generator function",
+            )
 
 
 #: Exceptions of this package whose names do not end in Error.

@@ -40,6 +40,9 @@ DIFFERENT = {
         "if TYPE_CHECKING:\n    from b import B\nclass A(NamedTuple):\n    b: B",
         "'B' is looked up",
     ),
+    "lazy expression": ("def f(): return (g(a) for a in b)", "becomes a list"),
+    "expression that is iterated": ("for a in (g(b) for b in c): ...", "becomes a list"),
+    "expression in a variable": ("found = (a for a in b)\nnext(found)", "becomes a list"),
     "vars": ("vars(x)", "vars()"),
     "signature": ("inspect.signature(x)", "signature()"),
     "__dict__": ("x.__dict__", "__dict__"),
@@ -63,6 +66,8 @@ SAME = {
     "imported type of a field": "from b import B\nclass A(NamedTuple):\n    b: B",
     "__new__ of an interpreted class": "@mypyc_attr(native_class=False)\nclass A(int):\n"
     "    def __new__(cls): return int.__new__(cls, 1)",
+    "expression in a call": "any(a for a in b)\nsum(a for a in b)\nb','.join(a for a in b)\nnext((a for a in b), 0)",
+    "expression in a display": "c = [0, *(a for a in b)]\nd, e = (a for a in b)",
     "exempt": "from copy import copy  # of an object without arguments. # compiled: same",
 }
 

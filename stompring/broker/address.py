@@ -369,7 +369,7 @@ class Address:  # only tests have weak references: # compiled: same
         if wanted is not ANYCAST:
             chosen += [queue for queue in self._multicast if queue.accepts is None or queue.accepts(message)]
         if wanted is not MULTICAST:
-            picks = (group.choose(message) for group in self._anycast)
+            picks = [group.choose(message) for group in self._anycast]
             chosen += [queue for queue in picks if queue is not None]
         return chosen
 

@@ -588,8 +588,10 @@ class Bridge:
     @property
     def server(self) -> str | None:
         """What the remote broker calls itself, while one is connected."""
-        connected = (worker.server for worker in self.workers if worker.state is BridgeState.CONNECTED)
-        return next(connected, None) or None
+        for worker in self.workers:
+            if worker.state is BridgeState.CONNECTED:
+                return worker.server or None
+        return None
 
     @property
     def in_flight(self) -> int:

@@ -247,7 +247,7 @@ class Message:  # only tests have weak references: # compiled: same
     def headers(self) -> dict[str, str]:
         """All headers of the tail, decoded, for management."""
         lines = self.tail[: self.body_at - 1].split(b"\n")[1:-1]
-        pairs = (line.partition(b":") for line in lines)
+        pairs = [line.partition(b":") for line in lines]
         return {_text(unescape(name, b"1.2")): _text(unescape(value, b"1.2")) for name, _, value in pairs}
 
     # What selectors see (selector.Properties).

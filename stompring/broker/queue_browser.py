@@ -86,7 +86,12 @@ References = Iterator[Reference | PageRead]
 def iterate_pending(queue: Queue) -> References:
     """What is pending, in memory and on disk, in the order of delivery."""
     until = queue.broker.next_message_number()
-    return (found for level in range(9, -1, -1) for found in _iterate_level(queue, level, until))
+    return _iterate_levels(queue, until)
+
+
+def _iterate_levels(queue: Queue, until: int) -> References:
+    for level in range(9, -1, -1):
+        yield from _iterate_level(queue, level, until)
 
 
 def _iterate_level(queue: Queue, level: int, until: int) -> References:
@@ -296,8 +301,8 @@ def find_message(
 
 
 def _find_delivering(queue: Queue, number: int, elsewhere: Iterable[Reference]) -> Reference | None:
-    unsettled = (ref for consumer in queue.consumers for ref in consumer.unsettled_references())
-    for ref in chain(unsettled, elsewhere):
+    unsettled = [consumer.unsettled_references() for consumer in queue.consumers]
+    for ref in chain(*unsettled, elsewhere):
         if ref.message.number == number and ref.queue is queue and ref.state != GONE:
             return ref
     return None
@@ -338,7 +343,12 @@ def purge(queue: Queue, selector: str | None = None) -> Iterator[int | PageRead]
     matches = matching(selector)
     if matches is None and queue.paged is not None:
         return _purge_all(queue)
-    return (one if isinstance(one, PageRead) else _kill(queue, one, matches) for one in browse(queue))
+    return _purge_matching(queue, matches)
+
+
+def _purge_matching(queue: Queue, matches: Matches | None) -> Iterator[int | PageRead]:
+    for one in browse(queue):
+        yield one if isinstance(one, PageRead) else _kill(queue, one, matches)
 
 
 def _purge_all(queue: Queue) -> Iterator[int]:

@@ -151,11 +151,11 @@ def too_slow(queue: Queue, watched: Watched, now: int) -> list[tuple[Consumer, f
     came = (queue.messages_added - watched.added) / seconds
     if came < wanted and queue.message_count < wanted:
         return []
-    rates = (
+    rates = [
         (consumer, (consumer.settled - watched.settled[consumer]) / seconds)
         for consumer in queue.consumers
         if consumer in watched.settled
-    )
+    ]
     stands_by = queue.dispatcher.stands_by
     return [
         (consumer, rate)
