@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from mypy_extensions import mypyc_attr
+
 if TYPE_CHECKING:
     from .message import Message, Traits
     from .message_groups import GroupOwner
@@ -25,6 +27,7 @@ def not_from(origin: object, matches: Matches | None) -> Matches:
     return accepts
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # of the kit for tests of policies
 class Consumer:
     """Base of the session's subscriptions. A queue calls the ``deliver`` methods; the attributes are its dispatcher's.
 

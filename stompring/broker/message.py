@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from stompring.settings.model import RoutingType
 from stompring.stomp.frames import escape, recode, unescape
 
@@ -178,6 +180,7 @@ class Account(Protocol):
         """The last queue has let go of it."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # of paging, where only the headers are known
 class Message:  # only tests have weak references: # compiled: same
     """One message. Immutable but for ``holders``, the number of queues that hold it in memory, and ``segment``."""
 

@@ -5,7 +5,6 @@ each address, and None where no policy takes part. `Offer` is a message as a pol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import copy  # of `Hooks`, whose class needs no arguments: # compiled: same
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from stompring.errors import Refused
@@ -197,17 +196,37 @@ class Hooks:
         self.settled: Listener | None = None
         self.deleted: Callable[[], None] | None = None
 
+    def copied(self) -> Hooks:
+        """Hooks of their own with the same values."""
+        own = Hooks(self.answer, self.overflow)
+        own.full = self.full
+        own.admit = self.admit
+        own.admission = self.admission
+        own.slow_admit = self.slow_admit
+        own.reports_entered = self.reports_entered
+        own.reports_refused = self.reports_refused
+        own.subscribed = self.subscribed
+        own.enqueued = self.enqueued
+        own.evicted = self.evicted
+        own.expired = self.expired
+        own.killed = self.killed
+        own.dead_lettered = self.dead_lettered
+        own.delivered = self.delivered
+        own.settled = self.settled
+        own.deleted = self.deleted
+        return own
+
 
 def hooks_with_settled(hooks: Hooks, settled: Listener) -> Hooks:
     """The same hooks for one queue, which also call ``settled`` after each message that is settled."""
-    own = copy(hooks)
+    own = hooks.copied()
     own.settled = _both(hooks.settled, settled)
     return own
 
 
 def hooks_with_notifications(hooks: Hooks, delivered: Listener | None, expired: Listener | None) -> Hooks:
     """The same hooks for one address, which also call these listeners."""
-    own = copy(hooks)
+    own = hooks.copied()
     own.delivered = _both(hooks.delivered, delivered)
     own.expired = _both(hooks.expired, expired)
     return own

@@ -13,6 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from mypy_extensions import mypyc_attr
+
 from stompring.broker.address import Address
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
@@ -61,6 +63,7 @@ Frame = tuple[Head, bytes]
 QUEUES_LOGGED = 5
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # of requests of HTTP that send
 class Session:
     """A connection from its first byte to its last."""
 
