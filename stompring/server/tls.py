@@ -181,6 +181,10 @@ def openssl_reasons(error: Exception) -> str:
 LINGER = 5.0
 
 
+#: Bytes of what one TLS record holds at most, and more than it adds to them.
+MAX_RECORD, RECORD_OVERHEAD = 16_384, 512
+
+
 class TlsConnection(TLSMemoryBIOProtocol):
     """One connection.
 
@@ -198,9 +202,60 @@ class TlsConnection(TLSMemoryBIOProtocol):
         """See IProtocol."""
         if not self._first_bytes:
             self._first_bytes = data[:16]
-        super().dataReceived(data)  # type: ignore[no-untyped-call]
+        if self._handshakeDone and not self._appSendBuffer and not self._lostTLSConnection:
+            self._read(data)
+        else:
+            super().dataReceived(data)  # type: ignore[no-untyped-call]
         if self._lostTLSConnection and self._handshakeDone and not self._ended:
             self._end()
+
+    def _read(self, data: bytes) -> None:
+        """Pass on all records of ``data`` at once; Twisted passes on one after the other."""
+        tls = self.getHandle()  # type: ignore[no-untyped-call]
+        tls.bio_write(data)
+        records: list[bytes] = []
+        ended, reason = False, None
+        while not ended:
+            try:
+                records.append(tls.recv(MAX_RECORD))
+            except SSL.WantReadError:
+                break
+            except SSL.ZeroReturnError:
+                ended = True
+            except SSL.Error:
+                ended, reason = True, Failure()
+        if records and not self._aborted:
+            self.wrappedProtocol.dataReceived(b"".join(records))
+        if ended and not self._lostTLSConnection:
+            if reason is None:
+                self._shutdownTLS()  # type: ignore[no-untyped-call]
+            self._tlsShutdownFinished(reason)
+        self._flushSendBIO()  # type: ignore[no-untyped-call]
+
+    def write(self, data: bytes) -> None:
+        """See ITransport. All records go to the transport in one piece; Twisted writes one after the other."""
+        if not self._handshakeDone or self.disconnecting or self._lostTLSConnection or self._appSendBuffer:
+            super().write(data)  # type: ignore[no-untyped-call]
+            return
+        tls = self.getHandle()  # type: ignore[no-untyped-call]
+        view, at = memoryview(data), 0
+        try:
+            while at < len(data):
+                at += tls.send(view[at : at + MAX_RECORD])
+        except SSL.WantReadError:
+            self._bufferedWrite(data[at:])  # type: ignore[no-untyped-call]
+        except SSL.Error:
+            self._tlsShutdownFinished(Failure())
+            return
+        transport = self.transport
+        assert transport is not None
+        size = at + (at // MAX_RECORD + 1) * RECORD_OVERHEAD
+        try:
+            while len(written := tls.bio_read(size)) == size:
+                transport.write(written)
+        except SSL.WantReadError:
+            return
+        transport.write(written)
 
     def _end(self) -> None:
         """The client has ended TLS, or broken it, and perhaps not TCP: nothing that is written reaches it any more.

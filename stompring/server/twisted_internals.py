@@ -1,7 +1,7 @@
-"""The private names of Twisted that the broker's reactor needs. `stompring.server.rounds` itself uses none.
+"""The private names of Twisted that the broker needs: those of its reactor, and a list of those that TLS uses.
 
-All are attributes of an `EPollReactor` that stay the same objects after its constructor. Where the installed Twisted
-lacks one, the broker runs on the stock reactor.
+`stompring.server.rounds` itself uses none. Those of the reactor are attributes of an `EPollReactor` that stay the same
+objects after its constructor. Where the installed Twisted lacks one, the broker runs on the stock reactor.
 """
 
 from __future__ import annotations
@@ -19,6 +19,20 @@ PRIVATE_NAMES = {
     "_doReadOrWrite": "handles every event but the plain EPOLLIN of an accepted connection",
     "_internalReaders": "the waker",
     "_disconnectSelectable": "ends a connection, or one half of it, after a failed read or write",
+}
+
+#: Private names of `TLSMemoryBIOProtocol`, used by `stompring.server.tls`.
+TLS_NAMES = {
+    "_handshakeDone": "whether records may be read and written",
+    "_lostTLSConnection": "whether TLS has ended",
+    "_aborted": "whether nothing is passed on any more",
+    "_reason": "why TLS has ended",
+    "_producer": "whoever is paused, released at the end",
+    "_appSendBuffer": "writes that wait for the handshake",
+    "_bufferedWrite": "adds to them",
+    "_flushSendBIO": "sends what TLS itself has to say",
+    "_shutdownTLS": "answers the end of TLS",
+    "_tlsShutdownFinished": "ends the connection after TLS",
 }
 
 

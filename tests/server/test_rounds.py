@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import socket
 import subprocess
 import sys
@@ -14,11 +15,12 @@ from typing import Any
 import pytest
 from twisted.internet import error, protocol
 from twisted.internet.task import Clock
+from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python import log as twisted_log
 from twisted.python.failure import Failure
 
 from stompring.server import reactor as reactors
-from stompring.server import rounds, twisted_internals
+from stompring.server import rounds, tls, twisted_internals
 from stompring.server.reactor import call_at_round_end, make_reactor, reactor_name, use_reactor
 from stompring.server.rounds import RoundsConnection, RoundsReactor
 
@@ -381,6 +383,22 @@ def test_no_other_module_of_the_reactor_uses_private_names_of_twisted() -> None:
         assert not {name for name in own if private(name)} & inherited, (
             "a private name of Twisted is overridden"
         )
+
+
+def test_every_private_name_that_tls_uses_is_listed_and_there() -> None:
+    tree = ast.parse(Path(tls.__file__).read_text())
+    (connection,) = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "TlsConnection"
+    ]
+    own = {"_read", "_end", "_why", "_first_bytes", "_ended", "_timer"}
+    used = {
+        node.attr for node in ast.walk(connection) if isinstance(node, ast.Attribute) and private(node.attr)
+    }
+    assert used - own == set(twisted_internals.TLS_NAMES)
+    theirs = ast.parse(inspect.getsource(TLSMemoryBIOProtocol))
+    names = {node.attr for node in ast.walk(theirs) if isinstance(node, ast.Attribute)}
+    assert set(twisted_internals.TLS_NAMES) <= names
+    assert not own & names, "a private name of Twisted is overridden"
 
 
 def private(name: str) -> bool:

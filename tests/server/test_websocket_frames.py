@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.server.websocket import SHORT_MESSAGE, pack_binary, read_short_messages
+from stompring.server.websocket import SHORT_MESSAGE, apply_mask
+from stompring.stomp.websocket_frames import pack_binary, read_short_messages
 
 from ..websocket_client import BINARY, CLOSE, PING, TEXT, Piece, WebSocketClient, piece_bytes
 
@@ -21,13 +22,13 @@ def test_short_messages_wherever_the_read_ends(
     payloads = [text.encode() for _, text, _ in messages]
     whole = b"".join(piece_bytes(opcode, text.encode(), mask=mask) for opcode, text, mask in messages)
     taken: list[bytes] = []
-    assert read_short_messages(whole, SHORT_MESSAGE, taken) == (len(whole), True)
+    assert read_short_messages(whole, SHORT_MESSAGE, taken, apply_mask) == (len(whole), True)
     assert taken == payloads
     cut = data.draw(st.integers(0, len(whole)))
     taken = []
-    at, incomplete = read_short_messages(whole[:cut], SHORT_MESSAGE, taken)
+    at, incomplete = read_short_messages(whole[:cut], SHORT_MESSAGE, taken, apply_mask)
     assert incomplete
-    assert read_short_messages(whole[at:], SHORT_MESSAGE, taken) == (len(whole) - at, True)
+    assert read_short_messages(whole[at:], SHORT_MESSAGE, taken, apply_mask) == (len(whole) - at, True)
     assert taken == payloads
 
 
@@ -35,10 +36,10 @@ def test_short_messages_wherever_the_read_ends(
 def test_lengths_that_are_read(length: int) -> None:
     data = piece_bytes(BINARY, b"x" * length)
     taken: list[bytes] = []
-    assert read_short_messages(data, SHORT_MESSAGE, taken) == (len(data), True)
+    assert read_short_messages(data, SHORT_MESSAGE, taken, apply_mask) == (len(data), True)
     assert taken == [b"x" * length]
     for cut in range(min(len(data), 20)):
-        assert read_short_messages(data[:cut], SHORT_MESSAGE, []) == (0, True)
+        assert read_short_messages(data[:cut], SHORT_MESSAGE, [], apply_mask) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -62,16 +63,16 @@ def test_lengths_that_are_read(length: int) -> None:
 def test_what_is_left_to_the_library(data: bytes) -> None:
     good = piece_bytes(TEXT, b"good")
     taken: list[bytes] = []
-    assert read_short_messages(good + data, SHORT_MESSAGE, taken) == (len(good), False)
+    assert read_short_messages(good + data, SHORT_MESSAGE, taken, apply_mask) == (len(good), False)
     assert taken == [b"good"]
 
 
 def test_no_more_than_is_allowed() -> None:
     data = piece_bytes(BINARY, b"x" * 10)
-    assert read_short_messages(data, 9, []) == (0, False)
-    assert read_short_messages(data[:9], 9, []) == (0, False)
-    assert read_short_messages(data, 10, []) == (len(data), True)
-    assert read_short_messages(data[:9], 10, []) == (0, True)
+    assert read_short_messages(data, 9, [], apply_mask) == (0, False)
+    assert read_short_messages(data[:9], 9, [], apply_mask) == (0, False)
+    assert read_short_messages(data, 10, [], apply_mask) == (len(data), True)
+    assert read_short_messages(data[:9], 10, [], apply_mask) == (0, True)
 
 
 def unpacked(data: bytes) -> list[Piece]:
