@@ -33,7 +33,11 @@ from .twisted_internals import (
 log = Logger()
 
 #: Events of one round. epoll hands out ready descriptors in turn: what is left comes first in the next round.
-MAX_EVENTS = 128
+MAX_EVENTS = 64
+
+#: Bytes that one round reads, shared by its events, and what each connection may read at least: a client that floods
+#: the broker delays the others by a round, and eight of them by a round that is not eight times as long.
+ROUND_READ, MIN_READ = 128 * 1024, 16 * 1024
 
 #: How a connection waits to write: not at all, for the end of the round, for EPOLLOUT.
 IDLE, ROUND, SOCKET = 0, 1, 2
@@ -48,6 +52,7 @@ class RoundsReactor(EPollReactor):
         check_names(self)
         self._at_end: list[Callable[[], object]] = []
         self.unwritten: list[RoundsConnection] = []  # those that have written since the end of the last round
+        self.read_share = ROUND_READ  # bytes that a connection may read in this round
         self._poll = poll_of(self)
         self._by_descriptor = selectables_of(self)
         self._handle = read_or_write_of(self)
@@ -67,6 +72,7 @@ class RoundsReactor(EPollReactor):
         """Poll, handle the events, end the round."""
         events = self._poll(-1 if timeout is None else timeout, MAX_EVENTS)
         by_descriptor = self._by_descriptor
+        self.read_share = max(MIN_READ, ROUND_READ // (len(events) or 1))
         for descriptor, event in events:
             selectable = by_descriptor.get(descriptor)
             if selectable is None:
@@ -152,7 +158,7 @@ class RoundsConnection(tcp.Server):
     def doRead(self) -> Any:
         """See IReadDescriptor."""
         try:
-            data = self.socket.recv(self.bufferSize)
+            data = self.socket.recv(min(self.bufferSize, self.reactor.read_share))
         except BlockingIOError:
             return None
         except OSError:

@@ -245,6 +245,16 @@ def test_without_rounds_the_call_comes_with_the_next_iteration() -> None:
     assert calls == [1]
 
 
+@pytest.mark.parametrize(("number", "most"), [(4, 32_768), (8, 16_384), (12, 16_384)])
+def test_connections_that_flood_share_the_reads_of_a_round(test: Test, number: int, most: int) -> None:
+    clients = test.connected(number)
+    for client in clients:
+        client.sendall(bytes(100_000))
+    test.reactor.doIteration(1)
+    assert [len(peer.received) for peer in test.peers] == [most] * number
+    test.until(lambda: all(len(peer.received) == 100_000 for peer in test.peers))
+
+
 # ---- the transport
 
 
