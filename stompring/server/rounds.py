@@ -68,6 +68,10 @@ class RoundsReactor(EPollReactor):
         """Call ``call`` once, before the writes of this round. Not thread-safe. See `stompring.server.reactor`."""
         self._at_end.append(call)
 
+    def is_idle(self) -> bool:
+        """Whether no event waits to be handled."""
+        return not self._poll(0, 1)
+
     def doPoll(self, timeout: float | None) -> None:
         """Poll, handle the events, end the round."""
         events = self._poll(-1 if timeout is None else timeout, MAX_EVENTS)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,21 @@ def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_e
         test.reactor.doIteration(0)
     assert calls == ["first", "second"]
     assert faults == ["a fault at the end"]
+
+
+def test_a_reactor_with_an_event_is_not_idle(test: Test) -> None:
+    client, _ = test.connected(2)
+    got: list[bytes] = []
+    test.read = lambda peer, data: got.append(data)
+    assert test.reactor.is_idle()
+    client.sendall(b"waits")
+    for _ in range(10_000):
+        if not test.reactor.is_idle():
+            break
+        time.sleep(0.001)
+    assert not test.reactor.is_idle() and got == [], "nothing is handled before the poll"
+    test.until(lambda: got)
+    assert test.reactor.is_idle()
 
 
 def test_what_timers_write_goes_out_before_the_next_poll(test: Test) -> None:
