@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple
+from zlib import crc32
 
 from stompring.broker.address import Address
 from stompring.broker.consumer import Consumer
@@ -26,7 +27,9 @@ from .record import (
     COPY,
     DELIVERED,
     FOR_RESTARTS,
+    MESSAGE,
     NAME,
+    PREFIX,
     QUEUE,
     QUEUE_ADDRESS,
     RETAINED,
@@ -169,6 +172,8 @@ def pack_entries(
 
 
 _U32 = Struct("<I")
+_pack_message = MESSAGE.pack
+_pack_prefix = PREFIX.pack
 
 #: The greatest delivery count in a message record.
 MAX_DELIVERIES = 255
@@ -215,14 +220,22 @@ class RecordEncoder:
     """
 
     __slots__ = (
+        "_address",
+        "_address_id",
         "_addresses",
         "_consumers",
+        "_flags",
         "_inner",
         "_last_consumer",
         "_next_address",
         "_parts",
+        "_priority",
+        "_queue",
         "_queues",
+        "_rest",
         "_starts",
+        "_traits",
+        "_traits_size",
         "at",
         "footer",
     )
@@ -240,6 +253,12 @@ class RecordEncoder:
         self._last_consumer = consumers
         self._parts: list[bytes] = []
         self._inner: list[bytes] | None = None
+        # of the message before: see `_prepare`
+        self._traits: Traits | None = None
+        self._queue: Queue | None = None
+        self._address: Address | None = None
+        self._flags = self._priority = self._traits_size = self._address_id = 0
+        self._rest = b""
 
     def take(self) -> bytes:
         """All records since the last time."""
@@ -264,17 +283,63 @@ class RecordEncoder:
 
     def message(self, message: Message, ref: Reference) -> None:
         """A message that one queue holds, and where it stands there. The hot one."""
-        address, ids = message.address.number, self._queues.get(ref.queue.number)
+        traits, deliveries = message.traits, ref.deliveries
         if (
-            ids is None
-            or ref.state == SCHEDULED
-            or ref.attempts
-            or ref.deliveries > MAX_DELIVERIES
-            or address not in self._addresses
-        ):
+            (
+                traits is not self._traits
+                or ref.queue is not self._queue
+                or message.address is not self._address
+            )
+            and not self._prepare(message, ref.queue)
+        ) or (ref.state == SCHEDULED or ref.attempts or deliveries > MAX_DELIVERIES):
             self.copies(message, [ref])
             return
-        self._add_message(message, message_head(message, address, ids, 0, ref.deliveries))
+        tail, body_at, number, timestamp = message.tail, message.body_at, message.number, message.timestamp
+        size = len(tail)
+        head = (
+            _pack_message(
+                1,
+                self._flags,
+                self._priority,
+                deliveries,
+                self._address_id,
+                number,
+                timestamp,
+                message.expires,
+                0,
+                0,
+                body_at,
+                size - body_at - 2,
+                1,
+                self._traits_size,
+            )
+            + self._rest
+        )
+        if self._inner is not None:
+            self._inner.append(head + tail)
+        else:
+            size += len(head)
+            at = self.at
+            self.at = at + 8 + size
+            self._starts.append(at)
+            self._parts += (_pack_prefix(size, crc32(tail, crc32(head))) + head, tail)
+        footer = self.footer
+        if number > footer.greatest_number > 0 and timestamp >= footer.greatest_timestamp:
+            footer.greatest_number, footer.greatest_timestamp = number, timestamp
+        else:
+            footer.include(number, timestamp)
+
+    def _prepare(self, message: Message, queue: Queue) -> bool:
+        """Note what is the same in all messages with these traits for this queue; False: names are to be written."""
+        address, ids = message.address.number, self._queues.get(queue.number)
+        if ids is None or address not in self._addresses:
+            return False
+        traits = message.traits
+        record = traits.record or encode_traits(traits)
+        self._traits, self._queue, self._address = traits, queue, message.address
+        self._flags, self._priority, self._traits_size = record[0], record[1], len(record) - 2
+        self._address_id, self._rest = address, ids + record[2:]
+        return True
 
     def message_in_queues(self, message: Message, refs: list[Reference]) -> None:
         """A message that several queues hold: encoded once, with the numbers of all of them."""

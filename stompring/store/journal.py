@@ -64,6 +64,9 @@ MAX_ENCODED_AT_ONCE = 2000
 #: Bytes of transactions that become one, where they may: what a record has that counts as a whole or not at all.
 MAX_JOINED_BYTES = 64 * 1024
 
+#: Events between two looks at how many there were.
+ENCODED_AT_ONCE = 64
+
 #: Retained messages that take as long to encode as one event.
 RETAINED_AT_ONCE = 10
 
@@ -126,7 +129,7 @@ class Journal:
         self._depth = 0
         self.mark = self._opened = TransactionStart()  # the transaction that was begun last
         self._closed = TransactionEnd(self._opened)
-        self._gathering: Iterator[None] | None = None  # events that are being encoded in slices
+        self._gathering: Iterator[int] | None = None  # events that are being encoded; gives how many
         self._going_on = False  # with that, soon
         self._lease_written = 0
         self._sync_next = False  # what is put next must be safe, whatever the settings
@@ -415,8 +418,8 @@ class Journal:
                     pending += self._replaced
                     self._replaced = []
                 self._gathering = self._encode(pending)
-            for _ in self._gathering:
-                left -= 1
+            for encoded in self._gathering:
+                left -= encoded
                 if left <= 0 and not self.writer.draining:
                     if not self._going_on:
                         self._going_on = True
@@ -428,7 +431,7 @@ class Journal:
         self._going_on = False
         self.writer.end_of_turn()
 
-    def _encode(self, pending: list[object]) -> Iterator[None]:
+    def _encode(self, pending: list[object]) -> Iterator[int]:
         if self._encoder.at >= self.file_size:
             self._roll()
         encoder, newest = self._encoder, self.segments[-1]
@@ -437,9 +440,14 @@ class Journal:
         live = newest.live
         batch = self.batch_type(encoder, self.clock.now)
         pending.reverse()
+        some = min(ENCODED_AT_ONCE, MAX_ENCODED_AT_ONCE)
+        done = 0
         while pending:  # each is let go of when it is written, and not all at once at the end
+            if done == some:
+                yield done
+                done = 0
+            done += 1
             event = pending.pop()
-            yield
             try:
                 if type(event) is Reference:
                     message = event.message
@@ -463,19 +471,20 @@ class Journal:
                     self._encode_other(event)
             except Exception:  # a bug: the other events must be written all the same
                 log.exception("journal record could not be encoded: %r", event)
+        yield done
         batch.flush()
         self.next_message = max(self.next_message, encoder.footer.greatest_number + 1)
         self._append_records()
         if len(self.segments) > 1 and not self.segments[0].live:
             self.drop_dead()
 
-    def _encode_retained(self) -> Iterator[None]:
+    def _encode_retained(self) -> Iterator[int]:
         entries, logged = self._entries, self._logged
         self._entries, self._logged, self._taken = [], [], {}
         encoder, now = self._encoder, self.clock.now
         for part in retained_parts(entries):
             encoder.retained(part, now)
-            yield from repeat(None, 1 + len(part.messages) // RETAINED_AT_ONCE)
+            yield from repeat(1, 1 + len(part.messages) // RETAINED_AT_ONCE)
         batch = RecordBatchByConsumer(encoder, now, FOR_READERS)
         for event in logged:
             if isinstance(event, StateChange):
@@ -487,7 +496,7 @@ class Journal:
                 batch.went_out(event[0])
             else:
                 batch.add(event[0], event[1])
-            yield
+            yield 1
         batch.flush()
         self._append_retained()
 
