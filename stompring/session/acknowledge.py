@@ -27,7 +27,7 @@ def on_ACK(session: Session, head: Head, body: bytes) -> None:
     if subscription is not None and isinstance(head, AckHead) and head.identifier in subscription.unsettled:
         subscription.settle(head.identifier)
         if not subscription.ready:
-            subscription.go_on()
+            session.credit_freed = subscription  # it goes on once for all ACKs of this read
         return
     headers = head.headers
     key = headers.get(b"id") or headers.get(b"message-id") or _missing(session, head)

@@ -95,6 +95,7 @@ class Session:
         self.by_queue: dict[bytes, list[AcknowledgedSubscription]] = {}
         #: the only one in ``by_queue``, where an ACK need not name it (not in 1.1)
         self.only_acknowledged: AcknowledgedSubscription | None = None
+        self.credit_freed: AcknowledgedSubscription | None = None  # by an ACK that is being carried out
         self.transactions: dict[bytes, Transaction] = {}
         self.transaction_bytes = ByteQuota(
             acceptor.max_transaction_bytes, broker.transaction_bytes
@@ -224,6 +225,10 @@ class Session:
                 "session %s: %s failed", self.number, head.command if head else b"", extra=self.log_fields()
             )
             self.fail(Refused("Internal error; see the broker's log"), head)
+        if self.credit_freed is not None:
+            subscription, self.credit_freed = self.credit_freed, None
+            if not subscription.ended:
+                subscription.go_on()
         if taken < len(frames) and not (self.closed or self.leaving):
             self._deferred_frames = frames[taken:] + self._deferred_frames
             if self.blocked:

@@ -7,7 +7,7 @@ import pytest
 from stompring.broker.reference import DELIVERING
 
 from ..broker.broker_fixture import assert_nothing_held, bodies
-from .session_fixture import Client, Got, Server
+from .session_fixture import Client, Got, Server, frame
 from .test_subscribe import send, settle, subscribe
 
 
@@ -142,3 +142,38 @@ def test_consumers_take_turns() -> None:
         [b"1", b"4"],
         [b"2", b"5"],
     ]
+
+
+def ack_frames(got: list[Got]) -> bytes:
+    return b"".join(frame("ACK", id=each["ack"]) for each in got)
+
+
+def windowed(count: int) -> tuple[Server, Client, list[Got]]:
+    server = Server({"#": {"auto_delete_queues": False}})
+    client, producer = server.client(), server.client()
+    subscribe(client, ack="client-individual", **{"activemq.prefetchSize": "3"})
+    for number in range(count):
+        send(producer, b"%d" % number)
+    return server, client, client.read()
+
+
+def test_the_acks_of_one_read_free_credit_for_as_many_messages() -> None:
+    server, client, got = windowed(8)
+    assert [each.body for each in got] == [b"0", b"1", b"2"]
+    client.write(ack_frames(got))
+    assert [each.body for each in client.read()] == [b"3", b"4", b"5"]
+    assert (server.queue().messages_acknowledged, server.queue().delivering) == (3, 3)
+
+
+def test_credit_that_is_free_with_the_end_of_a_subscription_is_nobodys() -> None:
+    server, client, got = windowed(8)
+    client.write(ack_frames(got) + frame("UNSUBSCRIBE", id="s"))
+    assert client.read() == [] and bodies(server.queue()) == [b"3", b"4", b"5", b"6", b"7"]
+    assert server.queue().delivering == 0
+
+
+def test_credit_is_free_before_the_error_that_ends_a_connection() -> None:
+    server, client, got = windowed(4)
+    client.write(ack_frames(got) + b"NONSENSE\n\n\0")
+    assert client.read()[-1].command == "ERROR"
+    assert bodies(server.queue()) == [b"3"] and server.queue().delivering == 0
