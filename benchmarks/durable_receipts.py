@@ -25,7 +25,7 @@ from benchmarks.whole_broker import measure
 
 MANY = ("durable-receipts", "durable-held")
 # of the disk's own time
-NEAR = 1.3
+NEAR = 1.6
 ONE = ("-m", "produce", "-r", "1", "-R", "1")
 WARM_RUNS = 2
 
