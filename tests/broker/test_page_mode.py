@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from stompring.broker import publish
+from stompring.broker.admission import Rejection
+from stompring.broker.message import Traits
 
 from .broker_fixture import MULTICAST, assert_nothing_held, header_is, join
 from .paged_broker import PagedWorld, assert_nothing_paged, drained
@@ -505,3 +508,62 @@ class TestConsumers:
         blue = join(queue)
         assert drained(world, blue) == [b"%d" % n for n in range(300) if n != 250]
         assert_nothing_paged(world)
+
+
+def published(world: PagedWorld, body: bytes = b"x", **traits: Any) -> Rejection | None:
+    """As a producer's SEND to the address q."""
+    made = Traits(b"", b"q", **traits)
+    publication = publish.Publication(world.address("q"), None, made, None, world.broker.memory)
+    return publish.publish(world.broker, publication, body)
+
+
+def paging_world() -> PagedWorld:
+    world = PagedWorld(limit=5)
+    world.queue()
+    world.fill(8)
+    assert world.address("q").pages is not None
+    return world
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_producers_send_while_an_address_pages_is_paged_and_counted(durable: bool) -> None:
+    world = paging_world()
+    queue, address = world.directory.queues["q"], world.address("q")
+    appended, routed = world.paging.appended, address.routed_messages
+    assert published(world, b"last", durable=durable) is None
+    assert (world.paging.appended, address.routed_messages) == (appended + 1, routed + 1)
+    assert (queue.message_count, address.unrouted_messages) == (9, 0)
+    assert drained(world, join(queue))[-1] == b"last"
+
+
+def test_what_producers_send_to_an_address_that_pages_and_has_no_queue_for_it_is_unrouted() -> None:
+    world = paging_world()
+    world.directory.queues["q"].accepts = header_is(b"colour", b"red")
+    world.address("q").changed()
+    assert published(world) is None
+    assert world.address("q").unrouted_messages == 1
+    assert world.directory.queues["q"].message_count == 8
+
+
+@pytest.mark.parametrize("which", ["disk", "write_limit"])
+def test_producers_wait_for_the_disk_while_an_address_pages(which: str) -> None:
+    world = paging_world()
+    broker = world.broker
+    limit = broker.disk if which == "disk" else broker.storage.write_limit
+    limit.set_fault("it is full")
+    rejection = published(world)
+    assert rejection is not None and rejection.limit is limit
+    limit.set_fault(None)
+    assert published(world) is None
+    assert world.directory.queues["q"].message_count == 9
+
+
+def test_an_address_whose_pages_are_empty_stops_paging_with_the_next_message_of_a_producer() -> None:
+    world = PagedWorld(limit=5)
+    queue, address = world.queue(), world.address("q")
+    world.fill(5)
+    assert address.pages is not None and address.pages.empty
+    address.memory_limit.set_limits(-1)
+    assert published(world) is None
+    assert address.pages is None and world.paging.appended == 0
+    assert queue.count == 6
