@@ -72,6 +72,33 @@ def differences(source: str) -> list[Difference]:
     )
 
 
+def interpreted_subclasses(root: Path = ROOT) -> Iterator[tuple[Path, Difference]]:
+    """Classes of other modules with a base that is compiled and does not permit that. Exceptions and protocols do."""
+    compiled = compiled_modules(root)
+    closed: set[str] = set()
+    for path in compiled:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not _attribute_of_mypyc(
+                node, "allow_interpreted_subclasses"
+            ):
+                bases = {_name(base) for base in node.bases}
+                if (
+                    "Protocol" not in bases
+                    and node.name not in EXCEPTIONS
+                    and not node.name.endswith("Error")
+                ):
+                    closed.add(node.name)
+    for path in sorted(
+        {*(root / "stompring").rglob("*.py"), *(root / "plugins").rglob("*.py")} - set(compiled)
+    ):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                for base in node.bases:
+                    if _name(base) in closed:
+                        text = f"{_name(base)} is compiled: it needs mypyc_attr(allow_interpreted_subclasses=True)"
+                        yield path, Difference(node.lineno, text)
+
+
 def _of(node: ast.AST) -> Iterator[Difference]:
     match node:
         case ast.ClassDef():
@@ -251,12 +278,13 @@ def _name(node: ast.expr) -> str:
 
 def main() -> int:
     """Print the differences; the exit status is 1 if there is one."""
-    count = 0
-    for path in compiled_modules():
-        for each in differences(path.read_text(encoding="utf-8")):
-            print(f"{path.relative_to(ROOT)}:{each.line}: {each.text}")
-            count += 1
-    return int(count > 0)
+    found = [
+        (path, each) for path in compiled_modules() for each in differences(path.read_text(encoding="utf-8"))
+    ]
+    found += interpreted_subclasses()
+    for path, each in found:
+        print(f"{path.relative_to(ROOT)}:{each.line}: {each.text}")
+    return int(bool(found))
 
 
 if __name__ == "__main__":

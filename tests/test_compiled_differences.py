@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .compiled_differences import ROOT, compiled_modules, differences
+from .compiled_differences import ROOT, compiled_modules, differences, interpreted_subclasses
 
 DIFFERENT = {
     "ordering without hash": ("class A:\n    def __lt__(self, other): ...", "no __hash__"),
@@ -86,3 +86,19 @@ def test_what_is_compiled_to_the_same_is_no_difference(source: str) -> None:
 @pytest.mark.parametrize("path", compiled_modules(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_compiled_modules_have_no_difference(path: Path) -> None:
     assert differences(path.read_text(encoding="utf-8")) == []
+
+
+def test_no_class_of_python_has_a_base_that_is_closed_to_it() -> None:
+    assert list(interpreted_subclasses()) == []
+
+
+@pytest.mark.parametrize(
+    ("decorator", "found"), [("", 1), ("@mypyc_attr(allow_interpreted_subclasses=True)\n", 0)]
+)
+def test_a_class_of_python_with_a_compiled_base_is_found(tmp_path: Path, decorator: str, found: int) -> None:
+    for directory in ("stompring/broker", "stompring/admin", "plugins"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.stompring]\ncompiled = ["broker"]\n')
+    (tmp_path / "stompring/broker/base.py").write_text(f"{decorator}class Base:\n    pass\n")
+    (tmp_path / "stompring/admin/sub.py").write_text("class Sub(Base):\n    pass\n")
+    assert len(list(interpreted_subclasses(tmp_path))) == found
