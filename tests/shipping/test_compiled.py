@@ -26,6 +26,8 @@ pytestmark = [
 
 MODULES = re.compile(r"[^/]+__mypyc[^/]*\.so|stompring/(errors|stomp/frames)\.[^/]+\.so")
 
+NATIVE = re.compile(r"stompring/stomp/_cut\.[^/]+\.so")
+
 
 def environ(compile_modules: str) -> dict[str, str]:
     return {**without_python_variables(), "STOMPRING_COMPILE": compile_modules}
@@ -64,6 +66,7 @@ def test_a_compiled_wheel_has_the_modules_in_both_forms_and_the_shipped_files(wh
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert len([name for name in names if MODULES.fullmatch(name)]) == 3
+    assert len([name for name in names if NATIVE.fullmatch(name)]) == 1
     assert [name for name in names if name.endswith((".c", ".h", ".o"))] == []
     assert {"stompring/errors.py", "stompring/shipped/config/broker.xml"} <= set(names)
 
