@@ -47,7 +47,7 @@ from .record import (
     pack_numbers,
     scoped,
 )
-from .segment import Footer
+from .segment import Footer, ReadFile
 
 #: Messages, and bytes of them, in one record: a millisecond or two of work. A message that is larger has one to itself.
 MAX_RETAINED_MESSAGES, MAX_RETAINED_BYTES = 2000, 1 << 20
@@ -525,10 +525,10 @@ class RecordEncoder:
             address.number = next(self._next_address)
         return address.number
 
-    def ending(self, data: bytes) -> bytes:
+    def ending(self, read: ReadFile, size: int) -> bytes:
         """Footer and trailer (see `Stream.close`)."""
         self.footer.addresses = tuple(sorted({*self.footer.addresses, *self._addresses}))
-        return self.footer.ending(data)
+        return self.footer.ending_of(read, size)
 
 
 def _due(ref: Reference) -> int:

@@ -29,7 +29,7 @@ from .page_file import (
     page_path,
 )
 from .record import ADDRESS, NAME, QUEUE, Kind, encode_traits, framed, message_records
-from .segment import PAGE, pack_header
+from .segment import PAGE, ReadFile, pack_header
 
 if TYPE_CHECKING:
     from stompring.broker.address import Address
@@ -593,9 +593,9 @@ def seal_page(page: Page, contents: PageColumns, address: int, paging: Paging) -
     assert stream is not None
     shares: dict[int, int] = {}
 
-    def ending(data: bytes) -> bytes:
+    def ending(read: ReadFile, size: int) -> bytes:
         shares.update(durable_counts(contents))  # in the disk thread: a page may have many queues
-        return contents.footer(address).ending(data)
+        return contents.footer(address).ending_of(read, size)
 
     stream.close(ending)
 

@@ -7,7 +7,7 @@ the offsets of its records, so that damage to one record leaves the others reada
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct, error
@@ -45,6 +45,12 @@ SEAL = b"SEAL"
 
 #: Bytes of a file that have a CRC-32 of their own in the footer.
 BLOCK = 64 * 1024
+
+#: Bytes of a file that are in memory while its footer is made: whole blocks.
+READ_AT_ONCE = 16 * BLOCK
+
+#: Gives bytes of a file, from a position to before another.
+ReadFile = Callable[[int, int], bytes | memoryview]
 
 
 def pack_header(
@@ -153,11 +159,23 @@ class Footer:
         return tuple(crcs) == self.blocks
 
     def ending(self, data: bytes | memoryview) -> bytes:
-        """Footer and trailer behind ``data``, all of the file so far. Made in the disk thread: it walks all bytes."""
+        """Footer and trailer behind ``data``, all of the file so far."""
         view = memoryview(data)
-        self.size = len(view)
-        self.blocks = tuple(crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
-        return framed(self.payload()) + pack_trailer(len(view))
+        return self.ending_of(lambda start, stop: view[start:stop], len(view))
+
+    def ending_of(self, read: ReadFile, size: int) -> bytes:
+        """The same behind a file of ``size`` bytes. Made in the disk thread: it reads the file, a part at a time."""
+        crcs: list[int] = []
+        at = 0
+        while at < size:
+            part = memoryview(read(at, min(at + READ_AT_ONCE, size)))
+            crcs += [crc32(part[start : start + BLOCK]) for start in range(0, len(part), BLOCK)]
+            at += len(part)
+            if len(part) < READ_AT_ONCE:
+                break
+        self.size = at
+        self.blocks = tuple(crcs)
+        return framed(self.payload()) + pack_trailer(at)
 
     def payload(self) -> bytes:
         """The footer's record without its frame."""

@@ -193,7 +193,8 @@ def _close(write: Write, files: Files, open_files: dict[AppendOnlyFile, int]) ->
         if stream.prefilled > size:
             files.truncate(stream.path, size)
         if stream.seal is not None:
-            ending = stream.seal(files.read(stream.path, 0, size))
+            path = stream.path
+            ending = stream.seal(lambda start, stop: files.read(path, start, stop), size)
             _append(Write(stream, size, [ending], len(ending), True, True), files, open_files)
             _sync(stream, files, open_files)
         descriptor = open_files.pop(stream, None)
@@ -277,8 +278,8 @@ class ReactorSync:
         return LATER
 
 
-#: Makes the end of a file from all that is in it.
-Seal = Callable[[bytes], bytes]
+#: Makes the end of a file, from a function that reads it and its size.
+Seal = Callable[[Callable[[int, int], bytes], int], bytes]
 
 
 class AppendOnlyFile:
@@ -363,7 +364,7 @@ class AppendOnlyFile:
     def close(self, seal: Seal | None = None) -> None:
         """Nothing more is appended; with the next batch the file is synced and closed.
 
-        ``seal`` gets the contents of the file in the disk thread and returns its footer.
+        ``seal`` reads the file in the disk thread and returns its footer.
         """
         self.closed = True
         self.seal = seal

@@ -99,7 +99,7 @@ def test_zeros_are_removed_before_a_segment_is_sealed() -> None:
     prefilled(desk)
     write(desk, b"a" * 200)
     assert len(desk.data(FILE)) > 200
-    desk.journal.close(lambda data: b"footer of %d" % len(data))
+    desk.journal.close(lambda read, size: b"footer of %d" % len(read(0, size)))
     desk.turn()
     desk.hand.step()
     assert desk.data(FILE) == b"a" * 200 + b"footer of 200"

@@ -17,6 +17,7 @@ from stompring.store.segment import (
     JOURNAL,
     NO_IDENTITY,
     PAGE,
+    READ_AT_ONCE,
     Footer,
     Header,
     SegmentScan,
@@ -303,3 +304,21 @@ def test_zeros_at_the_end_of_a_page_are_a_fault() -> None:
     data = pack_header(PAGE, 7, 1234) + framed(PAYLOADS[0])
     _, walk = walked(data + bytes(50))
     assert [fault.at for fault in walk.faults] == [len(data)]
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, BLOCK, READ_AT_ONCE - 1, READ_AT_ONCE, READ_AT_ONCE + 1, 3 * READ_AT_ONCE - BLOCK]
+)
+def test_a_footer_made_from_parts_of_a_file_is_that_of_the_whole(size: int) -> None:
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    most = 0
+
+    def read(start: int, stop: int) -> bytes:
+        nonlocal most
+        most = max(most, stop - start)
+        return data[start:stop]
+
+    made = Footer(array("I")).ending_of(read, size)
+    assert made == Footer(array("I")).ending(data) and most <= READ_AT_ONCE
+    footer = find_footer(data + made) if size else None
+    assert size < 64 or (footer is not None and len(footer.blocks) == -(-size // BLOCK))

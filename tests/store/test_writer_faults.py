@@ -182,7 +182,7 @@ def test_failed_tasks_retry_in_order_and_do_not_block_writes(caplog: pytest.LogC
 def test_a_file_that_is_closed_is_sealed() -> None:
     desk = WriterFixture()
     desk.page.append(b"contents")
-    desk.page.close(lambda data: b"<%d>" % len(data))
+    desk.page.close(lambda read, size: b"<%d>" % len(read(0, size)))
     desk.turn()
     desk.hand.step()
     assert desk.files.crash_free(PAGE) == b"contents<8>" and desk.files.open_files == 0
@@ -193,7 +193,7 @@ def test_a_seal_that_could_not_be_written_is_written_once() -> None:
     desk.page.append(b"contents")
     desk.turn()
     desk.hand.step()
-    desk.page.close(lambda data: b"<%d>" % len(data))
+    desk.page.close(lambda read, size: b"<%d>" % len(read(0, size)))
     desk.files.fault = lambda operation, path: (
         (_ for _ in ()).throw(broken(path)) if operation == "write" else None
     )
