@@ -42,7 +42,7 @@ class References:
     def add(self, key: int) -> None:
         """Add a position; nothing happens where it is known."""
         keys = self._keys
-        if not self or keys[-1] < key:
+        if not len(self) or keys[-1] < key:
             keys.append(key)
             return
         at = bisect_left(keys, key, self._start)
@@ -192,7 +192,7 @@ class Track:
     def next_reference(self, level: int) -> Position | None:
         """The first position that is known to match; those that are no longer on disk only are forgotten."""
         references = self.references[level]
-        while references:
+        while references is not None and len(references):  # mypyc takes no length for a truth value here
             key = references.first
             page = self.cursor.pages.page(key >> 32)
             if page is not None and self.cursor.is_waiting(page, key & 0xFFFFFFFF):
@@ -269,7 +269,8 @@ class Track:
     def keys(self) -> Iterator[int]:
         """All positions that are known to match, stale ones too."""
         for references in self.references:
-            yield from references or ()
+            if references is not None:
+                yield from references
 
 
 NOTHING = -1  # in `TargetList.top`: nothing on disk comes before anything
