@@ -278,7 +278,7 @@ class Message:  # only tests have weak references: # compiled: same
         return self.body
 
 
-class RestoredMessage(Message):
+class RecoveredMessage(Message):
     """A message read back from disk, its tail as it was written."""
 
     __slots__ = ()

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from stompring import __version__
-from stompring.broker.message import Message, Traits
+from stompring.broker.message import TAIL_END, Message, Traits
 from stompring.broker.queue import QueueAttributes
 from stompring.broker.recurrence import Recurrence
 from stompring.errors import Refused
@@ -674,28 +674,19 @@ def to_portable(
     places = [_portable_place(held, number, names[number]) for number in held.queues if number in names]
     if not places:
         return None
-    message = held.stored.restore(None, memo, _Unaccounted())
+    stored = held.stored
+    traits, tail = stored.contents(memo)
     return PortableMessage(
         held.number,
-        journal.names.get((ADDRESS, held.stored.address), ""),
+        journal.names.get((ADDRESS, stored.address), ""),
         places,
-        message.traits,
-        message.body,
-        message.timestamp,
-        message.expires,
+        traits,
+        tail[stored.head : -TAIL_END],
+        stored.timestamp,
+        stored.expires,
     )
 
 
 def _portable_place(held: FoundMessage, number: int, name: str) -> QueueEntry:
     deliveries, attempts, due, recurrence = held.state(number)
     return QueueEntry(name, deliveries, attempts, due, unpack_recurrence(recurrence))
-
-
-class _Unaccounted:
-    """Accounts for nothing: exported messages take no memory of the broker."""
-
-    def occupy(self, size: int) -> None:
-        """See `Account`."""
-
-    def release(self, size: int) -> None:
-        """See `Account`."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from stompring.broker.clock import Clock
-from stompring.broker.message import Account, Message, RestoredMessage, Traits
+from stompring.broker.message import Account, Message, RecoveredMessage, Traits
 
 from .files import Disk, Files
 from .page_file import PageScan
@@ -96,7 +96,7 @@ class Block:
         tail_at = start + traits_length
         tail = data[tail_at : tail_at + head + body + 2]
         traits = self._memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
-        return RestoredMessage(number, self._address, traits, tail, head, timestamp, expires, self._account)
+        return RecoveredMessage(number, self._address, traits, tail, head, timestamp, expires, self._account)
 
     def due(self, index: int) -> int:
         """When it is to be delivered (epoch ms) as it was sent, 0 for at once."""

@@ -11,20 +11,23 @@ import json
 from collections.abc import Iterable
 from enum import IntEnum
 from struct import Struct, pack, unpack, unpack_from
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from stompring.broker.message import (
     EVERYWHERE,
     IN_DURABLE,
     NOWHERE,
-    Account,
+    TAIL_END,
     Message,
-    RestoredMessage,
+    RecoveredMessage,
     Traits,
 )
 from stompring.broker.transfer import CopiedTraits, Transfer
 from stompring.settings.model import RoutingType
+
+if TYPE_CHECKING:
+    from stompring.broker.address import Address
 
 PREFIX = Struct("<II")
 
@@ -385,22 +388,19 @@ class StoredMessage:
         """The queues that the message was routed to."""
         return tuple(memoryview(self._payload)[self._at : self._at + 4 * self.queues].cast("I"))
 
-    def restore(self, address: object, memo: TraitsCache, account: Account) -> Message:
-        """The message itself, of the `Address` that ``address`` stands for."""
+    def contents(self, memo: TraitsCache) -> tuple[Traits, bytes]:
+        """What it has in common with others, and its tail."""
         start = self._at + 4 * self.queues
         tail_at = start + self.traits_length
         part = bytes(self._payload[start:tail_at])
-        tail = bytes(self._payload[tail_at : tail_at + self.head + self.body + 2])
-        traits = memo.recall(self.flags & ~COPY, self.priority, part, tail, self.head)
-        return RestoredMessage(
-            self.number,
-            address,  # type: ignore[arg-type]
-            traits,
-            tail,
-            self.head,
-            self.timestamp,
-            self.expires,
-            account,
+        tail = bytes(self._payload[tail_at : tail_at + self.head + self.body + TAIL_END])
+        return memo.recall(self.flags & ~COPY, self.priority, part, tail, self.head), tail
+
+    def restore(self, address: Address, memo: TraitsCache) -> Message:
+        """The message itself."""
+        traits, tail = self.contents(memo)
+        return RecoveredMessage(
+            self.number, address, traits, tail, self.head, self.timestamp, self.expires, address
         )
 
 

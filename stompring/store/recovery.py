@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from stompring.broker.address import Address
-from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RestoredMessage
+from stompring.broker.message import MESSAGE_OVERHEAD, Message, MessageNumbers, RecoveredMessage
 from stompring.broker.queue import Queue, QueueAttributes
 from stompring.broker.reference import PENDING, Reference, ReferenceRun
 from stompring.errors import StoreError
@@ -205,7 +205,7 @@ class StoredRun:
             tail_at = start + traits_length
             tail = data[tail_at : tail_at + head + body + 2]
             traits = memo.recall(flags & ~COPY, priority, data[start:tail_at], tail, head)
-            message = RestoredMessage(number, address, traits, tail, head, timestamp, expires, address)
+            message = RecoveredMessage(number, address, traits, tail, head, timestamp, expires, address)
             message.holders = 1
             message.segment = segment
             ref = live[number] = Reference(message, queue, number, PENDING)
@@ -360,7 +360,7 @@ class MessageLoader:
         if not holders:
             self._dangling += 1
             return
-        message = stored.restore(address, self._memo, address)
+        message = stored.restore(address, self._memo)
         refs = [self._refer(stored, message, queue) for queue in holders]
         self._keep(message, refs[0] if len(refs) == 1 else MessageReferences(refs), segment)
         for ref in refs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stompring.broker.address import Address
-from stompring.broker.message import Account, Message, RestoredMessage, Traits
+from stompring.broker.message import Account, Message, RecoveredMessage, Traits
 from stompring.broker.paging import LOADED, TIMED, Position
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
@@ -50,7 +50,7 @@ class FakeBlock:
         made = self._made.get(index)
         if made is None:
             m = self.page.messages[index][0]
-            made = self._made[index] = RestoredMessage(
+            made = self._made[index] = RecoveredMessage(
                 m.number, m.address, m.traits, m.tail, m.body_at, m.timestamp, m.expires, self._account
             )
         return made

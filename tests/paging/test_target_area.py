@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompring.broker.message import Message, RestoredMessage
+from stompring.broker.message import Message, RecoveredMessage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE
 from stompring.paging.paged_queue import HELD
@@ -66,9 +66,9 @@ class TestSelectors:
 
         def count(number: int, *rest: Any) -> Message:
             made.append(number)
-            return RestoredMessage(number, *rest)
+            return RecoveredMessage(number, *rest)
 
-        monkeypatch.setattr(fake_pages, "RestoredMessage", count)
+        monkeypatch.setattr(fake_pages, "RecoveredMessage", count)
         red = join(queue, matches=RED, key="red")
         world.settle_down()
         assert red.bodies == [b"290"]
