@@ -187,7 +187,7 @@ class PageTimes:
         if self._pages.page(page.number) is not page:
             self._forget(page)
             return True
-        others = (when for one, when in soonest.items() if one is not page)
+        others = [when for one, when in soonest.items() if one is not page]
         until = min(self._sweep, min(others, default=self._sweep))
         while soonest.get(page, until + 1) <= until and self._step(page, self._sweep, due) and in_time():
             if soonest.get(page) == until:

@@ -203,7 +203,7 @@ class StoredIds:
         if not found_ids:
             return
         known = self.address.duplicates = DuplicateIds(size)
-        known.restore(identifier for _, _, identifier in found_ids)
+        known.restore([identifier for _, _, identifier in found_ids])
         self.oldest = found_ids[0][0]
         oldest_segments: list[ReadSegment] = []
         for position, segment, identifier in found_ids:

@@ -178,8 +178,12 @@ class Files:
 def free_name(files: Files, path: Path, ending: str) -> Path:
     """An unused path next to a file: its name and ``ending``, with a number if that exists already."""
     name, names = path.name + ending, set(files.names(path.parent))
-    candidates = (name if place == 1 else f"{name}.{place}" for place in count(1))
-    return path.with_name(next(each for each in candidates if each not in names))
+    candidate = name
+    for place in count(2):
+        if candidate not in names:
+            break
+        candidate = f"{name}.{place}"
+    return path.with_name(candidate)
 
 
 class Disk(Protocol):

@@ -340,10 +340,10 @@ class PageRecovery:
             if found:
                 return found
         number = directory_number(directory)
-        known = (
-            address.name for address in self._broker.directory.addresses.values() if address.number == number
-        )
-        return next(known, directory.name)
+        for address in self._broker.directory.addresses.values():
+            if address.number == number:
+                return address.name
+        return directory.name
 
     # ---- one page
 

@@ -487,7 +487,7 @@ class Recovery:
         journal.complete_transaction = replay.complete_transaction
         journal.next_address = count(replay.next_address)
         journal.next_page = replay.next_page if replay.lists_pages else 0
-        numbers = (each.number for each in (*repaired, *(read for read, _ in replay.misplaced)))
+        numbers = [each.number for each in (*repaired, *[read for read, _ in replay.misplaced])]
         journal.last_segment = max(*numbers, *replay.missing, 0, 0)
         journal.begin(
             segments,

@@ -6,11 +6,13 @@ Reading changes nothing, neither on disk nor in a broker: `recovery` rebuilds a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct, error
 from typing import Any, NamedTuple
+
+from mypy_extensions import mypyc_attr
 
 from .duplicates import ReplayedIds, unpack_ids
 from .encoder import unpack_recurrence
@@ -103,6 +105,7 @@ class ReplayedPageFile(NamedTuple):
     shares: dict[int, int] | None  # durable messages, by queue
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # of what reads a journal without a broker
 class Replay:
     """The journal of one directory, after `read`."""
 
@@ -298,11 +301,11 @@ class Replay:
                 counts = self.went_out.setdefault(number, {})
                 counts[queue] = counts.get(queue, 0) + 1
 
-    def _delivered_of(self, data: bytes, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    def _delivered_of(self, data: bytes, begin: int, end: int) -> list[tuple[int, int]]:
         """Queue and number of each message of a DELIVERED record."""
         layout = DELIVERED if self._segment.header.format > 2 else SECOND_DELIVERED
         queue = layout.unpack_from(data, begin)[3]
-        return ((queue, number) for number in unpack_numbers(data[begin + layout.size : end]))
+        return [(queue, number) for number in unpack_numbers(data[begin + layout.size : end])]
 
     def _transaction(self, data: bytes, begin: int, end: int) -> None:
         _, _, _, records, number = TRANSACTION.unpack_from(data, begin)

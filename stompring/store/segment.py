@@ -155,7 +155,7 @@ class Footer:
         if not starts or starts[0] != Header.read(data).size:
             return False
         view = memoryview(data)[: self.size]
-        crcs = (crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
+        crcs = [crc32(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK)]
         return tuple(crcs) == self.blocks
 
     def ending(self, data: bytes | memoryview) -> bytes:
