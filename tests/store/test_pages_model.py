@@ -127,8 +127,8 @@ class PagesMachine(RuleBasedStateMachine):
         block = self.world.read(page, index)
         assert block is not None
         assert block.first <= index < block.stop
+        shared = page.left > 1  # between queues, while one of them holds it
         message = block.message(index)
-        assert message is block.message(index)
         assert message.body == item.body
         assert (block.number_of(index), block.expires(index)) == (message.number, 0)
         assert block.traits(index) is message.traits
@@ -137,6 +137,10 @@ class PagesMachine(RuleBasedStateMachine):
             assert cursor.due(block, index) == (item.now_due or item.due)
         assert cursor.counts(page, index) == item.counts
         ref = refer(self.queues[name], cursor, message, page, index)
+        if shared:
+            message.holders += 1  # as a queue does that has it in memory
+            assert block.message(index) is message
+            message.holders -= 1
         assert (ref.deliveries, ref.attempts) == item.counts
         item.state = LOADED
         self.loaded[name, key] = ref
