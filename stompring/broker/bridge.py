@@ -188,7 +188,7 @@ class BridgeConsumer(Consumer):
         return self.worker.in_flight.values()
 
     @property
-    def remote(self) -> str:  # type: ignore[override]
+    def remote(self) -> str:
         """See `Consumer.remote`."""
         return self.worker.remote
 

@@ -16,7 +16,7 @@ from .address import Address
 from .auto_create import AutoCreate
 from .auto_delete import AutoDelete
 from .background import Background, DeliverySlices
-from .clock import NOTICED, Clock, FromNow, Reactor
+from .clock import NOTICED, Clock, Due, FromNow, Reactor
 from .directory import Directory, WildcardAddresses
 from .divert import Diverts
 from .expiry import Expiry
@@ -156,9 +156,11 @@ class Broker:
         """When a message fell due, on the wall clock as it is now."""
         due, clock = ref.due, self.clock
         if not isinstance(due, FromNow):
-            return due
+            return int(due)
         came = clock.now - (clock.steady.now - due.steady)
-        return came if abs(came - due) > NOTICED else due  # that the two clocks differ a little is no jump
+        return (
+            came if abs(came - due) > NOTICED else int(due)
+        )  # that the two clocks differ a little is no jump
 
     def _fall_due(self) -> Callable[[Reference], None]:
         """For scheduled messages that come due together, in order; those that recur send a copy of themselves ahead."""
@@ -190,9 +192,10 @@ class Broker:
                 ref.last_rejected_by = None  # no consumer has taken it
                 queue.drop(ref, Reason.ACKNOWLEDGED)
             else:
-                queue.postpone(
-                    ref, following if recurrence.cron is not None else self.clock.from_now(following - now)
-                )
+                due: Due = following
+                if recurrence.cron is None:
+                    due = self.clock.from_now(following - now)
+                queue.postpone(ref, due)
                 if ref.message.traits.durable and queue.durable:
                     self.storage.postponed(ref)
                 elif ref.message.traits.retained >= queue.retains_from:

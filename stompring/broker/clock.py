@@ -41,6 +41,10 @@ class FromNow(int):
     steady: int
 
 
+#: A due time: `FromNow`, or epoch ms as a plain int. Compiled code makes a plain one of everything declared as int.
+Due = Any
+
+
 class Clock:
     """Epoch milliseconds, read once per socket read or timer and shared by all that happens in it."""
 

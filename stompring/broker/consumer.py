@@ -53,7 +53,6 @@ class Consumer:
     settles_on_delivery = (
         False  # a message that it is given is acknowledged, and it leaves no trace of that elsewhere
     )
-    remote = ""  # host and port of its client
     connection_id = ""  # the session header of its connection
     consumer_name = ""  # recorded with what it acknowledges by a store that retains everything
 
@@ -84,6 +83,11 @@ class Consumer:
     def additional_header(self, name: bytes, value: bytes) -> AbstractContextManager[None]:
         """What is delivered in this context has one header more."""
         return nullcontext()
+
+    @property
+    def remote(self) -> str:
+        """Host and port of its client."""
+        return ""
 
     @property
     def group_count(self) -> int:

@@ -21,6 +21,7 @@ from stompring.stomp.frames import header_line
 
 from . import admission, publish, transformer
 from .auto_create import allow_all
+from .clock import Due
 from .expiry import expiry_time
 from .message import Message, Traits
 from .policy_hooks import Offer
@@ -159,7 +160,7 @@ class ForwardingAddress:
         self._address, self._stamp = address, address.stamp
         return address
 
-    def send(self, message: Message, changes: HeaderChanges, due: int, recurrence: Recurrence | None) -> bool:
+    def send(self, message: Message, changes: HeaderChanges, due: Due, recurrence: Recurrence | None) -> bool:
         """Send a copy. False where no queue accepts it."""
         divert = self._divert
         broker = divert.broker
@@ -259,7 +260,7 @@ def matching(diverts: Iterable[BoundDivert], message: Message) -> list[BoundDive
     return exclusive or found
 
 
-def divert(message: Message, due: int = 0, recurrence: Recurrence | None = None) -> bool | None:
+def divert(message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> bool | None:
     """Make the copies of a message of an address with diverts or retroactive messages, scheduled as the message is.
 
     Returns True where an exclusive divert has taken the message, else whether there was a copy (False or None).

@@ -17,6 +17,7 @@ from stompring.settings.model import PermissionType, RoutingType
 
 from . import admission, publish
 from .admission import Rejection
+from .clock import Due
 from .expiry import expiry_time
 from .message import Message, Traits
 from .policy_hooks import Offer
@@ -90,7 +91,7 @@ class Forwarded(NamedTuple):
 
     message: Message
     queues: Sequence[Queue]
-    due: int
+    due: Due
 
 
 class Mover:

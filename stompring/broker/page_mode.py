@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from stompring.settings.model import FullPolicy
 
+from .clock import Due
 from .dispatcher import PERHAPS
 from .expiry import is_expired
 
@@ -97,7 +98,7 @@ def leave(address: Address) -> None:
     broker.consider_deleting_address(address)
 
 
-def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: int = 0) -> None:
+def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: Due = 0) -> None:
     """Route a message of a paging address to its queues, directly or through a page; at ``due`` if that is given."""
     traits, broker = message.traits, message.address.directory.broker
     areas = broker.areas
@@ -135,7 +136,7 @@ def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: int
         _page(pages, message, members, due)
 
 
-def _keep(queue: Queue, message: Message, due: int) -> None:
+def _keep(queue: Queue, message: Message, due: Due) -> None:
     if not message.holders:
         message.account = message.address
     if due:
@@ -144,7 +145,7 @@ def _keep(queue: Queue, message: Message, due: int) -> None:
         queue.enqueue(message)
 
 
-def _page(pages: Pages, message: Message, members: Sequence[Queue], due: int) -> None:
+def _page(pages: Pages, message: Message, members: Sequence[Queue], due: Due) -> None:
     areas = message.address.directory.broker.areas
     assert areas is not None
     position = pages.append(message, members, due)

@@ -18,6 +18,7 @@ from stompring.settings.model import AddressSettings, FullPolicy, QueueConfigura
 from . import admission, divert, page_mode
 from .admission import Rejection
 from .auto_create import allow_all
+from .clock import Due
 from .duplicates import add_id, count_duplicate, is_known, is_persisted
 from .expiry import expiry_time
 from .message import INGRESS_TIMESTAMP, INGRESS_TIMESTAMP_STOMP, TAIL_END, Message, Traits, make_tail
@@ -220,9 +221,12 @@ def _send_one(broker: Broker, publication: Publication, body: bytes) -> None:
         traits = with_ingress_timestamp(traits, now)
     expires = expiry_time(address.settings, now, traits.requested_expiry)
     message = Message(broker.next_message_number(), address, traits, body, now, expires)
-    due, recurrence = (0, None) if schedule is None else (schedule.due_at(now), schedule.new_recurrence())
-    if due and schedule is not None and schedule.is_delay:
-        due = broker.clock.from_now(due - now)
+    due: Due = 0
+    recurrence = None
+    if schedule is not None:
+        due, recurrence = schedule.due_at(now), schedule.new_recurrence()
+        if due and schedule.is_delay:
+            due = broker.clock.from_now(due - now)
     if publication.queue is not None:
         send_to_queue(publication.queue, message, due, recurrence)
     else:
@@ -242,7 +246,7 @@ def with_ingress_timestamp(traits: Traits, now: int) -> Traits:
 # ---- routing
 
 
-def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -> int:
+def send(message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> int:
     """Route an admitted message; at ``due`` (epoch ms) when that is given.
 
     Returns how many queues it has reached, or 1 where only diverts have copied it.
@@ -259,7 +263,7 @@ def send(message: Message, due: int = 0, recurrence: Recurrence | None = None) -
     return reached
 
 
-def send_to_queue(queue: Queue, message: Message, due: int = 0, recurrence: Recurrence | None = None) -> None:
+def send_to_queue(queue: Queue, message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> None:
     """Put an admitted message into one queue of its address (a fully qualified queue name)."""
     diverted = divert.divert(message, due, recurrence) if message.address.copied else None
     if diverted:
@@ -275,7 +279,7 @@ def send_to_queue(queue: Queue, message: Message, due: int = 0, recurrence: Recu
 
 
 def enqueue(
-    message: Message, queues: Sequence[Queue], due: int = 0, recurrence: Recurrence | None = None
+    message: Message, queues: Sequence[Queue], due: Due = 0, recurrence: Recurrence | None = None
 ) -> None:
     """Put an admitted message into these queues of its address, each of which accepts it; at ``due`` if given."""
     message.address.count_routed(len(queues))
@@ -290,7 +294,7 @@ def enqueue(
             queue.enqueue(message)
 
 
-def route(message: Message, due: int = 0, recurrence: Recurrence | None = None) -> int:
+def route(message: Message, due: Due = 0, recurrence: Recurrence | None = None) -> int:
     """Put a message into the queues it belongs to, in memory or by way of pages, and its copies where diverts say.
 
     Returns how many queues, or 1 where only diverts have copied it. ``due`` is for addresses whose messages are copied.
@@ -307,7 +311,7 @@ def route(message: Message, due: int = 0, recurrence: Recurrence | None = None) 
     return address.count_routed(len(queues))
 
 
-def _route_copied(message: Message, due: int, recurrence: Recurrence | None) -> int:
+def _route_copied(message: Message, due: Due, recurrence: Recurrence | None) -> int:
     """As `route`, for an address whose messages are copied."""
     address = message.address
     diverted = divert.divert(message, due, recurrence)

@@ -19,6 +19,7 @@ from stompring.settings.model import AddressSettings, QueueConfiguration, RingPo
 from stompring.settings.options import options_of
 from stompring.settings.value_types import VALUE_TYPES, message_header
 
+from .clock import Due
 from .consumer import Consumer, Matches, not_from
 from .dispatcher import CLOSED, OBSERVED, PAGED, PAUSED, SELECTORS, Dispatcher
 from .expiry import is_expired
@@ -343,7 +344,7 @@ class Queue:  # only tests have weak references: # compiled: same
         ref.deliveries = 1
         return ref
 
-    def schedule(self, message: Message, due: int, recurrence: Recurrence | None = None) -> Reference:
+    def schedule(self, message: Message, due: Due, recurrence: Recurrence | None = None) -> Reference:
         """A message to be delivered at ``due`` (epoch ms), and again as ``recurrence`` says."""
         self.messages_added += 1
         ref = self._add_reference(message, SCHEDULED)
@@ -356,7 +357,7 @@ class Queue:  # only tests have weak references: # compiled: same
             self.broker.expiry.watch(ref)
         return ref
 
-    def postpone(self, ref: Reference, due: int) -> None:
+    def postpone(self, ref: Reference, due: Due) -> None:
         """Schedule a message that is in no list now for ``due`` (epoch ms)."""
         ref.state = SCHEDULED
         ref.due = due
@@ -474,7 +475,7 @@ class Queue:  # only tests have weak references: # compiled: same
         elif message.traits.retained >= self.retains_from:
             self.broker.storage.log(ref, reason)
 
-    def _record_arrival(self, ref: Reference, due: int = 0) -> None:
+    def _record_arrival(self, ref: Reference, due: Due = 0) -> None:
         """A message has entered that is durable or retained."""
         traits, storage = ref.message.traits, self.broker.storage
         if traits.durable and self.durable:

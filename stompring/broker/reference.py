@@ -9,6 +9,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from .clock import Due
+
 if TYPE_CHECKING:
     from .consumer import Consumer
     from .message import Message
@@ -62,7 +64,7 @@ class Reference:
         self.attempts = 0  # how many of those failed, for max-delivery-attempts
         #: Others are offered it first. Where a store retains everything, in the end the consumer that acknowledged it.
         self.last_rejected_by: Consumer | None = None
-        self.due = 0  # epoch ms, while SCHEDULED
+        self.due: Due = 0  # epoch ms, while SCHEDULED
         self.recurrence: Recurrence | None = None
         self.watched = False  # known to the expiry clock
         self.position: Position | None = None  # in a page, for a message that was read back from there

@@ -18,6 +18,7 @@ from stompring.settings.match import INTERNAL_PREFIX, Pattern, is_internal
 from stompring.settings.model import RoutingType
 from stompring.stomp.frames import header_line
 
+from .clock import Due
 from .expiry import expiry_time
 from .message import NOWHERE, Message, Traits
 from .queue import DueBatch, Queue, QueueAttributes
@@ -114,7 +115,7 @@ class RetroactiveMessages:
             if queue.ring_count > count:
                 self._broker.background.run(queue.trim(), queue)
 
-    def add(self, message: Message, due: int, recurrence: Recurrence | None) -> None:
+    def add(self, message: Message, due: Due, recurrence: Recurrence | None) -> None:
         """Keep a copy of a message, from ``due`` on where it is scheduled."""
         wanted = message.traits.routing_type
         shared = self._shared_traits(message.traits)

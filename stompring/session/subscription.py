@@ -158,7 +158,7 @@ class Subscription(Consumer):
         return []
 
     @property
-    def remote(self) -> str:  # type: ignore[override]
+    def remote(self) -> str:
         """See `Consumer.remote`."""
         return self.outbox.wire.peer
 

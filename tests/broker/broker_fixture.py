@@ -132,6 +132,8 @@ class BrokerFixture:
 class Taker(Consumer):
     """A consumer with credit for ``credit`` messages (None: any number) that notes what comes."""
 
+    remote = ""  # as a test sets it
+
     def __init__(
         self,
         credit: int | None = None,
