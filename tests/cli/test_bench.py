@@ -110,7 +110,8 @@ def test_a_rate_and_a_duration_hold(to: tuple[str, ...]) -> None:
     done = run("bench", "--rate", "200", "--duration", "1", "--warmup", "100ms", "--json", *to)
     (row,) = json.loads(done.stdout)
     assert 150 <= row["sent"] <= 200
-    assert row["received"] == row["sent"]
+    assert row["missing"] == 0
+    assert abs(row["received"] - row["sent"]) <= 20  # of the warm-up, or after the end
 
 
 def test_messages_of_others_are_not_counted(broker: BrokerProcess, to: tuple[str, ...]) -> None:

@@ -75,6 +75,9 @@ def in_dialog(page: Page, label: str) -> None:
 def test_users_are_added_changed_and_deleted(login, secured: BrokerProcess) -> None:  # type: ignore[no-untyped-def]
     console = login("anna", "#/admin/users")
     page = console.page
+    expect(
+        page.get_by_role("button", name="Change anna")
+    ).to_be_visible()  # the dialog offers the roles read so far
     page.get_by_role("button", name="Add a user").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("zoë")

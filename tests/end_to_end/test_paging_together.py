@@ -96,7 +96,8 @@ def test_acknowledgements_amid_a_burst(connect: Connect, name: str, kind: str) -
     nack = frame_bytes("NACK", client.reference(got[1]))
     together(client, *sends(queue, 41, 80), ack, *sends(queue, 81, 120), nack, *sends(queue, 121, 160))
     got += [client.message(), client.message()]
-    assert texts(got) == ["1", "2", "3", "2"]
+    # the credit that an ACK frees is used at the end of the read: the NACK may have come by then
+    assert texts(got) in (["1", "2", "2", "3"], ["1", "2", "3", "2"])
     for message in got[2:]:
         client.answer("ACK", message)
     rest = []

@@ -60,6 +60,8 @@ def _payloads(data: bytes) -> Iterator[tuple[str, Row]]:
             return
         if record["crc"] != crc32(record["payload"]):
             return
+        if not record["payload"]:
+            return  # zeros behind the last record
         at = end
         title, fields = FORMAT.payload(record["payload"])
         if title == "FOOTER":

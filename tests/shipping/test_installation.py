@@ -100,11 +100,11 @@ def test_a_wheel_has_every_file_of_config_and_plugins(packages: tuple[Path, Path
 
 
 def package_data() -> list[str]:
-    """Files of the package in the checkout, Python modules and generated files left out."""
+    """Files of the package in the checkout, but for generated ones and sources that only a compiled wheel needs."""
     return sorted(
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "stompring").rglob("*")
-        if path.is_file() and path.suffix not in {".pyc", ".md"} and "node_modules" not in path.parts
+        if path.is_file() and path.suffix not in {".pyc", ".md", ".c"} and "node_modules" not in path.parts
     )
 
 
