@@ -14,6 +14,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from stompring.broker.clock import Clock
 from stompring.broker.memory import MemoryLimit
 
@@ -219,6 +221,7 @@ def _named(fault: OSError, stream: AppendOnlyFile) -> OSError:
     return fault
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # of crash tests
 class ReactorSync:
     """Whether the reactor's thread writes and syncs a small batch itself instead of waiting for the disk thread.
 
