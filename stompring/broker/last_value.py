@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from .dispatcher import LAST_VALUE
 from .message import SYSTEM_PROPERTIES, Message
-from .queue import DueBatch, Queue, QueueAttributes, deliver_and_keep, offer_again, settle_and_keep
+from .queue import (
+    DueBatch,
+    Queue,
+    QueueAttributes,
+    count_kept,
+    deliver_and_keep,
+    offer_again,
+    settle_and_keep,
+)
 from .reference import DELIVERING, PENDING, SCHEDULED, PendingList, Reference
 from .storage import Reason
 
@@ -299,4 +307,4 @@ class NonDestructiveLastValueQueue(LastValueQueue):
     @property
     def message_count(self) -> int:
         """See `NonDestructiveQueue.message_count`."""
-        return self.dispatcher.count + len(self.scheduled)
+        return count_kept(self)

@@ -846,7 +846,7 @@ class NonDestructiveQueue(Queue):
     @property
     def message_count(self) -> int:
         """Pending and scheduled; what is in delivery is pending too."""
-        return self.dispatcher.count + len(self.scheduled)
+        return count_kept(self)
 
 
 # What both kinds of non-destructive queues do: compiled classes have one base.
@@ -866,6 +866,11 @@ def settle_and_keep(queue: Queue, ref: Reference) -> None:
     queue.messages_acknowledged += 1
     if queue.hooks.settled is not None:
         queue.hooks.settled(ref)
+
+
+def count_kept(queue: Queue) -> int:
+    """See `NonDestructiveQueue.message_count`."""
+    return queue.dispatcher.count + len(queue.scheduled)
 
 
 def offer_again(queue: Queue, refs: list[Reference], consumer: Consumer | None, *, failed: bool) -> None:

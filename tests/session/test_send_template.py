@@ -199,9 +199,8 @@ def remembered(server: Server) -> Client:
     return client_of(server, templates=False)
 
 
-@examples(60)
-@given(st.data())
-def test_messages_do_not_depend_on_shared_plans(data: st.DataObject) -> None:
+def the_same_messages_come_from_both(data: st.DataObject) -> None:
+    """Whether each header block is planned by itself, or by what it has in common with others."""
     names = st.lists(NAME.filter(lambda name: name != "content-length"), max_size=4, unique=True)
     servers = keeping(), keeping()
     clients = without_templates(servers[0]), remembered(servers[1])
@@ -215,6 +214,12 @@ def test_messages_do_not_depend_on_shared_plans(data: st.DataObject) -> None:
         (got.command, got.headers) for got in second.read()
     ]
     assert messages(one) == messages(other) and messages(one, "r") == messages(other, "r")
+
+
+@examples(60)
+@given(st.data())
+def test_messages_do_not_depend_on_shared_plans(data: st.DataObject) -> None:
+    the_same_messages_come_from_both(data)
 
 
 @pytest.fixture
@@ -225,19 +230,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
 @examples(60)
 @given(st.data())
 def messages_do_not_depend_on_cutting(data: st.DataObject) -> None:
-    names = st.lists(NAME.filter(lambda name: name != "content-length"), max_size=4, unique=True)
-    servers = keeping(), keeping()
-    clients = without_templates(servers[0]), remembered(servers[1])
-    for _ in range(data.draw(st.integers(2, 6))):
-        lines = [f"{name}:{data.draw(VALUE)}" for name in data.draw(names) if name != "destination"]
-        for client in clients:
-            client.write(send(*lines))
-    one, other = servers
-    first, second = clients
-    assert [(got.command, got.headers) for got in first.read()] == [
-        (got.command, got.headers) for got in second.read()
-    ]
-    assert messages(one) == messages(other) and messages(one, "r") == messages(other, "r")
+    the_same_messages_come_from_both(data)
 
 
 def test_messages_do_not_depend_on_cutting(native: None) -> None:
