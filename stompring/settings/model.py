@@ -1007,6 +1007,28 @@ class WildcardSyntax:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicatedLogSettings:
+    """``<ha-policy><replicated-log …/>``: the engine that keeps the data directory, and how to reach it.
+
+    ``url`` is ``nats://host:port,…`` (``tls://``) or ``postgresql://…``; ``broker`` names this process among the
+    brokers of the log (empty: name of the broker, ``@`` and host name). Files are paths as written.
+    ``takeover_timeout`` is the silence in ms after which a standby takes over.
+    """
+
+    url: str
+    stream: str
+    broker: str = ""
+    user: str | None = None
+    password: str | None = None
+    credentials: str | None = None  # a .creds file of NATS
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    takeover_timeout: int = 3000
+    confirmed_sync: bool = False  # the operator confirms that the engine syncs before it confirms
+
+
+@dataclass(frozen=True, slots=True)
 class Retention:
     """``<journal-retention-directory>``: where consumed journal and page files are retained, how long and how much."""
 

@@ -1,0 +1,194 @@
+"""The replicated log as the broker uses it: entries that change files, in one order, written by one broker at a time.
+
+The engine (NATS JetStream, PostgreSQL) stores each entry on several machines before it is confirmed, and accepts an
+entry only at the sequence that its writer expects: that alone decides which broker is active. The entries, applied in
+order, are the data directory of the broker, byte for byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+#: Bytes of data in one entry at most. Engines limit a message (NATS: ``max_payload``, 1 MiB by default).
+MAX_ENTRY_DATA = 128 * 1024
+
+#: Keys under which entries are stored that belong to no file. A path never begins with a dot.
+CONTROL, BEATS = ".control", ".beats"
+
+
+class Operation(IntEnum):
+    """What an entry does. The numbers are part of the format."""
+
+    #: Write ``data`` at position ``at`` of a file, which is made where it is missing.
+    WRITE = 1
+    #: Replace the whole file by ``data``.
+    WHOLE = 2
+    #: Cut a file off at ``at`` bytes.
+    TRUNCATE = 3
+    #: Delete a file; ``at`` is the number of the control entry.
+    REMOVE = 4
+    #: Move a file to ``target``, which every broker has for itself (retention); ``at`` as in REMOVE.
+    MOVE = 5
+    #: The writer is active; ``data`` is a JSON object that describes it (`Beat`).
+    BEAT = 6
+    #: A broker becomes active: the first entry of its writer. ``data`` as in BEAT.
+    CLAIM = 7
+    #: The writer is not active any more, by its own decision. ``data`` as in BEAT.
+    RELEASE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What one entry says. ``path`` and ``target`` are relative to the data directory, with ``/``.
+
+    They begin with ``journal/``, ``paging/`` or ``retention/``, or name a file of the data directory itself
+    (``identity``); empty where the operation has none.
+    """
+
+    operation: Operation
+    path: str = ""
+    at: int = 0
+    data: bytes | memoryview = b""
+    target: str = ""
+
+    @property
+    def key(self) -> str:
+        """What the entry is stored under, and purged by: the path of the file whose contents it has, `CONTROL` or
+        `BEATS`.
+        """
+        if self.operation <= Operation.TRUNCATE:
+            return self.path
+        return CONTROL if self.operation <= Operation.MOVE else BEATS
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """An entry as it is read. ``time`` is the engine's (epoch ms), ``number`` counts the entries of one ``writer``."""
+
+    sequence: int
+    time: int
+    writer: int
+    number: int
+    change: FileChange
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """The state of a log.
+
+    ``identity`` changes when the log is made anew. ``last`` is the sequence of the last entry, purged or not, 0 without
+    one. ``bytes`` are stored, of at most ``max_bytes`` (-1: unlimited). ``replicas`` are the copies, ``leader`` the
+    engine's node that orders the entries, ``healthy`` whether enough nodes answer.
+    """
+
+    engine: str
+    identity: str
+    last: int
+    entries: int
+    bytes: int
+    max_bytes: int
+    replicas: int
+    leader: str
+    healthy: bool
+
+
+class LogUnavailable(OSError):
+    """The engine does not answer, or has no majority: an append may be stored or not. To be tried again."""
+
+
+class LogFull(OSError):
+    """The log has reached its limit of bytes. Nothing was stored of the entry."""
+
+
+class Fenced(Exception):
+    """Another broker has written to the log: this one is not active any more. Never to be tried again."""
+
+
+class UnsafeLog(Exception):
+    """The log is missing, was made anew, or is configured so that it may lose entries. The text says what to do."""
+
+
+class ReplicatedLog(Protocol):
+    """One log of one engine. Every method blocks its thread, seconds at most; one thread at a time calls it.
+
+    All raise `LogUnavailable` while the engine does not answer, and `UnsafeLog` where the log is gone.
+    """
+
+    def connect(self) -> LogStatus:
+        """Connect, and check that the log is safe. Raises `UnsafeLog`."""
+
+    def status(self) -> LogStatus:
+        """How the log is now, as the engine's leader knows it."""
+
+    def read(self, after: int, wait: float) -> list[LogEntry]:
+        """The next entries behind a sequence, in order, purged ones left out; it waits up to ``wait`` seconds for one.
+
+        An empty list: there is none, and the engine has said so. Calls that go on where the last one ended are fast.
+        """
+
+    def first(self, key: str) -> LogEntry | None:
+        """The first entry under a key that is not purged."""
+
+    def last(self, key: str) -> LogEntry | None:
+        """The last entry under a key."""
+
+    def claim(self, writer: int, after: int, change: FileChange) -> int | None:
+        """Append ``change`` (CLAIM) as the first entry of a new writer if the log ends at ``after``.
+
+        Returns its sequence, from which on `append` writes; None where another entry came first.
+        """
+
+    def append(self, changes: Sequence[FileChange]) -> int:
+        """Append, all in order; returns the sequence of the last one when all are stored by a majority.
+
+        Raises `Fenced`, `LogFull`. After `LogUnavailable` some of them may be stored, and the next call begins by
+        finding out: it stores the others first, so that none is lost or out of order.
+        """
+
+    def purge(self, key: str, through: int) -> None:
+        """Delete the entries under a key up to a sequence, that included. Sequences are never used again."""
+
+    def request(self, command: str, broker: str) -> bool:
+        """Ask a broker for something (``release``, ``leave``); an empty name: the active one. False: nobody got it."""
+
+    def requests(self, broker: str, *, active: bool) -> list[str]:
+        """What was asked of this broker since the last call. It does not wait."""
+
+    def close(self) -> None:
+        """Disconnect. Nothing is released by that."""
+
+
+# The data of an entry, the same in every engine.
+
+_FORMAT = 1
+_HEAD = struct.Struct(">BBQQQHH")  # format, operation, writer, number, at, bytes of path, bytes of target
+
+
+def encode_entry(writer: int, number: int, change: FileChange) -> bytes:
+    """An entry's payload."""
+    path, target = change.path.encode(), change.target.encode()
+    head = _HEAD.pack(_FORMAT, change.operation, writer, number, change.at, len(path), len(target))
+    return b"".join((head, path, target, change.data))
+
+
+def decode_entry(payload: bytes, sequence: int, time: int) -> LogEntry:
+    """The entry of a payload. Raises `UnsafeLog` for one that this version does not know, or that is damaged."""
+    try:
+        version, operation, writer, number, at, path_size, target_size = _HEAD.unpack_from(payload)
+        if version != _FORMAT:
+            raise UnsafeLog(
+                f"entry {sequence} has format {version}, this broker reads {_FORMAT}: upgrade stompring"
+            )
+        start = _HEAD.size
+        path = payload[start : start + path_size].decode()
+        target = payload[start + path_size : start + path_size + target_size].decode()
+        data = payload[start + path_size + target_size :]
+        return LogEntry(
+            sequence, time, writer, number, FileChange(Operation(operation), path, at, data, target)
+        )
+    except (struct.error, ValueError) as fault:
+        raise UnsafeLog(f"entry {sequence} of the replicated log is not stompring's: {fault}") from None
