@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.document import Faults
+from stompring.settings.log_url import POSTGRESQL, scheme_of
 from stompring.settings.model import BrokerConfiguration
+from stompring.settings.replicated_log import FILES
 from stompring.store.datadir import IDENTITY, LOCK, VERSION, is_locked, read_identity, read_version
 from stompring.store.files import Files
 
@@ -64,6 +67,7 @@ def check_config(
                 refuse_ignored(configuration)
             certificates = list(read_certificates(configuration))
             read_security_files(configuration)
+            check_replicated_log(configuration)
             check_data(configuration, data)
             check_queues(configuration)
             in_use = [] if is_in_use(configuration, data) else check_ports(configuration)
@@ -172,6 +176,27 @@ def read_security_files(configuration: BrokerConfiguration) -> None:
     Roles(roles)
     if configuration.certificate_users_file is not None:
         CertificateUsers(configuration.certificate_users_file)
+
+
+def check_replicated_log(configuration: BrokerConfiguration) -> None:
+    """Check that the files of the replicated log are readable, and that its client is installed.
+
+    Raises `ConfigurationError`. The engine is not contacted: ``stompring ha status`` does that.
+    """
+    settings = configuration.replicated_log
+    if settings is None:
+        return
+    for name in FILES:
+        path = getattr(settings, name)
+        if path is not None and not os.access(path, os.R_OK):
+            reason = "does not exist" if _is_missing(path) else f"cannot be read by {_whoami()}"
+            raise ConfigurationError(f"{name} of <replicated-log>: {path} {reason}", configuration.file)
+    library = "psycopg" if scheme_of(settings.url) in POSTGRESQL else "nats"
+    if find_spec(library) is None:
+        raise ConfigurationError(
+            f"<replicated-log> requires the package {library}: pip install 'stompring[ha]'",
+            configuration.file,
+        )
 
 
 def check_queues(configuration: BrokerConfiguration) -> None:
@@ -312,6 +337,9 @@ def summary(configuration: BrokerConfiguration, data: str | None = None) -> Iter
     if configuration.security_enabled:
         yield f"permissions: {_permissions(configuration)}"
     yield _data(configuration, data)
+    log = configuration.replicated_log
+    if log is not None:
+        yield f"replicated log {log.stream} at {log.url}, as broker {log.broker}"
     queues = [queue for address in configuration.addresses for queue in address.queues]
     yield ", ".join(
         (

@@ -230,14 +230,6 @@ CORE = _table(
             "forward queues by <bridges>",
             is_warning=True,
         ),
-        "ha-policy": Row(
-            Support.NO_EFFECT,
-            "this broker is alone: there is no backup, and none takes over",
-            refused_with=frozenset({"backup", "slave", "secondary", "colocated", "scale-down"}),
-            advice="this broker is alone: it neither waits as a backup nor hands its messages to another broker when "
-            "it stops; remove it on the one broker that serves the clients",
-            is_warning=True,
-        ),
     },
     no_effect(
         "network-check-NIC network-check-URL-list network-check-list network-check-period "
@@ -331,6 +323,23 @@ SECURITY_SETTINGS = _table(
     refused("security-setting-plugin", "write every <security-setting> in broker.xml"),
 )
 
+_BACKUPS = frozenset({"backup", "slave", "secondary", "colocated", "scale-down"})
+
+#: Elements of Artemis's policies. A broker with one of them that has no part in a backup is alone here.
+HA_POLICY: Rows = MappingProxyType(
+    {
+        name: Row(
+            Support.NO_EFFECT,
+            "this broker is alone: there is no backup, and none takes over",
+            refused_with=_BACKUPS,
+            advice="this broker is alone: it neither waits as a backup nor hands its messages to another broker when "
+            "it stops; remove it on the one broker that serves the clients, or use <replicated-log>",
+            is_warning=True,
+        )
+        for name in ("live-only", "primary-only", "replication", "shared-store")
+    }
+)
+
 WILDCARDS = _table(refused("enabled", "use routing-enabled", "true"))
 
 BRIDGE = _table(
@@ -363,6 +372,7 @@ SECTIONS: Mapping[str, Rows] = MappingProxyType(
         "wildcard-addresses": WILDCARDS,
         "divert": DIVERT,
         "broker-plugin": PLUGIN,
+        "ha-policy": HA_POLICY,
         "security-settings": SECURITY_SETTINGS,
     }
 )

@@ -44,6 +44,7 @@ from stompring.settings.bridges import read_bridges
 from stompring.settings.data_directory import instance_directory
 from stompring.settings.diverts import read_diverts
 from stompring.settings.document import Faults, Node, snake
+from stompring.settings.log_url import shown_url
 from stompring.settings.login_config import find_logins
 from stompring.settings.machine_memory import (
     default_dispatch_memory,
@@ -78,6 +79,7 @@ from stompring.settings.references import (
     has_reference,
     predefined_properties,
 )
+from stompring.settings.replicated_log import read_replicated_log
 from stompring.settings.schema import ElementRule, parents_of, root_rules, schema_bytes, with_suggestion
 
 NAMESPACES = ("urn:activemq", "urn:activemq:core", None)
@@ -303,6 +305,8 @@ class _DocumentReader:
         name = str(element.tag)
         node = Node(name, self._line(element), is_leaf=rule.text is not None and not rule.attributes)
         self._read_attributes(element, rule, node)
+        if name == "ha-policy":
+            self._refuse_mixed_policy(element, node)
         self._read_children(element, rule, node)
         if rule.text is None:
             self._refuse_text(element)
@@ -313,6 +317,16 @@ class _DocumentReader:
             if not known:
                 node.is_leaf = False  # the value is invalid
         return node
+
+    def _refuse_mixed_policy(self, element: etree._Element, node: Node) -> None:
+        """A broker with a replicated log has no policy of Artemis's beside it."""
+        names = [etree.QName(each).localname for each in element]
+        others = [each for each in names if each in SECTIONS["ha-policy"]]
+        if "replicated-log" in names and others:
+            self._faults.add(
+                node.line,
+                f"<ha-policy> has <replicated-log> and Artemis's <{others[0]}>: keep <replicated-log> alone",
+            )
 
     def _read_children(self, element: etree._Element, rule: ElementRule, node: Node) -> None:
         first_lines: dict[str, int] = {}
@@ -441,6 +455,8 @@ class _DocumentReader:
         try:
             return True, value_types.VALUE_TYPES[kind].read(text)
         except ValueError as error:
+            if kind in ("logUrl", "monitorUrl"):
+                shown = shown_url(shown)
             self._faults.add(line, f"{what} is '{shown}': {str(error).replace(text, shown)}")
             return False, None
 
@@ -589,6 +605,7 @@ def build_configuration(
         security_settings=read_security_settings(core, wildcard, markers, faults),
         address_settings=settings,
         addresses=tuple(_addresses(core.within("addresses"), repository, faults)),
+        replicated_log=read_replicated_log(core, plain.get("name") or BrokerConfiguration().name, faults),
         diverts=read_diverts(core, wildcard, plugins, faults),
     )
 

@@ -1006,26 +1006,107 @@ class WildcardSyntax:
     )
 
 
+#: The shortest `takeover-timeout`, in ms. An active broker delivers for at most 3 s after its last entry in the log: a
+#: standby must not become active sooner.
+MIN_TAKEOVER_TIMEOUT = 3000
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicatedLogSettings:
-    """``<ha-policy><replicated-log …/>``: the engine that keeps the data directory, and how to reach it.
+    """``<ha-policy><replicated-log …/>``: the engine that stores the data directory, and how to reach it.
 
-    ``url`` is ``nats://host:port,…`` (``tls://``) or ``postgresql://…``; ``broker`` names this process among the
-    brokers of the log (empty: name of the broker, ``@`` and host name). Files are paths as written.
-    ``takeover_timeout`` is the silence in ms after which a standby takes over.
+    As read from broker.xml, ``broker`` is never empty, the paths of files start at the directory of broker.xml, and
+    ``password`` is a `Secret`: `revealed` returns its text.
     """
 
-    url: str
-    stream: str
-    broker: str = ""
-    user: str | None = None
-    password: str | None = None
-    credentials: str | None = None  # a .creds file of NATS
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    takeover_timeout: int = 3000
-    confirmed_sync: bool = False  # the operator confirms that the engine syncs before it confirms
+    url: str = field(
+        metadata=row(
+            "logUrl",
+            "The engine. NATS JetStream: `nats://host:4222`, several nodes with commas, `tls://` with TLS. PostgreSQL: "
+            "`postgresql://host:5432/database`, several hosts with commas. It has no user and no password in it.",
+            written_as="attribute, required",
+            source=STOMPRING,
+        )
+    )
+    stream: str = field(
+        metadata=row(
+            "streamName",
+            "Name of the log. Each pair of active and standby has a log of its own.",
+            written_as="attribute, required",
+            source=STOMPRING,
+        )
+    )
+    broker: str = option(
+        "",
+        "memberName",
+        "Name of this broker among those of the log, which must differ between them.",
+        default_text="`name`, `@` and the name of the machine",
+        written_as="attribute",
+        source=STOMPRING,
+    )
+    user: str | None = option(
+        None, "name", "User who logs in to the engine.", written_as="attribute", source=STOMPRING
+    )
+    password: str | None = option(
+        None,
+        "secretText",
+        "The user's password, best as `${file:PATH}` or `${env:NAME}`. It is shown nowhere.",
+        written_as="attribute",
+        source=STOMPRING,
+    )
+    credentials: str | None = option(
+        None,
+        "name",
+        "File of credentials of NATS (`.creds`), in place of user and password. A relative path starts at the "
+        "directory of broker.xml, here and below.",
+        written_as="attribute",
+        source=STOMPRING,
+    )
+    ca: str | None = option(
+        None,
+        "name",
+        "PEM file of the CAs that sign the engine's certificates. None: those of the system.",
+        written_as="attribute",
+        source=STOMPRING,
+    )
+    certificate: str | None = option(
+        None,
+        "name",
+        "PEM file of the certificate that this broker shows to the engine.",
+        written_as="attribute",
+        source=STOMPRING,
+    )
+    key: str | None = option(
+        None,
+        "name",
+        "PEM file of the private key of `certificate`. None: it is in that file.",
+        written_as="attribute",
+        source=STOMPRING,
+    )
+    monitor: str | None = option(
+        None,
+        "monitorUrl",
+        "URLs of the monitoring ports of the nodes of NATS, `http://host:8222`, with commas: the broker reads there "
+        "whether every node syncs before it confirms (`sync_interval: always`).",
+        written_as="attribute",
+        source=STOMPRING,
+    )
+    takeover_timeout: int = option(
+        MIN_TAKEOVER_TIMEOUT,
+        "takeoverTimeout",
+        "Silence of the active broker after which a standby takes over. Silence counts only while the engine answers.",
+        unit="ms",
+        written_as="attribute",
+        source=STOMPRING,
+    )
+    confirmed_sync: bool = option(
+        False,
+        "boolean",
+        "Confirms that every node of the engine syncs an entry to its disk before it confirms it, where the broker "
+        "cannot read that from the engine.",
+        written_as="attribute",
+        source=STOMPRING,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -1393,6 +1474,7 @@ class BrokerConfiguration:
     address_settings: tuple[AddressSettingEntry, ...] = section((), "address-settings")
     addresses: tuple[AddressConfiguration, ...] = section((), "addresses")
     diverts: tuple[DivertConfiguration, ...] = section((), "diverts")
+    replicated_log: ReplicatedLogSettings | None = section(None, "ha-policy", reloadable=False)
 
     @property
     def transformers(self) -> tuple[TransformerConfiguration, ...]:

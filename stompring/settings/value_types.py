@@ -18,7 +18,9 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from stompring.selector import compile_selector
+from stompring.settings.log_url import log_url, monitor_url
 from stompring.settings.model import (
+    MIN_TAKEOVER_TIMEOUT,
     ComponentRoutingType,
     DeletionPolicy,
     DiskFullPolicy,
@@ -289,6 +291,20 @@ def markers(text: str) -> str:
     return text
 
 
+def stream_name(text: str) -> str:
+    """The name of a replicated log: what every engine permits."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,48}", text):
+        raise ValueError("must consist of 1 to 48 letters, digits, '-' and '_'")
+    return text
+
+
+def member_name(text: str) -> str:
+    """The name of a broker in a replicated log."""
+    if not re.fullmatch(r"[A-Za-z0-9_.@:-]{1,200}", text):
+        raise ValueError("must consist of 1 to 200 letters, digits and '-', '_', '.', '@', ':'")
+    return text
+
+
 ZERO_ADMITS_NOTHING = "0 would accept no message; use -1 for no limit"
 ZERO_RING = "a ring of 0 holds no message; use -1 for no ring"
 
@@ -365,6 +381,15 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "slowConsumerPolicy": _choice(SlowConsumerPolicy),
         "routingType": _choice(RoutingType),
         "componentRoutingType": _choice(ComponentRoutingType),
+        "logUrl": ValueType(log_url, "a URL"),
+        "monitorUrl": ValueType(monitor_url, "URLs, with commas"),
+        "streamName": ValueType(stream_name, "letters, digits, `-`, `_`"),
+        "memberName": ValueType(member_name, "letters, digits, `-`, `_`, `.`, `@`, `:`"),
+        "takeoverTimeout": number(
+            MIN_TAKEOVER_TIMEOUT,
+            milliseconds,
+            why="an active broker delivers for up to 3 s after its last entry in the log",
+        ),
         "character": ValueType(character, "one character"),
         "markers": ValueType(markers, "two characters"),
     }

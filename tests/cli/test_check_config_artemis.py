@@ -106,7 +106,7 @@ def test_settings_without_effect_are_listed_and_refused_by_strict(tmp_path: Path
 WARNED = {
     "primary of a pair": (
         "<ha-policy><replication><primary/></replication></ha-policy>",
-        "ha-policy: this broker is alone: there is no backup",
+        "replication of ha-policy: this broker is alone: there is no backup",
     ),
     "member of a cluster": (
         '<cluster-connections><cluster-connection name="c"><connector-ref>a</connector-ref></cluster-connection>'

@@ -40,6 +40,7 @@ OUR_OWN = {
     "address-policy": {"name", "enabled", "property"},
     "transformer": {"address-policy", "remove-header"},
     "remove-header": {"name"},
+    "ha-policy": {"replicated-log"},
 }
 
 #: Parameters of acceptors without an option row that Artemis does not have.
@@ -69,6 +70,7 @@ def _options() -> dict[str, dict[str, Option]]:
         "journal-retention-directory": (model.Retention,),
         "resource-limit-setting": (model.ResourceLimit,),
         "bridge": (model.BridgeConfiguration,),
+        "replicated-log": (model.ReplicatedLogSettings,),
     }
     return {
         parent: {row.xml_name: row for kind in listed for row in options_of(kind)}
@@ -115,8 +117,9 @@ def elements() -> dict[str, Rows]:
         found[parent][old] = Support.SUPPORTED, f"old name of `{new}`"
     for parent, rows in SECTIONS.items():
         for name, row in rows.items():
-            assert name not in found[parent], f"{name} of {parent} is supported and in the table"
-            found[parent][name] = _unsupported(row)
+            of_parent = found.setdefault(parent, {})
+            assert name not in of_parent, f"{name} of {parent} is supported and in the table"
+            of_parent[name] = _unsupported(row)
     return {
         parent: dict(sorted(rows.items())) for parent, rows in found.items() if parent != "address-policy"
     }

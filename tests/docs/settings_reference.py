@@ -94,6 +94,10 @@ OTHERS: dict[type, dict[str, Column]] = {
         **{name: value for name, value in COLUMNS.items() if name != "element"},
     },
     model.Retention: {"name": NAME, **{name: value for name, value in COLUMNS.items() if name != "element"}},
+    model.ReplicatedLogSettings: {
+        "attribute": NAME,
+        **{name: value for name, value in COLUMNS.items() if name != "element"},
+    },
     model.ResourceLimit: {
         "name": NAME,
         **{name: value for name, value in COLUMNS.items() if name not in ("element", "unit")},

@@ -111,7 +111,7 @@ NEUTRAL = [
     (acceptor("tcp://127.0.0.1:1?trustAll=false"), "trustAll of acceptor"),
     (acceptor("tcp://127.0.0.1:1?autoStart=true"), "autoStart of acceptor"),
     (acceptor("tcp://127.0.0.1:1?autoStart=1"), None),
-    ("<ha-policy><shared-store><primary/></shared-store></ha-policy>", "ha-policy"),
+    ("<ha-policy><shared-store><primary/></shared-store></ha-policy>", "shared-store of ha-policy"),
     ("<ha-policy><shared-store><slave/></shared-store></ha-policy>", None),
     ("<ha-policy><live-only><scale-down/></live-only></ha-policy>", None),
     (

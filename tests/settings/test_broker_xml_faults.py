@@ -62,7 +62,7 @@ ARTEMIS = [
     ("<security-settings><role-mapping/></security-settings>", "use the role names of the roles-file"),
     (
         "<ha-policy><replication><backup/></replication></ha-policy>",
-        "<ha-policy> in <core> is an Artemis setting without support in stompring: this broker is alone: it neither",
+        "<replication> in <ha-policy> is an Artemis setting without support in stompring: this broker is alone: it",
     ),
     (
         "<wild-card-routing-enabled>false</wild-card-routing-enabled>",

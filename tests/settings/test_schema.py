@@ -17,6 +17,7 @@ from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
     QueueConfiguration,
+    ReplicatedLogSettings,
     RoutingType,
     WildcardSyntax,
 )
@@ -66,6 +67,7 @@ def test_core_has_an_element_for_every_field() -> None:
         "addresses",
         "diverts",
         "journal_retention_directory",
+        "replicated_log",
     }
     rule = RULES["configuration", "core"]
     assert leaves(rule) == {field.name for field in fields(BrokerConfiguration)} - sections - {
@@ -78,8 +80,13 @@ def test_core_has_an_element_for_every_field() -> None:
     }
     assert set(rule.children) - {name.replace("_", "-") for name in leaves(rule)} == {
         "acceptors", "address-settings", "addresses", "bridges", "broker-plugins", "connectors", "diverts",
-        "journal-retention-directory", "resource-limit-settings", "security-settings", "wildcard-addresses",
+        "ha-policy", "journal-retention-directory", "resource-limit-settings", "security-settings",
+        "wildcard-addresses",
     }  # fmt: skip
+    log = RULES["ha-policy", "replicated-log"]
+    assert (
+        snakes(log.attributes) == {field.name for field in fields(ReplicatedLogSettings)} and not log.children
+    )
     assert leaves(RULES["core", "wildcard-addresses"]) == {field.name for field in fields(WildcardSyntax)}
 
 

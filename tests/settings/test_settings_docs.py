@@ -253,10 +253,14 @@ def test_every_row_has_a_meaning_and_a_source() -> None:
 
 
 def test_the_example_is_a_configuration() -> None:
-    example, *acceptors, permissions, plugins, diverts = re.findall(r"```xml\n(.*?)```", TEXT, re.DOTALL)
+    example, policy, *acceptors, permissions, plugins, diverts = re.findall(
+        r"```xml\n(.*?)```", TEXT, re.DOTALL
+    )
     text = example.replace("<wildcard-addresses>…</wildcard-addresses>", "").replace("…", "")
     configuration = parse_broker_xml(text.encode(), "docs/settings.md")
     assert configuration.addresses[0].queues[0].ring_size == 1000
+    text = f"<configuration><core>{policy}</core></configuration>".replace("${file:/run/secrets/nats}", "x")
+    assert parse_broker_xml(text.encode(), "docs/settings.md").replicated_log is not None
     text = f"<configuration><core>{permissions}</core></configuration>"
     entries = parse_broker_xml(text.encode(), "docs/settings.md").security_settings
     assert [entry.match for entry in entries] == ["#", "orders.#", "orders.eu::audit"]
