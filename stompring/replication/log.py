@@ -112,6 +112,10 @@ class UnsafeLog(Exception):
     """The log is missing, was made anew, or is configured so that it may lose entries. The text says what to do."""
 
 
+class LogMissing(UnsafeLog):
+    """There is no log of that name, or none any more: `ReplicatedLog.connect` found none."""
+
+
 class ReplicatedLog(Protocol):
     """One log of one engine. Every method blocks its thread, seconds at most; one thread at a time calls it.
 

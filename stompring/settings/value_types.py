@@ -388,7 +388,7 @@ VALUE_TYPES: Mapping[str, ValueType] = MappingProxyType(
         "takeoverTimeout": number(
             MIN_TAKEOVER_TIMEOUT,
             milliseconds,
-            why="an active broker delivers for up to 3 s after its last entry in the log",
+            why="with less, one late beat of the active broker would interrupt the deliveries",
         ),
         "character": ValueType(character, "one character"),
         "markers": ValueType(markers, "two characters"),

@@ -117,7 +117,7 @@ CONTRADICTIONS = [
     ('url="nats://a" stream="a b"', "stream of <replicated-log> is 'a b': must consist"),
     (f'url="nats://a" stream="{"x" * 49}"', "must consist of 1 to 48"),
     (f'{NATS} broker="b*"', "broker of <replicated-log> is 'b*': must consist of 1 to 200"),
-    (f'{NATS} takeover-timeout="2999"', "must be at least 3000; an active broker delivers for up to 3 s"),
+    (f'{NATS} takeover-timeout="1999"', "must be at least 2000; with less, one late beat"),
     (f'{NATS} takeover-timeout="3s"', "must be a plain number of milliseconds"),
     (f'{NATS} monitor="n1:8222"', "must be http://host:8222"),
     (f'{NATS} user="u" password="p" credentials="c"', "it has password and credentials: keep one of them"),
