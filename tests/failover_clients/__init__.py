@@ -1,0 +1,1 @@
+"""A takeover as clients see it: the broker they are connected to is killed, and another one goes on."""

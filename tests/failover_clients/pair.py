@@ -1,0 +1,166 @@
+"""Two brokers, an active one and a standby, at addresses that clients have in their lists."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+from ..broker_document import PREFIXES, broker_xml
+from ..broker_process import PATIENCE, BrokerProcess
+from ..management import Management
+from ..stomp_client import StompClient
+
+
+class Endpoints(NamedTuple):
+    """The ports of one broker, the same in each of its lives."""
+
+    stomp: int
+    http: int
+    websocket: int
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now, not of those that the system gives to whoever asks for any."""
+    found: list[int] = []
+    with ExitStack() as opened:
+        for port in random.SystemRandom().sample(range(20_000, 30_000), 200):
+            with suppress(OSError):
+                opened.enter_context(socket.create_server(("127.0.0.1", port)))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise AssertionError("no ports are free")
+
+
+class BrokerPair:
+    """Broker 0 is active at first, broker 1 waits. Use as a context manager.
+
+    ``options`` are those of ``stompring run`` for both, ``core`` what each has in its broker.xml besides ``document``,
+    which is what `broker_xml` takes. ``shared``: both have the same data directory; otherwise each has its own.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        options: Sequence[str],
+        shared: bool,
+        waits: bool = True,
+        core: Callable[[int], str] = lambda number: "",
+        **document: Any,
+    ) -> None:
+        ports = free_ports(6)
+        self.endpoints = [Endpoints(*ports[:3]), Endpoints(*ports[3:])]
+        self.directory = directory
+        self._options = options
+        self.waits = waits
+        self._opened = ExitStack()
+        self._active = 0
+        self._brokers: list[BrokerProcess | None] = [None, None]
+        self._data = [directory / ("data" if shared else f"data-{number}") for number in (0, 1)]
+        self._configs = [directory / f"broker-{number}.xml" for number in (0, 1)]
+        for number, endpoints in enumerate(self.endpoints):
+            text = broker_xml(
+                acceptors=f'<acceptor name="ws">ws://127.0.0.1:{endpoints.websocket}/stomp?{PREFIXES}</acceptor>',
+                core=core(number),
+                **document,
+            )
+            text = text.replace("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{endpoints.stomp}")
+            text = text.replace("http://127.0.0.1:0", f"http://127.0.0.1:{endpoints.http}")
+            self._configs[number].write_text(text, encoding="utf-8")
+
+    def __enter__(self) -> BrokerPair:
+        try:
+            self._begin(0).__enter__()
+            if self.waits:
+                self._begin(1)
+                self.wait_until_standby()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _begin(self, number: int) -> BrokerProcess:
+        broker = BrokerProcess(self._configs[number], self._data[number], options=self._options)
+        self._brokers[number] = broker
+        return broker
+
+    @property
+    def active(self) -> Endpoints:
+        """Where the active broker listens."""
+        return self.endpoints[self._active]
+
+    @property
+    def standby(self) -> Endpoints:
+        """Where the next one will listen."""
+        return self.endpoints[1 - self._active]
+
+    @property
+    def management(self) -> Management:
+        """The management API of the active broker."""
+        return Management(self.active.http)
+
+    def connect(self, version: str = "1.2", **headers: object) -> StompClient:
+        """A client of the active broker."""
+        client = StompClient(self.active.stomp, version)
+        self._opened.callback(client.close)
+        client.connect({name.replace("_", "-"): value for name, value in headers.items()})
+        return client
+
+    def ready(self, endpoints: Endpoints) -> tuple[int, str]:
+        """The answer of ``/health/ready``: status and text; status 0 where nobody listens."""
+        try:
+            with urlopen(f"http://127.0.0.1:{endpoints.http}/health/ready", timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
+        except (URLError, ConnectionError):
+            return 0, ""
+
+    def wait_until_standby(self) -> None:
+        """The standby answers, and not as the active does."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := self.ready(self.standby))[0] != 503 or "standby" not in found[1]:
+            broker = self._brokers[1 - self._active]
+            log = "\n".join(broker.log) if broker is not None else ""
+            assert time.monotonic() < deadline, (found, log)
+            time.sleep(0.02)
+
+    def take_over(self) -> float:
+        """Kill the active broker; the seconds until the standby is ready. The killed one is a standby then."""
+        killed, successor = self._active, 1 - self._active
+        begun = time.monotonic()
+        self._kill(killed)
+        broker = self._brokers[successor] or self._begin(successor)
+        broker.__enter__()
+        took = time.monotonic() - begun
+        self._active = successor
+        if self.waits:
+            self._begin(killed)
+        return took
+
+    def _kill(self, number: int) -> None:
+        broker = self._brokers[number]
+        assert broker is not None
+        process = broker._process
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(PATIENCE) == -signal.SIGKILL, "\n".join(broker.log)
+        self._brokers[number] = None
+
+    def stop(self) -> None:
+        """The standby first, so that it does not take over; both must stop well."""
+        self._opened.close()
+        with ExitStack() as stopping:
+            for number in (self._active, 1 - self._active):
+                if (broker := self._brokers[number]) is not None:
+                    stopping.callback(broker.stop)

@@ -1,0 +1,42 @@
+"""Scenarios that all share one takeover: what each does before it, and what it checks afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+
+from .pair import BrokerPair
+
+#: Runs up to its ``yield`` before the takeover, and from there after it.
+Scenario = Callable[[BrokerPair], Iterator[None]]
+
+
+class Takeover:
+    """Begins all scenarios, kills the active broker, and lets each test finish its own."""
+
+    def __init__(self, pair: BrokerPair, scenarios: dict[str, Scenario]) -> None:
+        self._begun: dict[str, Iterator[None] | BaseException] = {}
+        for name, scenario in scenarios.items():
+            running = scenario(pair)
+            try:
+                next(running)
+                self._begun[name] = running
+            except BaseException as error:  # its own test reports it: pytest.skip and failures alike
+                if isinstance(error, KeyboardInterrupt | SystemExit):
+                    raise
+                self._begun[name] = error
+        self.seconds = pair.take_over()
+
+    def finish(self, name: str) -> None:
+        """What comes after the takeover. Raises what the first part raised."""
+        begun = self._begun[name]
+        if isinstance(begun, BaseException):
+            raise begun
+        assert next(begun, None) is None
+        for _ in begun:
+            raise AssertionError(f"{name} waits for a second takeover")
+
+    def close(self) -> None:
+        """End what a test has not finished: programs, for one."""
+        for begun in self._begun.values():
+            if isinstance(begun, Generator):
+                begun.close()

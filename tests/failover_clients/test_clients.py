@@ -1,0 +1,219 @@
+"""Clients in several languages, and HAProxy, during a takeover: they connect to the other broker and go on.
+
+Each client sends numbers with receipts to a queue of its own and consumes them. The active broker is killed under
+all of them at once. What has no receipt then is sent again with the same `_AMQ_DUPL_ID`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ..broker_process import PATIENCE, ROOT
+from .pair import BrokerPair, free_ports
+from .scenarios import Scenario, Takeover
+
+CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
+GO = Path(__file__).parent / "go"
+
+#: Messages that each client receives before the takeover, and again after it.
+ENOUGH = 30
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+class Program:
+    """A client, and the lines that it prints."""
+
+    def __init__(self, words: Sequence[str], directory: Path = ROOT) -> None:
+        self._changed = threading.Condition()
+        self.lines: list[str] = []
+        self._process = subprocess.Popen(
+            words,
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+
+    def values(self, kind: str) -> list[str]:
+        """What the lines of that kind tell."""
+        return [line.partition(" ")[2] for line in list(self.lines) if line.startswith(f"{kind} ")]
+
+    def wait_for(self, kind: str, count: int) -> list[str]:
+        """The `values` of a kind, once there are so many."""
+        with self._changed:
+            enough = self._changed.wait_for(lambda: len(self.values(kind)) >= count, PATIENCE)
+        assert enough, (f"not {count} × {kind}", self.lines[-20:])
+        return self.values(kind)
+
+    def finish(self) -> int:
+        """Have it complete what it does; the number of messages that it has sent."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("finish\n")
+        self._process.stdin.flush()
+        (sent,) = self.wait_for("done", 1)
+        assert self._process.wait(PATIENCE) == 0
+        return int(sent)
+
+    def kill(self) -> None:
+        """At the end of a test, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(PATIENCE)
+
+
+def check_messages(lines: Sequence[str], sent: int) -> None:
+    """Each number has come, in order, and none is there twice.
+
+    A message that was not acknowledged comes again with its own id. Another id means a second message: only where the
+    broker was lost before it had stored the first one, and so without a receipt.
+    """
+    ids: dict[int, list[str]] = {}
+    here: dict[int, str] = {}  # on one connection
+    receipts: set[int] = set()
+    confirmed: set[int] = set()  # before this connection
+    for kind, _, rest in (line.partition(" ") for line in lines):
+        if kind == "connected":
+            here.clear()
+            confirmed |= receipts
+        elif kind == "receipt":
+            receipts.add(int(rest))
+        elif kind == "message":
+            body, message_id = rest.split()
+            number = int(body)
+            assert here.setdefault(number, message_id) == message_id, f"{number} is there twice"
+            known = ids.setdefault(number, [])
+            if message_id not in known:
+                assert not (known and number in confirmed), f"{number} is there again after its receipt"
+                known.append(message_id)
+    assert list(ids) == list(range(1, sent + 1))
+
+
+def goes_on(pair: BrokerPair, program: Program, queue: str, names: tuple[str, str] | None) -> Iterator[None]:
+    """Before a takeover it is served by the first broker, afterwards by the second; nothing is lost or there twice.
+
+    ``names``: as it calls the brokers in its lines.
+    """
+    try:
+        program.wait_for("message", ENOUGH)
+        assert len(program.values("connected")) == 1, program.lines
+        yield
+        connected = program.wait_for("connected", 2)
+        if names is not None:
+            assert [connected[0], connected[-1]] == list(names)
+        program.wait_for("receipt", len(program.values("receipt")) + ENOUGH)
+        sent = program.finish()
+    finally:
+        program.kill()
+    check_messages(program.lines, sent)
+    pair.management.expect(queue, messageCount=0, deliveringCount=0)
+
+
+def tcp(pair: BrokerPair) -> tuple[str, str]:
+    """What clients have in their lists: first the broker that is active."""
+    return f"127.0.0.1:{pair.active.stomp}", f"127.0.0.1:{pair.standby.stomp}"
+
+
+def scenario(function: Scenario) -> Scenario:
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+@scenario
+def stomp_py_with_a_list_of_hosts(pair: BrokerPair) -> Iterator[None]:
+    pytest.importorskip("stomp", reason="stomp.py is not installed")
+    brokers = tcp(pair)
+    words = [sys.executable, "-m", "tests.failover_clients.stomp_py", "stomp.py", *brokers]
+    yield from goes_on(pair, Program(words), "stomp.py", brokers)
+
+
+@scenario
+def stompjs_over_websocket_with_the_next_url(pair: BrokerPair) -> Iterator[None]:
+    if shutil.which("node") is None or not (CLIENTS / "node_modules" / "ws").exists():
+        pytest.skip("needs Node.js, and npm ci in tests/end_to_end/clients")
+    urls = (
+        f"ws://127.0.0.1:{pair.active.websocket}/stomp",
+        f"ws://127.0.0.1:{pair.standby.websocket}/stomp",
+    )
+    yield from goes_on(pair, Program(["node", "failover.js", "stompjs", *urls], CLIENTS), "stompjs", urls)
+
+
+@scenario
+def go_stomp_with_a_list_of_hosts(pair: BrokerPair) -> Iterator[None]:
+    if shutil.which("go") is None:
+        pytest.skip("needs Go")
+    program = pair.directory / "go-stomp"
+    built = subprocess.run(
+        ["go", "build", "-buildvcs=false", "-o", str(program), "."],
+        cwd=GO,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    if built.returncode:
+        missing = re.search(
+            r"no required module|module lookup|proxy|dial tcp|requires go|toolchain", built.stderr
+        )
+        assert missing, built.stderr
+        pytest.skip(f"Go cannot build it: {built.stderr.strip().splitlines()[-1]}")
+    brokers = tcp(pair)
+    yield from goes_on(pair, Program([str(program), "go-stomp", *brokers]), "go-stomp", brokers)
+
+
+@scenario
+def clients_of_haproxy_that_know_one_address(pair: BrokerPair) -> Iterator[None]:
+    """With the configuration that is shipped, on other ports."""
+    pytest.importorskip("stomp", reason="stomp.py is not installed")
+    haproxy = shutil.which("haproxy", path=f"{Path('/usr/sbin')}:{Path('/usr/local/sbin')}") or shutil.which(
+        "haproxy"
+    )
+    if haproxy is None:
+        pytest.skip("needs HAProxy (Debian package haproxy)")
+    config = pair.directory / "haproxy.cfg"
+    front, *fronts = free_ports(3)
+    ports = dict(zip(("61600", "61601", "8160"), map(str, (front, *fronts)), strict=True))
+    a, b = pair.endpoints
+    ports |= {"61613": str(a.stomp), "61614": str(a.websocket), "8161": str(a.http)}
+    ports |= {"61713": str(b.stomp), "61714": str(b.websocket), "8261": str(b.http)}
+    text = (ROOT / "config" / "ha" / "haproxy.cfg").read_text(encoding="utf-8")
+    text = re.sub(r"(127\.0\.0\.1:|port )(\d+)", lambda found: found[1] + ports[found[2]], text)
+    config.write_text(text, encoding="utf-8")
+    with (pair.directory / "haproxy.log").open("w") as log:
+        proxy = subprocess.Popen([haproxy, "-db", "-f", str(config)], stdout=log, stderr=log)
+    try:
+        words = [sys.executable, "-m", "tests.failover_clients.stomp_py", "haproxy", f"127.0.0.1:{front}"]
+        yield from goes_on(pair, Program(words), "haproxy", None)
+    finally:
+        proxy.send_signal(signal.SIGTERM)
+        proxy.wait(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def takeover(pair: BrokerPair) -> Iterator[Takeover]:
+    takeover = Takeover(pair, SCENARIOS)
+    yield takeover
+    takeover.close()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_clients_go_on_at_the_other_broker(takeover: Takeover, name: str) -> None:
+    takeover.finish(name)
