@@ -179,6 +179,12 @@ class BrokerProcess:
         """Ask it to stop, without waiting."""
         self._process.send_signal(number)
 
+    def exit_code(self) -> int:
+        """Its exit code, when it has ended by itself or after `terminate`; negative: the signal that killed it."""
+        code = self._process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Stop it and fail where the exit code is not 0 or the log tells of a fault of the broker's own."""
         if self._process.poll() is None:

@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
@@ -20,7 +21,7 @@ from stompring.settings.model import PermissionType
 from stompring.settings.network import host_name, is_local, is_loopback
 
 from .api import Call, Problem, flag, required, text
-from .context import AdminContext
+from .context import Security
 
 
 def check_origin(origin: str | None, host: str | None) -> None:
@@ -56,8 +57,15 @@ def check_host(host: str | None, listens_on: str) -> None:
 RETRY = 5
 
 
+class SecuritySource(Protocol):
+    """What has security, or None while it is off."""
+
+    @property
+    def security(self) -> Security | None: ...
+
+
 def check_login(
-    context: AdminContext, authorization: str | None, host: str, certificate: str | None = None
+    context: SecuritySource, authorization: str | None, host: str, certificate: str | None = None
 ) -> Deferred[Login] | None:
     """The login of a request, or a failure with 401 or 429; ``None`` without security.
 

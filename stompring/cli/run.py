@@ -55,6 +55,12 @@ LOG_LEVELS = ("debug", "info", "warn", "error", "critical")
     show_default=True,
     help="The event loop: the broker's own, or Twisted's stock one. Without epoll (Linux) it is always the stock one.",
 )
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="While another broker has the data directory, wait for it as a standby: HTTP answers live, but not ready. "
+    "Without this option the start fails.",
+)
 @click.pass_context
 def run(
     context: click.Context,
@@ -64,6 +70,7 @@ def run(
     log_format: str,
     drain_timeout: float,
     reactor: str,
+    wait: bool,
 ) -> None:
     """Start the broker.
 
@@ -79,6 +86,7 @@ def run(
       stompring run
       stompring run --config etc/broker.xml
       stompring run --data /tmp/try --log-level debug
+      stompring run --config etc/broker.xml --wait
     """
     # Here and not above: Twisted and what comes with it would make every other command slow to start.
     stock_because = use_reactor(reactor)
@@ -88,7 +96,13 @@ def run(
         file = config_option.existing(config)
         context.exit(
             service.run(
-                file, data, log_level, log_format, drain_timeout=drain_timeout, stock_because=stock_because
+                file,
+                data,
+                log_level,
+                log_format,
+                drain_timeout=drain_timeout,
+                stock_because=stock_because,
+                wait=wait,
             )
         )
     packaged, directory = shipped_file("config", "broker.xml"), data or str(state_directory())
@@ -105,6 +119,7 @@ def run(
             notice=notice,
             drain_timeout=drain_timeout,
             stock_because=stock_because,
+            wait=wait,
         )
     )
 

@@ -36,12 +36,21 @@ ARTEMIS_MESSAGES = (
 class Persistence:
     """Open from construction to `close`."""
 
-    def __init__(self, configuration: BrokerConfiguration, data: str | None, reactor: Any) -> None:
-        """Take the data directory; ``data`` is one in place of the configured. Raises `StoreError`."""
+    def __init__(
+        self,
+        configuration: BrokerConfiguration,
+        data: str | None,
+        reactor: Any,
+        lock: DataLock | None = None,
+    ) -> None:
+        """Take the data directory; ``data`` is one in place of the configured. Raises `StoreError`.
+
+        ``lock`` is that of the directory, where this process has it already.
+        """
         self.retention: Retention | None = None
         self.samples: Samples | None = None
         self.directory = data_directory(configuration, data)
-        self._lock = DataLock(self.directory.root)
+        self._lock = lock or DataLock(self.directory.root)
         log.info("data directory: %s", self.directory.root)
         if any(self.directory.journal.glob(ARTEMIS_JOURNAL)):
             log.warning(ARTEMIS_MESSAGES, self.directory.journal)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from twisted.internet.task import LoopingCall
@@ -29,6 +31,7 @@ class SystemdNotifier:
         found = os.environ if environment is None else environment
         self._address = found.get("NOTIFY_SOCKET", "")
         self._ready = False
+        self._status = "ready"
         self._failed = False
         self._watchdog = LoopingCall(self._send, "WATCHDOG=1")
         self._watchdog.clock = reactor
@@ -36,8 +39,41 @@ class SystemdNotifier:
 
     def ready(self) -> None:
         """Every listener is open and the store is recovered. The watchdog begins."""
+        self._begin("ready")
+
+    def standby(self, reason: str) -> None:
+        """The broker waits to become active. It is started as far as the manager is concerned, however long that takes.
+
+        The next call with another reason changes the status.
+        """
+        self._begin(f"standby: {reason}")
+
+    @contextmanager
+    def recovering(self) -> Iterator[None]:
+        """The broker is becoming active: a thread sends the signs of life while the reactor has no time for them."""
+        done = threading.Event()
+        if self._ready:
+            self._send("STATUS=recovering")
+        if not self._watchdog.running:
+            yield
+            return
+
+        def alive() -> None:
+            while not done.wait(self._interval):
+                self._send("WATCHDOG=1")
+
+        thread = threading.Thread(target=alive, name="watchdog", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _begin(self, status: str) -> None:
         self._ready = True
-        self._send("READY=1\nSTATUS=ready")
+        self._status = " ".join(status.split())
+        self._send(f"READY=1\nSTATUS={self._status}")
         if self._address and self._interval > 0 and not self._watchdog.running:
             self._watchdog.start(self._interval)
 
@@ -47,9 +83,9 @@ class SystemdNotifier:
             self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reloading")
 
     def reloaded(self) -> None:
-        """The configuration was read, or refused: either way the broker serves."""
+        """The configuration was read, or refused: either way the broker goes on as before."""
         if self._ready:
-            self._send("READY=1\nSTATUS=ready")
+            self._send(f"READY=1\nSTATUS={self._status}")
 
     def stopping(self) -> None:
         """Connections are being closed. Watchdog notifications go on until the reactor ends."""

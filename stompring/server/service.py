@@ -20,6 +20,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
+from twisted.internet.task import deferLater
 
 from stompring import __version__, build
 from stompring.admin.context import Dispatch, Paging, Store
@@ -41,6 +42,7 @@ from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import BrokerConfiguration
+from stompring.store.datadir import DataLock
 
 from .authentication import Security
 from .bridges import STOP_TIMEOUT, bridges_of
@@ -56,6 +58,7 @@ from .protocol import Connections, StompFactory
 from .reactor import reactor_name
 from .reload import Reload, apply, changed_values, preview, restart_required
 from .sd_notify import SystemdNotifier
+from .standby import LockStandby, Standby
 
 
 def use_monotonic_clock(reactor: Any) -> None:
@@ -78,7 +81,11 @@ class BrokerService(MultiService):
     """A broker with its listeners. `start_listening` opens them, `stop_listening` closes them and every connection."""
 
     def __init__(
-        self, configuration: BrokerConfiguration, reactor: Any, persistence: Persistence | None = None
+        self,
+        configuration: BrokerConfiguration,
+        reactor: Any,
+        persistence: Persistence | None = None,
+        systemd: SystemdNotifier | None = None,
     ) -> None:
         """Recover what ``persistence`` has; without it all is in memory. Raises `StoreError`, `ConfigurationError`."""
         super().__init__()  # type: ignore[no-untyped-call]
@@ -116,7 +123,8 @@ class BrokerService(MultiService):
         self.ports: list[IListeningPort] = []
         self.listening: list[tuple[str, str, int]] = []  # acceptor, host, port
         self.stopping = False
-        self.systemd = SystemdNotifier(reactor)
+        self.systemd = systemd or SystemdNotifier(reactor)
+        self.listen_until = 0.0  # `reactor.seconds` until which ports in use are tried again
         self.tasks = TaskList(reactor, lambda: self.broker.clock.now)
         self.management = ManagementRequests(self)
         # without a data directory no message outlives the process, and nothing is sent again by the next one
@@ -186,7 +194,14 @@ class BrokerService(MultiService):
 
     @inlineCallbacks
     def _listen(self, kind: str, acceptor: StompAcceptor | HttpAcceptor, factory: Any) -> Any:
-        listening = yield listen(acceptor, self.listener_stack.wrap(acceptor, factory), self.reactor)
+        while True:
+            try:
+                listening = yield listen(acceptor, self.listener_stack.wrap(acceptor, factory), self.reactor)
+                break
+            except CannotListenError:
+                if self.reactor.seconds() >= self.listen_until:
+                    raise
+            yield deferLater(self.reactor, PORT_INTERVAL, bool)
         close_when_out_of_files(listening, partial(self._connections_closed, acceptor.name), self.reactor)
         self.ports.append(listening)
         bound, host = listening.getHost().port, acceptor.host
@@ -339,11 +354,13 @@ def run(
     notice: str | None = None,
     drain_timeout: float = 0,
     stock_because: str | None = None,
+    wait: bool = False,
 ) -> int:
     """Run a broker until a signal stops it; returns the exit code. Raises `ConfigurationError`.
 
     ``notice`` is the first line of the log. A signal first drains the broker for up to ``drain_timeout`` seconds.
-    ``stock_because`` is why the broker does not run on its own reactor, where it should.
+    ``stock_because`` is why the broker does not run on its own reactor, where it should. With ``wait`` it is a standby
+    while another process has the data directory.
     """
     use_monotonic_clock(reactor)
     configuration = read_broker_xml(config_path)
@@ -355,54 +372,154 @@ def run(
         log.warning("using Twisted's stock reactor: --reactor stompring is not available: %s", stock_because)
     log.info("reactor: %s", reactor_name(reactor))
     raise_open_file_limit()
+    process = BrokerRun(configuration, data_dir, reactor, drain_timeout)
+    if wait and not configuration.persistence_enabled:
+        log.warning("--wait ignored: persistence-enabled is false")
+        wait = False
     try:
-        persistence = open_data(configuration, data_dir, reactor)
-        service = BrokerService(configuration, reactor, persistence)
+        if wait:
+            process.wait_for_lock()
+        else:
+            process.start()
     except StoreError as fault:
         log.error("cannot start the broker: %s", fault)
         return 1
-    outcome = {"code": 0}
-
-    def failed(failure: Any) -> None:
-        outcome["code"] = 1
-        if failure.check(CannotListenError):
-            fault = failure.value
-            log.error("cannot listen on %s:%s: %s", fault.interface, fault.port, fault.socketError)
-        elif failure.check(ConfigurationError):
-            log.error("%s", failure.value)
-        else:
-            log.error("cannot start the broker: %s", failure.getTraceback())
-        reactor.stop()
-
-    def started(_: object) -> None:
-        service.garbage.start()
-        service.systemd.ready()
-        log.info("stompring %s is ready", configuration.name)
-
-    def begin() -> None:
-        service.start_listening().addCallbacks(started, failed)
-
-    reactor.callWhenRunning(begin)
-    reactor.addSystemEventTrigger("before", "shutdown", _shutdown(service, reactor, drain_timeout))
+    reactor.addSystemEventTrigger("before", "shutdown", process.shut_down)
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(service.reload))
+        signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(process.reload))
     reactor.run()
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
     ):  # a second signal must not kill it in its last milliseconds
         signal.signal(number, signal.SIG_IGN)
-    return outcome["code"]
+    return process.exit_code
 
 
-def open_data(configuration: BrokerConfiguration, data: str | None, reactor: Any) -> Persistence | None:
-    """The data directory of a broker that has one. Raises `StoreError`."""
+class BrokerRun:
+    """The broker of this process: a standby where there is something to wait for, then the service."""
+
+    def __init__(
+        self, configuration: BrokerConfiguration, data: str | None, reactor: Any, drain_timeout: float
+    ) -> None:
+        self.exit_code = 0
+        self.standby: Standby | None = None
+        self.service: BrokerService | None = None
+        self._configuration = configuration
+        self._data = data
+        self._reactor = reactor
+        self._drain_timeout = drain_timeout
+        self._systemd = SystemdNotifier(reactor)
+        self._stopping = False
+        self._taking_over_since: float | None = None  # `reactor.seconds`; None: it was no standby
+
+    # ---- start
+
+    def start(self, lock: DataLock | None = None) -> None:
+        """Recover, and listen when the reactor runs. Raises `StoreError`, `ConfigurationError`."""
+        persistence = open_data(self._configuration, self._data, self._reactor, lock)
+        self.service = BrokerService(self._configuration, self._reactor, persistence, self._systemd)
+        if self._taking_over_since is not None:
+            self.service.listen_until = self._reactor.seconds() + PORT_PATIENCE
+        self._reactor.callWhenRunning(self._listen)
+
+    def wait_for_lock(self) -> None:
+        """`start`, at once or when the data directory is free. Raises `StoreError`, `ConfigurationError`."""
+        standby = LockStandby(
+            self._configuration,
+            self._data,
+            self._reactor,
+            self._systemd,
+            lambda lock: self._take_over(lambda: self.start(lock)),
+            self._cannot_start,
+        )
+        lock = standby.try_lock()
+        if lock is not None:
+            self.start(lock)
+            return
+        self.standby = standby
+        self._reactor.callWhenRunning(standby.start)
+
+    def _take_over(self, start: Callable[[], None]) -> None:
+        """The standby becomes active."""
+        assert self.standby is not None
+        self._taking_over_since = self._reactor.seconds()
+        standby, self.standby = self.standby, None
+        self._configuration = standby.configuration
+
+        def closed(_: object) -> None:
+            if self._stopping:
+                return
+            with self._systemd.recovering():
+                start()
+
+        standby.stop().addCallback(closed).addErrback(self._failed)
+
+    def _cannot_start(self, fault: Exception) -> None:
+        log.error("cannot start the broker: %s", fault)
+        self._end(1)
+
+    def _listen(self) -> None:
+        assert self.service is not None
+        self.service.start_listening().addCallbacks(self._started, self._failed)
+
+    def _started(self, _: object) -> None:
+        assert self.service is not None
+        self.service.garbage.start()
+        self.service.systemd.ready()
+        if self._taking_over_since is not None:
+            log.info("takeover complete after %.1f s", self._reactor.seconds() - self._taking_over_since)
+        log.info("stompring %s is ready", self._configuration.name)
+
+    def _failed(self, failure: Any) -> None:
+        if failure.check(CannotListenError):
+            fault = failure.value
+            log.error("cannot listen on %s:%s: %s", fault.interface, fault.port, fault.socketError)
+        elif failure.check(ConfigurationError):
+            log.error("%s", failure.value)
+        elif failure.check(StoreError):
+            log.error("cannot start the broker: %s", failure.value)
+        else:
+            log.error("cannot start the broker: %s", failure.getTraceback())
+        self._end(1)
+
+    def _end(self, code: int) -> None:
+        self.exit_code = code
+        if self._reactor.running:
+            self._reactor.stop()
+
+    # ---- signals
+
+    def reload(self) -> None:
+        """Read the configuration again."""
+        if self.service is not None:
+            self.service.reload()
+        elif self.standby is not None:
+            self.standby.reload()
+
+    def shut_down(self) -> Deferred[Any] | None:
+        """Stop what there is."""
+        self._stopping = True
+        if self.service is not None:
+            return _shutdown(self.service, self._reactor, self._drain_timeout)()
+        log.info("stopping: this broker was a standby")
+        self._systemd.stopping()
+        return None if self.standby is None else self.standby.stop()
+
+
+def open_data(
+    configuration: BrokerConfiguration, data: str | None, reactor: Any, lock: DataLock | None = None
+) -> Persistence | None:
+    """The data directory of a broker that has one, whose ``lock`` it may have. Raises `StoreError`."""
     if configuration.persistence_enabled:
-        return Persistence(configuration, data, reactor)
+        return Persistence(configuration, data, reactor, lock)
     if data is not None:
         log.warning("--data %s ignored: persistence-enabled is false", data)
     return None
 
+
+#: Seconds for which a broker that takes over waits for ports that its predecessor is about to close, and between tries.
+PORT_PATIENCE, PORT_INTERVAL = 5.0, 0.05
 
 #: Changes by a reload that one line of the log names.
 MAX_LOGGED_CHANGES = 20

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import secrets
+import socket
 from errno import EBADF, EINVAL, ENOLCK, EOPNOTSUPP
 from pathlib import Path
 
@@ -32,6 +33,14 @@ _NO_DIRECTORY_LOCKS = frozenset({EBADF, EINVAL, ENOLCK, EOPNOTSUPP})
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
+class DataBusy(StoreError):
+    """Another process has the data directory."""
+
+    def __init__(self, holder: str, path: str) -> None:
+        super().__init__(f"the data directory is in use by {holder}", path, 0)
+        self.holder = holder
+
+
 class DataLock:
     """A data directory that this process has to itself, from construction to `release` or its death.
 
@@ -40,7 +49,7 @@ class DataLock:
     """
 
     def __init__(self, root: Path, files: Files | None = None) -> None:
-        """Make the directory where it is missing, and take it. Raises `StoreError`."""
+        """Make the directory where it is missing, and take it. Raises `DataBusy`, `StoreError`."""
         self.root = root
         self._files = files or Files()
         self._descriptors: list[int] = []
@@ -64,11 +73,9 @@ class DataLock:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _flock(directory, fcntl.LOCK_EX)
         except BlockingIOError:
-            holder = os.pread(file, 100, 0).decode(errors="replace").strip()
-            who = f"process {holder}" if holder.isdecimal() else "another process"
-            raise StoreError(f"the data directory is in use by {who}", str(self.root / LOCK), 0) from None
+            raise DataBusy(_holder(os.pread(file, MAX_HOLDER, 0)), str(self.root / LOCK)) from None
         os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(file, f"{os.getpid()}\n{socket.gethostname()}\n".encode()[:MAX_HOLDER], 0)
 
     def _open(self, path: Path, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
@@ -115,6 +122,18 @@ class DataLock:
         """Let others have it."""
         while self._descriptors:
             os.close(self._descriptors.pop())
+
+
+#: Bytes of `LOCK` that are read: the process id, and in a second line the host.
+MAX_HOLDER = 300
+
+
+def _holder(data: bytes) -> str:
+    """Who has the directory. The host is named where it is another one: the number of a process means nothing here."""
+    process, _, host = data.decode(errors="replace").strip().partition("\n")
+    if not process.isdecimal():
+        return "another process"
+    return f"process {process}" if host in ("", socket.gethostname()) else f"process {process} on {host}"
 
 
 def read_version(files: Files, path: Path) -> int | None:
@@ -185,3 +204,56 @@ def _is_held(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+#: File systems whose locks do not keep a second broker out, with the reason. ``fuse.NAME`` are further ones.
+_WEAK_LOCKS = {
+    "nfs": "NFS drops the locks of a client that it does not reach for a while",
+    "nfs4": "NFS drops the locks of a client that it does not reach for a while",
+    "cifs": "SMB drops the locks of a client that it does not reach for a while",
+    "smb3": "SMB drops the locks of a client that it does not reach for a while",
+    "smbfs": "SMB drops the locks of a client that it does not reach for a while",
+    "9p": "9P locks files on this machine only, as a rule",
+    "virtiofs": "virtiofs locks files within one virtual machine only, as a rule",
+    "afs": "AFS locks are advisory and expire",
+    "vboxsf": "shared folders of VirtualBox lock files within one virtual machine only",
+    "lustre": "Lustre locks files on this machine only, without the mount option flock",
+    "fuse": "FUSE file systems lock files on this machine only, as a rule",
+}
+
+#: FUSE file systems on a disk of this machine, whose locks are those of the kernel.
+_LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.ntfs-3g", "fuse.ext4", "fuse.unionfs", "fuse.mergerfs"})
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def weak_locks(path: Path, mounts: str | None = None) -> str | None:
+    """Why the locks of the file system that ``path`` is on may not keep a second broker out; None where they do.
+
+    ``mounts`` is the text of ``/proc/self/mountinfo`` (proc(5)); where there is none, nothing is known.
+    """
+    if mounts is None:
+        try:
+            mounts = _MOUNTS.read_text(errors="replace")
+        except OSError:
+            return None
+    kind, where = _file_system(path.resolve(), mounts)
+    reason = _WEAK_LOCKS.get(kind, "")
+    if kind.startswith("fuse.") and kind not in _LOCAL_FUSE:
+        reason = _WEAK_LOCKS["fuse"]
+    return f"{where} is {kind}: {reason}" if reason else None
+
+
+def _file_system(path: Path, mounts: str) -> tuple[str, str]:
+    """Type and mount point of the file system of ``path``. Of two mounts at one place the later one is seen."""
+    kind, where = "", Path("/")
+    for line in mounts.splitlines():
+        fields, dash, rest = line.partition(" - ")
+        words = fields.split()
+        if not dash or len(words) < 5 or not rest:
+            continue
+        point = Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), words[4]))
+        if path.is_relative_to(point) and len(point.parts) >= len(where.parts):
+            kind, where = rest.split()[0], point
+    return kind, str(where)

@@ -22,8 +22,9 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[object,
     """The calls that reach the service, which is not started; the current directory is an empty one."""
     made: list[tuple[object, ...]] = []
 
-    def run(config_path: str, data_dir: str | None, log_level: str, log_format: str, **more: str) -> int:
+    def run(config_path: str, data_dir: str | None, log_level: str, log_format: str, **more: object) -> int:
         assert more.pop("stock_because") is None
+        assert more.pop("wait") is False
         made.append((config_path, data_dir, log_level, log_format, *more.values()))
         return 3
 

@@ -30,6 +30,7 @@ class Listening:
     def heard(self) -> list[list[str]]:
         """The lines of each datagram that is there."""
         found = []
+        self._socket.settimeout(None)
         while True:
             try:
                 found.append(self._socket.recv(4096, socket.MSG_DONTWAIT).decode().split("\n"))
@@ -148,4 +149,32 @@ def test_a_broker_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert listening.wait_for("RELOADING=1")[1].startswith("MONOTONIC_USEC=")
         listening.wait_for("READY=1")
     listening.wait_for("STOPPING=1")
+    listening.close()
+
+
+def test_standby_is_started_and_the_watchdog_is_served_during_recovery(tmp_path: Path) -> None:
+    listening = Listening(str(tmp_path / "notify"))
+    environment = {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "40000"}
+    supervisor = SystemdNotifier(Clock(), environment)
+    supervisor.standby("waiting for\nthe lock")
+    assert listening.heard()[0] == ["READY=1", "STATUS=standby: waiting for the lock"]
+    supervisor.reloading()
+    supervisor.reloaded()
+    assert listening.heard()[-1] == ["READY=1", "STATUS=standby: waiting for the lock"]
+    with supervisor.recovering():
+        assert listening.wait_for("STATUS=recovering")
+        assert listening.wait_for("WATCHDOG=1"), "the reactor has no time for it"
+    listening.heard()
+    supervisor.ready()
+    assert listening.heard() == [["READY=1", "STATUS=ready"]]
+    supervisor.stopping()
+    listening.close()
+
+
+def test_recovery_before_the_start_sends_nothing(tmp_path: Path) -> None:
+    listening = Listening(str(tmp_path / "notify"))
+    supervisor = SystemdNotifier(Clock(), {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "2000"})
+    with supervisor.recovering():
+        time.sleep(0.01)
+    assert listening.heard() == []
     listening.close()

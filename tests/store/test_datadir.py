@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 from errno import EBADF, EINVAL, ENOLCK, EOPNOTSUPP
@@ -13,7 +14,7 @@ from stat import S_ISDIR
 import pytest
 
 from stompring.errors import StoreError
-from stompring.store.datadir import DataLock, is_locked
+from stompring.store.datadir import DataBusy, DataLock, is_locked, weak_locks
 
 HOLDER = """
 import sys
@@ -28,7 +29,7 @@ sys.stdin.read()
 def test_lock_creates_the_directory_and_can_be_released(tmp_path: Path) -> None:
     root = tmp_path / "some" / "data"
     lock = DataLock(root)
-    assert (root / "broker.lock").read_text() == f"{os.getpid()}\n"
+    assert (root / "broker.lock").read_text() == f"{os.getpid()}\n{socket.gethostname()}\n"
     assert (root / "schema-version").read_text() == "3\n"
     lock.release()
     lock.release()
@@ -125,3 +126,58 @@ def test_a_place_where_no_directory_can_be(tmp_path: Path) -> None:
         DataLock(tmp_path / "file")
     with pytest.raises(StoreError, match="cannot be used"):
         DataLock(tmp_path / "file" / "data")
+
+
+@pytest.mark.parametrize(
+    ("text", "holder"),
+    [
+        (f"12\n{socket.gethostname()}\n", "process 12"),
+        ("12\n", "process 12"),  # of an older version
+        ("12\nanother.example\n", "process 12 on another.example"),
+        ("", "another process"),
+    ],
+)
+def test_holder_of_the_lock_is_named_with_its_host(tmp_path: Path, text: str, holder: str) -> None:
+    lock = DataLock(tmp_path)
+    (tmp_path / "broker.lock").write_text(text)
+    with pytest.raises(DataBusy) as fault:
+        DataLock(tmp_path)
+    assert fault.value.holder == holder
+    lock.release()
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:40 / /srv/nfs rw shared:2 - nfs4 filer:/export rw,vers=4.2
+31 22 0:41 / /srv/with\\040blank rw - cifs //filer/share rw
+32 22 0:42 / /srv/bucket rw - fuse.s3fs s3fs rw
+33 22 0:43 / /srv/overlay rw - fuse.fuse-overlayfs fuse-overlayfs rw
+34 30 8:2 / /srv/nfs/local rw - xfs /dev/sdb rw
+35 22 0:44 / /srv/host rw - 9p host rw
+36 22 0:45 / /srv/plain rw - fuse sshfs rw
+broken line
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/var/lib", None),
+        ("/srv/nfs/data", "/srv/nfs is nfs4: NFS drops the locks"),
+        ("/srv/nfs2", None),
+        ("/srv/nfs/local/data", None),
+        ("/srv/with blank", "/srv/with blank is cifs: SMB drops"),
+        ("/srv/bucket/data", "/srv/bucket is fuse.s3fs: FUSE file systems lock files on this machine only"),
+        ("/srv/overlay/data", None),
+        ("/srv/host/data", "/srv/host is 9p: 9P locks"),
+        ("/srv/plain", "/srv/plain is fuse: FUSE file systems"),
+    ],
+)
+def test_file_systems_without_reliable_locks_are_known(path: str, reason: str | None) -> None:
+    found = weak_locks(Path(path), MOUNTS)
+    assert found is None if reason is None else (found or "").startswith(reason), found
+
+
+def test_file_system_of_this_machine_can_be_read(tmp_path: Path) -> None:
+    weak_locks(tmp_path)
+    assert weak_locks(tmp_path, "") is None

@@ -1,0 +1,232 @@
+"""The HTTP listener of a broker that is not active yet: health, metrics, and 503 for everything else.
+
+A load balancer that asks ``/health/ready`` sends clients to another broker. Each connection gets one answer and is
+closed, so that the next request reaches the broker that has become active meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import twisted
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from twisted.internet.interfaces import IAddress
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request
+
+import stompring
+from stompring.errors import Refused
+from stompring.session.connect import Login
+
+from .access import MANAGE, MANAGEMENT, VIEW, SecuritySource, check_host, check_login, check_origin
+from .api import Answer, Problem, json_answer, problem_answer
+from .channel import AdminChannel, HttpConnectionLimit
+from .http import IDLE, AdminRequest, AdminSite
+
+log = logging.getLogger(__name__)
+
+#: Roles that `stompring_ha_role` has a sample for.
+ACTIVE, STANDBY = "active", "standby"
+ROLES = (ACTIVE, STANDBY)
+
+ROLE_HELP = "1 for the role of this broker: active, or standby while it waits to become active."
+
+LIVE, READY, METRICS = "/health/live", "/health/ready", "/metrics"
+
+
+class StandbyContext(SecuritySource, Protocol):
+    """What the site shows."""
+
+    reactor: Any
+
+    @property
+    def reason(self) -> str:
+        """What the broker waits for."""
+
+    @property
+    def acceptor_names(self) -> list[str]:
+        """The acceptors that are not open."""
+
+
+def role_family(role: str) -> Metric:
+    """The metric of the role."""
+    family = GaugeMetricFamily("stompring_ha_role", ROLE_HELP, labels=("role",))
+    for each in ROLES:
+        family.add_metric((each,), float(each == role))
+    return family
+
+
+def ready(context: StandbyContext) -> Answer:
+    """The answer of ``/health/ready``: never ready, with the members that an active broker's answer has."""
+    details = {
+        "status": "STANDBY",
+        "stopping": False,
+        "draining": False,
+        "listeners": [],
+        "missingListeners": context.acceptor_names,
+        "diskFault": None,
+        "storeFault": None,
+        "role": STANDBY,
+        "reason": context.reason,
+    }
+    return json_answer(details, status=503)
+
+
+class _Standby(Collector):
+    def collect(self) -> Iterable[Metric]:
+        build = {
+            "version": stompring.__version__,
+            "build": stompring.build(),
+            "python": platform.python_version(),
+            "twisted": twisted.__version__,
+        }
+        yield InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
+        yield role_family(STANDBY)
+
+
+def scrape(accept: str) -> Answer:
+    """The metrics of a standby: process, build, role and what it waits for."""
+    encode, content_type = choose_encoder(accept)
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    GCCollector(registry=registry)
+    registry.register(_Standby())
+    return Answer(encode(registry), content_type=content_type)
+
+
+class StandbyResponder:
+    """Answers one request."""
+
+    def __init__(self, request: Request, context: StandbyContext) -> None:
+        self._request = request
+        self._context = context
+        self._disconnected = False
+        request.notifyFinish().addErrback(self._client_disconnected)
+
+    def handle(self) -> None:
+        path = self._request.path.decode("latin-1")
+        reads = self._request.method in (b"GET", b"HEAD")
+        try:
+            check_host(self._header("host"), str(getattr(self._request.getHost(), "host", "")))
+            check_origin(self._header("origin"), self._header("host"))
+            if reads and path == LIVE:
+                self._write(json_answer({"status": "UP"}))
+            elif reads and path == READY:
+                self._write(ready(self._context))
+            elif reads and path == METRICS:
+                accept = self._header("accept") or ""
+                self._write_to_viewers(lambda: scrape(accept))
+            else:
+                text = f"This broker is a standby: {self._context.reason}"
+                raise Problem(503, text, None, role=STANDBY)
+        except Refused as refused:
+            self._write_problem(refused)
+
+    def _write_to_viewers(self, answer: Callable[[], Answer]) -> None:
+        """Answer those who may view the broker. Raises `Refused`."""
+        request = self._request
+        host = str(getattr(request.getClientAddress(), "host", ""))
+        certificate: str | None = getattr(request, "certificate", None)
+        login = check_login(self._context, self._header("authorization"), host, certificate)
+        if login is None:
+            self._write(answer())
+            return
+
+        def logged_in(found: Login) -> None:
+            rights = found.authorizer
+            if not (rights.allows_all or rights.allows(MANAGE, MANAGEMENT)):
+                rights.check(VIEW, MANAGEMENT, None)
+            self._write(answer())
+
+        login.addCallback(logged_in).addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        fault = failure.value
+        if not isinstance(fault, Refused):
+            log.error("%s failed: %s", self._request.path.decode("latin-1"), failure.getTraceback())
+            fault = Refused("Internal error; see the broker's log", status=500)
+        self._write_problem(fault)
+
+    def _write_problem(self, refused: Refused) -> None:
+        self._write(problem_answer(refused, self._request.uri.decode("latin-1")))
+
+    def _write(self, answer: Answer) -> None:
+        if self._disconnected:
+            return
+        request = self._request
+        request.setResponseCode(answer.status)
+        request.setHeader("Content-Type", answer.content_type or "")
+        for name, value in answer.headers.items():
+            request.setHeader(name, value)
+        assert isinstance(answer.body, bytes)
+        request.setHeader("Content-Length", str(len(answer.body)))
+        request.write(answer.body)
+        request.finish()
+
+    def _header(self, name: str) -> str | None:
+        value = self._request.requestHeaders.getRawHeaders(name.encode())
+        return None if value is None else value[0].decode("utf-8", "replace")
+
+    def _client_disconnected(self, _: Failure) -> None:
+        self._disconnected = True
+
+
+class StandbyResource(Resource):
+    """The only resource of the site."""
+
+    isLeaf = True
+
+    def __init__(self, context: StandbyContext) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._context = context
+
+    def render(self, request: Request) -> int:
+        """Handle a request of any path."""
+        request.setHeader("Server", "stompring")
+        request.setHeader("Cache-Control", "no-store")
+        request.setHeader("X-Content-Type-Options", "nosniff")
+        StandbyResponder(request, self._context).handle()
+        return NOT_DONE_YET
+
+
+class StandbyChannel(AdminChannel):
+    """One connection with one request."""
+
+    def checkPersistence(self, request: Any, version: bytes) -> bool:
+        """The connection is closed after the answer."""
+        request.responseHeaders.setRawHeaders(b"connection", [b"close"])
+        return False
+
+
+class StandbySite(AdminSite):
+    """The site of an HTTP acceptor while the broker is a standby."""
+
+    requestFactory = AdminRequest
+    protocol = StandbyChannel
+
+    def __init__(self, context: StandbyContext) -> None:
+        resource = StandbyResource(context)
+        super().__init__(resource, timeout=IDLE, reactor=context.reactor)  # type: ignore[no-untyped-call]
+        self.connection_limit = HttpConnectionLimit(lambda limit, peer, text: log.info("%s: %s", peer, text))
+        self._channels: list[StandbyChannel] = []
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """A channel, closed by `close`."""
+        channel = super().buildProtocol(addr)
+        self._channels = [*(each for each in self._channels if each.transport is not None), channel]
+        return channel
+
+    def close(self) -> None:
+        """Close the connections that are open."""
+        for channel in self._channels:
+            abort = getattr(channel.transport, "abortConnection", None)
+            if abort is not None:
+                abort()
+        self._channels.clear()
