@@ -1,0 +1,54 @@
+"""Which engine a URL names. Engines are imported where they are used, never otherwise."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+from urllib.parse import urlsplit
+
+from ..settings.model import ReplicatedLogSettings
+from .log import ReplicatedLog, UnsafeLog
+
+NATS_SCHEMES = ("nats", "tls")
+POSTGRESQL_SCHEMES = ("postgresql", "postgres")
+
+
+def open_log(settings: ReplicatedLogSettings) -> ReplicatedLog:
+    """The log of the settings, not connected. Raises `UnsafeLog` for a URL or files that cannot be used."""
+    try:
+        if _is_nats(settings):
+            from .nats_log import NatsLog
+
+            return NatsLog(settings)
+        postgres = import_module(".postgres_log", __package__)
+        return cast(ReplicatedLog, postgres.PostgresLog(settings))
+    except ImportError as fault:
+        raise _missing(fault) from None
+
+
+def create_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:
+    """Make a new, empty log of at most ``max_bytes`` (-1: no limit). Raises `UnsafeLog` where it exists."""
+    try:
+        if _is_nats(settings):
+            from .nats_log import create_nats_log
+
+            create_nats_log(settings, max_bytes)
+        else:
+            import_module(".postgres_log", __package__).create_postgres_log(settings, max_bytes)
+    except ImportError as fault:
+        raise _missing(fault) from None
+
+
+def _is_nats(settings: ReplicatedLogSettings) -> bool:
+    scheme = urlsplit(settings.url).scheme
+    if scheme in NATS_SCHEMES:
+        return True
+    if scheme in POSTGRESQL_SCHEMES:
+        return False
+    raise UnsafeLog(f"url of the replicated log: {scheme!r} is not nats, tls or postgresql")
+
+
+def _missing(fault: ImportError) -> UnsafeLog:
+    return UnsafeLog(
+        f"the replicated log needs packages that are not installed ({fault}): pip install stompring[ha]"
+    )

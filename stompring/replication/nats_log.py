@@ -1,0 +1,827 @@
+"""A replicated log on NATS JetStream: one stream, one subject per file, appended with ``Nats-Expected-Last-Sequence``.
+
+nats-py runs in a thread of its own; the methods of `NatsLog` block theirs. docs/high-availability.md describes how the
+servers are configured, and what is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import json
+import re
+import threading
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
+from urllib.parse import quote, urlsplit
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from ..settings.model import ReplicatedLogSettings
+from .log import (
+    BEATS,
+    CONTROL,
+    MAX_ENTRY_DATA,
+    Fenced,
+    FileChange,
+    LogEntry,
+    LogFull,
+    LogStatus,
+    LogUnavailable,
+    UnsafeLog,
+    decode_entry,
+    encode_entry,
+)
+from .nats_connection import Link, NatsConnection, NoAnswer, NoListener
+
+ENGINE = "nats"
+
+#: Messages of one append that are under way.
+WINDOW = 8
+#: Seconds without progress after which an append, a claim or a request fails.
+TIMEOUT = 2.0
+#: Seconds without an answer after which the next server is tried.
+PATIENCE = 1.0
+#: Seconds for which the leader must say that the stream is missing, or holds less than it confirmed: a leader that
+#: comes from a pause, or a cluster that starts, may say so once.
+DOUBT = 3.0
+#: Seconds between attempts while the stream has no leader.
+PAUSE = 0.05
+#: Messages of one pull request, and how many requests are under way: what a reader holds in memory at most.
+PULL, PULLS = 64, 2
+PULL_EXPIRES = 20.0
+#: An entry's head, its path and the headers of NATS, beside its data.
+OVERHEAD = 4096
+MIN_REPLICAS = 3
+
+_T = TypeVar("_T")
+_STREAM_NAME = re.compile(r"[^\s.*>/\\]{1,255}")
+
+# Codes of JetStream errors (err_code).
+_NOT_FOUND, _NO_MESSAGE = 10059, 10037
+_FULL = frozenset((10002, 10028, 10047, 10077))  # of the account, memory, storage, the stream
+_TOO_LARGE = 10054
+
+
+class _Answer(NamedTuple):
+    """A JSON answer of JetStream."""
+
+    body: Mapping[str, object]
+    code: int
+    text: str
+
+
+class _Pending(NamedTuple):
+    """An entry that is not confirmed."""
+
+    number: int
+    subject: str
+    payload: bytes
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A consumer of the stream that was made for this reader, and what it delivered."""
+
+    link: Link
+    name: str
+    inbox: str
+    position: int  # of the last entry that was taken
+    delivered: int = 0  # messages of the consumer that came
+    requested: int = 0  # messages that were requested and did not come
+    taken: int = 0  # messages that were taken since the last request
+    is_broken: bool = False
+    arrived: deque[Msg] = field(default_factory=deque)
+    signal: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def on_message(self, message: Msg) -> None:
+        if message.headers and "Status" in message.headers and not message.data:
+            # 100: a heartbeat. Anything else ends a request: expired, or the consumer is gone.
+            if message.headers["Status"] != "100":
+                self.is_broken = self.is_broken or message.headers["Status"] not in ("408", "404")
+                self.requested = 0
+                self.signal.set()
+            return
+        place = _place(message.reply)
+        if place.delivered != self.delivered + 1:
+            self.is_broken = True
+        else:
+            self.delivered += 1
+            self.requested = max(self.requested - 1, 0)
+            self.arrived.append(message)
+        self.signal.set()
+
+
+class _Place(NamedTuple):
+    sequence: int
+    delivered: int
+    time: int  # ns since the epoch
+
+
+def _place(reply: str) -> _Place:
+    """Where a message stands, from its acknowledgement subject."""
+    tokens = reply.split(".")
+    # $JS.ACK.<stream>.<consumer>.<count>.<stream seq>.<consumer seq>.<time>.<pending>, or with domain and account
+    # before the stream, and perhaps more at the end.
+    at = 5 if len(tokens) == 9 else 7
+    return _Place(int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 2]))
+
+
+def subject_of(stream: str, key: str) -> str:
+    """The subject that the entries of a key are stored under."""
+    if key == CONTROL:
+        return f"{stream}.control"
+    if key == BEATS:
+        return f"{stream}.beats"
+    return f"{stream}.file.{_token(key)}"
+
+
+def _token(text: str) -> str:
+    """One token of a subject: no dots, blanks and wildcards."""
+    return quote(text, safe="").replace(".", "%2E")
+
+
+def stream_subjects(stream: str) -> list[str]:
+    """What a stream stores. Requests between brokers have the same first token, and are not stored."""
+    return [f"{stream}.file.>", f"{stream}.control", f"{stream}.beats"]
+
+
+def stream_configuration(stream: str, max_bytes: int) -> dict[str, object]:
+    """The stream that `create_nats_log` makes."""
+    return {
+        "name": stream,
+        "description": "replicated log of a stompring broker",
+        "subjects": stream_subjects(stream),
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "num_replicas": MIN_REPLICAS,
+        "max_bytes": max_bytes,
+        "max_msgs": -1,
+        "max_msgs_per_subject": -1,
+        "max_msg_size": -1,
+        "max_age": 0,
+        "max_consumers": -1,
+        "deny_delete": True,
+        "deny_purge": False,
+        "allow_direct": False,
+    }
+
+
+def unsafe_configuration(stream: str, configuration: Mapping[str, object]) -> list[str]:
+    """What makes a stream lose entries, or keeps the broker from writing; empty for a safe one."""
+    found: list[str] = []
+
+    def expect(name: str, wanted: str, is_so: bool) -> None:
+        if not is_so:
+            found.append(f"{name} is {configuration.get(name)!r}, {wanted} is required")
+
+    def number(name: str, default: int = -1) -> int:
+        value = configuration.get(name, default)
+        return value if isinstance(value, int) else default
+
+    expect("num_replicas", f"{MIN_REPLICAS} or more", number("num_replicas", 1) >= MIN_REPLICAS)
+    expect("storage", "'file'", configuration.get("storage") == "file")
+    expect("discard", "'new'", configuration.get("discard") == "new")
+    expect("retention", "'limits'", configuration.get("retention") == "limits")
+    expect("max_age", "no limit", number("max_age", 0) == 0)
+    expect("max_msgs", "no limit", number("max_msgs") <= 0)
+    expect("max_msgs_per_subject", "no limit", number("max_msgs_per_subject") <= 0)
+    size = number("max_msg_size")
+    expect(
+        "max_msg_size", f"{MAX_ENTRY_DATA + OVERHEAD} or more", size < 0 or size >= MAX_ENTRY_DATA + OVERHEAD
+    )
+    for name in ("mirror", "sources", "no_ack", "sealed", "deny_purge", "subject_transform"):
+        expect(
+            name,
+            "none" if name in ("mirror", "sources", "subject_transform") else "false",
+            not configuration.get(name),
+        )
+    expect("persist_mode", "'default'", configuration.get("persist_mode") in (None, "", "default"))
+    subjects = configuration.get("subjects")
+    wanted = stream_subjects(stream)
+    expect("subjects", repr(wanted), isinstance(subjects, list) and sorted(subjects) == sorted(wanted))
+    return found
+
+
+class NatsLog:
+    """A `ReplicatedLog` on a JetStream stream."""
+
+    def __init__(self, settings: ReplicatedLogSettings) -> None:
+        if not _STREAM_NAME.fullmatch(settings.stream):
+            raise UnsafeLog(
+                f"stream {settings.stream!r}: a name without blanks, dots, slashes, * and > is required"
+            )
+        self._settings = settings
+        self._stream = settings.stream
+        self._connection = NatsConnection(settings)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._identity = ""
+        self._doubt_since: tuple[str, float] | None = None
+        self._fatal: Exception | None = None
+        # the writer
+        self._writer = self._number = self._last = 0
+        self._pending: deque[_Pending] = deque()
+        self._uncertain = False
+        # the reader
+        self._reader: _Reader | None = None
+        self._readers = 0
+        # requests
+        self._asked: list[str] = []
+        self._subjects: frozenset[str] = frozenset()
+
+    # Threads
+
+    def _run(self, work: Coroutine[object, object, _T]) -> _T:
+        """Run a coroutine in the log's thread, and wait for it."""
+        if self._loop is None:
+            self._start()
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _start(self) -> None:
+        loop = asyncio.new_event_loop()
+
+        def run() -> None:
+            asyncio.set_event_loop(loop)
+            loop.run_forever()
+            loop.close()
+
+        self._loop = loop
+        self._thread = threading.Thread(target=run, name="replicated-log", daemon=True)
+        self._thread.start()
+
+    # The interface
+
+    def connect(self) -> LogStatus:
+        return self._run(self._connect())
+
+    def status(self) -> LogStatus:
+        return self._run(self._status())
+
+    def read(self, after: int, wait: float) -> list[LogEntry]:
+        found = self._run(self._read(after, wait))
+        return found if isinstance(found, list) else [self._decode(one) for one in found]
+
+    def first(self, key: str) -> LogEntry | None:
+        return self._run(self._get({"seq": 1, "next_by_subj": subject_of(self._stream, key)}))
+
+    def last(self, key: str) -> LogEntry | None:
+        return self._run(self._get({"last_by_subj": subject_of(self._stream, key)}))
+
+    def claim(self, writer: int, after: int, change: FileChange) -> int | None:
+        return self._run(self._claim(writer, after, change))
+
+    def append(self, changes: Sequence[FileChange]) -> int:
+        return self._run(self._append(changes))
+
+    def purge(self, key: str, through: int) -> None:
+        # The request names the first sequence that stays.
+        body = {"filter": subject_of(self._stream, key), "seq": through + 1}
+        self._run(self._api(f"STREAM.PURGE.{self._stream}", body))
+
+    def request(self, command: str, broker: str) -> bool:
+        return self._run(self._request(command, broker))
+
+    def requests(self, broker: str, *, active: bool) -> list[str]:
+        subjects = {self._request_subject(broker)} | ({self._request_subject("")} if active else set())
+        if subjects != self._subjects and self._loop is not None:
+            added, removed = subjects - self._subjects, self._subjects - subjects
+            self._subjects = frozenset(subjects)
+            asyncio.run_coroutine_threadsafe(self._listen(added, removed), self._loop)
+        asked, self._asked = self._asked, []
+        return asked
+
+    def close(self) -> None:
+        if self._loop is None or self._thread is None:
+            return
+        loop, self._loop = self._loop, None
+        try:
+            asyncio.run_coroutine_threadsafe(self._close(), loop).result(3)
+        except (TimeoutError, NatsError, OSError):
+            pass
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join(3)
+        self._thread = None
+
+    # JetStream's requests
+
+    async def _api(
+        self, subject: str, body: Mapping[str, object] | None, timeout: float = TIMEOUT
+    ) -> _Answer:
+        """A request to JetStream, repeated until it is answered. Raises `LogUnavailable`, `UnsafeLog`."""
+        if self._fatal is not None:
+            raise self._fatal
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        payload = json.dumps(body).encode() if body else b""
+        reason = ""
+        self._connection.start()
+        while (left := end - loop.time()) > 0:
+            try:
+                message = await self._connection.request(f"$JS.API.{subject}", payload, min(left, PATIENCE))
+            except NoListener:
+                reason = "JetStream is not available"
+                await asyncio.sleep(PAUSE)
+                continue
+            except NoAnswer as fault:
+                reason = str(fault)
+                self._connection.rotate()
+                continue
+            answer = _parse(message.data)
+            if answer.code == _NOT_FOUND:
+                self._doubt(
+                    f"stream {self._stream} does not exist",
+                    "make it with 'stompring ha init'; if it existed, its contents are lost",
+                )
+            if answer.code and answer.code != _NO_MESSAGE:
+                reason = answer.text
+                await asyncio.sleep(PAUSE)
+                continue
+            return answer
+        self._connection.rotate()
+        raise LogUnavailable(f"NATS does not answer ({subject.split('.')[1].lower()}): {reason}")
+
+    def _doubt(self, reason: str, advice: str) -> None:
+        """Something that cannot be, or comes from a server that does not know better yet. Raises."""
+        now = asyncio.get_running_loop().time()
+        if self._doubt_since is None or self._doubt_since[0] != reason:
+            self._doubt_since = (reason, now)
+        elif now - self._doubt_since[1] >= DOUBT:
+            self._fatal = UnsafeLog(f"{reason}: {advice}")
+            raise self._fatal
+        raise LogUnavailable(reason)
+
+    async def _information(self) -> Mapping[str, object]:
+        """STREAM.INFO, from the leader."""
+        answer = await self._api(f"STREAM.INFO.{self._stream}", None)
+        created = str(answer.body.get("created", ""))
+        if self._identity and created != self._identity:
+            self._fatal = UnsafeLog(
+                f"stream {self._stream} was made anew at {created}: its contents before that are lost;"
+                " remove the replicated copy of each broker, or restore a backup"
+            )
+            raise self._fatal
+        last = _state(answer.body, "last_seq")
+        if last < self._last:
+            self._doubt(
+                f"stream {self._stream} ends at {last}, but {self._last} was confirmed",
+                "NATS has lost confirmed entries; restore a backup of the data directory",
+            )
+        self._doubt_since = None
+        return answer.body
+
+    async def _status(self) -> LogStatus:
+        return self._status_of(await self._information())
+
+    def _status_of(self, body: Mapping[str, object]) -> LogStatus:
+        configuration = _mapping(body.get("config"))
+        cluster = _mapping(body.get("cluster"))
+        replicas = cluster.get("replicas")
+        leader = str(cluster.get("leader", ""))
+        others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
+        answering = bool(leader) + sum(1 for one in others if one.get("current") and not one.get("offline"))
+        copies = _number(configuration, "num_replicas", 1)
+        return LogStatus(
+            engine=ENGINE,
+            identity=str(body.get("created", "")),
+            last=_state(body, "last_seq"),
+            entries=_state(body, "messages"),
+            bytes=_state(body, "bytes"),
+            max_bytes=_number(configuration, "max_bytes", -1),
+            replicas=copies,
+            leader=leader,
+            healthy=answering > copies // 2,
+        )
+
+    async def _get(self, body: Mapping[str, object]) -> LogEntry | None:
+        """An entry as the leader has it; None where there is none."""
+        answer = await self._api(f"STREAM.MSG.GET.{self._stream}", body)
+        self._doubt_since = None
+        if answer.code:
+            return None
+        message = _mapping(answer.body.get("message"))
+        return decode_entry(
+            base64.b64decode(str(message.get("data", ""))),
+            _number(message, "seq", 0),
+            _milliseconds(str(message.get("time", ""))),
+        )
+
+    async def _next(self, sequence: int) -> LogEntry | None:
+        """The first entry from a sequence on."""
+        return await self._get({"seq": sequence, "next_by_subj": f"{self._stream}.>"})
+
+    # Connecting
+
+    async def _connect(self) -> LogStatus:
+        if self._fatal is not None:
+            raise self._fatal
+        self._connection.start()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 2 * DOUBT
+        while True:
+            try:
+                body = await self._information()
+                break
+            except LogUnavailable:
+                if self._doubt_since is None or loop.time() > end:
+                    raise
+                await asyncio.sleep(PAUSE * 4)
+        link = await self._connection.link(TIMEOUT)
+        if link.client.max_payload < MAX_ENTRY_DATA + OVERHEAD:
+            raise UnsafeLog(
+                f"max_payload of {link.server} is {link.client.max_payload}:"
+                f" {MAX_ENTRY_DATA + OVERHEAD} or more is required"
+            )
+        if found := unsafe_configuration(self._stream, _mapping(body.get("config"))):
+            raise UnsafeLog(f"stream {self._stream} is not safe: {'; '.join(found)}")
+        status = self._status_of(body)
+        cluster = _mapping(body.get("cluster"))
+        replicas = cluster.get("replicas")
+        names = [str(_mapping(one).get("name")) for one in replicas] if isinstance(replicas, list) else []
+        await self._check_sync([status.leader, *names])
+        self._identity = status.identity
+        return status
+
+    async def _check_sync(self, nodes: list[str]) -> None:
+        """Whether the nodes of the stream sync before they confirm. Raises `UnsafeLog`."""
+        monitors = self._connection.url.monitors
+        pages = await asyncio.gather(*(asyncio.to_thread(_varz, monitor) for monitor in monitors))
+        synced = set()
+        for page in pages:
+            name = str(page.get("server_name", ""))
+            configuration = _mapping(_mapping(page.get("jetstream")).get("config"))
+            if name not in nodes or "sync_interval" not in configuration:
+                continue  # of another cluster, or a server before 2.10 that does not say
+            if configuration.get("sync_always") is not True:
+                raise UnsafeLog(
+                    f"NATS server {name} syncs every {_number(configuration, 'sync_interval', 0) // 10**9} s:"
+                    " a loss of power loses confirmed entries; set 'sync_interval: always' in its jetstream block"
+                )
+            synced.add(name)
+        if not synced and not self._settings.confirmed_sync:
+            raise UnsafeLog(
+                "no monitor of NATS says whether the servers have 'sync_interval: always'"
+                f" ({', '.join(monitors) or 'none in the url'}): open it, name it with ?monitor= in the url,"
+                ' or confirm with confirmed-sync="true"'
+            )
+
+    # Reading
+
+    def _decode(self, message: Msg) -> LogEntry:
+        place = _place(message.reply)
+        return decode_entry(message.data, place.sequence, place.time // 1_000_000)
+
+    async def _read(self, after: int, wait: float) -> list[LogEntry] | deque[Msg]:
+        if self._fatal is not None:
+            raise self._fatal
+        self._connection.start()
+        reader = self._reader
+        if reader is None or reader.position != after or reader.is_broken or reader.link.lost.is_set():
+            await self._drop_reader()
+            reader = await self._open_reader(after)
+        if taken := await self._take(reader, wait):
+            return taken
+        entry = await self._next(after + 1)
+        if entry is None:
+            return []
+        # Stored just now, or the consumer does not deliver any more.
+        if not reader.is_broken and (taken := await self._take(reader, 0.1)):
+            return taken
+        await self._drop_reader()
+        return [entry]
+
+    async def _take(self, reader: _Reader, wait: float) -> deque[Msg]:
+        """What came; waits for the first."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait
+        while not reader.arrived and not reader.is_broken and not reader.link.lost.is_set():
+            if reader.requested == 0:
+                await self._pull(reader, PULL * PULLS)
+            reader.signal.clear()
+            try:
+                await asyncio.wait_for(reader.signal.wait(), max(end - loop.time(), 0))
+            except TimeoutError:
+                break
+        taken, reader.arrived = reader.arrived, deque()
+        if taken:
+            reader.position = _place(taken[-1].reply).sequence
+            reader.taken += len(taken)
+            if reader.taken >= PULL:
+                await self._pull(reader, PULL * PULLS - reader.requested)
+        return taken
+
+    async def _pull(self, reader: _Reader, count: int) -> None:
+        reader.taken = 0
+        body = {"batch": count, "expires": int(PULL_EXPIRES * 1e9)}
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{reader.name}"
+        try:
+            await reader.link.client.publish(subject, json.dumps(body).encode(), reply=reader.inbox)
+            reader.requested += count
+        except (NatsError, OSError):
+            reader.link.drop()
+
+    async def _open_reader(self, after: int) -> _Reader:
+        body = {
+            "stream_name": self._stream,
+            "config": {
+                "deliver_policy": "by_start_sequence",
+                "opt_start_seq": after + 1,
+                "ack_policy": "none",
+                "replay_policy": "instant",
+                "inactive_threshold": int(30e9),
+                "num_replicas": 1,
+                "mem_storage": True,
+            },
+        }
+        answer = await self._api(f"CONSUMER.CREATE.{self._stream}", body)
+        link = await self._connection.link(TIMEOUT)
+        reader = _Reader(link, str(answer.body.get("name", "")), link.client.new_inbox(), after)
+        try:
+            await link.client.subscribe(
+                reader.inbox, cb=reader.on_message, pending_msgs_limit=0, pending_bytes_limit=0
+            )
+        except (NatsError, OSError) as fault:
+            raise LogUnavailable(f"NATS: {fault}") from None
+        self._reader = reader
+        return reader
+
+    async def _drop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.link.lost.is_set():
+            try:
+                await reader.link.client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{reader.name}")
+            except (NatsError, OSError):
+                reader.link.drop()
+
+    # Writing
+
+    async def _claim(self, writer: int, after: int, change: FileChange) -> int | None:
+        if self._fatal is not None:
+            raise self._fatal
+        self._connection.start()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + TIMEOUT
+        subject = subject_of(self._stream, change.key)
+        payload = encode_entry(writer, 0, change)
+        headers = {"Nats-Expected-Last-Sequence": str(after)}
+        if after == 0:  # servers before 2.10 take 0 for no expectation
+            headers["Nats-Expected-Last-Subject-Sequence"] = "0"
+        reason = ""
+        sequence: int | None = None
+        while sequence is None:
+            if (left := end - loop.time()) <= 0:
+                raise LogUnavailable(f"NATS does not confirm the claim: {reason}")
+            try:
+                message = await self._connection.request(subject, payload, min(left, PATIENCE), headers)
+                answer = _parse(message.data)
+                if not answer.code:
+                    sequence = _number(answer.body, "seq", 0)
+                    break
+                if answer.code in _FULL:
+                    raise LogFull(f"stream {self._stream} is full: {answer.text}")
+                reason = answer.text
+            except NoAnswer as fault:
+                reason = str(fault)
+                if not isinstance(fault, NoListener):
+                    self._connection.rotate()
+            found = await self._next(after + 1)
+            if found is not None:
+                if found.writer != writer:
+                    return None
+                sequence = found.sequence
+            elif _state(await self._information(), "last_seq") > after:
+                return None
+            else:
+                await asyncio.sleep(PAUSE)
+        self._writer, self._number, self._last = writer, 0, sequence
+        self._pending.clear()
+        self._uncertain = False
+        return sequence
+
+    async def _append(self, changes: Sequence[FileChange]) -> int:
+        if self._fatal is not None:
+            raise self._fatal
+        assert self._writer, "append before claim"
+        for change in changes:
+            self._number += 1
+            payload = encode_entry(self._writer, self._number, change)
+            self._pending.append(_Pending(self._number, subject_of(self._stream, change.key), payload))
+        await self._store()
+        return self._last
+
+    async def _store(self) -> None:
+        """Store what is pending, in order; find out first what became of entries whose outcome is unknown."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + TIMEOUT
+        reason = ""
+        while self._pending:
+            before = self._last
+            if self._uncertain:
+                await self._settle()
+            is_full = False
+            if self._pending:
+                self._uncertain = True
+                try:
+                    answer = await self._send(min(PATIENCE, max(end - loop.time(), 0.01)))
+                except NoAnswer as fault:
+                    reason = str(fault)
+                    if not isinstance(fault, NoListener):
+                        self._connection.rotate()
+                else:
+                    if answer is None:
+                        self._uncertain = False
+                        break
+                    reason = answer.text
+                    is_full = answer.code in _FULL
+                    if answer.code == _NOT_FOUND:
+                        await self._information()
+                    if answer.code == _TOO_LARGE:
+                        self._fatal = UnsafeLog(f"stream {self._stream} refuses an entry: {reason}")
+                        raise self._fatal
+            if is_full:
+                await self._settle()
+                if self._pending:
+                    raise LogFull(f"stream {self._stream} is full: {reason}")
+            if self._last != before:
+                end = loop.time() + TIMEOUT
+            elif loop.time() >= end:
+                raise LogUnavailable(f"NATS does not confirm entries: {reason}")
+            else:
+                await asyncio.sleep(PAUSE)
+
+    async def _send(self, patience: float) -> _Answer | None:
+        """Publish what is pending, `WINDOW` entries at a time; None when all are confirmed.
+
+        Otherwise the answer that refused one. Raises `NoAnswer`. Entries behind those confirmed are then uncertain.
+        """
+        link = await self._connection.link(patience)
+        waiting: deque[asyncio.Future[Msg]] = deque()
+        try:
+            while self._pending:
+                while len(waiting) < min(WINDOW, len(self._pending)):
+                    at = len(waiting)
+                    _, subject, payload = self._pending[at]
+                    headers = {"Nats-Expected-Last-Sequence": str(self._last + at)}
+                    waiting.append(await link.send(subject, payload, headers))
+                message = await link.wait(waiting[0], patience)
+                answer = _parse(message.data)
+                if answer.code or _number(answer.body, "seq", 0) != self._last + 1:
+                    return answer
+                self._last += 1
+                self._doubt_since = None
+                self._pending.popleft()
+                waiting.popleft()
+            return None
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    async def _settle(self) -> None:
+        """Find out which of the pending entries are stored. Raises `Fenced` where another broker wrote."""
+        while self._pending:
+            entry = await self._next(self._last + 1)
+            if entry is None:
+                await self._information()
+                return
+            if entry.sequence != self._last + 1 or entry.writer != self._writer:
+                self._fatal = Fenced(
+                    f"entry {self._last + 1} of stream {self._stream} was written by another broker"
+                    f" (writer {entry.writer:x}, this one is {self._writer:x})"
+                )
+                raise self._fatal
+            if entry.number != self._pending[0].number:
+                self._fatal = Fenced(
+                    f"entry {entry.sequence} of stream {self._stream} has number {entry.number},"
+                    f" {self._pending[0].number} was expected"
+                )
+                raise self._fatal
+            self._last += 1
+            self._pending.popleft()
+
+    # Requests between brokers
+
+    def _request_subject(self, broker: str) -> str:
+        return f"{self._stream}.request.{'broker.' + _token(broker) if broker else 'active'}"
+
+    async def _request(self, command: str, broker: str) -> bool:
+        self._connection.start()
+        try:
+            await self._connection.request(self._request_subject(broker), command.encode(), TIMEOUT)
+        except NoAnswer:
+            return False
+        return True
+
+    async def _listen(self, added: set[str], removed: frozenset[str]) -> None:
+        for subject in removed:
+            await self._connection.unsubscribe(subject)
+        for subject in added:
+            try:
+                await self._connection.subscribe(subject, self._on_request)
+            except (NatsError, OSError):
+                self._connection.rotate()
+
+    async def _on_request(self, message: Msg) -> None:
+        self._asked.append(message.data.decode(errors="replace"))
+        await message.respond(b"+OK")
+
+    async def _close(self) -> None:
+        await self._drop_reader()
+        await self._connection.close()
+
+
+def create_nats_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:
+    """Make the stream of a new log. Raises `UnsafeLog` where it exists, or cannot be made."""
+    log = NatsLog(settings)
+    try:
+        log._run(_create(log, settings.stream, max_bytes))
+    finally:
+        log.close()
+
+
+async def _create(log: NatsLog, stream: str, max_bytes: int) -> None:
+    connection = log._connection
+    connection.start()
+    configuration = stream_configuration(stream, max_bytes)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 5 * TIMEOUT
+    reason = ""
+    is_new = False
+    while loop.time() < end:
+        subject = f"$JS.API.STREAM.{'CREATE' if is_new else 'INFO'}.{stream}"
+        payload = json.dumps(configuration).encode() if is_new else b""
+        try:
+            answer = _parse((await connection.request(subject, payload, 2 * TIMEOUT)).data)
+        except NoAnswer as fault:
+            reason = str(fault)
+            await asyncio.sleep(PAUSE)
+            continue
+        if not is_new and not answer.code:
+            raise UnsafeLog(f"stream {stream} exists already; nothing was changed")
+        if not is_new and answer.code == _NOT_FOUND:
+            is_new = True
+        elif is_new and not answer.code:
+            return
+        elif 400 <= _number(_mapping(answer.body.get("error")), "code", 0) < 500:
+            raise UnsafeLog(f"stream {stream} cannot be made: {answer.text}")
+        else:
+            reason = answer.text
+            await asyncio.sleep(PAUSE * 4)
+    raise LogUnavailable(f"stream {stream} cannot be made: {reason}")
+
+
+def _parse(data: bytes) -> _Answer:
+    try:
+        body = json.loads(data)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        return _Answer({}, -1, f"answer {data[:80]!r} is not JetStream's")
+    error = _mapping(body.get("error"))
+    if not error:
+        return _Answer(body, 0, "")
+    return _Answer(body, _number(error, "err_code", -1) or -1, str(error.get("description", "")))
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(values: Mapping[str, object], name: str, default: int) -> int:
+    value = values.get(name, default)
+    return value if isinstance(value, int) else default
+
+
+def _state(body: Mapping[str, object], name: str) -> int:
+    return _number(_mapping(body.get("state")), name, 0)
+
+
+def _milliseconds(text: str) -> int:
+    """Epoch ms of an RFC 3339 time with nanoseconds."""
+    head, _, fraction = text.rstrip("Z").partition(".")
+    try:
+        seconds = datetime.fromisoformat(head).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0
+    return int(seconds) * 1000 + int((fraction + "000")[:3])
+
+
+def _varz(monitor: str) -> Mapping[str, object]:
+    """The page ``/varz`` of a server's monitor; empty where it cannot be read."""
+    parts = urlsplit(monitor)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    try:
+        connection = kind(parts.netloc, timeout=1)
+        try:
+            connection.request("GET", f"{parts.path}/varz")
+            return _mapping(json.loads(connection.getresponse().read()))
+        finally:
+            connection.close()
+    except (OSError, ValueError, http.client.HTTPException):
+        return {}

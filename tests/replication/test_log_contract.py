@@ -1,0 +1,350 @@
+"""What every `ReplicatedLog` does, whatever its engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+import pytest
+
+from stompring.replication.engines import create_log, open_log
+from stompring.replication.log import (
+    BEATS,
+    CONTROL,
+    MAX_ENTRY_DATA,
+    Fenced,
+    FileChange,
+    LogEntry,
+    LogFull,
+    Operation,
+    ReplicatedLog,
+    UnsafeLog,
+)
+from stompring.settings.model import ReplicatedLogSettings
+
+from ..nats_cluster import NatsCluster
+
+CLAIM = FileChange(Operation.CLAIM, data=b"{}")
+BEAT = FileChange(Operation.BEAT, data=b"{}")
+JOURNAL = "journal/000000001.journal"
+
+#: Streams of one module have names of their own.
+STREAMS = count(1)
+
+
+class Engine(Protocol):
+    """An engine that tests use: every log is opened by a broker of its own."""
+
+    def create(self, max_bytes: int = -1) -> None:
+        """Make the log."""
+
+    def open(self, broker: str = "a") -> ReplicatedLog:
+        """Another client of the log, not connected."""
+
+
+class ServerEngine:
+    """An engine behind a URL."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stream = f"s{next(STREAMS)}"
+
+    def settings(self, broker: str = "a") -> ReplicatedLogSettings:
+        return ReplicatedLogSettings(url=self._url, stream=self._stream, broker=broker)
+
+    def create(self, max_bytes: int = -1) -> None:
+        create_log(self.settings(), max_bytes)
+
+    def open(self, broker: str = "a") -> ReplicatedLog:
+        return open_log(self.settings(broker))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    with NatsCluster(tmp_path_factory.mktemp("nats")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["nats"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return ServerEngine(request.getfixturevalue("cluster").url)
+
+
+Open = Callable[..., ReplicatedLog]
+
+
+@pytest.fixture
+def connect(engine: Engine) -> Iterator[Open]:
+    """Connected clients of a new log, all closed after the test."""
+    engine.create()
+    with ExitStack() as stack:
+
+        def connect(broker: str = "a") -> ReplicatedLog:
+            log = engine.open(broker)
+            stack.callback(log.close)
+            log.connect()
+            return log
+
+        yield connect
+
+
+def write(at: int = 0, data: bytes = b"x", path: str = JOURNAL) -> FileChange:
+    return FileChange(Operation.WRITE, path, at, data)
+
+
+def read_all(log: ReplicatedLog, after: int = 0) -> list[LogEntry]:
+    entries: list[LogEntry] = []
+    while found := log.read(entries[-1].sequence if entries else after, 0):
+        entries += found
+    return entries
+
+
+def test_new_log_is_empty(connect: Open) -> None:
+    log = connect()
+    status = log.status()
+    assert (status.last, status.entries, status.bytes) == (0, 0, 0)
+    assert status.healthy
+    assert log.read(0, 0) == []
+    assert log.first(BEATS) is None
+    assert log.last(CONTROL) is None
+
+
+def test_existing_log_is_not_made_again(engine: Engine) -> None:
+    engine.create()
+    with pytest.raises(UnsafeLog, match="exists"):
+        engine.create()
+
+
+def test_log_that_was_not_made_is_refused(engine: Engine) -> None:
+    log = engine.open()
+    try:
+        with pytest.raises(UnsafeLog, match="stompring ha init"):
+            log.connect()
+    finally:
+        log.close()
+
+
+def test_entries_are_read_as_they_were_written(connect: Open) -> None:
+    writer, reader = connect("a"), connect("b")
+    changes = [
+        FileChange(Operation.WHOLE, "identity", 0, b"\0\xff" * 10),
+        write(7, b"y" * MAX_ENTRY_DATA),
+        FileChange(Operation.TRUNCATE, JOURNAL, 5),
+        FileChange(Operation.REMOVE, "paging/a b.*.>%/ö", 1),
+        FileChange(Operation.MOVE, JOURNAL, 2, target="retention/x"),
+        BEAT,
+        FileChange(Operation.RELEASE, data=b'{"name": "a"}'),
+    ]
+    first = writer.claim(2**63 - 1, 0, CLAIM)
+    assert first is not None
+    last = writer.append(changes)
+    entries = read_all(reader)
+    assert [entry.change for entry in entries] == [CLAIM, *changes]
+    assert [entry.sequence for entry in entries] == list(range(first, last + 1))
+    assert [entry.number for entry in entries] == list(range(len(changes) + 1))
+    assert {entry.writer for entry in entries} == {2**63 - 1}
+    assert all(entry.time > 1_600_000_000_000 for entry in entries)
+
+
+def test_many_entries_of_one_append_are_in_order(connect: Open) -> None:
+    writer, reader = connect("a"), connect("b")
+    writer.claim(1, 0, CLAIM)
+    sizes = Random(1)
+    data = [sizes.randbytes(sizes.choice((0, 1, 100, 5000, MAX_ENTRY_DATA))) for _ in range(150)]
+    writer.append([write(at, one, f"paging/{at % 7}") for at, one in enumerate(data)])
+    assert [bytes(entry.change.data) for entry in read_all(reader)[1:]] == data
+
+
+def test_reader_sees_entries_that_come_while_it_waits(connect: Open) -> None:
+    writer, reader = connect("a"), connect("b")
+    after = writer.claim(1, 0, CLAIM)
+    assert after is not None
+    assert [entry.sequence for entry in reader.read(0, 0)] == [after]
+    thread = threading.Thread(target=lambda: writer.append([write()]))
+    thread.start()
+    found = reader.read(after, 30)
+    thread.join()
+    assert [entry.sequence for entry in found] == [after + 1]
+    assert reader.read(after, 0) == found, "a reader may go back"
+
+
+def test_append_without_changes_returns_the_last_sequence(connect: Open) -> None:
+    log = connect()
+    sequence = log.claim(1, 0, CLAIM)
+    assert log.append([]) == sequence
+
+
+def test_claim_at_an_older_end_is_refused(connect: Open) -> None:
+    one, other = connect("a"), connect("b")
+    end = one.claim(1, 0, CLAIM)
+    assert end is not None
+    assert other.claim(2, 0, CLAIM) is None
+    end = one.append([write()])
+    assert other.claim(2, end - 1, CLAIM) is None
+    assert other.claim(2, end, CLAIM) == end + 1
+
+
+def test_writer_is_fenced_after_the_claim_of_another(connect: Open) -> None:
+    one, other = connect("a"), connect("b")
+    one.claim(1, 0, CLAIM)
+    end = one.append([write()])
+    claimed = other.claim(2, end, CLAIM)
+    with pytest.raises(Fenced):
+        one.append([write(1, b"lost")])
+    with pytest.raises(Fenced):
+        one.append([])
+    assert claimed is not None
+    assert other.append([write(1, b"kept")]) == claimed + 1
+    assert [entry.writer for entry in read_all(other)] == [1, 1, 2, 2]
+
+
+def test_of_two_claims_at_one_place_exactly_one_wins(connect: Open) -> None:
+    """The races that decide which broker is active."""
+    brokers = [connect("a"), connect("b")]
+    end = 0
+    for writer in range(1, 51):
+        results: dict[int, int | None] = {}
+        start = threading.Barrier(2)
+
+        def claim(
+            at: int, results: dict[int, int | None], start: threading.Barrier, writer: int, end: int
+        ) -> None:
+            start.wait()
+            results[at] = brokers[at].claim(writer * 2 + at, end, CLAIM)
+
+        threads = [threading.Thread(target=claim, args=(at, results, start, writer, end)) for at in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        winners = [at for at, sequence in results.items() if sequence is not None]
+        assert len(winners) == 1
+        sequence = results[winners[0]]
+        assert sequence == end + 1
+        end = sequence
+        [entry] = brokers[1 - winners[0]].read(end - 1, 0)
+        assert entry.writer == writer * 2 + winners[0]
+
+
+def test_purged_entries_are_left_out_and_their_sequences_are_not_used_again(connect: Open) -> None:
+    log = connect()
+    log.claim(1, 0, CLAIM)
+    log.append([write(0), write(0, path="paging/1"), write(1), write(2)])
+    before = log.status()
+    log.purge(JOURNAL, 4)
+    assert [entry.sequence for entry in read_all(log)] == [1, 3, 5]
+    assert log.status().last == before.last
+    assert log.status().entries == before.entries - 2
+    assert log.status().bytes < before.bytes
+    log.purge(JOURNAL, 5)
+    log.purge(JOURNAL, 5)
+    assert [entry.sequence for entry in read_all(log)] == [1, 3]
+    assert log.status().last == 5
+    assert log.claim(2, 5, CLAIM) == 6
+    assert log.first(JOURNAL) is None
+
+
+def test_claim_behind_purged_entries_is_refused(connect: Open) -> None:
+    one, other = connect("a"), connect("b")
+    one.claim(1, 0, CLAIM)
+    one.append([write()])
+    one.purge(JOURNAL, 2)
+    assert other.claim(2, 1, CLAIM) is None
+
+
+def test_first_and_last_of_a_key(connect: Open) -> None:
+    log = connect()
+    log.claim(1, 0, CLAIM)
+    removals = [FileChange(Operation.REMOVE, f"paging/{at}", at) for at in (1, 2, 3)]
+    log.append([removals[0], write(), removals[1], BEAT, removals[2], write(1)])
+    first, last = log.first(CONTROL), log.last(CONTROL)
+    assert first is not None and last is not None
+    assert (first.change, last.change) == (removals[0], removals[2])
+    log.purge(CONTROL, first.sequence)
+    first = log.first(CONTROL)
+    assert first is not None
+    assert first.change == removals[1]
+    beat = log.last(BEATS)
+    assert beat is not None
+    assert beat.change == BEAT
+
+
+def test_full_log_refuses_until_entries_are_purged(engine: Engine) -> None:
+    engine.create(max_bytes=2_000_000)
+    log = engine.open()
+    try:
+        log.connect()
+        log.claim(1, 0, CLAIM)
+        accepted = 0
+        with pytest.raises(LogFull):
+            for at in range(40):
+                log.append([write(at, b"x" * MAX_ENTRY_DATA, f"paging/{at}")])
+                accepted += 1
+        assert 5 < accepted < 20
+        with pytest.raises(LogFull):
+            log.append([])
+        log.purge("paging/0", 2)
+        log.purge("paging/1", 3)
+        end = log.append([])
+        assert end == accepted + 2, "the refused entry is stored when there is space"
+        assert log.append([BEAT]) == end + 1
+    finally:
+        log.close()
+
+
+def test_requests_reach_the_broker_named_and_the_active_one(connect: Open) -> None:
+    one, other, client = connect("a.b@host 1"), connect("b"), connect("cli")
+    assert not client.request("release", "")
+    assert not client.request("leave", "b")
+
+    def poll() -> tuple[list[str], list[str]]:
+        return one.requests("a.b@host 1", active=True), other.requests("b", active=False)
+
+    assert poll() == ([], [])
+    while not client.request("release", ""):
+        poll()
+    while not client.request("leave", "b"):
+        poll()
+    while not client.request("leave", "a.b@host 1"):
+        poll()
+    got: tuple[list[str], list[str]] = ([], [])
+    while len(got[0]) < 2 or not got[1]:
+        more = poll()
+        got = got[0] + more[0], got[1] + more[1]
+    assert got == (["release", "leave"], ["leave"])
+    assert poll() == ([], [])
+
+
+def test_log_is_read_from_the_beginning_by_a_client_that_connects_later(connect: Open) -> None:
+    writer = connect("a")
+    writer.claim(1, 0, CLAIM)
+    writer.append([write(at) for at in range(300)])
+    entries = read_all(connect("b"))
+    assert [entry.sequence for entry in entries] == list(range(1, 302))
+    identity = writer.status().identity
+    assert identity and connect("c").connect().identity == identity
+
+
+def test_closed_log_says_nothing_to_others(connect: Open) -> None:
+    one, other = connect("a"), connect("b")
+    end = one.claim(1, 0, CLAIM)
+    assert end is not None
+    one.close()
+    one.close()
+    assert other.read(end, 0) == []
+    assert other.claim(2, end, CLAIM) == end + 1
+
+
+def test_path_lengths_up_to_the_limit_of_files_are_stored(connect: Open, tmp_path: Path) -> None:
+    log = connect()
+    log.claim(1, 0, CLAIM)
+    path = "paging/" + "ä" * 120 + "/" + "." * 200
+    log.append([write(0, path=path)])
+    entry = log.last(path)
+    assert entry is not None
+    assert entry.change.path == path
