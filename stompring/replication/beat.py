@@ -1,0 +1,68 @@
+"""What a broker says of itself in the entries CLAIM, BEAT and RELEASE: a JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass
+
+from stompring import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A broker as its last beat describes it.
+
+    ``broker`` is its name among the brokers of the log, ``started`` when its process began (epoch ms), ``bytes`` the
+    data of all entries up to this one, whoever wrote them. In a RELEASE, ``reason`` is why, and ``successor`` the
+    standby that shall take over (empty: any).
+    """
+
+    broker: str
+    host: str = ""
+    pid: int = 0
+    started: int = 0
+    version: str = ""
+    bytes: int = 0
+    reason: str = ""
+    successor: str = ""
+
+
+def this_process(broker: str) -> Beat:
+    """The beat of this process, under its name among the brokers of the log."""
+    return Beat(broker, socket.gethostname(), os.getpid(), int(time.time() * 1000), __version__)
+
+
+def encode_beat(beat: Beat) -> bytes:
+    """The data of an entry."""
+    return json.dumps({name: value for name, value in asdict(beat).items() if value}).encode()
+
+
+def decode_beat(data: bytes | memoryview) -> Beat:
+    """The beat in an entry's data; of a later version only what this one knows, nothing where it is damaged."""
+    try:
+        found = json.loads(bytes(data))
+    except ValueError:
+        found = None
+    fields = found if isinstance(found, dict) else {}
+
+    def text(name: str) -> str:
+        value = fields.get(name)
+        return value if isinstance(value, str) else ""
+
+    def number(name: str) -> int:
+        value = fields.get(name)
+        return value if isinstance(value, int) else 0
+
+    return Beat(
+        text("broker"),
+        text("host"),
+        number("pid"),
+        number("started"),
+        text("version"),
+        number("bytes"),
+        text("reason"),
+        text("successor"),
+    )

@@ -1,0 +1,768 @@
+"""The role of a broker in a replicated log: it follows as a standby, takes over, stays active by beats, steps down.
+
+Nobody is elected here. The engine accepts an entry only at the sequence that its writer expects, which alone decides
+who is active. This module decides when to try.
+
+`Node` is a state machine: every `Node.step` does what is due and returns when the next one is. `NodeThread` drives it.
+Clock, randomness and log are given to it; the time of day is for display alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from random import Random
+from threading import Event, Lock, Thread
+from typing import Protocol
+
+from .beat import Beat, decode_beat, encode_beat
+from .log import (
+    BEATS,
+    Fenced,
+    FileChange,
+    LogEntry,
+    LogFull,
+    LogStatus,
+    LogUnavailable,
+    Operation,
+    ReplicatedLog,
+    UnsafeLog,
+)
+from .shared_log import SharedLog
+
+log = logging.getLogger(__name__)
+
+#: Exit code of a broker that is not active any more: a supervisor starts it again, as a standby.
+EXIT_NOT_ACTIVE = 75
+
+#: Seconds without an entry after which the active broker appends a beat.
+BEAT_INTERVAL = 0.5
+
+#: Seconds after which it appends one though it appends other entries: standbys learn how far they are behind.
+MAX_BEAT_INTERVAL = 5.0
+
+#: Seconds without a stored append after which an active broker is suspended, at most.
+MAX_FRESHNESS = 3.0
+
+#: Seconds by which an active broker is suspended before the first standby may take over.
+MARGIN = 0.5
+
+#: Seconds of ``takeover-timeout`` at least: three beats are missed before the active broker is suspended.
+MIN_TAKEOVER_TIMEOUT = 3 * BEAT_INTERVAL + MARGIN
+
+#: Beats that a standby misses after an outage of the engine before it takes over.
+BEATS_AFTER_OUTAGE = 3
+
+#: Seconds of silence that standbys differ by, at most, so that they do not all try at once.
+JITTER = 0.3
+
+#: Seconds for which a RELEASE is left to the standby that it names.
+SUCCESSOR_WAIT = 2.0
+
+#: Seconds between two answers of the engine, beyond those waited for an entry, that count as an outage.
+SLOW_ANSWER = 1.0
+
+#: Seconds of a reactor that does not run after which its broker stops to beat.
+REACTOR_TIMEOUT = 5.0
+
+#: Seconds between two tries while the engine does not answer.
+RETRY_INTERVAL = 0.2
+
+#: Seconds between two reports: of what a broker waits for, of the progress of a rebuild.
+WAIT_REPORT_INTERVAL = 60.0
+REBUILD_REPORT_INTERVAL = 5.0
+
+#: Seconds between two questions for the state of the log.
+STATUS_INTERVAL = 2.0
+
+#: Seconds for which a log may end before what was read from it: a new leader of the engine catches up.
+MAX_SHORT_LOG = 10.0
+
+#: Beats that are kept, and how many more there are before the oldest are purged.
+KEPT_BEATS, PURGED_BEATS = 100, 50
+
+
+def boot_time() -> float:
+    """Seconds of a clock that nobody sets and that goes on while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Role(StrEnum):
+    """What a broker is to its log. The values are what metrics, CLI and HTTP show."""
+
+    #: The engine has not answered yet.
+    CONNECTING = "connecting"
+    #: Follows the log.
+    STANDBY = "standby"
+    #: Writes the log.
+    ACTIVE = "active"
+    #: Active, but nothing was stored lately: it must not deliver.
+    SUSPENDED = "suspended"
+    #: Has released the log by its own decision.
+    RELEASED = "released"
+    #: Was active, and is not any more: another broker writes, or the log or the local copy is lost.
+    FENCED = "fenced"
+    #: Cannot follow the log: it is not safe, or the local copy cannot be used.
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """``takeover_timeout``: seconds of silence after which a standby takes over; `ValueError` for less than 2."""
+
+    takeover_timeout: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.takeover_timeout < MIN_TAKEOVER_TIMEOUT:
+            raise ValueError(
+                f"takeover-timeout is {self.takeover_timeout * 1000:.0f} ms:"
+                f" at least {MIN_TAKEOVER_TIMEOUT * 1000:.0f} ms"
+            )
+
+    @property
+    def freshness(self) -> float:
+        """Seconds without a stored append after which the active broker is suspended: before a standby takes over."""
+        return min(MAX_FRESHNESS, self.takeover_timeout - MARGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """How this broker became active: ``time`` (epoch ms) and ``reason``; ``seconds`` from the claim to
+    `Node.mark_ready`, None before that.
+    """
+
+    time: int
+    reason: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A broker in a replicated log, for metrics, CLI and HTTP.
+
+    ``fresh``: `Node.is_fresh`. ``rebuilding``: a standby that has not reached the end of the log since it connected;
+    ``rebuilt_bytes`` of about ``rebuild_bytes`` are applied then. ``log`` was the state of the log ``log_age`` seconds
+    ago. ``sequence`` is the last entry that was applied or appended; the lags are those of a standby behind the end of
+    the log, as of ``log``. ``active`` is the active broker as of its last beat that was read, ``active_time`` the
+    engine's time of that (epoch ms); None while no broker is known to be active. ``fault`` is what the broker waits
+    for, or why it is `Role.FENCED` or `Role.FAILED`.
+    """
+
+    role: Role
+    broker: str
+    fresh: bool
+    rebuilding: bool
+    rebuilt_bytes: int
+    rebuild_bytes: int
+    log: LogStatus | None
+    log_age: float
+    sequence: int
+    lag_entries: int
+    lag_bytes: int
+    lag_seconds: float
+    appends: int
+    append_seconds: float
+    append_bytes: int
+    fenced: int
+    takeovers: int
+    last_takeover: Takeover | None
+    active: Beat | None
+    active_time: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """A request that this broker gives up its role: ``release`` (it becomes a standby) or ``leave`` (it stops).
+
+    ``successor`` is the standby that shall take over, empty for any.
+    """
+
+    command: str
+    successor: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """What the process ends with after the orderly stop."""
+        return 0 if self.command == "leave" else EXIT_NOT_ACTIVE
+
+
+class NodeCallbacks(Protocol):
+    """What a node reports. Everything is called in the node's thread, `on_lost` in any."""
+
+    def on_active(self) -> None:
+        """The broker is active from now on: `Node.log` takes appends."""
+
+    def on_suspended(self) -> None:
+        """Nothing was stored for `Timing.freshness`: deliver nothing. `Node.is_fresh` knows it earlier."""
+
+    def on_resumed(self) -> None:
+        """An append was stored after `on_suspended`: the broker is still active."""
+
+    def on_lost(self, reason: str, exit_code: int) -> None:
+        """The broker must stop at once, without another append; called once. 75: it was active; 1: it never was."""
+
+    def on_step_down(self, request: StepDown) -> None:
+        """Stop in an orderly way, then call `Node.release`."""
+
+
+class Copy(Protocol):
+    """The local copy of a log, as a standby uses it: `LocalCopy`."""
+
+    @property
+    def sequence(self) -> int:
+        """The last entry that is applied; 0: none."""
+
+    def open(self, replicated_log: ReplicatedLog, /) -> int:
+        """Use what is in the directory if it belongs to the log, else begin from nothing. Raises `UnsafeLog`."""
+
+    def apply(self, entries: Sequence[LogEntry], /) -> None:
+        """Apply entries in order. Raises `OSError`."""
+
+    def restart(self, replicated_log: ReplicatedLog, reason: str, /) -> None:
+        """Begin from nothing."""
+
+    def close(self, *, clean: bool) -> None:
+        """Write down what is applied; ``clean``: sync all files."""
+
+
+class Node:
+    """One broker of a replicated log.
+
+    ``identity`` describes this process. The thread that calls `step` is the node's; `is_fresh`, `touch`, `status`,
+    `lose` and `release` are for any thread, as is `log`, the log that everything else of this process appends to.
+    """
+
+    def __init__(
+        self,
+        engine: ReplicatedLog,
+        copy: Copy,
+        identity: Beat,
+        callbacks: NodeCallbacks,
+        timing: Timing | None = None,
+        *,
+        clock: Callable[[], float] = boot_time,
+        wall_clock: Callable[[], float] = time.time,
+        random: Random | None = None,
+        read_wait: float = BEAT_INTERVAL,
+    ) -> None:
+        self._identity = identity
+        self._callbacks = callbacks
+        self._timing = timing if timing is not None else Timing()
+        self._freshness = self._timing.freshness
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._random = random if random is not None else Random()
+        self._read_wait = read_wait
+        self._copy = copy
+        #: What the disk thread appends to.
+        self.log = SharedLog(engine, clock, self.lose)
+        self._role = Role.CONNECTING
+        self._guard = Lock()  # of `_role`, where several threads may end it
+        self._fault = ""
+        # standby
+        self._rebuilding = True
+        self._rebuilt_bytes = self._rebuild_bytes = 0
+        self._silence = 0.0  # seconds for which the engine has said that there is no entry
+        self._answering = 0.0  # seconds since the engine answers
+        self._answered: float | None = None  # when it did so last
+        self._jitter = 0.0
+        self._tail: LogEntry | None = None  # the last entry that was read
+        self._beat: Beat | None = None  # the last one that was read
+        self._beat_time = 0
+        self._claim: tuple[int, int, float] | None = None  # writer, after, when it was tried first
+        self._short_since: float | None = None
+        self._lag = (0, 0, 0.0)
+        # active
+        self._beaten_at = 0.0
+        self._touched: float | None = None
+        self._stalled = False
+        self._takeovers = 0
+        self._takeover: Takeover | None = None
+        self._claimed_at = 0.0
+        # both
+        self._beats: deque[int] = deque()
+        self._asked_at = float("-inf")
+        self._status_tried_at = float("-inf")
+        self._reported_at = float("-inf")
+        self._waiting_since: float | None = None
+
+    # ---- for any thread
+
+    def is_fresh(self) -> bool:
+        """This broker is active and has stored something lately: no other may be active yet. Cheap."""
+        return (
+            self._role in (Role.ACTIVE, Role.SUSPENDED)
+            and self._clock() - self.log.stored_at < self._freshness
+        )
+
+    def touch(self) -> None:
+        """The reactor runs. Once called, it must be called again within 5 s, else the broker stops to beat."""
+        self._touched = self._clock()
+
+    def mark_ready(self) -> None:
+        """The broker has recovered and accepts clients; from now on `touch` is needed."""
+        self.touch()
+        if self._takeover is not None:
+            seconds = self._clock() - self._claimed_at
+            self._takeover = replace(self._takeover, seconds=seconds)
+            log.info("ready %.1f s after the takeover", seconds)
+
+    def status(self) -> NodeStatus:
+        """How it is now, without a question to the engine."""
+        active = self._role in (Role.ACTIVE, Role.SUSPENDED)
+        beat = self._identity if active else self._beat
+        if beat is not None and beat.reason and not active:
+            beat = None  # it was released
+        entries, size, seconds = (0, 0, 0.0) if active else self._lag
+        return NodeStatus(
+            role=self._role,
+            broker=self._identity.broker,
+            fresh=self.is_fresh(),
+            rebuilding=self._role is Role.STANDBY and self._rebuilding,
+            rebuilt_bytes=self._rebuilt_bytes,
+            rebuild_bytes=max(self._rebuild_bytes, self._rebuilt_bytes),
+            log=self.log.last_status,
+            log_age=self._clock() - self.log.status_at,
+            sequence=self.log.sequence if active else self._copy.sequence,
+            lag_entries=entries,
+            lag_bytes=size,
+            lag_seconds=seconds,
+            appends=self.log.appends,
+            append_seconds=self.log.append_seconds,
+            append_bytes=self.log.append_bytes,
+            fenced=self.log.fenced,
+            takeovers=self._takeovers,
+            last_takeover=self._takeover,
+            active=beat,
+            active_time=int(self._wall_clock() * 1000) if active else self._beat_time,
+            fault=self._fault,
+        )
+
+    def lose(self, reason: str) -> None:
+        """This broker cannot stay what it is: no append succeeds any more, and `on_lost` is called, once."""
+        with self._guard:
+            if self._role in (Role.FENCED, Role.FAILED, Role.RELEASED):
+                return
+            was_active = self._role in (Role.ACTIVE, Role.SUSPENDED)
+            self._role = Role.FENCED if was_active else Role.FAILED
+            self._fault = reason
+        self.log.close_writing(reason)
+        log.critical("%s: %s", "not active any more" if was_active else "cannot be a standby", reason)
+        self._callbacks.on_lost(reason, EXIT_NOT_ACTIVE if was_active else 1)
+
+    def release(self, reason: str = "stopped", successor: str = "") -> bool:
+        """Append RELEASE, so that a standby takes over at once; returns whether it is stored.
+
+        It blocks for the seconds of one append. Nothing is appended after it, stored or not.
+        """
+        with self._guard:
+            if self._role not in (Role.ACTIVE, Role.SUSPENDED):
+                if self._role in (Role.CONNECTING, Role.STANDBY):
+                    self._role = Role.RELEASED
+                return False
+            self._role = Role.RELEASED
+        return self._append_release(reason, successor)
+
+    def _append_release(self, reason: str, successor: str) -> bool:
+        beat = replace(self._identity, bytes=self.log.bytes, reason=reason, successor=successor)
+        try:
+            self.log.append_last(FileChange(Operation.RELEASE, data=encode_beat(beat)))
+        except (OSError, Fenced, UnsafeLog) as fault:
+            log.warning(
+                "cannot release the replicated log (%s): a standby takes over after %g s without beats",
+                fault,
+                self._timing.takeover_timeout,
+            )
+            return False
+        log.info("released the replicated log: %s", reason)
+        return True
+
+    # ---- the state machine
+
+    def step(self) -> float:
+        """Do what is due; returns the seconds until the next step."""
+        try:
+            match self._role:
+                case Role.CONNECTING:
+                    return self._connect()
+                case Role.STANDBY:
+                    return self._follow()
+                case Role.ACTIVE | Role.SUSPENDED:
+                    return self._stay_active()
+                case _:
+                    return BEAT_INTERVAL
+        except (LogUnavailable, LogFull) as fault:
+            self._answered = None
+            self._wait_for(f"{fault}")
+            return RETRY_INTERVAL
+        except UnsafeLog as fault:
+            self.lose(str(fault))
+        except Fenced as fault:
+            self.lose(str(fault))
+        except OSError as fault:  # of the local copy
+            if self._role in (Role.ACTIVE, Role.SUSPENDED):
+                raise
+            self._answered = None
+            self._wait_for(f"the local copy cannot be written: {fault}")
+            return 1.0
+        return BEAT_INTERVAL
+
+    def _become(self, role: Role, *expected: Role) -> bool:
+        with self._guard:
+            if self._role not in expected:
+                return False
+            self._role = role
+            return True
+
+    def _wait_for(self, fault: str) -> None:
+        """Report what is waited for, at first and then once a minute."""
+        now = self._clock()
+        if self._waiting_since is None:
+            self._waiting_since, self._reported_at = now, float("-inf")
+        self._fault = fault
+        if now - self._reported_at >= WAIT_REPORT_INTERVAL:
+            self._reported_at = now
+            log.warning(
+                "%s broker waits for the replicated log for %.0f s: %s",
+                self._role.value,
+                now - self._waiting_since,
+                fault,
+            )
+
+    def _waits_no_more(self) -> None:
+        if self._waiting_since is not None:
+            log.info("the replicated log answers after %.0f s", self._clock() - self._waiting_since)
+            self._waiting_since, self._fault = None, ""
+
+    # ---- standby
+
+    def _connect(self) -> float:
+        status = self.log.connect()
+        self._copy.open(self.log)
+        tail = self.log.last(BEATS)
+        if tail is not None:
+            self._read_beat(tail)
+            if tail.sequence == self._copy.sequence:
+                self._tail = tail
+        self._rebuild_bytes = status.bytes
+        self._begin_silence()
+        self._waits_no_more()
+        if self._become(Role.STANDBY, Role.CONNECTING):
+            log.info(
+                "standby of the replicated log %s, which ends at entry %d; the local copy has entry %d",
+                status.identity,
+                status.last,
+                self._copy.sequence,
+            )
+        return 0.0
+
+    def _begin_silence(self) -> None:
+        self._silence = 0.0
+        self._jitter = self._random.uniform(0, JITTER)
+
+    def _note_answer(self) -> None:
+        """The engine has answered: time that was observed without a gap counts."""
+        now = self._clock()
+        if self._answered is None or now - self._answered > self._read_wait + SLOW_ANSWER:
+            self._answering = 0.0
+        else:
+            self._silence += now - self._answered
+            self._answering += now - self._answered
+        self._answered = now
+
+    def _follow(self) -> float:
+        entries = self.log.read(self._copy.sequence, self._due_in(self._read_wait))
+        self._note_answer()
+        if entries:
+            return self._apply(entries)
+        self._waits_no_more()
+        if self._rebuilding:
+            self._rebuilding = False
+            log.info("the local copy is up to date at entry %d", self._copy.sequence)
+        self._ask_standby()
+        self._measure_lag()
+        reason = self._takeover_reason()
+        if reason:
+            return self._take_over(reason)
+        return 0.0 if self._read_wait else self._due_in(BEAT_INTERVAL / 5)
+
+    def _due_in(self, most: float) -> float:
+        """Seconds until this standby may take over if there is no entry, at most ``most``."""
+        due = self._timing.takeover_timeout + self._jitter - self._silence
+        return min(most, max(due, 0.01)) if most else 0.0
+
+    def _apply(self, entries: Sequence[LogEntry]) -> float:
+        self._copy.apply(entries)
+        self._tail = entries[-1]
+        self._waits_no_more()
+        for entry in entries:
+            size = len(entry.change.data)
+            self.log.bytes += size
+            self._rebuilt_bytes += size
+            if entry.change.key == BEATS:
+                self._read_beat(entry)
+                self._beats.append(entry.sequence)
+        while len(self._beats) > KEPT_BEATS + PURGED_BEATS:
+            self._beats.popleft()
+        self._begin_silence()
+        self._answered = self._clock()
+        if self._claim is not None:
+            return self._find_claim(entries)
+        if self._rebuilding:
+            self._report_rebuild()
+        self._measure_lag()
+        return 0.0
+
+    def _read_beat(self, entry: LogEntry) -> None:
+        self._beat, self._beat_time = decode_beat(entry.change.data), entry.time
+        self.log.bytes = max(self.log.bytes, self._beat.bytes)
+
+    def _report_rebuild(self) -> None:
+        now = self._clock()
+        if now - self._reported_at >= REBUILD_REPORT_INTERVAL:
+            self._reported_at = now
+            if self._rebuild_bytes > 64 * 1024 * 1024:
+                log.info(
+                    "rebuilding the local copy: %s",
+                    _progress(self._rebuilt_bytes, self._rebuild_bytes),
+                )
+
+    def _measure_lag(self) -> None:
+        now = self._clock()
+        if now - self._status_tried_at < STATUS_INTERVAL:
+            return
+        self._status_tried_at = now
+        status = self.log.status()
+        behind = status.last - self._copy.sequence
+        if behind <= 0:
+            self._lag = (0, 0, 0.0)
+            return
+        newest = self.log.last(BEATS)
+        size, seconds = 0, 0.0
+        if newest is not None and newest.sequence > self._copy.sequence:
+            size = max(decode_beat(newest.change.data).bytes - self.log.bytes, 0)
+            if self._tail is not None:
+                seconds = max((newest.time - self._tail.time) / 1000, 0.0)
+        self._lag = (behind, size, seconds)
+
+    def _ask_standby(self) -> None:
+        now = self._clock()
+        if now - self._asked_at < BEAT_INTERVAL:
+            return
+        self._asked_at = now
+        for command in self.log.requests(self._identity.broker, active=False):
+            if command == "leave":
+                self._callbacks.on_step_down(StepDown("leave"))
+            else:
+                log.info("request %r ignored: this broker is a standby", command)
+
+    # ---- takeover
+
+    def _takeover_reason(self) -> str:
+        """Why this standby, which has read all entries, takes over now; empty: it does not."""
+        if self._copy.sequence == 0 and self.log.last_status and self.log.last_status.last == 0:
+            return "the log is empty"
+        tail = self._tail
+        if tail is not None and tail.change.operation is Operation.RELEASE:
+            released = decode_beat(tail.change.data)
+            own = self._identity.broker
+            meant = released.successor == own or (
+                not released.successor and (released.broker != own or released.reason == "stopped")
+            )
+            if meant or self._silence >= SUCCESSOR_WAIT:
+                return f"released by {released.broker or 'another broker'} ({released.reason})"
+        if (
+            self._silence >= self._timing.takeover_timeout + self._jitter
+            and self._answering >= BEATS_AFTER_OUTAGE * BEAT_INTERVAL
+        ):
+            return f"no entry for {self._silence:.1f} s"
+        return ""
+
+    def _take_over(self, reason: str) -> float:
+        asked = self._clock()
+        status = self.log.status()
+        if self._clock() - asked > SLOW_ANSWER:
+            self._answered = None
+            return 0.0
+        after = self._copy.sequence
+        if status.last > after:  # what was read from lags behind the engine's leader
+            self._begin_silence()
+            return 0.0
+        if status.last < after:
+            return self._short_log(status)
+        self._short_since = None
+        writer = self._random.getrandbits(62) + 1
+        self._claim = (writer, after, self._clock())
+        return self._try_claim(reason)
+
+    def _short_log(self, status: LogStatus) -> float:
+        now = self._clock()
+        if self._short_since is None:
+            self._short_since = now
+        self._begin_silence()
+        if now - self._short_since > MAX_SHORT_LOG:
+            raise UnsafeLog(
+                f"the log ends at entry {status.last}, entry {self._copy.sequence} was read from it:"
+                " the engine has lost entries. See docs/high-availability.md"
+            )
+        return 0.0
+
+    def _try_claim(self, reason: str) -> float:
+        assert self._claim is not None
+        writer, after, began = self._claim
+        data = encode_beat(replace(self._identity, bytes=self.log.bytes))
+        change = FileChange(Operation.CLAIM, data=data)
+        try:
+            sequence = self.log.claim(writer, after, change)
+        except LogFull:
+            self._claim = None
+            if self._beats:  # they are of no use; a claim needs little room
+                self.log.purge(BEATS, after - 1)
+                self._beats.clear()
+            raise
+        self._claim = None
+        self._begin_silence()
+        if sequence is None:
+            log.info("another broker has written to the replicated log: this one stays a standby")
+            return 0.0
+        self.log.stored_at = min(self.log.stored_at, began)
+        self._copy.apply([LogEntry(sequence, 0, writer, 0, change)])
+        if not self._become(Role.ACTIVE, Role.STANDBY):  # it was stopped meanwhile
+            self._append_release("stopped", "")
+            return BEAT_INTERVAL
+        self._takeovers += 1
+        self._takeover = Takeover(int(self._wall_clock() * 1000), reason, None)
+        self._claimed_at = self._beaten_at = began
+        self._waits_no_more()
+        self._lag = (0, 0, 0.0)
+        log.info("active in the replicated log from entry %d on: %s", sequence, reason)
+        self._callbacks.on_active()
+        return 0.0
+
+    def _find_claim(self, entries: Sequence[LogEntry]) -> float:
+        """After a claim without an answer: take it up if it was stored and nothing came after it."""
+        assert self._claim is not None
+        writer, after, began = self._claim
+        if any(entry.writer == writer for entry in entries) and entries[-1].writer == writer:
+            return self._try_claim(f"the claim of {self._clock() - began:.1f} s ago was stored")
+        self._claim = None
+        return 0.0
+
+    # ---- active
+
+    def _stay_active(self) -> float:
+        self._check_suspended()
+        if self.log.busy:  # an append of the disk thread is as good as a beat, and as bad
+            return BEAT_INTERVAL / 5
+        now = self._clock()
+        if self._reactor_runs(now) and (
+            now - self.log.stored_at >= BEAT_INTERVAL or now - self._beaten_at >= MAX_BEAT_INTERVAL
+        ):
+            self._append_beat()
+            self._check_suspended()
+        if now - self._asked_at >= BEAT_INTERVAL:
+            self._asked_at = now
+            self._serve_requests()
+        if now - self._status_tried_at >= STATUS_INTERVAL:
+            self._status_tried_at = now
+            self.log.status()
+            self._trim()
+        self._waits_no_more()
+        return min(BEAT_INTERVAL, max(self.log.stored_at + BEAT_INTERVAL - self._clock(), 0.05))
+
+    def _append_beat(self) -> None:
+        beat = replace(self._identity, bytes=self.log.bytes)
+        try:
+            sequence = self.log.append([FileChange(Operation.BEAT, data=encode_beat(beat))])
+        except LogFull:
+            self.log.purge(BEATS, self.log.sequence - 1)  # their room is enough for the next one
+            self._beats.clear()
+            raise
+        self._beaten_at = self._clock()
+        self._beats.append(sequence)
+
+    def _reactor_runs(self, now: float) -> bool:
+        stalled = self._touched is not None and now - self._touched > REACTOR_TIMEOUT
+        if stalled and not self._stalled:
+            log.warning(
+                "the reactor has not run for %g s: no more beats, a standby may take over", REACTOR_TIMEOUT
+            )
+        self._stalled = stalled
+        return not stalled
+
+    def _check_suspended(self) -> None:
+        if self.is_fresh():
+            if self._become(Role.ACTIVE, Role.SUSPENDED):
+                log.info("resumed: still active in the replicated log")
+                self._callbacks.on_resumed()
+        elif self._become(Role.SUSPENDED, Role.ACTIVE):
+            log.warning(
+                "suspended: nothing was stored in the replicated log for %.1f s",
+                self._clock() - self.log.stored_at,
+            )
+            self._callbacks.on_suspended()
+
+    def _serve_requests(self) -> None:
+        for request in self.log.requests(self._identity.broker, active=True):
+            command, _, successor = request.partition(" ")
+            if command in ("release", "leave"):
+                log.info("asked to %s", request)
+                self._callbacks.on_step_down(StepDown(command, successor))
+            else:
+                log.warning("request %r ignored: unknown", request)
+
+    def _trim(self) -> None:
+        """Purge all but the latest beats."""
+        if len(self._beats) > KEPT_BEATS + PURGED_BEATS:
+            self.log.purge(BEATS, self._beats[-KEPT_BEATS - 1])
+            while len(self._beats) > KEPT_BEATS:
+                self._beats.popleft()
+
+    def close(self) -> None:
+        """Disconnect. Called when no thread steps any more, and none writes files."""
+        try:
+            if self._role is not Role.CONNECTING and self._role is not Role.FAILED:
+                self._copy.close(clean=self._role is not Role.FENCED)
+        except OSError as fault:
+            log.warning("cannot close the local copy: %s", fault)
+        self.log.close()
+
+
+def _progress(done: int, total: int) -> str:
+    unit, name = (1e9, "GB") if total >= 1e9 else (1e6, "MB")
+    return f"{done / unit:.1f} of {max(total, done) / unit:.1f} {name}"
+
+
+class NodeThread:
+    """The thread that steps a node until it is stopped."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._stopped = Event()
+        self._thread = Thread(target=self._run, name="replicated log", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Stop stepping, then disconnect. A step that is under way is waited for, at most so many seconds."""
+        self._stopped.set()
+        self._thread.join(timeout)
+        if not self._thread.is_alive():
+            self._node.close()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                delay = self._node.step()
+            except Exception:
+                log.exception("unexpected fault in the thread of the replicated log")
+                self._node.lose("an unexpected fault in the thread of the replicated log")
+                return
+            if delay > 0:
+                self._stopped.wait(delay)

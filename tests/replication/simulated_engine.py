@@ -1,0 +1,199 @@
+"""An engine in memory with faults, on a simulated clock: brokers cut off, lost answers, outages, partial appends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stompring.replication.log import (
+    CONTROL,
+    Fenced,
+    FileChange,
+    LogEntry,
+    LogFull,
+    LogStatus,
+    LogUnavailable,
+    Operation,
+)
+
+
+class SimulatedClock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SimulatedEngine:
+    """What all brokers see. ``claims`` are (time, writer, the writer before it released) of every claim stored."""
+
+    def __init__(self, clock: SimulatedClock, max_bytes: int = -1) -> None:
+        self.clock = clock
+        self.max_bytes = max_bytes
+        self.entries: list[LogEntry] = []
+        self.purged: set[int] = set()
+        self.down = False
+        self.requests: dict[str, list[str]] = {}
+        self.on_claim: Callable[[LogEntry], None] = lambda entry: None
+
+    @property
+    def last(self) -> int:
+        return len(self.entries)
+
+    @property
+    def bytes(self) -> int:
+        return sum(100 + len(each.change.data) for each in self.entries if each.sequence not in self.purged)
+
+    def store(self, writer: int, number: int, change: FileChange) -> int:
+        if 0 <= self.max_bytes < self.bytes + 100 + len(change.data):
+            raise LogFull("full")
+        entry = LogEntry(self.last + 1, int(self.clock.now * 1000), writer, number, change)
+        if change.operation is Operation.CLAIM:
+            self.on_claim(entry)
+        self.entries.append(entry)
+        return entry.sequence
+
+
+class SimulatedLog:
+    """One broker's connection. ``cut``: nothing reaches the engine; ``lost_answers``: so many calls that write are
+    carried out, the last append as far as ``partial`` says, and not answered.
+    """
+
+    def __init__(self, engine: SimulatedEngine) -> None:
+        self.engine = engine
+        self.cut = False
+        self.lost_answers = 0
+        self.partial = 1.0
+        self.waited = 0.0  # seconds that the calls since `take_waited` blocked
+        self._writer = self._number = self._expected = 0
+        self._pending: list[FileChange] = []
+
+    def take_waited(self) -> float:
+        waited, self.waited = self.waited, 0.0
+        return waited
+
+    def _reach(self) -> None:
+        if self.cut or self.engine.down:
+            self.waited += 2.0
+            raise LogUnavailable("the engine does not answer")
+
+    def _lose_answer(self) -> None:
+        if self.lost_answers > 0:
+            self.lost_answers -= 1
+            self.waited += 2.0
+            raise LogUnavailable("the answer was lost")
+
+    def connect(self) -> LogStatus:
+        return self.status()
+
+    def status(self) -> LogStatus:
+        self._reach()
+        engine = self.engine
+        live = engine.last - len(engine.purged)
+        return LogStatus("simulated", "log", engine.last, live, engine.bytes, engine.max_bytes, 3, "n1", True)
+
+    def read(self, after: int, wait: float) -> list[LogEntry]:
+        self._reach()
+        found = self.engine.entries[after : after + 50]
+        return [entry for entry in found if entry.sequence not in self.engine.purged]
+
+    def _under(self, key: str) -> list[LogEntry]:
+        self._reach()
+        live = [entry for entry in self.engine.entries if entry.sequence not in self.engine.purged]
+        return [entry for entry in live if entry.change.key == key]
+
+    def first(self, key: str) -> LogEntry | None:
+        return next(iter(self._under(key)), None)
+
+    def last(self, key: str) -> LogEntry | None:
+        return next(reversed(self._under(key)), None)
+
+    def claim(self, writer: int, after: int, change: FileChange) -> int | None:
+        self._reach()
+        engine = self.engine
+        stored = engine.entries[after] if engine.last > after else None
+        if stored is None:
+            engine.store(writer, 0, change)
+            self._lose_answer()
+        elif stored.writer != writer or engine.last > after + 1:
+            return None
+        self._writer, self._number, self._expected, self._pending = writer, 1, after + 1, []
+        return after + 1
+
+    def append(self, changes: Sequence[FileChange]) -> int:
+        self._pending += changes
+        self._reach()
+        engine = self.engine
+        while self._pending and engine.last > self._expected:  # what became of the last append
+            self._check_own()
+            self._settle_first()
+        self._check_own()
+        stored = round(len(self._pending) * self.partial) if self.lost_answers else len(self._pending)
+        if self.lost_answers:
+            for place, change in enumerate(self._pending[:stored]):
+                engine.store(self._writer, self._number + place, change)
+            self._lose_answer()
+        while self._pending:
+            try:
+                engine.store(self._writer, self._number, self._pending[0])
+            except LogFull:
+                self._pending.clear()
+                raise
+            self._settle_first()
+        return self._expected
+
+    def _check_own(self) -> None:
+        engine = self.engine
+        if engine.last > self._expected and engine.entries[self._expected].writer != self._writer:
+            raise Fenced("another broker has written")
+
+    def _settle_first(self) -> None:
+        self._pending.pop(0)
+        self._expected += 1
+        self._number += 1
+
+    def purge(self, key: str, through: int) -> None:
+        self.engine.purged |= {entry.sequence for entry in self._under(key) if entry.sequence <= through}
+
+    def request(self, command: str, broker: str) -> bool:
+        self.engine.requests.setdefault(broker, []).append(command)
+        return True
+
+    def requests(self, broker: str, *, active: bool) -> list[str]:
+        found = self.engine.requests.pop(broker, [])
+        return found + (self.engine.requests.pop("", []) if active else [])
+
+    def close(self) -> None:
+        pass
+
+
+class SimulatedCopy:
+    """A local copy that survives a restart of its broker; its files are the writes by path."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.files: dict[str, bytes] = {}
+        self.fault: OSError | None = None
+
+    def open(self, replicated_log: object, /) -> int:
+        return self.sequence
+
+    def apply(self, entries: Sequence[LogEntry], /) -> None:
+        if self.fault is not None:
+            raise self.fault
+        for entry in entries:
+            change = entry.change
+            if change.operation is Operation.WHOLE:
+                self.files[change.path] = bytes(change.data)
+            elif change.key == CONTROL:
+                self.files.pop(change.path, None)
+            self.sequence = entry.sequence
+
+    def restart(self, replicated_log: object, reason: str, /) -> None:
+        self.sequence = 0
+        self.files.clear()
+
+    def close(self, *, clean: bool) -> None:
+        pass

@@ -1,0 +1,409 @@
+"""The role of a broker in a replicated log, step by step on a simulated clock."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from stompring.replication.beat import Beat, decode_beat, encode_beat
+from stompring.replication.log import BEATS, FileChange, LogFull, Operation
+from stompring.replication.role import (
+    EXIT_NOT_ACTIVE,
+    JITTER,
+    KEPT_BEATS,
+    PURGED_BEATS,
+    Node,
+    NodeThread,
+    Role,
+    StepDown,
+    Timing,
+)
+
+from .simulated_engine import SimulatedClock, SimulatedCopy, SimulatedEngine, SimulatedLog
+
+TIMEOUT = 3.0
+
+
+class Callbacks:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.requests: list[StepDown] = []
+
+    def on_active(self) -> None:
+        self.events.append("active")
+
+    def on_suspended(self) -> None:
+        self.events.append("suspended")
+
+    def on_resumed(self) -> None:
+        self.events.append("resumed")
+
+    def on_lost(self, reason: str, exit_code: int) -> None:
+        self.events.append(f"lost {exit_code}")
+
+    def on_step_down(self, request: StepDown) -> None:
+        self.requests.append(request)
+
+
+class Broker:
+    """A broker of the simulation: its node, connection and copy."""
+
+    def __init__(self, engine: SimulatedEngine, name: str, copy: SimulatedCopy, seed: int = 0) -> None:
+        self.name = name
+        self.copy = copy
+        self.connection = SimulatedLog(engine)
+        self.callbacks = Callbacks()
+        self.node = Node(
+            self.connection,
+            copy,
+            Beat(name),
+            self.callbacks,
+            Timing(TIMEOUT),
+            clock=engine.clock,
+            wall_clock=lambda: 0.0,
+            random=Random(f"{name} {seed}"),
+            read_wait=0,
+        )
+        self.due = engine.clock.now
+        self.paused = False
+
+    @property
+    def role(self) -> Role:
+        return self.node.status().role
+
+
+class Cluster:
+    """Brokers of one engine, stepped in the order of time."""
+
+    def __init__(self, *names: str, max_bytes: int = -1) -> None:
+        self.clock = SimulatedClock()
+        self.engine = SimulatedEngine(self.clock, max_bytes)
+        self.brokers: dict[str, Broker] = {}
+        self.copies: dict[str, SimulatedCopy] = {}
+        self.starts = 0
+        for name in names:
+            self.start(name)
+
+    def start(self, name: str, *, wiped: bool = False) -> Broker:
+        if wiped or name not in self.copies:
+            self.copies[name] = SimulatedCopy()
+        self.starts += 1
+        broker = self.brokers[name] = Broker(self.engine, name, self.copies[name], self.starts)
+        return broker
+
+    def kill(self, name: str) -> None:
+        del self.brokers[name]
+
+    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> float:
+        """Let time pass; returns how much did."""
+        began = self.clock.now
+        end = began + seconds
+        while not until():
+            running = [broker for broker in self.brokers.values() if not broker.paused]
+            broker = min(running, key=lambda each: each.due, default=None)
+            if broker is None or broker.due > end:
+                self.clock.now = end
+                break
+            self.clock.now = max(self.clock.now, broker.due)
+            delay = broker.node.step()
+            broker.due = self.clock.now + max(delay, 0.001) + broker.connection.take_waited()
+        return self.clock.now - began
+
+    def active(self) -> list[str]:
+        return [broker.name for broker in self.brokers.values() if broker.role is Role.ACTIVE]
+
+    def until_active(self, name: str, most: float = 20.0) -> float:
+        broker = self.brokers[name]
+        taken = self.run(most, until=lambda: broker.role is Role.ACTIVE)
+        assert broker.role is Role.ACTIVE
+        return taken
+
+    def write(self, name: str, path: str = "journal/1", data: bytes = b"x") -> int:
+        return self.brokers[name].node.log.append([FileChange(Operation.WHOLE, path, data=data)])
+
+
+def test_the_first_broker_of_an_empty_log_is_active_at_once() -> None:
+    cluster = Cluster("a")
+    assert cluster.until_active("a") < 0.5
+    assert cluster.brokers["a"].callbacks.events == ["active"]
+    assert cluster.brokers["a"].node.is_fresh()
+
+
+def test_one_of_two_that_start_together_is_active() -> None:
+    cluster = Cluster("a", "b")
+    cluster.run(10)
+    assert len(cluster.active()) == 1
+    assert [each.change.operation for each in cluster.engine.entries].count(Operation.CLAIM) == 1
+
+
+def test_standby_takes_over_when_the_active_broker_is_killed() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(5)
+    cluster.write("a", data=b"kept")
+    cluster.kill("a")
+    taken = cluster.until_active("b")
+    assert TIMEOUT <= taken <= TIMEOUT + 1
+    assert cluster.copies["b"].files == {"journal/1": b"kept"}
+    takeover = cluster.brokers["b"].node.status().last_takeover
+    assert takeover is not None and takeover.reason.startswith("no entry for 3.")
+
+
+def test_beats_keep_the_role_without_appends() -> None:
+    cluster = Cluster("a", "b")
+    cluster.run(60)
+    assert len(cluster.active()) == 1
+    assert len([each for each in cluster.engine.entries if each.change.key == BEATS]) >= 100
+
+
+def test_a_stopped_active_is_fenced_when_it_goes_on() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(1)
+    old = cluster.brokers["a"]
+    old.paused = True
+    cluster.until_active("b")
+    assert not old.node.is_fresh()
+    old.paused = False
+    cluster.run(1)
+    assert old.role is Role.FENCED
+    assert old.callbacks.events[-1] == f"lost {EXIT_NOT_ACTIVE}"
+    assert old.node.status().fenced == 1
+    assert cluster.active() == ["b"]
+
+
+def test_active_without_the_engine_is_suspended_before_a_standby_may_take_over() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    broker = cluster.brokers["a"]
+    broker.connection.cut = True
+    cut_at = broker.node.log.stored_at
+    cluster.run(20, until=lambda: not broker.node.is_fresh())
+    assert cluster.clock.now - cut_at < TIMEOUT
+    cluster.run(3)
+    assert broker.role is Role.SUSPENDED
+    broker.connection.cut = False
+    cluster.run(3)
+    assert broker.callbacks.events == ["active", "suspended", "resumed"]
+    assert broker.node.is_fresh()
+
+
+def test_no_takeover_during_an_outage_or_within_three_beats_after_it() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(1)
+    cluster.kill("a")
+    cluster.run(1)
+    cluster.engine.down = True
+    cluster.run(60)
+    assert cluster.active() == []
+    cluster.engine.down = False
+    assert 1.5 <= cluster.until_active("b") <= TIMEOUT + 1 + 2.2
+
+
+def test_active_stays_after_an_outage() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(1)
+    for _ in range(5):
+        cluster.engine.down = True
+        cluster.run(9)
+        cluster.engine.down = False
+        cluster.run(6)
+    assert cluster.active() == ["a"]
+
+
+@pytest.mark.parametrize("successor", ["", "c"])
+def test_release_leads_to_a_takeover_at_once_by_the_standby_it_names(successor: str) -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.start("c")
+    cluster.run(1)
+    assert cluster.brokers["a"].node.release("promote", successor)
+    assert not cluster.brokers["a"].node.is_fresh()
+    taken = cluster.run(5, until=lambda: bool(cluster.active()))
+    assert taken < 0.5
+    assert cluster.active() == ["c"] if successor else cluster.active()[0] in "bc"
+
+
+def test_release_to_a_standby_that_is_gone_leads_to_a_takeover_by_another() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(1)
+    cluster.brokers["a"].node.release("promote", "gone")
+    assert cluster.until_active("b") < 2.5
+
+
+def test_a_released_broker_appends_nothing_more() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.brokers["a"].node.release()
+    with pytest.raises(Exception, match="released"):
+        cluster.write("a")
+    assert cluster.brokers["a"].callbacks.events == ["active"]
+
+
+def test_a_broker_that_was_asked_to_release_leaves_the_log_to_others_when_it_comes_back() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.brokers["a"].node.release("promote")
+    cluster.start("a")
+    assert cluster.until_active("a") >= 1.9
+    cluster.brokers["a"].node.release("stopped")
+    cluster.start("a")
+    assert cluster.until_active("a") < 0.5
+
+
+def test_requests_reach_the_active_broker() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.brokers["b"].connection.request("release b", "")
+    cluster.brokers["b"].connection.request("leave", "b")
+    cluster.run(2)
+    assert cluster.brokers["a"].callbacks.requests == [StepDown("release", "b")]
+    assert cluster.brokers["b"].callbacks.requests == [StepDown("leave")]
+    assert StepDown("leave").exit_code == 0 and StepDown("release").exit_code == EXIT_NOT_ACTIVE
+
+
+def test_a_claim_whose_answer_is_lost_is_taken_up() -> None:
+    cluster = Cluster("a")
+    cluster.brokers["a"].connection.lost_answers = 1
+    assert cluster.until_active("a") < 3
+    cluster.write("a")
+    assert [each.change.operation for each in cluster.engine.entries] == [Operation.CLAIM, Operation.WHOLE]
+
+
+def test_lost_answers_lose_no_entry_and_repeat_none() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    broker = cluster.brokers["a"]
+    for number in range(20):
+        broker.connection.lost_answers, broker.connection.partial = 1, number % 4 / 3
+        with pytest.raises(OSError):
+            broker.node.log.append(
+                [FileChange(Operation.WHOLE, f"journal/{number}.{part}") for part in range(3)]
+            )
+        cluster.run(1)
+    paths = [each.change.path for each in cluster.engine.entries if each.change.path]
+    assert paths == [f"journal/{number}.{part}" for number in range(20) for part in range(3)]
+
+
+def test_a_stalled_reactor_ends_the_beats_once_the_broker_is_ready() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(30)
+    assert cluster.active() == ["a"], "a long recovery keeps the role"
+    cluster.brokers["a"].node.mark_ready()
+    assert cluster.until_active("b") < 5 + TIMEOUT + 1
+    assert cluster.brokers["a"].role in (Role.SUSPENDED, Role.FENCED)
+
+
+def test_beats_beyond_the_latest_are_purged() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.run(300)
+    live = [each for each in cluster.engine.entries if each.sequence not in cluster.engine.purged]
+    assert KEPT_BEATS <= len(live) <= KEPT_BEATS + PURGED_BEATS + 5
+
+
+def test_beats_and_claims_have_room_in_a_full_log() -> None:
+    cluster = Cluster("a", max_bytes=100_000)
+    cluster.until_active("a")
+    cluster.run(3)
+    with pytest.raises(LogFull):
+        for number in range(1000):
+            cluster.write("a", f"journal/{number}", bytes(1000))
+    cluster.start("b")
+    cluster.run(600)
+    assert cluster.active() == ["a"]
+    cluster.kill("a")
+    cluster.until_active("b")
+
+
+def test_a_standby_that_cannot_write_its_copy_does_not_take_over(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    broker = cluster.start("b")
+    cluster.run(1)
+    broker.copy.fault = OSError(28, "No space left on device")
+    cluster.run(1)
+    cluster.kill("a")
+    with caplog.at_level(logging.WARNING, "stompring.replication.role"):
+        cluster.run(200)
+    assert broker.role is Role.STANDBY
+    assert "No space left" in broker.node.status().fault
+    assert len([each for each in caplog.messages if "No space left" in each]) in (3, 4), "once a minute"
+    broker.copy.fault = None
+    cluster.until_active("b")
+    assert broker.node.status().fault == ""
+
+
+def test_a_broker_that_starts_without_an_engine_waits_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    cluster.engine.down = True
+    cluster.start("a")
+    with caplog.at_level(logging.INFO, "stompring.replication.role"):
+        cluster.run(130)
+        assert cluster.brokers["a"].role is Role.CONNECTING
+        assert len(caplog.messages) == 3, "once a minute"
+        cluster.engine.down = False
+        cluster.until_active("a")
+    assert any("answers after" in each for each in caplog.messages)
+
+
+def test_takeover_timeout_leaves_a_margin_after_the_suspension() -> None:
+    for seconds in (2.0, 3.0, 3.4, 10.0):
+        assert Timing(seconds).freshness <= min(3.0, seconds - 0.5)
+    with pytest.raises(ValueError, match="at least 2000 ms"):
+        Timing(1.9)
+    assert JITTER < 0.5
+
+
+def test_status_of_a_standby_knows_the_active_broker_and_the_lag() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(3)
+    cluster.brokers["b"].paused = True
+    cluster.write("a", data=bytes(1000))
+    cluster.run(2)
+    node = cluster.brokers["b"].node
+    node._status_tried_at = 0
+    node._measure_lag()
+    status = node.status()
+    assert status.active is not None and status.active.broker == "a"
+    assert status.lag_entries >= 4 and status.lag_bytes >= 1000 and 1 <= status.lag_seconds <= 3
+    cluster.brokers["b"].paused = False
+    cluster.run(3)
+    assert node.status().lag_entries == 0 and node.status().sequence >= cluster.engine.last - 1
+
+
+def test_beats_survive_what_other_versions_write() -> None:
+    beat = Beat("a", "host", 7, 8, "1.0", 9, "stopped", "b")
+    assert decode_beat(encode_beat(beat)) == beat
+    assert decode_beat(b'{"broker": "a", "later": [1], "pid": "x"}') == Beat("a")
+    assert decode_beat(b"\xff") == decode_beat(b"[1]") == Beat("")
+
+
+def test_the_thread_steps_the_node_until_it_is_stopped() -> None:
+    engine = SimulatedEngine(SimulatedClock())
+    broker = Broker(engine, "a", SimulatedCopy())
+    thread = NodeThread(broker.node)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while broker.role is not Role.ACTIVE and time.monotonic() < deadline:
+        time.sleep(0.01)
+    thread.stop()
+    assert broker.callbacks.events == ["active"]
