@@ -31,7 +31,8 @@ class Operation(IntEnum):
     TRUNCATE = 3
     #: Delete a file; ``at`` is the number of the control entry.
     REMOVE = 4
-    #: Move a file to ``target``, which every broker has for itself (retention); ``at`` as in REMOVE.
+    #: Move a file to ``target``, which every broker has for itself (retention); ``at`` as in REMOVE, ``data`` is the
+    #: size of the file, decimal: a copy that is not complete is deleted instead.
     MOVE = 5
     #: The writer is active; ``data`` is a JSON object that describes it (`Beat`).
     BEAT = 6
@@ -101,7 +102,7 @@ class LogUnavailable(OSError):
 
 
 class LogFull(OSError):
-    """The log has reached its limit of bytes. Nothing was stored of the entry."""
+    """The log has reached its limit of bytes. To be tried again, see `ReplicatedLog.append`."""
 
 
 class Fenced(Exception):
@@ -149,8 +150,9 @@ class ReplicatedLog(Protocol):
     def append(self, changes: Sequence[FileChange]) -> int:
         """Append, all in order; returns the sequence of the last one when all are stored by a majority.
 
-        Raises `Fenced`, `LogFull`. After `LogUnavailable` some of them may be stored, and the next call begins by
-        finding out: it stores the others first, so that none is lost or out of order.
+        Raises `Fenced`. After `LogUnavailable` or `LogFull` some of them may be stored; the log keeps the others, and
+        the next call stores those first, so that none is lost or out of order: the caller does not give them again.
+        A call without changes does only that; its result is then the sequence of the last entry of this writer.
         """
 
     def purge(self, key: str, through: int) -> None:

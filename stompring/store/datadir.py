@@ -26,6 +26,9 @@ LOCK, VERSION = "broker.lock", "schema-version"
 #: The random identity of a data directory, in hexadecimal: it is in the header of each of its files.
 IDENTITY = "identity"
 
+#: The marker of a directory that is the local copy of a replicated log (`replication.copy`).
+MARKER = "replicated-log"
+
 
 #: What a file system answers that cannot lock a directory, as some network file systems cannot.
 _NO_DIRECTORY_LOCKS = frozenset({EBADF, EINVAL, ENOLCK, EOPNOTSUPP})

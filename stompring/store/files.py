@@ -18,6 +18,19 @@ from typing import Any, Protocol
 class Files:
     """Plain files, read and written at positions."""
 
+    #: Whether each change goes to other machines first: then zeros are not written ahead, and only the disk thread
+    #: writes.
+    replicated = False
+
+    #: Seconds until a batch that failed is tried again.
+    retry_interval = 1.0
+
+    def begin_batch(self) -> None:
+        """What this thread changes from now on may wait for `flush`, and may be lost with it as one."""
+
+    def flush(self) -> None:
+        """End a batch: what was changed before is where it belongs, as far as it needs no `sync`."""
+
     def open(self, path: Path) -> int:
         """A file to write to, made where it is missing, as are its directories. Returns a descriptor."""
         try:

@@ -24,7 +24,7 @@ from typing import Any
 from stompring.errors import StoreError
 from stompring.settings.data_directory import DataDirectory
 
-from .datadir import IDENTITY, LOCK, VERSION, is_locked, read_identity
+from .datadir import IDENTITY, LOCK, MARKER, VERSION, is_locked, read_identity
 from .files import Files
 from .page_file import ADDRESS_FILE, DIRECTORY_NAME, directory_number
 from .record import (
@@ -49,7 +49,7 @@ from .segment import FORMAT, NO_IDENTITY, PAGE, Header, SegmentScan
 
 LIVE_PAGE_NAME = re.compile(r"(\d{9,})\.page")
 SET_ASIDE = re.compile(r".*\.(damaged|invalidPage|orphaned)(\.\d+)?")
-KNOWN_NAMES = frozenset({LOCK, VERSION, IDENTITY, "journal", "paging", "retention"})
+KNOWN_NAMES = frozenset({LOCK, VERSION, IDENTITY, MARKER, "journal", "paging", "retention"})
 
 #: How often a listing is begun anew because files went while they were being opened.
 MAX_ATTEMPTS = 50

@@ -660,7 +660,7 @@ class Journal:
 
     def _open_stream(self, path: Path, size: int = 0) -> AppendOnlyFile:
         stream = self.writer.open(path, size, journal=True)
-        if self._sync:
+        if self._sync and not self.writer.files.replicated:
             stream.prefill_from, stream.prefill_until = self.prefill_from, self.file_size
         return stream
 

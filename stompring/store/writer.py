@@ -102,6 +102,7 @@ class WriteBatch:
         fault: Exception | None = None
         task_fault: Exception | None = None
         failed: list[FileTask] = []
+        files.begin_batch()
         for index, task in enumerate(tasks):
             try:
                 task(files)
@@ -130,6 +131,10 @@ class WriteBatch:
                     _close(write, files, open_files)
         except Exception as error:
             fault = error
+        try:
+            files.flush()
+        except Exception as error:
+            fault = fault or error
         return BatchResult(fault, task_fault, failed, perf_counter() - began)
 
     # ---- step 4, in the reactor thread
@@ -412,9 +417,6 @@ class Write(NamedTuple):
 #: Bytes appended and not yet written above which producers of durable messages are blocked.
 MAX_PENDING_BYTES = 32 * 1024 * 1024
 
-#: Seconds until what failed is tried again.
-RETRY_INTERVAL = 1.0
-
 #: Times that a broker which stops tries to get rid of what it has.
 SHUTDOWN_ATTEMPTS = 3
 
@@ -672,9 +674,9 @@ class Writer:
         self._tasks[:0] = result.failed_tasks
         text = None if result.task_fault is None else describe_fault(result.task_fault)
         if text is not None and text != self._task_fault:
-            log.warning("%s; retrying every %.0f s", text, RETRY_INTERVAL)
+            log.warning("%s; retrying every %g s", text, self.files.retry_interval)
         if text is not None and self._task_retry is None:
-            self._task_retry = self.clock.reactor.callLater(RETRY_INTERVAL, self._retry_tasks)
+            self._task_retry = self.clock.reactor.callLater(self.files.retry_interval, self._retry_tasks)
         self._task_fault = text
 
     def _retry_tasks(self) -> None:
@@ -691,14 +693,17 @@ class Writer:
             self._failing_since = self.clock.steady.refresh()
             bug = None if isinstance(fault, OSError) else fault
             log.error(
-                "%s; durable messages are blocked; retrying every %.0f s", text, RETRY_INTERVAL, exc_info=bug
+                "%s; durable messages are blocked; retrying every %g s",
+                text,
+                self.files.retry_interval,
+                exc_info=bug,
             )
             if self.on_failure is not None:
                 self.on_failure(text)
         self.failing = text
         self.write_limit.set_fault(text)
         if self._batch_retry is None:
-            self._batch_retry = self.clock.reactor.callLater(RETRY_INTERVAL, self._retry)
+            self._batch_retry = self.clock.reactor.callLater(self.files.retry_interval, self._retry)
 
     def _retry(self) -> None:
         self._batch_retry = None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stompring.store.files import Files
-from stompring.store.writer import MAX_PENDING_BYTES, RETRY_INTERVAL, SHUTDOWN_ATTEMPTS
+from stompring.store.writer import MAX_PENDING_BYTES, SHUTDOWN_ATTEMPTS
 
 from .memory_files import broken, out_of_space
 from .writer_fixture import JOURNAL, PAGE, WriterFixture
@@ -44,13 +44,13 @@ def test_a_failing_disk(
     desk.turn()
     assert not desk.hand.jobs, "what comes later does not overtake it"
     for _ in range(3):
-        desk.turn(RETRY_INTERVAL)
+        desk.turn(Files.retry_interval)
         desk.hand.step()
     assert desk.heard == [] and desk.writer.failures == 4
     assert caplog.text.count("durable messages are blocked") == 1
 
     desk.files.fault = lambda doing, path: None
-    desk.turn(RETRY_INTERVAL)
+    desk.turn(Files.retry_interval)
     desk.hand.step()
     assert desk.heard == ["not lost"]
     assert desk.writer.failing is None and not desk.writer.write_limit.full
@@ -89,7 +89,7 @@ def test_a_write_that_breaks_off_begins_again_where_the_batch_began() -> None:
     desk.hand.step()
     assert desk.data(JOURNAL) == b"before 0123"
     desk.files.fault = lambda operation, path: None
-    desk.turn(RETRY_INTERVAL)
+    desk.turn(Files.retry_interval)
     desk.hand.step()
     assert desk.data(JOURNAL) == b"before 0123456789"
 
@@ -106,7 +106,7 @@ def test_a_fault_of_our_own_loses_nothing_either() -> None:
     desk.hand.step()
     assert desk.writer.failing == "cannot write to the store: ZeroDivisionError: a bug"
     desk.files.fault = lambda operation, path: None
-    desk.turn(RETRY_INTERVAL)
+    desk.turn(Files.retry_interval)
     desk.hand.step()
     assert desk.data(JOURNAL) == b"a"
 
@@ -131,7 +131,7 @@ def test_deletions_come_before_writes_and_while_the_disk_is_full() -> None:
     desk.hand.step()
     assert desk.writer.failing is not None
     old.delete()
-    desk.turn(RETRY_INTERVAL)
+    desk.turn(Files.retry_interval)
     desk.hand.step()
     assert desk.writer.failing is None and old.path not in desk.files.data
     assert desk.data(JOURNAL) == b"needs room"
@@ -168,11 +168,11 @@ def test_failed_tasks_retry_in_order_and_do_not_block_writes(caplog: pytest.LogC
     desk.hand.step()
     assert (done, desk.data(JOURNAL), desk.writer.failing) == ([], b"a", None)
     assert not desk.writer.write_limit.full
-    desk.turn(RETRY_INTERVAL)
+    desk.turn(Files.retry_interval)
     desk.hand.step()
     assert caplog.text.count("/data/stuck") == 1
     stuck[0] = False
-    desk.turn(RETRY_INTERVAL)
+    desk.turn(Files.retry_interval)
     desk.hand.step()
     assert done == ["first", "second"] and desk.writer.idle
     desk.writer.stop()
@@ -201,7 +201,7 @@ def test_a_seal_that_could_not_be_written_is_written_once() -> None:
     desk.hand.step()
     assert desk.writer.failing is not None
     desk.files.fault = lambda operation, path: None
-    desk.turn(RETRY_INTERVAL)
+    desk.turn(Files.retry_interval)
     desk.hand.step()
     assert desk.data(PAGE) == b"contents<8>"
 
@@ -306,5 +306,5 @@ def test_drain_after_a_fault_that_is_over() -> None:
     desk.files.fault = lambda operation, path: None
     assert desk.writer.drain()
     assert desk.files.crash_free(JOURNAL) == b"abc"
-    desk.turn(RETRY_INTERVAL)  # the try that was under way finds nothing to do
+    desk.turn(Files.retry_interval)  # the try that was under way finds nothing to do
     assert desk.writer.idle
