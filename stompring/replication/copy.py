@@ -1,0 +1,449 @@
+"""The local copy of a replicated log: the data directory as its entries make it, written without a sync.
+
+A marker file says up to which entry the copy is complete. It may lag behind the files, never lead: entries that are
+applied again change nothing. A copy that cannot be trusted is discarded and read anew from the log.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol
+
+from stompring.settings.data_directory import DataDirectory
+from stompring.store.datadir import IDENTITY, MARKER, VERSION
+from stompring.store.files import Files, free_name
+
+from .log import CONTROL, FileChange, LogEntry, LogStatus, Operation, UnsafeLog
+
+log = logging.getLogger(__name__)
+
+#: The marker is written after so many seconds, or bytes that were applied.
+MARKER_INTERVAL, MARKER_BYTES = 1.0, 64 * 1024 * 1024
+
+#: Removed files that the marker names: their entries may not be purged from the log yet.
+REMEMBERED_REMOVALS = 256
+
+#: Control entries between two of which the sequence is remembered, for `ReplicatedFiles.trim`.
+CHECKPOINT_INTERVAL = 10_000
+
+#: Files kept open for writing.
+OPEN_FILES = 64
+
+#: The ending of directories that were set aside: another log had them.
+DISCARDED = ".discarded"
+
+_FORMAT = 1
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_JOURNAL, _PAGING, _RETENTION = "journal", "paging", "retention"
+
+
+class CopyGap(Exception):
+    """Entries were purged that the copy has not seen: it is discarded, see `LocalCopy.restart`."""
+
+
+class LogQueries(Protocol):
+    """What of a `ReplicatedLog` the copy asks."""
+
+    def status(self) -> LogStatus:
+        """See `ReplicatedLog`."""
+
+    def first(self, key: str) -> LogEntry | None:
+        """See `ReplicatedLog`."""
+
+
+class Places:
+    """Where the files of a log are: paths of entries, and paths of this machine."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self.directory = directory
+        self._roots = [(directory.journal, _JOURNAL), (directory.paging, _PAGING)]
+        if directory.retention is not None:
+            self._roots.append((directory.retention, _RETENTION))
+        self._roots.sort(key=lambda root: -len(root[0].parts))  # a directory may be in another one
+
+    def key(self, path: Path) -> str | None:
+        """The path of a file in entries; None for one that is not in the log."""
+        if path.parent == self.directory.root and path.name in (IDENTITY, VERSION):
+            return path.name
+        for root, name in self._roots:
+            if path.is_relative_to(root):
+                rest = path.relative_to(root).as_posix()
+                return name if rest == "." else f"{name}/{rest}"
+        return None
+
+    def path(self, key: str) -> Path | None:
+        """A file of this machine; None where it has no directory for it. Raises `UnsafeLog`."""
+        first, *rest = key.split("/")
+        if not rest and first in (IDENTITY, VERSION):
+            return self.directory.root / first
+        if not rest or not all(rest) or "." in rest or ".." in rest or "\0" in key:
+            raise UnsafeLog(f"the replicated log has a file {key[:100]!r}, which no data directory has")
+        if first == _RETENTION:
+            retention = self.directory.retention
+            return None if retention is None else retention.joinpath(*rest)
+        if first == _JOURNAL:
+            return self.directory.journal.joinpath(*rest)
+        if first == _PAGING:
+            return self.directory.paging.joinpath(*rest)
+        raise UnsafeLog(f"the replicated log has a file {key[:100]!r}, which no data directory has")
+
+    def is_retained(self, key: str) -> bool:
+        """Whether a file is in the directory for retention, which each broker has for itself."""
+        return key.startswith(_RETENTION)
+
+    def files(self) -> list[Path]:
+        """All files of the local copy that there are, without those retained."""
+        directory = self.directory
+        found: list[Path] = []
+        for root in (directory.journal, directory.paging):
+            for folder, folders, names in os.walk(root):
+                if directory.retention is not None:
+                    folders[:] = [each for each in folders if Path(folder, each) != directory.retention]
+                found += [Path(folder, name) for name in sorted(names)]
+        found += [path for path in (directory.root / IDENTITY, directory.root / VERSION) if path.is_file()]
+        return found
+
+
+class LocalCopy:
+    """See the module. One thread at a time uses it.
+
+    ``sequence`` is the last entry that is applied, ``control`` the number of the last control entry, ``bytes`` what
+    was applied since the start. ``removals`` are removed files, each with the sequence up to which its entries are not
+    needed; ``checkpoints`` numbers and sequences of control entries.
+    """
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        *,
+        clock: Callable[[], float] = monotonic,
+        boot_id: str | None = None,
+    ) -> None:
+        self.directory = directory
+        self.places = Places(directory)
+        self.sequence = 0
+        self.control = 0
+        self.bytes = 0
+        self.removals: deque[tuple[str, int]] = deque()
+        self.checkpoints: deque[tuple[int, int]] = deque()
+        self._paging = {directory.paging}
+        if directory.retention is not None:
+            self._paging.add(directory.retention / _PAGING)
+        self._clock = clock
+        self._boot_id = _read_boot_id() if boot_id is None else boot_id
+        self._engine = self._identity = ""
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._saved_at = 0.0
+        self._unsaved_bytes = 0
+        self._saved_sequence = -1
+
+    # ---- the beginning
+
+    def open(self, replicated_log: LogQueries) -> int:
+        """Check the copy against the log; returns the sequence after which the log is to be read.
+
+        Raises `UnsafeLog` for a data directory that is no copy of a log, `OSError`.
+        """
+        status = replicated_log.status()
+        self._engine, self._identity = status.engine, status.identity
+        text = self._read_marker()
+        if text is None:
+            if any(path.name not in (IDENTITY, VERSION) for path in self.places.files()):
+                raise UnsafeLog(
+                    f"{self.directory.root} has messages that are not in the replicated log: upload them with "
+                    "'stompring ha init', or move the directory away"
+                )
+            self._begin_anew(replicated_log)
+            return self.sequence
+        reason, foreign = self._check(text, status)
+        if reason is None:
+            self.save(durable=True)  # not clean any more
+        elif foreign:
+            self._set_aside(reason)
+            self._begin_anew(replicated_log)
+        else:
+            self.restart(replicated_log, reason)
+        return self.sequence
+
+    def restart(self, replicated_log: LogQueries, reason: str) -> None:
+        """Discard the copy and begin with the first entry of the log."""
+        log.info("%s: discarding the local copy of the replicated log: %s", self.directory.root, reason)
+        self._begin_anew(replicated_log)
+
+    def _begin_anew(self, replicated_log: LogQueries) -> None:
+        self._close_files()
+        self.sequence = self.control = 0
+        self.removals.clear()
+        self.checkpoints.clear()
+        self.directory.root.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self.save(durable=True)  # from here on what is there is known to be incomplete
+        for path in self.places.files():
+            path.unlink(missing_ok=True)
+        for folder, _, _ in os.walk(self.directory.paging, topdown=False):
+            if Path(folder) != self.directory.paging:
+                _remove_empty(Path(folder))
+        first = replicated_log.first(CONTROL)
+        if first is not None:
+            self.control = first.change.at - 1
+
+    def _read_marker(self) -> bytes | None:
+        try:
+            return (self.directory.root / MARKER).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _check(self, text: bytes, status: LogStatus) -> tuple[str | None, bool]:
+        """Why the copy cannot be used, None if it can; and whether it may have what the log does not have."""
+        path = self.directory.root / MARKER
+        try:
+            marker: dict[str, Any] = json.loads(text)
+            version, sequence, control = marker["format"], marker["sequence"], marker["control"]
+            engine, identity = marker["engine"], marker["log"]
+            boot_id, clean = marker["boot"], marker["clean"]
+            removals = [(str(key), int(through)) for key, through in marker["removals"]]
+            checkpoints = [(int(number), int(at)) for number, at in marker["checkpoints"]]
+            if not all(isinstance(each, int) and each >= 0 for each in (version, sequence, control)):
+                raise ValueError
+        except (ValueError, KeyError, TypeError):
+            return f"{path.name} is damaged", False
+        if version > _FORMAT:
+            raise UnsafeLog(f"{path} has format {version}, this broker reads {_FORMAT}: upgrade stompring")
+        if (engine, identity) != (status.engine, status.identity):
+            return f"it is of another log ({engine} {identity}, not {status.engine} {status.identity})", True
+        if sequence > status.last:
+            return f"it has entry {sequence}, the log ends at {status.last}", True
+        if sequence == 0:
+            return "it is incomplete", False
+        if not clean and (boot_id != self._boot_id or not boot_id):
+            return "the machine was started anew, and what was written before may be incomplete", False
+        self.sequence, self.control = sequence, control
+        self.removals, self.checkpoints = deque(removals), deque(checkpoints)
+        return None, False
+
+    def _set_aside(self, reason: str) -> None:
+        """Keep a copy that may have what the log does not have."""
+        self._close_files()
+        kept: list[str] = []
+        root = self.directory.root
+        for path in (self.directory.journal, self.directory.paging, root / IDENTITY, root / VERSION):
+            if path.exists() and (path.is_file() or any(path.iterdir())):
+                target = free_name(Files(), path, DISCARDED)
+                try:
+                    path.rename(target)
+                except OSError as fault:
+                    raise UnsafeLog(
+                        f"{path} cannot be set aside ({fault.strerror}), and cannot be used: {reason}; move it away"
+                    ) from None
+                kept.append(target.name)
+        log.warning(
+            "%s: the local copy of the replicated log cannot be used: %s; set aside as %s",
+            root,
+            reason,
+            ", ".join(kept) or "nothing",
+        )
+
+    # ---- entries
+
+    def apply(self, entries: Sequence[LogEntry]) -> None:
+        """Carry out entries that were read from the log, in order. Raises `CopyGap`, `OSError`, `UnsafeLog`.
+
+        After `OSError` it is to be called again with the entries after ``sequence``.
+        """
+        for entry in entries:
+            if entry.sequence <= self.sequence:
+                continue
+            change = entry.change
+            controls = change.operation in (Operation.REMOVE, Operation.MOVE)
+            if controls and change.at > self.control + 1:
+                raise CopyGap(f"control entries {self.control + 1} to {change.at - 1} were purged meanwhile")
+            self._carry_out(change)
+            if controls:
+                self._note_removal(change, entry.sequence)
+            self.sequence = entry.sequence
+        while len(self.removals) > REMEMBERED_REMOVALS:
+            self.removals.popleft()
+        self._save_if_due()
+
+    def applied(self, changes: Sequence[FileChange], sequence: int) -> None:
+        """Carry out changes of this broker that the log has stored, the last one as ``sequence``. Raises `OSError`."""
+        for change in changes:
+            self._carry_out(change)
+            if change.operation in (Operation.REMOVE, Operation.MOVE):
+                self._note_removal(change, sequence)
+        self.sequence = max(self.sequence, sequence)
+        self._save_if_due()
+
+    def _note_removal(self, change: FileChange, sequence: int) -> None:
+        self.control = max(self.control, change.at)
+        if not self.places.is_retained(change.path):
+            self.removals.append((change.path, sequence))
+        if change.at % CHECKPOINT_INTERVAL == 0:
+            self.checkpoints.append((change.at, sequence))
+
+    def _carry_out(self, change: FileChange) -> None:
+        operation = change.operation
+        if operation >= Operation.BEAT:
+            return
+        path = self.places.path(change.path)
+        if path is None:
+            return
+        size = len(change.data)
+        self.bytes += size
+        self._unsaved_bytes += size
+        if operation == Operation.WRITE:
+            _write(self._descriptor(path), change.data, change.at)
+        elif operation == Operation.WHOLE:
+            descriptor = self._descriptor(path)
+            os.ftruncate(descriptor, 0)
+            _write(descriptor, change.data, 0)
+        elif operation == Operation.TRUNCATE:
+            try:
+                os.truncate(path, change.at)
+            except FileNotFoundError:
+                pass  # removed later: this entry was applied before
+        elif operation == Operation.REMOVE:
+            self._remove(path)
+        elif operation == Operation.MOVE:
+            self._move(path, self.places.path(change.target), int(bytes(change.data) or b"-1"))
+
+    def _descriptor(self, path: Path) -> int:
+        descriptor = self._open.get(path)
+        if descriptor is not None:
+            self._open.move_to_end(path)
+            return descriptor
+        while len(self._open) >= OPEN_FILES:
+            os.close(self._open.popitem(last=False)[1])
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path, flags, 0o640)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            descriptor = os.open(path, flags, 0o640)
+        self._open[path] = descriptor
+        return descriptor
+
+    def _forget(self, path: Path) -> None:
+        descriptor = self._open.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _remove(self, path: Path) -> None:
+        self._forget(path)
+        path.unlink(missing_ok=True)
+        folder = path.parent
+        if folder.parent in self._paging:
+            _remove_empty(folder)  # an address's directory goes with its last file
+
+    def _move(self, path: Path, target: Path | None, size: int) -> None:
+        self._forget(path)
+        try:
+            complete = path.stat().st_size == size
+        except FileNotFoundError:
+            return  # it has been moved
+        if target is None or not complete or (target.exists() and target.stat().st_size == size):
+            self._remove(path)
+            return
+        target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        try:
+            path.rename(target)
+        except OSError as fault:
+            if fault.errno != errno.EXDEV:
+                raise
+            draft = target.with_name(target.name + ".new")
+            shutil.copyfile(path, draft)
+            draft.rename(target)
+        self._remove(path)
+
+    # ---- the marker
+
+    def _save_if_due(self) -> None:
+        if self._unsaved_bytes >= MARKER_BYTES or self._clock() - self._saved_at >= MARKER_INTERVAL:
+            self.save()
+
+    def save(self, *, clean: bool = False, durable: bool = False) -> None:
+        """Write the marker. ``clean``: all files are synced; ``durable``: the marker survives a power failure."""
+        self._saved_at = self._clock()
+        self._unsaved_bytes = 0
+        if self.sequence == self._saved_sequence and not clean and not durable:
+            return
+        marker = {
+            "format": _FORMAT,
+            "engine": self._engine,
+            "log": self._identity,
+            "sequence": self.sequence,
+            "control": self.control,
+            "boot": self._boot_id,
+            "clean": clean,
+            "removals": list(self.removals)[-REMEMBERED_REMOVALS:],
+            "checkpoints": list(self.checkpoints),
+        }
+        path = self.directory.root / MARKER
+        data = json.dumps(marker).encode() + b"\n"
+        if durable or clean:
+            Files().replace(path, data)
+        else:
+            draft = path.with_name(path.name + ".new")
+            draft.write_bytes(data)
+            draft.rename(path)
+        self._saved_sequence = self.sequence
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the files. ``clean``: sync them all, so that the copy is good after a crash of the machine, too."""
+        self._close_files()
+        if clean:
+            self._sync_all()
+            self.save(clean=True)
+        else:
+            self.save()
+
+    def _sync_all(self) -> None:
+        folders: set[Path] = {self.directory.root}
+        for path in self.places.files():
+            folders.add(path.parent)
+            folders.add(path.parent.parent)
+            _sync(path, os.O_RDONLY)
+        for folder in folders:
+            _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+    def _close_files(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+
+def _write(descriptor: int, data: bytes | memoryview, at: int) -> None:
+    left = memoryview(data)
+    while left:
+        taken = os.pwrite(descriptor, left, at)
+        at += taken
+        left = left[taken:]
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError as fault:
+        if fault.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            raise
+
+
+def _read_boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""  # then only a clean copy is used again

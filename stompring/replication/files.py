@@ -1,0 +1,457 @@
+"""Files whose changes are stored in a replicated log first, then in the local copy.
+
+The changes of a batch go to the log as one ordered append. Nothing is confirmed to the store before the log has it. A
+change that the log did not confirm stays pending: it is settled before anything else is changed, and until then every
+change fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from errno import EIO, ENOENT, ENOSPC, EXDEV
+from pathlib import Path
+from threading import RLock, get_ident
+from time import monotonic, sleep
+from typing import NoReturn, Protocol
+
+from stompring.store.files import Files
+
+from .copy import LocalCopy
+from .log import CONTROL, MAX_ENTRY_DATA, Fenced, FileChange, LogFull, LogUnavailable, Operation, UnsafeLog
+
+#: Bytes of changes from which on they are appended before the batch has its end.
+MAX_APPEND = 4 * 1024 * 1024
+
+#: Removed files whose entries wait to be purged, above which a batch purges some.
+MAX_WAITING_PURGES = 64
+
+#: Purges of one `ReplicatedFiles.trim`.
+PURGES = 16
+
+#: Control entries that are kept: a broker that follows must not be further behind.
+KEPT_CONTROLS = 100_000
+
+#: Seconds for which a change outside a batch, during start, waits for the log.
+START_PATIENCE = 30.0
+
+
+class NotActive(OSError):
+    """This broker must not write any more: another one is active, the log is gone, or the local copy failed."""
+
+
+class FileLog(Protocol):
+    """What of a `ReplicatedLog` is needed here."""
+
+    def append(self, changes: Sequence[FileChange]) -> int:
+        """See `ReplicatedLog`."""
+
+    def purge(self, key: str, through: int) -> None:
+        """See `ReplicatedLog`."""
+
+
+class ReplicatedFiles(Files):
+    """The files of the active broker. Any thread may use them; each batch belongs to one.
+
+    ``on_lost`` is called once, with the reason, when this broker must not write any more. ``appends``, ``entries``,
+    ``bytes`` and ``append_seconds`` count what was appended.
+    """
+
+    replicated = True
+    retry_interval = 0.2
+
+    def __init__(
+        self,
+        log: FileLog,
+        copy: LocalCopy,
+        on_lost: Callable[[str], object],
+        *,
+        patience: float = START_PATIENCE,
+    ) -> None:
+        self.copy = copy
+        self.lost: str | None = None
+        self.appends = 0
+        self.entries = 0
+        self.bytes = 0
+        self.append_seconds = 0.0
+        self._log = log
+        self._on_lost = on_lost
+        self._patience = patience
+        self._places = copy.places
+        self._control = copy.control
+        self._lock = RLock()
+        self._batch = 0  # the thread whose batch it is
+        self._owner = 0  # the thread that changed something last
+        self._fault: OSError | None = None  # of this batch: nothing of it is tried again
+        self._descriptors: dict[int, tuple[Path, str]] = {}
+        self._next = -2
+        self._buffer: list[FileChange] = []
+        self._buffered_bytes = 0
+        self._exists: dict[str, bool] = {}  # files with pending changes: whether they are there after those
+        self._pending: list[FileChange] = []  # given to the log, and not confirmed
+        # the last write, to which the next one may be joined
+        self._key = ""
+        self._at = 0
+        self._parts: list[bytes | memoryview] = []
+        self._size = 0
+
+    # ---- batches
+
+    def begin_batch(self) -> None:
+        with self._lock:
+            self._batch = get_ident()
+            self._fault = None
+            if self._pending and self.lost is None:
+                try:
+                    self._settle()
+                except OSError:
+                    pass  # each change of the batch reports it
+
+    def flush(self) -> None:
+        with self._lock:
+            self._batch = 0
+            fault, self._fault = self._fault, None
+            if fault is not None:
+                raise _again(fault)
+            self._flush()
+        if len(self.copy.removals) > MAX_WAITING_PURGES:
+            self.trim()
+
+    def _in_batch(self) -> bool:
+        return self._batch == get_ident()
+
+    def _begin_change(self, key: str = "") -> None:
+        """Nothing is changed behind a change that is not settled."""
+        if self.lost is not None:
+            raise NotActive(EIO, self.lost)
+        in_batch = self._in_batch()
+        if in_batch and self._fault is not None:
+            raise _again(self._fault)
+        if self._pending or self._exists.get(key) is False:  # entries of a removed file can be purged by then
+            self._flush_patiently()
+        self._owner = get_ident()
+
+    def _end_change(self) -> None:
+        if not self._in_batch():
+            self._flush_patiently()
+        elif self._buffered_bytes >= MAX_APPEND:
+            self._flush()
+
+    def _flush_patiently(self) -> None:
+        """Outside a batch, during start, nobody tries again."""
+        until = 0.0 if self._in_batch() else monotonic() + self._patience
+        while True:
+            try:
+                self._flush()
+                return
+            except LogUnavailable:
+                if monotonic() >= until:
+                    raise
+            sleep(0.05)
+
+    def _flush(self) -> None:
+        if self.lost is not None:
+            raise NotActive(EIO, self.lost)
+        if self._pending:
+            self._settle()
+        self._end_write()
+        if self._buffer:
+            self._pending, self._buffer = self._buffer, []
+            self._buffered_bytes = 0
+            self._append(self._pending)
+
+    def _settle(self) -> None:
+        self._append(())
+
+    def _append(self, changes: Sequence[FileChange]) -> None:
+        """Append, and carry out what is pending. The log keeps what it has not stored."""
+        began = monotonic()
+        try:
+            sequence = self._log.append(changes)
+        except LogUnavailable as fault:
+            self._fail(LogUnavailable(EIO, f"no answer from the replicated log: {_text(fault)}"))
+        except LogFull as fault:
+            self._fail(LogFull(ENOSPC, f"the replicated log is full: {_text(fault)}"))
+        except (Fenced, UnsafeLog) as fault:
+            self._lose(str(fault))
+        except Exception as fault:  # nobody knows what is stored
+            self._lose(f"append to the replicated log failed: {type(fault).__name__}: {fault}")
+        finally:
+            self.append_seconds += monotonic() - began
+        self.appends += 1
+        pending, self._pending = self._pending, []
+        self.entries += len(pending)
+        self.bytes += sum(len(change.data) for change in pending)
+        if not self._buffer and not self._parts:
+            self._exists.clear()
+        try:
+            self.copy.applied(pending, sequence)
+        except OSError as fault:
+            self._lose(f"cannot write the local copy: {fault.filename or ''} {fault.strerror or fault}")
+
+    def _fail(self, fault: OSError) -> NoReturn:
+        if self._in_batch():
+            self._fault = fault
+        raise fault from None
+
+    def _lose(self, reason: str) -> NoReturn:
+        if self.lost is None:
+            self.lost = reason
+            self._on_lost(reason)
+        raise NotActive(EIO, reason)
+
+    # ---- entries that are not needed any more
+
+    def trim(self, purges: int = PURGES) -> bool:
+        """Purge entries of removed files; returns whether more wait. Any thread may call it, best an idle one."""
+        copy = self.copy
+        try:
+            for _ in range(min(purges, len(copy.removals))):
+                key, through = copy.removals[0]
+                self._log.purge(key, through)
+                copy.removals.popleft()
+            checkpoints = copy.checkpoints
+            if checkpoints and checkpoints[0][0] <= copy.control - KEPT_CONTROLS:
+                self._log.purge(CONTROL, checkpoints[0][1])
+                checkpoints.popleft()
+        except (OSError, IndexError, Fenced, UnsafeLog):
+            return False  # the next append finds out what is wrong, or another thread is at it
+        return bool(copy.removals)
+
+    # ---- changes
+
+    def _add(self, change: FileChange) -> None:
+        self._end_write()
+        self._buffer.append(change)
+        self._buffered_bytes += len(change.data)
+
+    def _add_write(self, key: str, data: bytes | memoryview, at: int) -> None:
+        left = memoryview(data)
+        if not left.readonly:
+            left = memoryview(bytes(left))
+        self._exists[key] = True
+        if self._key != key or at != self._at + self._size:
+            self._begin_write(key, at)
+        while left:
+            if self._size == MAX_ENTRY_DATA:
+                self._begin_write(key, at)
+            part = left[: MAX_ENTRY_DATA - self._size]
+            self._parts.append(part)
+            self._size += len(part)
+            self._buffered_bytes += len(part)
+            at += len(part)
+            left = left[len(part) :]
+
+    def _begin_write(self, key: str, at: int) -> None:
+        self._end_write()
+        self._key, self._at, self._parts, self._size = key, at, [b""], 0
+
+    def _end_write(self) -> None:
+        if self._parts:
+            parts = self._parts[1:]
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            self._buffer.append(FileChange(Operation.WRITE, self._key, self._at, data))
+            self._key, self._at, self._parts, self._size = "", 0, [], 0
+
+    def _add_remove(self, key: str) -> None:
+        self._control += 1
+        self._add(FileChange(Operation.REMOVE, key, self._control))
+        self._exists[key] = False
+
+    def _add_whole(self, key: str, path: Path, data: bytes) -> None:
+        if len(data) <= MAX_ENTRY_DATA:
+            self._add(FileChange(Operation.WHOLE, key, data=data))
+            self._exists[key] = True
+            return
+        if self._is_there(key, path):
+            self._add(FileChange(Operation.TRUNCATE, key, 0))
+        self._add_write(key, data, 0)
+
+    def _is_there(self, key: str, path: Path) -> bool:
+        there = self._exists.get(key)
+        return path.exists() if there is None else there
+
+    def _key_of(self, path: Path) -> str | None:
+        """Of a file whose contents are in the log."""
+        key = self._places.key(path)
+        return None if key is None or self._places.is_retained(key) else key
+
+    # ---- see Files
+
+    def open(self, path: Path) -> int:
+        key = self._key_of(path)
+        if key is None:
+            return super().open(path)
+        with self._lock:
+            self._begin_change(key)
+            if not self._is_there(key, path):
+                self._add_write(key, b"", 0)
+                self._end_change()
+            descriptor, self._next = self._next, self._next - 1
+            self._descriptors[descriptor] = (path, key)
+            return descriptor
+
+    def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
+        if descriptor >= 0:
+            return super().write(descriptor, data, at)
+        _, key = self._descriptors[descriptor]
+        with self._lock:
+            self._begin_change(key)
+            self._add_write(key, data, at)
+            self._end_change()
+        return len(data)
+
+    def sync(self, descriptor: int) -> None:
+        if descriptor >= 0:
+            super().sync(descriptor)
+            return
+        with self._lock:
+            self._begin_change()
+            self._end_change()
+
+    def close(self, descriptor: int) -> None:
+        if descriptor >= 0:
+            super().close(descriptor)
+        else:
+            del self._descriptors[descriptor]
+
+    def truncate(self, path: Path, size: int) -> None:
+        key = self._key_of(path)
+        if key is None:
+            super().truncate(path, size)
+            return
+        with self._lock:
+            self._begin_change(key)
+            if not self._is_there(key, path):
+                raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
+            self._add(FileChange(Operation.TRUNCATE, key, size))
+            self._exists[key] = True
+            self._end_change()
+
+    def remove(self, path: Path) -> None:
+        key = self._places.key(path)
+        if key is None:
+            super().remove(path)
+            return
+        with self._lock:
+            self._begin_change()
+            if self._is_there(key, path):
+                self._add_remove(key)
+                self._end_change()
+
+    def rename(self, path: Path, target: Path) -> None:
+        key, target_key = self._key_of(path), self._key_of(target)
+        if key is None and target_key is None:
+            super().rename(path, target)
+            return
+        if key is None or target_key is None:
+            raise OSError(EXDEV, os.strerror(EXDEV), str(path))
+        with self._lock:
+            self._begin_change(key)
+            self._begin_change(target_key)
+            if key in self._exists:
+                self._flush_patiently()
+            data = super().read(path)
+            if key != target_key:
+                self._add_whole(target_key, target, data)
+                self._add_remove(key)
+            self._end_change()
+
+    def move(self, path: Path, target: Path) -> None:
+        key, target_key = self._key_of(path), self._places.key(target)
+        if key is None:
+            super().move(path, target)
+            return
+        if target_key is None or not self._places.is_retained(target_key):
+            self.rename(path, target)
+            return
+        with self._lock:
+            self._begin_change(key)
+            if key in self._exists:
+                self._flush_patiently()
+            try:
+                size = os.stat(path).st_size
+            except FileNotFoundError:
+                return
+            self._control += 1
+            self._add(FileChange(Operation.MOVE, key, self._control, b"%d" % size, target_key))
+            self._exists[key] = False
+            self._exists[target_key] = True
+            self._end_change()
+
+    def make_directory(self, path: Path) -> None:
+        if self._key_of(path) is None:
+            super().make_directory(path)
+        else:
+            path.mkdir(mode=0o750, parents=True, exist_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        if self._key_of(path) is None:
+            super().remove_directory(path)
+            return
+        for name in self.names(path):
+            self.remove(path / name)
+        with self._lock:
+            if not super().names(path):
+                try:
+                    path.rmdir()
+                except FileNotFoundError:
+                    pass  # it went with the last file
+
+    def sync_directory(self, path: Path) -> None:
+        if self._key_of(path) is None:
+            super().sync_directory(path)
+
+    def names(self, path: Path) -> list[str]:
+        key = self._places.key(path)
+        if key is not None:
+            with self._lock:
+                if any(each.startswith(key + "/") for each in self._exists):
+                    self._flush_to_read()
+        return super().names(path)
+
+    def status(self, path: Path) -> tuple[int, int]:
+        self._before_read(path)
+        return super().status(path)
+
+    def size(self, path: Path) -> int:
+        self._before_read(path)
+        return super().size(path)
+
+    def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
+        self._before_read(path)
+        return super().read(path, start, stop)
+
+    def _before_read(self, path: Path) -> None:
+        if self._owner != get_ident():
+            return  # the thread that reads pages: it reads only what is confirmed, and waits for nobody
+        key = self._places.key(path)
+        if key is not None:
+            with self._lock:
+                if key in self._exists:
+                    self._flush_to_read()
+
+    def _flush_to_read(self) -> None:
+        """The thread that made changes reads them. Another one does not wait for them."""
+        if self._owner == get_ident():
+            self._begin_change()
+            self._flush_patiently()
+
+    def replace(self, path: Path, data: bytes) -> None:
+        key = self._key_of(path)
+        if key is None:
+            super().replace(path, data)
+            return
+        with self._lock:
+            self._begin_change(key)
+            self._add_whole(key, path, bytes(data))
+            self._end_change()
+
+
+def _again(fault: OSError) -> OSError:
+    """The same once more, as an object of its own: those who get it change it."""
+    return type(fault)(*fault.args)
+
+
+def _text(fault: OSError) -> str:
+    return fault.strerror or str(fault) or type(fault).__name__

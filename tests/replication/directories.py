@@ -1,0 +1,67 @@
+"""Data directories of tests: what is in them, and brokers that have one."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+from stompring.replication.copy import CopyGap, LocalCopy
+from stompring.replication.files import ReplicatedFiles
+from stompring.replication.log import FileChange, Operation
+from stompring.settings.data_directory import DataDirectory
+
+from .memory_log import MemoryEngine, MemoryLog
+
+_writers = count(1)
+
+
+def data_directory(root: Path, *, retention: bool = True) -> DataDirectory:
+    return DataDirectory(root, root / "journal", root / "paging", root / "retention" if retention else None)
+
+
+def contents(root: Path, *, retention: bool = False) -> dict[str, bytes]:
+    """All files that the log keeps, byte for byte; those retained too, where asked for."""
+    wanted = ["journal", "paging", *(["retention"] if retention else [])]
+    paths = [path for name in wanted for path in (root / name).rglob("*") if path.is_file()]
+    paths += [path for path in (root / "identity", root / "schema-version") if path.exists()]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+
+
+class ActiveBroker:
+    """One that has claimed the log and writes to it. ``lost`` has the reason why it must not any more."""
+
+    def __init__(self, engine: MemoryEngine, root: Path, *, retention: bool = True) -> None:
+        self.engine = engine
+        self.root = root
+        self.directory = data_directory(root, retention=retention)
+        self.log = MemoryLog(engine)
+        self.log.connect()
+        self.copy = LocalCopy(self.directory, boot_id="boot")
+        self.copy.open(self.log)
+        follow(self.copy, self.log)
+        writer = next(_writers)
+        claimed = self.log.claim(writer, self.copy.sequence, FileChange(Operation.CLAIM))
+        assert claimed is not None
+        self.lost: list[str] = []
+        self.files = ReplicatedFiles(self.log, self.copy, self.lost.append, patience=0)
+
+
+def follow(copy: LocalCopy, log: MemoryLog, *, most: int | None = None) -> None:
+    """Apply what the log has, at most so many entries."""
+    while entries := log.read(copy.sequence, 0):
+        try:
+            copy.apply(entries[:most])
+        except CopyGap as gap:
+            copy.restart(log, str(gap))
+        if most is not None:
+            return
+
+
+def rebuilt(engine: MemoryEngine, root: Path) -> dict[str, bytes]:
+    """The directory of a broker that begins with nothing."""
+    log, copy = MemoryLog(engine), LocalCopy(data_directory(root), boot_id="boot")
+    log.connect()
+    copy.open(log)
+    follow(copy, log)
+    copy.close(clean=False)
+    return contents(root)
