@@ -15,6 +15,7 @@ from stompring.broker.bridge import Bridges
 from stompring.broker.broker import Broker
 from stompring.broker.history import History, HistoryMemory
 from stompring.policy.hooks import Policies
+from stompring.replication.role import NodeStatus
 from stompring.security.access_control import AccessControl
 from stompring.security.roles import Roles
 from stompring.security.user_files import UserFiles
@@ -291,6 +292,13 @@ class Drain(Protocol):
         """Accept connections again. False if that was so already."""
 
 
+class Node(Protocol):
+    """This broker in its replicated log."""
+
+    def status(self) -> NodeStatus:
+        """How it is now, without a question to the engine."""
+
+
 class ManagementCounters(Protocol):
     """Requests to the management-address, since the start."""
 
@@ -320,6 +328,10 @@ class AdminContext(Protocol):
     @property
     def store(self) -> Store | None:
         """``None`` without persistence."""
+
+    @property
+    def node(self) -> Node | None:
+        """``None`` without a replicated log."""
 
     @property
     def paging(self) -> Paging | None:

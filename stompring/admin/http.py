@@ -28,6 +28,7 @@ from . import (
     diverts,
     drain,
     events,
+    ha,
     history,
     loggers,
     message_export,
@@ -390,6 +391,7 @@ def admin_routes() -> Routes:
         settings,
         plugins,
         retention,
+        ha,
     )
     return Routes(openapi.with_document([route for part in parts for route in part.ROUTES]))
 

@@ -21,11 +21,13 @@ import stompring
 from stompring.broker.address import Address
 from stompring.broker.bridge import Bridge
 from stompring.broker.queue import Queue
+from stompring.replication.role import Role
 
 from .access import view_broker
 from .api import Answer, Call, Parameter, Response, Route
 from .context import AdminContext, Listeners
 from .counters import ADDRESS, BRIDGE, BROKER, COUNTER, DIVERT, GAUGE, QUEUE, Counter
+from .ha import ha_families, role_families
 from .tasks import ITEMS_PER_STEP
 
 Thing = TypeVar("Thing")
@@ -151,6 +153,8 @@ class BrokerCollector(Collector):
                 family.add_metric((name,), counter.read(divert))
             if family.samples:
                 yield family
+        node = self._context.node
+        yield from role_families(Role.ACTIVE.value) if node is None else ha_families(node.status())
         yield from listener_families(self._context.listener_stack)
         refusals = CounterMetricFamily(REFUSALS, REFUSALS_HELP, labels=("limit",))
         for limit, number in self._context.broker.rejections.counts.items():

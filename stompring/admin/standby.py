@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import twisted
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from twisted.internet.interfaces import IAddress
@@ -24,27 +24,32 @@ from twisted.web.server import NOT_DONE_YET, Request
 import stompring
 from stompring.errors import Refused
 from stompring.session.connect import Login
+from stompring.settings.model import BrokerConfiguration
 
 from .access import MANAGE, MANAGEMENT, VIEW, SecuritySource, check_host, check_login, check_origin
 from .api import Answer, Problem, json_answer, problem_answer
 from .channel import AdminChannel, HttpConnectionLimit
+from .context import Node
+from .ha import describe, ha_families, role_families, without_log
 from .http import IDLE, AdminRequest, AdminSite
 
 log = logging.getLogger(__name__)
 
-#: Roles that `stompring_ha_role` has a sample for.
-ACTIVE, STANDBY = "active", "standby"
-ROLES = (ACTIVE, STANDBY)
+STANDBY = "standby"
 
-ROLE_HELP = "1 for the role of this broker: active, or standby while it waits to become active."
-
-LIVE, READY, METRICS = "/health/live", "/health/ready", "/metrics"
+LIVE, READY, METRICS, HA = "/health/live", "/health/ready", "/metrics", "/api/v1/ha"
 
 
 class StandbyContext(SecuritySource, Protocol):
     """What the site shows."""
 
     reactor: Any
+
+    @property
+    def configuration(self) -> BrokerConfiguration: ...
+    @property
+    def node(self) -> Node | None:
+        """This broker in its replicated log; None while it waits for a lock."""
 
     @property
     def reason(self) -> str:
@@ -55,12 +60,11 @@ class StandbyContext(SecuritySource, Protocol):
         """The acceptors that are not open."""
 
 
-def role_family(role: str) -> Metric:
-    """The metric of the role."""
-    family = GaugeMetricFamily("stompring_ha_role", ROLE_HELP, labels=("role",))
-    for each in ROLES:
-        family.add_metric((each,), float(each == role))
-    return family
+def show(context: StandbyContext) -> Answer:
+    """The answer of ``/api/v1/ha``."""
+    if context.node is None:
+        return json_answer({**without_log(STANDBY), "fault": context.reason})
+    return json_answer(describe(context.node.status(), context.configuration))
 
 
 def ready(context: StandbyContext) -> Answer:
@@ -80,6 +84,9 @@ def ready(context: StandbyContext) -> Answer:
 
 
 class _Standby(Collector):
+    def __init__(self, node: Node | None) -> None:
+        self._node = node
+
     def collect(self) -> Iterable[Metric]:
         build = {
             "version": stompring.__version__,
@@ -88,16 +95,16 @@ class _Standby(Collector):
             "twisted": twisted.__version__,
         }
         yield InfoMetricFamily("stompring_build", "Version of stompring and of its runtime.", value=build)
-        yield role_family(STANDBY)
+        yield from role_families(STANDBY) if self._node is None else ha_families(self._node.status())
 
 
-def scrape(accept: str) -> Answer:
-    """The metrics of a standby: process, build, role and what it waits for."""
+def scrape(accept: str, node: Node | None = None) -> Answer:
+    """The metrics of a standby: process, build, role, and those of its replicated log."""
     encode, content_type = choose_encoder(accept)
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
-    registry.register(_Standby())
+    registry.register(_Standby(node))
     return Answer(encode(registry), content_type=content_type)
 
 
@@ -122,7 +129,9 @@ class StandbyResponder:
                 self._write(ready(self._context))
             elif reads and path == METRICS:
                 accept = self._header("accept") or ""
-                self._write_to_viewers(lambda: scrape(accept))
+                self._write_to_viewers(lambda: scrape(accept, self._context.node))
+            elif reads and path == HA:
+                self._write_to_viewers(lambda: show(self._context))
             else:
                 text = f"This broker is a standby: {self._context.reason}"
                 raise Problem(503, text, None, role=STANDBY)

@@ -23,7 +23,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
 
 from stompring import __version__, build
-from stompring.admin.context import Dispatch, Paging, Store
+from stompring.admin.context import Dispatch, Node, Paging, Store
 from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
@@ -116,6 +116,7 @@ class BrokerService(MultiService):
         self.sampler = Sampler(self)
         self.drain = Drain(self.broker, self.connections)
         self.security: Security | None = None  # while it is off
+        self.node: Node | None = None  # without a replicated log
         self.store: Store | None = None  # this and the next three: None where everything is in memory
         self.paging: Paging | None = None
         self.dispatch: Dispatch | None = None

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 
+from stompring.admin.context import Node
 from stompring.admin.standby import StandbySite
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.load import PluginSources, load
@@ -45,6 +46,7 @@ class Standby:
         self.configuration = configuration
         self.reactor = reactor
         self.reason = "starting"
+        self.node: Node | None = None  # with a replicated log
         self.security: Security | None = None
         self._systemd = systemd
         self._sources = PluginSources(configuration.file)

@@ -17,6 +17,7 @@ from stompring.admin import (
     connections,
     consumers,
     dead_letters,
+    ha,
     message_tasks,
     messages,
     plugins,
@@ -25,6 +26,7 @@ from stompring.admin import (
 )
 from stompring.admin import queues as queue_fields
 from stompring.admin.counters import ADDRESS, BRIDGE, BROKER, DIVERT, QUEUE, Counter
+from stompring.admin.ha import HA
 from stompring.admin.http import admin_routes
 from stompring.admin.json_schema import Component, shown
 from stompring.admin.messages import message_view
@@ -32,6 +34,7 @@ from stompring.settings.connector import Connector
 from stompring.settings.model import BridgeConfiguration, DivertConfiguration
 
 from .admin_server import AdminServer
+from .test_ha import ACTIVE, node_with
 from .test_openapi import ALL, Operation
 from .test_permissions import MANAGEMENT, PermissionType, basic, server_where
 
@@ -71,6 +74,7 @@ def first_cells(text: str) -> list[str]:
         ("Broker", BROKER),
         ("Diverts", DIVERT),
         ("Bridges", BRIDGE),
+        ("The replicated log", HA),
     ],  # fmt: skip
 )
 def test_counters(heading: str, counters: tuple[Counter[Any], ...]) -> None:
@@ -84,6 +88,7 @@ def test_documented_metrics_equal_exposed_metrics(tmp_path: Path, accept: str) -
     server.service.bridges.apply([BridgeConfiguration("b", (Connector("c", "127.0.0.1", 1),), "q")])
     server.set_store_figures()
     server.set_listener_figures()
+    server.service.node = node_with(ACTIVE)
     server.broker.diverts.add(DivertConfiguration("d", "a", ("b",)))
     server.broker.policies.errors["rate-limit", "admit"] = 1  # type: ignore[index]
     server.broker.policies.slow_hooks["rate-limit", "admit"] = 1  # type: ignore[index]
@@ -159,6 +164,7 @@ def resolved_schema(schema: Any) -> Any:
         ("Addresses", shown(addresses.FIELDS)),
         ("Connections", shown(connections.FIELDS)),
         ("Retention and lakes", retention.FIELDS),
+        ("High availability", ha.FIELDS),
         ("Plugins", plugins.PLUGIN.schema["properties"]),
         ("Settings and their origin", settings.SETTING.schema["properties"]),
     ],

@@ -23,6 +23,7 @@ P = PermissionType
 NEEDS: list[tuple[str, str, Any, list[tuple[PermissionType, str]]]] = [
     ("GET", "/metrics", None, [(P.VIEW, MANAGEMENT)]),
     ("GET", "/api/v1/broker", None, [(P.VIEW, MANAGEMENT)]),
+    ("GET", "/api/v1/ha", None, [(P.VIEW, MANAGEMENT)]),
     ("POST", "/api/v1/reload", None, [(P.EDIT, MANAGEMENT)]),
     ("GET", "/api/v1/queues", None, [(P.VIEW, MANAGEMENT)]),
     (

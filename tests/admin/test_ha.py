@@ -1,0 +1,172 @@
+"""The role of a broker and its replicated log over HTTP and in the metrics, of an active broker and of a standby."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stompring.admin import standby
+from stompring.admin.ha import HA, describe, ha_families, without_log
+from stompring.replication.beat import Beat
+from stompring.replication.log import LogStatus
+from stompring.replication.role import NodeStatus, Role, Takeover
+from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
+
+from .admin_server import BEGIN, AdminServer
+
+NOW = BEGIN * 1000
+
+ACTIVE = NodeStatus(
+    role=Role.ACTIVE,
+    broker="b1",
+    fresh=True,
+    rebuilding=False,
+    rebuilt_bytes=0,
+    rebuild_bytes=0,
+    log=LogStatus("NATS", "x1", 90, 80, 7000, 100_000, 3, "n2", True),
+    log_age=1.5,
+    sequence=91,
+    lag_entries=0,
+    lag_bytes=0,
+    lag_seconds=0.0,
+    appends=40,
+    append_seconds=0.0604,
+    append_bytes=6000,
+    fenced=0,
+    takeovers=1,
+    last_takeover=Takeover(NOW, "b2 is silent", 2.25),
+    active=Beat("b1", "host1", 42, NOW - 5000, "1.0"),
+    active_time=NOW - 100,
+    fault="",
+)
+STANDBY = replace(
+    ACTIVE,
+    role=Role.STANDBY,
+    broker="b2",
+    fresh=False,
+    rebuilding=True,
+    rebuilt_bytes=1000,
+    rebuild_bytes=5000,
+    sequence=60,
+    lag_entries=30,
+    lag_bytes=4000,
+    lag_seconds=1.25,
+    appends=0,
+    append_seconds=0.0,
+    append_bytes=0,
+    takeovers=0,
+    last_takeover=None,
+)
+
+SETTINGS = ReplicatedLogSettings("nats://n1", "orders", "b1", user="u", password="hills")
+
+
+def node_with(status: NodeStatus) -> Any:
+    return SimpleNamespace(status=lambda: status)
+
+
+def server_with(status: NodeStatus) -> AdminServer:
+    server = AdminServer(replicated_log=SETTINGS)
+    server.service.node = node_with(status)
+    return server
+
+
+def samples(text: str) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith("stompring_ha_")]
+    return {name: float(value) for name, _, value in lines}
+
+
+def test_without_a_log_the_broker_is_active_and_all_else_is_null() -> None:
+    server = AdminServer()
+    found = server.get("/api/v1/ha")
+    assert (found.pop("enabled"), found.pop("role")) == (False, "active")
+    assert set(found.values()) == {None}
+    assert (
+        samples(server.ask("GET", "/metrics").text).items()
+        >= {
+            'stompring_ha_role{role="active"}': 1.0,
+            'stompring_ha_role{role="standby"}': 0.0,
+        }.items()
+    )
+
+
+def test_active_broker_shows_its_log() -> None:
+    found = server_with(ACTIVE).get("/api/v1/ha")
+    assert found["enabled"] is True and found["role"] == "active" and found["fault"] is None
+    assert (found["url"], found["stream"], found["takeoverTimeout"]) == ("nats://n1", "orders", 3000)
+    assert (found["engine"], found["leader"], found["replicas"]) == ("NATS", "n2", 3)
+    assert (found["logSize"], found["logMaxSize"], found["logEntries"]) == (7000, 100_000, 80)
+    assert (found["lastSequence"], found["sequence"], found["logAge"]) == (90, 91, 1500)
+    assert (found["appendCount"], found["appendTime"]) == (40, 60)
+    assert (found["lastTakeover"], found["lastTakeoverDuration"]) == (NOW, 2250)
+    assert (found["activeBroker"], found["activeHost"], found["lastBeat"]) == ("b1", "host1", NOW - 100)
+    assert "hills" not in str(found)
+
+
+def test_standby_shows_how_far_it_is_behind() -> None:
+    found = describe(STANDBY, BrokerConfiguration(replicated_log=SETTINGS))
+    assert (found["lagEntries"], found["lagBytes"], found["lagTime"]) == (30, 4000, 1250)
+    assert (found["rebuilding"], found["rebuiltBytes"], found["rebuildBytes"]) == (True, 1000, 5000)
+    assert found["lastTakeover"] is None and found["takeoverReason"] is None
+
+
+@pytest.mark.parametrize("role", Role)
+def test_role_is_one_of_all(role: Role) -> None:
+    found = samples(server_with(replace(ACTIVE, role=role)).ask("GET", "/metrics").text)
+    roles = {name: value for name, value in found.items() if name.startswith("stompring_ha_role")}
+    assert len(roles) == len(Role)
+    assert [name for name, value in roles.items() if value] == [f'stompring_ha_role{{role="{role.value}"}}']
+
+
+def test_metrics_have_the_numbers_in_base_units() -> None:
+    found = samples(server_with(replace(ACTIVE, lag_seconds=1.25)).ask("GET", "/metrics").text)
+    assert found["stompring_ha_lag_seconds"] == 1.25
+    assert found["stompring_ha_append_seconds_total"] == 0.06
+    assert found["stompring_ha_last_takeover_timestamp_seconds"] == BEGIN
+    assert found["stompring_ha_last_takeover_duration_seconds"] == 2.25
+    assert found["stompring_ha_log_healthy"] == 1.0
+
+
+def test_every_number_is_read_also_before_the_engine_has_answered() -> None:
+    status = replace(STANDBY, log=None, active=None, active_time=0, role=Role.CONNECTING, fault="no answer")
+    shown = {family.name for family in ha_families(status)}
+    assert "stompring_ha_log_bytes" not in shown and "stompring_ha_lag_entries" in shown
+    found = describe(status, BrokerConfiguration(replicated_log=SETTINGS))
+    assert found["fault"] == "no answer" and found["logSize"] is None and found["lastBeat"] is None
+
+
+def test_each_metric_is_there_with_a_log() -> None:
+    found = samples(server_with(ACTIVE).ask("GET", "/metrics").text)
+    assert {name for name in found if "{" not in name} == {counter.metric for counter in HA}
+
+
+def context(status: NodeStatus | None) -> Any:
+    return SimpleNamespace(
+        node=None if status is None else node_with(status),
+        reason="waiting",
+        configuration=BrokerConfiguration(replicated_log=SETTINGS),
+    )
+
+
+def test_standby_site_answers_with_its_log() -> None:
+    body = standby.show(context(STANDBY)).body
+    assert isinstance(body, bytes) and b'"role": "standby"' in body.replace(b'":"', b'": "')
+    metrics = standby.scrape("text/plain", context(STANDBY).node).body
+    assert isinstance(metrics, bytes)
+    assert samples(metrics.decode())["stompring_ha_lag_entries"] == 30
+
+
+def test_standby_that_waits_for_a_lock_says_what_for() -> None:
+    body = standby.show(context(None)).body
+    assert isinstance(body, bytes) and b"waiting" in body
+    metrics = standby.scrape("text/plain").body
+    assert isinstance(metrics, bytes)
+    found = samples(metrics.decode())
+    assert found['stompring_ha_role{role="standby"}'] == 1 and len(found) == len(Role)
+
+
+def test_fields_without_a_log_are_those_with_one() -> None:
+    assert list(without_log()) == list(describe(ACTIVE, BrokerConfiguration(replicated_log=SETTINGS)))
