@@ -21,5 +21,5 @@ DOCUMENT = {
 @pytest.fixture(scope="module", params=["shared data directory"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
     """An active broker and its standby."""
-    with BrokerPair(tmp_path_factory.mktemp("pair"), [], shared=True, waits=False, **DOCUMENT) as pair:
+    with BrokerPair(tmp_path_factory.mktemp("pair"), ["--wait"], shared=True, **DOCUMENT) as pair:
         yield pair

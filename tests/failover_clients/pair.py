@@ -52,7 +52,6 @@ class BrokerPair:
         directory: Path,
         options: Sequence[str],
         shared: bool,
-        waits: bool = True,
         core: Callable[[int], str] = lambda number: "",
         **document: Any,
     ) -> None:
@@ -60,12 +59,13 @@ class BrokerPair:
         self.endpoints = [Endpoints(*ports[:3]), Endpoints(*ports[3:])]
         self.directory = directory
         self._options = options
-        self.waits = waits
         self._opened = ExitStack()
         self._active = 0
         self._brokers: list[BrokerProcess | None] = [None, None]
         self._data = [directory / ("data" if shared else f"data-{number}") for number in (0, 1)]
         self._configs = [directory / f"broker-{number}.xml" for number in (0, 1)]
+        for data in self._data:
+            data.mkdir(exist_ok=True)  # a standby waits for a directory that is not there
         for number, endpoints in enumerate(self.endpoints):
             text = broker_xml(
                 acceptors=f'<acceptor name="ws">ws://127.0.0.1:{endpoints.websocket}/stomp?{PREFIXES}</acceptor>',
@@ -79,9 +79,8 @@ class BrokerPair:
     def __enter__(self) -> BrokerPair:
         try:
             self._begin(0).__enter__()
-            if self.waits:
-                self._begin(1)
-                self.wait_until_standby()
+            self._begin(1)
+            self.wait_until_standby()
         except BaseException:
             self.stop()
             raise
@@ -141,12 +140,12 @@ class BrokerPair:
         killed, successor = self._active, 1 - self._active
         begun = time.monotonic()
         self._kill(killed)
-        broker = self._brokers[successor] or self._begin(successor)
+        broker = self._brokers[successor]
+        assert broker is not None
         broker.__enter__()
         took = time.monotonic() - begun
         self._active = successor
-        if self.waits:
-            self._begin(killed)
+        self._begin(killed)
         return took
 
     def _kill(self, number: int) -> None:

@@ -228,5 +228,4 @@ def test_after_a_takeover(takeover: Takeover, name: str) -> None:
 def test_the_killed_broker_is_the_next_standby(takeover: Takeover, pair: BrokerPair) -> None:
     assert takeover.seconds > 0
     assert pair.ready(pair.active)[0] == 200
-    if pair.waits:
-        pair.wait_until_standby()
+    pair.wait_until_standby()
