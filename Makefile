@@ -142,7 +142,7 @@ wheels: wheel
 package: wheel
 	@directory=$$(mktemp -d) && trap 'rm -rf "$$directory"' EXIT && \
 	wheel=$$(ls -t $(CURDIR)/dist/*.whl | head -1) && $(BIN)/python -m venv "$$directory/environment" && cd "$$directory" && \
-	environment/bin/python -m pip install --disable-pip-version-check --quiet "$$wheel[plugins]" && \
+	environment/bin/python -m pip install --disable-pip-version-check --quiet "$$wheel[plugins,ha]" && \
 	environment/bin/stompring --version && \
 	environment/bin/stompring check-config --data "$$directory" \
 		"$$(environment/bin/python -c 'from stompring.settings.shipped import shipped_file; print(shipped_file("config", "policies.xml"))')"

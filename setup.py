@@ -27,7 +27,10 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 
 #: Shipped directories, and the types of their files. Others, such as a users file of a broker that runs here, stay out.
-SHIPPED = {"config": {".xml", ".json", ".yml", ".service"}, "plugins": {".py"}}
+SHIPPED = {
+    "config": {".xml", ".json", ".yml", ".yaml", ".service", ".conf", ".cfg", ".res", ".toml"},
+    "plugins": {".py"},
+}
 
 #: Another minor version may compile the same module to something else. setup.cfg has it as the extra `compile`.
 COMPILER = "mypy[mypyc] >=2.4, <2.5"

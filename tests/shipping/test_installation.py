@@ -23,7 +23,7 @@ PRINT_PATH = (
     "import sys; from stompring.settings.shipped import shipped_file; print(shipped_file(*sys.argv[1:]))"
 )
 
-CONFIG_TYPES = {".xml", ".json", ".yml", ".service"}
+CONFIG_TYPES = {".xml", ".json", ".yml", ".yaml", ".service", ".conf", ".cfg", ".res", ".toml"}
 SHIPPED = sorted(
     path.relative_to(ROOT).as_posix()
     for directory, types in (("config", CONFIG_TYPES), ("plugins", {".py"}))
@@ -112,6 +112,15 @@ def test_a_wheel_has_every_file_of_the_package(packages: tuple[Path, Path]) -> N
     with zipfile.ZipFile(packages[1]) as wheel:
         names = wheel.namelist()
     assert [name for name in package_data() if name not in names] == []
+
+
+def test_failover_is_an_extra_and_nothing_of_it_is_a_dependency(packages: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(packages[1]) as wheel:
+        (metadata,) = [name for name in wheel.namelist() if name.endswith("/METADATA")]
+        required = re.findall(r"^Requires-Dist: ([\w.-]+)(.*)$", wheel.read(metadata).decode(), re.M)
+    engines = {name: condition for name, condition in required if name in ("nats-py", "nkeys", "psycopg")}
+    assert set(engines) == {"nats-py", "nkeys", "psycopg"}
+    assert all("extra ==" in condition for condition in engines.values())
 
 
 def test_no_file_of_a_broker_that_ran_in_the_checkout_is_packaged(packages: tuple[Path, Path]) -> None:
