@@ -173,6 +173,15 @@ class LocalCopy:
             self.restart(replicated_log, reason)
         return self.sequence
 
+    def adopt(self, replicated_log: LogQueries, sequence: int, control: int) -> None:
+        """The directory is what the log has up to ``sequence``: sync it, and mark it so."""
+        status = replicated_log.status()
+        self._engine, self._identity = status.engine, status.identity
+        self.sequence, self.control = sequence, control
+        self.removals.clear()
+        self.checkpoints.clear()
+        self.close()
+
     def restart(self, replicated_log: LogQueries, reason: str) -> None:
         """Discard the copy and begin with the first entry of the log."""
         log.info("%s: discarding the local copy of the replicated log: %s", self.directory.root, reason)

@@ -9,9 +9,9 @@ from .log import (
     Fenced,
     FileChange,
     LogEntry,
-    LogFull,
     LogStatus,
     LogUnavailable,
+    NoRoom,
     Operation,
     ReplicatedLog,
     UnsafeLog,
@@ -132,7 +132,7 @@ class SharedLog:
         self.bytes += size
 
     def _check_room(self, changes: Sequence[FileChange]) -> None:
-        """Raise `LogFull` for data that would use up the reserve."""
+        """Raise `NoRoom` for data that would use up the reserve."""
         if self.last_status is None or self.last_status.max_bytes <= 0:
             return
         size = sum(
@@ -149,7 +149,7 @@ class SharedLog:
             self.status()  # much may have been purged
             if self.last_status.bytes + size <= limit:
                 return
-        raise LogFull(
+        raise NoRoom(
             f"the replicated log is full: {self.last_status.bytes} of {self.last_status.max_bytes} bytes"
         )
 
