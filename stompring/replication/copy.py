@@ -45,10 +45,6 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _JOURNAL, _PAGING, _RETENTION = "journal", "paging", "retention"
 
 
-class CopyGap(Exception):
-    """Entries were purged that the copy has not seen: it is discarded, see `LocalCopy.restart`."""
-
-
 class LogQueries(Protocol):
     """What of a `ReplicatedLog` the copy asks."""
 
@@ -139,6 +135,7 @@ class LocalCopy:
             self._paging.add(directory.retention / _PAGING)
         self._clock = clock
         self._boot_id = _read_boot_id() if boot_id is None else boot_id
+        self._log: LogQueries | None = None
         self._engine = self._identity = ""
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._saved_at = 0.0
@@ -152,6 +149,7 @@ class LocalCopy:
 
         Raises `UnsafeLog` for a data directory that is no copy of a log, `OSError`.
         """
+        self._log = replicated_log
         status = replicated_log.status()
         self._engine, self._identity = status.engine, status.identity
         text = self._read_marker()
@@ -262,9 +260,10 @@ class LocalCopy:
     # ---- entries
 
     def apply(self, entries: Sequence[LogEntry]) -> None:
-        """Carry out entries that were read from the log, in order. Raises `CopyGap`, `OSError`, `UnsafeLog`.
+        """Carry out entries that were read from the log, in order. Raises `OSError`, `UnsafeLog`, and as the log.
 
-        After `OSError` it is to be called again with the entries after ``sequence``.
+        What follows, also after `OSError`, are the entries after ``sequence``. That is 0 where entries are missing: the
+        copy begins anew.
         """
         for entry in entries:
             if entry.sequence <= self.sequence:
@@ -272,7 +271,10 @@ class LocalCopy:
             change = entry.change
             controls = change.operation in (Operation.REMOVE, Operation.MOVE)
             if controls and change.at > self.control + 1:
-                raise CopyGap(f"control entries {self.control + 1} to {change.at - 1} were purged meanwhile")
+                assert self._log is not None
+                reason = f"control entries {self.control + 1} to {change.at - 1} were purged meanwhile"
+                self.restart(self._log, reason)
+                return
             self._carry_out(change)
             if controls:
                 self._note_removal(change, entry.sequence)

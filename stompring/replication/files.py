@@ -18,7 +18,17 @@ from typing import NoReturn, Protocol
 from stompring.store.files import Files
 
 from .copy import LocalCopy
-from .log import CONTROL, MAX_ENTRY_DATA, Fenced, FileChange, LogFull, LogUnavailable, Operation, UnsafeLog
+from .log import (
+    CONTROL,
+    MAX_ENTRY_DATA,
+    Fenced,
+    FileChange,
+    LogFull,
+    LogUnavailable,
+    NoRoom,
+    Operation,
+    UnsafeLog,
+)
 
 #: Bytes of changes from which on they are appended before the batch has its end.
 MAX_APPEND = 4 * 1024 * 1024
@@ -88,7 +98,9 @@ class ReplicatedFiles(Files):
         self._buffer: list[FileChange] = []
         self._buffered_bytes = 0
         self._exists: dict[str, bool] = {}  # files with pending changes: whether they are there after those
-        self._pending: list[FileChange] = []  # given to the log, and not confirmed
+        self._pending: list[FileChange] = []  # to be stored, and not confirmed
+        self._given = False  # the log has them, and stores them before all else
+        self._last = copy.sequence  # the last entry that is confirmed
         # the last write, to which the next one may be joined
         self._key = ""
         self._at = 0
@@ -158,16 +170,18 @@ class ReplicatedFiles(Files):
         if self._buffer:
             self._pending, self._buffer = self._buffer, []
             self._buffered_bytes = 0
-            self._append(self._pending)
+            self._settle()
 
     def _settle(self) -> None:
-        self._append(())
-
-    def _append(self, changes: Sequence[FileChange]) -> None:
-        """Append, and carry out what is pending. The log keeps what it has not stored."""
+        """Have the log store what is pending, and carry it out."""
         began = monotonic()
+        changes = () if self._given else self._pending
+        self._given = True
         try:
             sequence = self._log.append(changes)
+        except NoRoom as fault:
+            self._given = False
+            self._fail(LogFull(ENOSPC, f"the replicated log is full: {_text(fault)}"))
         except LogUnavailable as fault:
             self._fail(LogUnavailable(EIO, f"no answer from the replicated log: {_text(fault)}"))
         except LogFull as fault:
@@ -178,8 +192,11 @@ class ReplicatedFiles(Files):
             self._lose(f"append to the replicated log failed: {type(fault).__name__}: {fault}")
         finally:
             self.append_seconds += monotonic() - began
+        pending, self._pending, self._given = self._pending, [], False
+        if sequence < self._last + len(pending):
+            self._lose(f"the replicated log has not stored {len(pending)} entries behind entry {self._last}")
+        self._last = sequence
         self.appends += 1
-        pending, self._pending = self._pending, []
         self.entries += len(pending)
         self.bytes += sum(len(change.data) for change in pending)
         if not self._buffer and not self._parts:

@@ -105,6 +105,10 @@ class LogFull(OSError):
     """The log has reached its limit of bytes. To be tried again, see `ReplicatedLog.append`."""
 
 
+class NoRoom(LogFull):
+    """Refused before anything of it was given to the log, which keeps nothing: the caller gives it again."""
+
+
 class Fenced(Exception):
     """Another broker has written to the log: this one is not active any more. Never to be tried again."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-from stompring.replication.copy import CopyGap, LocalCopy
+from stompring.replication.copy import LocalCopy
 from stompring.replication.files import ReplicatedFiles
 from stompring.replication.log import FileChange, Operation
 from stompring.settings.data_directory import DataDirectory
@@ -49,10 +49,7 @@ class ActiveBroker:
 def follow(copy: LocalCopy, log: MemoryLog, *, most: int | None = None) -> None:
     """Apply what the log has, at most so many entries."""
     while entries := log.read(copy.sequence, 0):
-        try:
-            copy.apply(entries[:most])
-        except CopyGap as gap:
-            copy.restart(log, str(gap))
+        copy.apply(entries[:most])
         if most is not None:
             return
 
