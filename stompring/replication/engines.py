@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import cast
 from urllib.parse import urlsplit
 
 from ..settings.model import ReplicatedLogSettings
@@ -20,8 +18,9 @@ def open_log(settings: ReplicatedLogSettings) -> ReplicatedLog:
             from .nats_log import NatsLog
 
             return NatsLog(settings)
-        postgres = import_module(".postgres_log", __package__)
-        return cast(ReplicatedLog, postgres.PostgresLog(settings))
+        from .postgres_log import PostgresLog
+
+        return PostgresLog(settings)
     except ImportError as fault:
         raise _missing(fault) from None
 
@@ -34,7 +33,9 @@ def create_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:
 
             create_nats_log(settings, max_bytes)
         else:
-            import_module(".postgres_log", __package__).create_postgres_log(settings, max_bytes)
+            from .postgres_log import create_postgres_log
+
+            create_postgres_log(settings, max_bytes)
     except ImportError as fault:
         raise _missing(fault) from None
 

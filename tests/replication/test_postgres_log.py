@@ -1,0 +1,593 @@
+"""The replicated log in PostgreSQL: a primary and a synchronous standby, and what happens when one of them is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count
+from random import Random
+from urllib.parse import urlsplit
+
+import pytest
+
+from stompring.replication.log import (
+    BEATS,
+    Fenced,
+    FileChange,
+    LogEntry,
+    LogFull,
+    LogMissing,
+    LogUnavailable,
+    Operation,
+    ReplicatedLog,
+    UnsafeLog,
+    encode_entry,
+)
+from stompring.settings.model import ReplicatedLogSettings
+
+from .. import postgres_server
+from ..postgres_server import PATIENCE, PostgresPair, postgres_pair
+
+REASON = postgres_server.missing()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+if REASON is None:
+    from stompring.replication.postgres_log import PostgresLog, _hosts, _required, create_postgres_log
+
+STREAMS = count(1)
+WRITERS = count(2**64 - 1, -1)  # beyond what a bigint has
+CLAIM = FileChange(Operation.CLAIM, data=b"{}")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[PostgresPair]:
+    with postgres_pair() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(pair: PostgresPair) -> ReplicatedLogSettings:
+    """Of a log of its own, which exists."""
+    found = ReplicatedLogSettings(url=pair.url(), stream=f"stream{next(STREAMS)}")
+    create_postgres_log(found)
+    return found
+
+
+@pytest.fixture
+def opened(settings: ReplicatedLogSettings) -> Iterator[Callable[..., PostgresLog]]:
+    """Opens logs of the stream: ``active`` ones have claimed it."""
+    logs: list[PostgresLog] = []
+
+    def open_one(*, active: bool = False, **changes: object) -> PostgresLog:
+        log = PostgresLog(replace(settings, **changes))  # type: ignore[arg-type]
+        logs.append(log)
+        status = log.connect()
+        if active:
+            assert log.claim(next(WRITERS), status.last, CLAIM) == status.last + 1
+        return log
+
+    yield open_one
+    for log in logs:
+        log.close()
+
+
+def write(text: bytes, at: int = 0, path: str = "journal/1") -> FileChange:
+    return FileChange(Operation.WRITE, path, at, text)
+
+
+def contents(log: ReplicatedLog) -> list[bytes]:
+    """The data of all file changes, in order."""
+    return [bytes(entry.change.data) for entry in everything(log) if entry.change.path]
+
+
+def everything(log: ReplicatedLog) -> list[LogEntry]:
+    found: list[LogEntry] = []
+    while part := log.read(found[-1].sequence if found else 0, 0):
+        found += part
+    return found
+
+
+def until_stored(log: ReplicatedLog) -> int:
+    """Settle what is pending, as the disk thread does, once the engine can."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return log.append(())
+        except LogUnavailable:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def connected(log: PostgresLog) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            log.connect()
+            return
+        except LogUnavailable:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def paused_standby(pair: PostgresPair) -> Iterator[None]:
+    pair.standby.pause()
+    try:
+        yield
+    finally:
+        pair.standby.resume()
+
+
+def test_large_append_is_stored_in_order_over_several_statements(opened: Callable[..., PostgresLog]) -> None:
+    active, reader = opened(active=True), opened()
+    random = Random(1)
+    changes = [write(random.randbytes(128 * 1024), at) for at in range(40)]
+    changes += [write(b"%d" % at, at, f"paging/{at}") for at in range(3000)]
+    assert active.append(changes) == 1 + len(changes)
+    found = everything(reader)
+    assert [entry.sequence for entry in found] == list(range(1, len(changes) + 2))
+    assert [entry.change for entry in found[1:]] == changes
+    assert [entry.number for entry in found] == list(range(len(changes) + 1))
+    status = reader.status()
+    assert (status.last, status.entries) == (len(changes) + 1, len(changes) + 1)
+    assert status.bytes > sum(len(change.data) for change in changes)
+
+
+def test_one_of_several_brokers_claims(opened: Callable[..., PostgresLog]) -> None:
+    logs = [opened() for _ in range(4)]
+    with ThreadPoolExecutor(len(logs)) as threads:
+        for after in range(25):
+            claims = list(threads.map(lambda log, at: log.claim(next(WRITERS), at, CLAIM), logs, [after] * 4))
+            assert sorted(str(claim) for claim in claims) == [str(after + 1), "None", "None", "None"]
+    assert len(everything(logs[0])) == 25
+
+
+def test_beats_and_purges_of_two_connections_keep_the_counts(opened: Callable[..., PostgresLog]) -> None:
+    active, other = opened(active=True), opened()
+    active.append([write(b"x" * 50, at) for at in range(5000)])
+
+    def purge() -> None:
+        for through in range(100, 5100, 100):
+            other.purge("journal/1", through)
+
+    thread = threading.Thread(target=purge)
+    thread.start()
+    for at in range(200):
+        active.append([write(b"y", at, "journal/2")])
+    thread.join()
+    active.purge("journal/1", 2**62)
+    status = active.status()
+    left = everything(other)
+    assert status.entries == len(left) == 201
+    assert status.bytes == sum(len(encode_entry(each.writer, each.number, each.change)) for each in left)
+    active.purge("journal/2", 2**62)
+    active.purge(BEATS, 2**62)
+    assert (active.status().entries, active.status().bytes) == (0, 0)
+    assert active.append([write(b"z")]) == 5202
+
+
+def test_pending_append_is_stored_once_when_another_session_holds_the_head(
+    pair: PostgresPair, opened: Callable[..., PostgresLog], settings: ReplicatedLogSettings
+) -> None:
+    active = opened(active=True)
+    with pair.primary.connection() as connection, connection.transaction():
+        connection.execute("SELECT * FROM stompring_logs WHERE stream = %s FOR UPDATE", [settings.stream])
+        with pytest.raises(LogUnavailable):
+            active.append([write(b"one")])
+    assert active.append([write(b"two")]) == 3
+    assert contents(opened()) == [b"one", b"two"]
+
+
+def test_append_whose_answer_was_lost_is_found(
+    pair: PostgresPair, opened: Callable[..., PostgresLog]
+) -> None:
+    active, reader = opened(active=True), opened()
+    with paused_standby(pair):
+        with pytest.raises(LogUnavailable):
+            active.append([write(b"one"), write(b"two")])
+        assert contents(reader) == []  # the standby may not have it
+        with pytest.raises(LogUnavailable):
+            active.append([write(b"three")])
+    assert until_stored(active) == 4
+    assert contents(reader) == [b"one", b"two", b"three"]
+
+
+def test_claim_whose_answer_was_lost_is_found(pair: PostgresPair, opened: Callable[..., PostgresLog]) -> None:
+    log, other = opened(), opened()
+    writer = next(WRITERS)
+    with paused_standby(pair), pytest.raises(LogUnavailable):
+        log.claim(writer, 0, CLAIM)
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            assert log.claim(writer, 0, CLAIM) == 1
+            break
+        except LogUnavailable:
+            assert time.monotonic() < end
+    assert other.claim(next(WRITERS), 0, CLAIM) is None
+    assert log.append([write(b"one")]) == 2
+
+
+def test_cancelled_wait_for_the_standby_is_not_taken_for_a_confirmation(
+    pair: PostgresPair, opened: Callable[..., PostgresLog]
+) -> None:
+    active = opened(active=True)
+    with paused_standby(pair):
+        with ThreadPoolExecutor(1) as threads:
+            appended = threads.submit(active.append, [write(b"one")])
+            waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            pair.primary.wait_until(f"SELECT count(*) > 0 {waiting}")
+            pair.primary.execute(f"SELECT pg_cancel_backend(pid) {waiting}")
+            with pytest.raises(LogUnavailable, match="synchronous standby|no answer"):
+                appended.result()
+        with pytest.raises(LogUnavailable):
+            active.append(())
+    assert until_stored(active) == 2
+    assert contents(opened()) == [b"one"]
+
+
+def test_entries_that_a_crashed_primary_had_not_replicated_are_confirmed_later(
+    pair: PostgresPair, opened: Callable[..., PostgresLog], settings: ReplicatedLogSettings
+) -> None:
+    active, reader = opened(active=True), opened()
+    with paused_standby(pair):
+        with pytest.raises(LogUnavailable):
+            active.append([write(b"one")])
+        pair.primary.kill()
+        pair.primary.start()
+        visible = f"SELECT last_sequence FROM stompring_logs WHERE stream = '{settings.stream}'"
+        assert pair.primary.execute(visible) == [(2,)]
+        for log in (active, reader):
+            with pytest.raises(LogUnavailable):
+                log.append(()) if log is active else log.read(0, 0)
+    assert until_stored(active) == 2
+    connected(reader)
+    assert contents(reader) == [b"one"]
+
+
+def test_active_broker_is_fenced_by_a_claim(opened: Callable[..., PostgresLog]) -> None:
+    active, other = opened(active=True), opened()
+    active.append([write(b"one")])
+    assert other.claim(next(WRITERS), 2, CLAIM) == 3
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            active.append([write(b"two")])
+    assert other.append([write(b"three")]) == 4
+    assert contents(other) == [b"one", b"three"]
+
+
+def test_stopped_primary_withholds_appends_until_it_continues(
+    pair: PostgresPair, opened: Callable[..., PostgresLog]
+) -> None:
+    active = opened(active=True)
+    pair.primary.pause()
+    try:
+        with pytest.raises(LogUnavailable):
+            active.append([write(b"one")])
+        with pytest.raises(LogUnavailable):
+            active.read(0, 0)
+    finally:
+        pair.primary.resume()
+    assert until_stored(active) == 2
+    assert contents(opened()) == [b"one"]
+
+
+def test_lost_connection_is_made_again(pair: PostgresPair, opened: Callable[..., PostgresLog]) -> None:
+    active = opened(active=True)
+    pair.primary.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'stompring%'"
+    )
+    with pytest.raises(LogUnavailable):
+        active.append([write(b"one")])
+    assert until_stored(active) == 2
+
+
+def test_emptied_synchronous_standby_names_withhold_appends(
+    pair: PostgresPair, opened: Callable[..., PostgresLog]
+) -> None:
+    active = opened(active=True)
+    with pytest.raises(LogUnavailable, match="synchronous_standby_names"):
+        with changed(pair, synchronous_standby_names=""):
+            for at in range(1000):  # sessions read the file between two statements
+                active.append([write(b"one", at)])
+                time.sleep(0.01)
+    until_stored(active)
+    assert set(contents(opened())) == {b"one"}
+
+
+@contextlib.contextmanager
+def changed(pair: PostgresPair, **settings: str) -> Iterator[None]:
+    before = {name: str(pair.primary.execute(f"SHOW {name}")[0][0]) for name in settings}
+    pair.primary.configure(settings)
+    try:
+        yield
+    finally:
+        pair.primary.configure(before)
+
+
+@pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_standby_names"])
+def test_unsafe_server_is_refused(
+    pair: PostgresPair, opened: Callable[..., PostgresLog], settings: ReplicatedLogSettings, name: str
+) -> None:
+    value = "" if name == "synchronous_standby_names" else "off"
+    with changed(pair, **{name: value}):
+        with pytest.raises(UnsafeLog, match=f"{name}.* confirmed-sync"):
+            opened()
+        with pytest.raises(UnsafeLog, match=name):
+            create_postgres_log(replace(settings, stream="never"))
+        opened(confirmed_sync=True, active=True).append([write(b"one")])
+    assert contents(opened()) == [b"one"]
+
+
+def test_weaker_synchronous_commit_of_a_database_is_overridden(pair: PostgresPair) -> None:
+    with database(pair) as settings:
+        name = urlsplit(settings.url).path[1:]
+        pair.primary.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+        pair.primary.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = serializable")
+        create_postgres_log(settings)
+        log = PostgresLog(settings)
+        log.connect()
+        with paused_standby(pair), pytest.raises(LogUnavailable):
+            log.claim(next(WRITERS), 0, CLAIM)
+        log.close()
+
+
+@contextlib.contextmanager
+def database(pair: PostgresPair) -> Iterator[ReplicatedLogSettings]:
+    """A database of its own, without tables."""
+    name = f"base{next(STREAMS)}"
+    pair.primary.execute(f"CREATE DATABASE {name}")
+    yield ReplicatedLogSettings(url=pair.url(database=name), stream="orders")
+    pair.primary.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def execute(pair: PostgresPair, settings: ReplicatedLogSettings, statement: str) -> None:
+    """In the database of a log."""
+    name = urlsplit(settings.url).path[1:]
+    psql = pair.primary.connection(name)
+    with psql:
+        psql.execute(statement.encode())
+
+
+def test_log_is_created_once_in_a_database_without_tables(pair: PostgresPair) -> None:
+    with database(pair) as settings:
+        log = PostgresLog(settings)
+        with pytest.raises(LogMissing, match="stompring ha init"):
+            log.connect()
+        status = create_postgres_log(settings, 5_000_000)
+        assert (status.engine, status.last, status.entries, status.max_bytes) == (
+            "postgresql",
+            0,
+            0,
+            5_000_000,
+        )
+        assert (status.replicas, status.healthy) == (2, True)
+        with pytest.raises(UnsafeLog, match="orders exists already"):
+            create_postgres_log(settings)
+        with pytest.raises(LogMissing, match="stompring ha init"):
+            PostgresLog(replace(settings, stream="invoices")).connect()
+        assert create_postgres_log(replace(settings, stream="invoices")).identity != status.identity
+        assert log.connect().identity == status.identity
+        log.close()
+
+
+def test_unlogged_table_is_refused(pair: PostgresPair) -> None:
+    with database(pair) as settings:
+        create_postgres_log(settings)
+        execute(pair, settings, "ALTER TABLE stompring_entries SET UNLOGGED")
+        with pytest.raises(UnsafeLog, match="stompring_entries is unlogged"):
+            PostgresLog(replace(settings, confirmed_sync=True)).connect()
+
+
+def test_log_made_anew_is_noticed(pair: PostgresPair) -> None:
+    with database(pair) as settings:
+        before = create_postgres_log(settings)
+        log = PostgresLog(settings)
+        log.connect()
+        log.claim(next(WRITERS), 0, CLAIM)
+        execute(pair, settings, "DELETE FROM stompring_logs")
+        with pytest.raises(LogMissing):
+            log.append([write(b"one")])
+        assert create_postgres_log(settings).identity != before.identity
+        for use in (lambda: log.append(()), lambda: log.read(1, 0), log.status):
+            with pytest.raises(UnsafeLog, match="made anew"):
+                use()
+        execute(pair, settings, "DROP TABLE stompring_logs")
+        with pytest.raises(LogMissing, match="no tables"):
+            log.status()
+        log.close()
+
+
+def test_conflicts_with_other_transactions_are_tried_again(pair: PostgresPair) -> None:
+    """Cockroach and Yugabyte report them for what PostgreSQL waits for."""
+    with database(pair) as settings:
+        create_postgres_log(settings)
+        log = PostgresLog(settings)
+        log.connect()
+        log.claim(next(WRITERS), 0, CLAIM)
+        execute(
+            pair,
+            settings,
+            """
+            CREATE SEQUENCE attempts;
+            CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN
+                IF nextval('attempts') % 3 <> 0 THEN RAISE EXCEPTION 'conflict' USING ERRCODE = '40001'; END IF;
+                RETURN NEW;
+            END $$;
+            CREATE TRIGGER conflict BEFORE UPDATE ON stompring_logs FOR EACH ROW EXECUTE FUNCTION conflict();
+            """,
+        )
+        for at in range(10):
+            assert log.append([write(b"%d" % at)]) == at + 2
+        execute(pair, settings, body_of_conflict("40P01"))
+        with pytest.raises(LogUnavailable, match="times"):
+            log.append([write(b"10")])
+        execute(pair, settings, body_of_conflict("53100"))
+        with pytest.raises(LogFull, match="conflict"):
+            log.append(())
+        execute(pair, settings, "DROP TRIGGER conflict ON stompring_logs")
+        assert log.append([write(b"11")]) == 13
+        assert contents(log) == [b"%d" % at for at in range(12)]
+        log.close()
+
+
+def body_of_conflict(state: str) -> str:
+    return f"""
+        CREATE OR REPLACE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE EXCEPTION 'conflict' USING ERRCODE = '{state}'; END $$
+    """
+
+
+def test_full_log_takes_removals_and_beats(pair: PostgresPair) -> None:
+    with database(pair) as settings:
+        create_postgres_log(settings, 100_000)
+        log = PostgresLog(settings)
+        log.connect()
+        log.claim(next(WRITERS), 0, CLAIM)
+        log.append([write(b"x" * 60_000)])
+        with pytest.raises(LogFull, match="at most 100000"):
+            log.append([write(b"y" * 60_000, path="journal/2")])
+        log.purge("journal/1", 2)
+        assert log.append([FileChange(Operation.BEAT)]) == 4
+        with pytest.raises(LogFull):
+            log.append([write(b"z" * 60_000, path="journal/3"), FileChange(Operation.REMOVE, "journal/2", 1)])
+        other = PostgresLog(settings)
+        status = other.connect()
+        assert other.claim(next(WRITERS), status.last, CLAIM) == 5
+        assert other.append([FileChange(Operation.REMOVE, "journal/2", 1)]) == 6
+        other.purge("journal/2", 6)
+        assert other.append([write(b"z" * 60_000, path="journal/3")]) == 7
+        log.close()
+        other.close()
+
+
+def test_read_only_replica_is_not_used(pair: PostgresPair, settings: ReplicatedLogSettings) -> None:
+    url = f"postgresql://stompring@127.0.0.1:{pair.standby.port}/postgres?sslmode=disable&target_session_attrs=any"
+    with pytest.raises(LogUnavailable, match="read-only"):
+        PostgresLog(replace(settings, url=url)).connect()
+    both = pair.url().replace(f"{pair.primary.port},", f"{pair.standby.port},", 1)
+    both = both[::-1].replace(str(pair.standby.port)[::-1], str(pair.primary.port)[::-1], 1)[::-1]
+    log = PostgresLog(replace(settings, url=both))
+    assert log.connect().leader == f"127.0.0.1:{pair.primary.port}"
+    log.close()
+
+
+def test_password_and_tls(pair: PostgresPair, settings: ReplicatedLogSettings) -> None:
+    pair.primary.execute("CREATE ROLE secured LOGIN PASSWORD 'correct horse'")
+    url = pair.url(options="application_name=other").replace("stompring@", "")
+    secured = replace(
+        settings, url=url, user="secured", password="correct horse", ca=str(pair.authority.file)
+    )
+    with pytest.raises(UnsafeLog, match="grant SELECT"):
+        PostgresLog(secured).connect()
+    pair.primary.execute(
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON stompring_logs, stompring_entries, stompring_requests TO secured"
+    )
+    log = PostgresLog(secured)
+    log.connect()
+    assert log.claim(next(WRITERS), 0, CLAIM) == 1
+    assert log.append([write(b"one")]) == 2
+    assert log.status().healthy
+    log.close()
+    assert pair.primary.execute("SELECT count(*) > 0 FROM pg_stat_ssl WHERE ssl") != []
+    stranger = pair.authority.issue("stranger.pem")
+    for fault, text in (
+        (replace(secured, password="wrong"), "password authentication failed"),
+        (replace(secured, ca=str(stranger)), "certificate verify failed"),
+        (replace(secured, url=f"{url}&sslmode=disable"), "rejects connection|no encryption"),
+    ):
+        with pytest.raises(LogUnavailable, match=text) as raised:
+            PostgresLog(fault).connect()
+        assert "horse" not in str(raised.value) and "wrong" not in str(raised.value)
+
+
+def test_request_reaches_the_broker_it_is_for(opened: Callable[..., PostgresLog]) -> None:
+    asking, first, second = opened(), opened(), opened()
+    with ThreadPoolExecutor(1) as threads:
+        for broker in ("first", ""):
+            asked = threads.submit(asking.request, "release", broker)
+            found: list[str] = []
+            while not found and not asked.done():
+                assert second.requests("second", active=False) == []
+                found = first.requests("first", active=True)
+            assert found == ["release"] and asked.result() is True
+    assert asking.request("leave", "first") is False  # nobody looks
+    assert first.requests("first", active=True) == []
+
+
+def test_log_goes_on_when_the_synchronous_standby_is_promoted(
+    pair: PostgresPair, opened: Callable[..., PostgresLog]
+) -> None:
+    active, reader = opened(active=True), opened()
+    active.append([write(b"%d" % at) for at in range(100)])
+    pair.fail_over()
+    with pytest.raises(LogUnavailable):
+        active.append([write(b"100")])
+    with pytest.raises(LogUnavailable):
+        active.append([write(b"101")])  # the new primary has no standby yet
+    pair.add_standby()
+    assert until_stored(active) == 103
+    connected(reader)
+    assert contents(reader) == [b"%d" % at for at in range(102)]
+    assert reader.status().leader == f"127.0.0.1:{pair.primary.port}"
+
+
+def test_entries_lost_by_asynchronous_replication_are_noticed(
+    pair: PostgresPair, opened: Callable[..., PostgresLog]
+) -> None:
+    with changed(pair, synchronous_standby_names=""):
+        active, reader = opened(active=True, confirmed_sync=True), opened(confirmed_sync=True)
+        pair.primary.wait_until("SELECT replay_lsn = pg_current_wal_lsn() FROM pg_stat_replication")
+        pair.standby.kill()
+        active.append([write(b"lost")])
+        assert reader.read(1, 0)[0].sequence == 2
+        pair.primary.kill()
+        pair.standby.start()
+        pair.standby.promote()
+        pair.primary, pair.standby = pair.standby, pair.primary
+        pair.standby.copy(pair.primary)
+        pair.standby.start()
+        with pytest.raises(LogUnavailable):
+            active.append([write(b"more")])  # the connection is lost
+        with pytest.raises(UnsafeLog, match="has lost entries: it ends at 1, this broker knows 2"):
+            until_stored(active)
+        connected(reader)
+        with pytest.raises(UnsafeLog, match="has lost entries"):
+            reader.read(2, 0)
+    pair.wait_for_standby()
+
+
+def test_wait_of_a_reader_ends_with_an_entry(opened: Callable[..., PostgresLog]) -> None:
+    active, reader = opened(active=True), opened()
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(reader.read, 1, PATIENCE)
+        active.append([write(b"one")])
+        assert [entry.sequence for entry in found.result()] == [2]
+    assert reader.read(2, 0.01) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [("", 0), (None, 0), ("*", 1), ("a, b", 1), ("2 (a, b)", 2), ("FIRST 3(a,b,c)", 3), ("ANY 2 (a, b)", 2)],
+)
+def test_standbys_that_must_confirm(names: str | None, wanted: int) -> None:
+    assert _required(names) == wanted
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("postgresql://one,two/stomp", [("one", None), ("two", None)]),
+        ("postgresql://one:6000,two:6001/stomp", [("one", "6000"), ("two", "6001")]),
+        ("postgresql://[::1]:6000/stomp", [("::1", "6000")]),
+        ("postgresql:///stomp", [(None, None)]),
+    ],
+)
+def test_hosts_are_tried_one_by_one(url: str, hosts: list[tuple[str | None, str | None]]) -> None:
+    found = _hosts(ReplicatedLogSettings(url=url, stream="orders"))
+    assert [(one.get("host"), one.get("port") or None) for one in found] == hosts
+    assert {one["target_session_attrs"] for one in found} == {"read-write"}
