@@ -50,8 +50,8 @@ class NatsUrl:
     is_tls: bool
 
     @classmethod
-    def parse(cls, url: str) -> NatsUrl:
-        """Raises `UnsafeLog` for one that cannot be used.
+    def parse(cls, url: str, monitor: str | None = None) -> NatsUrl:
+        """Raises `UnsafeLog` for one that cannot be used. ``monitor`` comes before the one in the URL.
 
         ``monitor`` is a port (of every server), a list of addresses ``http://host:port``, or empty: there is none.
         """
@@ -75,7 +75,8 @@ class NatsUrl:
             host = f"[{host}]" if ":" in host else host
             servers.append(f"{parts.scheme}://{host}:{port}")
             hosts.append(host)
-        monitor = ",".join(options.get("monitor", [str(DEFAULT_MONITOR_PORT)]))
+        if monitor is None:
+            monitor = ",".join(options.get("monitor", [str(DEFAULT_MONITOR_PORT)]))
         if monitor.isdigit():
             monitors = [f"http://{host}:{monitor}" for host in hosts]
         else:
@@ -192,7 +193,7 @@ class NatsConnection:
     """Runs on one event loop; every coroutine of it does."""
 
     def __init__(self, settings: ReplicatedLogSettings) -> None:
-        self.url = NatsUrl.parse(settings.url)
+        self.url = NatsUrl.parse(settings.url, settings.monitor)
         self._settings = settings
         self._tls = tls_context(settings, self.url.is_tls)
         self._next = 0

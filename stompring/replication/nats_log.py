@@ -468,7 +468,7 @@ class NatsLog:
         if not synced and not self._settings.confirmed_sync:
             raise UnsafeLog(
                 "no monitor of NATS says whether the servers have 'sync_interval: always'"
-                f" ({', '.join(monitors) or 'none in the url'}): open it, name it with ?monitor= in the url,"
+                f" ({', '.join(monitors) or 'none in the url'}): open it, name it in monitor,"
                 ' or confirm with confirmed-sync="true"'
             )
 
