@@ -18,7 +18,7 @@ find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 pytho
 # trial runs the modules that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
-.PHONY: help run test test-compiled suite suite-compiled compiled lint types imports docs image docs-check docs-reference wheel wheels package bench bench-docs scaling crash kills fuzz audit format clean check-lint check-types check-imports
+.PHONY: help run test test-compiled suite suite-compiled compiled lint types imports docs image docs-check docs-reference wheel wheels package bench bench-docs scaling crash failover kills fuzz audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...); compiles in the background'
@@ -40,6 +40,7 @@ help:
 	@echo 'make scaling     the same as connections, queues, bodies and subscribers grow'
 	@echo 'make bench-docs  write the tables and plots of docs/performance.md from benchmarks/results'
 	@echo 'make crash       kill the broker under load, 500 times, and check every receipted message; see docs/testing.md'
+	@echo 'make failover    three NATS nodes, two brokers, 200 faults, and every receipted message; see docs/testing.md'
 	@echo 'make kills       kill Spark and the broker, 20 times each, and check every message in the lake and in a replay'
 	@echo 'make fuzz        coverage-guided fuzzing of every parser; 10 minutes per target'
 	@echo 'make audit       bandit for the package, pip-audit for its dependencies (needs network access)'
@@ -179,6 +180,9 @@ bench-docs: $(VENV)/.installed-test
 # Parameters: STOMPRING_KILLS, STOMPRING_SEED, STOMPRING_AREAS; see docs/testing.md.
 crash: $(VENV)/.installed
 	$(BIN)/python -m tests.crash
+
+failover: $(VENV)/.installed-test
+	$(BIN)/python -m tests.failover
 
 clean:
 	rm -rf $(VENV) .tox build dist site *.egg-info _trial_temp* tests/end_to_end/clients/node_modules $(CONSOLE)/node_modules

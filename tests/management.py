@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64encode
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
@@ -22,16 +23,22 @@ class Answered(AssertionError):
         self.problem = json.loads(text) if "json" in content_type else {}
 
 
+def basic(user: str, password: str) -> str:
+    """The value of ``Authorization``."""
+    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+
 class Management:
     """The JSON API of one broker."""
 
-    def __init__(self, port: int) -> None:
-        self._root = f"http://127.0.0.1:{port}"
+    def __init__(self, port: int, address: str = "127.0.0.1", login: tuple[str, str] | None = None) -> None:
+        self._root = f"http://{address}:{port}"
+        self._login = {} if login is None else {"Authorization": basic(*login)}
 
     def text(self, path: str, method: str = "GET", body: object = None) -> str:
         """The answer to a request. Raises `Answered` for anything but success."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {} if data is None else {"Content-Type": "application/json"}
+        headers = self._login if data is None else {**self._login, "Content-Type": "application/json"}
         request = Request(self._root + path, data, headers, method=method)
         try:
             with urlopen(request, timeout=PATIENCE) as answer:

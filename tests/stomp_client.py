@@ -82,6 +82,7 @@ class StompClient:
         context: ssl.SSLContext | None = None,
         host: str = "localhost",
         before: bytes = b"",
+        address: str = "127.0.0.1",
     ) -> None:
         self.version = version
         self.beats: list[float] = []  # when line ends came between frames, monotonic seconds
@@ -89,7 +90,7 @@ class StompClient:
         self.connected: Frame | None = None
         self._buffer = b""
         self._receipts = 0
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self.socket = socket.create_connection((address, port), timeout=PATIENCE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.sendall(before)
         if context is not None:

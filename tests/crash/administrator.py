@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 
-from ..management import Management
+from ..management import Answered
 from .connection import Connection, ConnectionBroken, within
 from .context import Context
 from .ledger import Ledger, State
@@ -81,7 +81,7 @@ class Administrator:
         self.bindings = bindings
         self.addresses = addresses
         self.purged = purged
-        self.management = Management(world.http_port)
+        self.management = world.management
 
     async def run(self, first_each: bool = False) -> None:
         """Go on until the broker is gone. All jobs come by chance, or each of them once before."""
@@ -109,6 +109,10 @@ class Administrator:
             return await asyncio.to_thread(self.management.ask, method, path, body)
         except (OSError, HTTPException) as fault:
             raise ConnectionBroken(str(fault)) from None
+        except Answered as answer:
+            if answer.status == 503 and self.world.may_refuse:
+                raise ConnectionBroken(str(answer)) from None
+            raise
 
     async def _request(self, wire: Connection, resource: str, operation: str, *parameters: object) -> None:
         """Ask by a message, whose receipt is as good as an answer over HTTP."""

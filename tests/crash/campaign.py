@@ -17,6 +17,7 @@ from stompring.store.inspection import Snapshot
 from stompring.store.verification import Verification
 
 from ..management import Management
+from ..stomp_client import StompClient
 from . import topology
 from .administrator import ADDRESS_ATTRIBUTES, Administrator, Bindings
 from .audit import NOTICE, Audit, everything, observe
@@ -222,7 +223,9 @@ class Campaign:
             time.sleep(0.1)
         self._raise_faults(audit.faults)
         self.identifiers.settle(audit.present.keys())
-        self.identifiers.offer(self.ledger, victim.port, management)
+        client = StompClient(victim.port)
+        client.connect()
+        self.identifiers.offer(self.ledger, client, management)
         self._raise_faults(self.ledger.faults)
         self.bindings.audit(self.ledger, found.queues)
         addresses = everything(management, "/addresses", size=1000)
@@ -304,7 +307,7 @@ class Campaign:
             world.check()
             self.ledger.forget_done()
             if time.monotonic() > end:
-                management = Management(world.http_port)
+                management = world.management
                 queues = await asyncio.to_thread(management.ask, "GET", "/queues", size=1000)
                 counts = {queue["name"]: queue["messageCount"] for queue in queues["data"]}
                 told = {name: count for name, count in counts.items() if count}

@@ -6,8 +6,9 @@ import asyncio
 import re
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 #: Seconds that anything may take which a living broker answers at once.
 PATIENCE = 30.0
@@ -61,6 +62,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.lost = False
         self.refused: Refused | None = None
+        self.may_refuse = False  # an ERROR is as good as a lost connection
         self.receivers: dict[str, Callable[[Frame], None]] = {}
         self.on_lost: list[Callable[[], None]] = []
         self._buffer = bytearray()
@@ -71,13 +73,19 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     @classmethod
-    async def open(cls, port: int, client_id: str | None = None) -> Connection:
+    async def open(
+        cls,
+        port: int,
+        client_id: str | None = None,
+        address: str = "127.0.0.1",
+        more: Mapping[str, object] = {},
+    ) -> Self:
         """Connect and log in. Raises `Lost`."""
         try:
-            _, wire = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+            _, wire = await asyncio.get_running_loop().create_connection(cls, address, port)
         except OSError as fault:
             raise ConnectionBroken(str(fault)) from None
-        headers: dict[str, object] = {"accept-version": "1.2", "host": "localhost"}
+        headers: dict[str, object] = {"accept-version": "1.2", "host": "localhost", **more}
         if client_id is not None:
             headers["client-id"] = client_id
         wire.send("CONNECT", headers)
@@ -151,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._flowing.set()
         for promise in [self._connected, *self._waiting.values()]:
             if not promise.done():
-                promise.set_exception(self.refused or ConnectionBroken())
+                promise.set_exception((not self.may_refuse and self.refused) or ConnectionBroken())
         self._waiting.clear()
         for call in self.on_lost:
             call()

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
+from ..management import Management
 from .connection import Connection, ConnectionBroken
 from .duplicates import Identifiers
 from .ledger import Ledger
@@ -16,8 +17,22 @@ class Context:
     """A running broker, the ledger, and a source of chance. Actors run until the broker dies or `calm` is called."""
 
     def __init__(
-        self, port: int, http_port: int, ledger: Ledger, identifiers: Identifiers, random: Random
+        self,
+        port: int,
+        http_port: int,
+        ledger: Ledger,
+        identifiers: Identifiers,
+        random: Random,
+        *,
+        address: str = "127.0.0.1",
+        login: tuple[str, str] | None = None,
+        durable_only: bool = False,
+        may_refuse: bool = False,
     ) -> None:
+        self.address = address
+        self.login = login
+        self.durable_only = durable_only
+        self.may_refuse = may_refuse  # an ERROR is as good as a lost connection
         self.port = port
         self.http_port = http_port
         self.ledger = ledger
@@ -35,9 +50,15 @@ class Context:
         """A new connection. Raises `Lost`."""
         if self.over:
             raise ConnectionBroken
-        wire = await Connection.open(self.port, client_id)
+        wire = await Connection.open(self.port, client_id, self.address, login_headers(self.login))
+        wire.may_refuse = self.may_refuse
         self.wires.append(wire)
         return wire
+
+    @property
+    def management(self) -> Management:
+        """The management API of the broker."""
+        return Management(self.http_port, self.address, self.login)
 
     def start(self, actor: Coroutine[Any, Any, None]) -> None:
         """Let an actor run."""
@@ -60,7 +81,7 @@ class Context:
     def check(self) -> None:
         """Raise what went wrong with an actor or a connection, if anything did."""
         for wire in self.wires:
-            if wire.refused is not None:
+            if wire.refused is not None and not self.may_refuse:
                 raise wire.refused
         for task in self._tasks:
             if task.done() and not task.cancelled():
@@ -69,6 +90,11 @@ class Context:
     async def pause(self, seconds: float) -> None:
         """Do nothing for up to so long."""
         await asyncio.sleep(self.random.random() * seconds)
+
+
+def login_headers(login: tuple[str, str] | None) -> dict[str, str]:
+    """How CONNECT says who it is."""
+    return {} if login is None else {"login": login[0], "passcode": login[1]}
 
 
 async def _until_lost(actor: Coroutine[Any, Any, None]) -> None:

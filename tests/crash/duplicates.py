@@ -48,10 +48,8 @@ class Identifiers:
                 one.known = one.known or there or one.unit.state is State.DONE
             self._sent[destination] = deque((one for one in sent if one.known), KEPT)
 
-    def offer(self, ledger: Ledger, port: int, management: Management) -> None:
-        """Send all of it again. Nobody else may send meanwhile."""
-        client = StompClient(port)
-        client.connect()
+    def offer(self, ledger: Ledger, client: StompClient, management: Management) -> None:
+        """Send all of it again by a connected client. Nobody else may send meanwhile."""
         for destination, sent in self._sent.items():
             if sent:
                 self._offer(ledger, client, management, destination, sent)

@@ -96,7 +96,7 @@ class Producer:
         self, wire: Connection, unit: Unit, receipt: bool = False, **more: object
     ) -> asyncio.Future[None] | None:
         load, random = self.load, self.world.random
-        durable = random.random() < load.durable
+        durable = random.random() < load.durable or self.world.durable_only
         priority = random.choice(load.priorities)
         due = now() + random.randint(*load.delay) if load.delay else 0
         expires = now() + random.randint(*load.lifetime) if load.lifetime else 0

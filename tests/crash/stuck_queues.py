@@ -20,7 +20,7 @@ LEFT = ("messagesAcknowledged", "messagesExpired", "messagesKilled", "messagesRe
 
 async def find_stuck(world: Context) -> None:
     """Watch every queue until something has happened in it, or nobody waits for anything there any more."""
-    management = Management(world.http_port)
+    management = world.management
     before = await asyncio.to_thread(_could_deliver, management)
     deadline = time.monotonic() + PATIENCE
     while before:

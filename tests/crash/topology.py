@@ -99,7 +99,13 @@ def groups() -> list[Group]:
     return found
 
 
-def document(random: Random, *, persistence: bool = True, more: Mapping[str, object] | None = None) -> str:
+def document(
+    random: Random,
+    *,
+    persistence: bool = True,
+    more: Mapping[str, object] | None = None,
+    secure: bool = False,
+) -> str:
     """A broker.xml: queues are always the same, the sizes of files are not. ``more`` are elements of ``<core>``."""
     settings: dict[str, dict[str, object]] = {
         "#": {
@@ -148,4 +154,4 @@ def document(random: Random, *, persistence: bool = True, more: Mapping[str, obj
     if persistence and random.random() < 0.5:
         attributes = 'storage-limit="5MB" sample-period="500"'
         elements += f"<journal-retention-directory {attributes}>data/retention</journal-retention-directory>"
-    return broker_xml(settings=settings, core=elements, addresses=addresses)
+    return broker_xml(settings=settings, core=elements, addresses=addresses, secure=secure)

@@ -1,0 +1,370 @@
+"""Fault after fault in one world, under load, with two independent accounts of what was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+
+from stompring.settings.data_directory import DataDirectory
+from stompring.store.inspection import Snapshot
+from stompring.store.verification import Verification
+
+from ..crash import topology
+from ..crash.administrator import ADDRESS_ATTRIBUTES, Administrator, Bindings
+from ..crash.audit import NOTICE, Audit, Observation, everything, observe
+from ..crash.context import Context, login_headers
+from ..crash.duplicates import Identifiers
+from ..crash.ledger import Ledger, now
+from ..crash.workloads import PLOTS, Plot, establish, expiring, later, settle
+from ..management import Management
+from ..stomp_client import StompClient
+from . import stream
+from .faults import KINDS, FaultKind, Scene
+from .probes import Probes
+from .report import Outcome, Report
+from .world import BROKERS, LOGIN, STREAM, World
+
+#: Seconds in which service must be back, however slow the machine is.
+BACK = 60.0
+#: Seconds in which the standby must have everything that the active has, once nothing happens any more.
+FOLLOWED = 30.0
+#: The first receipt after a silence of this length ends an outage; a shorter one is a slow machine.
+OUTAGE = 0.3
+
+PROBES = "probe."
+
+
+class BrokenPromise(AssertionError):
+    """Something was lost, came twice, or did not come back."""
+
+
+def schedule(random: Random, count: int, kinds: Sequence[str]) -> list[FaultKind]:
+    """So many faults: each kind as often as the others, in random order."""
+    found: list[FaultKind] = []
+    while len(found) < count:
+        some = [KINDS[name] for name in kinds]
+        random.shuffle(some)
+        found += some
+    return found[:count]
+
+
+def possible(world: World) -> list[str]:
+    """The kinds that can be had in this world."""
+    can = {"": True, "cut": world.network.can_cut, "fill": world.can_fill, "clock": bool(world.clocks)}
+    nats = world.engine == "nats"
+    return [kind.name for kind in KINDS.values() if can[kind.needs] and (nats or not kind.nats)]
+
+
+class FailoverCampaign:
+    """A world, a seed, and so many faults. ``kinds`` are all that are possible, where none are given."""
+
+    def __init__(
+        self,
+        world: World,
+        seed: int,
+        faults: int,
+        kinds: Sequence[str] = (),
+        *,
+        areas: tuple[str, ...] = tuple(topology.AREAS),
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.world = world
+        self.seed = seed
+        self.areas = areas
+        self.tell = tell
+        self.random = Random(seed)
+        chosen = [name for name in possible(world) if not kinds or name in kinds]
+        self.schedule = schedule(self.random, faults, chosen)
+        self.ledger = Ledger()
+        self.identifiers = Identifiers()
+        self.bindings = Bindings()
+        self.addresses = Bindings("address", ADDRESS_ATTRIBUTES)
+        self.groups = topology.groups()
+        self.writers = stream.Writers()
+        self.report = Report(seed)
+        self.errors: Counter[str] = Counter()  # ERROR frames, which clients may get while service is away
+        self.number = 0
+        self._doing = ""
+        self._told: list[str] = []
+        self.probes = Probes({name: (world.address(name), world.port(name, "stomp")) for name in BROKERS})
+
+    def run(self) -> Report:
+        """All faults, and the end. Raises `BrokenPromise`."""
+        began = time.monotonic()
+        try:
+            self._do("start")
+            self.probes.start()
+            for kind in self.schedule:
+                self.number += 1
+                self._fault(kind)
+            self._end()
+        except BaseException as fault:
+            self.world.keep_data()
+            self.tell(
+                f"seed {self.seed}, fault {self.number} ({self._doing}): failed; files are in {self.world.directory}"
+            )
+            if isinstance(fault, Exception) and not isinstance(fault, BrokenPromise):
+                raise BrokenPromise(self._where(f"{type(fault).__name__}: {fault}")) from fault
+            raise
+        finally:
+            self.probes.end()
+            self.report.elapsed = time.monotonic() - began
+            self.report.counts = dict(Counter(self.ledger.counts) + self.probes.counts + self.errors)
+            self.report.writers = len(self.writers.writers)
+        return self.report
+
+    def _do(self, what: str) -> None:
+        self._doing = what
+
+    def _where(self, text: str) -> str:
+        told = "".join(f"\n  {line}" for line in self._told)
+        where = f"seed {self.seed}, fault {self.number} ({self._doing})"
+        return f"{where}: {text}{told}\nfiles are in {self.world.directory}"
+
+    def _raise(self, faults: Sequence[object]) -> None:
+        if faults:
+            told = "\n".join(f"  {fault}" for fault in faults[:20])
+            raise BrokenPromise(self._where(f"{len(faults)} broken promises\n{told}"))
+
+    # ---- one fault
+
+    def _fault(self, kind: FaultKind) -> None:
+        self._do(f"{kind.name}: before")
+        self._told = []
+        active = self.world.settle()
+        self.probes.resume()
+        scene = Scene(self.world, self.random, active)
+        scene.told = self._told
+        asyncio.run(self._load(scene, kind))
+        self._do(f"{kind.name}: audit")
+        self.world.heal()
+        for clock in self.world.clocks.values():
+            assert clock.offset == 0
+        ready = self._service_back(scene)
+        takeover = self._after(scene, kind)
+        self.report.outcomes.append(Outcome(self.number, kind.name, round(ready, 3), takeover, scene.told))
+        more = "; ".join(scene.told)
+        self.tell(
+            f"{self.number}/{len(self.schedule)} {kind.name}: {ready:.2f} s"
+            f"{f', takeover by {self.world.active()}' if takeover else ''}{f' ({more})' if more else ''}"
+        )
+
+    async def _load(self, scene: Scene, kind: FaultKind) -> None:
+        context = self._context(scene.active)
+        try:
+            await establish(context, self.bindings)
+            self._begin(context, kind)
+            await asyncio.sleep(0.2 + self.random.random())
+            context.check()
+            if kind.timeless:
+                await self._timeless()
+            self._do(f"{kind.name}: fault")
+            await asyncio.to_thread(kind.act, scene)
+            scene.acted = time.monotonic()
+            self._do(f"{kind.name}: load after it")
+            await asyncio.to_thread(self._service_back, scene)
+            await asyncio.sleep(self.random.random() * 0.5)
+        finally:
+            self.ledger.stopping = True
+            await context.end()
+            self.ledger.stopping = False
+            self._collect_errors(context)
+        active = self.world.active()
+        if active is not None and self.random.random() < 0.5:
+            # clients of the old one go on at the new one, before anybody looks
+            for copy in self.ledger.everything():
+                copy.holder = None
+            context = self._context(active)
+            try:
+                self._begin(context, kind)
+                await asyncio.sleep(0.2 + self.random.random())
+            finally:
+                self.ledger.stopping = True
+                await context.end()
+                self.ledger.stopping = False
+                self._collect_errors(context)
+
+    def _context(self, broker: str) -> Context:
+        return Context(
+            self.world.port(broker, "stomp"),
+            self.world.port(broker, "http"),
+            self.ledger,
+            self.identifiers,
+            self.random,
+            address=self.world.address(broker),
+            login=LOGIN,
+            durable_only=True,
+            may_refuse=True,
+        )
+
+    def _collect_errors(self, context: Context) -> None:
+        for wire in context.wires:
+            if wire.refused is not None:
+                self.errors[f"ERROR frames: {str(wire.refused)[:80]}"] += 1
+
+    def _begin(self, context: Context, kind: FaultKind) -> None:
+        excluded: set[Plot] = {later, expiring} if kind.timeless else set()
+        plots = [(plot, area) for plot in PLOTS for area in self.areas if plot not in excluded]
+        for plot, area in self.random.sample(plots, self.random.randint(3, 6)):
+            plot(context, area)
+        if self.random.random() < 0.5:
+            purged = [topology.address(area, kind) for area in self.areas for kind in ("purged", "kept")]
+            context.start(Administrator(context, self.bindings, self.addresses, purged).run())
+        settle(context)
+
+    async def _timeless(self) -> None:
+        """Until nothing has a time that another clock would see otherwise."""
+        latest = max([max(copy.due, copy.expires) for copy in self.ledger.everything()], default=0)
+        while now() < latest + NOTICE:
+            await asyncio.sleep(0.1)
+
+    # ---- what is left
+
+    def _service_back(self, scene: Scene) -> float:
+        """Wait for a receipt of a probe; returns the seconds of the outage."""
+        started = time.monotonic()
+        while True:
+            self.probes.check()
+            self._raise(self.probes.faults)
+            seconds = self._outage(scene)
+            if seconds is not None:
+                return seconds
+            if time.monotonic() > started + BACK:
+                ready = {name: self.world.answers[name] for name in BROKERS}
+                raise BrokenPromise(self._where(f"no receipt for {BACK:.0f} s; /health/ready: {ready}"))
+            time.sleep(0.05)
+
+    def _outage(self, scene: Scene) -> float | None:
+        """The longest time without a receipt since the fault, or since service was possible again; None: it lasts."""
+        began = max(scene.began, scene.healed)
+        times = [moment for moment in list(self.probes.receipts) if moment > began]
+        if not times or time.monotonic() - times[-1] > OUTAGE or times[-1] < scene.acted + OUTAGE:
+            return None
+        gaps = [after - before for before, after in zip([began, *times], times, strict=False)]
+        longest = max(range(len(gaps)), key=gaps.__getitem__)
+        return gaps[longest] if gaps[longest] > OUTAGE else 0.0
+
+    def _after(self, scene: Scene, kind: FaultKind) -> bool:
+        self.world.settle()
+        active = self.world.active()
+        assert active is not None
+        takeover = active != scene.active
+        if kind.keeps and takeover:
+            raise BrokenPromise(self._where(f"{active} took over from {scene.active}, which was well"))
+        self.probes.pause()
+        self._raise(self.probes.faults)
+        self.probes.drop_abandoned()
+        active = self.world.settle()
+        self._audit(active)
+        self._copies(active)
+        self._raise(list(self.world.bugs()))
+        return takeover
+
+    def _audit(self, active: str) -> None:
+        management = Management(self.world.port(active, "http"), self.world.address(active), LOGIN)
+        self.ledger.forget_done()
+        ready = time.monotonic()
+        while True:
+            found = _without_probes(observe(management))
+            audit = Audit(self.ledger, self.groups, found)
+            late = {fault.rule for fault in audit.faults} & {"too late", "overdue"}
+            if not late or time.monotonic() > ready + NOTICE / 1000:
+                break
+            time.sleep(0.1)
+        self._raise(audit.faults)
+        self.identifiers.settle(audit.present.keys())
+        client = StompClient(self.world.port(active, "stomp"), address=self.world.address(active))
+        client.connect(login_headers(LOGIN))
+        self.identifiers.offer(self.ledger, client, management)
+        self.bindings.audit(self.ledger, found.queues)
+        addresses = everything(management, "/addresses", size=1000)
+        self.addresses.audit(self.ledger, {address["name"]: address for address in addresses})
+        self._verify(active)
+        self.ledger.count("audits")
+        self.ledger.counts["messages found again"] = self.ledger.counts.get("messages found again", 0) + len(
+            audit.present
+        )
+        self.ledger.next_life(set(audit.present))
+        for copy, seen in audit.present.items():
+            copy.attempts = seen.attempts if seen.place == copy.queue else copy.attempts
+        self._raise(self.ledger.faults)
+
+    def _verify(self, broker: str) -> None:
+        """As ``stompring data verify`` does, but sooner."""
+        data = self.world.data(broker)
+        with Snapshot(DataDirectory(data, data / "journal", data / "paging")) as snapshot:
+            findings = Verification(snapshot, lambda done: None).findings
+        for finding in findings:
+            self.ledger.fault("verify", f"{broker}: {finding}")
+
+    def _copies(self, active: str) -> None:
+        """The stream has one writer at a time, and the standby's directory is that of the active, byte for byte."""
+        if self.world.engine != "nats":
+            return
+        entries = stream.read(self.world.urls, STREAM, self.writers.last)
+        self.report.entries += len(entries)
+        self.writers.check(entries)
+        self._raise(self.writers.faults)
+        self._equal(active, self.world.other(active))
+        self._verify(self.world.other(active))
+        self._raise(self.ledger.faults)
+
+    def _equal(self, active: str, standby: str) -> None:
+        deadline = time.monotonic() + FOLLOWED
+        while True:
+            try:
+                one, other = (stream.files_in(self.world.data(broker)) for broker in (active, standby))
+                found = stream.differences(one, other, (active, standby))
+            except FileNotFoundError as fault:  # one that is deleted just now
+                found = [str(fault)]
+            if not found:
+                return
+            if time.monotonic() > deadline:
+                self._raise(found)
+            time.sleep(0.2)
+
+    # ---- the end
+
+    def _end(self) -> None:
+        self._do("end")
+        self._told = []
+        active = self.world.settle()
+        self.probes.resume()
+        self.probes.drain()
+        self._raise(self.probes.faults)
+        self.probes.end()
+        self._audit(active)
+        self._copies(active)
+        if self.world.engine == "nats":
+            self._rebuild(active)
+
+    def _rebuild(self, active: str) -> None:
+        """What a broker that begins from nothing would have, by a reader of our own and by the product."""
+        self._do("rebuild from the log")
+        standby = self.world.other(active)
+        entries = stream.read(self.world.urls, STREAM)
+        rebuilt = stream.files_of(entries)
+        found = stream.differences(rebuilt, stream.files_in(self.world.data(active)), ("the log", active))
+        self._raise(found)
+        self.world.kill(standby, down=True)
+        self.world.wipe(standby)
+        self.world.release(standby)
+        self._equal(active, standby)
+        self._verify(standby)
+        self._raise(self.ledger.faults)
+        self._do("stop in order")
+        for broker in (standby, active):
+            self.world.hold(broker)
+            self.world.terminate(broker)
+            if not self.world.wait_ended(broker, 30):
+                self._raise([f"{broker} does not end on SIGTERM"])
+        self._raise(list(self.world.bugs()))
+
+
+def _without_probes(found: Observation) -> Observation:
+    """What the ledger knows of."""
+    queues = {name: queue for name, queue in found.queues.items() if not name.startswith(PROBES)}
+    return Observation(queues, {name: found.contents[name] for name in queues})

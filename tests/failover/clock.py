@@ -1,0 +1,43 @@
+"""A wall clock of its own for one process, which the test lets jump: `clock.c`, loaded before the C library."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("clock.c")
+
+
+def why_not() -> str | None:
+    """Why clocks cannot be made here, None where they can."""
+    return None if shutil.which("cc") else "clock jumps need a C compiler"
+
+
+def build(directory: Path) -> Path:
+    """The shared library."""
+    library = directory / "clock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
+    return library
+
+
+class Clock:
+    """The wall clock of one process: that of the machine plus an offset in whole seconds."""
+
+    def __init__(self, library: Path, file: Path) -> None:
+        self._library = library
+        self._file = file
+        self.offset = 0
+        file.write_bytes(bytes(8))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the process is started with."""
+        return {"LD_PRELOAD": str(self._library), "STOMPRING_CLOCK": str(self._file)}
+
+    def jump(self, seconds: int) -> None:
+        """At once, forwards or backwards."""
+        self.offset += seconds
+        with self._file.open("r+b") as file:
+            file.write(struct.pack("d", float(self.offset)))

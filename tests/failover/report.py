@@ -1,0 +1,77 @@
+"""What a campaign found out, as text and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Outcome:
+    """One fault. ``seconds`` until a client had a receipt again, from the fault on or from when that was possible."""
+
+    number: int
+    kind: str
+    seconds: float
+    takeover: bool
+    told: list[str]
+
+
+@dataclass
+class Report:
+    """All of them."""
+
+    seed: int
+    outcomes: list[Outcome] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    elapsed: float = 0.0
+    writers: int = 0
+    entries: int = 0
+
+    def text(self) -> str:
+        """A table of the time to ready, by kind of fault."""
+        kinds = sorted({outcome.kind for outcome in self.outcomes})
+        width = max([len(kind) for kind in kinds] + [20])
+        lines = [f"{'fault':{width}}  count  takeovers   p50 s   p95 s   max s"]
+        for kind in [*kinds, ""]:
+            some = [outcome for outcome in self.outcomes if kind in ("", outcome.kind)]
+            seconds = sorted(outcome.seconds for outcome in some)
+            takeovers = sum(outcome.takeover for outcome in some)
+            lines.append(
+                f"{kind or 'all':{width}}  {len(some):5}  {takeovers:9}  {percentile(seconds, 0.5):6.2f}"
+                f"  {percentile(seconds, 0.95):6.2f}  {percentile(seconds, 1.0):6.2f}"
+            )
+        counted = ", ".join(f"{number} {what}" for what, number in sorted(self.counts.items()))
+        lines += [f"seed {self.seed}, {self.elapsed:.0f} s, {self.entries} entries of {self.writers} writers"]
+        return "\n".join([*lines, counted])
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        kinds = {outcome.kind for outcome in self.outcomes}
+        by_kind = {}
+        for kind in sorted(kinds):
+            seconds = sorted(outcome.seconds for outcome in self.outcomes if outcome.kind == kind)
+            takeovers = sum(outcome.takeover for outcome in self.outcomes if outcome.kind == kind)
+            by_kind[kind] = {"count": len(seconds), "takeovers": takeovers} | {
+                name: round(percentile(seconds, share), 3)
+                for name, share in (("p50", 0.5), ("p95", 0.95), ("max", 1.0))
+            }
+        document = {
+            "seed": self.seed,
+            "seconds": round(self.elapsed, 1),
+            "kinds": by_kind,
+            "faults": [vars(outcome) for outcome in self.outcomes],
+            "counts": self.counts,
+            "writers": self.writers,
+            "entries": self.entries,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value that this share of an ordered sequence does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0

@@ -1,0 +1,154 @@
+"""A second reader of the replicated log, without code of the product: who wrote what, and the files from it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+HEAD = struct.Struct(">BBQQQHH")
+WRITE, WHOLE, TRUNCATE, REMOVE, MOVE, BEAT, CLAIM, RELEASE = range(1, 9)
+
+#: What of a data directory is in the log.
+FILES = ("identity", "schema-version")
+DIRECTORIES = ("journal", "paging")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One message of the stream."""
+
+    sequence: int
+    operation: int
+    writer: int
+    number: int
+    at: int
+    path: str
+    target: str
+    data: bytes
+
+
+def decode(sequence: int, payload: bytes) -> Entry:
+    """An entry from the payload of its message."""
+    version, operation, writer, number, at, path, target = HEAD.unpack_from(payload)
+    assert version == 1, f"entry {sequence} has format {version}"
+    rest = payload[HEAD.size :]
+    names = rest[:path].decode(), rest[path : path + target].decode()
+    return Entry(sequence, operation, writer, number, at, *names, rest[path + target :])
+
+
+def read(servers: str, stream: str, after: int = 0) -> list[Entry]:
+    """All entries behind a sequence that are not purged."""
+    return asyncio.run(_read(servers.split(","), stream, after))
+
+
+async def _read(servers: list[str], stream: str, after: int) -> list[Entry]:
+    import nats
+    from nats.js.api import ConsumerConfig, DeliverPolicy
+
+    connection = await nats.connect(servers, allow_reconnect=False, connect_timeout=5)
+    try:
+        context = connection.jetstream(timeout=10)
+        state = (await context.stream_info(stream)).state
+        found: list[Entry] = []
+        if state.last_seq <= after or not state.messages or state.last_seq < state.first_seq:
+            return found
+        config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1)
+        subscription = await context.subscribe(
+            f"{stream}.>", stream=stream, ordered_consumer=True, config=config
+        )
+        sequence = after
+        while sequence < state.last_seq:
+            try:
+                message = await subscription.next_msg(timeout=5)
+            except TimeoutError:
+                break  # the last ones may be purged meanwhile
+            sequence = message.metadata.sequence.stream
+            found.append(decode(sequence, message.data))
+        await subscription.unsubscribe()
+        return found
+    finally:
+        await connection.close()
+
+
+class Writers:
+    """Checks that each sequence has one writer, and that a writer that was followed by another never wrote again."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.writers: list[int] = []
+        self.faults: list[str] = []
+        self._number = 0
+        self._sequence = 0
+
+    def check(self, entries: Iterable[Entry]) -> None:
+        """The next entries in order."""
+        for entry in entries:
+            if entry.sequence <= self.last:
+                self.faults.append(f"entry {entry.sequence} comes after {self.last}")
+            if not self.writers or entry.writer != self.writers[-1]:
+                self._next_writer(entry)
+            elif entry.number - self._number != entry.sequence - self._sequence:
+                self.faults.append(
+                    f"entry {entry.sequence} is number {entry.number} of its writer; "
+                    f"entry {self._sequence} was number {self._number}"
+                )
+            self.last = self._sequence = entry.sequence
+            self._number = entry.number
+
+    def _next_writer(self, entry: Entry) -> None:
+        if entry.writer in self.writers:
+            self.faults.append(f"entry {entry.sequence}: writer {entry.writer} wrote after it was fenced")
+        # the claim itself may be purged, as a beat
+        elif entry.operation != CLAIM and entry.sequence == self.last + 1 and self.writers:
+            self.faults.append(f"entry {entry.sequence} is the first of its writer, and claims nothing")
+        self.writers.append(entry.writer)
+
+
+def files_of(entries: Iterable[Entry]) -> dict[str, bytes]:
+    """The files that the entries make."""
+    files: dict[str, bytearray] = {}
+    for entry in entries:
+        if entry.operation == WRITE:
+            file = files.setdefault(entry.path, bytearray())
+            if len(file) < entry.at:
+                file.extend(bytes(entry.at - len(file)))
+            file[entry.at : entry.at + len(entry.data)] = entry.data
+        elif entry.operation == WHOLE:
+            files[entry.path] = bytearray(entry.data)
+        elif entry.operation == TRUNCATE:
+            file = files.setdefault(entry.path, bytearray())
+            del file[entry.at :]
+            file.extend(bytes(entry.at - len(file)))
+        elif entry.operation in (REMOVE, MOVE):
+            files.pop(entry.path, None)
+    return {path: bytes(data) for path, data in files.items()}
+
+
+def files_in(directory: Path) -> dict[str, bytes]:
+    """The files of a data directory that are in the log."""
+    found = {name: (directory / name).read_bytes() for name in FILES if (directory / name).exists()}
+    for part in DIRECTORIES:
+        for path in (directory / part).rglob("*"):
+            if path.is_file():
+                found[path.relative_to(directory).as_posix()] = path.read_bytes()
+    return found
+
+
+def differences(first: dict[str, bytes], second: dict[str, bytes], names: tuple[str, str]) -> list[str]:
+    """What is not equal, byte for byte."""
+    found = []
+    for path in sorted(first.keys() | second.keys()):
+        one, other = first.get(path), second.get(path)
+        if one is None or other is None:
+            missing, there = names if one is None else names[::-1]
+            found.append(f"{path} is in {there} ({len(one or other or b'')} bytes), not in {missing}")
+        elif one != other:
+            pairs = enumerate(zip(one, other, strict=False))
+            at = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+            found.append(
+                f"{path} has {len(one)} bytes in {names[0]}, {len(other)} in {names[1]}; they differ from {at} on"
+            )
+    return found

@@ -1,0 +1,52 @@
+"""The short form of the failover test; ``make failover`` is the long one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from . import clock, network
+from .campaign import BrokenPromise, FailoverCampaign
+from .probes import Producer
+from .report import Report
+from .world import World
+
+SEED = int(os.environ.get("SEED", "1"))
+
+
+def _run(directory: Path, seed: int, faults: int, kinds: tuple[str, ...], engine: str) -> Report:
+    namespaces = network.why_not() is None
+    with World(directory, seed, engine, namespaces, clock.why_not() is None) as world:
+        campaign = FailoverCampaign(world, seed, faults, kinds, areas=("memory", "always"), tell=print)
+        return campaign.run()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.xdist_group("failover: shared directory")
+def test_nothing_is_lost_when_a_waiting_broker_takes_over_the_directory(tmp_path: Path) -> None:
+    kinds = ("active killed", "active ends in order")
+    report = _run(tmp_path, SEED, 2, kinds, "shared")
+    assert sum(outcome.takeover for outcome in report.outcomes) == 2, report.text()
+    assert report.counts["receipts of SEND"] and report.counts["audits"] == 3, report.text()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.xdist_group("failover: shared directory")
+def test_a_lost_message_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that believes it has a receipt for what it never sent takes the place of a broker that lost it."""
+    send = Producer._send
+
+    def forget(self: Producer, number: int) -> None:
+        send(self, number)
+        if number == 20 and self.profile.identified:
+            self.account.sends[1000_000] += 1
+            self.account.receipted[1000_000] = 0.0
+
+    monkeypatch.setattr(Producer, "_send", forget)
+    monkeypatch.setattr("tests.failover.probes.DRAINING", 3.0)
+    with pytest.raises(
+        BrokenPromise, match=r"seed 1, fault 1 \(end\): 3 broken promises\n  lost: 1 of probe"
+    ):
+        _run(tmp_path, 1, 1, ("standby killed",), "shared")

@@ -1,0 +1,82 @@
+"""The second reader of the replicated log: its files, and the writers that it finds out."""
+
+from __future__ import annotations
+
+from stompring.replication.log import FileChange, Operation, encode_entry
+
+from . import stream
+from .stream import BEAT, CLAIM, MOVE, REMOVE, TRUNCATE, WHOLE, WRITE, Entry, Writers
+
+
+def _entry(
+    sequence: int, operation: int, path: str = "", at: int = 0, data: bytes = b"", **more: int
+) -> Entry:
+    return Entry(sequence, operation, more.get("writer", 1), more.get("number", sequence), at, path, "", data)
+
+
+def test_it_reads_what_the_product_writes() -> None:
+    change = FileChange(Operation.MOVE, "journal/ä", 7, b"data", "retention/ä")
+    entry = stream.decode(3, encode_entry(5, 6, change))
+    assert entry == Entry(3, MOVE, 5, 6, 7, "journal/ä", "retention/ä", b"data")
+    assert [operation.value for operation in Operation] == list(range(1, 9))
+
+
+def test_entries_make_files() -> None:
+    files = stream.files_of(
+        [
+            _entry(1, WRITE, "journal/a", 2, b"cd"),
+            _entry(2, WRITE, "journal/a", 0, b"ab"),
+            _entry(3, WHOLE, "identity", 0, b"one"),
+            _entry(4, WRITE, "journal/b", 0, b"gone"),
+            _entry(5, REMOVE, "journal/b", 1),
+            _entry(6, WRITE, "paging/c", 0, b"12345"),
+            _entry(7, TRUNCATE, "paging/c", 3),
+            _entry(8, WHOLE, "identity", 0, b"2"),
+            _entry(9, BEAT),
+        ]
+    )
+    assert files == {"journal/a": b"abcd", "identity": b"2", "paging/c": b"123"}
+
+
+def test_differences_say_where() -> None:
+    found = stream.differences({"a": b"123", "b": b""}, {"a": b"1x3", "c": b"1"}, ("one", "two"))
+    assert found == [
+        "a has 3 bytes in one, 3 in two; they differ from 1 on",
+        "b is in one (0 bytes), not in two",
+        "c is in two (1 bytes), not in one",
+    ]
+
+
+def _faults(*entries: Entry) -> list[str]:
+    writers = Writers()
+    writers.check(entries)
+    return writers.faults
+
+
+def test_a_writer_may_follow_another() -> None:
+    assert not _faults(
+        _entry(1, CLAIM, writer=1, number=1),
+        _entry(2, WRITE, writer=1, number=2),
+        _entry(5, WRITE, writer=1, number=5),  # those between are purged
+        _entry(6, CLAIM, writer=2, number=1),
+        _entry(7, WRITE, writer=2, number=2),
+    )
+
+
+def test_a_writer_that_writes_after_another_is_found_out() -> None:
+    (fault,) = _faults(
+        _entry(1, CLAIM, writer=1, number=1),
+        _entry(2, CLAIM, writer=2, number=1),
+        _entry(3, WRITE, writer=1, number=2),
+    )
+    assert fault == "entry 3: writer 1 wrote after it was fenced"
+
+
+def test_an_entry_that_is_missing_or_twice_is_found_out() -> None:
+    (fault,) = _faults(_entry(1, CLAIM, number=1), _entry(2, WRITE, number=2), _entry(3, WRITE, number=2))
+    assert fault == "entry 3 is number 2 of its writer; entry 2 was number 2"
+
+
+def test_a_writer_without_a_claim_is_found_out() -> None:
+    (fault,) = _faults(_entry(1, CLAIM, number=1), _entry(2, WRITE, writer=2, number=1))
+    assert fault == "entry 2 is the first of its writer, and claims nothing"
