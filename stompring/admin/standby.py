@@ -77,7 +77,6 @@ def ready(context: StandbyContext) -> Answer:
         "missingListeners": context.acceptor_names,
         "diskFault": None,
         "storeFault": None,
-        "replicationFault": None,
         "role": STANDBY,
         "reason": context.reason,
     }

@@ -34,6 +34,10 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "user": ("stompring.cli.user:user", "Add, remove and list users, and grant them roles."),
         "data": ("stompring.cli.data:data", "Inspect, export and import the data directory of a broker."),
+        "ha": (
+            "stompring.cli.ha:ha",
+            "Create a replicated log, show it, and change which broker is active.",
+        ),
         "plugins": ("stompring.cli.plugins:plugins", "List address policies, and create new ones."),
         "lake": (
             "stompring.cli.lake:lake",

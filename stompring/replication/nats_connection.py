@@ -20,6 +20,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from ..settings.model import ReplicatedLogSettings
+from ..settings.references import revealed
 from .log import LogUnavailable, UnsafeLog
 
 DEFAULT_PORT, DEFAULT_MONITOR_PORT = 4222, 8222
@@ -51,9 +52,10 @@ class NatsUrl:
 
     @classmethod
     def parse(cls, url: str, monitor: str | None = None) -> NatsUrl:
-        """Raises `UnsafeLog` for one that cannot be used. ``monitor`` comes before the one in the URL.
+        """Raises `UnsafeLog` for one that cannot be used.
 
-        ``monitor`` is a port (of every server), a list of addresses ``http://host:port``, or empty: there is none.
+        ``monitor``, here or in the URL, is a port (of every server), a list of addresses ``http://host:port``, or
+        empty: there is none.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("nats", "tls") or not parts.netloc:
@@ -348,7 +350,7 @@ class NatsConnection:
                     max_outstanding_pings=2,
                     tls=self._tls,
                     user=settings.user,
-                    password=settings.password,
+                    password=None if settings.password is None else revealed(settings.password),
                     user_credentials=settings.credentials,
                     error_cb=on_error,
                     closed_cb=closed,

@@ -31,6 +31,7 @@ from .log import (
     FileChange,
     LogEntry,
     LogFull,
+    LogMissing,
     LogStatus,
     LogUnavailable,
     UnsafeLog,
@@ -339,6 +340,7 @@ class NatsLog:
                 self._doubt(
                     f"stream {self._stream} does not exist",
                     "make it with 'stompring ha init'; if it existed, its contents are lost",
+                    LogMissing,
                 )
             if answer.code and answer.code != _NO_MESSAGE:
                 reason = answer.text
@@ -348,13 +350,13 @@ class NatsLog:
         self._connection.rotate()
         raise LogUnavailable(f"NATS does not answer ({subject.split('.')[1].lower()}): {reason}")
 
-    def _doubt(self, reason: str, advice: str) -> None:
+    def _doubt(self, reason: str, advice: str, kind: type[UnsafeLog] = UnsafeLog) -> None:
         """Something that cannot be, or comes from a server that does not know better yet. Raises."""
         now = asyncio.get_running_loop().time()
         if self._doubt_since is None or self._doubt_since[0] != reason:
             self._doubt_since = (reason, now)
         elif now - self._doubt_since[1] >= DOUBT:
-            self._fatal = UnsafeLog(f"{reason}: {advice}")
+            self._fatal = kind(f"{reason}: {advice}")
             raise self._fatal
         raise LogUnavailable(reason)
 
@@ -468,7 +470,7 @@ class NatsLog:
         if not synced and not self._settings.confirmed_sync:
             raise UnsafeLog(
                 "no monitor of NATS says whether the servers have 'sync_interval: always'"
-                f" ({', '.join(monitors) or 'none in the url'}): open it, name it in monitor,"
+                f" ({', '.join(monitors) or 'none'}): open it, name it in the attribute monitor,"
                 ' or confirm with confirmed-sync="true"'
             )
 

@@ -69,6 +69,9 @@ SLOW_ANSWER = 1.0
 #: Seconds of a reactor that does not run after which its broker stops to beat.
 REACTOR_TIMEOUT = 5.0
 
+#: The request that asks for nothing: whether a broker receives it shows that it is there.
+PING = "ping"
+
 #: Seconds between two tries while the engine does not answer.
 RETRY_INTERVAL = 0.2
 
@@ -558,7 +561,7 @@ class Node:
         for command in self.log.requests(self._identity.broker, active=False):
             if command == "leave":
                 self._callbacks.on_step_down(StepDown("leave"))
-            else:
+            elif command != PING:
                 log.info("request %r ignored: this broker is a standby", command)
 
     # ---- takeover
@@ -713,7 +716,7 @@ class Node:
             if command in ("release", "leave"):
                 log.info("asked to %s", request)
                 self._callbacks.on_step_down(StepDown(command, successor))
-            else:
+            elif command != PING:
                 log.warning("request %r ignored: unknown", request)
 
     def _trim(self) -> None:

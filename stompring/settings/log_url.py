@@ -32,7 +32,7 @@ def log_url(text: str) -> str:
     if "@" in text or _SECRET.search(text):
         raise ValueError("must not contain a user or a password: write the attributes user and password")
     if scheme in NATS:
-        _check_nats(text, scheme)
+        return _nats_url(text, scheme)
     else:
         match = _URL.fullmatch(text)
         assert match is not None
@@ -44,17 +44,31 @@ def log_url(text: str) -> str:
     return text
 
 
-def _check_nats(text: str, scheme: str) -> None:
+def _nats_url(text: str, scheme: str) -> str:
+    """The URL with one scheme, in front of all hosts."""
+    text, mark, parameters = text.partition("?")
+    if mark:
+        name, _, monitor = parameters.partition("=")
+        if name != "monitor":
+            raise ValueError(f"must be {_PLAIN_NATS}, without parameters")
+        if monitor.isascii() and monitor.isdigit():  # the port of every node
+            _check_hosts(f"node:{monitor}")
+        elif monitor:
+            monitor_url(monitor)
+    hosts: list[str] = []
     for part in text.split(","):
         match = _URL.fullmatch(part)
         if match is None:
             _check_hosts(part)
+            hosts.append(part)
             continue
         if match[1].lower() != scheme:
             raise ValueError(f"must have one scheme: {scheme}:// and {match[1]}:// are in it")
         if match[3] not in ("", "/"):
-            raise ValueError(f"must be {_PLAIN_NATS}, without a path and parameters")
+            raise ValueError(f"must be {_PLAIN_NATS}, without a path")
         _check_hosts(match[2])
+        hosts.append(match[2])
+    return f"{scheme}://{','.join(hosts)}{mark}{parameters}"
 
 
 def shown_url(text: str) -> str:
@@ -67,7 +81,7 @@ def monitor_url(text: str) -> str:
     for part in text.split(","):
         match = _URL.fullmatch(part.strip())
         if match is None or match[1].lower() not in ("http", "https") or "@" in match[2]:
-            raise ValueError("must be http://host:8222 or https://host:8222, or several with commas")
+            raise ValueError("must be http://host:8222, or several with commas")
         _check_hosts(match[2])
     return text
 

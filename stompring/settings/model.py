@@ -1086,8 +1086,9 @@ class ReplicatedLogSettings:
     monitor: str | None = option(
         None,
         "monitorUrl",
-        "URLs of the monitoring ports of the nodes of NATS, `http://host:8222`, with commas: the broker reads there "
-        "whether every node syncs before it confirms (`sync_interval: always`).",
+        "Monitoring ports of the nodes of NATS, where the broker reads whether every node syncs before it confirms "
+        "(`sync_interval: always`): URLs `http://host:8222` with commas.",
+        default_text="port 8222 of each node",
         written_as="attribute",
         source=STOMPRING,
     )

@@ -47,7 +47,6 @@ def test_ready() -> None:
         "missingListeners": [],
         "diskFault": None,
         "storeFault": None,
-        "replicationFault": None,
     }
 
 

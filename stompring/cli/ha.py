@@ -1,0 +1,530 @@
+"""``stompring ha``: create a replicated log, show it, and change which broker is active.
+
+The commands read broker.xml and speak to the engine, not to a broker: they work on any machine that reaches the
+engine, and while no broker runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompring.cli import config_option
+from stompring.cli.durations import Duration
+from stompring.cli.output import (
+    FAILED,
+    UNREACHABLE,
+    CommandFailed,
+    Interrupted,
+    age_text,
+    bytes_text,
+    count_text,
+    done,
+    echo_json,
+    is_terminal,
+    progress,
+    warn,
+)
+from stompring.cli.terminal import one_line as printable
+from stompring.errors import StoreError
+from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.data_directory import DataDirectory, data_directory
+from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
+from stompring.settings.value_types import byte_size
+
+if TYPE_CHECKING:
+    from stompring.replication.beat import Beat
+    from stompring.replication.log import LogEntry, LogStatus, ReplicatedLog
+
+#: Seconds in which an active broker appends at least one entry, with a margin for the engine: it beats every 0.5 s.
+BEAT_WAIT = 3.0
+
+#: Seconds to wait for an engine that does not answer at once.
+CONNECT_TIMEOUT = 10.0
+
+#: Seconds that a change of the active broker may take.
+PROMOTE_TIMEOUT = 30.0
+
+#: Seconds between two looks of ``--watch``.
+WATCH_INTERVAL = 2.0
+
+Function = Callable[..., Any]
+
+
+@click.group()
+def ha() -> None:
+    """Create a replicated log, show it, and change which broker is active.
+
+    The commands need the broker.xml with <replicated-log>, and a machine that reaches the engine; no broker has to run.
+
+    \b
+    Examples:
+      stompring ha init --max-bytes 50GB
+      stompring ha status
+      stompring ha promote
+    """
+
+
+def _config(function: Function) -> Function:
+    return click.option(
+        "--config", metavar="FILE", help=f"The broker.xml.  [default: {config_option.DEFAULT}]"
+    )(function)
+
+
+def read_settings(config: str | None) -> tuple[BrokerConfiguration, ReplicatedLogSettings]:
+    """The configuration and its replicated log. Raises `ConfigurationError`, `CommandFailed` without a log."""
+    file = config_option.existing(config)
+    configuration = read_broker_xml(file)
+    settings = configuration.replicated_log
+    if settings is None:
+        raise CommandFailed(
+            f'{file} has no <ha-policy><replicated-log url="…" stream="…"/></ha-policy>: there is no log to show'
+        )
+    return configuration, settings
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Faults of the engine as faults of the command."""
+    from stompring.replication.log import LogFull, LogUnavailable, UnsafeLog
+
+    try:
+        yield
+    except UnsafeLog as fault:
+        raise CommandFailed(str(fault)) from None
+    except LogFull as fault:
+        raise CommandFailed(f"the replicated log is full: {fault}") from None
+    except LogUnavailable as fault:
+        raise CommandFailed(f"the engine does not answer: {fault}", UNREACHABLE) from None
+
+
+@contextmanager
+def opened(settings: ReplicatedLogSettings) -> Iterator[ReplicatedLog]:
+    """The log, not connected yet."""
+    from stompring.replication.engines import open_log
+
+    log = open_log(settings)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def connect(log: ReplicatedLog) -> LogStatus:
+    """Connect, with patience for an engine that elects a leader. Raises `LogUnavailable`, `UnsafeLog`."""
+    from stompring.replication.log import LogUnavailable
+
+    end = time.monotonic() + CONNECT_TIMEOUT
+    while True:
+        try:
+            return log.connect()
+        except LogUnavailable:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
+# ---- init
+
+
+class _Size(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.4
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            size = byte_size(str(value))
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
+        if size < MIN_BYTES:
+            self.fail(f"must be at least {bytes_text(MIN_BYTES)}", param, ctx)
+        return size
+
+
+#: The smallest log: less leaves no space for what a broker writes between two deletions.
+MIN_BYTES = 64 * 1024 * 1024
+
+
+@ha.command()
+@_config
+@click.option(
+    "--max-bytes",
+    type=_Size(),
+    metavar="SIZE",
+    help="Size of the log, for example 50GB, on each node. A full log is as a full disk: durable messages wait. "
+    "Without it the disks of the engine are the limit.",
+)
+@click.option(
+    "--from-data",
+    is_flag=True,
+    help="Upload the data directory of a broker that is stopped: its messages are in the log then.",
+)
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Data directory, as for stompring run; needs --from-data.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be created, and create nothing.")
+def init(config: str | None, max_bytes: int | None, from_data: bool, data: str | None, dry_run: bool) -> None:
+    """Create the replicated log of broker.xml: the stream of NATS, or the tables of PostgreSQL.
+
+    A log that exists is never changed. With --from-data the messages of a broker without a replicated log are uploaded;
+    that broker must be stopped, and its data directory is used by the broker again as its local copy.
+
+    \b
+    Examples:
+      stompring ha init --max-bytes 50GB
+      stompring ha init --max-bytes 50GB --dry-run
+      stompring ha init --from-data --config /srv/orders/etc/broker.xml
+    """
+    if data is not None and not from_data:
+        raise click.UsageError("--data needs --from-data")
+    configuration, settings = read_settings(config)
+    directory = data_directory(configuration, data)
+    where = f"log {settings.stream} at {settings.url}"
+    with reported():
+        if from_data:
+            from stompring.store.datadir import is_locked
+
+            if is_locked(directory.root):
+                raise CommandFailed(f"a broker runs on {directory.root}: stop it first")
+            if not directory.journal.is_dir():
+                raise CommandFailed(f"there is no data directory in {directory.root}: nothing to upload")
+        if dry_run:
+            _refuse_existing(settings)
+            limit = "without a limit" if max_bytes is None else f"of at most {bytes_text(max_bytes)}"
+            done(f"would create {where}, {limit}")
+            if from_data:
+                done(f"would upload {directory.root}")
+            return
+        from stompring.replication.engines import create_log
+
+        create_log(settings, -1 if max_bytes is None else max_bytes)
+        done(f"created {where}")
+        if max_bytes is None:
+            warn("no --max-bytes: the log grows until a disk of the engine is full")
+        if from_data:
+            _upload(settings, directory)
+
+
+def _refuse_existing(settings: ReplicatedLogSettings) -> None:
+    """Raise `CommandFailed` if the log exists."""
+    from stompring.replication.log import LogMissing, UnsafeLog
+
+    with opened(settings) as log:
+        try:
+            connect(log)
+        except LogMissing:
+            return
+        except UnsafeLog as fault:
+            raise CommandFailed(f"the log exists, and is not safe: {fault}") from None
+    raise CommandFailed(f"the log {settings.stream} exists: 'stompring ha status' shows it")
+
+
+def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
+    from stompring.replication.beat import this_process
+    from stompring.replication.seed import seed
+    from stompring.store.datadir import DataLock
+
+    beat = replace(this_process(settings.broker), reason="stopped")
+    try:
+        lock = DataLock(directory.root)
+    except StoreError as fault:
+        raise CommandFailed(str(fault)) from None
+    complete = False
+    try:
+        with opened(settings) as log, progress("bytes uploaded") as step:
+            connect(log)
+            size = seed(log, directory, beat, step)
+            complete = True
+    except OSError as fault:
+        raise CommandFailed(f"cannot upload {directory.root}: {fault}") from None
+    finally:
+        lock.release()
+        if not complete:
+            warn(
+                f"the log {settings.stream} is incomplete, and no broker starts with it: delete it in the engine, and "
+                "begin again. The data directory is unchanged"
+            )
+    done(f"uploaded {bytes_text(size)} of {directory.root}, which is a local copy of the log now")
+
+
+# ---- status
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What `ha status` found. ``active`` is the broker of the last beat; ``alive``: an entry came while it looked."""
+
+    settings: ReplicatedLogSettings
+    status: LogStatus | None
+    unsafe: str | None
+    active: Beat | None
+    released: Beat | None
+    beat_time: int  # the engine's, epoch ms; 0 without a beat
+    alive: bool
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the log or its broker is not healthy."""
+        found = []
+        if self.unsafe is not None:
+            found.append(f"not safe: {self.unsafe}")
+        if self.status is not None and not self.status.healthy:
+            found.append("too few nodes of the engine answer: one more that is lost stops the broker")
+        if self.status is not None and 0 < self.status.max_bytes <= self.status.bytes / FULL_SHARE:
+            found.append(
+                f"the log is almost full: {bytes_text(self.status.bytes)} of {bytes_text(self.status.max_bytes)}"
+            )
+        if self.released is not None and not self.alive:
+            found.append(
+                f"no broker is active: {self.released.broker} has stepped down ({self.released.reason or 'stopped'})"
+            )
+        elif self.active is None and self.unsafe is None:
+            found.append("no broker is active: none has used this log yet")
+        elif self.active is not None and not self.alive:
+            found.append(f"no broker is active: {self.active.broker} is silent")
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        status, active = self.status, self.active
+        return {
+            "healthy": not self.problems,
+            "problems": self.problems,
+            "engine": None if status is None else status.engine,
+            "url": self.settings.url,
+            "stream": self.settings.stream,
+            "identity": None if status is None else status.identity,
+            "replicas": None if status is None else status.replicas,
+            "leader": None if status is None else status.leader,
+            "entries": None if status is None else status.entries,
+            "lastSequence": None if status is None else status.last,
+            "bytes": None if status is None else status.bytes,
+            "maxBytes": None if status is None else status.max_bytes,
+            "safe": self.unsafe is None,
+            "activeBroker": None if active is None or not self.alive else active.broker,
+            "lastBeat": self.beat_time or None,
+            "lastBeatBroker": None if active is None else active.broker,
+            "host": None if active is None else active.host,
+            "pid": None if active is None else active.pid,
+            "started": None if active is None else active.started,
+            "version": None if active is None else active.version,
+        }
+
+
+#: Share of the log beyond which it is almost full.
+FULL_SHARE = 0.9
+
+
+def look(log: ReplicatedLog, settings: ReplicatedLogSettings, *, connected: bool = False) -> LogView:
+    """The state of a log. Raises `LogUnavailable`, and `UnsafeLog` where there is no log."""
+    from stompring.replication.beat import decode_beat
+    from stompring.replication.log import BEATS, LogMissing, Operation, UnsafeLog
+
+    unsafe = None
+    try:
+        status = log.status() if connected else connect(log)
+    except LogMissing:
+        raise
+    except UnsafeLog as fault:
+        return LogView(settings, _status_of(log), str(fault), None, None, 0, alive=False)
+    alive = bool(log.read(status.last, BEAT_WAIT))
+    entry = log.last(BEATS)
+    if entry is None:
+        return LogView(settings, status, unsafe, None, None, 0, alive)
+    beat = decode_beat(entry.change.data)
+    released = beat if entry.change.operation is Operation.RELEASE else None
+    return LogView(settings, status, unsafe, beat, released, entry.time, alive and released is None)
+
+
+def _status_of(log: ReplicatedLog) -> LogStatus | None:
+    """The state of a log that is not safe, where the engine shows it."""
+    from stompring.replication.log import LogUnavailable, UnsafeLog
+
+    try:
+        return log.status()
+    except (LogUnavailable, UnsafeLog):
+        return None
+
+
+@ha.command()
+@_config
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--watch", is_flag=True, help=f"Show it every {WATCH_INTERVAL:.0f} seconds, until Ctrl-C.")
+def status(config: str | None, as_json: bool, watch: bool) -> None:
+    """Show the replicated log, whether it is safe, and which broker is active.
+
+    The exit status is 0 if the log is safe, its engine is complete and a broker is active; 1 if not; 5 if the engine
+    does not answer. It looks for up to 3 seconds for an entry of the active broker.
+
+    \b
+    Examples:
+      stompring ha status
+      stompring ha status --watch
+      stompring ha status --json | jq -r .activeBroker
+    """
+    _, settings = read_settings(config)
+    healthy = True
+    try:
+        with reported(), opened(settings) as log:
+            connected = False
+            while True:
+                view = look(log, settings, connected=connected)
+                connected = view.unsafe is None
+                healthy = not view.problems
+                _show(view, as_json, clear=watch)
+                if not watch:
+                    break
+                time.sleep(WATCH_INTERVAL)
+    except KeyboardInterrupt:
+        raise Interrupted() from None
+    if not healthy:
+        click.get_current_context().exit(FAILED)
+
+
+def _show(view: LogView, as_json: bool, clear: bool) -> None:
+    if as_json:
+        echo_json(view.as_json())
+        return
+    if clear and is_terminal():
+        click.clear()
+    problems, status, beat = view.problems, view.status, view.active
+    state = click.style(
+        "NOT HEALTHY" if problems else "healthy", fg="red" if problems else "green", bold=True
+    )
+    click.echo(f"log {printable(view.settings.stream)} at {printable(view.settings.url)}: {state}")
+    for each in problems:
+        click.echo(f"  {printable(each)}")
+    rows: list[tuple[str, str]] = []
+    if status is not None:
+        limit = "no limit" if status.max_bytes < 0 else f"of {bytes_text(status.max_bytes)}"
+        rows += [
+            ("engine", status.engine),
+            ("replicas", count_text(status.replicas)),
+            ("leader", status.leader or "-"),
+            ("size", f"{bytes_text(status.bytes)}, {limit}"),
+            ("entries", f"{count_text(status.entries)}, the last is {status.last}"),
+        ]
+    rows.append(("safe", "no" if view.unsafe else "yes"))
+    if beat is not None:
+        rows.append(("active broker", beat.broker if view.alive else "none"))
+        rows.append(("last beat", f"{beat.broker}, {age_text(view.beat_time)} ago"))
+        rows.append(("process", f"{beat.pid} on {beat.host}, {beat.version}, up {age_text(beat.started)}"))
+    width = max(len(title) for title, _ in rows)
+    for title, value in rows:
+        if is_terminal():
+            click.echo(f"  {title.ljust(width)}  {printable(value)}")
+        else:
+            click.echo(f"{title}\t{printable(value)}")
+
+
+# ---- promote and leave
+
+
+@ha.command()
+@click.argument("broker", required=False)
+@_config
+@click.option(
+    "--timeout",
+    type=Duration(),
+    default=PROMOTE_TIMEOUT,
+    show_default="30s",
+    metavar="DURATION",
+    help="End the wait after so long, with exit status 1.",
+)
+def promote(broker: str | None, config: str | None, timeout: float) -> None:
+    """Let a standby become active: the active broker steps down, BROKER or any standby takes over.
+
+    BROKER is the attribute broker of its <replicated-log>, by default the broker's name, @ and its machine. The active
+    broker stops in an orderly way with exit status 75, and a supervisor starts it again, as a standby. The command
+    waits until another broker is active.
+
+    \b
+    Examples:
+      stompring ha promote
+      stompring ha promote orders@node2 --timeout 1m
+    """
+    from stompring.replication.beat import decode_beat
+    from stompring.replication.log import Operation
+
+    _, settings = read_settings(config)
+    with reported(), opened(settings) as log:
+        after = connect(log).last
+        view = look(log, settings, connected=True)
+        active = _active(view)
+        if broker == active:
+            done(f"{broker} is active already")
+            return
+        if broker is not None and not log.request("ping", broker):
+            raise CommandFailed(f"no standby {broker} follows the log: nothing was changed")
+        if not log.request("release" if broker is None else f"release {broker}", ""):
+            raise CommandFailed(f"{active} did not receive the request: nothing was changed")
+        for entry in _entries(log, after, timeout):
+            if entry.change.operation is not Operation.CLAIM:
+                continue
+            found = decode_beat(entry.change.data).broker
+            if broker is not None and found != broker:
+                raise CommandFailed(f"{found} became active, not {broker}")
+            if found == active:
+                raise CommandFailed(f"{active} is active again: no other broker took over")
+            done(f"{found} is active; {active} has stepped down")
+            return
+    raise CommandFailed(
+        f"no broker became active in {timeout:.0f} seconds; 'stompring ha status' shows the log"
+    )
+
+
+def _active(view: LogView) -> str:
+    """The name of the active broker. Raises `CommandFailed`."""
+    if view.unsafe is not None:
+        raise CommandFailed(view.unsafe)
+    if view.active is None or not view.alive:
+        raise CommandFailed("no broker is active: a standby takes over by itself, if one runs")
+    return view.active.broker
+
+
+def _entries(log: ReplicatedLog, after: int, timeout: float) -> Iterator[LogEntry]:
+    """The entries behind a sequence as they come, for so many seconds."""
+    from stompring.replication.log import LogUnavailable
+
+    end = time.monotonic() + timeout
+    while (left := end - time.monotonic()) > 0:
+        try:
+            found = log.read(after, min(left, 0.5))
+        except LogUnavailable:  # a new leader of the engine
+            time.sleep(min(left, 0.2))
+            continue
+        for entry in found:
+            after = entry.sequence
+            yield entry
+
+
+@ha.command()
+@click.argument("broker", required=False)
+@_config
+def leave(broker: str | None, config: str | None) -> None:
+    """Stop a broker of the log for good: BROKER, a standby or the active one; without BROKER the active one.
+
+    It stops in an orderly way with exit status 0, after which a supervisor does not start it again. If it was active, a
+    standby takes over.
+
+    \b
+    Examples:
+      stompring ha leave orders@node2
+      stompring ha leave
+    """
+    _, settings = read_settings(config)
+    with reported(), opened(settings) as log:
+        connect(log)
+        name = broker
+        if name is None:
+            name = _active(look(log, settings, connected=True))
+        if not log.request("leave", broker or ""):
+            raise CommandFailed(f"{name} did not receive the request: no broker of that name follows the log")
+    done(f"{name} stops")

@@ -1,0 +1,381 @@
+"""``stompring ha``: the log is created once, its state shown, and the active broker changed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from stompring.cli import ha
+from stompring.cli.main import main
+from stompring.replication import engines
+from stompring.replication.beat import Beat, encode_beat
+from stompring.replication.log import FileChange, LogMissing, LogStatus, LogUnavailable, Operation, UnsafeLog
+from stompring.settings.model import ReplicatedLogSettings
+from stompring.store.datadir import DataLock
+
+from ..replication.memory_log import MemoryEngine, MemoryLog
+
+BROKER_XML = (
+    "<configuration><core><security-enabled>false</security-enabled><ha-policy>"
+    '<replicated-log url="nats://a:4222" stream="orders" user="u" password="hills" broker="cli"/>'
+    "</ha-policy></core></configuration>"
+)
+
+
+class Cluster:
+    """The engine that the commands see. ``missing``: the log was not created; ``unsafe``: why it is not safe."""
+
+    def __init__(self) -> None:
+        self.engine = MemoryEngine()
+        self.missing = False
+        self.unsafe: str | None = None
+        self.unavailable = False
+        self.created: list[int] = []
+
+    def open(self, settings: ReplicatedLogSettings) -> MemoryLog:
+        assert settings.stream == "orders"
+        return _Log(self)
+
+    def create(self, settings: ReplicatedLogSettings, max_bytes: int) -> None:
+        if not self.missing:
+            raise UnsafeLog("stream orders exists already; nothing was changed")
+        self.missing = False
+        self.created.append(max_bytes)
+
+
+class _Log(MemoryLog):
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.engine)
+        self._cluster = cluster
+
+    def connect(self) -> LogStatus:
+        if self._cluster.unavailable:
+            raise LogUnavailable("no answer")
+        if self._cluster.missing:
+            raise LogMissing("stream orders does not exist: make it with 'stompring ha init'")
+        if self._cluster.unsafe is not None:
+            raise UnsafeLog(self._cluster.unsafe)
+        return super().connect()
+
+
+class FakeBroker:
+    """A broker of the log: as a standby it claims after a RELEASE that allows it, active it beats and steps down."""
+
+    def __init__(self, cluster: Cluster, name: str, number: int, *, active: bool = False) -> None:
+        self.name, self._number = name, number
+        self.log = MemoryLog(cluster.engine, name)
+        self.log.connect()
+        self.left = False
+        self._stop = threading.Event()
+        self._after = 0
+        self._active = active
+        if active:
+            assert self._claim()
+        self._step()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(10)
+        self.log.close()
+
+    def wait_until_left(self) -> None:
+        for _ in range(1000):
+            if self.left:
+                return
+            self._stop.wait(0.02)
+        raise AssertionError("the request did not arrive")
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.02):
+            self._step()
+
+    def _entry(self, operation: Operation, **more: Any) -> FileChange:
+        return FileChange(operation, data=encode_beat(Beat(self.name, "host", 7, 1000, "1.0", **more)))
+
+    def _claim(self) -> bool:
+        found = self.log.claim(self._number, self.log.status().last, self._entry(Operation.CLAIM))
+        return found is not None
+
+    def _step(self) -> None:
+        for request in self.log.requests(self.name, active=self._active):
+            command, _, successor = request.partition(" ")
+            if command in ("leave", "release") and self._active:
+                self.log.append([self._entry(Operation.RELEASE, reason=command, successor=successor)])
+                self._active = False
+            self.left |= command == "leave"
+        if self._active:
+            self.log.append([self._entry(Operation.BEAT)])
+            return
+        for entry in self.log.read(self._after, 0):
+            self._after = entry.sequence
+            if entry.change.operation is not Operation.RELEASE:
+                continue
+            found = json.loads(bytes(entry.change.data))
+            if found["broker"] != self.name and found.get("successor", self.name) in ("", self.name):
+                self._active = self._claim()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    found = Cluster()
+    monkeypatch.setattr(engines, "open_log", found.open)
+    monkeypatch.setattr(engines, "create_log", found.create)
+    monkeypatch.setattr(ha, "BEAT_WAIT", 0.5)
+    monkeypatch.setattr(ha, "CONNECT_TIMEOUT", 0.1)
+    return found
+
+
+Start = Callable[..., FakeBroker]
+
+
+@pytest.fixture
+def start(cluster: Cluster) -> Iterator[Start]:
+    started: list[FakeBroker] = []
+
+    def begin(name: str, *, active: bool = False) -> FakeBroker:
+        started.append(FakeBroker(cluster, name, len(started) + 1, active=active))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.stop()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Result]:
+    file = tmp_path / "broker.xml"
+    file.write_text(BROKER_XML)
+
+    def call(*words: str) -> Result:
+        result = CliRunner().invoke(main, ["ha", *words, "--config", str(file)])
+        assert "hills" not in result.output
+        return result
+
+    return call
+
+
+Run = Callable[..., Result]
+
+
+def status(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("status", "--json").stdout)
+    return found
+
+
+def test_without_a_log_in_broker_xml_the_fault_says_what_to_write(tmp_path: Path) -> None:
+    file = tmp_path / "broker.xml"
+    file.write_text("<configuration><core/></configuration>")
+    result = CliRunner().invoke(main, ["ha", "status", "--config", str(file)])
+    assert result.exit_code == 1 and "has no <ha-policy><replicated-log" in result.stderr
+
+
+# ---- init
+
+
+def test_init_creates_the_log_with_its_limit(cluster: Cluster, run: Run) -> None:
+    cluster.missing = True
+    result = run("init", "--max-bytes", "50GB")
+    assert result.exit_code == 0 and cluster.created == [50 * 1024**3]
+    assert result.stdout == "created log orders at nats://a:4222\n" and not result.stderr
+
+
+def test_init_without_a_limit_is_a_warning(cluster: Cluster, run: Run) -> None:
+    cluster.missing = True
+    result = run("init")
+    assert result.exit_code == 0 and cluster.created == [-1] and "--max-bytes" in result.stderr
+
+
+def test_init_refuses_an_existing_log(cluster: Cluster, run: Run) -> None:
+    result = run("init")
+    assert result.exit_code == 1 and "exists already; nothing was changed" in result.stderr
+    assert not cluster.created
+
+
+@pytest.mark.parametrize("size", ["10MB", "x", "-1"])
+def test_init_refuses_a_limit_that_is_none(cluster: Cluster, run: Run, size: str) -> None:
+    assert run("init", "--max-bytes", size).exit_code == 2 and not cluster.created
+
+
+def test_dry_run_of_init_creates_nothing(cluster: Cluster, run: Run) -> None:
+    cluster.missing = True
+    result = run("init", "--dry-run", "--max-bytes", "1GB")
+    assert result.exit_code == 0
+    assert result.stdout == "would create log orders at nats://a:4222, of at most 1.0 GiB\n"
+    assert not cluster.created
+
+
+@pytest.mark.parametrize("unsafe", [None, "2 replicas"])
+def test_dry_run_of_init_refuses_an_existing_log(cluster: Cluster, run: Run, unsafe: str | None) -> None:
+    cluster.unsafe = unsafe
+    result = run("init", "--dry-run")
+    assert result.exit_code == 1 and "exists" in result.stderr and (unsafe or "") in result.stderr
+
+
+def data_directory(folder: Path) -> Path:
+    data = folder / "data"
+    (data / "journal").mkdir(parents=True)
+    (data / "journal" / "000000001.journal").write_bytes(b"x" * 300_000)
+    (data / "schema-version").write_text("3\n")
+    return data
+
+
+def test_init_uploads_a_data_directory(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    cluster.missing = True
+    data_directory(tmp_path)
+    dry = run("init", "--from-data", "--dry-run")
+    assert dry.exit_code == 0 and f"would upload {tmp_path}/data\n" in dry.stdout and not cluster.created
+    result = run("init", "--from-data", "--max-bytes", "1GB")
+    assert result.exit_code == 0, result.output
+    assert f"uploaded 293 KiB of {tmp_path}/data, which is a local copy of the log now" in result.stdout
+    written = sum(
+        len(entry.change.data)
+        for entry in cluster.engine.entries()
+        if entry.change.path.startswith("journal/")
+    )
+    assert written == 300_000
+    assert status(run)["problems"] == ["no broker is active: cli has stepped down (stopped)"]
+
+
+def test_init_refuses_a_data_directory_in_use(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    cluster.missing = True
+    lock = DataLock(data_directory(tmp_path))
+    try:
+        result = run("init", "--from-data")
+    finally:
+        lock.release()
+    assert result.exit_code == 1 and "a broker runs on" in result.stderr and not cluster.created
+
+
+def test_init_refuses_a_data_directory_that_is_not_there(cluster: Cluster, run: Run) -> None:
+    cluster.missing = True
+    result = run("init", "--from-data")
+    assert result.exit_code == 1 and "there is no data directory" in result.stderr and not cluster.created
+
+
+def test_failed_upload_says_what_to_do(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    cluster.missing = True
+    cluster.engine.max_bytes = 100_000
+    data_directory(tmp_path)
+    result = run("init", "--from-data")
+    assert result.exit_code == 1 and "is incomplete, and no broker starts with it" in result.stderr
+
+
+# ---- status
+
+
+def test_status_is_0_with_an_active_broker(cluster: Cluster, run: Run, start: Start) -> None:
+    start("b1", active=True)
+    found = status(run)
+    assert (found["healthy"], found["problems"], found["activeBroker"]) == (True, [], "b1")
+    assert (found["host"], found["pid"], found["version"], found["safe"]) == ("host", 7, "1.0", True)
+    result = run("status")
+    assert result.exit_code == 0 and "log orders at nats://a:4222: healthy" in result.stdout
+    assert "active broker\tb1\n" in result.stdout
+
+
+def test_status_is_1_without_a_broker(cluster: Cluster, run: Run) -> None:
+    result = run("status")
+    assert result.exit_code == 1 and "no broker is active: none has used this log yet" in result.stdout
+
+
+def test_status_is_1_when_the_active_broker_is_silent(cluster: Cluster, run: Run, start: Start) -> None:
+    start("b1", active=True).stop()
+    found = status(run)
+    assert found["problems"] == ["no broker is active: b1 is silent"]
+    assert found["activeBroker"] is None and found["lastBeatBroker"] == "b1"
+
+
+def test_status_is_1_after_a_release(cluster: Cluster, run: Run, start: Start) -> None:
+    broker = start("b1", active=True)
+    assert run("leave").exit_code == 0
+    broker.wait_until_left()
+    assert status(run)["problems"] == ["no broker is active: b1 has stepped down (leave)"]
+
+
+def test_status_shows_why_a_log_is_not_safe(cluster: Cluster, run: Run) -> None:
+    cluster.unsafe = "stream orders has 1 replica, at least 3 are needed"
+    result = run("status")
+    assert result.exit_code == 1 and "not safe: stream orders has 1 replica" in result.stdout
+    assert status(run)["safe"] is False
+
+
+def test_status_without_a_log_or_an_engine(cluster: Cluster, run: Run) -> None:
+    cluster.missing = True
+    result = run("status")
+    assert result.exit_code == 1 and "stompring ha init" in result.stderr
+    cluster.unavailable = True
+    result = run("status")
+    assert result.exit_code == 5 and "the engine does not answer: no answer" in result.stderr
+
+
+def test_an_almost_full_log_is_a_problem(cluster: Cluster, run: Run, start: Start) -> None:
+    start("b1", active=True)
+    cluster.engine.max_bytes = 100_000_000
+    assert status(run)["healthy"] is True
+    cluster.engine.bytes = 95_000_000
+    assert "the log is almost full" in status(run)["problems"][0]
+
+
+# ---- promote and leave
+
+
+def test_promote_waits_until_another_broker_is_active(cluster: Cluster, run: Run, start: Start) -> None:
+    start("b1", active=True)
+    start("b2")
+    result = run("promote", "--timeout", "20s")
+    assert result.exit_code == 0 and result.stdout == "b2 is active; b1 has stepped down\n"
+    assert status(run)["activeBroker"] == "b2"
+
+
+def test_promote_names_the_standby_that_takes_over(cluster: Cluster, run: Run, start: Start) -> None:
+    for name in ("b1", "b2", "b3"):
+        start(name, active=name == "b1")
+    result = run("promote", "b3")
+    assert result.exit_code == 0 and result.stdout.startswith("b3 is active")
+
+
+def test_promote_of_the_active_broker_changes_nothing(cluster: Cluster, run: Run, start: Start) -> None:
+    start("b1", active=True)
+    result = run("promote", "b1")
+    assert result.exit_code == 0 and result.stdout == "b1 is active already\n"
+
+
+def test_promote_of_a_broker_that_is_not_there_changes_nothing(
+    cluster: Cluster, run: Run, start: Start
+) -> None:
+    start("b1", active=True)
+    result = run("promote", "b9")
+    assert result.exit_code == 1 and "no standby b9 follows the log: nothing was changed" in result.stderr
+    assert status(run)["activeBroker"] == "b1"
+
+
+def test_promote_without_an_active_broker_is_a_fault(cluster: Cluster, run: Run) -> None:
+    result = run("promote")
+    assert result.exit_code == 1 and "no broker is active" in result.stderr
+
+
+def test_promote_ends_after_its_timeout(cluster: Cluster, run: Run, start: Start) -> None:
+    start("b1", active=True)
+    result = run("promote", "--timeout", "1s")
+    assert result.exit_code == 1 and "no broker became active in 1 seconds" in result.stderr
+
+
+def test_leave_stops_the_named_broker(cluster: Cluster, run: Run, start: Start) -> None:
+    active, standby = start("b1", active=True), start("b2")
+    result = run("leave", "b2")
+    assert result.exit_code == 0 and result.stdout == "b2 stops\n"
+    standby.wait_until_left()
+    assert not active.left
+
+
+def test_leave_of_a_broker_that_is_not_there_is_a_fault(cluster: Cluster, run: Run) -> None:
+    result = run("leave", "b9")
+    assert result.exit_code == 1 and "b9 did not receive the request" in result.stderr
