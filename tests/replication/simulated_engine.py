@@ -27,7 +27,10 @@ class SimulatedClock:
 
 
 class SimulatedEngine:
-    """What all brokers see. ``claims`` are (time, writer, the writer before it released) of every claim stored."""
+    """What all brokers see. ``up_since`` is when it began to answer, ``skew`` what its time of day is off by (s),
+    ``stored_at`` when the last entry was stored;
+    ``on_claim`` is called with every claim before it is stored.
+    """
 
     def __init__(self, clock: SimulatedClock, max_bytes: int = -1) -> None:
         self.clock = clock
@@ -35,6 +38,10 @@ class SimulatedEngine:
         self.entries: list[LogEntry] = []
         self.purged: set[int] = set()
         self.down = False
+        self.up_since = clock.now
+        self.skew = 0.0
+        self.stored_at = clock.now
+        self.bytes = 0
         self.requests: dict[str, list[str]] = {}
         self.on_claim: Callable[[LogEntry], None] = lambda entry: None
 
@@ -42,18 +49,25 @@ class SimulatedEngine:
     def last(self) -> int:
         return len(self.entries)
 
-    @property
-    def bytes(self) -> int:
-        return sum(100 + len(each.change.data) for each in self.entries if each.sequence not in self.purged)
-
     def store(self, writer: int, number: int, change: FileChange) -> int:
         if 0 <= self.max_bytes < self.bytes + 100 + len(change.data):
             raise LogFull("full")
-        entry = LogEntry(self.last + 1, int(self.clock.now * 1000), writer, number, change)
+        entry = LogEntry(self.last + 1, int((self.clock.now + self.skew) * 1000), writer, number, change)
         if change.operation is Operation.CLAIM:
             self.on_claim(entry)
         self.entries.append(entry)
+        self.stored_at = self.clock.now
+        self.bytes += 100 + len(change.data)
         return entry.sequence
+
+    def purge(self, entries: Sequence[LogEntry]) -> None:
+        self.purged |= {entry.sequence for entry in entries}
+        self.bytes -= sum(100 + len(entry.change.data) for entry in entries)
+
+    def set_down(self, down: bool) -> None:
+        if self.down and not down:
+            self.up_since = self.clock.now
+        self.down = down
 
 
 class SimulatedLog:
@@ -67,6 +81,8 @@ class SimulatedLog:
         self.lost_answers = 0
         self.partial = 1.0
         self.waited = 0.0  # seconds that the calls since `take_waited` blocked
+        #: Called before and after a call reaches the engine, with its name.
+        self.interrupt: Callable[[str], None] = lambda call: None
         self._writer = self._number = self._expected = 0
         self._pending: list[FileChange] = []
 
@@ -89,12 +105,14 @@ class SimulatedLog:
         return self.status()
 
     def status(self) -> LogStatus:
+        self.interrupt("status")
         self._reach()
         engine = self.engine
         live = engine.last - len(engine.purged)
         return LogStatus("simulated", "log", engine.last, live, engine.bytes, engine.max_bytes, 3, "n1", True)
 
     def read(self, after: int, wait: float) -> list[LogEntry]:
+        self.interrupt("read")
         self._reach()
         found = self.engine.entries[after : after + 50]
         return [entry for entry in found if entry.sequence not in self.engine.purged]
@@ -111,6 +129,7 @@ class SimulatedLog:
         return next(reversed(self._under(key)), None)
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
+        self.interrupt("claim")
         self._reach()
         engine = self.engine
         stored = engine.entries[after] if engine.last > after else None
@@ -120,10 +139,12 @@ class SimulatedLog:
         elif stored.writer != writer or engine.last > after + 1:
             return None
         self._writer, self._number, self._expected, self._pending = writer, 1, after + 1, []
+        self.interrupt("claimed")
         return after + 1
 
     def append(self, changes: Sequence[FileChange]) -> int:
         self._pending += changes
+        self.interrupt("append")
         self._reach()
         engine = self.engine
         while self._pending and engine.last > self._expected:  # what became of the last append
@@ -142,6 +163,7 @@ class SimulatedLog:
                 self._pending.clear()
                 raise
             self._settle_first()
+        self.interrupt("appended")
         return self._expected
 
     def _check_own(self) -> None:
@@ -155,7 +177,7 @@ class SimulatedLog:
         self._number += 1
 
     def purge(self, key: str, through: int) -> None:
-        self.engine.purged |= {entry.sequence for entry in self._under(key) if entry.sequence <= through}
+        self.engine.purge([entry for entry in self._under(key) if entry.sequence <= through])
 
     def request(self, command: str, broker: str) -> bool:
         self.engine.requests.setdefault(broker, []).append(command)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from random import Random
 
 import pytest
 
@@ -16,114 +14,14 @@ from stompring.replication.role import (
     JITTER,
     KEPT_BEATS,
     PURGED_BEATS,
-    Node,
     NodeThread,
     Role,
     StepDown,
     Timing,
 )
 
-from .simulated_engine import SimulatedClock, SimulatedCopy, SimulatedEngine, SimulatedLog
-
-TIMEOUT = 3.0
-
-
-class Callbacks:
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.requests: list[StepDown] = []
-
-    def on_active(self) -> None:
-        self.events.append("active")
-
-    def on_suspended(self) -> None:
-        self.events.append("suspended")
-
-    def on_resumed(self) -> None:
-        self.events.append("resumed")
-
-    def on_lost(self, reason: str, exit_code: int) -> None:
-        self.events.append(f"lost {exit_code}")
-
-    def on_step_down(self, request: StepDown) -> None:
-        self.requests.append(request)
-
-
-class Broker:
-    """A broker of the simulation: its node, connection and copy."""
-
-    def __init__(self, engine: SimulatedEngine, name: str, copy: SimulatedCopy, seed: int = 0) -> None:
-        self.name = name
-        self.copy = copy
-        self.connection = SimulatedLog(engine)
-        self.callbacks = Callbacks()
-        self.node = Node(
-            self.connection,
-            copy,
-            Beat(name),
-            self.callbacks,
-            Timing(TIMEOUT),
-            clock=engine.clock,
-            wall_clock=lambda: 0.0,
-            random=Random(f"{name} {seed}"),
-            read_wait=0,
-        )
-        self.due = engine.clock.now
-        self.paused = False
-
-    @property
-    def role(self) -> Role:
-        return self.node.status().role
-
-
-class Cluster:
-    """Brokers of one engine, stepped in the order of time."""
-
-    def __init__(self, *names: str, max_bytes: int = -1) -> None:
-        self.clock = SimulatedClock()
-        self.engine = SimulatedEngine(self.clock, max_bytes)
-        self.brokers: dict[str, Broker] = {}
-        self.copies: dict[str, SimulatedCopy] = {}
-        self.starts = 0
-        for name in names:
-            self.start(name)
-
-    def start(self, name: str, *, wiped: bool = False) -> Broker:
-        if wiped or name not in self.copies:
-            self.copies[name] = SimulatedCopy()
-        self.starts += 1
-        broker = self.brokers[name] = Broker(self.engine, name, self.copies[name], self.starts)
-        return broker
-
-    def kill(self, name: str) -> None:
-        del self.brokers[name]
-
-    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> float:
-        """Let time pass; returns how much did."""
-        began = self.clock.now
-        end = began + seconds
-        while not until():
-            running = [broker for broker in self.brokers.values() if not broker.paused]
-            broker = min(running, key=lambda each: each.due, default=None)
-            if broker is None or broker.due > end:
-                self.clock.now = end
-                break
-            self.clock.now = max(self.clock.now, broker.due)
-            delay = broker.node.step()
-            broker.due = self.clock.now + max(delay, 0.001) + broker.connection.take_waited()
-        return self.clock.now - began
-
-    def active(self) -> list[str]:
-        return [broker.name for broker in self.brokers.values() if broker.role is Role.ACTIVE]
-
-    def until_active(self, name: str, most: float = 20.0) -> float:
-        broker = self.brokers[name]
-        taken = self.run(most, until=lambda: broker.role is Role.ACTIVE)
-        assert broker.role is Role.ACTIVE
-        return taken
-
-    def write(self, name: str, path: str = "journal/1", data: bytes = b"x") -> int:
-        return self.brokers[name].node.log.append([FileChange(Operation.WHOLE, path, data=data)])
+from .simulated_cluster import TIMEOUT, Broker, Cluster
+from .simulated_engine import SimulatedClock, SimulatedCopy, SimulatedEngine
 
 
 def test_the_first_broker_of_an_empty_log_is_active_at_once() -> None:
@@ -201,10 +99,10 @@ def test_no_takeover_during_an_outage_or_within_three_beats_after_it() -> None:
     cluster.run(1)
     cluster.kill("a")
     cluster.run(1)
-    cluster.engine.down = True
+    cluster.engine.set_down(True)
     cluster.run(60)
     assert cluster.active() == []
-    cluster.engine.down = False
+    cluster.engine.set_down(False)
     assert 1.5 <= cluster.until_active("b") <= TIMEOUT + 1 + 2.2
 
 
@@ -214,9 +112,9 @@ def test_active_stays_after_an_outage() -> None:
     cluster.start("b")
     cluster.run(1)
     for _ in range(5):
-        cluster.engine.down = True
+        cluster.engine.set_down(True)
         cluster.run(9)
-        cluster.engine.down = False
+        cluster.engine.set_down(False)
         cluster.run(6)
     assert cluster.active() == ["a"]
 
@@ -352,13 +250,13 @@ def test_a_standby_that_cannot_write_its_copy_does_not_take_over(caplog: pytest.
 
 def test_a_broker_that_starts_without_an_engine_waits_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster()
-    cluster.engine.down = True
+    cluster.engine.set_down(True)
     cluster.start("a")
     with caplog.at_level(logging.INFO, "stompring.replication.role"):
         cluster.run(130)
         assert cluster.brokers["a"].role is Role.CONNECTING
         assert len(caplog.messages) == 3, "once a minute"
-        cluster.engine.down = False
+        cluster.engine.set_down(False)
         cluster.until_active("a")
     assert any("answers after" in each for each in caplog.messages)
 

@@ -1,0 +1,125 @@
+"""Brokers over a simulated engine, stepped in the order of time on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from stompring.replication.beat import Beat
+from stompring.replication.log import FileChange, Operation
+from stompring.replication.role import Node, Role, StepDown, Timing
+
+from .simulated_engine import SimulatedClock, SimulatedCopy, SimulatedEngine, SimulatedLog
+
+TIMEOUT = 3.0
+
+
+class Callbacks:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.requests: list[StepDown] = []
+
+    def on_active(self) -> None:
+        self.events.append("active")
+
+    def on_suspended(self) -> None:
+        self.events.append("suspended")
+
+    def on_resumed(self) -> None:
+        self.events.append("resumed")
+
+    def on_lost(self, reason: str, exit_code: int) -> None:
+        self.events.append(f"lost {exit_code}")
+
+    def on_step_down(self, request: StepDown) -> None:
+        self.requests.append(request)
+
+
+class Broker:
+    """A broker of the simulation: its node, connection and copy."""
+
+    def __init__(
+        self,
+        engine: SimulatedEngine,
+        name: str,
+        copy: SimulatedCopy,
+        seed: int = 0,
+        wall_clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.name = name
+        self.copy = copy
+        self.connection = SimulatedLog(engine)
+        self.callbacks = Callbacks()
+        self.clock = lambda: engine.clock.now + seed * 1e6  # each machine has its own
+        self.node = Node(
+            self.connection,
+            copy,
+            Beat(name),
+            self.callbacks,
+            Timing(TIMEOUT),
+            clock=self.clock,
+            wall_clock=wall_clock,
+            random=Random(f"{name} {seed}"),
+            read_wait=0,
+        )
+        self.due = engine.clock.now
+        self.paused = False
+
+    @property
+    def role(self) -> Role:
+        return self.node.status().role
+
+
+class Cluster:
+    """Brokers of one engine, stepped in the order of time."""
+
+    def __init__(self, *names: str, max_bytes: int = -1) -> None:
+        self.clock = SimulatedClock()
+        self.engine = SimulatedEngine(self.clock, max_bytes)
+        self.brokers: dict[str, Broker] = {}
+        self.copies: dict[str, SimulatedCopy] = {}
+        self.starts = 0
+        self.wall_time = 0.0
+        self.on_step: Callable[[], None] = lambda: None
+        for name in names:
+            self.start(name)
+
+    def start(self, name: str, *, wiped: bool = False) -> Broker:
+        if wiped or name not in self.copies:
+            self.copies[name] = SimulatedCopy()
+        self.starts += 1
+        broker = self.brokers[name] = Broker(
+            self.engine, name, self.copies[name], self.starts, lambda: self.wall_time
+        )
+        return broker
+
+    def kill(self, name: str) -> None:
+        del self.brokers[name]
+
+    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> float:
+        """Let time pass; returns how much did."""
+        began = self.clock.now
+        end = began + seconds
+        while not until():
+            running = [broker for broker in self.brokers.values() if not broker.paused]
+            broker = min(running, key=lambda each: each.due, default=None)
+            if broker is None or broker.due > end:
+                self.clock.now = max(self.clock.now, end)
+                break
+            self.clock.now = max(self.clock.now, broker.due)
+            delay = broker.node.step()
+            self.on_step()
+            broker.due = self.clock.now + max(delay, 0.001) + broker.connection.take_waited()
+        return self.clock.now - began
+
+    def active(self) -> list[str]:
+        return [broker.name for broker in self.brokers.values() if broker.role is Role.ACTIVE]
+
+    def until_active(self, name: str, most: float = 20.0) -> float:
+        broker = self.brokers[name]
+        taken = self.run(most, until=lambda: broker.role is Role.ACTIVE)
+        assert broker.role is Role.ACTIVE
+        return taken
+
+    def write(self, name: str, path: str = "journal/1", data: bytes = b"x") -> int:
+        return self.brokers[name].node.log.append([FileChange(Operation.WHOLE, path, data=data)])
