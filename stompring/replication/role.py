@@ -681,6 +681,8 @@ class Node:
     def _append_beat(self) -> None:
         beat = replace(self._identity, bytes=self.log.bytes)
         try:
+            if self.log.unsettled:  # beats do not pile up during an outage
+                self.log.append([])
             sequence = self.log.append([FileChange(Operation.BEAT, data=encode_beat(beat))])
         except LogFull:
             self.log.purge(BEATS, self.log.sequence - 1)  # their room is enough for the next one

@@ -9,6 +9,7 @@ from .log import (
     Fenced,
     FileChange,
     LogEntry,
+    LogFull,
     LogStatus,
     LogUnavailable,
     NoRoom,
@@ -46,6 +47,9 @@ class SharedLog:
         self._closed = "this broker is not active"
         self.stored_at = float("-inf")
         self.sequence = 0
+        self.unsettled = (
+            False  # the engine did not confirm the last append; the next one stores the rest of it first
+        )
         self.last_status: LogStatus | None = None
         self.status_at = float("-inf")
         self._added = 0  # bytes since `last_status`
@@ -114,9 +118,11 @@ class SharedLog:
         size = sum(len(change.data) for change in changes)
         try:
             sequence = self._log.append(changes)
-        except LogUnavailable:
+        except (LogUnavailable, LogFull):
             self._count(size, len(changes))  # the next append stores what is not stored yet
+            self.unsettled = True
             raise
+        self.unsettled = False
         self._count(size, len(changes))
         if not changes:
             return sequence

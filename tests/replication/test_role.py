@@ -305,3 +305,14 @@ def test_the_thread_steps_the_node_until_it_is_stopped() -> None:
         time.sleep(0.01)
     thread.stop()
     assert broker.callbacks.events == ["active"]
+
+
+def test_beats_do_not_pile_up_during_an_outage() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.engine.set_down(True)
+    cluster.run(600)
+    last = cluster.engine.last
+    cluster.engine.set_down(False)
+    cluster.run(3)
+    assert cluster.engine.last - last < 10
