@@ -224,10 +224,7 @@ class Copy(Protocol):
         """Use what is in the directory if it belongs to the log, else begin from nothing. Raises `UnsafeLog`."""
 
     def apply(self, entries: Sequence[LogEntry], /) -> None:
-        """Apply entries in order. Raises `OSError`."""
-
-    def restart(self, replicated_log: ReplicatedLog, reason: str, /) -> None:
-        """Begin from nothing."""
+        """Apply entries in order. Raises `OSError`. `sequence` is 0 after it where the copy begins anew."""
 
     def close(self, *, clean: bool) -> None:
         """Write down what is applied; ``clean``: sync all files."""
@@ -502,6 +499,10 @@ class Node:
     def _apply(self, entries: Sequence[LogEntry]) -> float:
         self._copy.apply(entries)
         self._tail = entries[-1]
+        if self._copy.sequence < entries[-1].sequence:  # it begins anew
+            self._tail = None
+            self._rebuilding, self._rebuilt_bytes = True, 0
+            self._rebuild_bytes = self.log.status().bytes
         self._waits_no_more()
         for entry in entries:
             size = len(entry.change.data)

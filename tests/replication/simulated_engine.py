@@ -198,6 +198,7 @@ class SimulatedCopy:
         self.sequence = 0
         self.files: dict[str, bytes] = {}
         self.fault: OSError | None = None
+        self.gap = False  # entries are missing that were purged meanwhile
 
     def open(self, replicated_log: object, /) -> int:
         return self.sequence
@@ -205,6 +206,10 @@ class SimulatedCopy:
     def apply(self, entries: Sequence[LogEntry], /) -> None:
         if self.fault is not None:
             raise self.fault
+        if self.gap:
+            self.gap, self.sequence = False, 0
+            self.files.clear()
+            return
         for entry in entries:
             change = entry.change
             if change.operation is Operation.WHOLE:
@@ -212,10 +217,6 @@ class SimulatedCopy:
             elif change.key == CONTROL:
                 self.files.pop(change.path, None)
             self.sequence = entry.sequence
-
-    def restart(self, replicated_log: object, reason: str, /) -> None:
-        self.sequence = 0
-        self.files.clear()
 
     def close(self, *, clean: bool) -> None:
         pass

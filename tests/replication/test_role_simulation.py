@@ -200,7 +200,7 @@ class Simulation:
         self.check_log()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.integers(2, 3), st.lists(actions, min_size=5, max_size=40))
 def test_no_schedule_of_faults_makes_two_brokers_active_or_loses_an_entry(
     brokers: int, schedule: list[tuple[str, int, float, int]]
