@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from stompring.replication.engines import create_log
+from stompring.settings.model import ReplicatedLogSettings
+
+from .. import nats_cluster
 from .pair import BrokerPair
 
 #: What the scenarios of this directory need of the brokers.
@@ -17,9 +23,39 @@ DOCUMENT = {
     },
 }
 
+#: How the standby has what the active broker stored.
+SHARED, REPLICATED = "shared data directory", "replicated log on NATS"
 
-@pytest.fixture(scope="module", params=["shared data directory"])
+
+def replicated_pair(directory: Path, opened: ExitStack) -> BrokerPair:
+    """Two brokers, each with a data directory of its own, and a log on three nodes."""
+    nats_cluster.installed()  # or skip
+    cluster = opened.enter_context(nats_cluster.NatsCluster(directory / "nats"))
+    url = cluster.url.partition("?")[0]
+    confirmed = nats_cluster.server_version(cluster.program) < (
+        2,
+        10,
+    )  # it cannot sync before each confirmation
+    create_log(
+        ReplicatedLogSettings(url=url, stream="pair", monitor=cluster.monitors, confirmed_sync=confirmed), -1
+    )
+
+    def core(number: int) -> str:
+        return (
+            f'<ha-policy><replicated-log url="{url}" stream="pair" broker="broker-{number}" '
+            f'monitor="{cluster.monitors}" confirmed-sync="{str(confirmed).lower()}"/></ha-policy>'
+        )
+
+    return BrokerPair(directory, [], shared=False, core=core, **DOCUMENT)
+
+
+@pytest.fixture(scope="module", params=[SHARED, REPLICATED])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
     """An active broker and its standby."""
-    with BrokerPair(tmp_path_factory.mktemp("pair"), ["--wait"], shared=True, **DOCUMENT) as pair:
-        yield pair
+    directory = tmp_path_factory.mktemp("pair")
+    with ExitStack() as opened:
+        if request.param == SHARED:
+            pair = BrokerPair(directory, ["--wait"], shared=True, **DOCUMENT)
+        else:
+            pair = replicated_pair(directory, opened)
+        yield opened.enter_context(pair)
