@@ -37,6 +37,8 @@ def live(call: Call) -> Answer:
 def ready(call: Call) -> Answer:
     """200 if every listener is open, the store is writable and the broker is not stopping or draining, else 503.
 
+    So it is while a replicated log does not store, and nothing is delivered.
+
     The listeners are those of the start: a reload opens none, and HTTP listeners open after STOMP.
     """
     context = call.context
@@ -47,7 +49,8 @@ def ready(call: Call) -> Answer:
     disk_fault, store_fault = context.broker.disk.fault, context.broker.storage.write_limit.fault
     draining = context.drain.since is not None
     faults = missing or context.stopping or draining
-    up = not faults and disk_fault is None and store_fault is None
+    replication_fault = context.replication_fault
+    up = not faults and disk_fault is None and store_fault is None and replication_fault is None
     details = {
         "status": "UP" if up else "DOWN",
         "stopping": context.stopping,
@@ -56,6 +59,7 @@ def ready(call: Call) -> Answer:
         "missingListeners": missing,
         "diskFault": disk_fault,
         "storeFault": store_fault,
+        "replicationFault": replication_fault,
     }
     return json_answer(details, status=200 if up else 503)
 
@@ -234,6 +238,9 @@ READINESS = Component(
             "missingListeners": array(TEXTS, "Acceptors whose listener is not open."),
             "diskFault": string("Reason why the disk counts as full, or null.", null=True),
             "storeFault": string("Reason why writes to the store fail, or null.", null=True),
+            "replicationFault": string(
+                "Reason why no message is delivered: the replicated log does not store; or null.", null=True
+            ),
         }
     ),
 )

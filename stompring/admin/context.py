@@ -334,6 +334,10 @@ class AdminContext(Protocol):
         """``None`` without a replicated log."""
 
     @property
+    def replication_fault(self) -> str | None:
+        """Why no message is delivered: the replicated log does not store; None while they are."""
+
+    @property
     def paging(self) -> Paging | None:
         """``None`` without persistence."""
 

@@ -77,6 +77,7 @@ def ready(context: StandbyContext) -> Answer:
         "missingListeners": context.acceptor_names,
         "diskFault": None,
         "storeFault": None,
+        "replicationFault": None,
         "role": STANDBY,
         "reason": context.reason,
     }

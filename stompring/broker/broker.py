@@ -70,6 +70,7 @@ class Broker:
             self._pageable_addresses,
         )
         self.disk = MemoryLimit()  # shut while the disk is full
+        self.delivery_suspended = False
         self.durable_limits = MemoryLimits(
             self.memory, self.disk, self.storage.write_limit
         )  # what durable messages need
@@ -97,6 +98,20 @@ class Broker:
         self.copying_to: list[str] = []  # addresses that a copy is on its way to
         self.numbers = Numbers(1)  # of messages
         self.next_queue_number = count(1).__next__
+
+    def suspend_delivery(self) -> None:
+        """Deliver no message of any queue, in memory or in pages, until `resume_delivery`. All else goes on."""
+        if not self.delivery_suspended:
+            self.delivery_suspended = True
+            for queue in self.directory.queues.values():
+                queue.dispatcher.suspend()
+
+    def resume_delivery(self) -> None:
+        """Undo `suspend_delivery`."""
+        if self.delivery_suspended:
+            self.delivery_suspended = False
+            for queue in list(self.directory.queues.values()):
+                queue.dispatcher.resume()
 
     def next_message_number(self) -> int:
         """A number that no message has had so far."""

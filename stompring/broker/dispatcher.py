@@ -110,6 +110,8 @@ class Dispatcher:
         self.blocks = NON_DESTRUCTIVE if queue.attributes.non_destructive else 0
         self.set_block(FIRST_KEY, queue.attributes.group_first_key is not None)
         self._suspensions = 0
+        if queue.broker.delivery_suspended:
+            self.suspend()
         self._timer: Timer | None = None  # delay-before-dispatch
         self._dispatching = False
         self._deferred = False  # delivery goes on in a later turn of the reactor

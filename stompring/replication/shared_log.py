@@ -64,6 +64,11 @@ class SharedLog:
         """An append is under way."""
         return self._appending
 
+    def usage(self) -> tuple[int, int]:
+        """Bytes in the log, with what was appended since the engine was asked, and its limit (-1: none)."""
+        status = self.last_status
+        return (0, -1) if status is None else (status.bytes + self._added, status.max_bytes)
+
     def close_writing(self, reason: str) -> None:
         """Nothing is appended any more. An append that is under way in another thread is not waited for."""
         self._closed = reason

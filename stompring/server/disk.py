@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python import log as twisted_log
@@ -216,6 +216,35 @@ def disk_full_reason(reading: DiskUsage, configuration: BrokerConfiguration) -> 
     return None
 
 
+class LogUsage(NamedTuple):
+    """How full a replicated log is, in bytes. ``limit`` 0 or less: it has no limit."""
+
+    used: int
+    limit: int
+
+    @property
+    def usage(self) -> float:
+        """The share that is in use, from 0."""
+        return self.used / self.limit if self.limit > 0 else 0.0
+
+
+#: Percent below ``max-disk-usage`` to which a full log must shrink: removals and messages would take turns else.
+LOG_MARGIN = 2
+
+
+def log_full_reason(
+    usage: LogUsage, configuration: BrokerConfiguration, was_full: bool = False
+) -> str | None:
+    """Why a replicated log counts as full, None where it does not: the rest is for acknowledgements and removals."""
+    most = configuration.max_disk_usage
+    if usage.limit <= 0 or most < 0 or usage.usage * 100 < most - (LOG_MARGIN if was_full else 0):
+        return None
+    return (
+        f"the replicated log is full: {usage.used} of {usage.limit} bytes ({usage.usage * 100:.1f} %), "
+        f"max-disk-usage {most} %"
+    )
+
+
 class DiskMonitor:
     """Shuts and opens ``broker.disk``. ``reading`` is that of the fuller disk, None until the first was made."""
 
@@ -225,12 +254,16 @@ class DiskMonitor:
         disk: Disk,
         paths: Iterable[Path],
         read: Callable[[Path], DiskUsage] = disk_usage,
+        log_usage: Callable[[], LogUsage] | None = None,
     ) -> None:
         self.reading: DiskUsage | None = None
         self._broker = broker
         self._disk = disk
         self._paths = tuple(paths)
         self._read = read
+        self._log_usage = log_usage
+        self._disk_fault: str | None = None
+        self._log_full = False
         self._timer: Any = None
         self._measuring = self._stopped = False
         self._silent: str | None = None  # the last fault of a measurement, logged once
@@ -296,7 +329,21 @@ class DiskMonitor:
         configuration = self._broker.configuration
         self.reading = max(readings, key=lambda reading: reading.usage)
         faults = [disk_full_reason(reading, configuration) for reading in readings]
-        fault = next((text for text in faults if text is not None), None)
+        self._disk_fault = next((text for text in faults if text is not None), None)
+        self._set_fault()
+
+    def check_log(self) -> None:
+        """Compare the replicated log with its limit, which takes no look at a disk."""
+        if not self._stopped and self.reading is not None:
+            self._set_fault()
+
+    def _set_fault(self) -> None:
+        assert self.reading is not None
+        fault = self._disk_fault
+        if self._log_usage is not None:
+            log_fault = log_full_reason(self._log_usage(), self._broker.configuration, self._log_full)
+            self._log_full = log_fault is not None
+            fault = fault or log_fault
         was, room = self._broker.disk.fault, self._broker.disk
         if fault is not None and was is None:
             log.error(
@@ -306,6 +353,8 @@ class DiskMonitor:
             self._broker.notifications.notify("DISK_FULL", fault)
         elif fault is None and was is not None:
             text = f"disk no longer full: usage {self.reading.usage * 100:.1f} %"
+            if self._log_usage is not None and self._log_usage().limit > 0:
+                text += f", replicated log {self._log_usage().usage * 100:.1f} %"
             log.info("%s", text)
             self._broker.notifications.notify("DISK_NOT_FULL", text)
         room.set_fault(fault)

@@ -15,12 +15,13 @@ from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataLock
 from stompring.store.durable import Durable
+from stompring.store.files import Files
 from stompring.store.paging import Paging
 from stompring.store.retention import Retention
 from stompring.store.samples import Samples
 from stompring.store.writer import ReactorSync
 
-from .disk import DiskMonitor, DiskThreads
+from .disk import DiskMonitor, DiskThreads, LogUsage
 
 log = logging.getLogger(__name__)
 
@@ -42,25 +43,30 @@ class Persistence:
         data: str | None,
         reactor: Any,
         lock: DataLock | None = None,
+        files: Files | None = None,
     ) -> None:
         """Take the data directory; ``data`` is one in place of the configured. Raises `StoreError`.
 
-        ``lock`` is that of the directory, where this process has it already.
+        ``lock`` is that of the directory, where this process has it already. With ``files`` of a replicated log the
+        lock stays: the local copy is closed after this.
         """
         self.retention: Retention | None = None
         self.samples: Samples | None = None
         self.directory = data_directory(configuration, data)
         self._lock = lock or DataLock(self.directory.root)
+        self._keeps_lock = files is not None
+        if files is not None:
+            self._lock.use(files)
         log.info("data directory: %s", self.directory.root)
         if any(self.directory.journal.glob(ARTEMIS_JOURNAL)):
             log.warning(ARTEMIS_MESSAGES, self.directory.journal)
         self.pool = DiskThreads(reactor)
         identity = self._lock.identity(self.directory.journal)
         self.durable = Durable(
-            configuration, self.directory.journal, self.pool.writing, reactor, identity=identity
+            configuration, self.directory.journal, self.pool.writing, reactor, files, identity
         )
         is_idle: Callable[[], bool] | None = getattr(reactor, "is_idle", None)
-        if is_idle is not None:
+        if is_idle is not None and not self.durable.files.replicated:
             self.durable.writer.reactor_sync = ReactorSync(Clock(reactor), is_idle)
         self.paging = self.durable.pages = Paging(
             self.durable.journal,
@@ -106,10 +112,11 @@ class Persistence:
             )
             self.samples.start()
 
-    def disk_monitor(self, broker: Broker) -> DiskMonitor:
-        """The monitor of the disks that ``broker`` writes to."""
+    def disk_monitor(self, broker: Broker, log_usage: Callable[[], LogUsage] | None = None) -> DiskMonitor:
+        """The monitor of the disks, and of the replicated log, that ``broker`` writes to."""
+        paths = (self.directory.journal, self.directory.paging)
         # in the thread that reads: a measurement need not wait for a sync
-        return DiskMonitor(broker, self.pool.reading, (self.directory.journal, self.directory.paging))
+        return DiskMonitor(broker, self.pool.reading, paths, log_usage=log_usage)
 
     def stop(self) -> None:
         """The broker is about to stop: what is being written gets its end."""
@@ -120,4 +127,5 @@ class Persistence:
     def close(self) -> None:
         """Nothing is under way any more, and others may have the directory. The broker has stopped before."""
         self.pool.stop()
-        self._lock.release()
+        if not self._keeps_lock:
+            self._lock.release()

@@ -62,6 +62,20 @@ def call_at_round_end(reactor: Any, call: Callable[[], object]) -> None:
         reactor.callLater(0, call)
 
 
+def call_before_rounds(reactor: Any, call: Callable[[], object]) -> None:
+    """Call ``call`` after each poll, before what it found is handled, and before timers, from now on.
+
+    On a reactor without rounds it is called before each event.
+    """
+    own: Callable[[Callable[[], object]], None] | None = getattr(reactor, "call_before_rounds", None)
+    if own is not None:
+        own(call)
+        return
+    from .twisted_internals import call_before_events
+
+    call_before_events(reactor, call)
+
+
 def reactor_name(reactor: Any) -> str:
     """``stompring`` for the broker's own, else the name of Twisted's class, as ``EPollReactor``."""
     return STOMPRING if hasattr(reactor, "call_at_round_end") else type(reactor).__name__

@@ -68,6 +68,22 @@ class RoundsReactor(EPollReactor):
         """Call ``call`` once, before the writes of this round. Not thread-safe. See `stompring.server.reactor`."""
         self._at_end.append(call)
 
+    def call_before_rounds(self, call: Callable[[], object]) -> None:
+        """Call ``call`` before the events of each poll, and the timers of each round, are handled, from now on."""
+        poll, run = self._poll, self.runUntilCurrent
+
+        def poll_first(timeout: float, most: int, /) -> list[tuple[int, int]]:
+            events = poll(timeout, most)
+            call()
+            return events
+
+        def call_first() -> None:
+            call()
+            run()
+
+        self._poll = poll_first
+        self.runUntilCurrent = call_first  # type: ignore[method-assign]
+
     def is_idle(self) -> bool:
         """Whether no event waits to be handled."""
         return not self._poll(0, 1)

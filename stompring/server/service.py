@@ -17,7 +17,7 @@ from typing import Any
 
 from twisted.application.service import MultiService
 from twisted.internet import reactor as installed_reactor
-from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
+from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
@@ -34,6 +34,7 @@ from stompring.broker.message import Numbers, clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.hooks import Policies
 from stompring.policy.load import PluginSources, load
+from stompring.replication.role import StepDown
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
@@ -43,6 +44,7 @@ from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.machine_memory import machine_memory
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataLock
+from stompring.store.files import Files
 
 from .authentication import Security
 from .bridges import STOP_TIMEOUT, bridges_of
@@ -57,6 +59,7 @@ from .persistence import Persistence
 from .protocol import Connections, StompFactory
 from .reactor import reactor_name
 from .reload import Reload, apply, changed_values, preview, restart_required
+from .replication import LogStandby, Replication
 from .sd_notify import SystemdNotifier
 from .standby import LockStandby, Standby
 
@@ -86,6 +89,7 @@ class BrokerService(MultiService):
         reactor: Any,
         persistence: Persistence | None = None,
         systemd: SystemdNotifier | None = None,
+        replication: Replication | None = None,
     ) -> None:
         """Recover what ``persistence`` has; without it all is in memory. Raises `StoreError`, `ConfigurationError`."""
         super().__init__()  # type: ignore[no-untyped-call]
@@ -116,7 +120,8 @@ class BrokerService(MultiService):
         self.sampler = Sampler(self)
         self.drain = Drain(self.broker, self.connections)
         self.security: Security | None = None  # while it is off
-        self.node: Node | None = None  # without a replicated log
+        self.replication = replication
+        self.node: Node | None = None if replication is None else replication.node
         self.store: Store | None = None  # this and the next three: None where everything is in memory
         self.paging: Paging | None = None
         self.dispatch: Dispatch | None = None
@@ -134,7 +139,8 @@ class BrokerService(MultiService):
         if persistence is not None:
             self.store, self.paging = persistence.durable, persistence.paging
             self.dispatch = persistence.attach(self.broker)
-            self.disk_monitor = persistence.disk_monitor(self.broker)
+            log_usage = None if replication is None else replication.log_usage
+            self.disk_monitor = persistence.disk_monitor(self.broker, log_usage)
             persistence.durable.writer.around = self.outgoing.gather
             persistence.durable.writer.on_failure = self._store_failed
             persistence.recover(self.broker)
@@ -143,11 +149,27 @@ class BrokerService(MultiService):
         if persistence is not None:
             persistence.take_samples(self.broker)
             self.garbage.freeze()
+        if replication is not None:
+            replication.watch(self.suspend_delivery, self.resume_delivery)
 
     @property
     def acceptors(self) -> Mapping[str, StompAcceptor | HttpAcceptor]:
         """The acceptors of the start, by name."""
         return {each.name: each for each in all_acceptors(self._started_with)}
+
+    def suspend_delivery(self) -> None:
+        """Deliver no message: another broker may be active by now. Clients stay connected."""
+        self.broker.suspend_delivery()
+
+    def resume_delivery(self) -> None:
+        """Undo `suspend_delivery`."""
+        self.broker.clock.refresh()
+        self.outgoing.gather(self.broker.resume_delivery)
+
+    @property
+    def replication_fault(self) -> str | None:
+        """Why no message is delivered, None while they are."""
+        return None if self.replication is None else self.replication.fault
 
     def _store_failed(self, fault: str | None) -> None:
         kind = "STORE_RECOVERED" if fault is None else "STORE_FAILED"
@@ -380,6 +402,8 @@ def run(
     try:
         if wait:
             process.wait_for_lock()
+        elif configuration.replicated_log is not None:
+            process.follow_log()
         else:
             process.start()
     except StoreError as fault:
@@ -413,13 +437,21 @@ class BrokerRun:
         self._systemd = SystemdNotifier(reactor)
         self._stopping = False
         self._taking_over_since: float | None = None  # `reactor.seconds`; None: it was no standby
+        self._replication: Replication | None = None
+        self._request: StepDown | None = None
 
     # ---- start
 
     def start(self, lock: DataLock | None = None) -> None:
         """Recover, and listen when the reactor runs. Raises `StoreError`, `ConfigurationError`."""
-        persistence = open_data(self._configuration, self._data, self._reactor, lock)
-        self.service = BrokerService(self._configuration, self._reactor, persistence, self._systemd)
+        replication = self._replication
+        files = None
+        if replication is not None:
+            lock, files = replication.lock, replication.files()
+        persistence = open_data(self._configuration, self._data, self._reactor, lock, files)
+        self.service = BrokerService(
+            self._configuration, self._reactor, persistence, self._systemd, replication
+        )
         if self._taking_over_since is not None:
             self.service.listen_until = self._reactor.seconds() + PORT_PATIENCE
         self._reactor.callWhenRunning(self._listen)
@@ -431,19 +463,42 @@ class BrokerRun:
             self._data,
             self._reactor,
             self._systemd,
-            lambda lock: self._take_over(lambda: self.start(lock)),
+            lambda lock: self._end_wait(lambda: self._start_with(lock)),
             self._cannot_start,
         )
         lock = standby.try_lock()
         if lock is not None:
+            self._start_with(lock)
+        else:
+            self._wait_as(standby)
+
+    def _start_with(self, lock: DataLock) -> None:
+        if self._configuration.replicated_log is not None:
+            self.follow_log(lock)
+        else:
             self.start(lock)
-            return
+
+    def follow_log(self, lock: DataLock | None = None) -> None:
+        """`start` when this broker is active in its replicated log. Raises `StoreError`, `ConfigurationError`."""
+        self._replication = Replication(
+            self._configuration,
+            self._data,
+            self._reactor,
+            lambda: self._end_wait(self.start),
+            lambda reason: self._cannot_start(Exception(reason)),
+            self._step_down,
+            lock,
+        )
+        self._wait_as(LogStandby(self._configuration, self._reactor, self._systemd, self._replication))
+
+    def _wait_as(self, standby: Standby) -> None:
         self.standby = standby
         self._reactor.callWhenRunning(standby.start)
 
-    def _take_over(self, start: Callable[[], None]) -> None:
-        """The standby becomes active."""
-        assert self.standby is not None
+    def _end_wait(self, start: Callable[[], None]) -> None:
+        """The wait of a standby is over: close its listeners, and go on."""
+        if self.standby is None or self._stopping:
+            return
         self._taking_over_since = self._reactor.seconds()
         standby, self.standby = self.standby, None
         self._configuration = standby.configuration
@@ -457,6 +512,8 @@ class BrokerRun:
         standby.stop().addCallback(closed).addErrback(self._failed)
 
     def _cannot_start(self, fault: Exception) -> None:
+        if self._stopping:
+            return
         log.error("cannot start the broker: %s", fault)
         self._end(1)
 
@@ -468,7 +525,9 @@ class BrokerRun:
         assert self.service is not None
         self.service.garbage.start()
         self.service.systemd.ready()
-        if self._taking_over_since is not None:
+        if self._replication is not None and self.service.disk_monitor is not None:
+            self._replication.ready(self.service.disk_monitor.check_log)
+        elif self._taking_over_since is not None:
             log.info("takeover complete after %.1f s", self._reactor.seconds() - self._taking_over_since)
         log.info("stompring %s is ready", self._configuration.name)
 
@@ -498,22 +557,41 @@ class BrokerRun:
         elif self.standby is not None:
             self.standby.reload()
 
+    def _step_down(self, request: StepDown) -> None:
+        log.info("stepping down: %s", request.command)
+        self._request = request
+        self._end(request.exit_code)
+
     def shut_down(self) -> Deferred[Any] | None:
-        """Stop what there is."""
+        """Stop what there is. The role in a replicated log is released when everything is stored."""
         self._stopping = True
         if self.service is not None:
-            return _shutdown(self.service, self._reactor, self._drain_timeout)()
+            return _shutdown(self.service, self._reactor, self._drain_timeout, self._release)()
         log.info("stopping: this broker was a standby")
         self._systemd.stopping()
-        return None if self.standby is None else self.standby.stop()
+        stopped = succeed(None) if self.standby is None else self.standby.stop()
+        return stopped.addBoth(lambda _: self._release())
+
+    def _release(self) -> Deferred[Any]:
+        replication = self._replication
+        if replication is None:
+            return succeed(None)
+        request = self._request
+        reason, successor = ("stopped", "") if request is None else (request.command, request.successor)
+        released = replication.release(reason, successor)
+        return released.addBoth(lambda _: replication.stop())
 
 
 def open_data(
-    configuration: BrokerConfiguration, data: str | None, reactor: Any, lock: DataLock | None = None
+    configuration: BrokerConfiguration,
+    data: str | None,
+    reactor: Any,
+    lock: DataLock | None = None,
+    files: Files | None = None,
 ) -> Persistence | None:
     """The data directory of a broker that has one, whose ``lock`` it may have. Raises `StoreError`."""
     if configuration.persistence_enabled:
-        return Persistence(configuration, data, reactor, lock)
+        return Persistence(configuration, data, reactor, lock, files)
     if data is not None:
         log.warning("--data %s ignored: persistence-enabled is false", data)
     return None
@@ -533,7 +611,9 @@ SHUTDOWN_GRACE = 0.5
 DRAIN_INTERVAL = 0.1
 
 
-def _shutdown(service: BrokerService, reactor: Any, drain_timeout: float) -> Callable[[], Deferred[Any]]:
+def _shutdown(
+    service: BrokerService, reactor: Any, drain_timeout: float, release: Callable[[], Deferred[Any]]
+) -> Callable[[], Deferred[Any]]:
     waited: Deferred[Any] = Deferred()
 
     def stop() -> Deferred[Any]:
@@ -571,14 +651,19 @@ def _shutdown(service: BrokerService, reactor: Any, drain_timeout: float) -> Cal
         log.info("stopping: closing %d connections", len(service.connections))
         service.systemd.stopping()
         stopped = service.stop_listening()
+        released: Deferred[Any] = Deferred()
 
         def poll(left: float) -> None:
             if not len(service.connections) or left <= 0:
                 log.info("stopped")
-                waited.callback(None)
+                released.addBoth(lambda _: waited.callback(None))
             else:
                 reactor.callLater(0.01, poll, left - 0.01)
 
-        stopped.addBoth(lambda _: poll(SHUTDOWN_GRACE))
+        def closed(_: object) -> None:
+            release().addBoth(released.callback)
+            poll(SHUTDOWN_GRACE)
+
+        stopped.addBoth(closed)
 
     return stop

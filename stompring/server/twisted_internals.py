@@ -89,3 +89,21 @@ def close_descriptors(reactor: EPollReactor) -> None:
     for reader in reactor._internalReaders:
         reader.connectionLost(None)
     reactor._poller.close()
+
+
+def call_before_events(reactor: Any, call: Callable[[], object]) -> None:
+    """Have a stock reactor call ``call`` before each event that it handles, and before its timers."""
+    handle, run = getattr(reactor, "_doReadOrWrite", None), reactor.runUntilCurrent
+
+    def handle_after(*arguments: Any) -> Any:
+        call()
+        assert handle is not None
+        return handle(*arguments)
+
+    def run_after() -> None:
+        call()
+        run()
+
+    if handle is not None:
+        reactor._doReadOrWrite = handle_after
+    reactor.runUntilCurrent = run_after

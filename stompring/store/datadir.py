@@ -51,15 +51,20 @@ class DataLock:
     while there is something in it; older versions know the file alone.
     """
 
-    def __init__(self, root: Path, files: Files | None = None) -> None:
-        """Make the directory where it is missing, and take it. Raises `DataBusy`, `StoreError`."""
+    def __init__(self, root: Path, files: Files | None = None, *, copy: bool = False) -> None:
+        """Make the directory where it is missing, and take it. Raises `DataBusy`, `StoreError`.
+
+        ``copy``: it is the local copy of a replicated log, which is refused otherwise. `use` checks its version.
+        """
         self.root = root
         self._files = files or Files()
         self._descriptors: list[int] = []
         try:
             self._files.make_directory(root)
             self._take()
-            self._check_version()
+            if not copy:
+                self._check_marker()
+                self._check_version()
         except OSError as fault:
             self.release()
             raise StoreError(
@@ -84,6 +89,25 @@ class DataLock:
         descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
         self._descriptors.append(descriptor)
         return descriptor
+
+    def use(self, files: Files) -> None:
+        """From now on write by ``files``, and check the version. Raises `StoreError`."""
+        self._files = files
+        try:
+            self._check_version()
+        except OSError as fault:
+            path = str(fault.filename or self.root / VERSION)
+            raise StoreError(fault.strerror or str(fault), path, 0) from fault
+
+    def _check_marker(self) -> None:
+        path = self.root / MARKER
+        if path.exists():
+            raise StoreError(
+                "the data directory is the local copy of a replicated log, and the configuration has no "
+                "<replicated-log>: what is changed here would be lost. To go on without the log, delete this file",
+                str(path),
+                0,
+            )
 
     def _check_version(self) -> None:
         path = self.root / VERSION

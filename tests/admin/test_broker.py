@@ -47,6 +47,7 @@ def test_ready() -> None:
         "missingListeners": [],
         "diskFault": None,
         "storeFault": None,
+        "replicationFault": None,
     }
 
 

@@ -438,3 +438,24 @@ def test_end_of_a_group_returns_only_the_backlog_of_that_group() -> None:
     assert play.groups.release(b"a") == [freed]
     assert list(play.groups.pinned()) == [(b"b", one)] and one.group_count == 1
     assert one.group_backlog is not None and list(one.group_backlog) == [kept]
+
+
+def test_suspended_delivery_of_the_broker_holds_back_old_and_new_queues() -> None:
+    world = BrokerFixture()
+    queue = world.queue()
+    taker = join(queue)
+    world.broker.suspend_delivery()
+    world.broker.suspend_delivery()
+    world.send(body=b"1")
+    late = world.queue("late")
+    later = join(late)
+    world.send("late", b"2")
+    assert (taker.bodies, later.bodies, queue.count, late.count) == ([], [], 1, 1)
+    world.directory.delete_queue(world.queue("short").name)
+    world.broker.resume_delivery()
+    world.broker.resume_delivery()
+    world.settle_down()
+    assert (taker.bodies, later.bodies) == ([b"1"], [b"2"])
+    world.send(body=b"3")
+    assert taker.bodies == [b"1", b"3"]
+    assert not queue.dispatcher.blocks & SUSPENDED

@@ -12,7 +12,14 @@ from twisted.internet.task import Clock
 
 from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
-from stompring.server.disk import DiskMonitor, DiskUsage, disk_full_reason, disk_usage
+from stompring.server.disk import (
+    DiskMonitor,
+    DiskUsage,
+    LogUsage,
+    disk_full_reason,
+    disk_usage,
+    log_full_reason,
+)
 from stompring.server.reload import apply
 from stompring.settings.model import BrokerConfiguration
 
@@ -176,3 +183,35 @@ def test_stopping_leaves_nothing_behind() -> None:
     assert not watch.broker.disk.full and not watch.clock.getDelayedCalls()
     watch.monitor.measure_now()
     assert not watch.disk.jobs
+
+
+def test_replicated_log_counts_as_a_disk_and_leaves_room_for_acknowledgements() -> None:
+    used = [0]
+    broker = Broker(BrokerConfiguration(max_disk_usage=90), Clock(), Policies())
+    empty = DiskUsage(Path("/d"), 100 * GB, 100 * GB)
+    monitor = DiskMonitor(
+        broker, SlowDisk(), [Path("/d")], lambda path: empty, log_usage=lambda: LogUsage(used[0], 1000)
+    )
+    monitor.check_log()  # before the first measurement: nothing is known
+    monitor.start()
+    assert not broker.disk.full
+    used[0] = 900
+    monitor.check_log()
+    assert (
+        broker.disk.fault is not None and "the replicated log is full: 900 of 1000 bytes" in broker.disk.fault
+    )
+    used[0] = 890
+    monitor.check_log()
+    assert broker.disk.full, "a little more must be free, or removals and messages would take turns"
+    used[0] = 870
+    monitor.check_log()
+    assert not broker.disk.full
+    monitor.stop()
+    used[0] = 1000
+    monitor.check_log()
+    assert not broker.disk.full
+
+
+@pytest.mark.parametrize(("limit", "most"), [(-1, 90), (0, 90), (1000, -1)])
+def test_log_without_a_limit_is_never_full(limit: int, most: int) -> None:
+    assert log_full_reason(LogUsage(10_000, limit), BrokerConfiguration(max_disk_usage=most)) is None

@@ -530,6 +530,38 @@ def test_trial_runs_on_it(tmp_path: Path) -> None:
 # ---- helpers
 
 
+def test_call_before_rounds_comes_before_events_and_timers(test: Test) -> None:
+    order: list[str] = []
+    test.read = lambda peer, data: order.append("read")
+    (client,) = test.connected(1)
+    reactors.call_before_rounds(test.reactor, lambda: order.append("check"))
+    client.sendall(b"x")
+    test.until(lambda: "read" in order)
+    assert order[order.index("read") - 1] == "check"
+    order.clear()
+    test.reactor.callLater(0, order.append, "timer")
+    test.until(lambda: "timer" in order)
+    assert order[order.index("timer") - 1] == "check"
+
+
+def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event() -> None:
+    order: list[str] = []
+
+    class Stock:
+        def _doReadOrWrite(self, *arguments: object) -> str:
+            order.append(f"event {arguments}")
+            return "handled"
+
+        def runUntilCurrent(self) -> None:
+            order.append("timers")
+
+    stock = Stock()
+    reactors.call_before_rounds(stock, lambda: order.append("check"))
+    assert stock._doReadOrWrite(1, 2) == "handled"
+    stock.runUntilCurrent()
+    assert order == ["check", "event (1, 2)", "check", "timers"]
+
+
 class logged:
     """The messages of the faults that Twisted logs meanwhile."""
 

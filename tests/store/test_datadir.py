@@ -15,6 +15,7 @@ import pytest
 
 from stompring.errors import StoreError
 from stompring.store.datadir import DataBusy, DataLock, is_locked, weak_locks
+from stompring.store.files import Files
 
 HOLDER = """
 import sys
@@ -181,3 +182,18 @@ def test_file_systems_without_reliable_locks_are_known(path: str, reason: str | 
 def test_file_system_of_this_machine_can_be_read(tmp_path: Path) -> None:
     weak_locks(tmp_path)
     assert weak_locks(tmp_path, "") is None
+
+
+def test_local_copy_of_a_replicated_log_is_refused_without_the_log(tmp_path: Path) -> None:
+    (tmp_path / "replicated-log").write_text("{}")
+    with pytest.raises(StoreError, match="local copy of a replicated log"):
+        DataLock(tmp_path)
+    lock = DataLock(tmp_path, copy=True)
+    assert not (tmp_path / "schema-version").exists(), "the log has it"
+    (tmp_path / "schema-version").write_text("4\n")
+    with pytest.raises(StoreError, match="schema version 4 is newer"):
+        lock.use(Files())
+    (tmp_path / "schema-version").write_text("2\n")
+    lock.use(Files())
+    assert (tmp_path / "schema-version").read_text() == "3\n"
+    lock.release()

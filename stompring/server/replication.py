@@ -1,0 +1,229 @@
+"""This process in a replicated log: its node, the files behind it, and the node's reports, brought to the reactor."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+
+from stompring.admin.context import Node as ShownNode
+from stompring.errors import ConfigurationError
+from stompring.replication.beat import this_process
+from stompring.replication.copy import LocalCopy
+from stompring.replication.engines import open_log
+from stompring.replication.files import ReplicatedFiles
+from stompring.replication.log import UnsafeLog
+from stompring.replication.role import Node, NodeStatus, NodeThread, Role, StepDown, Timing
+from stompring.settings.data_directory import data_directory
+from stompring.settings.model import BrokerConfiguration
+from stompring.store.datadir import DataLock
+
+from .disk import LogUsage
+from .reactor import call_before_rounds
+from .sd_notify import SystemdNotifier
+from .standby import Standby
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two signs of the reactor to the node, and comparisons of the log with its limit.
+TOUCH_INTERVAL = 0.5
+
+#: Seconds between two looks at what the node waits for.
+REASON_INTERVAL = 0.25
+
+
+class Replication:
+    """The broker's part in a replicated log. The directory's lock stays with it until the process ends.
+
+    ``on_active`` and ``on_step_down`` are called in the reactor, as is ``on_failed`` for a broker that never was
+    active. One that is not active any more ends at once by ``exit_process``: nothing more may leave it.
+    """
+
+    def __init__(
+        self,
+        configuration: BrokerConfiguration,
+        data: str | None,
+        reactor: Any,
+        on_active: Callable[[], object],
+        on_failed: Callable[[str], object],
+        on_step_down: Callable[[StepDown], object],
+        lock: DataLock | None = None,
+        exit_process: Callable[[int], object] = os._exit,
+    ) -> None:
+        """``lock`` is that of the data directory, where this process has it already.
+
+        Raises `StoreError`, `ConfigurationError`.
+        """
+        settings = configuration.replicated_log
+        assert settings is not None
+        self.stream = settings.stream
+        self._reactor = reactor
+        self._on_active = on_active
+        self._on_failed = on_failed
+        self._on_step_down = on_step_down
+        self._exit_process = exit_process
+        self._timer: Any = None
+        self._fresh = True
+        self._released = False
+        directory = data_directory(configuration, data)
+        self._copy = LocalCopy(directory)
+        try:
+            engine = open_log(settings)
+        except UnsafeLog as fault:
+            raise ConfigurationError(str(fault), configuration.file) from None
+        self.node = Node(
+            engine,
+            self._copy,
+            this_process(settings.broker),
+            self,
+            Timing(settings.takeover_timeout / 1000),
+        )
+        self._thread = NodeThread(self.node)
+        self.lock = lock or DataLock(directory.root, copy=True)
+
+    def start(self) -> None:
+        """Begin to follow the log."""
+        self._thread.start()
+
+    # ---- see NodeCallbacks; called in other threads
+
+    def on_active(self) -> None:
+        self._reactor.callFromThread(self._on_active)
+
+    def on_suspended(self) -> None:
+        self._reactor.callFromThread(bool)  # a round of the reactor checks it
+
+    def on_resumed(self) -> None:
+        self._reactor.callFromThread(bool)
+
+    def on_lost(self, reason: str, exit_code: int) -> None:
+        if self.node.status().role is Role.FAILED:
+            self._reactor.callFromThread(self._on_failed, reason)
+            return
+        log.error("this broker is not active any more: exit code %d", exit_code)
+        logging.shutdown()
+        self._exit_process(exit_code)
+
+    def on_step_down(self, request: StepDown) -> None:
+        self._reactor.callFromThread(self._on_step_down, request)
+
+    # ---- active
+
+    def files(self) -> ReplicatedFiles:
+        """The files of the active broker."""
+        return ReplicatedFiles(self.node.log, self._copy, self.node.lose)
+
+    def log_usage(self) -> LogUsage:
+        """How full the log is, with what was appended since the engine was asked."""
+        return LogUsage(*self.node.log.usage())
+
+    def watch(self, suspend: Callable[[], object], resume: Callable[[], object]) -> None:
+        """Recovery is complete. ``suspend`` is called before anything else is handled once this broker is not fresh."""
+        is_fresh = self.node.is_fresh
+
+        def check() -> None:
+            if self._released:
+                return
+            if is_fresh() is not self._fresh:
+                self._fresh = not self._fresh
+                if self._fresh:
+                    log.info("delivery resumed: the replicated log stores again")
+                    resume()
+                else:
+                    log.warning("delivery suspended: the replicated log has not stored anything lately")
+                    suspend()
+
+        call_before_rounds(self._reactor, check)
+
+    def ready(self, check_log: Callable[[], object]) -> None:
+        """Clients are accepted. ``check_log`` is called while the broker is active."""
+        self.node.mark_ready()
+
+        def touch() -> None:
+            self.node.touch()
+            check_log()
+            self._timer = self._reactor.callLater(TOUCH_INTERVAL, touch)
+
+        touch()
+
+    @property
+    def fault(self) -> str | None:
+        """Why nothing is delivered, None while it is."""
+        if self._fresh:
+            return None
+        return self.node.status().fault or "the replicated log has not stored anything lately"
+
+    # ---- the end
+
+    def release(self, reason: str, successor: str = "") -> Deferred[Any]:
+        """Give up the role, in a thread. Fires when the log has it, or cannot be reached."""
+        self._released = True
+        pool = self._reactor.getThreadPool()
+        return deferToThreadPool(self._reactor, pool, self.node.release, reason, successor)
+
+    def stop(self) -> Deferred[Any]:
+        """Disconnect and close the local copy, in a thread."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._thread.stop)
+
+
+class LogStandby(Standby):
+    """Follows a replicated log until its active broker is silent."""
+
+    kept = (
+        "replicated_log",
+        "journal_directory",
+        "paging_directory",
+        "journal_retention_directory",
+        "persistence_enabled",
+    )
+
+    def __init__(
+        self,
+        configuration: BrokerConfiguration,
+        reactor: Any,
+        systemd: SystemdNotifier,
+        replication: Replication,
+    ) -> None:
+        """Raises `ConfigurationError`."""
+        super().__init__(configuration, reactor, systemd)
+        self.node: ShownNode | None = replication.node
+        self._replication = replication
+        self._timer: Any = None
+
+    def start(self) -> None:
+        """See `Standby.start`."""
+        super().start()
+        self._replication.start()
+        self._look()
+
+    def _look(self) -> None:
+        status = self._replication.node.status()
+        self.use_reason(standby_reason(status, self._replication.stream))
+        self._timer = self.reactor.callLater(REASON_INTERVAL, self._look)
+
+    def stop(self) -> Deferred[Any]:
+        """See `Standby.stop`."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return super().stop()
+
+
+def standby_reason(status: NodeStatus, stream: str) -> str:
+    """What a broker of a replicated log waits for."""
+    if status.role is Role.CONNECTING:
+        return f"connecting to the replicated log {stream}" + (f": {status.fault}" if status.fault else "")
+    if status.fault:
+        return f"waiting for the replicated log {stream}: {status.fault}"
+    if status.rebuilding:
+        return f"reading the replicated log {stream}"
+    if status.active is None:
+        return f"following the replicated log {stream}, which has no active broker"
+    return f"following the replicated log {stream}, whose active broker is {status.active.broker}"
