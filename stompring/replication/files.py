@@ -61,7 +61,9 @@ class FileLog(Protocol):
 
 
 class ReplicatedFiles(Files):
-    """The files of the active broker. Any thread may use them; each batch belongs to one.
+    """The files of the active broker, made once ``copy`` has all entries of the log, the claim too.
+
+    Any thread may use them; each batch belongs to one.
 
     ``on_lost`` is called once, with the reason, when this broker must not write any more. ``appends``, ``entries``,
     ``bytes`` and ``append_seconds`` count what was appended.
@@ -229,8 +231,10 @@ class ReplicatedFiles(Files):
                 copy.removals.popleft()
             checkpoints = copy.checkpoints
             if checkpoints and checkpoints[0][0] <= copy.control - KEPT_CONTROLS:
-                self._log.purge(CONTROL, checkpoints[0][1])
-                checkpoints.popleft()
+                sequence = checkpoints[0][1]
+                if not copy.removals or copy.removals[0][1] > sequence:  # else its file would come back
+                    self._log.purge(CONTROL, sequence)
+                    checkpoints.popleft()
         except (OSError, IndexError, Fenced, UnsafeLog):
             return False  # the next append finds out what is wrong, or another thread is at it
         return bool(copy.removals)

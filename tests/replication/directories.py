@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stompring.replication.copy import LocalCopy
 from stompring.replication.files import ReplicatedFiles
-from stompring.replication.log import FileChange, Operation
+from stompring.replication.log import FileChange, LogEntry, Operation
 from stompring.settings.data_directory import DataDirectory
 
 from .memory_log import MemoryEngine, MemoryLog
@@ -40,8 +40,10 @@ class ActiveBroker:
         self.copy.open(self.log)
         follow(self.copy, self.log)
         writer = next(_writers)
-        claimed = self.log.claim(writer, self.copy.sequence, FileChange(Operation.CLAIM))
+        claim = FileChange(Operation.CLAIM)
+        claimed = self.log.claim(writer, self.copy.sequence, claim)
         assert claimed is not None
+        self.copy.apply([LogEntry(claimed, 0, writer, 0, claim)])
         self.lost: list[str] = []
         self.files = ReplicatedFiles(self.log, self.copy, self.lost.append, patience=0)
 

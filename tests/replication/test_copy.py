@@ -1,0 +1,417 @@
+"""The local copy of a log: its marker, when it is discarded, and entries that come again or are missing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompring.replication.copy import MARKER_BYTES, LocalCopy, Places
+from stompring.replication.log import CONTROL, FileChange, LogUnavailable, Operation, UnsafeLog
+from stompring.settings.data_directory import DataDirectory
+from stompring.store.datadir import MARKER
+
+from ..property.profile import examples
+from .directories import contents, data_directory, follow
+from .memory_log import MemoryEngine, MemoryLog
+
+
+class Follower:
+    """A standby with a clock of its own."""
+
+    def __init__(
+        self, engine: MemoryEngine, root: Path, *, boot_id: str = "boot", retention: bool = True
+    ) -> None:
+        self.log = MemoryLog(engine)
+        self.log.connect()
+        self.root = root
+        self.now = 0.0
+        self.copy = LocalCopy(
+            data_directory(root, retention=retention), clock=lambda: self.now, boot_id=boot_id
+        )
+        self.copy.open(self.log)
+
+    def follow(self, most: int | None = None) -> Follower:
+        follow(self.copy, self.log, most=most)
+        return self
+
+    @property
+    def marker(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.root / MARKER).read_text())
+        return found
+
+
+@pytest.fixture
+def engine() -> MemoryEngine:
+    return MemoryEngine()
+
+
+@pytest.fixture
+def writer(engine: MemoryEngine) -> MemoryLog:
+    log = MemoryLog(engine)
+    log.connect()
+    log.claim(1, 0, FileChange(Operation.CLAIM))
+    return log
+
+
+def written(name: str, data: bytes = b"x", at: int = 0) -> FileChange:
+    return FileChange(Operation.WRITE, name, at, data)
+
+
+def removed(name: str, number: int) -> FileChange:
+    return FileChange(Operation.REMOVE, name, number)
+
+
+def moved(name: str, number: int, size: int) -> FileChange:
+    return FileChange(Operation.MOVE, name, number, b"%d" % size, f"retention/{name}")
+
+
+# ---- the marker
+
+
+def test_copy_goes_on_behind_its_marker(engine: MemoryEngine, writer: MemoryLog, tmp_path: Path) -> None:
+    writer.append([written("journal/1.journal")])
+    Follower(engine, tmp_path).follow().copy.close()
+    again = Follower(engine, tmp_path)
+    assert again.copy.sequence == engine.last
+    assert contents(tmp_path) == {"journal/1.journal": b"x"}
+
+
+def test_marker_is_written_once_a_second_or_after_many_bytes(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower(engine, tmp_path).follow()
+    follower.now = 0.9
+    writer.append([written("journal/1.journal")])
+    assert follower.follow().marker["sequence"] == 0
+    follower.now = 1.0
+    writer.append([written("journal/1.journal")])
+    assert follower.follow().marker["sequence"] == 3
+    assert MARKER_BYTES == 64 * 1024 * 1024
+    monkeypatch.setattr("stompring.replication.copy.MARKER_BYTES", 100)
+    writer.append([written("journal/1.journal", bytes(100))])
+    assert follower.follow().marker["sequence"] == 4
+
+
+def test_copy_without_a_clean_end_is_used_again_until_the_machine_restarts(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.append([written("journal/1.journal")])
+    first = Follower(engine, tmp_path).follow()
+    first.copy.save()
+    assert Follower(engine, tmp_path).copy.sequence == 2
+    with caplog.at_level(logging.INFO):
+        other = Follower(engine, tmp_path, boot_id="another boot")
+    assert other.copy.sequence == 0
+    assert contents(tmp_path) == {}
+    assert "the machine was started anew" in caplog.text
+    other.follow().copy.close()
+    assert Follower(engine, tmp_path, boot_id="a third boot").copy.sequence == 2
+
+
+def test_clean_marker_is_not_clean_any_more_once_the_copy_is_open(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append([written("journal/1.journal")])
+    Follower(engine, tmp_path).follow().copy.close()
+    assert Follower(engine, tmp_path).marker["clean"] is False
+    assert Follower(engine, tmp_path, boot_id="another boot").copy.sequence == 0
+
+
+def test_machine_without_a_boot_id_uses_only_a_clean_copy(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append([written("journal/1.journal")])
+    first = Follower(engine, tmp_path, boot_id="").follow()
+    first.copy.save()
+    second = Follower(engine, tmp_path, boot_id="")
+    assert second.copy.sequence == 0
+    second.follow().copy.close()
+    assert Follower(engine, tmp_path, boot_id="").copy.sequence == 2
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"{}", b'{"format": "1"}', b'{"format": 1, "sequence": -1}']
+)
+def test_copy_with_a_damaged_marker_is_discarded(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, text: bytes
+) -> None:
+    writer.append([written("journal/1.journal")])
+    Follower(engine, tmp_path).follow().copy.close()
+    (tmp_path / "journal/stale").write_bytes(b"x")
+    (tmp_path / MARKER).write_bytes(text)
+    again = Follower(engine, tmp_path)
+    assert again.copy.sequence == 0
+    assert contents(again.follow().root) == {"journal/1.journal": b"x"}
+
+
+def test_marker_of_a_newer_version_is_refused(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    Follower(engine, tmp_path).follow().copy.close()
+    marker = json.loads((tmp_path / MARKER).read_text())
+    (tmp_path / MARKER).write_text(json.dumps(marker | {"format": 2}))
+    with pytest.raises(UnsafeLog, match="upgrade stompring"):
+        Follower(engine, tmp_path)
+
+
+def test_directory_with_messages_and_without_a_marker_is_never_touched(
+    engine: MemoryEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal/000000001.journal").write_bytes(b"messages")
+    with pytest.raises(UnsafeLog, match="stompring ha init"):
+        Follower(engine, tmp_path)
+    assert contents(tmp_path) == {"journal/000000001.journal": b"messages"}
+    assert not (tmp_path / MARKER).exists()
+
+
+def test_directory_that_a_broker_has_only_just_begun_becomes_a_copy(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    (tmp_path / "schema-version").write_bytes(b"3\n")
+    (tmp_path / "broker.lock").write_bytes(b"1\n")
+    Follower(engine, tmp_path).follow()
+    assert contents(tmp_path) == {}
+    assert (tmp_path / "broker.lock").exists()
+
+
+def test_copy_of_another_log_is_set_aside(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.append([written("journal/1.journal"), written("paging/1/1.page"), written("identity", b"abc")])
+    Follower(engine, tmp_path).follow().copy.close()
+    engine.recreate()
+    again = Follower(engine, tmp_path)
+    assert again.copy.sequence == 0
+    assert contents(tmp_path) == {}
+    assert (tmp_path / "journal.discarded/1.journal").read_bytes() == b"x"
+    assert (tmp_path / "paging.discarded/1/1.page").read_bytes() == b"x"
+    assert (tmp_path / "identity.discarded").read_bytes() == b"abc"
+    assert "set aside as journal.discarded, paging.discarded, identity.discarded" in caplog.text
+
+
+def test_copy_that_has_more_than_the_log_is_set_aside(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append([written("journal/1.journal"), written("journal/2.journal")])
+    Follower(engine, tmp_path).follow().copy.close()
+    shorter = engine.cut_off(2)
+    again = Follower(shorter, tmp_path)
+    assert contents(again.follow().root) == {"journal/1.journal": b"x"}
+    assert (tmp_path / "journal.discarded/2.journal").exists()
+
+
+def test_copy_that_was_discarded_half_way_is_discarded_again(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.append([written("journal/1.journal"), written("journal/2.journal")])
+    Follower(engine, tmp_path).follow().copy.close()
+    (tmp_path / "journal/stale").write_bytes(b"x")
+    unlink = Path.unlink
+
+    def fail(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "stale":
+            raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    marker = json.loads((tmp_path / MARKER).read_text())
+    (tmp_path / MARKER).write_text(json.dumps(marker | {"clean": False, "boot": "another"}))
+    monkeypatch.setattr(Path, "unlink", fail)
+    with pytest.raises(KeyboardInterrupt):
+        Follower(engine, tmp_path)
+    monkeypatch.undo()
+    assert contents(Follower(engine, tmp_path).follow().root) == {
+        "journal/1.journal": b"x",
+        "journal/2.journal": b"x",
+    }
+
+
+# ---- entries
+
+
+def test_entries_that_are_applied_again_change_nothing(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append(
+        [
+            written("journal/1.journal", b"12345"),
+            FileChange(Operation.TRUNCATE, "journal/1.journal", 2),
+            written("journal/1.journal", b"x", 4),
+            FileChange(Operation.WHOLE, "identity", 0, b"longer"),
+            FileChange(Operation.WHOLE, "identity", 0, b"abc"),
+            written("paging/1/1.page", b"page"),
+            removed("paging/1/1.page", 1),
+            written("journal/2.journal", b"first "),
+            written("journal/2.journal", b"second", 6),
+            moved("journal/2.journal", 2, 12),
+        ]
+    )
+    expected = {
+        "journal/1.journal": b"12\0\0x",
+        "identity": b"abc",
+        "retention/journal/2.journal": b"first second",
+    }
+    for entry in range(engine.last):
+        root = tmp_path / str(entry)
+        follower = Follower(engine, root).follow(entry + 1)
+        follower.copy.save()
+        follower.follow()  # and killed, before the marker was written again
+        again = Follower(engine, root)
+        assert again.copy.sequence <= entry + 1
+        assert contents(again.follow().root, retention=True) == expected
+        assert not (root / "paging/1").exists()
+
+
+def test_file_of_which_entries_were_purged_is_not_retained(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append([written("journal/1.journal", b"first "), written("journal/1.journal", b"second", 6)])
+    follower = Follower(engine, tmp_path).follow(2)
+    assert contents(tmp_path) == {"journal/1.journal": b"first "}
+    writer.append([moved("journal/1.journal", 1, 12)])
+    writer.purge("journal/1.journal", engine.last)
+    assert contents(follower.follow().root, retention=True) == {}
+
+
+def test_broker_without_retention_deletes_what_others_move(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append([written("journal/1.journal"), moved("journal/1.journal", 1, 1)])
+    writer.append([removed("retention/journal/1.journal", 2)])
+    Follower(engine, tmp_path, retention=False).follow()
+    assert contents(tmp_path, retention=True) == {}
+
+
+def test_copy_begins_anew_where_control_entries_are_missing(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.append([written("journal/1.journal"), written("journal/2.journal")])
+    follower = Follower(engine, tmp_path).follow()
+    writer.append(
+        [removed("journal/1.journal", 1), removed("journal/2.journal", 2), written("journal/3.journal")]
+    )
+    writer.purge("journal/1.journal", engine.last)
+    writer.purge(CONTROL, 4)  # the first of the two
+    with caplog.at_level(logging.INFO):
+        follower.follow()
+    assert "control entries 1 to 1 were purged" in caplog.text
+    assert contents(tmp_path) == {"journal/3.journal": b"x"}
+
+
+def test_copy_begins_anew_where_control_entries_go_while_it_is_read(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append(
+        [written("journal/1.journal"), written("journal/2.journal"), removed("journal/9.journal", 1)]
+    )
+    follower = Follower(engine, tmp_path).follow(2)
+    writer.append([removed("journal/1.journal", 2), removed("journal/2.journal", 3)])
+    writer.purge("journal/1.journal", engine.last)
+    writer.purge(CONTROL, engine.last - 1)
+    assert contents(follower.follow().root) == {}
+
+
+def test_new_copy_begins_with_the_first_control_entry_there_is(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(1, 6):
+        writer.append([written(f"journal/{number}.journal"), removed(f"journal/{number}.journal", number)])
+        writer.purge(f"journal/{number}.journal", engine.last)
+    writer.purge(CONTROL, engine.last - 3)
+    writer.append([written("journal/6.journal")])
+    with caplog.at_level(logging.INFO):
+        follower = Follower(engine, tmp_path).follow()
+    assert follower.copy.control == 5
+    assert contents(tmp_path) == {"journal/6.journal": b"x"}
+    assert "discarding" not in caplog.text
+
+
+def test_copy_that_cannot_be_begun_anew_is_begun_at_the_next_try(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append([written("journal/1.journal")])
+    follower = Follower(engine, tmp_path).follow()
+    writer.append(
+        [removed("journal/1.journal", 1), removed("journal/2.journal", 2), written("journal/3.journal")]
+    )
+    writer.purge("journal/1.journal", 3)
+    writer.purge(CONTROL, 3)
+    entries = follower.log.read(follower.copy.sequence, 0)
+    follower.log.connected = False
+    with pytest.raises(LogUnavailable):
+        follower.copy.apply(entries)
+    follower.log.connected = True
+    assert contents(follower.follow().root) == {"journal/3.journal": b"x"}
+
+
+def test_full_disk_of_a_standby_is_overcome(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower(engine, tmp_path).follow()
+    writer.append([written("journal/1.journal", b"first"), written("journal/2.journal", b"second")])
+    pwrite, left = os.pwrite, [1]
+
+    def full(descriptor: int, data: bytes, at: int) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        return pwrite(descriptor, data, at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space"):
+        follower.follow()
+    assert follower.copy.sequence == 2
+    monkeypatch.undo()
+    assert contents(follower.follow().root) == {"journal/1.journal": b"first", "journal/2.journal": b"second"}
+
+
+def test_few_files_are_kept_open(engine: MemoryEngine, writer: MemoryLog, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    writer.append([written(f"journal/{number}.journal") for number in range(200)])
+    follower = Follower(engine, tmp_path).follow()
+    assert len(os.listdir("/proc/self/fd")) <= before + 70
+    follower.copy.close()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert len(contents(tmp_path)) == 200
+
+
+def test_written_file_that_is_removed_and_made_again_is_another_one(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append([written("paging/1/address", b"long name")])
+    follower = Follower(engine, tmp_path).follow()
+    writer.append([removed("paging/1/address", 1), written("paging/1/address", b"name")])
+    assert contents(follower.follow().root) == {"paging/1/address": b"name"}
+
+
+# ---- paths
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "journal", "journal/", "/etc/passwd", "journal/../../x", "journal//x", "paging/./x", "x", "a/b"],
+)
+def test_path_outside_a_data_directory_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(UnsafeLog):
+        Places(data_directory(tmp_path)).path(key)
+
+
+@given(
+    st.sampled_from(["journal", "paging", "retention"]),
+    st.lists(st.from_regex(r"[a-z0-9.]{1,9}", fullmatch=True)),
+)
+@examples(50)
+def test_paths_and_keys_name_the_same_files(first: str, rest: list[str]) -> None:
+    key = "/".join([first, *(part for part in rest if part.strip(".")), "x"])
+    root = Path("/data")
+    places = Places(DataDirectory(root, root / "journal", root / "elsewhere/paging", root / "journal/kept"))
+    path = places.path(key)
+    assert path is not None
+    assert places.key(path) == key.replace("journal/kept/", "retention/", 1)
