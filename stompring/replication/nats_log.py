@@ -59,6 +59,9 @@ PULL_EXPIRES = 20.0
 #: An entry's head, its path and the headers of NATS, beside its data.
 OVERHEAD = 4096
 MIN_REPLICAS = 3
+#: Seconds after which a node of the stream counts as lost, when its leader has not heard of it. A leader sends to each
+#: every second.
+SILENCE = 2.5
 
 _T = TypeVar("_T")
 _STREAM_NAME = re.compile(r"[^\s.*>/\\]{1,255}")
@@ -78,7 +81,7 @@ class _Answer(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """An entry that is not confirmed."""
+    """An entry that is not confirmed: it is stored, or not, or will be."""
 
     number: int
     subject: str
@@ -229,7 +232,8 @@ class NatsLog:
         # the writer
         self._writer = self._number = self._last = 0
         self._pending: deque[_Pending] = deque()
-        self._uncertain = False
+        self._uncertain = False  # some of them may be stored
+        self._window = WINDOW
         # the reader
         self._reader: _Reader | None = None
         self._readers = 0
@@ -348,7 +352,7 @@ class NatsLog:
                 continue
             return answer
         self._connection.rotate()
-        raise LogUnavailable(f"NATS does not answer ({subject.split('.')[1].lower()}): {reason}")
+        raise LogUnavailable(f"NATS does not answer {subject.removesuffix('.' + self._stream)}: {reason}")
 
     def _doubt(self, reason: str, advice: str, kind: type[UnsafeLog] = UnsafeLog) -> None:
         """Something that cannot be, or comes from a server that does not know better yet. Raises."""
@@ -360,9 +364,9 @@ class NatsLog:
             raise self._fatal
         raise LogUnavailable(reason)
 
-    async def _information(self) -> Mapping[str, object]:
+    async def _information(self, timeout: float = TIMEOUT) -> Mapping[str, object]:
         """STREAM.INFO, from the leader."""
-        answer = await self._api(f"STREAM.INFO.{self._stream}", None)
+        answer = await self._api(f"STREAM.INFO.{self._stream}", None, timeout)
         created = str(answer.body.get("created", ""))
         if self._identity and created != self._identity:
             self._fatal = UnsafeLog(
@@ -385,11 +389,6 @@ class NatsLog:
     def _status_of(self, body: Mapping[str, object]) -> LogStatus:
         configuration = _mapping(body.get("config"))
         cluster = _mapping(body.get("cluster"))
-        replicas = cluster.get("replicas")
-        leader = str(cluster.get("leader", ""))
-        others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
-        answering = bool(leader) + sum(1 for one in others if one.get("current") and not one.get("offline"))
-        copies = _number(configuration, "num_replicas", 1)
         return LogStatus(
             engine=ENGINE,
             identity=str(body.get("created", "")),
@@ -397,14 +396,14 @@ class NatsLog:
             entries=_state(body, "messages"),
             bytes=_state(body, "bytes"),
             max_bytes=_number(configuration, "max_bytes", -1),
-            replicas=copies,
-            leader=leader,
-            healthy=answering > copies // 2,
+            replicas=_number(configuration, "num_replicas", 1),
+            leader=str(cluster.get("leader", "")),
+            healthy=_has_majority(body),
         )
 
-    async def _get(self, body: Mapping[str, object]) -> LogEntry | None:
+    async def _get(self, body: Mapping[str, object], timeout: float = TIMEOUT) -> LogEntry | None:
         """An entry as the leader has it; None where there is none."""
-        answer = await self._api(f"STREAM.MSG.GET.{self._stream}", body)
+        answer = await self._api(f"STREAM.MSG.GET.{self._stream}", body, timeout)
         self._doubt_since = None
         if answer.code:
             return None
@@ -415,9 +414,16 @@ class NatsLog:
             _milliseconds(str(message.get("time", ""))),
         )
 
-    async def _next(self, sequence: int) -> LogEntry | None:
+    async def _next(self, sequence: int, timeout: float = TIMEOUT) -> LogEntry | None:
         """The first entry from a sequence on."""
-        return await self._get({"seq": sequence, "next_by_subj": f"{self._stream}.>"})
+        return await self._get({"seq": sequence, "next_by_subj": f"{self._stream}.>"}, timeout)
+
+    async def _end(self) -> int:
+        """The sequence of the last entry, as a leader knows it that has a majority."""
+        body = await self._information()
+        if not _has_majority(body):
+            raise LogUnavailable(f"stream {self._stream} has no majority of its nodes")
+        return _state(body, "last_seq")
 
     # Connecting
 
@@ -490,9 +496,11 @@ class NatsLog:
             reader = await self._open_reader(after)
         if taken := await self._take(reader, wait):
             return taken
+        if await self._end() <= after:
+            return []
         entry = await self._next(after + 1)
         if entry is None:
-            return []
+            return []  # all are purged
         # Stored just now, or the consumer does not deliver any more.
         if not reader.is_broken and (taken := await self._take(reader, 0.1)):
             return taken
@@ -575,17 +583,17 @@ class NatsLog:
         headers = {"Nats-Expected-Last-Sequence": str(after)}
         if after == 0:  # servers before 2.10 take 0 for no expectation
             headers["Nats-Expected-Last-Subject-Sequence"] = "0"
+        if await self._end() > after:  # what is sent without a majority may be stored later
+            return (
+                None if await self._first_writer(after) != writer else await self._claimed(writer, after + 1)
+            )
         reason = ""
-        sequence: int | None = None
-        while sequence is None:
-            if (left := end - loop.time()) <= 0:
-                raise LogUnavailable(f"NATS does not confirm the claim: {reason}")
+        while (left := end - loop.time()) > 0:
             try:
                 message = await self._connection.request(subject, payload, min(left, PATIENCE), headers)
                 answer = _parse(message.data)
                 if not answer.code:
-                    sequence = _number(answer.body, "seq", 0)
-                    break
+                    return await self._claimed(writer, _number(answer.body, "seq", 0))
                 if answer.code in _FULL:
                     raise LogFull(f"stream {self._stream} is full: {answer.text}")
                 reason = answer.text
@@ -593,15 +601,18 @@ class NatsLog:
                 reason = str(fault)
                 if not isinstance(fault, NoListener):
                     self._connection.rotate()
-            found = await self._next(after + 1)
-            if found is not None:
-                if found.writer != writer:
-                    return None
-                sequence = found.sequence
-            elif _state(await self._information(), "last_seq") > after:
-                return None
-            else:
-                await asyncio.sleep(PAUSE)
+            if await self._end() > after:
+                first = await self._first_writer(after)
+                return await self._claimed(writer, after + 1) if first == writer else None
+            await asyncio.sleep(PAUSE)
+        raise LogUnavailable(f"NATS does not confirm the claim: {reason}")
+
+    async def _first_writer(self, after: int) -> int | None:
+        """The writer of the entry behind a sequence; None where it is purged."""
+        entry = await self._next(after + 1)
+        return entry.writer if entry is not None and entry.sequence == after + 1 else None
+
+    async def _claimed(self, writer: int, sequence: int) -> int:
         self._writer, self._number, self._last = writer, 0, sequence
         self._pending.clear()
         self._uncertain = False
@@ -626,31 +637,27 @@ class NatsLog:
         while self._pending:
             before = self._last
             if self._uncertain:
-                await self._settle()
-            is_full = False
-            if self._pending:
-                self._uncertain = True
-                try:
-                    answer = await self._send(min(PATIENCE, max(end - loop.time(), 0.01)))
-                except NoAnswer as fault:
-                    reason = str(fault)
-                    if not isinstance(fault, NoListener):
-                        self._connection.rotate()
-                else:
-                    if answer is None:
-                        self._uncertain = False
-                        break
-                    reason = answer.text
-                    is_full = answer.code in _FULL
-                    if answer.code == _NOT_FOUND:
-                        await self._information()
-                    if answer.code == _TOO_LARGE:
-                        self._fatal = UnsafeLog(f"stream {self._stream} refuses an entry: {reason}")
-                        raise self._fatal
-            if is_full:
-                await self._settle()
-                if self._pending:
-                    raise LogFull(f"stream {self._stream} is full: {reason}")
+                await self._settle(end)
+            try:
+                answer = await self._send(min(PATIENCE, max(end - loop.time(), 0.01)))
+            except NoAnswer as fault:
+                reason = str(fault)
+                if not isinstance(fault, NoListener):
+                    self._connection.rotate()
+            else:
+                if answer is None:
+                    return
+                reason = answer.text
+                if answer.code == _NOT_FOUND:
+                    await self._information()
+                if answer.code == _TOO_LARGE:
+                    self._fatal = UnsafeLog(f"stream {self._stream} refuses an entry: {reason}")
+                    raise self._fatal
+                if answer.code in _FULL:
+                    last = self._last
+                    await self._settle(end)
+                    if self._last == last:
+                        raise LogFull(f"stream {self._stream} is full: {reason}")
             if self._last != before:
                 end = loop.time() + TIMEOUT
             elif loop.time() >= end:
@@ -659,38 +666,49 @@ class NatsLog:
                 await asyncio.sleep(PAUSE)
 
     async def _send(self, patience: float) -> _Answer | None:
-        """Publish what is pending, `WINDOW` entries at a time; None when all are confirmed.
+        """Send what is pending, `WINDOW` entries at a time; None when all are confirmed.
 
-        Otherwise the answer that refused one. Raises `NoAnswer`. Entries behind those confirmed are then uncertain.
+        Otherwise the answer that refused one. Raises `NoAnswer`. What was sent is uncertain then.
         """
         link = await self._connection.link(patience)
-        waiting: deque[asyncio.Future[Msg]] = deque()
+        answers: deque[asyncio.Future[Msg]] = deque()
+        self._uncertain = True
         try:
             while self._pending:
-                while len(waiting) < min(WINDOW, len(self._pending)):
-                    at = len(waiting)
+                while len(answers) < min(self._window, len(self._pending)):
+                    at = len(answers)
                     _, subject, payload = self._pending[at]
                     headers = {"Nats-Expected-Last-Sequence": str(self._last + at)}
-                    waiting.append(await link.send(subject, payload, headers))
-                message = await link.wait(waiting[0], patience)
-                answer = _parse(message.data)
+                    answers.append(await link.send(subject, payload, headers))
+                answer = _parse((await link.wait(answers[0], patience)).data)
                 if answer.code or _number(answer.body, "seq", 0) != self._last + 1:
+                    self._window = 1  # what is refused is sent again one by one
                     return answer
-                self._last += 1
-                self._doubt_since = None
-                self._pending.popleft()
-                waiting.popleft()
+                answers.popleft()
+                self._confirm()
+            self._uncertain = False
             return None
+        except NoAnswer:
+            self._window = 1
+            raise
         finally:
-            for future in waiting:
+            for future in answers:
                 future.cancel()
 
-    async def _settle(self) -> None:
-        """Find out which of the pending entries are stored. Raises `Fenced` where another broker wrote."""
+    def _confirm(self) -> None:
+        """The first of the pending entries is stored."""
+        self._last += 1
+        self._pending.popleft()
+        self._doubt_since = None
+        self._window = min(self._window * 2, WINDOW)
+
+    async def _settle(self, end: float) -> None:
+        """Find out which of the entries that were sent are stored. Raises `Fenced` where another broker wrote."""
+        loop = asyncio.get_running_loop()
         while self._pending:
-            entry = await self._next(self._last + 1)
+            entry = await self._next(self._last + 1, max(end - loop.time(), 0.1))
             if entry is None:
-                await self._information()
+                await self._information(max(end - loop.time(), 0.1))
                 return
             if entry.sequence != self._last + 1 or entry.writer != self._writer:
                 self._fatal = Fenced(
@@ -704,8 +722,7 @@ class NatsLog:
                     f" {self._pending[0].number} was expected"
                 )
                 raise self._fatal
-            self._last += 1
-            self._pending.popleft()
+            self._confirm()
 
     # Requests between brokers
 
@@ -802,6 +819,21 @@ def _number(values: Mapping[str, object], name: str, default: int) -> int:
 
 def _state(body: Mapping[str, object], name: str) -> int:
     return _number(_mapping(body.get("state")), name, 0)
+
+
+def _has_majority(body: Mapping[str, object]) -> bool:
+    """Whether the leader that gave this information has heard of enough nodes just now.
+
+    One that is cut off goes on answering for about 10 s.
+    """
+    copies = _number(_mapping(body.get("config")), "num_replicas", 1)
+    cluster = _mapping(body.get("cluster"))
+    replicas = cluster.get("replicas")
+    others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
+    answering = [
+        one for one in others if not one.get("offline") and 0 <= _number(one, "active", -1) < SILENCE * 1e9
+    ]
+    return bool(cluster.get("leader")) and 1 + len(answering) > copies // 2
 
 
 def _milliseconds(text: str) -> int:

@@ -22,6 +22,7 @@ from stompring.replication.log import (
     FileChange,
     LogEntry,
     LogFull,
+    LogMissing,
     Operation,
     ReplicatedLog,
     UnsafeLog,
@@ -136,7 +137,7 @@ def test_existing_log_is_not_made_again(engine: Engine) -> None:
 def test_log_that_was_not_made_is_refused(engine: Engine) -> None:
     log = engine.open()
     try:
-        with pytest.raises(UnsafeLog, match="stompring ha init"):
+        with pytest.raises(LogMissing, match="stompring ha init"):
             log.connect()
     finally:
         log.close()
@@ -303,9 +304,9 @@ def test_full_log_refuses_until_entries_are_purged(engine: Engine) -> None:
             log.append([])
         log.purge("paging/0", 2)
         log.purge("paging/1", 3)
-        end = log.append([])
-        assert end == accepted + 2, "the refused entry is stored when there is space"
-        assert log.append([BEAT]) == end + 1
+        assert log.append([]) == accepted + 2, "the refused entry is stored when there is space"
+        assert read_all(log)[-1].change.path == f"paging/{accepted}"
+        assert log.append([BEAT]) == accepted + 3
     finally:
         log.close()
 
