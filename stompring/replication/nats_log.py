@@ -38,7 +38,7 @@ from .log import (
     decode_entry,
     encode_entry,
 )
-from .nats_connection import Link, NatsConnection, NoAnswer, NoListener
+from .nats_connection import STALL, Link, NatsConnection, NoAnswer, NoListener
 
 ENGINE = "nats"
 
@@ -56,6 +56,8 @@ PAUSE = 0.05
 #: Messages of one pull request, and how many requests are under way: what a reader holds in memory at most.
 PULL, PULLS = 64, 2
 PULL_EXPIRES = 20.0
+#: Entries that are got at once where there is no consumer.
+GETS = 16
 #: An entry's head, its path and the headers of NATS, beside its data.
 OVERHEAD = 4096
 MIN_REPLICAS = 3
@@ -236,7 +238,7 @@ class NatsLog:
         self._window = WINDOW
         # the reader
         self._reader: _Reader | None = None
-        self._readers = 0
+        self._reader_at = 0.0  # when a consumer may be made again
         # requests
         self._asked: list[str] = []
         self._subjects: frozenset[str] = frozenset()
@@ -490,22 +492,37 @@ class NatsLog:
         if self._fatal is not None:
             raise self._fatal
         self._connection.start()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait
         reader = self._reader
         if reader is None or reader.position != after or reader.is_broken or reader.link.lost.is_set():
             await self._drop_reader()
-            reader = await self._open_reader(after)
-        if taken := await self._take(reader, wait):
+            reader = await self._open_reader(after) if loop.time() >= self._reader_at else None
+        if reader is not None and (taken := await self._take(reader, wait)):
             return taken
-        if await self._end() <= after:
-            return []
-        entry = await self._next(after + 1)
-        if entry is None:
-            return []  # all are purged
-        # Stored just now, or the consumer does not deliver any more.
-        if not reader.is_broken and (taken := await self._take(reader, 0.1)):
+        while await self._end() <= after:
+            if reader is not None or loop.time() >= end:
+                return []
+            await asyncio.sleep(PAUSE)
+        # There are entries, but no consumer, or one that does not deliver them (yet).
+        if reader is not None and not reader.is_broken and (taken := await self._take(reader, 0.1)):
             return taken
         await self._drop_reader()
-        return [entry]
+        return await self._read_one_by_one(after)
+
+    async def _read_one_by_one(self, after: int) -> list[LogEntry]:
+        """Some entries, from the leader, without a consumer: that cannot be made while the cluster elects."""
+        places = range(after + 1, after + 1 + GETS)
+        found = await asyncio.gather(*(self._next(place) for place in places))
+        entries: list[LogEntry] = []
+        for place, entry in zip(places, found, strict=True):
+            if entry is None:
+                break
+            if not entries or place == entries[-1].sequence + 1:
+                entries.append(
+                    entry
+                )  # the first from its place on: nothing is between this and the one before
+        return entries
 
     async def _take(self, reader: _Reader, wait: float) -> deque[Msg]:
         """What came; waits for the first."""
@@ -537,7 +554,8 @@ class NatsLog:
         except (NatsError, OSError):
             reader.link.drop()
 
-    async def _open_reader(self, after: int) -> _Reader:
+    async def _open_reader(self, after: int) -> _Reader | None:
+        """A consumer from a sequence on; None while there cannot be one."""
         body = {
             "stream_name": self._stream,
             "config": {
@@ -550,8 +568,15 @@ class NatsLog:
                 "mem_storage": True,
             },
         }
-        answer = await self._api(f"CONSUMER.CREATE.{self._stream}", body)
         link = await self._connection.link(TIMEOUT)
+        try:
+            future = await link.send(f"$JS.API.CONSUMER.CREATE.{self._stream}", json.dumps(body).encode())
+            answer = _parse((await link.wait(future, STALL)).data)
+        except NoAnswer:
+            answer = None
+        if answer is None or answer.code:
+            self._reader_at = asyncio.get_running_loop().time() + TIMEOUT
+            return None
         reader = _Reader(link, str(answer.body.get("name", "")), link.client.new_inbox(), after)
         try:
             await link.client.subscribe(
