@@ -107,6 +107,11 @@ class _Client(Client):
 
     demands_tls = False
 
+    @property
+    def is_greeted(self) -> bool:
+        """The server has introduced itself."""
+        return bool(self._server_info)
+
     def _connect_command(self) -> bytes:
         if self.demands_tls and not self._server_info.get("tls_required"):
             raise NatsError("the server does not offer TLS")
@@ -332,9 +337,9 @@ class NatsConnection:
                 link.drop()
 
         async def on_error(fault: Exception) -> None:
-            self.fault = str(fault)
             if not links:  # otherwise nats-py waits and tries again
                 raise fault
+            self.fault = str(fault)
 
         try:
             _check_credentials(settings.credentials)
@@ -366,6 +371,10 @@ class NatsConnection:
             self._dispose(client)
             if isinstance(fault, TimeoutError):
                 raise NatsError(f"{server} does not answer") from None
+            if isinstance(fault, ConnectionError) and client.is_greeted:
+                raise NatsError(
+                    f"{server} refuses the authorization: check user, password, credentials, certificate"
+                ) from None
             raise
 
     def _dispose(self, client: Client) -> None:

@@ -229,7 +229,7 @@ class NatsLog:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._identity = ""
-        self._doubt_since: tuple[str, float] | None = None
+        self._doubts: dict[type[UnsafeLog], float] = {}  # since when
         self._fatal: Exception | None = None
         # the writer
         self._writer = self._number = self._last = 0
@@ -352,16 +352,18 @@ class NatsLog:
                 reason = answer.text
                 await asyncio.sleep(PAUSE)
                 continue
+            self._doubts.pop(LogMissing, None)
             return answer
         self._connection.rotate()
         raise LogUnavailable(f"NATS does not answer {subject.removesuffix('.' + self._stream)}: {reason}")
 
     def _doubt(self, reason: str, advice: str, kind: type[UnsafeLog] = UnsafeLog) -> None:
-        """Something that cannot be, or comes from a server that does not know better yet. Raises."""
+        """Something that cannot be, or comes from a server that does not know better yet. Raises.
+
+        An answer that says otherwise ends the doubt.
+        """
         now = asyncio.get_running_loop().time()
-        if self._doubt_since is None or self._doubt_since[0] != reason:
-            self._doubt_since = (reason, now)
-        elif now - self._doubt_since[1] >= DOUBT:
+        if now - self._doubts.setdefault(kind, now) >= DOUBT:
             self._fatal = kind(f"{reason}: {advice}")
             raise self._fatal
         raise LogUnavailable(reason)
@@ -382,7 +384,7 @@ class NatsLog:
                 f"stream {self._stream} ends at {last}, but {self._last} was confirmed",
                 "NATS has lost confirmed entries; restore a backup of the data directory",
             )
-        self._doubt_since = None
+        self._doubts.clear()
         return answer.body
 
     async def _status(self) -> LogStatus:
@@ -406,7 +408,6 @@ class NatsLog:
     async def _get(self, body: Mapping[str, object], timeout: float = TIMEOUT) -> LogEntry | None:
         """An entry as the leader has it; None where there is none."""
         answer = await self._api(f"STREAM.MSG.GET.{self._stream}", body, timeout)
-        self._doubt_since = None
         if answer.code:
             return None
         message = _mapping(answer.body.get("message"))
@@ -440,7 +441,7 @@ class NatsLog:
                 body = await self._information()
                 break
             except LogUnavailable:
-                if self._doubt_since is None or loop.time() > end:
+                if not self._doubts or loop.time() > end:
                     raise
                 await asyncio.sleep(PAUSE * 4)
         link = await self._connection.link(TIMEOUT)
@@ -724,7 +725,7 @@ class NatsLog:
         """The first of the pending entries is stored."""
         self._last += 1
         self._pending.popleft()
-        self._doubt_since = None
+        self._doubts.clear()
         self._window = min(self._window * 2, WINDOW)
 
     async def _settle(self, end: float) -> None:

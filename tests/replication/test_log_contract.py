@@ -30,8 +30,10 @@ from stompring.replication.log import (
 from stompring.settings.model import ReplicatedLogSettings
 
 from .. import postgres_server
-from ..nats_cluster import NatsCluster
 from ..postgres_server import PostgresPair, postgres_pair
+from .memory_log import MemoryEngine, MemoryLog
+
+pytestmark = pytest.mark.xdist_group("nats")
 
 CLAIM = FileChange(Operation.CLAIM, data=b"{}")
 BEAT = FileChange(Operation.BEAT, data=b"{}")
@@ -68,10 +70,21 @@ class ServerEngine:
         return open_log(self.settings(broker))
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
-    with NatsCluster(tmp_path_factory.mktemp("nats")) as cluster:
-        yield cluster
+class MemoryServer:
+    """The log in memory that other tests use."""
+
+    def __init__(self) -> None:
+        self._engine: MemoryEngine | None = None
+
+    def create(self, max_bytes: int = -1) -> None:
+        if self._engine is not None:
+            pytest.skip("a log in memory is made once")
+        self._engine = MemoryEngine(max_bytes=max_bytes)
+
+    def open(self, broker: str = "a") -> ReplicatedLog:
+        if self._engine is None:
+            pytest.skip("a log in memory is always there")
+        return MemoryLog(self._engine, broker)
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +95,13 @@ def pair() -> Iterator[PostgresPair]:
         yield pair
 
 
-@pytest.fixture(params=["nats", "postgresql"])
+@pytest.fixture(params=["memory", "nats", "postgresql"])
 def engine(request: pytest.FixtureRequest) -> Engine:
+    if request.param == "memory":
+        return MemoryServer()
     if request.param == "postgresql":
         return ServerEngine(request.getfixturevalue("pair").url())
+    pytest.importorskip("nats", reason="nats-py is not installed: pip install stompring[ha]")
     return ServerEngine(request.getfixturevalue("cluster").url)
 
 

@@ -1,0 +1,547 @@
+"""The replicated log on NATS: faults of servers and connections, what is checked, and how it connects."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from stompring.replication.engines import create_log
+from stompring.replication.log import (
+    FileChange,
+    LogEntry,
+    LogMissing,
+    LogStatus,
+    LogUnavailable,
+    Operation,
+    UnsafeLog,
+)
+from stompring.settings.model import ReplicatedLogSettings
+
+from ..certificates import Authority
+from ..nats_cluster import NatsCluster, NatsNode, free_ports, installed, wait_until
+
+pytest.importorskip("nats", reason="nats-py is not installed: pip install stompring[ha]")
+
+from stompring.replication import nats_log  # noqa: E402
+from stompring.replication.nats_connection import NatsConnection, NatsUrl  # noqa: E402
+from stompring.replication.nats_log import NatsLog, stream_configuration, unsafe_configuration  # noqa: E402
+
+pytestmark = pytest.mark.xdist_group("nats")
+
+CLAIM = FileChange(Operation.CLAIM, data=b"{}")
+STREAMS = count(1)
+
+#: Seconds that a cluster may take to elect leaders, on a busy machine too.
+PATIENCE = 90.0
+
+
+@pytest.fixture
+def settings(cluster: NatsCluster) -> ReplicatedLogSettings:
+    """Of a log of its own, which exists."""
+    found = ReplicatedLogSettings(url=cluster.url, stream=f"faults{next(STREAMS)}", broker="a")
+    create_log(found, -1)
+    return found
+
+
+Open = Callable[..., NatsLog]
+
+
+@pytest.fixture
+def opened(settings: ReplicatedLogSettings) -> Iterator[Open]:
+    with ExitStack() as stack:
+
+        def open_one(writer: int = 0) -> NatsLog:
+            log = NatsLog(settings)
+            stack.callback(log.close)
+            status = log.connect()
+            if writer:
+                assert log.claim(writer, status.last, CLAIM) == status.last + 1
+            return log
+
+        yield open_one
+
+
+def write(at: int, data: bytes = b"x") -> FileChange:
+    return FileChange(Operation.WRITE, "journal/1", at, data)
+
+
+def append(log: NatsLog, *changes: FileChange) -> int:
+    """Append, and try again while the engine does not answer."""
+    end = time.monotonic() + PATIENCE
+    try:
+        return log.append(changes)
+    except LogUnavailable:
+        while True:
+            assert time.monotonic() < end
+            try:
+                return log.append([])
+            except LogUnavailable:
+                pass
+
+
+def read_all(log: NatsLog) -> list[LogEntry]:
+    entries: list[LogEntry] = []
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            found = log.read(entries[-1].sequence if entries else 0, 0)
+        except LogUnavailable:
+            assert time.monotonic() < end
+            continue
+        if not found:
+            return entries
+        entries += found
+
+
+def written(log: NatsLog) -> list[int]:
+    """The places of all writes in the log, in its order."""
+    return [entry.change.at for entry in read_all(log) if entry.change.operation == Operation.WRITE]
+
+
+def connected_node(log: NatsLog, cluster: NatsCluster) -> NatsNode:
+    link = log._connection._link
+    assert link is not None
+    return next(node for node in cluster.nodes if link.server.endswith(f":{node.port}"))
+
+
+@contextmanager
+def appending(log: NatsLog) -> Iterator[list[int]]:
+    """Something appends all the time; the list has what is confirmed."""
+    confirmed: list[int] = []
+    stop = threading.Event()
+    faults: list[BaseException] = []
+
+    def run() -> None:
+        at = 0
+        try:
+            while not stop.is_set():
+                append(log, *(write(at + more) for more in range(3)))
+                confirmed.extend(range(at, at + 3))
+                at += 3
+        except BaseException as fault:
+            faults.append(fault)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield confirmed
+    finally:
+        stop.set()
+        thread.join()
+    assert not faults
+
+
+def wait_for_more(confirmed: list[int]) -> None:
+    before = len(confirmed)
+    wait_until(lambda: len(confirmed) > before + 6, "entries are confirmed", PATIENCE)
+
+
+def test_entries_are_stored_once_and_in_order_though_connections_are_lost(opened: Open) -> None:
+    log, reader = opened(7), opened()
+    with appending(log) as confirmed:
+        for _ in range(25):
+            assert log._loop is not None
+            log._loop.call_soon_threadsafe(log._connection.rotate)
+            time.sleep(0.02)
+        wait_for_more(confirmed)
+    assert written(reader) == confirmed
+
+
+def test_appends_go_on_when_the_leader_is_killed(opened: Open, cluster: NatsCluster) -> None:
+    log, reader = opened(7), opened()
+    leader = cluster.leader(log._stream)
+    with appending(log) as confirmed:
+        wait_for_more(confirmed)
+        leader.kill()
+        leader.wipe()
+        try:
+            wait_for_more(confirmed)
+        finally:
+            leader.start()
+        wait_for_more(confirmed)
+    cluster.wait_current(log._stream)
+    assert written(reader) == confirmed
+
+
+def test_appends_go_on_when_the_server_of_the_connection_stands_still(
+    opened: Open, cluster: NatsCluster
+) -> None:
+    log, reader = opened(7), opened()
+    with appending(log) as confirmed:
+        wait_for_more(confirmed)
+        node = connected_node(log, cluster)
+        node.suspend()
+        try:
+            wait_for_more(confirmed)
+        finally:
+            node.resume()
+        wait_for_more(confirmed)
+    cluster.wait_current(log._stream)
+    assert written(reader) == confirmed
+
+
+def test_without_a_majority_nothing_is_confirmed_claimed_or_taken_for_silence(
+    opened: Open, cluster: NatsCluster
+) -> None:
+    log, standby = opened(7), opened()
+    end = append(log, write(0))
+    lost = [node for node in cluster.nodes if node is not cluster.leader(log._stream)]
+    for node in lost:
+        node.kill()
+    try:
+        with pytest.raises(LogUnavailable):
+            log.append([write(1)])
+
+        def refuses() -> bool:
+            try:
+                standby.read(end, 0)
+            except LogUnavailable:
+                return True
+            return False
+
+        wait_until(refuses, "the end of the log is not vouched for without a majority")
+        with pytest.raises(LogUnavailable):
+            standby.claim(8, end, CLAIM)
+        with pytest.raises(LogUnavailable):
+            log.append([])
+    finally:
+        for node in lost:
+            node.start()
+        cluster.wait_ready()
+    append(log, write(2))
+    assert written(standby) == [0, 1, 2]
+
+
+def test_stream_that_is_deleted_is_fatal(opened: Open, settings: ReplicatedLogSettings) -> None:
+    log, standby = opened(7), opened()
+    log._run(log._api(f"STREAM.DELETE.{settings.stream}", {}))
+    with pytest.raises(LogMissing, match="does not exist"):
+        append(log, write(0))
+    with pytest.raises(LogMissing):
+        read_all(standby)
+
+
+def test_stream_that_is_made_anew_is_fatal(opened: Open, settings: ReplicatedLogSettings) -> None:
+    log, standby = opened(7), opened()
+    append(log, write(0))
+    log._run(log._api(f"STREAM.DELETE.{settings.stream}", {}))
+    create_log(settings, -1)
+    with pytest.raises(UnsafeLog, match="made anew"):
+        append(log, write(1))
+    with pytest.raises(UnsafeLog, match="made anew"):
+        standby.claim(8, 0, CLAIM)
+    assert opened().status().last == 0
+
+
+def test_stream_that_holds_less_than_it_confirmed_is_fatal(opened: Open) -> None:
+    log = opened(7)
+    append(log, write(0))
+    log._last += 5  # as if more had been confirmed
+    with pytest.raises(UnsafeLog, match="ends at 2, but 7 was confirmed"):
+        append(log, write(1))
+
+
+def test_stream_with_one_replica_is_refused(settings: ReplicatedLogSettings, opened: Open) -> None:
+    configuration = stream_configuration("one", -1) | {"num_replicas": 1}
+    log = opened()
+    log._run(log._api("STREAM.CREATE.one", configuration))
+    other = NatsLog(replace(settings, stream="one"))
+    with pytest.raises(UnsafeLog, match="num_replicas is 1, 3 or more is required"):
+        other.connect()
+    other.close()
+    log._run(log._api("STREAM.DELETE.one", {}))
+
+
+def test_identity_is_the_same_for_every_leader(opened: Open, cluster: NatsCluster) -> None:
+    log = opened(7)
+    before = log.status()
+    log._run(log._api(f"STREAM.LEADER.STEPDOWN.{log._stream}", {}))
+
+    def moved() -> bool:
+        try:
+            return log.status().leader not in ("", before.leader)
+        except LogUnavailable:
+            return False
+
+    wait_until(moved, "another leader")
+    assert log.status().identity == before.identity
+
+
+def test_closed_log_leaves_no_thread(opened: Open) -> None:
+    log = opened()
+    thread = log._thread
+    assert thread is not None
+    log.close()
+    assert not thread.is_alive()
+
+
+# What is checked
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_replicas", 2),
+        ("storage", "memory"),
+        ("discard", "old"),
+        ("retention", "workqueue"),
+        ("max_age", 1),
+        ("max_msgs", 10),
+        ("max_msgs_per_subject", 1),
+        ("max_msg_size", 1000),
+        ("mirror", {"name": "other"}),
+        ("sources", [{"name": "other"}]),
+        ("no_ack", True),
+        ("sealed", True),
+        ("deny_purge", True),
+        ("subject_transform", {"src": ">"}),
+        ("persist_mode", "async"),
+        ("subjects", ["s.>"]),
+    ],
+)
+def test_unsafe_stream_is_named(name: str, value: object) -> None:
+    configuration = stream_configuration("s", 1000)
+    assert unsafe_configuration("s", configuration) == []
+    [reason] = unsafe_configuration("s", configuration | {name: value})
+    assert reason.startswith(f"{name} is {value!r}, ")
+
+
+def varz(name: str, **jetstream: object) -> dict[str, object]:
+    return {"server_name": name, "jetstream": {"config": jetstream}}
+
+
+SYNCED = {"sync_interval": 120_000_000_000, "sync_always": True}
+LAZY = {"sync_interval": 120_000_000_000}
+
+
+@pytest.mark.parametrize(
+    ("pages", "confirmed", "reason"),
+    [
+        ([varz("n0", **SYNCED), varz("n1", **SYNCED), varz("n2", **SYNCED)], False, None),
+        ([varz("n0", **SYNCED), {}, {}], False, None),
+        ([varz("n0", **SYNCED), varz("n1", **LAZY), {}], False, "n1 syncs every 120 s"),
+        ([varz("n0", **SYNCED), varz("n1", **LAZY), {}], True, "n1 syncs every 120 s"),
+        ([varz("other", **LAZY)], False, "no monitor"),
+        ([varz("other", **SYNCED)], False, "no monitor"),
+        ([varz("n0", store_dir="/")], False, "no monitor"),  # before 2.10
+        ([varz("n0", store_dir="/")], True, None),
+        ([{}, {}, {}], False, "no monitor"),
+        ([{}, {}, {}], True, None),
+        ([], False, "no monitor"),
+    ],
+)
+def test_servers_must_sync_before_they_confirm(
+    pages: list[dict[str, object]], confirmed: bool, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = dict(zip("abc", pages, strict=False))
+    monkeypatch.setattr(nats_log, "_varz", lambda monitor: found[monitor[-1]])
+    url = "nats://h?monitor=" + ",".join(f"http://{name}" for name in found)
+    log = NatsLog(ReplicatedLogSettings(url=url, stream="s", confirmed_sync=confirmed))
+    check = log._check_sync(["n0", "n1", "n2"])
+    if reason is None:
+        asyncio.run(check)
+    else:
+        with pytest.raises(UnsafeLog, match=reason):
+            asyncio.run(check)
+
+
+@pytest.mark.parametrize(
+    ("url", "servers", "monitors"),
+    [
+        ("nats://a", ["nats://a:4222"], ["http://a:8222"]),
+        ("tls://a:1,b", ["tls://a:1", "tls://b:4222"], ["http://a:8222", "http://b:8222"]),
+        ("nats://a,b?monitor=80", ["nats://a:4222", "nats://b:4222"], ["http://a:80", "http://b:80"]),
+        ("nats://[::1]:7?monitor=https://m:1/x/", ["nats://[::1]:7"], ["https://m:1/x"]),
+        ("nats://a?monitor=", ["nats://a:4222"], []),
+    ],
+)
+def test_urls(url: str, servers: list[str], monitors: list[str]) -> None:
+    parsed = NatsUrl.parse(url)
+    assert (list(parsed.servers), list(parsed.monitors)) == (servers, monitors)
+    assert parsed.is_tls == url.startswith("tls")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://a", "nats://", "nats:a", "nats://a,,b", "nats://a:x", "nats://u:p@a", "nats://a?moniter=1",
+     "nats://a?monitor=b:1"],
+)  # fmt: skip
+def test_urls_that_are_refused(url: str) -> None:
+    with pytest.raises(UnsafeLog, match="url"):
+        NatsUrl.parse(url)
+
+
+@pytest.mark.parametrize("stream", ["", "a.b", "a b", "a*", ">", "a/b", "a\\b", "x" * 256])
+def test_stream_names_that_are_refused(stream: str) -> None:
+    with pytest.raises(UnsafeLog, match="stream"):
+        NatsLog(ReplicatedLogSettings(url="nats://a", stream=stream))
+
+
+# Security
+
+
+@contextmanager
+def server(directory: Path, configuration: str) -> Iterator[NatsNode]:
+    """One server without JetStream."""
+    directory.mkdir(exist_ok=True)
+    node = NatsNode("one", installed(), directory, "127.0.0.1", (*free_ports(2), 0), ())
+    node.configuration.write_text(
+        f"listen: 127.0.0.1:{node.port}\nhttp: 127.0.0.1:{node.monitor_port}\n{configuration}",
+        encoding="utf-8",
+    )
+    node.start()
+    try:
+        wait_until(lambda: node.get("/varz") is not None, "the server is ready")
+        yield node
+    finally:
+        node.kill()
+
+
+def fault_of(settings: ReplicatedLogSettings) -> str:
+    """Why no connection is made; empty when it is."""
+
+    async def connect() -> str:
+        connection = NatsConnection(settings)
+        connection.start()
+        end = time.monotonic() + 20
+        try:
+            while time.monotonic() < end:
+                try:
+                    await connection.link(0.2)
+                    return ""
+                except LogUnavailable as fault:
+                    if connection.fault:
+                        return str(fault)
+        finally:
+            await connection.close()
+        raise AssertionError("no answer")
+
+    return asyncio.run(connect())
+
+
+def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    here, broker = authority.issue("server.pem"), authority.issue("client.pem", client=True)
+    tls = f'tls {{ cert_file: "{here}", key_file: "{here}", ca_file: "{authority.file}", verify: true }}'
+    users = "authorization { users: [ { user: broker, password: secret } ] }"
+    with NatsCluster(tmp_path / "cluster", configuration=f"{tls}\n{users}") as cluster:
+        settings = ReplicatedLogSettings(
+            url=cluster.url.replace("nats://", "tls://"),
+            stream="s",
+            user="broker",
+            password="secret",
+            ca=str(authority.file),
+            certificate=str(broker),
+            key=str(broker),
+        )
+        create_log(settings, -1)
+        log = NatsLog(settings)
+        try:
+            assert isinstance(log.connect(), LogStatus)
+            assert log.claim(7, 0, CLAIM) == 1
+            assert append(log, write(0, b"x" * 100_000)) == 2
+            assert len(read_all(log)) == 2
+        finally:
+            log.close()
+        assert fault_of(settings) == ""
+        assert "uthorization" in fault_of(replace(settings, password="wrong"))
+        stranger = Authority(tmp_path, "stranger")
+        assert "certificate" in fault_of(replace(settings, ca=str(stranger.file)))
+        assert fault_of(replace(settings, certificate=None, key=None))
+
+
+def test_password_is_not_sent_in_the_clear_where_tls_is_demanded() -> None:
+    """A server, or somebody between, that does not offer TLS gets nothing."""
+    got: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for _ in range(2):
+                peer, _ = listener.accept()
+                with peer:
+                    peer.sendall(b'INFO {"server_id":"x","version":"2.15.2","max_payload":1048576}\r\n')
+                    peer.settimeout(20)
+                    got.append(peer.recv(1000))
+                    peer.sendall(b"PONG\r\n")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        port = listener.getsockname()[1]
+        settings = ReplicatedLogSettings(
+            url=f"tls://127.0.0.1:{port}", stream="s", user="u", password="secret"
+        )
+        assert "does not offer TLS" in fault_of(settings)
+        fault_of(replace(settings, url=f"nats://127.0.0.1:{port}"))
+        thread.join(20)
+    assert got[0] == b""
+    assert b"secret" in got[1], "the test sees what a client sends"
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    for name in ("ca", "certificate"):
+        settings = replace(
+            ReplicatedLogSettings(url="nats://a", stream="s"), **{name: str(tmp_path / "missing.pem")}
+        )
+        with pytest.raises(UnsafeLog, match="certificates"):
+            NatsLog(settings)
+
+
+def encoded(content: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+
+def token(issuer: object, subject: str, name: str, nats: dict[str, object]) -> str:
+    """A JWT of NATS, signed with an nkey."""
+    claims = {"iss": issuer.public_key.decode(), "sub": subject, "name": name, "iat": 1, "nats": nats}  # type: ignore[attr-defined]
+    claims["jti"] = (
+        base64.b32encode(hashlib.sha256(json.dumps(claims).encode()).digest()).decode().rstrip("=")
+    )
+    text = f"{encoded({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{encoded(claims)}"
+    signature = issuer.sign(text.encode())  # type: ignore[attr-defined]
+    return f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
+def test_credentials_file_of_an_operator(tmp_path: Path) -> None:
+    import nkeys
+
+    seeds = [
+        nkeys.encode_seed(os.urandom(32), prefix)
+        for prefix in (nkeys.PREFIX_BYTE_OPERATOR, nkeys.PREFIX_BYTE_ACCOUNT, nkeys.PREFIX_BYTE_USER)
+    ]
+    operator, account, user = (nkeys.from_seed(bytearray(seed)) for seed in seeds)
+    name = account.public_key.decode()
+    operator_jwt = token(operator, operator.public_key.decode(), "o", {"type": "operator", "version": 2})
+    limits = {"subs": -1, "data": -1, "payload": -1, "conn": -1, "leaf": -1, "imports": -1, "exports": -1}
+    account_jwt = token(operator, name, "a", {"type": "account", "version": 2, "limits": limits})
+    grants = {"type": "user", "version": 2, "pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1}
+    user_jwt = token(account, user.public_key.decode(), "u", grants)
+    credentials = tmp_path / "broker.creds"
+    credentials.write_text(
+        f"-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seeds[2].decode()}\n------END USER NKEY SEED------\n",
+        encoding="ascii",
+    )
+    nothing = tmp_path / "nothing.creds"
+    nothing.write_text("nothing\n", encoding="ascii")
+    configuration = (
+        f"operator: {operator_jwt}\nresolver: MEMORY\nresolver_preload: {{ {name}: {account_jwt} }}\n"
+    )
+    with server(tmp_path / "server", configuration) as node:
+        settings = ReplicatedLogSettings(url=node.url, stream="s", credentials=str(credentials))
+        assert fault_of(settings) == ""
+        assert "uthorization" in fault_of(replace(settings, credentials=None))
+        assert "not a credentials file" in fault_of(replace(settings, credentials=str(nothing)))
+        assert "No such file" in fault_of(replace(settings, credentials=str(tmp_path / "missing")))
