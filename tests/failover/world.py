@@ -20,6 +20,9 @@ from random import Random
 from typing import Any
 
 from ..broker_document import EVERYBODY
+from stompring.replication.engines import create_log
+from stompring.settings.model import ReplicatedLogSettings
+
 from ..broker_pool import python_path
 from ..broker_process import ROOT
 from ..crash import topology
@@ -277,13 +280,15 @@ class World:
     def _core(self, name: str) -> dict[str, object]:
         if self.engine != "nats":
             return {}
-        monitors = ",".join(f"http://{self.address(node)}:{self.port(node, 'monitor')}" for node in NODES)
-        attributes = f'url="{self.urls}?monitor={monitors}" stream="{STREAM}" broker="{name}"'
+        attributes = f'url="{self.urls}" stream="{STREAM}" broker="{name}"'
+        if not self.network.can_cut:  # the nodes' monitors are not on the usual port
+            attributes += ' confirmed-sync="true"'
         return {"ha-policy": f"<replicated-log {attributes}/>"}
 
     def _create_log(self) -> None:
-        done = self.run_cli("ha", "init", "--config", str(self.directory / "b1.xml"), "--max-bytes", "512M")
-        assert done.returncode == 0, f"stompring ha init: {done.stdout}{done.stderr}"
+        confirmed = not self.network.can_cut
+        settings = ReplicatedLogSettings(url=self.urls, stream=STREAM, confirmed_sync=confirmed)
+        create_log(settings, 512 << 20)
 
     def run_cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of ``stompring``, on the clients' host."""
