@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..nats_cluster import installed
 from . import clock, network
 from .campaign import BrokenPromise, FailoverCampaign
 from .probes import Producer
@@ -21,6 +22,41 @@ def _run(directory: Path, seed: int, faults: int, kinds: tuple[str, ...], engine
     with World(directory, seed, engine, namespaces, clock.why_not() is None) as world:
         campaign = FailoverCampaign(world, seed, faults, kinds, areas=("memory", "always"), tell=print)
         return campaign.run()
+
+
+#: Ten faults, in two worlds that can run at the same time.
+SHARDS = (
+    (
+        "active killed",
+        "active stopped, continued after the takeover",
+        "machine of the active lost, with the stream leader",
+        "standby killed, directory wiped",
+        "stream leader killed",
+    ),
+    (
+        "active cut from the log",
+        "quorum lost and back",
+        "log full",
+        "disk of the active full",
+        "files of one node damaged",
+    ),
+)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "shard",
+    [
+        pytest.param(0, marks=pytest.mark.xdist_group("failover: 0")),
+        pytest.param(1, marks=pytest.mark.xdist_group("failover: 1")),
+    ],
+)
+def test_nothing_is_lost_with_a_replicated_log(tmp_path: Path, shard: int) -> None:
+    installed()
+    kinds = SHARDS[shard]
+    report = _run(tmp_path, SEED + shard, len(kinds), kinds, "nats")
+    assert len(report.outcomes) == len(kinds), report.text()
+    assert report.entries > 100 and report.counts["receipts of SEND"], report.text()
 
 
 @pytest.mark.timeout(300)

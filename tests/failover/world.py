@@ -19,10 +19,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ..broker_document import EVERYBODY
 from stompring.replication.engines import create_log
 from stompring.settings.model import ReplicatedLogSettings
 
+from ..broker_document import EVERYBODY
 from ..broker_pool import python_path
 from ..broker_process import ROOT
 from ..crash import topology

@@ -1,0 +1,119 @@
+"""What a replicated log costs: receipts with three nodes of NATS beside receipts with the local disk.
+
+python -m benchmarks.replicated_log [--rounds 3] [--seconds 3] [--only CASE …]
+
+A broker without and a broker with ``<replicated-log>`` take turns, both on this machine, as are the three nodes, whose
+syncs share one disk: machines of their own have more. The ratio is the median over the rounds of what the two did in
+the same round. Without a standby, which only reads.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+import click
+from lxml import etree
+
+from benchmarks import disk, load
+from benchmarks.brokers import BrokerDied, Stompring
+from benchmarks.brokers.stompring import CORE
+from benchmarks.results import markdown
+from stompring.replication.engines import create_log
+from stompring.settings.model import ReplicatedLogSettings
+from tests.nats_cluster import NatsCluster, nats_server
+
+RECEIPTS = ("-m", "produce", "-r", "1", "-D", "1")
+#: Producers, receipts outstanding for each, bytes of the body.
+CASES = {
+    "8 × 50": (8, 50, 100),
+    "8 × 50, 4 KiB": (8, 50, 4096),
+    "8 × 1": (8, 1, 100),
+    "1 × 1": (1, 1, 100),
+}
+STREAM = "benchmark"
+
+
+class Replicated(Stompring):
+    """With a log on a cluster of NATS."""
+
+    name = "replicated log"
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def _write_config(self, path: Path) -> None:
+        super()._write_config(path)
+        tree = etree.parse(str(path))
+        core = tree.find(f"{CORE}core")
+        assert core is not None
+        policy = etree.SubElement(core, f"{CORE}ha-policy")
+        attributes = {"url": self._url, "stream": STREAM, "confirmed-sync": "true"}
+        etree.SubElement(policy, f"{CORE}replicated-log", attributes)
+        tree.write(str(path), xml_declaration=True, encoding="UTF-8")
+
+
+def rate(broker: Stompring, case: str, number: int, seconds: float) -> float:
+    """Receipts a second."""
+    producers, outstanding, size = CASES[case]
+    options = ["-p", str(producers), "-R", str(outstanding), "-s", str(size), "-S", f"{seconds:g}"]
+    numbers = load.run(broker, *RECEIPTS, *options, "-d", f"/queue/bench.{number}")
+    return numbers["receipts"] / numbers["seconds"]
+
+
+@click.command()
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often.")
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Per run.")
+@click.option("--only", type=click.Choice(list(CASES)), multiple=True, help="Only these cases.")
+def main(rounds: int, seconds: float, only: tuple[str, ...]) -> None:
+    """Receipts with a replicated log beside those with the local disk, in one run."""
+    if nats_server() is None:
+        raise click.ClickException("nats-server is not installed")
+    where = Path(tempfile.gettempdir())
+    if disk.file_system(where).startswith(("tmpfs", "ramfs")):
+        raise click.ClickException(f"{where} is in memory, where syncing costs nothing; set TMPDIR")
+    rows = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-log-") as folder, NatsCluster(Path(folder)) as cluster:
+            url = ",".join(node.url for node in cluster.nodes)
+            create_log(ReplicatedLogSettings(url=url, stream=STREAM, confirmed_sync=True), -1)
+            with Stompring() as local, Replicated(url) as replicated:
+                for broker in (local, replicated):
+                    rate(broker, "8 × 50", 0, 1.0)
+                for number, case in enumerate(only or CASES, 1):
+                    rows.append(_compare(local, replicated, case, number, rounds, seconds))
+    except (BrokerDied, load.LoadFailed) as failure:
+        raise click.ClickException(str(failure)) from failure
+    head = [
+        "producers × receipts outstanding",
+        "local disk, /s",
+        "replicated log, /s",
+        "ratio",
+        "ms a receipt",
+    ]
+    click.echo(markdown(head, rows))
+
+
+def _compare(
+    local: Stompring, replicated: Stompring, case: str, number: int, rounds: int, seconds: float
+) -> list[str]:
+    pairs = []
+    for again in range(rounds):
+        queue = number * 100 + again
+        pairs.append((rate(local, case, queue, seconds), rate(replicated, case, queue, seconds)))
+    plain, logged = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ratio = statistics.median(after / before for before, after in pairs)
+    producers, outstanding, _ = CASES[case]
+    return [
+        case,
+        f"{plain:,.0f}",
+        f"{logged:,.0f}",
+        f"{ratio:.2f}",
+        f"{1000 * producers * outstanding / logged:.1f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
