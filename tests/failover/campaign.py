@@ -96,6 +96,7 @@ class FailoverCampaign:
         began = time.monotonic()
         try:
             self._do("start")
+            self.world.on_resume = self._resumed
             self.probes.start()
             for kind in self.schedule:
                 self.number += 1
@@ -115,6 +116,9 @@ class FailoverCampaign:
             self.report.counts = dict(Counter(self.ledger.counts) + self.probes.counts + self.errors)
             self.report.writers = len(self.writers.writers)
         return self.report
+
+    def _resumed(self) -> None:
+        self.probes.disturbed = time.monotonic()
 
     def _do(self, what: str) -> None:
         self._doing = what

@@ -191,7 +191,7 @@ def promote(scene: Scene) -> None:
     """``stompring ha promote``."""
     scene.strike()
     done = scene.world.run_cli(
-        "ha", "promote", "--config", str(scene.world.directory / f"{scene.standby}.xml")
+        "ha", "promote", scene.standby, "--config", str(scene.world.directory / f"{scene.standby}.xml")
     )
     if done.returncode:
         scene.tell(f"stompring ha promote: {done.stdout}{done.stderr}")
@@ -381,7 +381,7 @@ def cut_active(scene: Scene) -> None:
     _cut(scene, [scene.active], list(NODES))
     scene.takeover()
     scene.sleep(0, 5)
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 @kind("active cut from the log, one way", "cut")
@@ -390,7 +390,7 @@ def cut_active_one_way(scene: Scene) -> None:
     _cut(scene, [scene.active], list(NODES), scene.random.choice(["there", "back"]))
     scene.takeover()
     scene.sleep(0, 5)
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 @kind("active cut from the log for up to 2 s", "cut")
@@ -398,7 +398,7 @@ def cut_active_shortly(scene: Scene) -> None:
     """Back before anybody takes over."""
     _cut(scene, [scene.active], list(NODES), _ways(scene))
     scene.sleep(0.2, 2)
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 @kind("active cut from the stream leader", "cut")
@@ -406,7 +406,7 @@ def cut_active_from_leader(scene: Scene) -> None:
     """The other nodes are reached."""
     _cut(scene, [scene.active], [scene.world.leader()], _ways(scene))
     scene.sleep(2, 10)
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 @kind("active cut from the standby", "cut", keeps=True)
@@ -414,7 +414,7 @@ def cut_brokers(scene: Scene) -> None:
     """They never talk to each other."""
     _cut(scene, [scene.active], [scene.standby])
     scene.sleep(1, 5)
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 @kind("standby cut from the log", "cut", keeps=True)
@@ -422,7 +422,7 @@ def cut_standby(scene: Scene) -> None:
     """It must not take over when it is back."""
     _cut(scene, [scene.standby], list(NODES), _ways(scene))
     scene.sleep(2, 10)
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 @kind("machine of the active cut off", "cut")
@@ -433,7 +433,7 @@ def cut_machine(scene: Scene) -> None:
     _cut(scene, machine, others)
     scene.takeover()
     scene.sleep(0, 5)
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 @kind("stream leader cut from the other nodes", "cut")
@@ -442,7 +442,7 @@ def cut_leader(scene: Scene) -> None:
     leader = scene.world.leader()
     _cut(scene, [leader], [node for node in NODES if node != leader], _ways(scene))
     scene.sleep(2, 12)
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 @kind("follower cut from the other nodes", "cut")
@@ -451,7 +451,7 @@ def cut_follower(scene: Scene) -> None:
     follower = _follower(scene)
     _cut(scene, [follower], [node for node in NODES if node != follower], _ways(scene))
     scene.sleep(2, 8)
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 @kind("all nodes cut from each other", "cut")
@@ -464,7 +464,7 @@ def cut_nodes(scene: Scene) -> None:
                 scene.network.cut(source, target)
     scene.sleep(1, 8)
     scene.repair()
-    scene.network.heal()
+    scene.world.reconnect()
 
 
 # ---- what is full

@@ -25,7 +25,8 @@ SILENCE = 3.0
 STALL = 1.5
 #: Seconds in which everything is consumed at the end.
 DRAINING = 60.0
-#: Seconds in which a broker that lost its place may still deliver what it had on its way.
+#: Seconds in which a broker that lost its place may still deliver what it had on its way, from the moment on when its
+#: client went to another one, the process was continued, or its connections worked again.
 WINDOW = 1.0
 
 CONNECT = {"heart-beat": "0,700", **login_headers(LOGIN)}
@@ -121,6 +122,7 @@ class Probes:
         self.faults: list[str] = []
         self.receipts: deque[float] = deque(maxlen=200_000)  # when they came, monotonic
         self.counts: Counter[str] = Counter()
+        self.disturbed = 0.0  # when a stopped process or a cut connection went on last, monotonic
         self.paused = False
         self.sending = True
         self.over = False
@@ -380,8 +382,9 @@ class Consumer(Client):
         self.probes.counts["delivered"] += 1
         if number not in account.sends:
             self.probes.fault("never sent", account, number)
-        late = connection.abandoned and time.monotonic() > connection.abandoned + WINDOW
-        if late:
+        left = max(connection.abandoned, self.probes.disturbed)
+        late = connection.abandoned and time.monotonic() > left + WINDOW
+        if connection.abandoned:
             self.probes.counts["delivered by the broker that was left"] += 1
         if not account.may_come(number) and (late or not connection.abandoned):
             self.probes.fault("came back after the receipt of its ACK", account, number)

@@ -13,14 +13,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
-
-from stompring.replication.engines import create_log
-from stompring.settings.model import ReplicatedLogSettings
 
 from ..broker_document import EVERYBODY
 from ..broker_pool import python_path
@@ -101,6 +98,7 @@ class World:
         )
         self.clocks: dict[str, clock.Clock] = {}
         self.exits: list[Exit] = []
+        self.on_resume: Callable[[], None] = lambda: None
         self.ready: dict[str, bool] = dict.fromkeys(BROKERS, False)
         self.answers: dict[str, str] = dict.fromkeys(BROKERS, "")
         self.ready_since: dict[str, float] = dict.fromkeys(BROKERS, 0.0)
@@ -281,14 +279,13 @@ class World:
         if self.engine != "nats":
             return {}
         attributes = f'url="{self.urls}" stream="{STREAM}" broker="{name}"'
-        if not self.network.can_cut:  # the nodes' monitors are not on the usual port
-            attributes += ' confirmed-sync="true"'
+        monitors = ",".join(f"http://{self.address(node)}:{self.port(node, 'monitor')}" for node in NODES)
+        attributes += f' monitor="{monitors}"'
         return {"ha-policy": f"<replicated-log {attributes}/>"}
 
     def _create_log(self) -> None:
-        confirmed = not self.network.can_cut
-        settings = ReplicatedLogSettings(url=self.urls, stream=STREAM, confirmed_sync=confirmed)
-        create_log(settings, 512 << 20)
+        done = self.run_cli("ha", "init", "--config", str(self.directory / "b1.xml"), "--max-bytes", "512MB")
+        assert done.returncode == 0, f"stompring ha init: {done.stdout}{done.stderr}"
 
     def run_cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of ``stompring``, on the clients' host."""
@@ -348,6 +345,7 @@ class World:
     def resume(self, name: str) -> None:
         """SIGCONT."""
         self._processes[name].stopped = False
+        self.on_resume()
         self._signal(name, signal.SIGCONT)
 
     def _signal(self, name: str, number: int) -> None:
@@ -355,6 +353,11 @@ class World:
             process = self._processes[name].process
             if process is not None and process.poll() is None:
                 process.send_signal(number)
+
+    def reconnect(self) -> None:
+        """End all partitions."""
+        self.on_resume()
+        self.network.heal()
 
     def wait_ended(self, name: str, seconds: float) -> bool:
         """Whether a process ends in time."""
@@ -372,7 +375,7 @@ class World:
 
     def heal(self) -> None:
         """End whatever is broken: all processes run, all packets arrive, disks have room."""
-        self.network.heal()
+        self.reconnect()
         for name, supervised in self._processes.items():
             if supervised.stopped:
                 self.resume(name)
