@@ -56,8 +56,12 @@ POLL_INTERVAL = 0.1
 #: Entries and bytes of one append, or of one read.
 _APPEND_ENTRIES, _APPEND_BYTES = 512, 2 << 20
 _READ_ENTRIES, _READ_BYTES = 2048, 8 << 20
+#: The smallest share of that, for a slow connection: it is halved where a call has timed out.
+_LEAST_SHARE = 1 / 32
+#: Calls that time out one after the other before another host is tried.
+_TIMEOUTS = 3
 #: Entries that one statement deletes.
-_PURGE_ENTRIES = 2000
+_PURGE_ENTRIES = 500
 #: Seconds that a request waits for its broker, and after which no broker looks at it.
 _REQUEST_TIMEOUT, _REQUEST_AGE = 2.0, 10.0
 
@@ -249,7 +253,9 @@ class _Session(psycopg.Connection[tuple[object, ...]]):
                 remaining = self.deadline - time.monotonic()
                 found = poll.poll(remaining * 1000) if remaining > 0 else []
                 if not found:
-                    raise _TimedOut("no answer in time")
+                    raise _TimedOut(
+                        f"no answer within {CALL_TIMEOUT:.0f} s; if the server runs, its synchronous standby may not"
+                    )
                 flags = found[0][1]
                 broken = flags & ~(select.POLLIN | select.POLLOUT)
                 ready = Ready.NONE
@@ -297,6 +303,8 @@ class PostgresLog:
         self._confirmed_sync = settings.confirmed_sync
         self._hosts = _hosts(settings)
         self._host = 0  # which one is tried first
+        self._timeouts = 0  # since the last answer
+        self._share = 1.0  # of the bytes of an append or a read
         self._session: _Session | None = None
         self._identity = ""
         self._log = ""
@@ -333,9 +341,10 @@ class PostgresLog:
                         "log": self._log,
                         "after": Int8(after),
                         "limit": Int8(_READ_ENTRIES),
-                        "most": Int8(_READ_BYTES),
+                        "most": Int8(round(_READ_BYTES * self._share)),
                     },
                 )
+                self._share = min(self._share * 2, 1.0)
                 if rows:
                     entries = [_entry(row) for row in rows]
                     self._end = max(self._end, entries[-1].sequence)
@@ -442,7 +451,7 @@ class PostgresLog:
         size = 0
         for entry in self._pending:
             size += len(entry.payload)
-            if batch and (size > _APPEND_BYTES or entry.unlimited != batch[0].unlimited):
+            if batch and (size > _APPEND_BYTES * self._share or entry.unlimited != batch[0].unlimited):
                 break
             batch.append(entry)
             if len(batch) == _APPEND_ENTRIES:
@@ -467,6 +476,7 @@ class PostgresLog:
                 "payloads": [entry.payload for entry in batch],
             },
         )
+        self._share = min(self._share * 2, 1.0)
         self._check_confirmed(rows[0][1])
         return _integer(rows[0][0]) == len(batch)
 
@@ -661,6 +671,7 @@ class PostgresLog:
             session.warned = False
             try:
                 cursor = session.execute(statement.encode(), parameters, prepare=True, binary=True)
+                self._timeouts = 0
                 return cursor.fetchall() if cursor.description else []
             except (errors.SerializationFailure, errors.DeadlockDetected) as fault:
                 attempt += 1
@@ -675,10 +686,15 @@ class PostgresLog:
         """What a fault means, and the end of the connection where it may not be usable any more."""
         state = fault.sqlstate
         text = f"PostgreSQL: {_text(fault)}"
+        if isinstance(fault, _TimedOut):
+            self._close()
+            self._timeouts += 1
+            self._share = max(self._share / 2, _LEAST_SHARE)
+            if self._timeouts % _TIMEOUTS == 0:
+                self._host = (self._host + 1) % len(self._hosts)
+            return LogUnavailable(text)
         if state is None or state.startswith(("08", "57P", "25")):
             self._close()
-            if state is None or state.startswith("25"):
-                self._host = (self._host + 1) % len(self._hosts)
             return LogUnavailable(text)
         if state == "53100":  # disk full
             return LogFull(text)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from random import Random
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -35,7 +36,13 @@ from ..postgres_server import PATIENCE, PostgresPair, postgres_pair
 REASON = postgres_server.missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 if REASON is None:
-    from stompring.replication.postgres_log import PostgresLog, _hosts, _required, create_postgres_log
+    from stompring.replication.postgres_log import (
+        PostgresLog,
+        _hosts,
+        _required,
+        _TimedOut,
+        create_postgres_log,
+    )
 
 STREAMS = count(1)
 WRITERS = count(2**64 - 1, -1)  # beyond what a bigint has
@@ -273,6 +280,37 @@ def test_stopped_primary_withholds_appends_until_it_continues(
         pair.primary.resume()
     assert until_stored(active) == 2
     assert contents(opened()) == [b"one"]
+
+
+def test_slow_connection_gets_smaller_appends_and_reads(
+    pair: PostgresPair, opened: Callable[..., PostgresLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append that takes longer than a call may would never end otherwise."""
+    active, reader = opened(active=True), opened()
+    sent = []
+    query = PostgresLog._query
+
+    def slow(
+        log: PostgresLog, statement: str, parameters: Any = (), **options: bool
+    ) -> list[tuple[object, ...]]:
+        payloads = parameters.get("payloads", [])
+        size = sum(map(len, payloads)) or (parameters.get("most", 0) if payloads == [] else 0)
+        sent.append(size)
+        if size > 500_000:
+            raise log._translated(_TimedOut())
+        return query(log, statement, parameters, **options)
+
+    monkeypatch.setattr(PostgresLog, "_query", slow)
+    data = [write(b"%d" % at + b"x" * 100_000, at) for at in range(30)]
+    with pytest.raises(LogUnavailable):
+        active.append(data)
+    assert until_stored(active) == 31
+    assert max(sent) > 1_500_000
+    found: list[LogEntry] = []
+    while len(found) < 31:
+        with contextlib.suppress(LogUnavailable):
+            found += reader.read(len(found), 0)
+    assert [entry.change for entry in found[1:]] == data
 
 
 def test_lost_connection_is_made_again(pair: PostgresPair, opened: Callable[..., PostgresLog]) -> None:
