@@ -266,7 +266,7 @@ class Node:
         self._fault = ""
         # standby
         self._rebuilding = True
-        self._rebuilt_bytes = self._rebuild_bytes = 0
+        self._rebuilt_bytes = self._rebuild_bytes = self._rebuild_end = 0
         self._silence = 0.0  # seconds for which the engine has said that there is no entry
         self._answering = 0.0  # seconds since the engine answers
         self._answered: float | None = None  # when it did so last
@@ -449,7 +449,7 @@ class Node:
             self._read_beat(tail)
             if tail.sequence == self._copy.sequence:
                 self._tail = tail
-        self._rebuild_bytes = status.bytes
+        self._rebuild_bytes, self._rebuild_end = status.bytes, status.last
         self._begin_silence()
         self._waits_no_more()
         if self._become(Role.STANDBY, Role.CONNECTING):
@@ -481,9 +481,7 @@ class Node:
         if entries:
             return self._apply(entries)
         self._waits_no_more()
-        if self._rebuilding:
-            self._rebuilding = False
-            log.info("the local copy is up to date at entry %d", self._copy.sequence)
+        self._end_rebuild()
         self._ask_standby()
         self._measure_lag()
         reason = self._takeover_reason()
@@ -502,7 +500,8 @@ class Node:
         if self._copy.sequence < entries[-1].sequence:  # it begins anew
             self._tail = None
             self._rebuilding, self._rebuilt_bytes = True, 0
-            self._rebuild_bytes = self.log.status().bytes
+            status = self.log.status()
+            self._rebuild_bytes, self._rebuild_end = status.bytes, status.last
         self._waits_no_more()
         for entry in entries:
             size = len(entry.change.data)
@@ -518,9 +517,19 @@ class Node:
         if self._claim is not None:
             return self._find_claim(entries)
         if self._rebuilding:
-            self._report_rebuild()
+            if self._copy.sequence >= self._rebuild_end:
+                self._end_rebuild()
+            else:
+                self._report_rebuild()
+        self._ask_standby()
         self._measure_lag()
         return 0.0
+
+    def _end_rebuild(self) -> None:
+        """All is applied that was there when the rebuild began, or there is nothing more."""
+        if self._rebuilding:
+            self._rebuilding = False
+            log.info("the local copy is up to date at entry %d", self._copy.sequence)
 
     def _read_beat(self, entry: LogEntry) -> None:
         self._beat, self._beat_time = decode_beat(entry.change.data), entry.time

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from stompring.replication.beat import Beat, decode_beat, encode_beat
-from stompring.replication.log import BEATS, Fenced, FileChange, LogFull, LogUnavailable, Operation
+from stompring.replication.log import BEATS, Fenced, FileChange, LogEntry, LogFull, LogUnavailable, Operation
 from stompring.replication.role import (
     EXIT_NOT_ACTIVE,
     JITTER,
@@ -173,6 +173,25 @@ def test_requests_reach_the_active_broker() -> None:
     assert cluster.brokers["a"].callbacks.requests == [StepDown("release", "b")]
     assert cluster.brokers["b"].callbacks.requests == [StepDown("leave")]
     assert StepDown("leave").exit_code == 0 and StepDown("release").exit_code == EXIT_NOT_ACTIVE
+
+
+def test_standby_of_a_busy_broker_is_up_to_date_and_answers_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a new entry at every look: the standby never reads nothing."""
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.write("a")
+    connection = cluster.start("b").connection
+    read = connection.read
+
+    def busy(after: int, wait: float) -> list[LogEntry]:
+        cluster.write("a")
+        return read(after, wait)
+
+    monkeypatch.setattr(connection, "read", busy)
+    connection.request("leave", "b")
+    cluster.run(2)
+    assert cluster.brokers["b"].node.status().rebuilding is False
+    assert cluster.brokers["b"].callbacks.requests == [StepDown("leave")]
 
 
 def test_a_claim_whose_answer_is_lost_is_taken_up() -> None:
