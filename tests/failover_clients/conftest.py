@@ -12,7 +12,7 @@ from stompring.replication.engines import create_log
 from stompring.settings.model import ReplicatedLogSettings
 
 from .. import nats_cluster
-from .pair import BrokerPair
+from .pair import REPLICATED, SHARED, BrokerPair
 
 #: What the scenarios of this directory need of the brokers.
 DOCUMENT = {
@@ -22,9 +22,6 @@ DOCUMENT = {
         "prices": {"default-last-value-key": "symbol"},
     },
 }
-
-#: How the standby has what the active broker stored.
-SHARED, REPLICATED = "shared data directory", "replicated log on NATS"
 
 
 def replicated_pair(directory: Path, opened: ExitStack) -> BrokerPair:

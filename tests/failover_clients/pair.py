@@ -18,6 +18,12 @@ from ..broker_process import PATIENCE, BrokerProcess
 from ..management import Management
 from ..stomp_client import StompClient
 
+#: How the standby has what the active broker stored.
+SHARED, REPLICATED = "shared data directory", "replicated log on NATS"
+
+#: The exit code of a broker that has lost its role to another one.
+FENCED = 75
+
 
 class Endpoints(NamedTuple):
     """The ports of one broker, the same in each of its lives."""
@@ -58,6 +64,7 @@ class BrokerPair:
         ports = free_ports(6)
         self.endpoints = [Endpoints(*ports[:3]), Endpoints(*ports[3:])]
         self.directory = directory
+        self.takeovers = 0
         self._options = options
         self._opened = ExitStack()
         self._active = 0
@@ -135,30 +142,35 @@ class BrokerPair:
             assert time.monotonic() < deadline, (found, log)
             time.sleep(0.02)
 
-    def take_over(self) -> float:
-        """Kill the active broker; the seconds until the standby is ready. The killed one is a standby then."""
-        killed, successor = self._active, 1 - self._active
-        begun = time.monotonic()
-        self._kill(killed)
-        broker = self._brokers[successor]
-        assert broker is not None
-        broker.__enter__()
-        took = time.monotonic() - begun
-        self._active = successor
-        self._begin(killed)
-        return took
+    def take_over(self, how: str = "kill") -> None:
+        """End the active broker and wait until the standby is ready. The first one is a standby then.
 
-    def _kill(self, number: int) -> None:
-        broker = self._brokers[number]
-        assert broker is not None
-        process = broker._process
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(PATIENCE) == -signal.SIGKILL, "\n".join(broker.log)
-        self._brokers[number] = None
+        ``kill``: SIGKILL. ``stop``: SIGTERM. ``freeze``: SIGSTOP, and SIGCONT when the standby is active.
+        """
+        ended, successor = self._active, 1 - self._active
+        before, after = self._brokers[ended], self._brokers[successor]
+        assert before is not None and after is not None
+        process = before._process
+        signals = {"kill": signal.SIGKILL, "stop": signal.SIGTERM, "freeze": signal.SIGSTOP}
+        process.send_signal(signals[how])
+        if how == "kill":
+            assert process.wait(PATIENCE) == -signal.SIGKILL, "\n".join(before.log)
+        after.__enter__()
+        self._active = successor
+        if how == "freeze":
+            process.send_signal(signal.SIGCONT)
+            assert process.wait(PATIENCE) == FENCED, "\n".join(before.log)
+        elif how == "stop":
+            assert process.wait(PATIENCE) == 0, "\n".join(before.log)
+        self._brokers[ended] = None
+        self._begin(ended)
+        self.takeovers += 1
 
     def stop(self) -> None:
         """The standby first, so that it does not take over; both must stop well."""
         self._opened.close()
+        if None not in self._brokers:
+            self.wait_until_standby()  # a process that has just begun ends by the signal, and not in order
         with ExitStack() as stopping:
             for number in (self._active, 1 - self._active):
                 if (broker := self._brokers[number]) is not None:

@@ -11,9 +11,9 @@ Scenario = Callable[[BrokerPair], Iterator[None]]
 
 
 class Takeover:
-    """Begins all scenarios, kills the active broker, and lets each test finish its own."""
+    """Begins all scenarios, ends the active broker (`BrokerPair.take_over`), and lets each test finish its own."""
 
-    def __init__(self, pair: BrokerPair, scenarios: dict[str, Scenario]) -> None:
+    def __init__(self, pair: BrokerPair, scenarios: dict[str, Scenario], how: str = "kill") -> None:
         self._begun: dict[str, Iterator[None] | BaseException] = {}
         for name, scenario in scenarios.items():
             running = scenario(pair)
@@ -24,7 +24,7 @@ class Takeover:
                 if isinstance(error, KeyboardInterrupt | SystemExit):
                     raise
                 self._begun[name] = error
-        self.seconds = pair.take_over()
+        pair.take_over(how)
 
     def finish(self, name: str) -> None:
         """What comes after the takeover. Raises what the first part raised."""

@@ -62,7 +62,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
             self.lost = False
             self.connection = stomp.StompConnection12(
                 self.brokers,
-                heartbeats=(4000, 4000),
+                heartbeats=(2000, 2000),
                 reconnect_attempts_max=-1,
                 reconnect_sleep_initial=0.05,
                 reconnect_sleep_increase=0,

@@ -1,14 +1,15 @@
 """Clients in several languages, and HAProxy, during a takeover: they connect to the other broker and go on.
 
-Each client sends numbers with receipts to a queue of its own and consumes them. The active broker is killed under
-all of them at once. What has no receipt then is sent again with the same `_AMQ_DUPL_ID`.
+Each client sends numbers with receipts to a queue of its own and consumes them. The active broker is killed, or
+stopped so that it answers nothing and closes no connection, under all of them at once. What has no receipt then is sent
+again with the same `_AMQ_DUPL_ID`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from ..broker_process import PATIENCE, ROOT
-from .pair import BrokerPair, free_ports
+from .pair import REPLICATED, SHARED, BrokerPair, free_ports
 from .scenarios import Scenario, Takeover
 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
@@ -31,13 +32,16 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 class Program:
-    """A client, and the lines that it prints."""
+    """A client with a queue of its own and a list of brokers, and the lines that it prints."""
 
-    def __init__(self, words: Sequence[str], directory: Path = ROOT) -> None:
+    def __init__(
+        self, words: Sequence[str], queue: str, brokers: Sequence[str], directory: Path = ROOT
+    ) -> None:
         self._changed = threading.Condition()
+        self.queue = queue
         self.lines: list[str] = []
         self._process = subprocess.Popen(
-            words,
+            [*words, queue, *brokers],
             cwd=directory,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -108,7 +112,7 @@ def check_messages(lines: Sequence[str], sent: int) -> None:
     assert list(ids) == list(range(1, sent + 1))
 
 
-def goes_on(pair: BrokerPair, program: Program, queue: str, names: tuple[str, str] | None) -> Iterator[None]:
+def goes_on(pair: BrokerPair, program: Program, names: tuple[str, str] | None) -> Iterator[None]:
     """Before a takeover it is served by the first broker, afterwards by the second; nothing is lost or there twice.
 
     ``names``: as it calls the brokers in its lines.
@@ -125,7 +129,7 @@ def goes_on(pair: BrokerPair, program: Program, queue: str, names: tuple[str, st
     finally:
         program.kill()
     check_messages(program.lines, sent)
-    pair.management.expect(queue, messageCount=0, deliveringCount=0)
+    pair.management.expect(program.queue, messageCount=0, deliveringCount=0)
 
 
 def tcp(pair: BrokerPair) -> tuple[str, str]:
@@ -138,12 +142,14 @@ def scenario(function: Scenario) -> Scenario:
     return function
 
 
+STOMP_PY = [sys.executable, "-m", "tests.failover_clients.stomp_py"]
+
+
 @scenario
 def stomp_py_with_a_list_of_hosts(pair: BrokerPair) -> Iterator[None]:
     pytest.importorskip("stomp", reason="stomp.py is not installed")
     brokers = tcp(pair)
-    words = [sys.executable, "-m", "tests.failover_clients.stomp_py", "stomp.py", *brokers]
-    yield from goes_on(pair, Program(words), "stomp.py", brokers)
+    yield from goes_on(pair, Program(STOMP_PY, f"stomp.py.{pair.takeovers}", brokers), brokers)
 
 
 @scenario
@@ -154,41 +160,38 @@ def stompjs_over_websocket_with_the_next_url(pair: BrokerPair) -> Iterator[None]
         f"ws://127.0.0.1:{pair.active.websocket}/stomp",
         f"ws://127.0.0.1:{pair.standby.websocket}/stomp",
     )
-    yield from goes_on(pair, Program(["node", "failover.js", "stompjs", *urls], CLIENTS), "stompjs", urls)
+    program = Program(["node", "failover.js"], f"stompjs.{pair.takeovers}", urls, CLIENTS)
+    yield from goes_on(pair, program, urls)
 
 
 @scenario
 def go_stomp_with_a_list_of_hosts(pair: BrokerPair) -> Iterator[None]:
     if shutil.which("go") is None:
         pytest.skip("needs Go")
-    program = pair.directory / "go-stomp"
+    binary = pair.directory / "go-stomp"
     built = subprocess.run(
-        ["go", "build", "-buildvcs=false", "-o", str(program), "."],
+        ["go", "build", "-buildvcs=false", "-o", str(binary), "."],
         cwd=GO,
+        env={**os.environ, "GOTOOLCHAIN": "local"},
         capture_output=True,
         text=True,
         timeout=90,
     )
     if built.returncode:
-        missing = re.search(
-            r"no required module|module lookup|proxy|dial tcp|requires go|toolchain", built.stderr
-        )
+        missing = re.search(r"no required module|module lookup|proxy|dial tcp|requires go", built.stderr)
         assert missing, built.stderr
         pytest.skip(f"Go cannot build it: {built.stderr.strip().splitlines()[-1]}")
     brokers = tcp(pair)
-    yield from goes_on(pair, Program([str(program), "go-stomp", *brokers]), "go-stomp", brokers)
+    yield from goes_on(pair, Program([str(binary)], f"go-stomp.{pair.takeovers}", brokers), brokers)
 
 
 @scenario
 def clients_of_haproxy_that_know_one_address(pair: BrokerPair) -> Iterator[None]:
     """With the configuration that is shipped, on other ports."""
     pytest.importorskip("stomp", reason="stomp.py is not installed")
-    haproxy = shutil.which("haproxy", path=f"{Path('/usr/sbin')}:{Path('/usr/local/sbin')}") or shutil.which(
-        "haproxy"
-    )
+    haproxy = shutil.which("haproxy", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
     if haproxy is None:
         pytest.skip("needs HAProxy (Debian package haproxy)")
-    config = pair.directory / "haproxy.cfg"
     front, *fronts = free_ports(3)
     ports = dict(zip(("61600", "61601", "8160"), map(str, (front, *fronts)), strict=True))
     a, b = pair.endpoints
@@ -196,24 +199,31 @@ def clients_of_haproxy_that_know_one_address(pair: BrokerPair) -> Iterator[None]
     ports |= {"61713": str(b.stomp), "61714": str(b.websocket), "8261": str(b.http)}
     text = (ROOT / "config" / "ha" / "haproxy.cfg").read_text(encoding="utf-8")
     text = re.sub(r"(127\.0\.0\.1:|port )(\d+)", lambda found: found[1] + ports[found[2]], text)
+    config = pair.directory / "haproxy.cfg"
     config.write_text(text, encoding="utf-8")
     with (pair.directory / "haproxy.log").open("w") as log:
         proxy = subprocess.Popen([haproxy, "-db", "-f", str(config)], stdout=log, stderr=log)
     try:
-        words = [sys.executable, "-m", "tests.failover_clients.stomp_py", "haproxy", f"127.0.0.1:{front}"]
-        yield from goes_on(pair, Program(words), "haproxy", None)
+        program = Program(STOMP_PY, f"haproxy.{pair.takeovers}", [f"127.0.0.1:{front}"])
+        yield from goes_on(pair, program, None)
     finally:
-        proxy.send_signal(signal.SIGTERM)
+        proxy.kill()
         proxy.wait(PATIENCE)
 
 
+#: A process that is stopped keeps the lock of a shared directory: nobody takes over.
+TAKEOVERS = [(SHARED, "kill"), (REPLICATED, "kill"), (REPLICATED, "freeze")]
+
+
 @pytest.fixture(scope="module")
-def takeover(pair: BrokerPair) -> Iterator[Takeover]:
-    takeover = Takeover(pair, SCENARIOS)
+def takeover(request: pytest.FixtureRequest, pair: BrokerPair) -> Iterator[Takeover]:
+    pair.wait_until_standby()
+    takeover = Takeover(pair, SCENARIOS, request.param)
     yield takeover
     takeover.close()
 
 
+@pytest.mark.parametrize(("pair", "takeover"), TAKEOVERS, indirect=True, scope="module")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_clients_go_on_at_the_other_broker(takeover: Takeover, name: str) -> None:
     takeover.finish(name)

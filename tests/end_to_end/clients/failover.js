@@ -18,8 +18,8 @@ let finishing = false;
 const client = new Client({
   reconnectDelay: 100,
   connectionTimeout: 3000,
-  heartbeatIncoming: 4000,
-  heartbeatOutgoing: 4000,
+  heartbeatIncoming: 2000,
+  heartbeatOutgoing: 2000,
   beforeConnect: () => {
     client.brokerURL = urls[attempt % urls.length];
     attempt += 1;

@@ -32,7 +32,8 @@ func say(words ...any) {
 func connect(brokers []string) *stomp.Conn {
 	for {
 		for _, broker := range brokers {
-			connection, err := stomp.Dial("tcp", broker, stomp.ConnOpt.HeartBeat(4*time.Second, 4*time.Second))
+			connection, err := stomp.Dial("tcp", broker,
+				stomp.ConnOpt.HeartBeat(2*time.Second, 2*time.Second), stomp.ConnOpt.HeartBeatError(time.Second))
 			if err == nil {
 				say("connected", broker)
 				return connection
