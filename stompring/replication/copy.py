@@ -15,13 +15,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from stompring.settings.data_directory import DataDirectory
 from stompring.store.datadir import IDENTITY, MARKER, VERSION
 from stompring.store.files import Files, free_name
 
-from .log import CONTROL, FileChange, LogEntry, LogStatus, Operation, UnsafeLog
+from .log import CONTROL, FileChange, LogEntry, LogStatus, LogUnavailable, Operation, UnsafeLog
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,9 @@ OPEN_FILES = 64
 
 #: The ending of directories that were set aside: another log had them.
 DISCARDED = ".discarded"
+
+#: Seconds for which a log may end before the copy.
+MAX_SHORT_LOG = 10.0
 
 _FORMAT = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -136,6 +139,7 @@ class LocalCopy:
         self._clock = clock
         self._boot_id = _read_boot_id() if boot_id is None else boot_id
         self._log: LogQueries | None = None
+        self._short_since: float | None = None  # when the log first ended before the copy
         self._engine = self._identity = ""
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._saved_at = 0.0
@@ -147,7 +151,7 @@ class LocalCopy:
     def open(self, replicated_log: LogQueries) -> int:
         """Check the copy against the log; returns the sequence after which the log is to be read.
 
-        Raises `UnsafeLog` for a data directory that is no copy of a log, `OSError`.
+        Raises `UnsafeLog` for a directory that is no copy of a log, and for a log that has lost entries, `OSError`.
         """
         self._log = replicated_log
         status = replicated_log.status()
@@ -226,7 +230,7 @@ class LocalCopy:
         if (engine, identity) != (status.engine, status.identity):
             return f"it is of another log ({engine} {identity}, not {status.engine} {status.identity})", True
         if sequence > status.last:
-            return f"it has entry {sequence}, the log ends at {status.last}", True
+            self._refuse_short_log(sequence, status.last)
         if sequence == 0:
             return "it is incomplete", False
         if not clean and (boot_id != self._boot_id or not boot_id):
@@ -234,6 +238,19 @@ class LocalCopy:
         self.sequence, self.control = sequence, control
         self.removals, self.checkpoints = deque(removals), deque(checkpoints)
         return None, False
+
+    def _refuse_short_log(self, sequence: int, last: int) -> NoReturn:
+        """The log ends before the copy. A new leader of the engine may have to catch up."""
+        now = self._clock()
+        if self._short_since is None:
+            self._short_since = now
+        text = f"the log ends at entry {last}, the local copy in {self.directory.root} has entry {sequence}"
+        if now - self._short_since <= MAX_SHORT_LOG:
+            raise LogUnavailable(text)
+        raise UnsafeLog(
+            f"{text}: the engine has lost entries. Use the copy: delete the log and its marker file {MARKER}, then run "
+            "'stompring ha init'; or use the log: move the data directory away. See docs/high-availability.md"
+        )
 
     def _set_aside(self, reason: str) -> None:
         """Keep a copy that may have what the log does not have."""

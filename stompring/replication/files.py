@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from errno import EIO, ENOENT, ENOSPC, EXDEV
 from pathlib import Path
-from threading import RLock, get_ident
+from threading import Lock, RLock, get_ident
 from time import monotonic, sleep
 from typing import NoReturn, Protocol
 
@@ -36,8 +36,8 @@ MAX_APPEND = 4 * 1024 * 1024
 #: Removed files whose entries wait to be purged, above which a batch purges some.
 MAX_WAITING_PURGES = 64
 
-#: Purges of one `ReplicatedFiles.trim`.
-PURGES = 16
+#: Purges of one `ReplicatedFiles.trim`, and of a batch while too many wait.
+PURGES, PURGES_OF_BATCH = 16, 4
 
 #: Control entries that are kept: a broker that follows must not be further behind.
 KEPT_CONTROLS = 100_000
@@ -92,6 +92,7 @@ class ReplicatedFiles(Files):
         self._places = copy.places
         self._control = copy.control
         self._lock = RLock()
+        self._trimming = Lock()
         self._batch = 0  # the thread whose batch it is
         self._owner = 0  # the thread that changed something last
         self._fault: OSError | None = None  # of this batch: nothing of it is tried again
@@ -129,7 +130,7 @@ class ReplicatedFiles(Files):
                 raise _again(fault)
             self._flush()
         if len(self.copy.removals) > MAX_WAITING_PURGES:
-            self.trim()
+            self.trim(PURGES_OF_BATCH)
 
     def _in_batch(self) -> bool:
         return self._batch == get_ident()
@@ -223,20 +224,27 @@ class ReplicatedFiles(Files):
 
     def trim(self, purges: int = PURGES) -> bool:
         """Purge entries of removed files; returns whether more wait. Any thread may call it, best an idle one."""
-        copy = self.copy
+        if not self._trimming.acquire(blocking=False):
+            return True
         try:
-            for _ in range(min(purges, len(copy.removals))):
-                key, through = copy.removals[0]
-                self._log.purge(key, through)
-                copy.removals.popleft()
-            checkpoints = copy.checkpoints
-            if checkpoints and checkpoints[0][0] <= copy.control - KEPT_CONTROLS:
-                sequence = checkpoints[0][1]
-                if not copy.removals or copy.removals[0][1] > sequence:  # else its file would come back
-                    self._log.purge(CONTROL, sequence)
-                    checkpoints.popleft()
-        except (OSError, IndexError, Fenced, UnsafeLog):
-            return False  # the next append finds out what is wrong, or another thread is at it
+            return self._trim(purges)
+        except (OSError, Fenced, UnsafeLog):
+            return False  # the next append finds out what is wrong
+        finally:
+            self._trimming.release()
+
+    def _trim(self, purges: int) -> bool:
+        copy = self.copy
+        for _ in range(min(purges, len(copy.removals))):
+            key, through = copy.removals[0]
+            self._log.purge(key, through)
+            copy.removals.popleft()
+        checkpoints = copy.checkpoints
+        if checkpoints and checkpoints[0][0] <= copy.control - KEPT_CONTROLS:
+            sequence = checkpoints[0][1]
+            if not copy.removals or copy.removals[0][1] > sequence:  # else its file would come back
+                self._log.purge(CONTROL, sequence)
+                checkpoints.popleft()
         return bool(copy.removals)
 
     # ---- changes

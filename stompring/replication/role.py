@@ -261,6 +261,8 @@ class Node:
         self._copy = copy
         #: What the disk thread appends to.
         self.log = SharedLog(engine, clock, self.lose)
+        #: Called by the active node after each beat, in its thread: it may purge what is not needed any more.
+        self.on_idle: Callable[[], object] | None = None
         self._role = Role.CONNECTING
         self._guard = Lock()  # of `_role`, where several threads may end it
         self._fault = ""
@@ -685,6 +687,8 @@ class Node:
             self._status_tried_at = now
             self.log.status()
             self._trim()
+        if self.on_idle is not None:
+            self.on_idle()
         self._waits_no_more()
         return min(BEAT_INTERVAL, max(self.log.stored_at + BEAT_INTERVAL - self._clock(), 0.05))
 

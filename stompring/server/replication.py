@@ -115,7 +115,9 @@ class Replication:
 
     def files(self) -> ReplicatedFiles:
         """The files of the active broker."""
-        return ReplicatedFiles(self.node.log, self._copy, self.node.lose)
+        files = ReplicatedFiles(self.node.log, self._copy, self.node.lose)
+        self.node.on_idle = files.trim
+        return files
 
     def log_usage(self) -> LogUsage:
         """How full the log is, with what was appended since the engine was asked."""

@@ -48,7 +48,7 @@ from .replay import SEGMENT_NAME, MessageState, PageRecords, Replay
 from .segment import FORMAT, NO_IDENTITY, PAGE, Header, SegmentScan
 
 LIVE_PAGE_NAME = re.compile(r"(\d{9,})\.page")
-SET_ASIDE = re.compile(r".*\.(damaged|invalidPage|orphaned)(\.\d+)?")
+SET_ASIDE = re.compile(r".*\.(damaged|discarded|invalidPage|orphaned)(\.\d+)?")
 KNOWN_NAMES = frozenset({LOCK, VERSION, IDENTITY, MARKER, "journal", "paging", "retention"})
 
 #: How often a listing is begun anew because files went while they were being opened.
@@ -206,7 +206,7 @@ class Snapshot:
         for path in _listing(directory):
             if belongs(path) or path == self.directory.root:
                 continue
-            if path.name.removesuffix(".new") in (VERSION, IDENTITY, ADDRESS_FILE):
+            if path.name.removesuffix(".new") in (VERSION, IDENTITY, ADDRESS_FILE, MARKER):
                 self.drafts.append(path)
                 continue
             (self.set_aside if SET_ASIDE.fullmatch(path.name) else self.strangers).append(path)

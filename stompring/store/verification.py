@@ -108,7 +108,10 @@ class Verification:
         for path in snapshot.strangers:
             self._add_finding(path, "unknown file")
         for path in snapshot.set_aside:
-            self.notes.append(f"{path}: set aside because of damage")
+            reason = (
+                "as a copy of another replicated log" if ".discarded" in path.name else "because of damage"
+            )
+            self.notes.append(f"{path}: set aside {reason}")
         for path in snapshot.drafts:
             self.notes.append(f"{path}: temporary file left by a killed broker")
         self._look_at_schema(snapshot.directory.root / VERSION)

@@ -158,6 +158,18 @@ def test_what_a_recovery_set_aside_is_only_noted(filled: PopulatedDirectory) -> 
     assert told["findings"] == [] and len(told["notes"]) == 2
 
 
+def test_local_copy_of_a_replicated_log_is_a_data_directory(filled: PopulatedDirectory) -> None:
+    (filled.data / "replicated-log").write_text("{}")
+    (filled.data / "replicated-log.new").write_text("{")
+    (filled.data / "journal.discarded").mkdir()
+    told = json.loads(invoke("verify", "--json", "--data", filled.data).stdout)
+    assert told["findings"] == []
+    assert told["notes"] == [
+        f"{filled.data}/journal.discarded: set aside as a copy of another replicated log",
+        f"{filled.data}/replicated-log.new: temporary file left by a killed broker",
+    ]
+
+
 def test_a_segment_that_is_missing(filled: PopulatedDirectory) -> None:
     segments = sorted((filled.data / "journal").glob("*.journal"))
     segments[1].unlink()

@@ -197,15 +197,21 @@ def test_copy_of_another_log_is_set_aside(
     assert "set aside as journal.discarded, paging.discarded, identity.discarded" in caplog.text
 
 
-def test_copy_that_has_more_than_the_log_is_set_aside(
+def test_log_that_has_lost_entries_is_refused_after_some_time(
     engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
 ) -> None:
     writer.append([written("journal/1.journal"), written("journal/2.journal")])
     Follower(engine, tmp_path).follow().copy.close()
-    shorter = engine.cut_off(2)
-    again = Follower(shorter, tmp_path)
-    assert contents(again.follow().root) == {"journal/1.journal": b"x"}
-    assert (tmp_path / "journal.discarded/2.journal").exists()
+    shorter = MemoryLog(engine.cut_off(2))
+    now = [0.0]
+    copy = LocalCopy(data_directory(tmp_path), clock=lambda: now[0], boot_id="boot")
+    for now[0] in (0.0, 10.0):  # a new leader may have to catch up
+        with pytest.raises(LogUnavailable, match="the log ends at entry 2"):
+            copy.open(shorter)
+    now[0] = 10.1
+    with pytest.raises(UnsafeLog, match="the engine has lost entries"):
+        copy.open(shorter)
+    assert contents(tmp_path) == {"journal/1.journal": b"x", "journal/2.journal": b"x"}
 
 
 def test_copy_that_was_discarded_half_way_is_discarded_again(
