@@ -1,0 +1,125 @@
+"""Brokers of one replicated log on a real NATS cluster, for tests."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from stompring.replication.engines import create_log, open_log
+from stompring.settings.model import ReplicatedLogSettings
+
+from ..broker_document import broker_xml
+from ..broker_process import LISTENS, PATIENCE, BrokerProcess
+from ..management import Management
+from ..nats_cluster import NatsCluster
+from ..stomp_client import StompClient
+
+STANDBY = r"standby: following the replicated log .*, whose active broker is"
+
+
+class Member(BrokerProcess):
+    """One broker of a log."""
+
+    def port_of(self, acceptor: str) -> int:
+        """The port of the active broker, once it listens; the last one that the log has."""
+        self.wait_for_log(
+            rf"STOMP listens on \S+:\d+ \(acceptor {acceptor}\)|HTTP listens .*acceptor {acceptor}"
+        )
+        return [
+            int(found[1]) for line in self.log if (found := LISTENS.search(line)) and found[2] == acceptor
+        ][-1]
+
+    def client(self, version: str = "1.2") -> StompClient:
+        """A client, connected."""
+        client = StompClient(self.port_of("stomp"), version)
+        client.connect({"heart-beat": "0,0"})
+        return client
+
+    @property
+    def management(self) -> Management:
+        """The HTTP interface of the active broker, or of the standby."""
+        ports = [
+            int(found[1]) for line in self.log if (found := re.search(r"HTTP listens on \S+:(\d+)", line))
+        ]
+        return Management(ports[-1])
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+
+class Brokers:
+    """The brokers of one log, each with a directory of its own."""
+
+    def __init__(self, cluster: NatsCluster, stream: str, directory: Path, **document: object) -> None:
+        self.cluster = cluster
+        self.stream = stream
+        self.members: list[Member] = []
+        self._directory = directory
+        self._document = document
+        nodes = ",".join(f"{node.address}:{node.port}" for node in cluster.nodes)
+        url = f"nats://{nodes}"
+        self._attributes = {"url": url, "monitor": cluster.monitors, "stream": stream}
+        self._settings = ReplicatedLogSettings(url, stream, "test", monitor=cluster.monitors)
+
+    def create(self, max_bytes: int = -1) -> None:
+        """Make the log."""
+        create_log(self._settings, max_bytes)
+
+    def request(self, command: str, broker: str = "") -> bool:
+        """Ask a broker for something as ``stompring ha`` does; without a name the active one."""
+        log = open_log(self._settings)
+        log.connect()
+        deadline = (
+            time.monotonic() + PATIENCE
+        )  # a broker that has just become active asks for requests twice a second
+        try:
+            while not (answered := log.request(command, broker)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            return answered
+        finally:
+            log.close()
+
+    def plain(self, name: str) -> Path:
+        """A broker.xml without a log."""
+        config = self._directory / f"{name}-plain.xml"
+        config.write_text(broker_xml(), encoding="utf-8")
+        return config
+
+    def data(self, name: str) -> Path:
+        """The data directory of a broker."""
+        return self._directory / f"{name}-data"
+
+    def start(self, name: str, *options: str, **attributes: str) -> Member:
+        """Start a broker, and wait for nothing."""
+        given = {**self._attributes, "broker": name, **attributes}
+        words = " ".join(f"{key}={quoteattr(value)}" for key, value in given.items())
+        config = self._directory / f"{name}.xml"
+        document: dict[str, object] = {
+            "core": f"<ha-policy><replicated-log {words}/></ha-policy>",
+            **self._document,
+        }
+        config.write_text(broker_xml(**document), encoding="utf-8")  # type: ignore[arg-type]
+        member = Member(config, self.data(name), options=options)
+        self.members.append(member)
+        return member
+
+    def stop(self) -> None:
+        """End what still runs."""
+        for member in self.members:
+            member.terminate(9)
+            member.exit_code()
+
+
+@contextmanager
+def brokers(cluster: NatsCluster, stream: str, directory: Path, **document: object) -> Iterator[Brokers]:
+    """Brokers that are killed at the end, whatever has happened."""
+    found = Brokers(cluster, stream, directory, **document)
+    found.create()
+    try:
+        yield found
+    finally:
+        found.stop()

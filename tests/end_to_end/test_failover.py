@@ -1,0 +1,172 @@
+"""Brokers of a replicated log: takeover, fencing, step-down, a log that does not answer; on a real NATS cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..broker_process import BrokerProcess
+from ..management import Answered
+from ..nats_cluster import NatsCluster
+from .replicated import STANDBY, Brokers, brokers
+
+#: Addresses that page their messages at once.
+PAGES = {"paged": {"max-size-bytes": "20000", "page-size-bytes": "10000", "address-full-policy": "PAGE"}}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    with NatsCluster(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.fixture
+def pair(cluster: NatsCluster, tmp_path: Path) -> Iterator[Brokers]:
+    with brokers(cluster, tmp_path.name[-40:], tmp_path, settings=PAGES) as found:
+        yield found
+
+
+def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair: Brokers) -> None:
+    active = pair.start("a")
+    client = active.client()
+    client.put("q", *(f"m{number}" for number in range(200)), persistent="true")
+    client.put("paged", *(f"{number:04}" * 500 for number in range(40)), persistent="true")
+    client.subscribe("q")
+    for number in range(50):
+        client.answer("ACK", client.message(f"m{number}"))
+    standby = pair.start("b")
+    standby.wait_for_log(STANDBY + " a")
+    with pytest.raises(Answered) as refused:
+        standby.management.text("/health/ready")
+    assert refused.value.status == 503
+    assert refused.value.problem["status"] == "STANDBY"
+    active.terminate(signal.SIGKILL)
+    standby.wait_for_log("is ready")
+    assert json.loads(standby.management.text("/health/ready"))["status"] == "UP"
+    survivor = standby.client()
+    survivor.subscribe("q", ack="auto")
+    for number in range(50, 200):
+        survivor.message(f"m{number}")
+    survivor.ask("UNSUBSCRIBE", {"id": "s"})
+    survivor.subscribe("paged", ack="auto")
+    for number in range(40):
+        survivor.message(f"{number:04}" * 500)
+    # the first one comes back without its directory, as a standby, and takes over in turn at once
+    shutil.rmtree(pair.data("a"))
+    again = pair.start("a")
+    again.wait_for_log(STANDBY + " b")
+    survivor.put("q", "last", persistent="true")
+    standby.stop()
+    again.wait_for_log(r"active in the replicated log .*released by b")
+    last = again.client()
+    last.subscribe("q", ack="auto")
+    last.message("last")
+    again.stop()
+
+
+def test_broker_that_was_stopped_for_a_while_exits_with_75(pair: Brokers) -> None:
+    active = pair.start("a")
+    client = active.client()
+    client.put("q", "one", persistent="true")
+    standby = pair.start("b")
+    standby.wait_for_log(STANDBY + " a")
+    active.terminate(signal.SIGSTOP)
+    standby.wait_for_log("is ready")
+    survivor = standby.client()
+    client.send("SEND", {"destination": "q", "persistent": "true", "receipt": "late"}, b"two")
+    client.send("SUBSCRIBE", {"id": "s", "destination": "q", "ack": "auto"})
+    active.terminate(signal.SIGCONT)
+    assert active.exit_code() == 75
+    assert any("not active any more" in line for line in active.log)
+    client.closed()  # neither a receipt nor a message came
+    survivor.subscribe("q", ack="auto")
+    survivor.message("one")
+    survivor.nothing()
+
+
+def test_delivery_is_suspended_while_the_log_has_no_majority(pair: Brokers, cluster: NatsCluster) -> None:
+    active = pair.start("a")
+    client = active.client()
+    client.put("q", "one", "two", persistent="true")
+    client.subscribe("q")
+    first, second = client.message("one"), client.message("two")
+    cluster.wait_current(pair.stream)
+    for node in cluster.nodes[1:]:
+        node.suspend()
+    try:
+        active.wait_for_log("delivery suspended")
+        with pytest.raises(Answered) as refused:
+            active.management.text("/health/ready")
+        assert refused.value.problem["replicationFault"]
+        client.send("SEND", {"destination": "q", "persistent": "true", "receipt": "s"}, b"three")
+        client.send("ACK", {"id": first["ack"], "receipt": "a"})
+        other = active.client()
+        other.put("plain", "in memory")
+        other.send("SUBSCRIBE", {"destination": "plain", "id": "s"})
+        client.hear(1.0)
+        assert not client.inbox and not other.inbox
+    finally:
+        for node in cluster.nodes[1:]:
+            node.resume()
+    active.wait_for_log("delivery resumed")
+    frames = [client.frame() for _ in range(3)]
+    assert {frame["receipt-id"] for frame in frames if frame.command == "RECEIPT"} == {"s", "a"}
+    assert [frame.body for frame in frames if frame.command == "MESSAGE"] == [b"three"]
+    other.message("in memory")
+    client.answer("ACK", second)
+    active.stop()
+
+
+def test_step_down_hands_over_to_the_standby(pair: Brokers) -> None:
+    active = pair.start("a")
+    active.client().put("q", "kept", persistent="true")
+    standby = pair.start("b")
+    standby.wait_for_log(STANDBY + " a")
+    assert pair.request("release")
+    assert active.exit_code() == 75
+    assert any("stepping down: release" in line for line in active.log)
+    standby.wait_for_log(r"active in the replicated log .*released by a")
+    receiver = standby.client()
+    receiver.subscribe("q", ack="auto")
+    receiver.message("kept")
+    assert pair.request("leave")
+    assert standby.exit_code() == 0
+
+
+def test_standby_stops_with_0_and_its_copy_is_used_again(pair: Brokers) -> None:
+    active = pair.start("a")
+    active.client().put("q", "kept", persistent="true")
+    standby = pair.start("b")
+    standby.wait_for_log(STANDBY + " a")
+    standby.stop()
+    again = pair.start("b")
+    again.wait_for_log(r"standby of the replicated log .*; the local copy has entry [1-9]")
+    again.wait_for_log(STANDBY + " a")
+    assert "in effect when this broker is active" in again.reload()
+    again.stop()
+    active.stop()
+    alone = BrokerProcess(pair.plain("b"), pair.data("b"))
+    alone.wait_for_log("is the local copy of a replicated log")
+    assert alone.exit_code() == 1
+
+
+def test_missing_log_and_unsafe_directory_are_refused_with_the_reason(
+    cluster: NatsCluster, tmp_path: Path
+) -> None:
+    missing = Brokers(cluster, "not-made", tmp_path)
+    broker = missing.start("a")
+    broker.wait_for_log("cannot start the broker: .*stompring ha init")
+    assert broker.exit_code() == 1
+    missing.create()
+    (missing.data("a") / "journal").mkdir(parents=True, exist_ok=True)
+    (missing.data("a") / "journal" / "000000001.journal").write_bytes(b"x")
+    (missing.data("a") / "replicated-log").unlink(missing_ok=True)
+    broker = missing.start("a")
+    broker.wait_for_log("has messages that are not in the replicated log")
+    assert broker.exit_code() == 1
+    assert (missing.data("a") / "journal" / "000000001.journal").exists()
