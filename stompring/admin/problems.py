@@ -57,6 +57,7 @@ def _problems(context: AdminContext) -> Iterator[dict[str, Any]]:
         yield _problem(WARNING, "the broker is stopping")
     if context.drain.since is not None:
         yield _problem(WARNING, "the broker is draining: it refuses new connections")
+    yield from _of_log(context)
     yield from _of_listeners(context)
     yield from _of_disk(context)
     yield from _of_memory(context)
@@ -65,6 +66,19 @@ def _problems(context: AdminContext) -> Iterator[dict[str, Any]]:
             yield _of_address(address)
     for (policy, hook), count in context.broker.policies.errors.items():
         yield _problem(WARNING, f"policy {policy} failed {count} times in {hook}: see the log")
+
+
+def _of_log(context: AdminContext) -> Iterator[dict[str, Any]]:
+    """Of a replicated log. One that is full counts as a full disk."""
+    if context.node is None:
+        return
+    fault, log = context.replication_fault, context.node.status().log
+    if fault is not None:
+        yield _problem(ERROR, f"nothing is delivered: {fault}")
+    elif log is not None and not log.healthy:
+        yield _problem(
+            WARNING, "too few nodes of the replicated log answer: one more that is lost stops the broker"
+        )
 
 
 def _of_listeners(context: AdminContext) -> Iterator[dict[str, Any]]:

@@ -57,6 +57,9 @@ TYPES = {
     "RELOADED": "The configuration was reloaded, or a reload was rejected.",
     "DRAIN": "The broker refuses new connections.",
     "UNDRAIN": "The broker accepts new connections again.",
+    "TAKEOVER": "The broker has become active in its replicated log, and accepts clients.",
+    "SUSPENDED": "The replicated log does not store: nothing is delivered.",
+    "RESUMED": "The replicated log stores again: messages are delivered.",
     "SHUTDOWN": "The broker is stopping.",
 }
 

@@ -30,6 +30,7 @@ from stompring.cli import config_option
 from stompring.cli.check_config import (
     check_data,
     check_queues,
+    check_replicated_log,
     listen_fault,
     read_certificates,
     read_security_files,
@@ -43,7 +44,7 @@ from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import DataDirectory, data_directory
 from stompring.settings.machine_memory import machine_memory
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 from stompring.settings.shipped import shipped_file
 from stompring.store.datadir import is_locked
 
@@ -157,6 +158,8 @@ def examine(config: str | None, data: str | None) -> Findings:
     directories = data_directory(configuration, data) if configuration.persistence_enabled else None
     yield from configured(configuration, data)
     yield from secrets(configuration)
+    if configuration.replicated_log is not None:
+        yield from replicated_log(configuration.replicated_log)
     yield from limits(configuration)
     if directories is not None:
         yield from disk(configuration, directories)
@@ -199,7 +202,7 @@ def software() -> Findings:
         )
     else:
         yield Finding("libraries", OK, ", ".join(f"{name} {have[name]}" for name in sorted(own)))
-    for optional in ("client", "plugins", "spark"):
+    for optional in ("client", "ha", "plugins", "spark"):
         absent = [name for name in needed.get(optional, []) if have[name] is None]
         text = (
             f"not installed (missing: {', '.join(absent)}); pip install 'stompring[{optional}]'"
@@ -255,6 +258,7 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
     yield from checked(lambda: check_queues(configuration))
     yield from checked(lambda: certificates.extend(read_certificates(configuration)))
     yield from checked(lambda: read_security_files(configuration))
+    yield from checked(lambda: check_replicated_log(configuration))
     yield from checked(lambda: check_data(configuration, data))
     if not faults:
         yield Finding("configuration", OK, file)
@@ -283,6 +287,9 @@ def secrets(configuration: BrokerConfiguration) -> Findings:
             found += [(file, True)] if file is not None else []
         found += [(configuration.roles_file, False)] if configuration.roles_file is not None else []
     found += [(file, True) for file in _key_files(configuration)]
+    log = configuration.replicated_log
+    if log is not None:
+        found += [(file, True) for file in (log.credentials, log.key) if file is not None]
     faults = 0
     for file, secret in dict.fromkeys(found):
         for finding in _permissions(Path(file), secret):
@@ -358,6 +365,40 @@ def _user(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
+
+
+# ---- the replicated log
+
+
+def replicated_log(settings: ReplicatedLogSettings) -> Findings:
+    """Whether the engine answers, whether the log is safe, and which broker is active."""
+    from stompring.cli.ha import look, opened
+    from stompring.replication.log import LogFull, LogMissing, LogUnavailable, UnsafeLog
+
+    check, where = "replicated log", f"{settings.stream} at {settings.url}"
+    try:
+        with opened(settings) as log:
+            view = look(log, settings)
+    except LogMissing as fault:
+        yield Finding(check, ERROR, f"{where}: {fault}", "create it: stompring ha init")
+        return
+    except UnsafeLog as fault:
+        yield Finding(check, ERROR, f"{where}: {fault}")
+        return
+    except (LogUnavailable, LogFull) as fault:
+        yield Finding(
+            check,
+            ERROR,
+            f"{where}: the engine does not answer: {fault}",
+            "start the engine, or correct url, user and certificates in <replicated-log>",
+        )
+        return
+    for problem in view.problems:
+        yield Finding(check, ERROR if view.unsafe else WARNING, f"{where}: {problem}")
+    if view.status is not None and not view.problems and view.active is not None:
+        yield Finding(
+            check, OK, f"{where}: {view.status.replicas} replicas, active broker {view.active.broker}"
+        )
 
 
 # ---- the machine

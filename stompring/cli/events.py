@@ -23,12 +23,14 @@ RETRY, LONGEST_RETRY = 0.5, 10.0
 COLOURS = {
     "SECURITY_": "red",
     "STORE_FAILED": "red",
+    "SUSPENDED": "red",
     "DISK_FULL": "red",
     "POLICY_ERROR": "red",
     "ADDRESS_FULL": "yellow",
     "ADDRESS_PAGING": "yellow",
     "CONSUMER_SLOW": "yellow",
     "DRAIN": "yellow",
+    "TAKEOVER": "yellow",
 }
 
 #: Fields that the line begins with.

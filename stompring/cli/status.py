@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -48,9 +48,15 @@ def reasons(health: Mapping[str, Any]) -> list[str]:
         found.append("the broker is stopping")
     if health.get("draining"):
         found.append("the broker is draining: it refuses new connections (stompring undrain)")
+    if health.get("role") == "standby":
+        return [*found, f"the broker is a standby: {health.get('reason')}"]
     for name in health.get("missingListeners") or []:
         found.append(f"acceptor {name} is not open")
-    for field, what in (("diskFault", "disk"), ("storeFault", "store")):
+    for field, what in (
+        ("diskFault", "disk"),
+        ("storeFault", "store"),
+        ("replicationFault", "replicated log"),
+    ):
         if health.get(field):
             found.append(f"{what}: {health[field]}")
     return found
@@ -73,16 +79,19 @@ def status(remote: Remote, quiet: bool) -> None:
     """
     up, health = readiness(remote)
     broker: dict[str, Any] | None = None
+    log: dict[str, Any] | None = None
     hint = None
     if not quiet:
         try:
-            broker = remote.get("broker")
+            if health.get("role") != "standby":
+                broker = remote.get("broker")
+            log = _replicated_log(remote)
         except CommandFailed as fault:
             hint = fault.message
     if remote.json:
-        echo_json({"server": str(remote.server), "ready": up, "health": health, "broker": broker})
+        echo_json({"server": str(remote.server), "ready": up, "health": health, "broker": broker, "ha": log})
     elif not quiet:
-        _print_status(remote, up, health, broker)
+        _print_status(remote, up, health, broker, log)
         if hint is not None:
             warn(f"no details: {hint}")
     if not up:
@@ -90,7 +99,11 @@ def status(remote: Remote, quiet: bool) -> None:
 
 
 def _print_status(
-    remote: Remote, up: bool, health: Mapping[str, Any], broker: Mapping[str, Any] | None
+    remote: Remote,
+    up: bool,
+    health: Mapping[str, Any],
+    broker: Mapping[str, Any] | None,
+    log: Mapping[str, Any] | None,
 ) -> None:
     name = "" if broker is None else f" {broker['name']} {broker['version']}"
     state = click.style("ready" if up else "NOT READY", fg="green" if up else "red", bold=True)
@@ -99,6 +112,7 @@ def _print_status(
         for reason in reasons(health):
             click.echo(f"  {printable(reason)}")
     if broker is None:
+        _print_rows(_log_rows(log))
         return
     for each in broker.get("problems") or []:
         text = printable(str(each["text"]))
@@ -132,7 +146,38 @@ def _print_status(
     ]
     for each in broker["listeners"]:
         rows.append((f"listener {each['acceptor']}", f"{each['host']}:{each['port']}"))
-    width = max(len(title) for title, _ in rows)
+    _print_rows([*rows, *_log_rows(log)])
+
+
+def _replicated_log(remote: Remote) -> dict[str, Any] | None:
+    """The role of the broker in its replicated log; None without one, and of an older broker."""
+    try:
+        found: dict[str, Any] = remote.get("ha")
+    except ApiError as fault:
+        if fault.http == 404:
+            return None
+        raise
+    return found if found["enabled"] else None
+
+
+def _log_rows(log: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    if log is None:
+        return []
+    rows = [("replicated log", f"{log['stream']}: this broker is {log['broker']}, {log['role']}")]
+    if log.get("fault"):
+        rows.append(("log fault", str(log["fault"])))
+    if log.get("logSize") is not None:
+        limit = "no limit" if log["logMaxSize"] < 0 else f"of {bytes_text(log['logMaxSize'])}"
+        rows.append(("log size", f"{bytes_text(log['logSize'])}, {limit}"))
+    if log["role"] == "standby":
+        behind = f"{count_text(log['lagEntries'])} entries, {bytes_text(log['lagBytes'])}"
+        rows.append(("behind", f"{behind}, {duration_text(log['lagTime'])}"))
+        rows.append(("active broker", str(log["activeBroker"] or "none")))
+    return rows
+
+
+def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    width = max((len(title) for title, _ in rows), default=0)
     for title, value in rows:
         if is_terminal():
             click.echo(f"  {printable(title).ljust(width)}  {printable(value)}")

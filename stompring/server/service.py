@@ -160,11 +160,21 @@ class BrokerService(MultiService):
     def suspend_delivery(self) -> None:
         """Deliver no message: another broker may be active by now. Clients stay connected."""
         self.broker.suspend_delivery()
+        fault = self.replication_fault or "the replicated log does not store"
+        self.broker.notifications.notify("SUSPENDED", f"delivery suspended: {fault}")
 
     def resume_delivery(self) -> None:
         """Undo `suspend_delivery`."""
         self.broker.clock.refresh()
         self.outgoing.gather(self.broker.resume_delivery)
+        self.broker.notifications.notify("RESUMED", "delivery resumed: the replicated log stores again")
+
+    def notify_takeover(self) -> None:
+        """Clients are accepted after a takeover."""
+        takeover = None if self.node is None else self.node.status().last_takeover
+        if takeover is not None:
+            seconds = "" if takeover.seconds is None else f", ready after {takeover.seconds:.1f} s"
+            self.broker.notifications.notify("TAKEOVER", f"this broker is active: {takeover.reason}{seconds}")
 
     @property
     def replication_fault(self) -> str | None:
@@ -527,6 +537,7 @@ class BrokerRun:
         self.service.systemd.ready()
         if self._replication is not None and self.service.disk_monitor is not None:
             self._replication.ready(self.service.disk_monitor.check_log)
+            self.service.notify_takeover()
         elif self._taking_over_since is not None:
             log.info("takeover complete after %.1f s", self._reactor.seconds() - self._taking_over_since)
         log.info("stompring %s is ready", self._configuration.name)

@@ -319,6 +319,10 @@ def test_retention_that_is_off_says_how_to_enable_it(console: ConsolePage) -> No
     expect(console.open("#/admin/retention").get_by_text("journal-retention-directory")).to_be_visible()
 
 
+def test_without_a_replicated_log_the_page_says_what_it_is_for(console: ConsolePage) -> None:
+    expect(console.open("#/admin/ha").get_by_text("another broker takes over")).to_be_visible()
+
+
 def test_retention_shows_its_files(open_console: OpenConsole, start_broker: StartBroker) -> None:
     broker = start_broker(core="<journal-retention-directory>retention</journal-retention-directory>")
     page = open_console(broker.http_port).open("#/admin/retention")

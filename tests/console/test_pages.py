@@ -33,6 +33,7 @@ PAGES = [
     ("#/admin/permissions?address=orders", "Permissions", "every operation is allowed"),
     ("#/admin/plugins", "Plugins", "stamp"),
     ("#/admin/configuration", "Configuration", "The broker accepts connections."),
+    ("#/admin/ha", "High availability", "There is no replicated log."),
     ("#/admin/retention", "Retention", "No lake has ingested the files yet."),
     ("#/admin/logging", "Logging", "stompring"),
 ]

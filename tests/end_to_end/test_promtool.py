@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
+from stompring.admin.ha import HA
+from stompring.admin.standby import scrape
 from stompring.pipeline.lake.ingest import IngestMetrics
 
+from ..admin.test_ha import ACTIVE, node_with
 from ..broker_document import EVERYBODY, PREFIXES, anycast, broker_xml
 from ..broker_process import ROOT, BrokerProcess
 from ..certificates import Authority
@@ -98,7 +101,13 @@ def test_metrics_of_a_broker_with_every_family(config: Path) -> None:
         r"`((?:stompring|process|python)_\w+)`", (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
     )
     exposed = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
-    assert exposed == set(documented)
+    assert exposed == set(documented) - {counter.metric for counter in HA}
+
+
+def test_metrics_of_a_replicated_log() -> None:
+    scraped = scrape("text/plain", node_with(ACTIVE)).body
+    assert isinstance(scraped, bytes) and all(counter.metric.encode() in scraped for counter in HA)
+    check(scraped)
 
 
 def test_metrics_of_an_ingest() -> None:

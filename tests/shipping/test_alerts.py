@@ -45,6 +45,7 @@ class Case:
     series: Mapping[str, str]
     summary: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    of_job: bool = False  # the alert is about all instances of a job
 
 
 def queue(metric: str, name: str = "orders") -> str:
@@ -155,6 +156,72 @@ CASES = [
         "broker b:8161 deleted retained files that no lake has",
     ),
     Case("StompringRetentionLost", 10, {"stompring_retention_deleted_not_ingested_files_total": "2x20"}),
+    Case(
+        "StompringNoActiveBroker",
+        5,
+        {'stompring_ha_role{role="active"}': "1x1 0x9", 'stompring_ha_role{role="standby"}': "0x1 1x9"},
+        "no broker of job stompring is active, and no standby takes over",
+        of_job=True,
+    ),
+    Case(
+        "StompringNoActiveBroker",
+        5,
+        {'stompring_ha_role{role="suspended"}': "1x9", 'stompring_ha_role{role="standby"}': "1x9"},
+    ),
+    Case(
+        "StompringNoActiveBroker",
+        5,
+        {'stompring_ha_role{role="active"}': "0x9", 'stompring_ha_role{role="standby"}': "0x9"},
+    ),
+    Case(
+        "StompringSuspended",
+        5,
+        {'stompring_ha_role{role="suspended"}': "0x2 1x9"},
+        "broker b:8161 delivers nothing: its replicated log does not store",
+        {"role": "suspended"},
+    ),
+    Case("StompringSuspended", 5, {'stompring_ha_role{role="suspended"}': "1x2 0x9"}),
+    Case(
+        "StompringLogNotHealthy",
+        5,
+        {"stompring_ha_log_healthy": "0x9"},
+        "too few nodes of the replicated log of broker b:8161 answer",
+    ),
+    Case("StompringLogNotHealthy", 5, {"stompring_ha_log_healthy": "0x3 1x9"}),
+    Case(
+        "StompringLogFull",
+        10,
+        {"stompring_ha_log_bytes": "90x20", "stompring_ha_log_max_bytes": "100x20"},
+        "replicated log of broker b:8161 is 90% full",
+    ),
+    Case("StompringLogFull", 10, {"stompring_ha_log_bytes": "90x20", "stompring_ha_log_max_bytes": "-1x20"}),
+    Case(
+        "StompringNoStandby",
+        15,
+        {'stompring_ha_role{role="standby"}': "0x20", "stompring_ha_takeovers_total": "1x20"},
+        "no broker of job stompring could take over",
+        of_job=True,
+    ),
+    Case("StompringNoStandby", 15, {'stompring_ha_role{role="standby"}': "0x20"}),
+    Case(
+        "StompringNoStandby",
+        15,
+        {'stompring_ha_role{role="standby"}': "1x20", "stompring_ha_takeovers_total": "1x20"},
+    ),
+    Case(
+        "StompringStandbyBehind",
+        10,
+        {"stompring_ha_lag_seconds": "60x20"},
+        "standby b:8161 is 1m 0s behind",
+    ),
+    Case("StompringStandbyBehind", 10, {"stompring_ha_lag_seconds": "0.5x20"}),
+    Case(
+        "StompringTakeover",
+        5,
+        {"stompring_ha_last_takeover_timestamp_seconds": "60x20"},
+        "broker b:8161 has become active",
+    ),
+    Case("StompringTakeover", 30, {"stompring_ha_last_takeover_timestamp_seconds": "60x40"}),
     Case(
         "StompringMemoryHigh",
         10,
@@ -388,6 +455,8 @@ def unit_test(case: Case) -> dict[str, Any]:
     }
     if case.alert == "StompringLoginsRefused":
         expected["exp_labels"].pop("job")  # a sum
+    if case.of_job:
+        expected["exp_labels"].pop("instance")
     return {
         "interval": "1m",
         "input_series": [series(*each) for each in case.series.items()],

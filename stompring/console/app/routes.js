@@ -36,6 +36,7 @@ export const ROUTES = [
   { path: "/admin/permissions", page: "permissions", title: "Permissions", nav: "Permissions", group: "Broker", key: "p" },
   { path: "/admin/plugins", page: "plugins", title: "Plugins", nav: "Plugins", group: "Broker", permission: "view" },
   { path: "/admin/configuration", page: "configuration", title: "Configuration", nav: "Configuration", group: "Broker", permission: "view" },
+  { path: "/admin/ha", page: "ha", title: "High availability", nav: "Availability", group: "Broker", permission: "view" },
   { path: "/admin/retention", page: "retention", title: "Retention", nav: "Retention", group: "Broker", permission: "view" },
   { path: "/admin/logging", page: "logging", title: "Logging", nav: "Logging", group: "Broker", permission: "view" },
 ];
