@@ -54,8 +54,9 @@ MARGIN = 0.5
 #: Seconds of ``takeover-timeout`` at least: three beats are missed before the active broker is suspended.
 MIN_TAKEOVER_TIMEOUT = 3 * BEAT_INTERVAL + MARGIN
 
-#: Beats that a standby misses after an outage of the engine before it takes over.
-BEATS_AFTER_OUTAGE = 3
+#: Seconds for which the engine must answer after an outage before a standby takes over: the active broker misses three
+#: beats, after it has waited for the answer of an append that was lost.
+AFTER_OUTAGE = 2.0
 
 #: Seconds of silence that standbys differ by, at most, so that they do not all try at once.
 JITTER = 0.3
@@ -269,7 +270,7 @@ class Node:
         # standby
         self._rebuilding = True
         self._rebuilt_bytes = self._rebuild_bytes = self._rebuild_end = 0
-        self._silence = 0.0  # seconds for which the engine has said that there is no entry
+        self._silent_since = 0.0
         self._answering = 0.0  # seconds since the engine answers
         self._answered: float | None = None  # when it did so last
         self._jitter = 0.0
@@ -429,12 +430,9 @@ class Node:
         self._fault = fault
         if now - self._reported_at >= WAIT_REPORT_INTERVAL:
             self._reported_at = now
-            log.warning(
-                "%s broker waits for the replicated log for %.0f s: %s",
-                self._role.value,
-                now - self._waiting_since,
-                fault,
-            )
+            waited = now - self._waiting_since
+            since = f", for {waited / 60:.0f} min" if waited else ""
+            log.warning("%s broker waits for the replicated log%s: %s", self._role.value, since, fault)
 
     def _waits_no_more(self) -> None:
         if self._waiting_since is not None:
@@ -464,16 +462,15 @@ class Node:
         return 0.0
 
     def _begin_silence(self) -> None:
-        self._silence = 0.0
+        self._silent_since = self._clock()
         self._jitter = self._random.uniform(0, JITTER)
 
     def _note_answer(self) -> None:
-        """The engine has answered: time that was observed without a gap counts."""
+        """The engine has answered. Time counts that was observed without a gap."""
         now = self._clock()
         if self._answered is None or now - self._answered > self._read_wait + SLOW_ANSWER:
             self._answering = 0.0
         else:
-            self._silence += now - self._answered
             self._answering += now - self._answered
         self._answered = now
 
@@ -493,7 +490,8 @@ class Node:
 
     def _due_in(self, most: float) -> float:
         """Seconds until this standby may take over if there is no entry, at most ``most``."""
-        due = self._timing.takeover_timeout + self._jitter - self._silence
+        silence = self._clock() - self._silent_since
+        due = max(self._timing.takeover_timeout + self._jitter - silence, AFTER_OUTAGE - self._answering)
         return min(most, max(due, 0.01)) if most else 0.0
 
     def _apply(self, entries: Sequence[LogEntry]) -> float:
@@ -582,6 +580,7 @@ class Node:
         """Why this standby, which has read all entries, takes over now; empty: it does not."""
         if self._copy.sequence == 0 and self.log.last_status and self.log.last_status.last == 0:
             return "the log is empty"
+        silence = self._clock() - self._silent_since
         tail = self._tail
         if tail is not None and tail.change.operation is Operation.RELEASE:
             released = decode_beat(tail.change.data)
@@ -589,13 +588,10 @@ class Node:
             meant = released.successor == own or (
                 not released.successor and (released.broker != own or released.reason == "stopped")
             )
-            if meant or self._silence >= SUCCESSOR_WAIT:
+            if meant or silence >= SUCCESSOR_WAIT:
                 return f"released by {released.broker or 'another broker'} ({released.reason})"
-        if (
-            self._silence >= self._timing.takeover_timeout + self._jitter
-            and self._answering >= BEATS_AFTER_OUTAGE * BEAT_INTERVAL
-        ):
-            return f"no entry for {self._silence:.1f} s"
+        if silence >= self._timing.takeover_timeout + self._jitter and self._answering >= AFTER_OUTAGE:
+            return f"no entry for {silence:.1f} s"
         return ""
 
     def _take_over(self, reason: str) -> float:

@@ -11,6 +11,7 @@ import pytest
 from stompring.replication.beat import Beat, decode_beat, encode_beat
 from stompring.replication.log import BEATS, Fenced, FileChange, LogEntry, LogFull, LogUnavailable, Operation
 from stompring.replication.role import (
+    AFTER_OUTAGE,
     EXIT_NOT_ACTIVE,
     JITTER,
     KEPT_BEATS,
@@ -105,7 +106,7 @@ def test_no_takeover_during_an_outage_or_within_three_beats_after_it() -> None:
     assert cluster.active() == []
     cluster.engine.set_down(False)
     cluster.run(5, until=lambda: not cluster.brokers["b"].node.status().fault)
-    assert 1.4 <= cluster.until_active("b") <= 2
+    assert AFTER_OUTAGE - 0.2 <= cluster.until_active("b") <= AFTER_OUTAGE + 0.2
 
 
 def test_active_stays_after_an_outage() -> None:
@@ -398,7 +399,7 @@ def test_a_standby_that_was_stopped_does_not_count_the_time_as_silence() -> None
     standby.paused = True
     cluster.run(20)
     standby.paused = False
-    assert cluster.until_active("b") >= 1.5
+    assert cluster.until_active("b") >= AFTER_OUTAGE - 0.1
 
 
 def test_a_copy_that_begins_anew_is_rebuilt_before_the_takeover() -> None:
