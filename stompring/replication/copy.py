@@ -161,7 +161,7 @@ class LocalCopy:
             if any(path.name not in (IDENTITY, VERSION) for path in self.places.files()):
                 raise UnsafeLog(
                     f"{self.directory.root} has messages that are not in the replicated log: upload them with "
-                    "'stompring ha init', or move the directory away"
+                    "'stompring ha init --from-data', or move the directory away"
                 )
             self._begin_anew(replicated_log)
             return self.sequence
@@ -228,6 +228,12 @@ class LocalCopy:
         if version > _FORMAT:
             raise UnsafeLog(f"{path} has format {version}, this broker reads {_FORMAT}: upgrade stompring")
         if (engine, identity) != (status.engine, status.identity):
+            if not status.last and any(path.name not in (IDENTITY, VERSION) for path in self.places.files()):
+                raise UnsafeLog(
+                    f"the log is empty, and {self.directory.root} is a copy of another log ({engine} {identity}): "
+                    f"if that is lost, delete the file {MARKER} and upload the directory with "
+                    "'stompring ha init --from-data'; else use its log, or move the directory away"
+                )
             return f"it is of another log ({engine} {identity}, not {status.engine} {status.identity})", True
         if sequence > status.last:
             self._refuse_short_log(sequence, status.last)
@@ -248,8 +254,9 @@ class LocalCopy:
         if now - self._short_since <= MAX_SHORT_LOG:
             raise LogUnavailable(text)
         raise UnsafeLog(
-            f"{text}: the engine has lost entries. Use the copy: delete the log and its marker file {MARKER}, then run "
-            "'stompring ha init'; or use the log: move the data directory away. See docs/high-availability.md"
+            f"{text}: the engine has lost entries. Use the copy: delete the log and its marker file {MARKER}, then "
+            "run 'stompring ha init --from-data'; or use the log: move the data directory away. "
+            "See docs/high-availability.md"
         )
 
     def _set_aside(self, reason: str) -> None:

@@ -188,6 +188,8 @@ def test_copy_of_another_log_is_set_aside(
     writer.append([written("journal/1.journal"), written("paging/1/1.page"), written("identity", b"abc")])
     Follower(engine, tmp_path).follow().copy.close()
     engine.recreate()
+    writer = MemoryLog(engine)
+    writer.claim(2, 0, FileChange(Operation.CLAIM))
     again = Follower(engine, tmp_path)
     assert again.copy.sequence == 0
     assert contents(tmp_path) == {}
@@ -195,6 +197,17 @@ def test_copy_of_another_log_is_set_aside(
     assert (tmp_path / "paging.discarded/1/1.page").read_bytes() == b"x"
     assert (tmp_path / "identity.discarded").read_bytes() == b"abc"
     assert "set aside as journal.discarded, paging.discarded, identity.discarded" in caplog.text
+
+
+def test_empty_log_is_refused_while_the_directory_is_a_copy_of_another(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append([written("journal/1.journal")])
+    Follower(engine, tmp_path).follow().copy.close()
+    engine.recreate()
+    with pytest.raises(UnsafeLog, match="--from-data"):
+        Follower(engine, tmp_path)
+    assert contents(tmp_path) == {"journal/1.journal": b"x"}
 
 
 def test_log_that_has_lost_entries_is_refused_after_some_time(
@@ -321,6 +334,18 @@ def test_copy_begins_anew_where_control_entries_go_while_it_is_read(
     writer.append([removed("journal/1.journal", 2), removed("journal/2.journal", 3)])
     writer.purge("journal/1.journal", engine.last)
     writer.purge(CONTROL, engine.last - 1)
+    assert contents(follower.follow().root) == {}
+
+
+def test_copy_begins_anew_where_the_first_control_entry_goes_while_it_is_read(
+    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
+) -> None:
+    writer.append(
+        [written("journal/1.journal"), removed("journal/1.journal", 1), removed("journal/2.journal", 2)]
+    )
+    follower = Follower(engine, tmp_path).follow(2)
+    writer.purge("journal/1.journal", 2)
+    writer.purge(CONTROL, 3)
     assert contents(follower.follow().root) == {}
 
 
