@@ -194,7 +194,7 @@ def promote(scene: Scene) -> None:
         "ha", "promote", scene.standby, "--config", str(scene.world.directory / f"{scene.standby}.xml")
     )
     if done.returncode:
-        scene.tell(f"stompring ha promote: {done.stdout}{done.stderr}")
+        raise AssertionError(f"stompring ha promote: {done.stdout}{done.stderr}")
 
 
 # ---- machines

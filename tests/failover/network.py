@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterable
 from itertools import count
@@ -81,6 +82,7 @@ class Namespaces(Loopback):
         self._prefix = f"sr{os.getpid()}-{next(_serial)}"
         self._bridge = f"{self._prefix}br"
         self._net = ""
+        self._reserved = socket.socket(socket.AF_UNIX)
         try:
             self._make()
         except BaseException:
@@ -112,6 +114,7 @@ class Namespaces(Loopback):
         for host in self.hosts:
             _ip("netns", "del", self._name(host))
         _ip("link", "del", self._bridge)
+        self._reserved.close()
 
     def _number(self, host: str) -> int:
         return 1 if host == CLIENTS else self.hosts.index(host) + 2
@@ -139,9 +142,18 @@ class Namespaces(Loopback):
         ]
         _sure(*where, *words)
 
+    def _reserve(self) -> int:
+        """A number that no other test on this machine has: the name of a socket is taken at once or not at all."""
+        for number in range(250):
+            try:
+                self._reserved.bind(f"\0stompring-failover-{number}")
+                return number
+            except OSError:
+                continue
+        raise OSError("250 networks are in use")
+
     def _make(self) -> None:
-        taken = _ip("-4", "-o", "addr").stdout
-        self._net = next(net for number in range(250) if f" {(net := f'10.61.{number}')}." not in taken)
+        self._net = f"10.61.{self._reserve()}"
         _sure("link", "add", self._bridge, "address", self._hardware(CLIENTS), "type", "bridge")
         _sure("addr", "add", f"{self._net}.1/24", "dev", self._bridge)
         _sure("link", "set", self._bridge, "up")
