@@ -39,9 +39,12 @@ class Observation:
     contents: dict[str, list[Seen]] = field(default_factory=dict)
 
 
-def observe(management: Management) -> Observation:
-    """Look at everything. What moves meanwhile, because it expires or falls due, is looked at again."""
-    found = Observation(_counted(management))
+def observe(management: Management, but: tuple[str, ...] = ()) -> Observation:
+    """Look at everything, without queues whose names begin with one of ``but``.
+
+    What moves meanwhile, because it expires or falls due, is looked at again.
+    """
+    found = Observation(_counted(management, but))
     changed = set(found.queues)
     deadline = time.monotonic() + PATIENCE
     while changed:
@@ -51,7 +54,7 @@ def observe(management: Management) -> Observation:
                 _seen(name, message)
                 for message in everything(management, f"/queues/{name}/messages", bodyLimit=64)
             ]
-        before, found.queues = found.queues, _counted(management)
+        before, found.queues = found.queues, _counted(management, but)
         changed = {
             name for name in {*before, *found.queues} if _moved(before.get(name), found.queues.get(name))
         }
@@ -65,8 +68,9 @@ def _moved(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
     return any(before[counter] != after[counter] for counter in MOVING)
 
 
-def _counted(management: Management) -> dict[str, dict[str, Any]]:
-    return {queue["name"]: queue for queue in everything(management, "/queues", size=1000)}
+def _counted(management: Management, but: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    queues = everything(management, "/queues", size=1000)
+    return {queue["name"]: queue for queue in queues if not queue["name"].startswith(but)}
 
 
 def everything(management: Management, path: str, **query: object) -> Iterable[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The long form of the failover test: ``python -m tests.failover``, or ``make failover``.
 
-Environment: FAULTS (200), SEED (from the clock), KINDS (all; names separated by ``;``), REPORT (build/failover.json).
+Environment: FAULTS (200), SEED (from the clock), KINDS (all; names separated by ``;``), REPORT (build/failover.json),
+LADEN (0,0): messages that wait in memory and in pages all the time; ENGINE (nats).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..nats_cluster import nats_server
 from . import clock, network
 from .campaign import BrokenPromise, FailoverCampaign
 from .report import Report
-from .world import World
+from .world import DISK, World
 
 #: Faults in one world, before the next one begins with empty disks.
 OF_ONE_WORLD = 40
@@ -28,6 +29,8 @@ def main() -> int:
     seed = int(os.environ.get("SEED") or time.time())
     kinds = tuple(filter(None, os.environ.get("KINDS", "").split(";")))
     engine = os.environ.get("ENGINE", "nats")
+    memory, paged = map(int, os.environ.get("LADEN", "0,0").split(","))
+    disk = DISK + (memory + paged) // 1500
     if engine == "nats" and nats_server() is None:
         print("nats-server is not installed")
         return 2
@@ -40,8 +43,8 @@ def main() -> int:
         print(f"seed {seed}, {count} faults", flush=True)
         directory = Path(tempfile.mkdtemp(prefix=f"stompring-failover-{seed}-"))
         try:
-            with World(directory, seed, engine, no_namespaces is None, no_clocks is None) as world:
-                campaign = FailoverCampaign(world, seed, count, kinds, tell=_tell)
+            with World(directory, seed, engine, no_namespaces is None, no_clocks is None, disk) as world:
+                campaign = FailoverCampaign(world, seed, count, kinds, laden=(memory, paged), tell=_tell)
                 try:
                     campaign.run()
                 finally:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
+from benchmarks import load
 from stompring.settings.data_directory import DataDirectory
 from stompring.store.inspection import Snapshot
 from stompring.store.verification import Verification
 
 from ..crash import topology
 from ..crash.administrator import ADDRESS_ATTRIBUTES, Administrator, Bindings
-from ..crash.audit import NOTICE, Audit, Observation, everything, observe
+from ..crash.audit import NOTICE, Audit, everything, observe
 from ..crash.context import Context, login_headers
 from ..crash.duplicates import Identifiers
 from ..crash.ledger import Ledger, now
@@ -34,7 +36,8 @@ FOLLOWED = 30.0
 #: The first receipt after a silence of this length ends an outage; a shorter one is a slow machine.
 OUTAGE = 0.3
 
-PROBES = "probe."
+#: Names of queues that the ledger knows nothing of.
+PROBES, LADEN = "probe.", "laden."
 
 
 class BrokenPromise(AssertionError):
@@ -69,11 +72,13 @@ class FailoverCampaign:
         kinds: Sequence[str] = (),
         *,
         areas: tuple[str, ...] = tuple(topology.AREAS),
+        laden: tuple[int, int] = (0, 0),
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.world = world
         self.seed = seed
         self.areas = areas
+        self.laden = dict(zip(("laden.memory", "laden.paged"), laden, strict=True))
         self.tell = tell
         self.random = Random(seed)
         chosen = [name for name in possible(world) if not kinds or name in kinds]
@@ -97,6 +102,7 @@ class FailoverCampaign:
         try:
             self._do("start")
             self.world.on_resume = self._resumed
+            self._lade()
             self.probes.start()
             for kind in self.schedule:
                 self.number += 1
@@ -116,6 +122,28 @@ class FailoverCampaign:
             self.report.counts = dict(Counter(self.ledger.counts) + self.probes.counts + self.errors)
             self.report.writers = len(self.writers.writers)
         return self.report
+
+    def _lade(self) -> None:
+        """Messages that wait through all faults, so that there is something to recover."""
+        active = self.world.settle()
+        for queue, count in self.laden.items():
+            if count:
+                where = ["-H", self.world.address(active), "-P", str(self.world.port(active, "stomp"))]
+                who = ["-u", LOGIN[0], "-w", LOGIN[1]]
+                what = ["-m", "produce", "-p", "8", "-r", "1", "-R", "50", "-D", "1", "-s", "100"]
+                words = [str(load.build()), *where, *who, *what, "-n", str(count), "-d", queue]
+                subprocess.run(words, check=True, capture_output=True, timeout=1800)
+                self.laden[queue] = 0
+                self._check_laden(active, {queue: count})
+                self.laden[queue] = count
+        self.world.settle(600)
+
+    def _check_laden(self, active: str, laden: dict[str, int]) -> None:
+        management = Management(self.world.port(active, "http"), self.world.address(active), LOGIN)
+        for queue, count in laden.items():
+            there = management.queue(f"{queue}.0")["messageCount"] if count else 0
+            if there != count:
+                raise BrokenPromise(self._where(f"{queue} has {there} messages, not {count}"))
 
     def _resumed(self) -> None:
         self.probes.disturbed = time.monotonic()
@@ -263,6 +291,7 @@ class FailoverCampaign:
         self.probes.drop_abandoned()
         active = self.world.settle()
         self._audit(active)
+        self._check_laden(active, self.laden)
         self._copies(active)
         self._raise(list(self.world.bugs()))
         return takeover
@@ -272,7 +301,7 @@ class FailoverCampaign:
         self.ledger.forget_done()
         ready = time.monotonic()
         while True:
-            found = _without_probes(observe(management))
+            found = observe(management, (PROBES, LADEN))
             audit = Audit(self.ledger, self.groups, found)
             late = {fault.rule for fault in audit.faults} & {"too late", "overdue"}
             if not late or time.monotonic() > ready + NOTICE / 1000:
@@ -366,9 +395,3 @@ class FailoverCampaign:
             if not self.world.wait_ended(broker, 30):
                 self._raise([f"{broker} does not end on SIGTERM"])
         self._raise(list(self.world.bugs()))
-
-
-def _without_probes(found: Observation) -> Observation:
-    """What the ledger knows of."""
-    queues = {name: queue for name, queue in found.queues.items() if not name.startswith(PROBES)}
-    return Observation(queues, {name: found.contents[name] for name in queues})

@@ -88,10 +88,17 @@ class World:
     """
 
     def __init__(
-        self, directory: Path, seed: int, engine: str = "nats", namespaces: bool = True, clocks: bool = True
+        self,
+        directory: Path,
+        seed: int,
+        engine: str = "nats",
+        namespaces: bool = True,
+        clocks: bool = True,
+        disk: int = DISK,
     ) -> None:
         self.directory = directory
         self.engine = engine
+        self.disk = disk
         self.random = Random(seed)
         self.network: Loopback | Namespaces = (
             Namespaces([*NODES, *BROKERS]) if namespaces else Loopback([*NODES, *BROKERS])
@@ -210,7 +217,7 @@ class World:
         mount.mkdir(parents=True)
         if os.geteuid() == 0:
             done = subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "tmpfs", mount], capture_output=True
+                ["mount", "-t", "tmpfs", "-o", f"size={self.disk}m", "tmpfs", mount], capture_output=True
             )
             if done.returncode == 0:
                 self._mounts.append(mount)
@@ -284,7 +291,9 @@ class World:
         return {"ha-policy": f"<replicated-log {attributes}/>"}
 
     def _create_log(self) -> None:
-        done = self.run_cli("ha", "init", "--config", str(self.directory / "b1.xml"), "--max-bytes", "512MB")
+        done = self.run_cli(
+            "ha", "init", "--config", str(self.directory / "b1.xml"), "--max-bytes", f"{4 * self.disk}MB"
+        )
         assert done.returncode == 0, f"stompring ha init: {done.stdout}{done.stderr}"
 
     def run_cli(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -497,6 +506,9 @@ PROBED = (
     '<address-setting match="probe.#"><max-delivery-attempts>-1</max-delivery-attempts></address-setting>'
     '<address-setting match="probe.paged.#"><max-delivery-attempts>-1</max-delivery-attempts>'
     "<max-size-messages>0</max-size-messages><page-size-bytes>16K</page-size-bytes></address-setting>"
+    '<address-setting match="laden.#"><max-delivery-attempts>-1</max-delivery-attempts></address-setting>'
+    '<address-setting match="laden.paged.#"><max-size-bytes>1M</max-size-bytes><page-size-bytes>1M</page-size-bytes>'
+    "</address-setting>"
 )
 
 
