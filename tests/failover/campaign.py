@@ -145,8 +145,8 @@ class FailoverCampaign:
             if there != count:
                 raise BrokenPromise(self._where(f"{queue} has {there} messages, not {count}"))
 
-    def _resumed(self) -> None:
-        self.probes.disturbed = time.monotonic()
+    def _resumed(self, late: float) -> None:
+        self.probes.disturbed = max(self.probes.disturbed, time.monotonic() + late)
 
     def _do(self, what: str) -> None:
         self._doing = what

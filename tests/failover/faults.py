@@ -433,7 +433,7 @@ def cut_machine(scene: Scene) -> None:
     _cut(scene, machine, others)
     scene.takeover()
     scene.sleep(0, 5)
-    scene.world.reconnect()
+    scene.world.reconnect(late=20.0)
 
 
 @kind("stream leader cut from the other nodes", "cut")

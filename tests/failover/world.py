@@ -105,7 +105,7 @@ class World:
         )
         self.clocks: dict[str, clock.Clock] = {}
         self.exits: list[Exit] = []
-        self.on_resume: Callable[[], None] = lambda: None
+        self.on_resume: Callable[[float], None] = lambda seconds: None
         self.ready: dict[str, bool] = dict.fromkeys(BROKERS, False)
         self.answers: dict[str, str] = dict.fromkeys(BROKERS, "")
         self.ready_since: dict[str, float] = dict.fromkeys(BROKERS, 0.0)
@@ -354,7 +354,7 @@ class World:
     def resume(self, name: str) -> None:
         """SIGCONT."""
         self._processes[name].stopped = False
-        self.on_resume()
+        self.on_resume(0.0)
         self._signal(name, signal.SIGCONT)
 
     def _signal(self, name: str, number: int) -> None:
@@ -363,9 +363,9 @@ class World:
             if process is not None and process.poll() is None:
                 process.send_signal(number)
 
-    def reconnect(self) -> None:
-        """End all partitions."""
-        self.on_resume()
+    def reconnect(self, late: float = 0.0) -> None:
+        """End all partitions. What was sent before may arrive for ``late`` seconds: TCP repeats it less and less often."""
+        self.on_resume(late)
         self.network.heal()
 
     def wait_ended(self, name: str, seconds: float) -> bool:
