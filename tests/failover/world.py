@@ -364,7 +364,7 @@ class World:
                 process.send_signal(number)
 
     def reconnect(self, late: float = 0.0) -> None:
-        """End all partitions. What was sent before may arrive for ``late`` seconds: TCP repeats it less and less often."""
+        """End all partitions. What was sent before may arrive for ``late`` seconds: TCP repeats it ever less often."""
         self.on_resume(late)
         self.network.heal()
 
