@@ -1031,7 +1031,8 @@ class ReplicatedLogSettings:
     stream: str = field(
         metadata=row(
             "streamName",
-            "Name of the log. Each pair of active and standby has a log of its own.",
+            "Name of the log. Each pair of active and standby has a log of its own; `stompring ha init` creates "
+            "it.",
             written_as="attribute, required",
             source=STOMPRING,
         )

@@ -1,0 +1,123 @@
+"""``stompring ha``, ``status`` and the HTTP interface with two real brokers of a log on a real NATS cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from stompring.admin.ha import HA
+from stompring.cli.main import main
+
+from ..broker_process import PATIENCE
+from ..nats_cluster import NatsCluster
+from .replicated import STANDBY, Brokers, Member
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+def metrics(member: Member) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in member.management.text("/metrics").splitlines()]
+    return {name: float(value) for name, _, value in lines if name.startswith("stompring_ha_")}
+
+
+def role(member: Member) -> Any:
+    return json.loads(member.management.text("/api/v1/ha"))
+
+
+def url(member: Member) -> str:
+    """Of the HTTP listener that the broker opened last."""
+    (*_, port) = [found[1] for line in member.log if (found := re.search(r"HTTP listens on \S+:(\d+)", line))]
+    return f"http://127.0.0.1:{port}"
+
+
+def eventually(check: Any, *words: str) -> Result:
+    """The result of a command once it is as it should be: brokers look for requests twice a second."""
+    deadline = time.monotonic() + PATIENCE
+    while not check(result := call(*words)):
+        assert time.monotonic() < deadline, result.output
+        time.sleep(0.2)
+    return result
+
+
+def test_commands_and_views_of_a_log_from_its_creation_to_its_end(tmp_path: Path) -> None:
+    with NatsCluster(tmp_path / "nats") as cluster:
+        pair = Brokers(cluster, "orders", tmp_path)
+        try:
+            _check(pair, tmp_path)
+        finally:
+            pair.stop()
+
+
+def _check(pair: Brokers, directory: Path) -> None:
+    # the first start finds no log
+    early = pair.start("a")
+    assert early.exit_code() == 1 and any("stompring ha init" in line for line in early.log)
+    config = ("--config", str(directory / "a.xml"))
+    assert "would create log orders" in call("ha", "init", "--dry-run", *config).stdout
+    assert call("ha", "init", "--max-bytes", "1GB", *config).exit_code == 0
+    again = call("ha", "init", *config)
+    assert again.exit_code == 1 and "exists already" in again.stderr
+    assert call("ha", "status", *config).exit_code == 1
+
+    active = pair.start("a")
+    active.client().put("q", "kept", persistent="true")
+    standby = pair.start("b")
+    standby.wait_for_log(STANDBY + " a")
+    found = json.loads(call("ha", "status", "--json", *config).stdout)
+    assert found["healthy"] and found["activeBroker"] == "a" and found["maxBytes"] == 1024**3
+    assert found["safe"] and found["replicas"] == 3 and found["entries"] > 0
+
+    shown, waiting = role(active), role(standby)
+    assert (shown["role"], shown["broker"], shown["activeBroker"], shown["enabled"]) == (
+        "active",
+        "a",
+        "a",
+        True,
+    )
+    assert (waiting["role"], waiting["broker"], waiting["activeBroker"]) == ("standby", "b", "a")
+    assert waiting["fault"] is None and shown["logMaxSize"] == 1024**3
+    assert metrics(active)['stompring_ha_role{role="active"}'] == 1
+    of_standby = metrics(standby)
+    assert of_standby['stompring_ha_role{role="standby"}'] == 1
+    assert of_standby["stompring_ha_log_max_bytes"] == 1024**3
+    missing = {counter.metric for counter in HA} - of_standby.keys()
+    assert all("last_takeover" in name for name in missing)
+
+    state = call("status", "--server", url(standby))
+    assert (
+        state.exit_code == 1
+        and "the broker is a standby: following the replicated log orders" in state.stdout
+    )
+    assert "replicated log\torders: this broker is b, standby" in state.stdout and "behind\t" in state.stdout
+    state = call("status", "--server", url(active))
+    assert state.exit_code == 0 and "replicated log\torders: this broker is a, active" in state.stdout
+    checked = call("doctor", "--json", "--data", str(pair.data("a")), *config)
+    levels = {each["check"]: each["level"] for each in json.loads(checked.stdout)["findings"]}
+    assert levels["replicated log"] == "ok"
+
+    assert (
+        eventually(lambda result: "no standby c" in result.stderr, "ha", "promote", "c", *config).exit_code
+        == 1
+    )
+    result = eventually(lambda result: result.exit_code == 0, "ha", "promote", "b", *config)
+    assert result.stdout == "b is active; a has stepped down\n" and active.exit_code() == 75
+    standby.wait_for_log("is ready")
+    receiver = standby.client()
+    receiver.subscribe("q", ack="auto")
+    receiver.message("kept")
+    events = json.loads(standby.management.text("/api/v1/events"))["data"]
+    (takeover,) = [each["text"] for each in events if each["type"] == "TAKEOVER"]
+    assert re.fullmatch(r"this broker is active: .*, ready after [0-9.]+ s", takeover)
+    assert metrics(standby)["stompring_ha_takeovers_total"] == 1
+
+    left = eventually(lambda result: result.exit_code == 0, "ha", "leave", "b", *config)
+    assert left.stdout == "b stops\n" and standby.exit_code() == 0
+    ended = call("ha", "status", *config)
+    assert ended.exit_code == 1 and "b has stepped down (leave)" in ended.stdout
