@@ -1,0 +1,127 @@
+"""Brokers of a replicated log in PostgreSQL: takeover, fencing, and a database that fails over itself."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from stompring.replication.engines import open_log
+from stompring.settings.model import ReplicatedLogSettings
+
+from .. import postgres_server
+from ..postgres_server import PostgresPair, postgres_pair
+from .replicated import STANDBY, Brokers
+
+REASON = postgres_server.missing()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+STREAMS = count(1)
+PAGES = {"paged": {"max-size-bytes": "20000", "page-size-bytes": "10000", "address-full-policy": "PAGE"}}
+
+
+class DatabaseBrokers(Brokers):
+    """Brokers whose log is in PostgreSQL."""
+
+    def __init__(self, database: PostgresPair, directory: Path) -> None:
+        self.stream = f"stream{next(STREAMS)}"
+        self.members = []
+        self._directory = directory
+        self._document = {"settings": PAGES}
+        url = database.url().replace("stompring@", "")
+        self._attributes = {"url": url, "user": "stompring", "stream": self.stream}
+        self._settings = ReplicatedLogSettings(url, self.stream, "test", user="stompring")
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[PostgresPair]:
+    with postgres_pair() as running:
+        yield running
+
+
+@pytest.fixture
+def pair(database: PostgresPair, tmp_path: Path) -> Iterator[DatabaseBrokers]:
+    found = DatabaseBrokers(database, tmp_path)
+    found.create()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair: DatabaseBrokers) -> None:
+    active = pair.start("a")
+    client = active.client()
+    client.put("q", *[f"m{number}" for number in range(200)], persistent="true")
+    client.put("paged", *[f"{number:04}" * 500 for number in range(40)], persistent="true")
+    client.subscribe("q")
+    for number in range(50):
+        client.answer("ACK", client.message(f"m{number}"))
+    standby = pair.start("b")
+    standby.wait_for_log(STANDBY + " a")
+    active.terminate(signal.SIGKILL)
+    standby.wait_for_log("is ready")
+    survivor = standby.client()
+    survivor.subscribe("q", ack="auto")
+    for number in range(50, 200):
+        survivor.message(f"m{number}")
+    survivor.ask("UNSUBSCRIBE", {"id": "s"})
+    survivor.subscribe("paged", ack="auto")
+    for number in range(40):
+        survivor.message(f"{number:04}" * 500)
+    # The first one comes back without its directory, as a standby, and takes over at once after an orderly stop.
+    shutil.rmtree(pair.data("a"))
+    again = pair.start("a")
+    again.wait_for_log(STANDBY + " b")
+    survivor.put("q", "last", persistent="true")
+    standby.stop()
+    again.wait_for_log(r"active in the replicated log .*released by b")
+    last = again.client()
+    last.subscribe("q", ack="auto")
+    last.message("last")
+    again.stop()
+
+
+def test_broker_that_was_stopped_for_a_while_exits_with_75(pair: DatabaseBrokers) -> None:
+    active = pair.start("a")
+    client = active.client()
+    client.put("q", "one", persistent="true")
+    standby = pair.start("b")
+    standby.wait_for_log(STANDBY + " a")
+    active.terminate(signal.SIGSTOP)
+    standby.wait_for_log("is ready")
+    survivor = standby.client()
+    client.send("SEND", {"destination": "q", "persistent": "true", "receipt": "late"}, b"two")
+    active.terminate(signal.SIGCONT)
+    assert active.exit_code() == 75
+    with pytest.raises((AssertionError, OSError)):
+        client.frame(1)  # no receipt
+    survivor.subscribe("q", ack="auto")
+    survivor.message("one")
+    survivor.nothing()
+
+
+def test_active_broker_stays_when_the_database_fails_over(
+    pair: DatabaseBrokers, database: PostgresPair
+) -> None:
+    active = pair.start("a")
+    client = active.client()
+    client.put("q", "one", "two", persistent="true")
+    database.fail_over()
+    client.send("SEND", {"destination": "q", "persistent": "true", "receipt": "r"}, b"three")
+    active.wait_for_log("delivery suspended")  # the promoted server has no synchronous standby
+    assert client.waiting() == 0
+    database.add_standby()
+    active.wait_for_log("delivery resumed")
+    client.expect("RECEIPT", **{"receipt-id": "r"})
+    client.subscribe("q", ack="auto")
+    for text in ("one", "two", "three"):
+        client.message(text)
+    active.stop()
+    log = open_log(pair._settings)
+    assert log.connect().healthy
+    log.close()
