@@ -1107,7 +1107,7 @@ class ReplicatedLogSettings:
         False,
         "boolean",
         "Confirms that every node of the engine syncs an entry to its disk before it confirms it, where the broker "
-        "cannot read that from the engine.",
+        "cannot read that from the engine; for PostgreSQL also that its storage has several copies.",
         written_as="attribute",
         source=STOMPRING,
     )
