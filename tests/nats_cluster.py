@@ -185,6 +185,8 @@ class NatsCluster:
         self.program = program or installed()
         if server_version(self.program) < (2, 10):
             sync = None  # unknown before 2.10, and refused
+        #: Whether the servers say that they sync before they confirm.
+        self.confirms_sync = sync == "always"
         if ports is None:
             free = free_ports(3 * len(addresses))
             ports = [(free[3 * at], free[3 * at + 1], free[3 * at + 2]) for at in range(len(addresses))]

@@ -51,7 +51,12 @@ PATIENCE = 90.0
 @pytest.fixture
 def settings(cluster: NatsCluster) -> ReplicatedLogSettings:
     """Of a log of its own, which exists."""
-    found = ReplicatedLogSettings(url=cluster.url, stream=f"faults{next(STREAMS)}", broker="a")
+    found = ReplicatedLogSettings(
+        url=cluster.url,
+        stream=f"faults{next(STREAMS)}",
+        broker="a",
+        confirmed_sync=not cluster.confirms_sync,
+    )
     create_log(found, -1)
     return found
 
@@ -446,6 +451,7 @@ def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path: Path) -
             ca=str(authority.file),
             certificate=str(broker),
             key=str(broker),
+            confirmed_sync=not cluster.confirms_sync,
         )
         create_log(settings, -1)
         log = NatsLog(settings)
