@@ -61,6 +61,9 @@ GETS = 16
 #: An entry's head, its path and the headers of NATS, beside its data.
 OVERHEAD = 4096
 MIN_REPLICAS = 3
+#: Servers before it cannot sync before they confirm, and lose entries that they confirmed when a leader comes back from
+#: a pause (seen with 2.9.10).
+MIN_VERSION = (2, 10)
 #: Seconds after which a node of the stream counts as lost, when its leader has not heard of it. A leader sends to each
 #: every second.
 SILENCE = 2.5
@@ -445,6 +448,7 @@ class NatsLog:
                     raise
                 await asyncio.sleep(PAUSE * 4)
         link = await self._connection.link(TIMEOUT)
+        _check_version(link.server, _version(link))
         if link.client.max_payload < MAX_ENTRY_DATA + OVERHEAD:
             raise UnsafeLog(
                 f"max_payload of {link.server} is {link.client.max_payload}:"
@@ -468,8 +472,11 @@ class NatsLog:
         for page in pages:
             name = str(page.get("server_name", ""))
             configuration = _mapping(_mapping(page.get("jetstream")).get("config"))
-            if name not in nodes or "sync_interval" not in configuration:
-                continue  # of another cluster, or a server before 2.10 that does not say
+            if name not in nodes:
+                continue  # of another cluster
+            _check_version(name, str(page.get("version", "")))
+            if "sync_interval" not in configuration:
+                continue
             if configuration.get("sync_always") is not True:
                 raise UnsafeLog(
                     f"NATS server {name} syncs every {_number(configuration, 'sync_interval', 0) // 10**9} s:"
@@ -802,6 +809,8 @@ async def _create(log: NatsLog, stream: str, max_bytes: int) -> None:
         subject = f"$JS.API.STREAM.{'CREATE' if is_new else 'INFO'}.{stream}"
         payload = json.dumps(configuration).encode() if is_new else b""
         try:
+            link = await connection.link(TIMEOUT)
+            _check_version(link.server, _version(link))
             answer = _parse((await connection.request(subject, payload, 2 * TIMEOUT)).data)
         except NoAnswer as fault:
             reason = str(fault)
@@ -870,6 +879,19 @@ def _milliseconds(text: str) -> int:
     except ValueError:
         return 0
     return int(seconds) * 1000 + int((fraction + "000")[:3])
+
+
+def _version(link: Link) -> str:
+    version = link.client.connected_server_version
+    return f"{version.major}.{version.minor}.{version.patch}"
+
+
+def _check_version(server: str, version: str) -> None:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and (int(numbers[1]), int(numbers[2])) < MIN_VERSION:
+        raise UnsafeLog(
+            f"NATS server {server} has version {version}, which loses confirmed entries: 2.10 or later is required"
+        )
 
 
 def _varz(monitor: str) -> Mapping[str, object]:

@@ -30,7 +30,6 @@ from stompring.replication.log import (
 from stompring.settings.model import ReplicatedLogSettings
 
 from .. import postgres_server
-from ..nats_cluster import NatsCluster
 from ..postgres_server import PostgresPair, postgres_pair
 from .memory_log import MemoryEngine, MemoryLog
 
@@ -57,15 +56,12 @@ class Engine(Protocol):
 class ServerEngine:
     """An engine behind a URL."""
 
-    def __init__(self, url: str, confirmed_sync: bool = False) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url
-        self._confirmed_sync = confirmed_sync
         self._stream = f"s{next(STREAMS)}"
 
     def settings(self, broker: str = "a") -> ReplicatedLogSettings:
-        return ReplicatedLogSettings(
-            url=self._url, stream=self._stream, broker=broker, confirmed_sync=self._confirmed_sync
-        )
+        return ReplicatedLogSettings(url=self._url, stream=self._stream, broker=broker)
 
     def create(self, max_bytes: int = -1) -> None:
         create_log(self.settings(), max_bytes)
@@ -106,8 +102,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     if request.param == "postgresql":
         return ServerEngine(request.getfixturevalue("pair").url())
     pytest.importorskip("nats", reason="nats-py is not installed: pip install stompring[ha]")
-    cluster: NatsCluster = request.getfixturevalue("cluster")
-    return ServerEngine(cluster.url, not cluster.confirms_sync)
+    return ServerEngine(request.getfixturevalue("cluster").url)
 
 
 Open = Callable[..., ReplicatedLog]

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import socket
 import threading
 import time
@@ -31,7 +32,15 @@ from stompring.replication.log import (
 from stompring.settings.model import ReplicatedLogSettings
 
 from ..certificates import Authority
-from ..nats_cluster import NatsCluster, NatsNode, free_ports, installed, wait_until
+from ..nats_cluster import (
+    MIN_VERSION,
+    NatsCluster,
+    NatsNode,
+    free_ports,
+    installed,
+    server_version,
+    wait_until,
+)
 
 pytest.importorskip("nats", reason="nats-py is not installed: pip install stompring[ha]")
 
@@ -51,12 +60,7 @@ PATIENCE = 90.0
 @pytest.fixture
 def settings(cluster: NatsCluster) -> ReplicatedLogSettings:
     """Of a log of its own, which exists."""
-    found = ReplicatedLogSettings(
-        url=cluster.url,
-        stream=f"faults{next(STREAMS)}",
-        broker="a",
-        confirmed_sync=not cluster.confirms_sync,
-    )
+    found = ReplicatedLogSettings(url=cluster.url, stream=f"faults{next(STREAMS)}", broker="a")
     create_log(found, -1)
     return found
 
@@ -270,6 +274,17 @@ def test_stream_with_one_replica_is_refused(settings: ReplicatedLogSettings, ope
     log._run(log._api("STREAM.DELETE.one", {}))
 
 
+def test_server_before_2_10_is_refused(tmp_path: Path) -> None:
+    """Debian 12 has one; its clusters were seen to lose confirmed entries."""
+    program = shutil.which("nats-server")
+    if program is None or server_version(program) >= MIN_VERSION:
+        pytest.skip("no nats-server before 2.10 in PATH")
+    with NatsCluster(tmp_path, program=program) as cluster:
+        settings = ReplicatedLogSettings(url=cluster.url, stream="s", confirmed_sync=True)
+        with pytest.raises(UnsafeLog, match="2.10 or later is required"):
+            create_log(settings, -1)
+
+
 def test_identity_is_the_same_for_every_leader(opened: Open, cluster: NatsCluster) -> None:
     log = opened(7)
     before = log.status()
@@ -341,8 +356,10 @@ LAZY = {"sync_interval": 120_000_000_000}
         ([varz("n0", **SYNCED), varz("n1", **LAZY), {}], True, "n1 syncs every 120 s"),
         ([varz("other", **LAZY)], False, "no monitor"),
         ([varz("other", **SYNCED)], False, "no monitor"),
-        ([varz("n0", store_dir="/")], False, "no monitor"),  # before 2.10
+        ([varz("n0", store_dir="/")], False, "no monitor"),
         ([varz("n0", store_dir="/")], True, None),
+        ([varz("n0", **SYNCED), varz("n1", **SYNCED) | {"version": "2.9.10"}], True, "n1 has version 2.9.10"),
+        ([varz("n0", **SYNCED) | {"version": "2.15.2"}], False, None),
         ([{}, {}, {}], False, "no monitor"),
         ([{}, {}, {}], True, None),
         ([], False, "no monitor"),
@@ -437,11 +454,22 @@ def fault_of(settings: ReplicatedLogSettings) -> str:
     return asyncio.run(connect())
 
 
+#: As in docs/high-availability.md.
+PERMISSIONS = """{
+  publish: [
+    "s.>", "_INBOX.>", "$JS.API.STREAM.INFO.s", "$JS.API.STREAM.MSG.GET.s", "$JS.API.STREAM.PURGE.s",
+    "$JS.API.CONSUMER.CREATE.s", "$JS.API.CONSUMER.MSG.NEXT.s.>", "$JS.API.CONSUMER.DELETE.s.>",
+    "$JS.API.STREAM.CREATE.s"
+  ]
+  subscribe: ["s.request.>", "_INBOX.>"]
+}"""
+
+
 def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     here, broker = authority.issue("server.pem"), authority.issue("client.pem", client=True)
     tls = f'tls {{ cert_file: "{here}", key_file: "{here}", ca_file: "{authority.file}", verify: true }}'
-    users = "authorization { users: [ { user: broker, password: secret } ] }"
+    users = f"authorization {{ users: [ {{ user: broker, password: secret, permissions: {PERMISSIONS} }} ] }}"
     with NatsCluster(tmp_path / "cluster", configuration=f"{tls}\n{users}") as cluster:
         settings = ReplicatedLogSettings(
             url=cluster.url.replace("nats://", "tls://"),
@@ -451,7 +479,6 @@ def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path: Path) -
             ca=str(authority.file),
             certificate=str(broker),
             key=str(broker),
-            confirmed_sync=not cluster.confirms_sync,
         )
         create_log(settings, -1)
         log = NatsLog(settings)
@@ -460,6 +487,14 @@ def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path: Path) -
             assert log.claim(7, 0, CLAIM) == 1
             assert append(log, write(0, b"x" * 100_000)) == 2
             assert len(read_all(log)) == 2
+            log.purge("journal/1", 2)
+            assert log.last("journal/1") is None
+            other = NatsLog(replace(settings, broker="b"))
+            other.connect()
+            log.requests("a", active=True)
+            wait_until(lambda: other.request("release", ""), "the request is answered")
+            assert log.requests("a", active=True) == ["release"]
+            other.close()
         finally:
             log.close()
         assert fault_of(settings) == ""
