@@ -80,6 +80,9 @@ RETRY_INTERVAL = 0.2
 WAIT_REPORT_INTERVAL = 60.0
 REBUILD_REPORT_INTERVAL = 5.0
 
+#: Seconds for which the node's thread does not wait for the end of an append of the disk thread.
+MAX_BUSY = 2.0
+
 #: Seconds between two questions for the state of the log.
 STATUS_INTERVAL = 2.0
 
@@ -278,6 +281,7 @@ class Node:
         self._beat: Beat | None = None  # the last one that was read
         self._beat_time = 0
         self._claim: tuple[int, int, float] | None = None  # writer, after, when it was tried first
+        self._refused = False  # the engine answers, and did not store the last claim
         self._short_since: float | None = None
         self._lag = (0, 0, 0.0)
         # active
@@ -479,7 +483,8 @@ class Node:
         self._note_answer()
         if entries:
             return self._apply(entries)
-        self._waits_no_more()
+        if not self._refused:
+            self._waits_no_more()
         self._end_rebuild()
         self._ask_standby()
         self._measure_lag()
@@ -496,7 +501,7 @@ class Node:
 
     def _apply(self, entries: Sequence[LogEntry]) -> float:
         self._copy.apply(entries)
-        self._tail = entries[-1]
+        self._tail, self._refused = entries[-1], False
         if self._copy.sequence < entries[-1].sequence:  # it begins anew
             self._tail = None
             self._rebuilding, self._rebuilt_bytes = True, 0
@@ -628,15 +633,14 @@ class Node:
         writer, after, began = self._claim
         data = encode_beat(replace(self._identity, bytes=self.log.bytes))
         change = FileChange(Operation.CLAIM, data=data)
+        self._refused = True
         try:
             sequence = self.log.claim(writer, after, change)
         except LogFull:
             self._claim = None
-            if self._beats:  # they are of no use; a claim needs little room
-                self.log.purge(BEATS, after - 1)
-                self._beats.clear()
+            self.log.purge(BEATS, after - 1)  # a claim needs no more room than some of them
             raise
-        self._claim = None
+        self._claim, self._refused = None, False
         self._begin_silence()
         if sequence is None:
             log.info("another broker has written to the replicated log: this one stays a standby")
@@ -668,9 +672,9 @@ class Node:
 
     def _stay_active(self) -> float:
         self._check_suspended()
-        if self.log.busy:  # an append of the disk thread is as good as a beat, and as bad
-            return BEAT_INTERVAL / 5
         now = self._clock()
+        if self.log.busy and now - self._asked_at < MAX_BUSY:  # an append is as good as a beat, and as bad
+            return BEAT_INTERVAL / 5
         if self._reactor_runs(now) and (
             now - self.log.stored_at >= BEAT_INTERVAL or now - self._beaten_at >= MAX_BEAT_INTERVAL
         ):

@@ -434,3 +434,51 @@ def test_a_rebuild_reports_its_progress(caplog: pytest.LogCaptureFixture) -> Non
     assert any(rebuilding and 90e6 < done < total for rebuilding, done, total in seen)
     assert any("up to date at entry" in each for each in caplog.messages)
     assert not seen[-1][0]
+
+
+def test_a_broker_that_dies_in_its_recovery_is_replaced() -> None:
+    cluster = Cluster("a", "b", "c")
+    cluster.run(1)
+    for left in (2, 1):
+        (active,) = cluster.active()
+        cluster.kill(active)
+        assert TIMEOUT - 0.5 <= cluster.run(20, until=lambda: bool(cluster.active())) <= TIMEOUT + 1
+        assert len(cluster.brokers) == left
+
+
+def test_a_full_log_is_taken_over_when_its_beats_make_room_and_waited_for_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.run(5)
+    cluster.write("a")
+    cluster.kill("a")
+    cluster.copies["a"].apply(cluster.engine.entries)
+    cluster.engine.max_bytes = cluster.engine.bytes
+    cluster.start("a")
+    assert cluster.until_active("a") < 6
+    cluster.kill("a")
+    cluster.engine.purge(
+        [each for each in cluster.engine.entries if each.sequence not in cluster.engine.purged]
+    )
+    cluster.engine.max_bytes = 0
+    standby = cluster.start("a")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "stompring.replication.role"):
+        cluster.run(120)
+    assert standby.role is Role.STANDBY
+    assert len([each for each in caplog.messages if each.endswith(": full")]) == 2, "once a minute"
+    assert standby.node.status().fault == "full"
+    cluster.engine.max_bytes = 1000
+    cluster.until_active("a")
+
+
+def test_requests_are_served_while_the_disk_thread_appends_without_a_pause() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    node = cluster.brokers["a"].node
+    node.log._appending = True
+    cluster.brokers["a"].connection.request("leave", "")
+    cluster.run(3)
+    assert cluster.brokers["a"].callbacks.requests == [StepDown("leave")]
