@@ -164,6 +164,25 @@ def a_resent_message_with_its_duplicate_id_is_there_once(pair: BrokerPair) -> It
 
 
 @scenario
+def a_repeated_transaction_is_refused_where_its_commit_held(pair: BrokerPair) -> Iterator[None]:
+    """As the documentation advises for a COMMIT whose receipt did not come."""
+
+    def transact(client: StompClient) -> None:
+        client.ask("BEGIN", {"transaction": "t"})
+        client.put("repeated", "1", _AMQ_DUPL_ID="first", transaction="t", **DURABLE)
+        client.send("COMMIT", {"transaction": "t", "receipt": "c"})
+
+    client = pair.connect()
+    transact(client)
+    assert client.frame()["receipt-id"] == "c"
+    yield
+    client = pair.connect()
+    transact(client)
+    client.error("first", receipt="c")
+    assert drain(pair.connect(), "repeated", 1) == ["1"]
+
+
+@scenario
 def last_values_are_the_last(pair: BrokerPair) -> Iterator[None]:
     client = pair.connect()
     client.subscribe("prices")  # makes the queue
