@@ -255,13 +255,16 @@ class DiskMonitor:
         paths: Iterable[Path],
         read: Callable[[Path], DiskUsage] = disk_usage,
         log_usage: Callable[[], LogUsage] | None = None,
+        free: Callable[[], object] = bool,
     ) -> None:
+        """``free`` is called with each measurement while a disk or the log is full: what can go should go now."""
         self.reading: DiskUsage | None = None
         self._broker = broker
         self._disk = disk
         self._paths = tuple(paths)
         self._read = read
         self._log_usage = log_usage
+        self._free = free
         self._disk_fault: str | None = None
         self._log_full = False
         self._timer: Any = None
@@ -331,11 +334,15 @@ class DiskMonitor:
         faults = [disk_full_reason(reading, configuration) for reading in readings]
         self._disk_fault = next((text for text in faults if text is not None), None)
         self._set_fault()
+        if self._broker.disk.fault is not None:
+            self._free()
 
-    def check_log(self) -> None:
-        """Compare the replicated log with its limit, which takes no look at a disk."""
+    def check_log(self, free: bool = False) -> None:
+        """Compare the replicated log with its limit, which takes no look at a disk. ``free``: see the constructor."""
         if not self._stopped and self.reading is not None:
             self._set_fault()
+            if free and self._log_full:
+                self._free()
 
     def _set_fault(self) -> None:
         assert self.reading is not None

@@ -116,7 +116,8 @@ class Persistence:
         """The monitor of the disks, and of the replicated log, that ``broker`` writes to."""
         paths = (self.directory.journal, self.directory.paging)
         # in the thread that reads: a measurement need not wait for a sync
-        return DiskMonitor(broker, self.pool.reading, paths, log_usage=log_usage)
+        free = self.durable.compaction.consider
+        return DiskMonitor(broker, self.pool.reading, paths, log_usage=log_usage, free=free)
 
     def stop(self) -> None:
         """The broker is about to stop: what is being written gets its end."""

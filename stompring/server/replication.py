@@ -21,6 +21,7 @@ from stompring.replication.role import Node, NodeStatus, NodeThread, Role, StepD
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataLock
+from stompring.store.writer import MAX_PENDING_BYTES
 
 from .disk import LogUsage
 from .reactor import call_before_rounds
@@ -34,6 +35,11 @@ TOUCH_INTERVAL = 0.5
 
 #: Seconds between two looks at what the node waits for.
 REASON_INTERVAL = 0.25
+
+
+#: The part of a log that may wait to be written to it, and the bytes that always may.
+PENDING_SHARE = 50
+MIN_PENDING_BYTES = 64 * 1024
 
 
 class Replication:
@@ -122,6 +128,16 @@ class Replication:
     def log_usage(self) -> LogUsage:
         """How full the log is, with what was appended since the engine was asked."""
         return LogUsage(*self.node.log.usage())
+
+    @property
+    def pending_limit(self) -> int | None:
+        """Bytes that may wait to be written; None for the store's own limit.
+
+        What waits when the log counts as full must fit into its headroom, or no acknowledgement would get past it.
+        """
+        _, limit = self.node.log.usage()
+        share = max(MIN_PENDING_BYTES, limit // PENDING_SHARE)
+        return share if 0 < limit and share < MAX_PENDING_BYTES else None
 
     def watch(self, suspend: Callable[[], object], resume: Callable[[], object]) -> None:
         """Recovery is complete. ``suspend`` is called before anything else is handled once this broker is not fresh."""

@@ -142,6 +142,11 @@ class BrokerService(MultiService):
             log_usage = None if replication is None else replication.log_usage
             self.disk_monitor = persistence.disk_monitor(self.broker, log_usage)
             persistence.durable.writer.around = self.outgoing.gather
+            if replication is not None:
+                persistence.durable.writer.around = self._confirm
+                limit = replication.pending_limit
+                if limit is not None:
+                    persistence.durable.write_limit.set_limits(limit)
             persistence.durable.writer.on_failure = self._store_failed
             persistence.recover(self.broker)
         apply(self.broker, configuration, starting=True)
@@ -156,6 +161,12 @@ class BrokerService(MultiService):
     def acceptors(self) -> Mapping[str, StompAcceptor | HttpAcceptor]:
         """The acceptors of the start, by name."""
         return {each.name: each for each in all_acceptors(self._started_with)}
+
+    def _confirm(self, call: Callable[[], None]) -> None:
+        """A batch is in the replicated log, which has less room now."""
+        if self.disk_monitor is not None:
+            self.disk_monitor.check_log()
+        self.outgoing.gather(call)
 
     def suspend_delivery(self) -> None:
         """Deliver no message: another broker may be active by now. Clients stay connected."""
@@ -536,7 +547,7 @@ class BrokerRun:
         self.service.garbage.start()
         self.service.systemd.ready()
         if self._replication is not None and self.service.disk_monitor is not None:
-            self._replication.ready(self.service.disk_monitor.check_log)
+            self._replication.ready(partial(self.service.disk_monitor.check_log, free=True))
             self.service.notify_takeover()
         elif self._taking_over_since is not None:
             log.info("takeover complete after %.1f s", self._reactor.seconds() - self._taking_over_since)

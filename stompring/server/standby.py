@@ -19,6 +19,7 @@ from stompring.admin.context import Node
 from stompring.admin.standby import StandbySite
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.load import PluginSources, load
+from stompring.selector import compile_selector
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
@@ -79,6 +80,8 @@ class Standby:
         self._running = True
         self._open()
         self._watch.start()
+        # the grammar is read with the first selector: now, and not while clients wait for the takeover
+        compile_selector("TRUE = TRUE")
 
     def use_reason(self, reason: str) -> None:
         """What the broker waits for, logged when it is another than before."""

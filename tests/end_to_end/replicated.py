@@ -98,10 +98,8 @@ class Brokers:
         given = {**self._attributes, "broker": name, **attributes}
         words = " ".join(f"{key}={quoteattr(value)}" for key, value in given.items())
         config = self._directory / f"{name}.xml"
-        document: dict[str, object] = {
-            "core": f"<ha-policy><replicated-log {words}/></ha-policy>",
-            **self._document,
-        }
+        core = f"<ha-policy><replicated-log {words}/></ha-policy>{self._document.get('core', '')}"
+        document: dict[str, object] = {**self._document, "core": core}
         config.write_text(broker_xml(**document), encoding="utf-8")  # type: ignore[arg-type]
         member = Member(config, self.data(name), options=options)
         self.members.append(member)
@@ -115,10 +113,12 @@ class Brokers:
 
 
 @contextmanager
-def brokers(cluster: NatsCluster, stream: str, directory: Path, **document: object) -> Iterator[Brokers]:
+def brokers(
+    cluster: NatsCluster, stream: str, directory: Path, max_bytes: int = -1, **document: object
+) -> Iterator[Brokers]:
     """Brokers that are killed at the end, whatever has happened."""
     found = Brokers(cluster, stream, directory, **document)
-    found.create()
+    found.create(max_bytes)
     try:
         yield found
     finally:

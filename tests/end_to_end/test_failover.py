@@ -170,3 +170,29 @@ def test_missing_log_and_unsafe_directory_are_refused_with_the_reason(
     broker.wait_for_log("has messages that are not in the replicated log")
     assert broker.exit_code() == 1
     assert (missing.data("a") / "journal" / "000000001.journal").exists()
+
+
+def test_full_log_blocks_producers_and_takes_acknowledgements(cluster: NatsCluster, tmp_path: Path) -> None:
+    core = (
+        "<journal-file-size>100K</journal-file-size><journal-compact-min-files>2</journal-compact-min-files>"
+    )
+    with brokers(cluster, tmp_path.name[-40:], tmp_path, max_bytes=6_000_000, core=core) as pair:
+        active = pair.start("a")
+        producer, consumer = active.client(), active.client()
+        body = b"x" * 20_000
+        producer.put("q", b"first", persistent="true")
+        for number in range(400):
+            producer.send("SEND", {"destination": "q", "persistent": "true", "receipt": number}, body)
+        active.wait_for_log("the replicated log is full: .* max-disk-usage 90 %")
+        with pytest.raises(Answered) as refused:
+            active.management.text("/health/ready")
+        assert "replicated log is full" in refused.value.problem["diskFault"]
+        assert refused.value.problem["replicationFault"] is None, "the broker stays active"
+        consumer.subscribe("q")
+        consumer.answer("ACK", consumer.message(b"first"))
+        for _ in range(400):
+            consumer.answer("ACK", consumer.message(body))
+        for number in range(400):
+            assert producer.frame()["receipt-id"] == str(number)
+        active.wait_for_log("disk no longer full: .*replicated log")
+        active.stop()

@@ -185,6 +185,24 @@ def test_stopping_leaves_nothing_behind() -> None:
     assert not watch.disk.jobs
 
 
+def test_space_is_freed_while_a_disk_is_full() -> None:
+    freed: list[int] = []
+    watch = Watch(disk_scan_period=1000)
+    watch.monitor = DiskMonitor(
+        watch.broker, watch.disk, watch.used, watch._read, free=lambda: freed.append(1)
+    )
+    watch.monitor.start()
+    watch.pass_time(1)
+    assert not freed
+    watch.used[Path("/journal")] = 95
+    watch.pass_time(1)
+    watch.pass_time(1)
+    assert len(freed) == 2
+    watch.used[Path("/journal")] = 50
+    watch.pass_time(1)
+    assert len(freed) == 2
+
+
 def test_replicated_log_counts_as_a_disk_and_leaves_room_for_acknowledgements() -> None:
     used = [0]
     broker = Broker(BrokerConfiguration(max_disk_usage=90), Clock(), Policies())
