@@ -141,6 +141,8 @@ class LocalCopy:
         self._log: LogQueries | None = None
         self._short_since: float | None = None  # when the log first ended before the copy
         self._engine = self._identity = ""
+        self._last_key = ""  # of the file that was changed last, and where it is
+        self._last_path: Path | None = None
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._saved_at = 0.0
         self._unsaved_bytes = 0
@@ -327,7 +329,11 @@ class LocalCopy:
         operation = change.operation
         if operation >= Operation.BEAT:
             return
-        path = self.places.path(change.path)
+        if change.path == self._last_key:
+            path = self._last_path
+        else:
+            path = self._last_path = self.places.path(change.path)
+            self._last_key = change.path
         if path is None:
             return
         size = len(change.data)

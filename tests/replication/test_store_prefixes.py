@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -63,7 +64,10 @@ class ReadingThread(ImmediateDisk):
 class Workload:
     """Random use of one queue in memory and one on pages, with faults of the log."""
 
-    def __init__(self, active: ActiveBroker, random: Random, *, retention: bool) -> None:
+    def __init__(
+        self, active: ActiveBroker, random: Random, *, retention: bool, before: Workload | None = None
+    ) -> None:
+        """``before``: what another broker has done with the same log."""
         self.active = active
         self.random = random
         more: dict[str, Any] = dict(SMALL)
@@ -74,9 +78,10 @@ class Workload:
         root = active.root
         self.world = PagedBroker(active.files, directory=root / "journal", paging=root / "paging", **more)
         self.world.reader.__class__ = ReadingThread
-        self.ledger = Ledger(active.engine)
-        self.number = 0
-        self.queue: Queue = self.world.queue("q")
+        self.ledger = Ledger(active.engine) if before is None else before.ledger
+        self.number = 0 if before is None else before.number
+        queues = self.world.directory.queues
+        self.queue: Queue = queues.get("q") or self.world.queue("q")
         (self.paged,) = self.world.queues("s")
         self.taker: Taker = join(self.queue, 3)
 
@@ -176,3 +181,45 @@ def test_standby_and_rebuild_are_equal_to_the_active_directory(tmp_path: Path, s
     assert rebuilt(active.engine, tmp_path / "rebuilt") == expected
     kept, paged = recovered(tmp_path / "rebuilt")
     workload.ledger.check(sorted(kept + paged), active.engine.last)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_brokers_that_take_over_from_each_other_lose_nothing(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    engine = MemoryEngine()
+    roots = [tmp_path / name for name in ("one", "two", "three")]
+    workload: Workload | None = None
+    for _ in range(12):
+        root = random.choice(roots)  # the same one: a restart
+        if workload is not None:
+            workload.active.copy.close(clean=False)
+        if random.random() < 0.2:
+            rmtree(root, ignore_errors=True)
+        active = ActiveBroker(engine, root)
+        if workload is not None:
+            check_fenced(workload)
+            kept, paged = recovered(root)
+            workload.ledger.check(sorted(kept + paged), engine.last)
+        workload = Workload(active, random, retention=seed == 1, before=workload)
+        for _ in range(random.randrange(60)):
+            workload.step()
+        if random.random() < 0.3:
+            active.files.trim(random.randrange(20))
+    assert workload is not None
+    workload.run(1)
+    expected = contents(workload.active.root)
+    assert rebuilt(engine, tmp_path / "rebuilt") == expected
+    kept, paged = recovered(tmp_path / "rebuilt")
+    workload.ledger.check(sorted(kept + paged), engine.last)
+    assert len(workload.ledger.sent) > 50 and len(workload.ledger.acknowledged) > 10
+
+
+def check_fenced(workload: Workload) -> None:
+    """A broker that was stopped and goes on after another one has taken over confirms nothing."""
+    ledger, last = workload.ledger, workload.ledger.engine.last
+    before = dict(ledger.sent), dict(ledger.acknowledged)
+    workload.active.log.faults.clear()
+    workload.world.pass_time(3000)
+    assert (ledger.sent, ledger.acknowledged) == before
+    assert ledger.engine.last == last
+    assert len(workload.active.lost) <= 1
