@@ -323,6 +323,43 @@ def test_lost_connection_is_made_again(pair: PostgresPair, opened: Callable[...,
     assert until_stored(active) == 2
 
 
+@pytest.mark.parametrize("act", ["pg_terminate_backend", "pg_cancel_backend"])
+def test_entries_are_stored_once_and_in_order_while_sessions_are_ended_at_random(
+    pair: PostgresPair, opened: Callable[..., PostgresLog], settings: ReplicatedLogSettings, act: str
+) -> None:
+    """Before, within and after statements and commits."""
+    active, random = opened(active=True, broker="victim"), Random(act)
+    done = threading.Event()
+
+    def disturb() -> None:
+        with pair.primary.connection() as connection:
+            while not done.wait(random.uniform(0.005, 0.05)):
+                connection.execute(
+                    f"SELECT {act}(pid) FROM pg_stat_activity WHERE application_name = 'stompring victim'".encode()
+                )
+
+    wanted: list[bytes] = []
+    faults = 0
+    with ThreadPoolExecutor(1) as threads:
+        disturbed = threads.submit(disturb)
+        try:
+            end = time.monotonic() + PATIENCE
+            while (len(wanted) < 500 or not faults) and time.monotonic() < end:
+                batch = [b"%d" % (len(wanted) + at) for at in range(random.randint(1, 8))]
+                wanted += batch
+                try:
+                    active.append([write(one) for one in batch])
+                except LogUnavailable:
+                    faults += 1
+                    until_stored(active)
+        finally:
+            done.set()
+            disturbed.result()
+    assert faults
+    assert active.append(()) == len(wanted) + 1
+    assert contents(opened()) == wanted
+
+
 def test_emptied_synchronous_standby_names_withhold_appends(
     pair: PostgresPair, opened: Callable[..., PostgresLog]
 ) -> None:
