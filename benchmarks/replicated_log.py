@@ -1,8 +1,9 @@
 """What a replicated log costs: receipts with three nodes of NATS beside receipts with the local disk.
 
-python -m benchmarks.replicated_log [--rounds 3] [--seconds 3] [--only CASE …]
+python -m benchmarks.replicated_log [--engine nats] [--rounds 3] [--seconds 3] [--only CASE …]
 
-A broker without and a broker with ``<replicated-log>`` take turns, both on this machine, as are the three nodes, whose
+``--engine postgresql``: a primary with a synchronous standby instead. A broker without and a broker with
+``<replicated-log>`` take turns, both on this machine, as are the nodes of the engine, whose
 syncs share one disk: machines of their own have more. The ratio is the median over the rounds of what the two did in
 the same round. Without a standby, which only reads.
 """
@@ -11,6 +12,9 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -22,6 +26,7 @@ from benchmarks.brokers.stompring import CORE
 from benchmarks.results import markdown
 from stompring.replication.engines import create_log
 from stompring.settings.model import ReplicatedLogSettings
+from tests import postgres_server
 from tests.nats_cluster import NatsCluster, nats_server
 
 RECEIPTS = ("-m", "produce", "-r", "1", "-D", "1")
@@ -36,7 +41,7 @@ STREAM = "benchmark"
 
 
 class Replicated(Stompring):
-    """With a log on a cluster of NATS."""
+    """With a log on a cluster of NATS, or in PostgreSQL."""
 
     name = "replicated log"
 
@@ -51,8 +56,28 @@ class Replicated(Stompring):
         assert core is not None
         policy = etree.SubElement(core, f"{CORE}ha-policy")
         attributes = {"url": self._url, "stream": STREAM, "confirmed-sync": "true"}
+        if self._url.startswith("postgresql"):
+            attributes["user"] = "stompring"
         etree.SubElement(policy, f"{CORE}replicated-log", attributes)
         tree.write(str(path), xml_declaration=True, encoding="UTF-8")
+
+
+def missing(engine: str) -> str | None:
+    """Why an engine cannot be started here."""
+    if engine == "postgresql":
+        return postgres_server.missing()
+    return None if nats_server() is not None else "nats-server is not installed"
+
+
+@contextmanager
+def engine_url(engine: str) -> Iterator[str]:
+    """A running engine."""
+    if engine == "postgresql":
+        with postgres_server.postgres_pair() as pair:
+            yield pair.url().replace("stompring@", "")
+    else:
+        with tempfile.TemporaryDirectory(prefix="bench-log-") as folder, NatsCluster(Path(folder)) as cluster:
+            yield ",".join([node.url for node in cluster.nodes])
 
 
 def rate(broker: Stompring, case: str, number: int, seconds: float) -> float:
@@ -67,18 +92,19 @@ def rate(broker: Stompring, case: str, number: int, seconds: float) -> float:
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often.")
 @click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1), help="Per run.")
 @click.option("--only", type=click.Choice(list(CASES)), multiple=True, help="Only these cases.")
-def main(rounds: int, seconds: float, only: tuple[str, ...]) -> None:
+@click.option("--engine", default="nats", show_default=True, type=click.Choice(["nats", "postgresql"]))
+def main(rounds: int, seconds: float, only: tuple[str, ...], engine: str) -> None:
     """Receipts with a replicated log beside those with the local disk, in one run."""
-    if nats_server() is None:
-        raise click.ClickException("nats-server is not installed")
+    if reason := missing(engine):
+        raise click.ClickException(reason)
     where = Path(tempfile.gettempdir())
     if disk.file_system(where).startswith(("tmpfs", "ramfs")):
         raise click.ClickException(f"{where} is in memory, where syncing costs nothing; set TMPDIR")
     rows = []
     try:
-        with tempfile.TemporaryDirectory(prefix="bench-log-") as folder, NatsCluster(Path(folder)) as cluster:
-            url = ",".join(node.url for node in cluster.nodes)
-            create_log(ReplicatedLogSettings(url=url, stream=STREAM, confirmed_sync=True), -1)
+        with engine_url(engine) as url:
+            settings = ReplicatedLogSettings(url, STREAM, user="stompring", confirmed_sync=True)
+            create_log(settings if engine == "postgresql" else replace(settings, user=None), -1)
             with Stompring() as local, Replicated(url) as replicated:
                 for broker in (local, replicated):
                     rate(broker, "8 × 50", 0, 1.0)
