@@ -209,7 +209,7 @@ class NatsConnection:
         self._task: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._subscriptions: dict[str, tuple[Callback, Subscription | None]] = {}
-        #: Why the last attempt to connect failed.
+        #: Why the last attempt to connect failed, or what the server has against this connection.
         self.fault = ""
 
     def start(self) -> None:
@@ -271,6 +271,7 @@ class NatsConnection:
     async def _stay_connected(self) -> None:
         while True:
             link = await self._connect()
+            self.fault = ""
             try:
                 await self._subscribe(link)
             except (NatsError, OSError) as fault:

@@ -14,6 +14,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -231,6 +232,7 @@ class NatsLog:
         self._connection = NatsConnection(settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._is_closed = False
         self._identity = ""
         self._doubts: dict[type[UnsafeLog], float] = {}  # since when
         self._fatal: Exception | None = None
@@ -250,10 +252,16 @@ class NatsLog:
 
     def _run(self, work: Coroutine[object, object, _T]) -> _T:
         """Run a coroutine in the log's thread, and wait for it."""
+        if self._is_closed:
+            work.close()
+            raise LogUnavailable("the replicated log is closed")
         if self._loop is None:
             self._start()
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except CancelledError:
+            raise LogUnavailable("the replicated log is closed") from None
 
     def _start(self) -> None:
         loop = asyncio.new_event_loop()
@@ -309,6 +317,7 @@ class NatsLog:
         return asked
 
     def close(self) -> None:
+        self._is_closed = True
         if self._loop is None or self._thread is None:
             return
         loop, self._loop = self._loop, None
@@ -357,6 +366,8 @@ class NatsLog:
                 continue
             self._doubts.pop(LogMissing, None)
             return answer
+        if self._connection.fault:  # permissions, for example: NATS does not answer what is forbidden
+            reason += f"; {self._connection.fault}"
         self._connection.rotate()
         raise LogUnavailable(f"NATS does not answer {subject.removesuffix('.' + self._stream)}: {reason}")
 
@@ -786,6 +797,13 @@ class NatsLog:
     async def _close(self) -> None:
         await self._drop_reader()
         await self._connection.close()
+        current = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not current]
+        for task in tasks:
+            task.cancel()  # calls of other threads end with it
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)
+        await asyncio.sleep(0)  # and get to know it
 
 
 def create_nats_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:

@@ -308,6 +308,26 @@ def test_closed_log_leaves_no_thread(opened: Open) -> None:
     assert not thread.is_alive()
 
 
+def test_call_under_way_ends_when_the_log_is_closed(opened: Open) -> None:
+    log = opened()
+    faults: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            log.read(0, 600)
+        except LogUnavailable as fault:
+            faults.append(fault)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    wait_until(lambda: log._reader is not None, "the log is read")
+    log.close()
+    thread.join(30)
+    assert [str(fault) for fault in faults] == ["the replicated log is closed"]
+    with pytest.raises(LogUnavailable, match="closed"):
+        log.status()
+
+
 # What is checked
 
 
@@ -469,7 +489,11 @@ def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path: Path) -
     authority = Authority(tmp_path)
     here, broker = authority.issue("server.pem"), authority.issue("client.pem", client=True)
     tls = f'tls {{ cert_file: "{here}", key_file: "{here}", ca_file: "{authority.file}", verify: true }}'
-    users = f"authorization {{ users: [ {{ user: broker, password: secret, permissions: {PERMISSIONS} }} ] }}"
+    nothing = '{ publish: "s.>", subscribe: "_INBOX.>" }'
+    users = (
+        f"authorization {{ users: [ {{ user: broker, password: secret, permissions: {PERMISSIONS} }},"
+        f" {{ user: stranger, password: secret, permissions: {nothing} }} ] }}"
+    )
     with NatsCluster(tmp_path / "cluster", configuration=f"{tls}\n{users}") as cluster:
         settings = ReplicatedLogSettings(
             url=cluster.url.replace("nats://", "tls://"),
@@ -498,6 +522,10 @@ def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path: Path) -
         finally:
             log.close()
         assert fault_of(settings) == ""
+        forbidden = NatsLog(replace(settings, user="stranger"))
+        with pytest.raises(LogUnavailable, match="permissions violation"):
+            forbidden.connect()
+        forbidden.close()
         assert "uthorization" in fault_of(replace(settings, password="wrong"))
         stranger = Authority(tmp_path, "stranger")
         assert "certificate" in fault_of(replace(settings, ca=str(stranger.file)))
