@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from stompring.admin.ha import HA
@@ -46,21 +48,44 @@ def eventually(check: Any, *words: str) -> Result:
     return result
 
 
-def test_commands_and_views_of_a_log_from_its_creation_to_its_end(tmp_path: Path) -> None:
-    with NatsCluster(tmp_path / "nats") as cluster:
-        pair = Brokers(cluster, "orders", tmp_path)
-        try:
-            _check(pair, tmp_path)
-        finally:
-            pair.stop()
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    with NatsCluster(tmp_path_factory.mktemp("nats")) as running:
+        yield running
 
 
-def _check(pair: Brokers, directory: Path) -> None:
-    # the first start finds no log
+@pytest.fixture
+def pair(cluster: NatsCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
+    found = Brokers(cluster, request.node.name[5:40], tmp_path)
+    yield found
+    found.stop()
+
+
+def test_an_existing_data_directory_moves_into_a_log_without_loss(pair: Brokers, tmp_path: Path) -> None:
+    alone = Member(pair.plain("a"), pair.data("a"))
+    pair.members.append(alone)
+    alone.client().put("q", *(f"m{number}" for number in range(50)), persistent="true")
+    alone.stop()
+    refused = pair.start("a")
+    assert refused.exit_code() == 1
+    words = ("ha", "init", "--from-data", "--data", str(pair.data("a")), "--config", str(tmp_path / "a.xml"))
+    result = call(*words)
+    assert result.exit_code == 0 and "is a local copy of the log now" in result.stdout, result.output
+    other = pair.start("b")
+    other.wait_for_log("is ready")
+    receiver = other.client()
+    receiver.subscribe("q", ack="auto")
+    for number in range(50):
+        receiver.message(f"m{number}")
+    pair.start("a").wait_for_log("the local copy has entry [1-9]")
+
+
+def test_commands_and_views_of_a_log_from_its_creation_to_its_end(pair: Brokers, tmp_path: Path) -> None:
+    directory = tmp_path  # the first start finds no log
     early = pair.start("a")
     assert early.exit_code() == 1 and any("stompring ha init" in line for line in early.log)
     config = ("--config", str(directory / "a.xml"))
-    assert "would create log orders" in call("ha", "init", "--dry-run", *config).stdout
+    assert f"would create log {pair.stream}" in call("ha", "init", "--dry-run", *config).stdout
     assert call("ha", "init", "--max-bytes", "1GB", *config).exit_code == 0
     again = call("ha", "init", *config)
     assert again.exit_code == 1 and "exists already" in again.stderr
@@ -93,11 +118,14 @@ def _check(pair: Brokers, directory: Path) -> None:
     state = call("status", "--server", url(standby))
     assert (
         state.exit_code == 1
-        and "the broker is a standby: following the replicated log orders" in state.stdout
+        and f"the broker is a standby: following the replicated log {pair.stream}" in state.stdout
     )
-    assert "replicated log\torders: this broker is b, standby" in state.stdout and "behind\t" in state.stdout
+    assert (
+        f"replicated log\t{pair.stream}: this broker is b, standby" in state.stdout
+        and "behind\t" in state.stdout
+    )
     state = call("status", "--server", url(active))
-    assert state.exit_code == 0 and "replicated log\torders: this broker is a, active" in state.stdout
+    assert state.exit_code == 0 and f"replicated log\t{pair.stream}: this broker is a, active" in state.stdout
     checked = call("doctor", "--json", "--data", str(pair.data("a")), *config)
     levels = {each["check"]: each["level"] for each in json.loads(checked.stdout)["findings"]}
     assert levels["replicated log"] == "ok"
