@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import stat
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -112,6 +115,7 @@ class Replication:
             return
         log.error("this broker is not active any more: exit code %d", exit_code)
         logging.shutdown()
+        discard_unsent()
         self._exit_process(exit_code)
 
     def on_step_down(self, request: StepDown) -> None:
@@ -232,6 +236,30 @@ class LogStandby(Standby):
             self._timer.cancel()
             self._timer = None
         return super().stop()
+
+
+def discard_unsent() -> None:
+    """Have the system reset the TCP connections of this process at its end: what clients have not received of it, the
+    next active broker delivers. Else the system would send it though the process has ended.
+    """
+    try:
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return  # another system
+    for descriptor in descriptors:
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            found = socket.socket(fileno=descriptor)
+        except OSError:
+            continue
+        try:
+            if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        except OSError:
+            pass
+        finally:
+            found.detach()
 
 
 def standby_reason(status: NodeStatus, stream: str) -> str:
