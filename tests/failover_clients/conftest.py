@@ -29,18 +29,12 @@ def replicated_pair(directory: Path, opened: ExitStack) -> BrokerPair:
     nats_cluster.installed()  # or skip
     cluster = opened.enter_context(nats_cluster.NatsCluster(directory / "nats"))
     url = cluster.url.partition("?")[0]
-    confirmed = nats_cluster.server_version(cluster.program) < (
-        2,
-        10,
-    )  # it cannot sync before each confirmation
-    create_log(
-        ReplicatedLogSettings(url=url, stream="pair", monitor=cluster.monitors, confirmed_sync=confirmed), -1
-    )
+    create_log(ReplicatedLogSettings(url=url, stream="pair", monitor=cluster.monitors), -1)
 
     def core(number: int) -> str:
         return (
             f'<ha-policy><replicated-log url="{url}" stream="pair" broker="broker-{number}" '
-            f'monitor="{cluster.monitors}" confirmed-sync="{str(confirmed).lower()}"/></ha-policy>'
+            f'monitor="{cluster.monitors}"/></ha-policy>'
         )
 
     return BrokerPair(directory, [], shared=False, core=core, **DOCUMENT)
