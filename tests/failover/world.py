@@ -230,10 +230,12 @@ class World:
     def fill_disk(self, name: str, free: int) -> None:
         """Leave that many bytes on the file system of a broker."""
         filler = self.data(name).parent / "filler"
-        status = os.statvfs(filler.parent)
-        size = max(0, status.f_bavail * status.f_frsize - free)
         with filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
+            for _ in range(1000):  # the broker takes of it at the same time
+                status = os.statvfs(filler.parent)
+                with contextlib.suppress(OSError):
+                    os.posix_fallocate(file.fileno(), 0, max(1, status.f_bavail * status.f_frsize - free))
+                    return
 
     def empty_disk(self, name: str) -> None:
         """Remove what `fill_disk` wrote."""
