@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from .network import CLIENTS, Namespaces
+from .stream import insist
 from .world import BROKERS, MACHINE, NODES, STREAM, World
 
 
@@ -340,7 +340,7 @@ def move_leader(scene: Scene, node: str) -> None:
     for _ in range(8):
         if scene.world.leader() == node:
             return
-        asyncio.run(_step_down(scene.world))
+        insist(lambda: _step_down(scene.world))
         time.sleep(0.7)
     scene.tell(f"{node} did not become the leader")
 
@@ -474,10 +474,10 @@ def cut_nodes(scene: Scene) -> None:
 def fill_log(scene: Scene) -> None:
     """The stream has its limit where it stands."""
     scene.strike()
-    before = asyncio.run(_limit(scene.world, None))
+    before = insist(lambda: _limit(scene.world, None))
     scene.sleep(2, 6)
     scene.repair()
-    asyncio.run(_limit(scene.world, before))
+    insist(lambda: _limit(scene.world, before))
 
 
 async def _limit(world: World, size: int | None) -> int:

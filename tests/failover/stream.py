@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
+
+import nats.errors
 
 HEAD = struct.Struct(">BBQQQHH")
 WRITE, WHOLE, TRUNCATE, REMOVE, MOVE, BEAT, CLAIM, RELEASE = range(1, 9)
+
+#: Seconds in which NATS must answer.
+ANSWERS = 30.0
+
+T = TypeVar("T")
 
 #: What of a data directory is in the log.
 FILES = ("identity", "schema-version")
@@ -41,7 +50,19 @@ def decode(sequence: int, payload: bytes) -> Entry:
 
 def read(servers: str, stream: str, after: int = 0) -> list[Entry]:
     """All entries behind a sequence that are not purged."""
-    return asyncio.run(_read(servers.split(","), stream, after))
+    return insist(lambda: _read(servers.split(","), stream, after))
+
+
+def insist(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What NATS answers, if need be a little later: it elects a leader now and then. Raises what it raised last."""
+    deadline = time.monotonic() + ANSWERS
+    while True:
+        try:
+            return asyncio.run(ask())
+        except (nats.errors.Error, OSError):  # a timeout is one, too
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 async def _read(servers: list[str], stream: str, after: int) -> list[Entry]:
