@@ -123,6 +123,8 @@ def version(request: pytest.FixtureRequest) -> str:
 LONGEST = (
     "spark",
     "processes of Spark",
+    "failover: 0",
+    "failover: 1",
     "crash/test_kills",
     "end_to_end/test_plugin_package",
     "crash/test_write_faults",

@@ -25,7 +25,7 @@ from ..management import Management
 from ..stomp_client import StompClient
 from . import stream
 from .faults import KINDS, FaultKind, Scene
-from .probes import Probes
+from .probes import PROFILES, Probes, Profile
 from .report import Outcome, Report
 from .world import BROKERS, LOGIN, STREAM, World
 
@@ -37,7 +37,7 @@ FOLLOWED = 30.0
 OUTAGE = 0.3
 
 #: Names of queues that the ledger knows nothing of.
-PROBES, LADEN = "probe.", "laden."
+PROBED, LADEN = "probe.", "laden."
 
 
 class BrokenPromise(AssertionError):
@@ -73,6 +73,7 @@ class FailoverCampaign:
         *,
         areas: tuple[str, ...] = tuple(topology.AREAS),
         laden: tuple[int, int] = (0, 0),
+        profiles: Sequence[Profile] = PROFILES,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.world = world
@@ -94,7 +95,8 @@ class FailoverCampaign:
         self.number = 0
         self._doing = ""
         self._told: list[str] = []
-        self.probes = Probes({name: (world.address(name), world.port(name, "stomp")) for name in BROKERS})
+        addresses = {name: (world.address(name), world.port(name, "stomp")) for name in BROKERS}
+        self.probes = Probes(addresses, profiles)
 
     def run(self) -> Report:
         """All faults, and the end. Raises `BrokenPromise`."""
@@ -301,7 +303,7 @@ class FailoverCampaign:
         self.ledger.forget_done()
         ready = time.monotonic()
         while True:
-            found = observe(management, (PROBES, LADEN))
+            found = observe(management, (PROBED, LADEN))
             audit = Audit(self.ledger, self.groups, found)
             late = {fault.rule for fault in audit.faults} & {"too late", "overdue"}
             if not late or time.monotonic() > ready + NOTICE / 1000:

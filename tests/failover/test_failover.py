@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,20 @@ import pytest
 from ..nats_cluster import installed
 from . import clock, network
 from .campaign import BrokenPromise, FailoverCampaign
-from .probes import Producer
+from .probes import PROFILES, Producer
 from .report import Report
 from .world import World
 
+#: A fifth of the load: other tests run at the same time.
+SLOWER = tuple(replace(profile, pause=5 * profile.pause) for profile in PROFILES)
 SEED = int(os.environ.get("SEED", "1"))
 
 
 def _run(directory: Path, seed: int, faults: int, kinds: tuple[str, ...], engine: str) -> Report:
     namespaces = network.why_not() is None
     with World(directory, seed, engine, namespaces, clock.why_not() is None) as world:
-        campaign = FailoverCampaign(world, seed, faults, kinds, areas=("memory", "always"), tell=print)
+        areas = ("memory", "always")
+        campaign = FailoverCampaign(world, seed, faults, kinds, areas=areas, profiles=SLOWER, tell=print)
         return campaign.run()
 
 
