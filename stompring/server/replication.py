@@ -40,6 +40,12 @@ TOUCH_INTERVAL = 0.5
 REASON_INTERVAL = 0.25
 
 
+#: Seconds by which the clocks of this machine and of the engine may differ without a warning.
+MAX_SKEW = 20.0
+
+#: Beats in a row that differ so before there is one.
+SKEWED_BEATS = 3
+
 #: The part of a log that may wait to be written to it, and the bytes that always may.
 PENDING_SHARE = 50
 MIN_PENDING_BYTES = 64 * 1024
@@ -218,6 +224,7 @@ class LogStandby(Standby):
         self.node: ShownNode | None = replication.node
         self._replication = replication
         self._timer: Any = None
+        self._beat_time = self._skews = 0
 
     def start(self) -> None:
         """See `Standby.start`."""
@@ -228,7 +235,24 @@ class LogStandby(Standby):
     def _look(self) -> None:
         status = self._replication.node.status()
         self.use_reason(standby_reason(status, self._replication.stream))
+        self._check_clock(status)
         self._timer = self.reactor.callLater(REASON_INTERVAL, self._look)
+
+    def _check_clock(self, status: NodeStatus) -> None:
+        """Compare the clock with beats that have just come: an old one says nothing."""
+        if self._skews > SKEWED_BEATS or status.active_time == self._beat_time:
+            return
+        self._beat_time = status.active_time
+        wall = getattr(self.reactor, "wall_seconds", self.reactor.seconds)()
+        skew = clock_skew(status, wall)
+        self._skews = 0 if skew is None else self._skews + 1
+        if skew is not None and self._skews > SKEWED_BEATS:
+            log.warning(
+                "the clock of this machine is %.0f s %s that of the replicated log: expiry and schedules would come at "
+                "another time after a takeover; synchronize the clocks",
+                abs(skew),
+                "ahead of" if skew > 0 else "behind",
+            )
 
     def stop(self) -> Deferred[Any]:
         """See `Standby.stop`."""
@@ -260,6 +284,17 @@ def discard_unsent() -> None:
             pass
         finally:
             found.detach()
+
+
+def clock_skew(status: NodeStatus, wall: float) -> float | None:
+    """Seconds by which a clock is ahead of the engine's, where it is more than a beat may be old; else None.
+
+    ``wall`` is the time of day in epoch seconds.
+    """
+    if status.active is None or status.rebuilding or status.lag_entries or status.fault:
+        return None
+    skew = wall - status.active_time / 1000
+    return skew if skew > MAX_SKEW or skew < -MAX_SKEW else None
 
 
 def standby_reason(status: NodeStatus, stream: str) -> str:

@@ -1,0 +1,69 @@
+"""What a standby of a replicated log says of itself and of its clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stompring.replication.beat import Beat
+from stompring.replication.role import NodeStatus, Role
+from stompring.server.replication import MAX_SKEW, clock_skew, standby_reason
+
+STATUS = NodeStatus(
+    role=Role.STANDBY,
+    broker="b",
+    fresh=False,
+    rebuilding=False,
+    rebuilt_bytes=0,
+    rebuild_bytes=0,
+    log=None,
+    log_age=0.0,
+    sequence=7,
+    lag_entries=0,
+    lag_bytes=0,
+    lag_seconds=0.0,
+    appends=0,
+    append_seconds=0.0,
+    append_bytes=0,
+    fenced=0,
+    takeovers=0,
+    last_takeover=None,
+    active=Beat("a"),
+    active_time=1_000_000,
+    fault="",
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"role": Role.CONNECTING}, "connecting to the replicated log s"),
+        ({"role": Role.CONNECTING, "fault": "no answer"}, "connecting to the replicated log s: no answer"),
+        ({"fault": "no majority"}, "waiting for the replicated log s: no majority"),
+        ({"rebuilding": True}, "reading the replicated log s"),
+        ({"active": None}, "following the replicated log s, which has no active broker"),
+        ({}, "following the replicated log s, whose active broker is a"),
+    ],
+)
+def test_standby_says_what_it_waits_for(changes: dict[str, object], reason: str) -> None:
+    assert standby_reason(replace(STATUS, **changes), "s") == reason  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "wall", "skew"),
+    [
+        ({}, 1000.0, None),
+        ({}, 1000.0 + MAX_SKEW, None),
+        ({}, 1060.0, 60.0),
+        ({}, 940.0, -60.0),
+        ({"rebuilding": True}, 1060.0, None),
+        ({"lag_entries": 3}, 1060.0, None),
+        ({"fault": "no majority"}, 1060.0, None),  # the beat is old, not the clock wrong
+        ({"active": None}, 1060.0, None),
+    ],
+)
+def test_clock_that_differs_from_the_one_of_the_log_is_noticed(
+    changes: dict[str, object], wall: float, skew: float | None
+) -> None:
+    assert clock_skew(replace(STATUS, **changes), wall) == skew  # type: ignore[arg-type]
