@@ -10,13 +10,17 @@ import asyncio
 import base64
 import http.client
 import json
+import logging
+import math
 import re
+import socket
 import threading
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from time import monotonic
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -41,6 +45,8 @@ from .log import (
 )
 from .nats_connection import STALL, Link, NatsConnection, NoAnswer, NoListener
 
+log = logging.getLogger(__name__)
+
 ENGINE = "nats"
 
 #: Messages of one append that are under way.
@@ -61,6 +67,8 @@ PULL_EXPIRES = 20.0
 GETS = 16
 #: An entry's head, its path and the headers of NATS, beside its data.
 OVERHEAD = 4096
+#: Seconds between two requests that another node leads the stream.
+PLACE_INTERVAL = 60.0
 MIN_REPLICAS = 3
 #: Servers before it cannot sync before they confirm, and lose entries that they confirmed when a leader comes back from
 #: a pause (seen with 2.9.10).
@@ -222,7 +230,10 @@ def unsafe_configuration(stream: str, configuration: Mapping[str, object]) -> li
 class NatsLog:
     """A `ReplicatedLog` on a JetStream stream."""
 
-    def __init__(self, settings: ReplicatedLogSettings) -> None:
+    def __init__(
+        self, settings: ReplicatedLogSettings, is_local: Callable[[str], bool] | None = None
+    ) -> None:
+        """``is_local``: whether a host and port are of this machine. Raises `UnsafeLog` for an invalid name."""
         if not _STREAM_NAME.fullmatch(settings.stream):
             raise UnsafeLog(
                 f"stream {settings.stream!r}: a name without blanks, dots, slashes, * and > is required"
@@ -241,6 +252,11 @@ class NatsLog:
         self._pending: deque[_Pending] = deque()
         self._uncertain = False  # some of them may be stored
         self._window = WINDOW
+        # the place of the leader
+        self._is_local = is_local or is_local_address
+        self._local_nodes: frozenset[str] = frozenset()
+        self._place_at = 0.0  # when another node may be asked to lead, again
+        self._placing: asyncio.Task[None] | None = None
         # the reader
         self._reader: _Reader | None = None
         self._reader_at = 0.0  # when a consumer may be made again
@@ -402,7 +418,51 @@ class NatsLog:
         return answer.body
 
     async def _status(self) -> LogStatus:
-        return self._status_of(await self._information())
+        body = await self._information()
+        if self._writer and (successor := self._better_leader(body)):
+            self._placing = asyncio.create_task(self._move_leader(successor))
+        return self._status_of(body)
+
+    def _better_leader(self, body: Mapping[str, object]) -> str:
+        """A node on another machine that can lead the stream, if its leader is on this one. Else an empty name.
+
+        With the machine of the active broker the leader would be lost too: NATS elects another one before a standby
+        can take over.
+        """
+        cluster = _mapping(body.get("cluster"))
+        if cluster.get("leader") not in self._local_nodes or not _has_majority(body):
+            return ""
+        now = monotonic()
+        replicas = cluster.get("replicas")
+        others = [_mapping(one) for one in replicas] if isinstance(replicas, list) else []
+        remote = [
+            str(one.get("name"))
+            for one in others
+            if one.get("current") and not one.get("offline") and one.get("name") not in self._local_nodes
+        ]
+        if not remote or now < self._place_at:
+            return ""
+        self._place_at = now + PLACE_INTERVAL
+        return min(remote)
+
+    async def _move_leader(self, successor: str) -> None:
+        """Ask for it once. Where that is refused or forbidden the leader stays."""
+        subject = f"$JS.API.STREAM.LEADER.STEPDOWN.{self._stream}"
+        body = json.dumps({"placement": {"preferred": successor}}).encode()
+        try:
+            answer = _parse((await self._connection.request(subject, body, TIMEOUT)).data)
+            if answer.code:  # servers before 2.11 choose the node themselves
+                answer = _parse((await self._connection.request(subject, b"", TIMEOUT)).data)
+            refused = answer.text
+        except (NoAnswer, LogUnavailable) as fault:
+            refused = str(fault)
+        if refused:
+            self._place_at = math.inf
+            log.warning(
+                "the leader of stream %s is on this machine, and cannot be moved: %s", self._stream, refused
+            )
+        else:
+            log.info("the leader of stream %s was on this machine: moved to %s", self._stream, successor)
 
     def _status_of(self, body: Mapping[str, object]) -> LogStatus:
         configuration = _mapping(body.get("config"))
@@ -479,9 +539,11 @@ class NatsLog:
         """Whether the nodes of the stream sync before they confirm. Raises `UnsafeLog`."""
         monitors = self._connection.url.monitors
         pages = await asyncio.gather(*(asyncio.to_thread(_varz, monitor) for monitor in monitors))
-        synced = set()
-        for page in pages:
+        synced, local = set(), set()
+        for monitor, page in zip(monitors, pages, strict=True):
             name = str(page.get("server_name", ""))
+            if name in nodes and await asyncio.to_thread(self._is_local, urlsplit(monitor).netloc):
+                local.add(name)
             configuration = _mapping(_mapping(page.get("jetstream")).get("config"))
             if name not in nodes:
                 continue  # of another cluster
@@ -494,6 +556,7 @@ class NatsLog:
                     " a loss of power loses confirmed entries; set 'sync_interval: always' in its jetstream block"
                 )
             synced.add(name)
+        self._local_nodes = frozenset(local)
         if not synced and not self._settings.confirmed_sync:
             raise UnsafeLog(
                 "no monitor of NATS says whether the servers have 'sync_interval: always'"
@@ -910,6 +973,23 @@ def _check_version(server: str, version: str) -> None:
         raise UnsafeLog(
             f"NATS server {server} has version {version}, which loses confirmed entries: 2.10 or later is required"
         )
+
+
+def is_local_address(address: str) -> bool:
+    """Whether a ``host:port`` is of this machine."""
+    parts = urlsplit(f"//{address}")
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)
+    except (OSError, ValueError):
+        return False
+    for family, kind, protocol, _, where in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind((where[0], 0))
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _varz(monitor: str) -> Mapping[str, object]:

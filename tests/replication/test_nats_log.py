@@ -46,7 +46,12 @@ pytest.importorskip("nats", reason="nats-py is not installed: pip install stompr
 
 from stompring.replication import nats_log  # noqa: E402
 from stompring.replication.nats_connection import NatsConnection, NatsUrl  # noqa: E402
-from stompring.replication.nats_log import NatsLog, stream_configuration, unsafe_configuration  # noqa: E402
+from stompring.replication.nats_log import (  # noqa: E402
+    NatsLog,
+    is_local_address,
+    stream_configuration,
+    unsafe_configuration,
+)
 
 pytestmark = pytest.mark.xdist_group("nats")
 
@@ -298,6 +303,39 @@ def test_identity_is_the_same_for_every_leader(opened: Open, cluster: NatsCluste
 
     wait_until(moved, "another leader")
     assert log.status().identity == before.identity
+
+
+def test_leader_on_the_machine_of_the_active_broker_is_moved(
+    settings: ReplicatedLogSettings, cluster: NatsCluster
+) -> None:
+    leader = cluster.leader(settings.stream)
+    log = NatsLog(settings, is_local=lambda address: address.endswith(f":{leader.monitor_port}"))
+    try:
+        end = log.connect().last
+        assert log.status().leader == leader.name  # a standby leaves it where it is
+        time.sleep(0.5)
+        assert log.status().leader == leader.name
+        assert log.claim(7, end, CLAIM) == end + 1
+        wait_until(lambda: log.status().leader not in ("", leader.name), "another leader", PATIENCE)
+        assert append(log, write(1)) == end + 2
+    finally:
+        log.close()
+
+
+def test_leader_stays_where_all_nodes_are_on_one_machine(opened: Open) -> None:
+    log = opened(7)
+    before = log.status().leader
+    assert log._local_nodes  # by their addresses
+    assert log._better_leader(log._run(log._information())) == ""
+    assert log.status().leader == before
+
+
+def test_address_of_another_machine_is_not_local() -> None:
+    assert is_local_address("127.0.0.1:4222")
+    assert is_local_address("[::1]:4222")
+    assert not is_local_address("192.0.2.1:4222")  # RFC 5737: of documentation
+    assert not is_local_address("[2001:db8::1]:4222")  # RFC 3849
+    assert not is_local_address(":4222:")
 
 
 def test_closed_log_leaves_no_thread(opened: Open) -> None:
