@@ -67,7 +67,7 @@ SUCCESSOR_WAIT = 2.0
 #: Seconds between two answers of the engine, beyond those waited for an entry, that count as an outage.
 SLOW_ANSWER = 1.0
 
-#: Seconds of a reactor that does not run after which its broker stops to beat.
+#: Seconds of a reactor that does not run, or of a disk that completes nothing, after which a broker stops to beat.
 REACTOR_TIMEOUT = 5.0
 
 #: The request that asks for nothing: whether a broker receives it shows that it is there.
@@ -308,7 +308,7 @@ class Node:
         )
 
     def touch(self) -> None:
-        """The reactor runs. Once called, it must be called again within 5 s, else the broker stops to beat."""
+        """The reactor runs, and so does the disk. It must be called again within 5 s, else the broker stops to beat."""
         self._touched = self._clock()
 
     def mark_ready(self) -> None:
@@ -709,7 +709,8 @@ class Node:
         stalled = self._touched is not None and now - self._touched > REACTOR_TIMEOUT
         if stalled and not self._stalled:
             log.warning(
-                "the reactor has not run for %g s: no more beats, a standby may take over", REACTOR_TIMEOUT
+                "the reactor or the disk has not answered for %g s: no more beats, a standby may take over",
+                REACTOR_TIMEOUT,
             )
         self._stalled = stalled
         return not stalled

@@ -24,6 +24,7 @@ from stompring.replication.role import Node, NodeStatus, NodeThread, Role, StepD
 from stompring.settings.data_directory import data_directory
 from stompring.settings.model import BrokerConfiguration
 from stompring.store.datadir import DataLock
+from stompring.store.files import Disk
 from stompring.store.writer import MAX_PENDING_BYTES
 
 from .disk import LogUsage
@@ -81,7 +82,7 @@ class Replication:
         self._on_failed = on_failed
         self._on_step_down = on_step_down
         self._exit_process = exit_process
-        self._timer: Any = None
+        self._liveness: Liveness | None = None
         self._fresh = True
         self._released = False
         directory = data_directory(configuration, data)
@@ -167,16 +168,11 @@ class Replication:
 
         call_before_rounds(self._reactor, check)
 
-    def ready(self, check_log: Callable[[], object]) -> None:
-        """Clients are accepted. ``check_log`` is called while the broker is active."""
+    def ready(self, check_log: Callable[[], object], disk: Disk) -> None:
+        """Clients are accepted. ``check_log`` is called while the broker is active, ``disk`` writes its files."""
         self.node.mark_ready()
-
-        def touch() -> None:
-            self.node.touch()
-            check_log()
-            self._timer = self._reactor.callLater(TOUCH_INTERVAL, touch)
-
-        touch()
+        self._liveness = Liveness(self._reactor, disk, self.node.touch, check_log)
+        self._liveness.start()
 
     @property
     def fault(self) -> str | None:
@@ -195,10 +191,45 @@ class Replication:
 
     def stop(self) -> Deferred[Any]:
         """Disconnect and close the local copy, in a thread."""
+        if self._liveness is not None:
+            self._liveness.stop()
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._thread.stop)
+
+
+class Liveness:
+    """Calls ``touch`` twice a second while the reactor runs and the disk thread gets jobs done.
+
+    A local disk that hangs would else leave a broker active that confirms nothing: its beats go to the log, not to
+    the disk.
+    """
+
+    def __init__(
+        self, reactor: Any, disk: Disk, touch: Callable[[], object], check_log: Callable[[], object]
+    ) -> None:
+        self._reactor = reactor
+        self._disk = disk
+        self._touch = touch
+        self._check_log = check_log
+        self._waits = False  # for the disk thread
+        self._timer: Any = None
+
+    def start(self) -> None:
+        """Begin at once."""
+        self._check_log()
+        if not self._waits:
+            self._waits = True
+            self._disk.run(bool, self._done)
+        self._timer = self._reactor.callLater(TOUCH_INTERVAL, self.start)
+
+    def _done(self, _: object) -> None:
+        self._waits = False
+        self._touch()
+
+    def stop(self) -> None:
+        """No timer is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._thread.stop)
 
 
 class LogStandby(Standby):

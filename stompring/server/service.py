@@ -546,8 +546,9 @@ class BrokerRun:
         assert self.service is not None
         self.service.garbage.start()
         self.service.systemd.ready()
-        if self._replication is not None and self.service.disk_monitor is not None:
-            self._replication.ready(partial(self.service.disk_monitor.check_log, free=True))
+        persistence, monitor = self.service.persistence, self.service.disk_monitor
+        if self._replication is not None and persistence is not None and monitor is not None:
+            self._replication.ready(partial(monitor.check_log, free=True), persistence.pool.writing)
             self.service.notify_takeover()
         elif self._taking_over_since is not None:
             log.info("takeover complete after %.1f s", self._reactor.seconds() - self._taking_over_since)

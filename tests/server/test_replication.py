@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from twisted.internet.task import Clock
 
 from stompring.replication.beat import Beat
 from stompring.replication.role import NodeStatus, Role
-from stompring.server.replication import MAX_SKEW, clock_skew, standby_reason
+from stompring.server.replication import MAX_SKEW, Liveness, clock_skew, standby_reason
 
 STATUS = NodeStatus(
     role=Role.STANDBY,
@@ -67,3 +70,46 @@ def test_clock_that_differs_from_the_one_of_the_log_is_noticed(
     changes: dict[str, object], wall: float, skew: float | None
 ) -> None:
     assert clock_skew(replace(STATUS, **changes), wall) == skew  # type: ignore[arg-type]
+
+
+class HangingDisk:
+    """Completes no job while it hangs."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+        self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._waiting.append((job, done))
+
+    def finish(self) -> None:
+        if not self.hangs:
+            waiting, self._waiting = self._waiting, []
+            for job, done in waiting:
+                done(job())
+
+
+def test_node_is_touched_only_while_the_disk_completes_jobs() -> None:
+    clock, disk = Clock(), HangingDisk()
+    touched: list[float] = []
+    checked: list[float] = []
+    liveness = Liveness(
+        clock, disk, lambda: touched.append(clock.seconds()), lambda: checked.append(clock.seconds())
+    )
+
+    def run(seconds: int) -> None:
+        for _ in range(seconds * 2):
+            disk.finish()
+            clock.advance(0.5)
+
+    liveness.start()
+    run(5)
+    assert len(touched) == 10
+    disk.hangs = True
+    run(20)
+    assert len(touched) == 10 and len(checked) == 51
+    disk.hangs = False
+    run(5)
+    assert len(touched) == 20, "one job waited, not forty"
+    liveness.stop()
+    assert not clock.getDelayedCalls()
