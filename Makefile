@@ -7,9 +7,9 @@ VENV := .venv
 # Directory of the tools; tox sets its own.
 BIN := $(VENV)/bin
 CONFIG := config/broker.xml
-# Most tests wait for their brokers, so that three at a time take little more than a third of the time.
+# Most tests wait for their brokers, so that four at a time take little more than a quarter of the time.
 # tests/conftest.py defines groups and order.
-PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
 
 # The newest Python that starts: version managers install names of versions that do not exist.
 find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \
@@ -18,11 +18,12 @@ find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 pytho
 # trial runs the modules that import it; pytest runs the others.
 trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
 
-.PHONY: help run test test-compiled suite suite-compiled compiled lint types imports docs image docs-check docs-reference wheel wheels package bench bench-docs scaling crash failover kills fuzz audit format clean check-lint check-types check-imports
+.PHONY: help run test test-spark test-compiled suite suite-spark suite-compiled compiled lint types imports docs image docs-check docs-reference wheel wheels package bench bench-docs scaling crash failover kills fuzz audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...); compiles in the background'
-	@echo 'make test        all tests: trial for those on the reactor, pytest for the others'
+	@echo 'make test        all tests but those with Spark: trial for those on the reactor, pytest for the others'
+	@echo 'make test-spark  the tests with Spark'
 	@echo 'make test-compiled  the tests of the compiled build: conformance, end to end, crash, property, hostile'
 	@echo 'make lint        ruff: errors and format; bandit; what mypyc compiles to something else; tsc for the console.'
 	@echo '                 make format corrects the format'
@@ -64,9 +65,16 @@ suite:
 	@files=$$($(trial_files)); status=0; output=$$(mktemp); \
 	modules=$$(echo "$$files" | sed 's|/|.|g; s|\.py$$||'); \
 	$(BIN)/python -m twisted.trial $$modules >"$$output" 2>&1 & trial=$$!; \
-	$(BIN)/python -m pytest $(PARALLEL) --durations=20 $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
+	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m 'not spark' $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
 	wait $$trial || status=1; cat "$$output"; rm -f "$$output"; \
 	exit $$status
+
+# They take a third of the time of all tests, most of it in Java.
+test-spark: $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory suite-spark
+
+suite-spark:
+	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m spark tests $(PYTEST_OPTIONS)
 
 # The tests over sockets, in a copy of the checkout that has the compiled modules. The others replace parts of the broker
 # by their own, which only Python's own objects allow.
