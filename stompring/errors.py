@@ -109,6 +109,7 @@ class ConfigurationError(Exception):
         return found
 
 
+@mypyc_attr(native_class=False)  # an interpreted module has a subclass
 class StoreError(Exception):
     """A file of the store could not be read or written."""
 

@@ -73,21 +73,28 @@ def differences(source: str) -> list[Difference]:
 
 
 def interpreted_subclasses(root: Path = ROOT) -> Iterator[tuple[Path, Difference]]:
-    """Classes of other modules with a base that is compiled and does not permit that. Exceptions and protocols do."""
+    """Classes of other modules with a base that is compiled and does not permit that. Protocols do, and exceptions that
+    have no methods or a compiled subclass.
+    """
     compiled = compiled_modules(root)
     closed: set[str] = set()
+    with_methods: set[str] = set()  # exceptions
+    subclassed: set[str] = set()
     for path in compiled:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and not _attribute_of_mypyc(
-                node, "allow_interpreted_subclasses"
+            if not isinstance(node, ast.ClassDef):
+                continue
+            bases = {_name(base) for base in node.bases}
+            subclassed |= bases
+            if "Protocol" in bases or _attribute_of_mypyc(node, "allow_interpreted_subclasses"):
+                continue
+            if node.name not in EXCEPTIONS and not node.name.endswith("Error"):
+                closed.add(node.name)
+            elif _attribute_of_mypyc(node, "native_class") is not False and any(
+                isinstance(each, ast.FunctionDef) for each in node.body
             ):
-                bases = {_name(base) for base in node.bases}
-                if (
-                    "Protocol" not in bases
-                    and node.name not in EXCEPTIONS
-                    and not node.name.endswith("Error")
-                ):
-                    closed.add(node.name)
+                with_methods.add(node.name)
+    closed |= with_methods - subclassed
     for path in sorted(
         {*(root / "stompring").rglob("*.py"), *(root / "plugins").rglob("*.py")} - set(compiled)
     ):

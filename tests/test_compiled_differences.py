@@ -102,3 +102,22 @@ def test_a_class_of_python_with_a_compiled_base_is_found(tmp_path: Path, decorat
     (tmp_path / "stompring/broker/base.py").write_text(f"{decorator}class Base:\n    pass\n")
     (tmp_path / "stompring/admin/sub.py").write_text("class Sub(Base):\n    pass\n")
     assert len(list(interpreted_subclasses(tmp_path))) == found
+
+
+@pytest.mark.parametrize(
+    ("base", "found"),
+    [
+        ("class BaseError(Exception):\n    pass\n", 0),
+        ("class BaseError(Exception):\n    def __init__(self): ...\n", 1),
+        ("class BaseError(Exception):\n    def __init__(self): ...\nclass More(BaseError): ...\n", 0),
+        ("@mypyc_attr(native_class=False)\nclass BaseError(Exception):\n    def __init__(self): ...\n", 0),
+    ],
+)
+def test_an_exception_of_python_with_a_compiled_base_is_found(tmp_path: Path, base: str, found: int) -> None:
+    """The methods of a compiled class without compiled subclasses take objects of that class alone."""
+    for directory in ("stompring/broker", "stompring/admin", "plugins"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.stompring]\ncompiled = ["broker"]\n')
+    (tmp_path / "stompring/broker/base.py").write_text(base)
+    (tmp_path / "stompring/admin/sub.py").write_text("class Sub(BaseError):\n    pass\n")
+    assert len(list(interpreted_subclasses(tmp_path))) == found
