@@ -143,16 +143,16 @@ WITH head AS (
     RETURNING sequence
 )
 SELECT count(*), {_STANDBYS} FROM stored
-"""
+"""  # nosec B608
 
 _HEAD_COLUMNS = f"""
     identity, log::text, format, last_sequence, writer, number, entries, stored_bytes, max_bytes, {_STANDBYS}
 """
-_HEAD = f"SELECT {_HEAD_COLUMNS} FROM stompring_logs WHERE stream = %(stream)s"
+_HEAD = f"SELECT {_HEAD_COLUMNS} FROM stompring_logs WHERE stream = %(stream)s"  # nosec B608
 _CONFIRM = f"""
 UPDATE stompring_logs SET confirmations = confirmations + 1 WHERE stream = %(stream)s
 RETURNING {_HEAD_COLUMNS}
-"""
+"""  # nosec B608
 
 _READ = """
 SELECT sequence, time, payload FROM (
@@ -185,14 +185,14 @@ WITH old AS (
 SELECT count(*), coalesce(max(sequence), 0), (SELECT count(*) FROM head) FROM gone
 """
 
-_REQUEST = f"INSERT INTO stompring_requests VALUES (%s::uuid, %s::uuid, %s, %s, {_NOW})"
+_REQUEST = f"INSERT INTO stompring_requests VALUES (%s::uuid, %s::uuid, %s, %s, {_NOW})"  # nosec B608
 _REQUESTED = "SELECT id FROM stompring_requests WHERE id = %s::uuid"
 _WITHDRAW = "DELETE FROM stompring_requests WHERE id = %s::uuid RETURNING id"
 _REQUESTS = f"""
 DELETE FROM stompring_requests
 WHERE log = %(log)s::uuid AND (broker = %(broker)s OR (%(active)s::boolean AND broker = ''))
 RETURNING command, time >= {_NOW} - %(age)s, time
-"""
+"""  # nosec B608
 
 _SETTINGS = f"""
 SELECT {_STANDBYS}, current_setting('fsync', true), current_setting('full_page_writes', true),
@@ -675,7 +675,7 @@ class PostgresLog:
                 return cursor.fetchall() if cursor.description else []
             except (errors.SerializationFailure, errors.DeadlockDetected) as fault:
                 attempt += 1
-                pause = random.uniform(0.5, 1.0) * min(0.002 * 2**attempt, 0.2)
+                pause = random.uniform(0.5, 1.0) * min(0.002 * 2**attempt, 0.2)  # nosec B311
                 if time.monotonic() + pause > self._deadline:
                     raise LogUnavailable(f"PostgreSQL: {_text(fault)}, {attempt} times") from None
                 time.sleep(pause)

@@ -260,7 +260,7 @@ class Node:
         self._freshness = self._timing.freshness
         self._clock = clock
         self._wall_clock = wall_clock
-        self._random = random if random is not None else Random()
+        self._random = random if random is not None else Random()  # nosec B311: no secret
         self._read_wait = read_wait
         self._copy = copy
         #: What the disk thread appends to.
