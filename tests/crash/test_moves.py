@@ -78,12 +78,11 @@ def test_every_message_is_in_exactly_one_queue(tmp_path: Path, case: str, operat
             path = f"/queues/away/{operation}"
             task = management.ask("POST", path, {**body, "wait": False})
             goal = chance.randrange(max(1, left // (KILLS - kill)))
-            while True:
+            while kill % 2 == 0:  # the others do not wait for an answer, which may come when all is done
                 task = management.ask("GET", f"/tasks/{task['taskID']}")
                 if task["done"] >= goal or task["state"] != "running":
                     break
             time.sleep(chance.random() * 0.01)
-            interrupted += task["state"] == "running"
             if kill == KILLS - 1:
                 broker.stop()
             else:
@@ -91,6 +90,7 @@ def test_every_message_is_in_exactly_one_queue(tmp_path: Path, case: str, operat
         with KillableBroker(config) as broker:
             there, here = export(broker.http_port, "away"), export(broker.http_port, "home")
             assert there + here == everything, f"after kill {kill}"
+            interrupted += 0 < there.total() < left
             assert Management(broker.http_port).queue("home")["messageCount"] == here.total()
     assert interrupted, "no kill has interrupted anything"
     with KillableBroker(config) as broker:

@@ -94,7 +94,7 @@ def test_pd_5_the_first_page_is_missing(lasting: LastingBroker) -> None:
     lasting.kill()
     assert take(lasting.start().connect(), "q", 2) == numbers(1, 2)
     lasting.kill()
-    first = next(page for page in pages if page.exists())
+    first = next(page for page in pages[1:] if page.exists())  # the one before has been consumed
     first.unlink()
     got = lasting.start().drain("q")
     assert got == numbers(41 - len(got), 40) and len(got) >= 30
