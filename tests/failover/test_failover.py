@@ -28,7 +28,8 @@ def _run(directory: Path, seed: int, faults: int, kinds: tuple[str, ...], engine
         return campaign.run()
 
 
-#: Ten faults, in two worlds that can run at the same time.
+#: Ten faults, in two worlds that can run at the same time. Not "files of one node damaged": with those NATS can lose
+#: entries in all nodes (docs/high-availability.md), which is not a matter of chance for a test.
 SHARDS = (
     (
         "active killed",
@@ -42,7 +43,7 @@ SHARDS = (
         "quorum lost and back",
         "log full",
         "disk of the active full",
-        "files of one node damaged",
+        "follower killed",
     ),
 )
 
