@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+import pytest
+
 from stompring.replication.engines import create_log, open_log
 from stompring.settings.model import ReplicatedLogSettings
 
 from ..broker_document import broker_xml
 from ..broker_process import LISTENS, PATIENCE, BrokerProcess
-from ..management import Management
+from ..management import Answered, Management
 from ..nats_cluster import NatsCluster
 from ..stomp_client import StompClient
 
 STANDBY = r"standby: following the replicated log .*, whose active broker is"
+
+#: Addresses that page their messages at once.
+PAGES = {"paged": {"max-size-bytes": "20000", "page-size-bytes": "10000", "address-full-policy": "PAGE"}}
 
 
 class Member(BrokerProcess):
@@ -123,3 +131,42 @@ def brokers(
         yield found
     finally:
         found.stop()
+
+
+def killed_broker_is_replaced(pair: Brokers) -> None:
+    """Two takeovers, after a kill and after an orderly stop: every receipted message is there. `PAGES` are needed."""
+    active = pair.start("a")
+    client = active.client()
+    client.put("q", *(f"m{number}" for number in range(200)), persistent="true")
+    client.put("paged", *(f"{number:04}" * 500 for number in range(40)), persistent="true")
+    client.subscribe("q")
+    for number in range(50):
+        client.answer("ACK", client.message(f"m{number}"))
+    standby = pair.start("b")
+    standby.wait_for_log(STANDBY + " a")
+    with pytest.raises(Answered) as refused:
+        standby.management.text("/health/ready")
+    assert refused.value.status == 503
+    assert refused.value.problem["status"] == "STANDBY"
+    active.terminate(signal.SIGKILL)
+    standby.wait_for_log("is ready")
+    assert json.loads(standby.management.text("/health/ready"))["status"] == "UP"
+    survivor = standby.client()
+    survivor.subscribe("q", ack="auto")
+    for number in range(50, 200):
+        survivor.message(f"m{number}")
+    survivor.ask("UNSUBSCRIBE", {"id": "s"})
+    survivor.subscribe("paged", ack="auto")
+    for number in range(40):
+        survivor.message(f"{number:04}" * 500)
+    # the first one comes back without its directory, as a standby, and takes over in turn at once
+    shutil.rmtree(pair.data("a"))
+    again = pair.start("a")
+    again.wait_for_log(STANDBY + " b")
+    survivor.put("q", "last", persistent="true")
+    standby.stop()
+    again.wait_for_log(r"active in the replicated log .*released by b")
+    last = again.client()
+    last.subscribe("q", ack="auto")
+    last.message("last")
+    again.stop()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +11,7 @@ import pytest
 from ..broker_process import BrokerProcess
 from ..management import Answered
 from ..nats_cluster import NatsCluster
-from .replicated import STANDBY, Brokers, brokers
-
-#: Addresses that page their messages at once.
-PAGES = {"paged": {"max-size-bytes": "20000", "page-size-bytes": "10000", "address-full-policy": "PAGE"}}
+from .replicated import PAGES, STANDBY, Brokers, brokers, killed_broker_is_replaced
 
 
 @pytest.fixture(scope="module")
@@ -32,41 +27,7 @@ def pair(cluster: NatsCluster, tmp_path: Path) -> Iterator[Brokers]:
 
 
 def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair: Brokers) -> None:
-    active = pair.start("a")
-    client = active.client()
-    client.put("q", *(f"m{number}" for number in range(200)), persistent="true")
-    client.put("paged", *(f"{number:04}" * 500 for number in range(40)), persistent="true")
-    client.subscribe("q")
-    for number in range(50):
-        client.answer("ACK", client.message(f"m{number}"))
-    standby = pair.start("b")
-    standby.wait_for_log(STANDBY + " a")
-    with pytest.raises(Answered) as refused:
-        standby.management.text("/health/ready")
-    assert refused.value.status == 503
-    assert refused.value.problem["status"] == "STANDBY"
-    active.terminate(signal.SIGKILL)
-    standby.wait_for_log("is ready")
-    assert json.loads(standby.management.text("/health/ready"))["status"] == "UP"
-    survivor = standby.client()
-    survivor.subscribe("q", ack="auto")
-    for number in range(50, 200):
-        survivor.message(f"m{number}")
-    survivor.ask("UNSUBSCRIBE", {"id": "s"})
-    survivor.subscribe("paged", ack="auto")
-    for number in range(40):
-        survivor.message(f"{number:04}" * 500)
-    # the first one comes back without its directory, as a standby, and takes over in turn at once
-    shutil.rmtree(pair.data("a"))
-    again = pair.start("a")
-    again.wait_for_log(STANDBY + " b")
-    survivor.put("q", "last", persistent="true")
-    standby.stop()
-    again.wait_for_log(r"active in the replicated log .*released by b")
-    last = again.client()
-    last.subscribe("q", ack="auto")
-    last.message("last")
-    again.stop()
+    killed_broker_is_replaced(pair)
 
 
 def test_broker_that_was_stopped_for_a_while_exits_with_75(pair: Brokers) -> None:

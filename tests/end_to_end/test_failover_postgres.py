@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from collections.abc import Iterator
 from itertools import count
@@ -15,13 +14,12 @@ from stompring.settings.model import ReplicatedLogSettings
 
 from .. import postgres_server
 from ..postgres_server import PostgresPair, postgres_pair
-from .replicated import STANDBY, Brokers
+from .replicated import PAGES, STANDBY, Brokers, killed_broker_is_replaced
 
 REASON = postgres_server.missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 STREAMS = count(1)
-PAGES = {"paged": {"max-size-bytes": "20000", "page-size-bytes": "10000", "address-full-policy": "PAGE"}}
 
 
 class DatabaseBrokers(Brokers):
@@ -54,36 +52,7 @@ def pair(database: PostgresPair, tmp_path: Path) -> Iterator[DatabaseBrokers]:
 
 
 def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair: DatabaseBrokers) -> None:
-    active = pair.start("a")
-    client = active.client()
-    client.put("q", *[f"m{number}" for number in range(200)], persistent="true")
-    client.put("paged", *[f"{number:04}" * 500 for number in range(40)], persistent="true")
-    client.subscribe("q")
-    for number in range(50):
-        client.answer("ACK", client.message(f"m{number}"))
-    standby = pair.start("b")
-    standby.wait_for_log(STANDBY + " a")
-    active.terminate(signal.SIGKILL)
-    standby.wait_for_log("is ready")
-    survivor = standby.client()
-    survivor.subscribe("q", ack="auto")
-    for number in range(50, 200):
-        survivor.message(f"m{number}")
-    survivor.ask("UNSUBSCRIBE", {"id": "s"})
-    survivor.subscribe("paged", ack="auto")
-    for number in range(40):
-        survivor.message(f"{number:04}" * 500)
-    # The first one comes back without its directory, as a standby, and takes over at once after an orderly stop.
-    shutil.rmtree(pair.data("a"))
-    again = pair.start("a")
-    again.wait_for_log(STANDBY + " b")
-    survivor.put("q", "last", persistent="true")
-    standby.stop()
-    again.wait_for_log(r"active in the replicated log .*released by b")
-    last = again.client()
-    last.subscribe("q", ack="auto")
-    last.message("last")
-    again.stop()
+    killed_broker_is_replaced(pair)
 
 
 def test_broker_that_was_stopped_for_a_while_exits_with_75(pair: DatabaseBrokers) -> None:
