@@ -186,13 +186,13 @@ class Replication:
     def release(self, reason: str, successor: str = "") -> Deferred[Any]:
         """Give up the role, in a thread. Fires when the log has it, or cannot be reached."""
         self._released = True
+        if self._liveness is not None:
+            self._liveness.stop()  # the disk thread has ended
         pool = self._reactor.getThreadPool()
         return deferToThreadPool(self._reactor, pool, self.node.release, reason, successor)
 
     def stop(self) -> Deferred[Any]:
-        """Disconnect and close the local copy, in a thread."""
-        if self._liveness is not None:
-            self._liveness.stop()
+        """Disconnect and close the local copy, in a thread. After `release`."""
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._thread.stop)
 
 
