@@ -109,7 +109,7 @@ class ConfigurationError(Exception):
         return found
 
 
-@mypyc_attr(native_class=False)  # an interpreted module has a subclass
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StoreError(Exception):
     """A file of the store could not be read or written."""
 

@@ -90,9 +90,7 @@ def interpreted_subclasses(root: Path = ROOT) -> Iterator[tuple[Path, Difference
                 continue
             if node.name not in EXCEPTIONS and not node.name.endswith("Error"):
                 closed.add(node.name)
-            elif _attribute_of_mypyc(node, "native_class") is not False and any(
-                isinstance(each, ast.FunctionDef) for each in node.body
-            ):
+            elif any(isinstance(each, ast.FunctionDef) for each in node.body):
                 with_methods.add(node.name)
     closed |= with_methods - subclassed
     for path in sorted(

@@ -110,7 +110,12 @@ def test_a_class_of_python_with_a_compiled_base_is_found(tmp_path: Path, decorat
         ("class BaseError(Exception):\n    pass\n", 0),
         ("class BaseError(Exception):\n    def __init__(self): ...\n", 1),
         ("class BaseError(Exception):\n    def __init__(self): ...\nclass More(BaseError): ...\n", 0),
-        ("@mypyc_attr(native_class=False)\nclass BaseError(Exception):\n    def __init__(self): ...\n", 0),
+        ("@mypyc_attr(native_class=False)\nclass BaseError(Exception):\n    def __init__(self): ...\n", 1),
+        (
+            "@mypyc_attr(allow_interpreted_subclasses=True)\n"
+            "class BaseError(Exception):\n    def __init__(self): ...\n",
+            0,
+        ),
     ],
 )
 def test_an_exception_of_python_with_a_compiled_base_is_found(tmp_path: Path, base: str, found: int) -> None:
