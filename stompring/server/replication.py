@@ -15,7 +15,7 @@ from twisted.internet.threads import deferToThreadPool
 
 from stompring.admin.context import Node as ShownNode
 from stompring.errors import ConfigurationError
-from stompring.replication.beat import this_process
+from stompring.replication.beat import Beat, this_process
 from stompring.replication.copy import LocalCopy
 from stompring.replication.engines import open_log
 from stompring.replication.files import ReplicatedFiles
@@ -46,6 +46,9 @@ MAX_SKEW = 20.0
 
 #: Beats in a row that differ so before there is one.
 SKEWED_BEATS = 3
+
+#: Beats of another process with the name of this one before there is a warning.
+NAMESAKE_BEATS = 3
 
 #: The part of a log that may wait to be written to it, and the bytes that always may.
 PENDING_SHARE = 50
@@ -91,10 +94,11 @@ class Replication:
             engine = open_log(settings)
         except UnsafeLog as fault:
             raise ConfigurationError(str(fault), configuration.file) from None
+        self.identity = this_process(settings.broker)
         self.node = Node(
             engine,
             self._copy,
-            this_process(settings.broker),
+            self.identity,
             self,
             Timing(settings.takeover_timeout / 1000),
         )
@@ -256,6 +260,7 @@ class LogStandby(Standby):
         self._replication = replication
         self._timer: Any = None
         self._beat_time = self._skews = 0
+        self._namesake = Namesake(replication.identity, replication.stream)
 
     def start(self) -> None:
         """See `Standby.start`."""
@@ -267,6 +272,7 @@ class LogStandby(Standby):
         status = self._replication.node.status()
         self.use_reason(standby_reason(status, self._replication.stream))
         self._check_clock(status)
+        self._namesake.check(status)
         self._timer = self.reactor.callLater(REASON_INTERVAL, self._look)
 
     def _check_clock(self, status: NodeStatus) -> None:
@@ -291,6 +297,46 @@ class LogStandby(Standby):
             self._timer.cancel()
             self._timer = None
         return super().stop()
+
+
+class Namesake:
+    """Notices an active broker that has the name of this standby: ``own`` describes this process.
+
+    Nothing is lost by that, since entries have the number of their writer. But `Node` leaves a log that it has released
+    itself to others, and ``stompring ha`` asks brokers by their names.
+    """
+
+    def __init__(self, own: Beat, stream: str) -> None:
+        self._own = own
+        self._stream = stream
+        self._time: int | None = None  # of the last beat; None: not up to date yet
+        self._beats = 0
+
+    def check(self, status: NodeStatus) -> None:
+        """Count beats that have come since this standby is up to date: earlier ones may be of its own predecessor."""
+        if status.role is not Role.STANDBY or status.rebuilding or status.active_time == self._time:
+            return
+        known, self._time = self._time is not None, status.active_time
+        active, own = status.active, self._own
+        if not known or active is None or active.broker != own.broker or _process(active) == _process(own):
+            return
+        self._beats += 1
+        if self._beats == NAMESAKE_BEATS:
+            log.warning(
+                "two brokers of the replicated log %s have the name %s: process %d on %s, which is active, and this "
+                "one, process %d on %s. 'stompring ha' cannot tell them apart, and a takeover takes longer: give each "
+                "a name of its own (attribute broker of <replicated-log>) and restart it",
+                self._stream,
+                own.broker,
+                active.pid,
+                active.host,
+                own.pid,
+                own.host,
+            )
+
+
+def _process(beat: Beat) -> tuple[str, int, int]:
+    return beat.host, beat.pid, beat.started
 
 
 def discard_unsent() -> None:

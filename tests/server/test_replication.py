@@ -11,7 +11,14 @@ from twisted.internet.task import Clock
 
 from stompring.replication.beat import Beat
 from stompring.replication.role import NodeStatus, Role
-from stompring.server.replication import MAX_SKEW, Liveness, clock_skew, standby_reason
+from stompring.server.replication import (
+    MAX_SKEW,
+    NAMESAKE_BEATS,
+    Liveness,
+    Namesake,
+    clock_skew,
+    standby_reason,
+)
 
 STATUS = NodeStatus(
     role=Role.STANDBY,
@@ -70,6 +77,55 @@ def test_clock_that_differs_from_the_one_of_the_log_is_noticed(
     changes: dict[str, object], wall: float, skew: float | None
 ) -> None:
     assert clock_skew(replace(STATUS, **changes), wall) == skew  # type: ignore[arg-type]
+
+
+OWN = Beat("b", "node1", 100, 5_000)
+
+
+def warnings_of_beats(caplog: pytest.LogCaptureFixture, active: Beat | None, **changes: object) -> list[str]:
+    """What a standby logs that sees so many beats of ``active`` come."""
+    namesake = Namesake(OWN, "s")
+    for number in range(NAMESAKE_BEATS * 3):
+        status = replace(STATUS, active=active, active_time=1_000 + number, **changes)  # type: ignore[arg-type]
+        namesake.check(status)
+        namesake.check(status)
+    return [each.getMessage() for each in caplog.records]
+
+
+@pytest.mark.parametrize(
+    "other", [Beat("b", "node2", 100, 5_000), Beat("b", "node1", 101, 5_000), Beat("b", "node1", 100, 6_000)]
+)
+def test_active_broker_with_the_name_of_the_standby_is_reported_once(
+    caplog: pytest.LogCaptureFixture, other: Beat
+) -> None:
+    (text,) = warnings_of_beats(caplog, other)
+    assert text.startswith("two brokers of the replicated log s have the name b: ")
+    assert f"process {other.pid} on {other.host}" in text and "process 100 on node1" in text
+
+
+@pytest.mark.parametrize(
+    ("active", "changes"),
+    [
+        (Beat("a", "node2", 7, 7), {}),
+        (OWN, {}),
+        (None, {}),
+        (Beat("b", "node2", 7, 7), {"rebuilding": True}),  # the beats may be old
+        (Beat("b", "node2", 7, 7), {"role": Role.CONNECTING}),
+    ],
+)
+def test_other_names_and_old_beats_are_no_reason_for_a_warning(
+    caplog: pytest.LogCaptureFixture, active: Beat | None, changes: dict[str, object]
+) -> None:
+    assert warnings_of_beats(caplog, active, **changes) == []
+
+
+def test_last_beats_of_the_own_predecessor_are_no_reason_for_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    namesake = Namesake(OWN, "s")
+    for number in range(NAMESAKE_BEATS):
+        namesake.check(replace(STATUS, active=Beat("b", "node1", 99, 1), active_time=1_000 + number))
+    assert not caplog.records
 
 
 class HangingDisk:
