@@ -12,7 +12,7 @@ from ..management import Management
 from .ledger import Copy, Fault, Ledger, State, Unit, now
 from .topology import EXPIRED, GRAVES, Group
 
-#: Milliseconds that a broker may take to notice that a message has expired or fallen due.
+#: Milliseconds that a broker may take to notice that a message has expired or fallen due, or that a client has gone.
 NOTICE = 3_000
 
 #: Counters of a queue that tell whether anything has moved.
@@ -40,11 +40,16 @@ class Observation:
 
 
 def observe(management: Management, but: tuple[str, ...] = ()) -> Observation:
-    """Look at everything, without queues whose names begin with one of ``but``.
+    """Look at everything, without queues whose names begin with one of ``but``. No client is there any more.
 
-    What moves meanwhile, because it expires or falls due, is looked at again.
+    What moves meanwhile, because it expires or falls due, is looked at again. What is in delivery has `NOTICE` to come
+    back: the broker may have yet to hear that its client has hung up.
     """
+    returned = time.monotonic() + NOTICE / 1000
     found = Observation(_counted(management, but))
+    while any(queue["deliveringCount"] for queue in found.queues.values()) and time.monotonic() < returned:
+        time.sleep(0.02)
+        found.queues = _counted(management, but)
     changed = set(found.queues)
     deadline = time.monotonic() + PATIENCE
     while changed:
@@ -150,6 +155,8 @@ class Audit:
             self._judge_in_place(copy, seen)
         elif seen.place == EXPIRED and not 0 < copy.expires <= self.now:
             self._fault("expired", f"{copy.text} is in {EXPIRED} before its time", copy)
+        if seen.state == "delivering":  # where no message expires
+            self._fault("held", f"{copy.text} in {seen.place} is in delivery, and no client is there", copy)
         if seen.priority != copy.priority:
             self._fault("changed", f"{copy.text} has priority {seen.priority}", copy)
 

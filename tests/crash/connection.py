@@ -88,8 +88,12 @@ class Connection(asyncio.Protocol):
         headers: dict[str, object] = {"accept-version": "1.2", "host": "localhost", **more}
         if client_id is not None:
             headers["client-id"] = client_id
-        wire.send("CONNECT", headers)
-        await within(wire._connected)
+        try:
+            wire.send("CONNECT", headers)
+            await within(wire._connected)
+        except BaseException:  # an actor that is cancelled, too, leaves no connection behind
+            wire.drop()
+            raise
         return wire
 
     # ---- saying

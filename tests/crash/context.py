@@ -51,6 +51,9 @@ class Context:
         if self.over:
             raise ConnectionBroken
         wire = await Connection.open(self.port, client_id, self.address, login_headers(self.login))
+        if self.over:  # meanwhile: `end` has dropped all others
+            wire.drop()
+            raise ConnectionBroken
         wire.may_refuse = self.may_refuse
         self.wires.append(wire)
         return wire

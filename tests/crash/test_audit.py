@@ -301,6 +301,11 @@ def test_deliveries(story: Story) -> None:
     ]
 
 
+def test_a_message_is_in_delivery_when_all_clients_have_gone(story: Story) -> None:
+    story.show(story.send(), state="delivering")
+    assert story.rules() == ["held"]
+
+
 def test_a_group_belongs_to_one_consumer_until_that_goes(story: Story) -> None:
     ledger, (lasting, another), (ending,) = story.ledger, LASTING_GROUPS, ENDING_GROUPS
 
