@@ -281,7 +281,12 @@ class LogView:
             found.append(
                 f"the log is almost full: {bytes_text(self.status.bytes)} of {bytes_text(self.status.max_bytes)}"
             )
-        if self.released is not None and not self.alive:
+        if self.released is not None and self.released.failures and not self.alive:
+            found.append(
+                f"no broker is active: {self.released.failures} in a row became active and could not start, "
+                f"{self.released.broker} the last one; its log has the reason"
+            )
+        elif self.released is not None and not self.alive:
             found.append(
                 f"no broker is active: {self.released.broker} has stepped down ({self.released.reason or 'stopped'})"
             )

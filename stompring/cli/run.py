@@ -79,6 +79,7 @@ def run(
 
     With a <replicated-log> it is a standby until the log's active broker is silent. Exit status 75: it was active and
     is not any more, because another broker is or because it was asked to step down. Started again, it is a standby.
+    Exit status 1: it could not start, and another broker may.
 
     Without --config and without config/broker.xml it runs the packaged configuration: listeners on 127.0.0.1 only
     (STOMP 61613, WebSocket 61614, HTTP 8161), no logins, data in $XDG_STATE_HOME/stompring (~/.local/state/stompring).

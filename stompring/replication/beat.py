@@ -16,8 +16,8 @@ class Beat:
     """A broker as its last beat describes it.
 
     ``broker`` is its name among the brokers of the log, ``started`` when its process began (epoch ms), ``bytes`` the
-    data of all entries up to this one, whoever wrote them. In a RELEASE, ``reason`` is why, and ``successor`` the
-    standby that shall take over (empty: any).
+    data of all entries up to this one, whoever wrote them. In a RELEASE, ``reason`` is why, ``successor`` the standby
+    that shall take over (empty: any), and ``failures`` how many brokers in a row, this one included, could not start.
     """
 
     broker: str
@@ -28,6 +28,7 @@ class Beat:
     bytes: int = 0
     reason: str = ""
     successor: str = ""
+    failures: int = 0
 
 
 def this_process(broker: str) -> Beat:
@@ -65,4 +66,5 @@ def decode_beat(data: bytes | memoryview) -> Beat:
         number("bytes"),
         text("reason"),
         text("successor"),
+        number("failures"),
     )

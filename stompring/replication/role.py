@@ -64,6 +64,12 @@ JITTER = 0.3
 #: Seconds for which a RELEASE is left to the standby that it names.
 SUCCESSOR_WAIT = 2.0
 
+#: The reason of a RELEASE by a broker that became active and could not start.
+START_FAILED = "failed"
+
+#: Seconds for which a RELEASE is left alone, at most, after starts that failed one after the other.
+MAX_FAILED_WAIT = 30.0
+
 #: Seconds between two answers of the engine, beyond those waited for an entry, that count as an outage.
 SLOW_ANSWER = 1.0
 
@@ -96,6 +102,11 @@ KEPT_BEATS, PURGED_BEATS = 100, 50
 def boot_time() -> float:
     """Seconds of a clock that nobody sets and that goes on while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def failed_wait(failures: int) -> float:
+    """Seconds without a takeover after so many starts that failed in a row: after the first one a standby tries."""
+    return 0.0 if failures < 2 else min(2.0 ** min(failures - 1, 10), MAX_FAILED_WAIT)
 
 
 class Role(StrEnum):
@@ -283,6 +294,9 @@ class Node:
         self._claim: tuple[int, int, float] | None = None  # writer, after, when it was tried first
         self._refused = False  # the engine answers, and did not store the last claim
         self._short_since: float | None = None
+        self._failures = self._failures_reported = (
+            0  # starts that failed before this one; sequence of the last
+        )
         self._lag = (0, 0, 0.0)
         # active
         self._beaten_at = 0.0
@@ -365,6 +379,7 @@ class Node:
     def release(self, reason: str = "stopped", successor: str = "") -> bool:
         """Append RELEASE, so that a standby takes over at once; returns whether it is stored.
 
+        With the reason `START_FAILED` those that are next wait the longer, the more starts have failed in a row.
         It blocks for the seconds of one append. Nothing is appended after it, stored or not.
         """
         with self._guard:
@@ -376,7 +391,10 @@ class Node:
         return self._append_release(reason, successor)
 
     def _append_release(self, reason: str, successor: str) -> bool:
-        beat = replace(self._identity, bytes=self.log.bytes, reason=reason, successor=successor)
+        failures = self._failures + 1 if reason == START_FAILED else 0
+        beat = replace(
+            self._identity, bytes=self.log.bytes, reason=reason, successor=successor, failures=failures
+        )
         try:
             self.log.append_last(FileChange(Operation.RELEASE, data=encode_beat(beat)))
         except (OSError, Fenced, UnsafeLog) as fault:
@@ -589,6 +607,9 @@ class Node:
         tail = self._tail
         if tail is not None and tail.change.operation is Operation.RELEASE:
             released = decode_beat(tail.change.data)
+            if silence < failed_wait(released.failures):
+                self._report_failures(released, tail.sequence)
+                return ""
             own = self._identity.broker
             meant = released.successor == own or (
                 not released.successor and (released.broker != own or released.reason == "stopped")
@@ -598,6 +619,17 @@ class Node:
         if silence >= self._timing.takeover_timeout + self._jitter and self._answering >= AFTER_OUTAGE:
             return f"no entry for {silence:.1f} s"
         return ""
+
+    def _report_failures(self, released: Beat, sequence: int) -> None:
+        if self._failures_reported != sequence:
+            self._failures_reported = sequence
+            log.warning(
+                "brokers of the replicated log have become active and failed to start, %d in a row, %s the last one: "
+                "the next takeover is %g s later. Their logs have the reason",
+                released.failures,
+                released.broker,
+                failed_wait(released.failures),
+            )
 
     def _take_over(self, reason: str) -> float:
         asked = self._clock()
@@ -612,6 +644,8 @@ class Node:
         if status.last < after:
             return self._short_log(status)
         self._short_since = None
+        tail = self._tail
+        self._failures = decode_beat(tail.change.data).failures if tail and tail.change.key == BEATS else 0
         writer = self._random.getrandbits(62) + 1
         self._claim = (writer, after, self._clock())
         return self._try_claim(reason)

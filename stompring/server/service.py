@@ -34,7 +34,7 @@ from stompring.broker.message import Numbers, clock_number
 from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.hooks import Policies
 from stompring.policy.load import PluginSources, load
-from stompring.replication.role import StepDown
+from stompring.replication.role import START_FAILED, StepDown
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
@@ -460,6 +460,7 @@ class BrokerRun:
         self._taking_over_since: float | None = None  # `reactor.seconds`; None: it was no standby
         self._replication: Replication | None = None
         self._request: StepDown | None = None
+        self._start_failed = False
 
     # ---- start
 
@@ -536,7 +537,7 @@ class BrokerRun:
         if self._stopping:
             return
         log.error("cannot start the broker: %s", fault)
-        self._end(1)
+        self._end_failed()
 
     def _listen(self) -> None:
         assert self.service is not None
@@ -564,6 +565,10 @@ class BrokerRun:
             log.error("cannot start the broker: %s", failure.value)
         else:
             log.error("cannot start the broker: %s", failure.getTraceback())
+        self._end_failed()
+
+    def _end_failed(self) -> None:
+        self._start_failed = True
         self._end(1)
 
     def _end(self, code: int) -> None:
@@ -590,7 +595,9 @@ class BrokerRun:
         self._stopping = True
         if self.service is not None:
             return _shutdown(self.service, self._reactor, self._drain_timeout, self._release)()
-        log.info("stopping: this broker was a standby")
+        log.info(
+            "stopping: %s", "the start has failed" if self._start_failed else "this broker was a standby"
+        )
         self._systemd.stopping()
         stopped = succeed(None) if self.standby is None else self.standby.stop()
         return stopped.addBoth(lambda _: self._release())
@@ -601,6 +608,8 @@ class BrokerRun:
             return succeed(None)
         request = self._request
         reason, successor = ("stopped", "") if request is None else (request.command, request.successor)
+        if self._start_failed:
+            reason = START_FAILED
         released = replication.release(reason, successor)
         return released.addBoth(lambda _: replication.stop())
 

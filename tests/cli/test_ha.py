@@ -16,6 +16,7 @@ from stompring.cli.main import main
 from stompring.replication import engines
 from stompring.replication.beat import Beat, encode_beat
 from stompring.replication.log import FileChange, LogMissing, LogStatus, LogUnavailable, Operation, UnsafeLog
+from stompring.replication.role import START_FAILED
 from stompring.settings.model import ReplicatedLogSettings
 from stompring.store.datadir import DataLock
 
@@ -298,6 +299,16 @@ def test_status_is_1_after_a_release(cluster: Cluster, run: Run, start: Start) -
     assert run("leave").exit_code == 0
     broker.wait_until_left()
     assert status(run)["problems"] == ["no broker is active: b1 has stepped down (leave)"]
+
+
+def test_status_shows_that_brokers_cannot_start(cluster: Cluster, run: Run) -> None:
+    log = MemoryLog(cluster.engine, "b1")
+    log.connect()
+    data = encode_beat(Beat("b1", reason=START_FAILED, failures=2))
+    assert log.claim(1, 0, FileChange(Operation.CLAIM, data=encode_beat(Beat("b1"))))
+    log.append([FileChange(Operation.RELEASE, data=data)])
+    (problem,) = status(run)["problems"]
+    assert "2 in a row became active and could not start, b1 the last one" in problem
 
 
 def test_status_shows_why_a_log_is_not_safe(cluster: Cluster, run: Run) -> None:

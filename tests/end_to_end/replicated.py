@@ -67,19 +67,19 @@ class Brokers:
         self.stream = stream
         self.members: list[Member] = []
         self._directory = directory
-        self._document = document
+        self.document = document
         nodes = ",".join(f"{node.address}:{node.port}" for node in cluster.nodes)
         url = f"nats://{nodes}"
         self._attributes = {"url": url, "monitor": cluster.monitors, "stream": stream}
-        self._settings = ReplicatedLogSettings(url, stream, "test", monitor=cluster.monitors)
+        self.settings = ReplicatedLogSettings(url, stream, "test", monitor=cluster.monitors)
 
     def create(self, max_bytes: int = -1) -> None:
         """Make the log."""
-        create_log(self._settings, max_bytes)
+        create_log(self.settings, max_bytes)
 
     def request(self, command: str, broker: str = "") -> bool:
         """Ask a broker for something as ``stompring ha`` does; without a name the active one."""
-        log = open_log(self._settings)
+        log = open_log(self.settings)
         log.connect()
         deadline = (
             time.monotonic() + PATIENCE
@@ -106,8 +106,8 @@ class Brokers:
         given = {**self._attributes, "broker": name, **attributes}
         words = " ".join(f"{key}={quoteattr(value)}" for key, value in given.items())
         config = self._directory / f"{name}.xml"
-        core = f"<ha-policy><replicated-log {words}/></ha-policy>{self._document.get('core', '')}"
-        document: dict[str, object] = {**self._document, "core": core}
+        core = f"<ha-policy><replicated-log {words}/></ha-policy>{self.document.get('core', '')}"
+        document: dict[str, object] = {**self.document, "core": core}
         config.write_text(broker_xml(**document), encoding="utf-8")  # type: ignore[arg-type]
         member = Member(config, self.data(name), options=options)
         self.members.append(member)

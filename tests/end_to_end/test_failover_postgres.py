@@ -29,10 +29,10 @@ class DatabaseBrokers(Brokers):
         self.stream = f"stream{next(STREAMS)}"
         self.members = []
         self._directory = directory
-        self._document = {"settings": PAGES}
+        self.document = {"settings": PAGES}
         url = database.url().replace("stompring@", "")
         self._attributes = {"url": url, "user": "stompring", "stream": self.stream}
-        self._settings = ReplicatedLogSettings(url, self.stream, "test", user="stompring")
+        self.settings = ReplicatedLogSettings(url, self.stream, "test", user="stompring")
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,6 @@ def test_active_broker_stays_when_the_database_fails_over(
     for text in ("one", "two", "three"):
         client.message(text)
     active.stop()
-    log = open_log(pair._settings)
+    log = open_log(pair.settings)
     assert log.connect().healthy
     log.close()

@@ -15,7 +15,9 @@ from stompring.replication.role import (
     EXIT_NOT_ACTIVE,
     JITTER,
     KEPT_BEATS,
+    MAX_FAILED_WAIT,
     PURGED_BEATS,
+    START_FAILED,
     NodeThread,
     Role,
     StepDown,
@@ -163,6 +165,68 @@ def test_a_broker_that_was_asked_to_release_leaves_the_log_to_others_when_it_com
     cluster.brokers["a"].node.release("stopped")
     cluster.start("a")
     assert cluster.until_active("a") < 0.5
+
+
+def fails_to_start(cluster: Cluster, name: str) -> float:
+    """A broker becomes active and cannot start; a supervisor starts it again. Returns when it became active."""
+    waited = cluster.until_active(name, 60)
+    cluster.brokers[name].node.release(START_FAILED)
+    cluster.start(name)
+    return waited
+
+
+def test_start_that_failed_is_left_to_the_standby_at_once() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(1)
+    fails_to_start(cluster, "a")
+    assert cluster.until_active("b") < 0.5
+    assert cluster.active() == ["b"]
+
+
+def test_brokers_that_all_fail_to_start_take_over_more_and_more_slowly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(1)
+    cluster.brokers["a"].node.release(START_FAILED)
+    cluster.start("a")
+    waits = []
+    for _ in range(7):
+        waits.append(cluster.run(60, until=lambda: bool(cluster.active())))
+        fails_to_start(cluster, cluster.active()[0])
+    for waited, least in zip(waits, (0, 2, 4, 8, 16, MAX_FAILED_WAIT, MAX_FAILED_WAIT), strict=True):
+        assert least <= waited < least + 0.5
+    assert "failed to start, 2 in a row, b the last one: the next takeover is 2 s later" in caplog.text
+    caplog.clear()
+    cluster.run(20)
+    assert [each.levelno for each in caplog.records].count(logging.WARNING) == 2, "once per broker"
+
+
+def test_broker_without_a_standby_tries_again_after_a_failed_start() -> None:
+    cluster = Cluster("a")
+    fails_to_start(cluster, "a")
+    waits = [fails_to_start(cluster, "a") for _ in range(3)]
+    for waited, least in zip(waits, (2, 2, 4), strict=True):
+        assert least <= waited < least + 0.5
+
+
+def test_start_that_succeeds_ends_the_row_of_failures() -> None:
+    cluster = Cluster("a")
+    for _ in range(4):
+        fails_to_start(cluster, "a")
+    cluster.until_active("a", 60)
+    cluster.run(1)
+    cluster.brokers["a"].node.release("stopped")
+    cluster.start("a")
+    assert cluster.until_active("a") < 0.5
+    cluster.kill("a")
+    cluster.start("a")
+    fails_to_start(cluster, "a")
+    assert fails_to_start(cluster, "a") < 2.5
 
 
 def test_requests_reach_the_active_broker() -> None:
