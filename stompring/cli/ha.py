@@ -228,6 +228,7 @@ def _refuse_existing(settings: ReplicatedLogSettings) -> None:
 
 def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
     from stompring.replication.beat import this_process
+    from stompring.replication.engines import deletion_of
     from stompring.replication.seed import seed
     from stompring.store.datadir import DataLock
 
@@ -248,8 +249,8 @@ def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
         lock.release()
         if not complete:
             warn(
-                f"the log {settings.stream} is incomplete, and no broker starts with it: delete it in the engine, and "
-                "begin again. The data directory is unchanged"
+                f"the log {settings.stream} is incomplete, and no broker starts with it; the data directory is "
+                f"unchanged. Delete the log, and begin again: {deletion_of(settings)}"
             )
     done(f"uploaded {bytes_text(size)} of {directory.root}, which is a local copy of the log now")
 

@@ -40,6 +40,17 @@ def create_log(settings: ReplicatedLogSettings, max_bytes: int) -> None:
         raise _missing(fault) from None
 
 
+def deletion_of(settings: ReplicatedLogSettings) -> str:
+    """The command of the engine that deletes the log, with all messages in it. Raises `UnsafeLog` for a wrong URL."""
+    stream = settings.stream
+    if _is_nats(settings):
+        return f"nats stream rm {stream}"
+    return (
+        f"WITH gone AS (DELETE FROM stompring_logs WHERE stream = '{stream}' RETURNING log) "  # nosec B608: shown
+        "DELETE FROM stompring_entries WHERE log IN (SELECT log FROM gone)"
+    )
+
+
 def _is_nats(settings: ReplicatedLogSettings) -> bool:
     scheme = urlsplit(settings.url).scheme
     if scheme in NATS_SCHEMES:

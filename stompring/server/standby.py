@@ -224,7 +224,7 @@ class LockStandby(Standby):
             return None
         self._warn(weak_locks(root))
         try:
-            return DataLock(root)
+            return DataLock(root, copy=self.configuration.replicated_log is not None)
         except DataBusy as fault:
             self.use_reason(f"waiting for the lock of {root}, which is in use by {fault.holder}")
         except StoreError as fault:

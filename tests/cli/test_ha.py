@@ -267,6 +267,7 @@ def test_failed_upload_says_what_to_do(cluster: Cluster, run: Run, tmp_path: Pat
     data_directory(tmp_path)
     result = run("init", "--from-data")
     assert result.exit_code == 1 and "is incomplete, and no broker starts with it" in result.stderr
+    assert "Delete the log, and begin again: nats stream rm orders\n" in result.stderr
 
 
 # ---- status

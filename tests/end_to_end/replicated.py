@@ -13,7 +13,9 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import pytest
+from click.testing import CliRunner
 
+from stompring.cli.main import main
 from stompring.replication.engines import create_log, open_log
 from stompring.settings.model import ReplicatedLogSettings
 
@@ -91,6 +93,10 @@ class Brokers:
         finally:
             log.close()
 
+    def config(self, name: str) -> Path:
+        """The broker.xml of a broker that was started."""
+        return self._directory / f"{name}.xml"
+
     def plain(self, name: str) -> Path:
         """A broker.xml without a log."""
         config = self._directory / f"{name}-plain.xml"
@@ -105,7 +111,7 @@ class Brokers:
         """Start a broker, and wait for nothing."""
         given = {**self._attributes, "broker": name, **attributes}
         words = " ".join(f"{key}={quoteattr(value)}" for key, value in given.items())
-        config = self._directory / f"{name}.xml"
+        config = self.config(name)
         core = f"<ha-policy><replicated-log {words}/></ha-policy>{self.document.get('core', '')}"
         document: dict[str, object] = {**self.document, "core": core}
         config.write_text(broker_xml(**document), encoding="utf-8")  # type: ignore[arg-type]
@@ -170,3 +176,23 @@ def killed_broker_is_replaced(pair: Brokers) -> None:
     last.subscribe("q", ack="auto")
     last.message("last")
     again.stop()
+
+
+def data_directory_moves_into_the_log(pair: Brokers) -> None:
+    """``stompring ha init --from-data``: a log that was not made yet gets the messages of a broker without one."""
+    alone = Member(pair.plain("a"), pair.data("a"))
+    pair.members.append(alone)
+    alone.client().put("q", *(f"m{number}" for number in range(50)), persistent="true")
+    alone.stop()
+    refused = pair.start("a")
+    assert refused.exit_code() == 1
+    words = ("ha", "init", "--from-data", "--data", str(pair.data("a")), "--config", str(pair.config("a")))
+    result = CliRunner().invoke(main, list(words))
+    assert result.exit_code == 0 and "is a local copy of the log now" in result.stdout, result.output
+    other = pair.start("b")
+    other.wait_for_log("is ready")
+    receiver = other.client()
+    receiver.subscribe("q", ack="auto")
+    for number in range(50):
+        receiver.message(f"m{number}")
+    pair.start("a").wait_for_log("the local copy has entry [1-9]")

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from stompring.replication.engines import open_log
+from stompring.replication.engines import create_log, deletion_of, open_log
+from stompring.replication.log import LogMissing
 from stompring.settings.model import ReplicatedLogSettings
 
 from .. import postgres_server
 from ..postgres_server import PostgresPair, postgres_pair
-from .replicated import PAGES, STANDBY, Brokers, killed_broker_is_replaced
+from .replicated import (
+    PAGES,
+    STANDBY,
+    Brokers,
+    data_directory_moves_into_the_log,
+    killed_broker_is_replaced,
+)
 
 REASON = postgres_server.missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -72,6 +79,31 @@ def test_broker_that_was_stopped_for_a_while_exits_with_75(pair: DatabaseBrokers
     survivor.subscribe("q", ack="auto")
     survivor.message("one")
     survivor.nothing()
+
+
+def test_an_existing_data_directory_moves_into_a_log_without_loss(
+    database: PostgresPair, tmp_path: Path
+) -> None:
+    pair = DatabaseBrokers(database, tmp_path)
+    try:
+        data_directory_moves_into_the_log(pair)
+    finally:
+        pair.stop()
+
+
+def test_log_is_gone_after_the_command_that_is_shown_for_it(
+    pair: DatabaseBrokers, database: PostgresPair
+) -> None:
+    broker = pair.start("a")
+    broker.client().put("q", "one", persistent="true")
+    broker.stop()
+    with database.primary.connection() as connection:
+        assert connection.execute(deletion_of(pair.settings).encode()).rowcount > 0
+    log = open_log(pair.settings)
+    with pytest.raises(LogMissing):
+        log.connect()
+    log.close()
+    create_log(pair.settings, -1)
 
 
 def test_active_broker_stays_when_the_database_fails_over(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ from stompring.replication.beat import Beat, encode_beat
 from stompring.replication.engines import open_log
 from stompring.replication.log import FileChange, Operation
 
+from ..management import Answered
 from ..nats_cluster import NatsCluster
-from .replicated import STANDBY, Brokers, brokers
+from .replicated import STANDBY, Brokers, Member, brokers
+from .test_retention import bodies, retention
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +43,7 @@ def write(pair: Brokers, *changes: FileChange) -> None:
     log.close()
 
 
-def test_brokers_that_cannot_read_the_data_do_not_hand_the_role_back_and_forth(
-    pair: Brokers, tmp_path: Path
-) -> None:
+def test_brokers_that_cannot_read_the_data_do_not_hand_the_role_back_and_forth(pair: Brokers) -> None:
     write(pair, FileChange(Operation.WHOLE, "schema-version", data=b"99\n"))
     for name in ("a", "b"):
         broker = pair.start(name)
@@ -53,7 +54,7 @@ def test_brokers_that_cannot_read_the_data_do_not_hand_the_role_back_and_forth(
     third = pair.start("a")
     third.wait_for_log("failed to start, 2 in a row, b the last one: the next takeover is 2 s later")
     assert third.exit_code() == 1
-    shown = CliRunner().invoke(main, ["ha", "status", "--config", str(tmp_path / "a.xml")])
+    shown = CliRunner().invoke(main, ["ha", "status", "--config", str(pair.config("a"))])
     assert shown.exit_code == 1 and "3 in a row became active and could not start" in shown.stdout
 
 
@@ -72,6 +73,77 @@ def test_broker_whose_port_is_in_use_leaves_the_role_to_another(pair: Brokers) -
     receiver = survivor.client()
     receiver.subscribe("q", ack="auto")
     receiver.message("kept")
+
+
+def test_broker_that_waits_for_its_directory_is_a_standby_after_that(pair: Brokers) -> None:
+    first = pair.start("a")
+    first.client().put("q", "kept", persistent="true")
+    refused = pair.start("a")
+    refused.wait_for_log("is in use by process")
+    assert refused.exit_code() == 1
+    second = pair.start("a", "--wait")
+    second.wait_for_log(f"standby: waiting for the lock of .* in use by process {first.pid}")
+    first.terminate(signal.SIGKILL)
+    second.wait_for_log("standby of the replicated log")
+    with pytest.raises(Answered) as refusal:
+        second.management.text("/health/ready")
+    assert "the replicated log" in refusal.value.problem["reason"]
+    second.wait_for_log("is ready")
+    receiver = second.client()
+    receiver.subscribe("q", ack="auto")
+    receiver.message("kept")
+
+
+def test_stock_reactor_takes_over_and_delivers_nothing_when_fenced(pair: Brokers) -> None:
+    active = pair.start("a", "--reactor", "stock")
+    producer, consumer = active.client(), active.client()
+    producer.put("q", "one", "two", persistent="true")
+    consumer.subscribe("q")
+    consumer.answer("ACK", consumer.message("one"))
+    consumer.message("two")
+    standby = pair.start("b", "--reactor", "stock")
+    standby.wait_for_log("reactor: EPollReactor")
+    standby.wait_for_log(STANDBY + " a")
+    active.terminate(signal.SIGSTOP)
+    standby.wait_for_log("is ready")
+    producer.send("SEND", {"destination": "q", "persistent": "true", "receipt": "late"}, b"three")
+    producer.send("SUBSCRIBE", {"id": "s", "destination": "q", "ack": "auto"})
+    active.terminate(signal.SIGCONT)
+    assert active.exit_code() == 75
+    producer.closed()  # neither a receipt nor a message came
+    survivor = standby.client()
+    survivor.subscribe("q", ack="auto")
+    survivor.message("two")
+    survivor.nothing()
+    standby.stop()
+
+
+def test_each_broker_retains_the_files_of_both_terms(pair: Brokers) -> None:
+    pair.document["core"] = retention()
+    sent = [f"message {number:03d}" for number in range(200)]
+
+    def pass_on(broker: Member, messages: list[str]) -> None:
+        client = broker.client()
+        client.subscribe("q", ack="auto")
+        for at in range(0, len(messages), 10):
+            client.put("q", *messages[at : at + 10], persistent="true")
+            client.messages(*messages[at : at + 10])
+
+    active = pair.start("a")
+    standby = pair.start("b")
+    standby.wait_for_log(STANDBY + " a")
+    pass_on(active, sent[:100])
+    active.terminate(signal.SIGKILL)
+    standby.wait_for_log("is ready")
+    again = pair.start("a")
+    again.wait_for_log(STANDBY + " b")
+    pass_on(standby, sent[100:])
+    standby.stop()
+    again.wait_for_log("is ready")
+    again.stop()
+    for name in ("a", "b"):
+        assert set(bodies(pair.data(name))) == {text.encode() for text in sent}
+        assert list((pair.data(name) / "retention" / "journal").iterdir())
 
 
 def test_standby_warns_of_an_active_broker_with_its_name(pair: Brokers) -> None:

@@ -17,7 +17,7 @@ from stompring.cli.main import main
 
 from ..broker_process import PATIENCE
 from ..nats_cluster import NatsCluster
-from .replicated import STANDBY, Brokers, Member
+from .replicated import STANDBY, Brokers, Member, data_directory_moves_into_the_log
 
 
 def call(*words: str) -> Result:
@@ -61,23 +61,8 @@ def pair(cluster: NatsCluster, tmp_path: Path, request: pytest.FixtureRequest) -
     found.stop()
 
 
-def test_an_existing_data_directory_moves_into_a_log_without_loss(pair: Brokers, tmp_path: Path) -> None:
-    alone = Member(pair.plain("a"), pair.data("a"))
-    pair.members.append(alone)
-    alone.client().put("q", *(f"m{number}" for number in range(50)), persistent="true")
-    alone.stop()
-    refused = pair.start("a")
-    assert refused.exit_code() == 1
-    words = ("ha", "init", "--from-data", "--data", str(pair.data("a")), "--config", str(tmp_path / "a.xml"))
-    result = call(*words)
-    assert result.exit_code == 0 and "is a local copy of the log now" in result.stdout, result.output
-    other = pair.start("b")
-    other.wait_for_log("is ready")
-    receiver = other.client()
-    receiver.subscribe("q", ack="auto")
-    for number in range(50):
-        receiver.message(f"m{number}")
-    pair.start("a").wait_for_log("the local copy has entry [1-9]")
+def test_an_existing_data_directory_moves_into_a_log_without_loss(pair: Brokers) -> None:
+    data_directory_moves_into_the_log(pair)
 
 
 def test_commands_and_views_of_a_log_from_its_creation_to_its_end(pair: Brokers, tmp_path: Path) -> None:
