@@ -35,7 +35,7 @@ from .http import IDLE, AdminRequest, AdminSite
 
 log = logging.getLogger(__name__)
 
-STANDBY = "standby"
+STANDBY, ACTIVE = "standby", "active"
 
 LIVE, READY, METRICS, HA = "/health/live", "/health/ready", "/metrics", "/api/v1/ha"
 
@@ -67,10 +67,15 @@ def show(context: StandbyContext) -> Answer:
     return json_answer(describe(context.node.status(), context.configuration))
 
 
-def ready(context: StandbyContext) -> Answer:
+def live() -> Answer:
+    """The answer of ``/health/live``."""
+    return json_answer({"status": "UP"})
+
+
+def ready(context: StandbyContext, *, recovering: bool = False) -> Answer:
     """The answer of ``/health/ready``: never ready, with the members that an active broker's answer has."""
     details = {
-        "status": "STANDBY",
+        "status": "RECOVERING" if recovering else "STANDBY",
         "stopping": False,
         "draining": False,
         "listeners": [],
@@ -78,10 +83,15 @@ def ready(context: StandbyContext) -> Answer:
         "diskFault": None,
         "storeFault": None,
         "replicationFault": None,
-        "role": STANDBY,
-        "reason": context.reason,
+        "role": ACTIVE if recovering else STANDBY,
+        "reason": "recovering" if recovering else context.reason,
     }
     return json_answer(details, status=503)
+
+
+def recovering_problem() -> Problem:
+    """The answer to everything but health while the broker recovers to become active."""
+    return Problem(503, "This broker is recovering to become active", None, role=ACTIVE)
 
 
 class _Standby(Collector):
@@ -125,7 +135,7 @@ class StandbyResponder:
             check_host(self._header("host"), str(getattr(self._request.getHost(), "host", "")))
             check_origin(self._header("origin"), self._header("host"))
             if reads and path == LIVE:
-                self._write(json_answer({"status": "UP"}))
+                self._write(live())
             elif reads and path == READY:
                 self._write(ready(self._context))
             elif reads and path == METRICS:

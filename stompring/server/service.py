@@ -12,6 +12,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from stompring.admin.context import Dispatch, Node, Paging, Store
 from stompring.admin.http import admin_site
 from stompring.admin.management import ManagementRequests
 from stompring.admin.sampler import Sampler
+from stompring.admin.standby import live, ready
 from stompring.admin.tasks import TaskList
 from stompring.broker.bridge import compare
 from stompring.broker.broker import Broker
@@ -58,6 +60,7 @@ from .logs import begin_logging
 from .persistence import Persistence
 from .protocol import Connections, StompFactory
 from .reactor import reactor_name
+from .recovery_health import answer_health
 from .reload import Reload, apply, changed_values, preview, restart_required
 from .replication import LogStandby, Replication
 from .sd_notify import SystemdNotifier
@@ -461,6 +464,8 @@ class BrokerRun:
         self._replication: Replication | None = None
         self._request: StepDown | None = None
         self._start_failed = False
+        #: Answers health during the recovery, where a standby did before it.
+        self._recovery_health: Callable[[], AbstractContextManager[None]] = nullcontext
 
     # ---- start
 
@@ -470,10 +475,11 @@ class BrokerRun:
         files = None
         if replication is not None:
             lock, files = replication.lock, replication.files()
-        persistence = open_data(self._configuration, self._data, self._reactor, lock, files)
-        self.service = BrokerService(
-            self._configuration, self._reactor, persistence, self._systemd, replication
-        )
+        with self._recovery_health():
+            persistence = open_data(self._configuration, self._data, self._reactor, lock, files)
+            self.service = BrokerService(
+                self._configuration, self._reactor, persistence, self._systemd, replication
+            )
         if self._taking_over_since is not None:
             self.service.listen_until = self._reactor.seconds() + PORT_PATIENCE
         self._reactor.callWhenRunning(self._listen)
@@ -524,6 +530,9 @@ class BrokerRun:
         self._taking_over_since = self._reactor.seconds()
         standby, self.standby = self.standby, None
         self._configuration = standby.configuration
+        self._recovery_health = partial(
+            answer_health, standby.plain_addresses, live(), ready(standby, recovering=True)
+        )
 
         def closed(_: object) -> None:
             if self._stopping:

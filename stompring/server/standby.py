@@ -52,7 +52,7 @@ class Standby:
         self._systemd = systemd
         self._sources = PluginSources(configuration.file)
         self._stack, self._next_security = self._check(configuration)
-        self._ports: list[tuple[IListeningPort, StandbySite]] = []
+        self._ports: list[tuple[IListeningPort, StandbySite, str]] = []
         self._running = False
         self._watch = ConfigurationWatch(
             configuration.files, configuration.configuration_file_refresh_period, self.reload, reactor
@@ -106,7 +106,7 @@ class Standby:
             )
 
     def _opened(self, port: IListeningPort, site: StandbySite, acceptor: str) -> None:
-        self._ports.append((port, site))
+        self._ports.append((port, site, acceptor))
         bound: Any = port.getHost()
         shown = f"[{bound.host}]" if ":" in bound.host else bound.host
         log.info(
@@ -130,6 +130,15 @@ class Standby:
             extra={"acceptor": acceptor},
         )
 
+    @property
+    def plain_addresses(self) -> list[tuple[str, int]]:
+        """Where it listens without TLS and the PROXY protocol."""
+        plain = {
+            one.name for one in self.configuration.http_acceptors if one.tls is None and one.proxy is None
+        }
+        bound: list[Any] = [port.getHost() for port, _, name in self._ports if name in plain]
+        return [(each.host, each.port) for each in bound]
+
     def stop(self) -> Deferred[Any]:
         """The wait is over. Fires when the listeners are closed."""
         self._running = False
@@ -140,8 +149,8 @@ class Standby:
         self._stack.stop()
         if self.security is not None:
             self.security.stop()
-        closing = [port.stopListening() for port, _ in self._ports]
-        for _, site in self._ports:
+        closing = [port.stopListening() for port, _, _ in self._ports]
+        for _, site, _ in self._ports:
             site.close()
         self._ports = []
         return gatherResults([each for each in closing if each is not None], consumeErrors=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,50 @@ def test_standby_takes_over_when_the_active_broker_ends(tmp_path: Path, number: 
         assert json.loads(Management(waiting.http_port).text("/health/ready"))["status"] == "UP"
     client.close()
     assert active.exit_code() == (-9 if number == signal.SIGKILL else 0)
+
+
+def test_health_is_live_and_not_ready_while_the_standby_recovers(tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    fifo = tmp_path / "recovery"
+    (tmp_path / "plugins" / "slow.py").write_text(
+        "import os\n"
+        "from stompring.policy import AddressPolicy\n"
+        f"if os.path.exists({str(fifo)!r}):\n"
+        f"    open({str(fifo)!r}).close()  # until the test opens it\n"
+        "class Slow(AddressPolicy):\n    pass\n"
+    )
+    config, data = tmp_path / "broker.xml", tmp_path / "data"
+    config.write_text(broker_xml())
+    active = BrokerProcess(config, data)
+    active.wait_for_log("is ready")
+    slow = tmp_path / "slow.xml"
+    slow.write_text(broker_xml(core='<broker-plugins><broker-plugin name="slow"/></broker-plugins>'))
+    waiting, http = standby(slow, data)
+    os.mkfifo(fifo)
+    active.terminate(signal.SIGKILL)
+    waiting.wait_for_log("this broker becomes active")
+    deadline = time.monotonic() + 30
+    while (answer := recovering_status(http)) is None or answer["status"] != "RECOVERING":
+        assert time.monotonic() < deadline, answer
+    assert (answer["role"], answer["reason"]) == ("active", "recovering")
+    assert json.loads(http.text("/health/live")) == {"status": "UP"}
+    with pytest.raises(Answered, match="This broker is recovering") as refused:
+        http.text("/metrics")
+    assert refused.value.content_type == "application/problem+json"
+    fifo.write_text("")
+    with waiting:
+        assert json.loads(Management(waiting.http_port).text("/health/ready"))["status"] == "UP"
+        with pytest.raises(OSError):
+            http.text("/health/live")  # the port of the standby
+    active.exit_code()
+
+
+def recovering_status(http: Management) -> dict[str, object] | None:
+    """What `/health/ready` says; None for the moment without a listener."""
+    try:
+        return ready_status(http)
+    except OSError:
+        return None
 
 
 def test_standby_stops_with_0_and_reloads_while_it_waits(tmp_path: Path) -> None:
