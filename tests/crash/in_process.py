@@ -74,13 +74,19 @@ class EachInTurn(ReactorSync):
 
 
 class Life(Server):
-    """A broker from its start on ``root`` to whatever end."""
+    """A broker from its start on ``root`` to whatever end, ``after`` so many seconds of its clock."""
 
-    def __init__(self, files: Files, root: Path, after: float = 0) -> None:
-        self.files, self.root = files, root
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        after: float = 0,
+        settings: Mapping[str, Mapping[str, Any]] = SETTINGS,
+    ) -> None:
+        self.files, self.root, self.settings = files, root, settings
         self.world: StoredBroker = StoredBroker(
             files,
-            SETTINGS,
+            settings,
             directory=root / "journal",
             recover=False,
             after=after,
@@ -135,9 +141,10 @@ class Life(Server):
             self.world.clock.advance(1)
             self.turn()
 
-    def again(self, files: Files | None = None) -> Life:
-        """The broker started anew, after this process has died."""
-        return Life(files or self.files, self.root, self.world.clock.seconds() - BEGUN)
+    def again(self, files: Files | None = None, later: float = 0) -> Life:
+        """The broker started anew, after this process has died: at once, or so many seconds ``later``."""
+        after = self.world.clock.seconds() - BEGUN + later
+        return Life(files or self.files, self.root, after, self.settings)
 
     def observe(self) -> Observation:
         """What its queues count, and what somebody gets who reads them; he settles nothing."""
