@@ -33,6 +33,9 @@ MARKER = "replicated-log"
 #: What a file system answers that cannot lock a directory, as some network file systems cannot.
 _NO_DIRECTORY_LOCKS = frozenset({EBADF, EINVAL, ENOLCK, EOPNOTSUPP})
 
+#: Characters of a wrong schema version in a fault: an upload that has not finished leaves a sentence there.
+MAX_SHOWN = 80
+
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -170,7 +173,7 @@ def read_version(files: Files, path: Path) -> int | None:
     except FileNotFoundError:
         return None
     if not _VERSION.fullmatch(text):
-        raise StoreError(f"{text[:40]!r} is not a schema version", str(path), 0)
+        raise StoreError(f"{text[:MAX_SHOWN]!r} is not a schema version", str(path), 0)
     if int(text) > SCHEMA_VERSION:
         raise StoreError(
             f"schema version {text} is newer than {SCHEMA_VERSION}, the newest that this broker supports: "

@@ -14,6 +14,7 @@ from stat import S_ISDIR
 import pytest
 
 from stompring.errors import StoreError
+from stompring.replication.seed import INCOMPLETE
 from stompring.store.datadir import DataBusy, DataLock, is_locked, weak_locks
 from stompring.store.files import Files
 
@@ -110,6 +111,7 @@ def test_two_in_one_process(tmp_path: Path) -> None:
         ("\u0661", "not a schema version"),
         ("1_0", "not a schema version"),
         ("+1", "not a schema version"),
+        (INCOMPLETE.decode(), "the upload of 'stompring ha init' has not finished"),
     ],
 )
 def test_versions_that_are_not_known(tmp_path: Path, text: str, words: str) -> None:
