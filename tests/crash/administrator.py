@@ -41,6 +41,8 @@ class Bindings:
         self.kind = kind
         self.compared = compared
         self.allowed: dict[str, set[Attributes]] = {}
+        #: Not durable, and to be deleted at once. Where the client ended in between, they last as long as the broker.
+        self.passing: set[str] = set()
 
     def asked(self, name: str, attributes: Attributes) -> None:
         """A change was asked for."""
@@ -52,7 +54,9 @@ class Bindings:
 
     def absent(self, names: tuple[str, ...]) -> list[str]:
         """Those of ``names`` that are surely not there."""
-        return [name for name in names if self.allowed.get(name, {None}) == {None}]
+        return [
+            name for name in names if name not in self.passing and self.allowed.get(name, {None}) == {None}
+        ]
 
     def present(self, names: tuple[str, ...]) -> list[str]:
         """Those that surely are."""
@@ -67,6 +71,7 @@ class Bindings:
                     "binding", f"{self.kind} {name} is {there}, not {' or '.join(map(str, allowed))}"
                 )
             self.allowed[name] = {there}
+        self.passing.clear()
 
     def _attributes_of(self, found: Mapping[str, Any]) -> Attributes:
         values = (found[name] for name in self.compared)
@@ -170,9 +175,12 @@ class Administrator:
         wanted = self._random_attributes(durable=self.world.chance(0.8))
         kept = tuple(wanted.values()) if wanted["durable"] else None
         self.bindings.asked(name, kept)
+        if kept is None:
+            self.bindings.passing.add(name)
         await self._ask("POST", "/queues", {"name": name, "routingType": "ANYCAST", **wanted})
         if kept is None:
             await self._ask("DELETE", f"/queues/{name}")
+            self.bindings.passing.discard(name)
             return
         self.bindings.promised(name, kept)
         self.world.ledger.count("queues made")

@@ -21,7 +21,7 @@ from ..crash.context import Context, login_headers
 from ..crash.duplicates import Identifiers
 from ..crash.ledger import Ledger, now
 from ..crash.workloads import PLOTS, Plot, establish, expiring, later, settle
-from ..management import Management
+from ..management import Answered, Management
 from ..stomp_client import StompClient
 from . import stream
 from .faults import KINDS, FaultKind, Scene
@@ -301,6 +301,12 @@ class FailoverCampaign:
     def _audit(self, active: str) -> None:
         management = Management(self.world.port(active, "http"), self.world.address(active), LOGIN)
         self.ledger.forget_done()
+        for name in sorted(self.bindings.passing):  # a broker that lived on has them
+            try:
+                management.ask("DELETE", f"/queues/{name}")
+            except Answered as answer:
+                if answer.status != 404:
+                    raise
         ready = time.monotonic()
         while True:
             found = observe(management, (PROBED, LADEN))
