@@ -96,6 +96,8 @@ class Cli:
             stderr=subprocess.PIPE,
             text=True,
             env=self.env(**environment, PYTHONUNBUFFERED="1"),
+            # the tests may run in the background of a shell
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
         )
 
     def terminal(self, *words: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
