@@ -52,6 +52,14 @@ HA: tuple[Counter[NodeStatus], ...] = (
         null=NO_LOG,
     ),
     Counter(
+        "missingEntries",
+        "stompring_ha_missing_entries",
+        GAUGE,
+        "Entries that the log has lost and this standby lacks: it does not take over until they are written again.",
+        lambda s: s.missing_entries,
+        null=NO_LOG,
+    ),
+    Counter(
         "rebuilding",
         "stompring_ha_rebuilding",
         GAUGE,

@@ -16,8 +16,9 @@ class Beat:
     """A broker as its last beat describes it.
 
     ``broker`` is its name among the brokers of the log, ``started`` when its process began (epoch ms), ``bytes`` the
-    data of all entries up to this one, whoever wrote them. In a RELEASE, ``reason`` is why, ``successor`` the standby
-    that shall take over (empty: any), and ``failures`` how many brokers in a row, this one included, could not start.
+    data of all entries up to this one, whoever wrote them. ``entries`` is how many entries the files that are there
+    consist of (`Contents`); None: it is not known. In a RELEASE, ``reason`` is why, ``successor`` the standby that
+    shall take over (empty: any), and ``failures`` how many brokers in a row, this one included, could not start.
     """
 
     broker: str
@@ -29,6 +30,7 @@ class Beat:
     reason: str = ""
     successor: str = ""
     failures: int = 0
+    entries: int | None = None
 
 
 def this_process(broker: str) -> Beat:
@@ -38,7 +40,9 @@ def this_process(broker: str) -> Beat:
 
 def encode_beat(beat: Beat) -> bytes:
     """The data of an entry."""
-    return json.dumps({name: value for name, value in asdict(beat).items() if value}).encode()
+    return json.dumps(
+        {name: value for name, value in asdict(beat).items() if value not in ("", None)}
+    ).encode()
 
 
 def decode_beat(data: bytes | memoryview) -> Beat:
@@ -67,4 +71,5 @@ def decode_beat(data: bytes | memoryview) -> Beat:
         text("reason"),
         text("successor"),
         number("failures"),
+        number("entries") if "entries" in fields else None,
     )

@@ -21,12 +21,25 @@ from stompring.settings.data_directory import DataDirectory
 from stompring.store.datadir import IDENTITY, MARKER, VERSION
 from stompring.store.files import Files, free_name
 
-from .log import CONTROL, FileChange, LogEntry, LogStatus, LogUnavailable, Operation, UnsafeLog
+from .beat import decode_beat
+from .contents import Contents
+from .log import (
+    CONTENT,
+    CONTROL,
+    CONTROLS,
+    FileChange,
+    LogEntry,
+    LogStatus,
+    LogUnavailable,
+    Operation,
+    UnsafeLog,
+)
 
 log = logging.getLogger(__name__)
 
-#: The marker is written after so many seconds, or bytes that were applied.
-MARKER_INTERVAL, MARKER_BYTES = 1.0, 64 * 1024 * 1024
+#: The marker is written after so many seconds, or bytes that were applied. It names all files: with many of them it is
+#: written less often, a second later for each `MARKER_FILES`.
+MARKER_INTERVAL, MARKER_BYTES, MARKER_FILES = 1.0, 64 * 1024 * 1024, 5000
 
 #: Removed files that the marker names: their entries may not be purged from the log yet.
 REMEMBERED_REMOVALS = 256
@@ -43,7 +56,8 @@ DISCARDED = ".discarded"
 #: Seconds for which a log may end before the copy.
 MAX_SHORT_LOG = 10.0
 
-_FORMAT = 1
+#: 2: with the entries of each file. Copies with a marker of format 1 are read anew.
+_FORMAT = 2
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _JOURNAL, _PAGING, _RETENTION = "journal", "paging", "retention"
 
@@ -115,8 +129,9 @@ class LocalCopy:
     """See the module. One thread at a time uses it.
 
     ``sequence`` is the last entry that is applied, ``control`` the number of the last control entry, ``bytes`` what
-    was applied since the start. ``removals`` are removed files, each with the sequence up to which its entries are not
-    needed; ``checkpoints`` numbers and sequences of control entries.
+    was applied since the start. ``removals`` are files that were removed or written again, each with the sequence up to
+    which its entries are not needed; ``checkpoints`` numbers and sequences of control entries. ``contents`` are the
+    entries of the files that are there.
     """
 
     def __init__(
@@ -133,6 +148,10 @@ class LocalCopy:
         self.bytes = 0
         self.removals: deque[tuple[str, int]] = deque()
         self.checkpoints: deque[tuple[int, int]] = deque()
+        self.contents = Contents()
+        self._expected: int | None = None  # what the total of `contents` is to be; None: nobody has said it
+        self._gap = self._lost_controls = 0  # where control entries are lost, and how many
+        self._rewrites: dict[str, int] = {}  # files that are being written again: sequence before the begin
         self._paging = {directory.paging}
         if directory.retention is not None:
             self._paging.add(directory.retention / _PAGING)
@@ -177,23 +196,26 @@ class LocalCopy:
             self.restart(replicated_log, reason)
         return self.sequence
 
-    def adopt(self, replicated_log: LogQueries, sequence: int, control: int) -> None:
+    def adopt(self, replicated_log: LogQueries, sequence: int, control: int, contents: Contents) -> None:
         """The directory is what the log has up to ``sequence``: sync it, and mark it so."""
         status = replicated_log.status()
         self._engine, self._identity = status.engine, status.identity
         self.sequence, self.control = sequence, control
+        self.contents, self._expected = contents, contents.total
         self.removals.clear()
         self.checkpoints.clear()
         self.close()
 
     def restart(self, replicated_log: LogQueries, reason: str) -> None:
-        """Discard the copy and begin with the first entry of the log."""
+        """Discard the copy and begin with the first entry of the log. Raises `OSError`, and as the log."""
         log.info("%s: discarding the local copy of the replicated log: %s", self.directory.root, reason)
         self._begin_anew(replicated_log)
 
     def _begin_anew(self, replicated_log: LogQueries) -> None:
         self._close_files()
         self.sequence = self.control = 0
+        self.contents, self._expected, self._lost_controls = Contents(), None, 0
+        self._rewrites.clear()
         self.removals.clear()
         self.checkpoints.clear()
         self.directory.root.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -223,9 +245,24 @@ class LocalCopy:
             boot_id, clean = marker["boot"], marker["clean"]
             removals = [(str(key), int(through)) for key, through in marker["removals"]]
             checkpoints = [(int(number), int(at)) for number, at in marker["checkpoints"]]
-            if not all(isinstance(each, int) and each >= 0 for each in (version, sequence, control)):
+            numbers = [version, sequence, control]
+            if version == _FORMAT:
+                contents = Contents(
+                    marker["files"], {key: since for key, (since, _) in marker["rewrites"].items()}
+                )
+                rewrites = {key: before for key, (_, before) in marker["rewrites"].items()}
+                gap, lost_controls, expected = marker["gap"], marker["lost"], marker["expected"]
+                numbers += [
+                    gap,
+                    lost_controls,
+                    contents.total,
+                    *contents.rewrites.values(),
+                    *rewrites.values(),
+                ]
+                numbers += [] if expected is None else [expected]
+            if not all(isinstance(each, int) and each >= 0 for each in numbers):
                 raise ValueError
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return f"{path.name} is damaged", False
         if version > _FORMAT:
             raise UnsafeLog(f"{path} has format {version}, this broker reads {_FORMAT}: upgrade stompring")
@@ -241,10 +278,17 @@ class LocalCopy:
             self._refuse_short_log(sequence, status.last)
         if sequence == 0:
             return "it is incomplete", False
+        if version < _FORMAT:
+            return (
+                f"{path.name} has format {version}, which does not say how many entries each file has",
+                False,
+            )
         if not clean and (boot_id != self._boot_id or not boot_id):
             return "the machine was started anew, and what was written before may be incomplete", False
         self.sequence, self.control = sequence, control
         self.removals, self.checkpoints = deque(removals), deque(checkpoints)
+        self.contents, self._expected, self._rewrites = contents, expected, rewrites
+        self._gap, self._lost_controls = gap, lost_controls
         return None, False
 
     def _refuse_short_log(self, sequence: int, last: int) -> NoReturn:
@@ -288,22 +332,24 @@ class LocalCopy:
     def apply(self, entries: Sequence[LogEntry]) -> None:
         """Carry out entries that were read from the log, in order. Raises `OSError`, `UnsafeLog`, and as the log.
 
-        What follows, also after `OSError`, are the entries after ``sequence``. That is 0 where entries are missing: the
-        copy begins anew.
+        What follows, also after `OSError`, are the entries after ``sequence``. That is 0 where control entries are
+        missing: the copy begins anew. Where they still are then, the log has lost them, and `missing` says so.
         """
         for entry in entries:
             if entry.sequence <= self.sequence:
                 continue
             change = entry.change
-            controls = change.operation in (Operation.REMOVE, Operation.MOVE)
-            if controls and change.at > self.control + 1:
-                assert self._log is not None
-                reason = f"control entries {self.control + 1} to {change.at - 1} were purged meanwhile"
-                self.restart(self._log, reason)
-                return
+            if change.operation in CONTROLS and change.at > self.control + 1:
+                if self._gap != change.at:
+                    self._gap = change.at
+                    assert self._log is not None
+                    reason = f"control entries {self.control + 1} to {change.at - 1} were purged meanwhile"
+                    self.restart(self._log, reason)
+                    return
+                self._lost_controls += change.at - self.control - 1
             self._carry_out(change)
-            if controls:
-                self._note_removal(change, entry.sequence)
+            self._expect(change, entry.sequence - self.sequence)
+            self._count(change, entry.sequence)
             self.sequence = entry.sequence
         while len(self.removals) > REMEMBERED_REMOVALS:
             self.removals.popleft()
@@ -313,21 +359,63 @@ class LocalCopy:
         """Carry out changes of this broker that the log has stored, the last one as ``sequence``. Raises `OSError`."""
         for change in changes:
             self._carry_out(change)
-            if change.operation in (Operation.REMOVE, Operation.MOVE):
-                self._note_removal(change, sequence)
+            self._count(change, sequence)
+        self._expected = self.contents.total
         self.sequence = max(self.sequence, sequence)
         self._save_if_due()
 
-    def _note_removal(self, change: FileChange, sequence: int) -> None:
-        self.control = max(self.control, change.at)
-        if not self.places.is_retained(change.path):
-            self.removals.append((change.path, sequence))
-        if change.at % CHECKPOINT_INTERVAL == 0:
-            self.checkpoints.append((change.at, sequence))
+    def _expect(self, change: FileChange, step: int) -> None:
+        """Count what the writer has counted. ``step`` is how many entries follow the one before: those between were
+        purged, or are lost.
+
+        What is not read behind the newest beat belongs to files: the engine keeps that beat.
+        """
+        operation = change.operation
+        if operation in (Operation.BEAT, Operation.CLAIM, Operation.RELEASE):
+            self._expected = decode_beat(change.data).entries
+        elif self._expected is not None:
+            dropped = change.dropped
+            if operation in CONTENT:
+                self._expected += step - (dropped or 0)
+            else:
+                own = self.contents.entries.get(change.path, 0)
+                self._expected += step - 1 - (own if dropped is None else dropped)
+
+    def _count(self, change: FileChange, sequence: int) -> None:
+        """Before ``sequence`` is that of the copy."""
+        self.contents.add(change)
+        operation = change.operation
+        if operation in CONTROLS:
+            self.control = max(self.control, change.at)
+            self._rewrites.pop(change.path, None)
+            if not self.places.is_retained(change.path):
+                self.removals.append((change.path, sequence))
+            if change.at % CHECKPOINT_INTERVAL == 0:
+                self.checkpoints.append((change.at, sequence))
+        elif operation is Operation.REWRITE:
+            self._rewrites[change.path] = self.sequence
+        elif operation is Operation.REWRITTEN:
+            before = self._rewrites.pop(change.path, 0)
+            if before:
+                self.removals.append((change.path, before))
+
+    @property
+    def entries(self) -> int:
+        """How many entries the files consist of."""
+        return self.contents.total
+
+    @property
+    def missing(self) -> int:
+        """At the end of the log: how many entries of its files the copy has not got, as the log has lost them.
+
+        0 also where no beat says how many there should be. While the log is read the number means nothing.
+        """
+        expected, total = self._expected, self.contents.total
+        return self._lost_controls + (0 if expected is None else abs(expected - total))
 
     def _carry_out(self, change: FileChange) -> None:
         operation = change.operation
-        if operation >= Operation.BEAT:
+        if operation not in CONTENT and operation not in CONTROLS:
             return
         if change.path == self._last_key:
             path = self._last_path
@@ -345,7 +433,7 @@ class LocalCopy:
             descriptor = self._descriptor(path)
             os.ftruncate(descriptor, 0)
             _write(descriptor, change.data, 0)
-        elif operation == Operation.TRUNCATE:
+        elif operation in (Operation.TRUNCATE, Operation.REWRITTEN):
             try:
                 os.truncate(path, change.at)
             except FileNotFoundError:
@@ -353,7 +441,7 @@ class LocalCopy:
         elif operation == Operation.REMOVE:
             self._remove(path)
         elif operation == Operation.MOVE:
-            self._move(path, self.places.path(change.target), int(bytes(change.data) or b"-1"))
+            self._move(path, self.places.path(change.target), int(bytes(change.data).split()[0]))
 
     def _descriptor(self, path: Path) -> int:
         descriptor = self._open.get(path)
@@ -406,7 +494,8 @@ class LocalCopy:
     # ---- the marker
 
     def _save_if_due(self) -> None:
-        if self._unsaved_bytes >= MARKER_BYTES or self._clock() - self._saved_at >= MARKER_INTERVAL:
+        interval = MARKER_INTERVAL + len(self.contents.entries) // MARKER_FILES
+        if self._unsaved_bytes >= MARKER_BYTES or self._clock() - self._saved_at >= interval:
             self.save()
 
     def save(self, *, clean: bool = False, durable: bool = False) -> None:
@@ -423,6 +512,13 @@ class LocalCopy:
             "control": self.control,
             "boot": self._boot_id,
             "clean": clean,
+            "files": self.contents.entries,
+            "rewrites": {
+                key: (since, self._rewrites.get(key, 0)) for key, since in self.contents.rewrites.items()
+            },
+            "expected": self._expected,
+            "gap": self._gap,
+            "lost": self._lost_controls,
             "removals": list(self.removals)[-REMEMBERED_REMOVALS:],
             "checkpoints": list(self.checkpoints),
         }

@@ -7,7 +7,9 @@ change fails.
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from errno import EIO, ENOENT, ENOSPC, EXDEV
 from pathlib import Path
@@ -19,16 +21,20 @@ from stompring.store.files import Files
 
 from .copy import LocalCopy
 from .log import (
+    BEATS,
     CONTROL,
     MAX_ENTRY_DATA,
     Fenced,
     FileChange,
+    LogEntry,
     LogFull,
     LogUnavailable,
     NoRoom,
     Operation,
     UnsafeLog,
 )
+
+log = logging.getLogger(__name__)
 
 #: Bytes of changes from which on they are appended before the batch has its end.
 MAX_APPEND = 4 * 1024 * 1024
@@ -38,6 +44,9 @@ MAX_WAITING_PURGES = 64
 
 #: Purges of one `ReplicatedFiles.trim`, and of a batch while too many wait.
 PURGES, PURGES_OF_BATCH = 16, 4
+
+#: Bytes of a file that are written again at a time, and seconds of one `ReplicatedFiles.check`.
+REWRITE_BYTES, CHECK_STEP = 1024 * 1024, 0.2
 
 #: Control entries that are kept: a broker that follows must not be further behind.
 KEPT_CONTROLS = 100_000
@@ -59,6 +68,15 @@ class FileLog(Protocol):
     def purge(self, key: str, through: int) -> None:
         """See `ReplicatedLog`."""
 
+    def first(self, key: str) -> LogEntry | None:
+        """See `ReplicatedLog`."""
+
+    def last(self, key: str) -> LogEntry | None:
+        """See `ReplicatedLog`."""
+
+    def counts(self) -> dict[str, int]:
+        """See `ReplicatedLog`."""
+
 
 class ReplicatedFiles(Files):
     """The files of the active broker, made once ``copy`` has all entries of the log, the claim too.
@@ -66,7 +84,7 @@ class ReplicatedFiles(Files):
     Any thread may use them; each batch belongs to one.
 
     ``on_lost`` is called once, with the reason, when this broker must not write any more. ``appends``, ``entries``,
-    ``bytes`` and ``append_seconds`` count what was appended.
+    ``bytes`` and ``append_seconds`` count what was appended, ``rewritten`` the files that were written again.
     """
 
     replicated = True
@@ -86,11 +104,16 @@ class ReplicatedFiles(Files):
         self.entries = 0
         self.bytes = 0
         self.append_seconds = 0.0
+        self.rewritten = 0
         self._log = log
         self._on_lost = on_lost
         self._patience = patience
         self._places = copy.places
         self._control = copy.control
+        self._contents = copy.contents.copy()  # with what is buffered
+        self._damaged: deque[str] | None = None  # files to be written again; None: nobody has looked
+        self._rewritten_before = 0  # `rewritten` when somebody looked
+        self._rewritten_to = 0  # bytes of the first of them
         self._lock = RLock()
         self._trimming = Lock()
         self._batch = 0  # the thread whose batch it is
@@ -247,10 +270,104 @@ class ReplicatedFiles(Files):
                 checkpoints.popleft()
         return bool(copy.removals)
 
+    # ---- entries that the log has lost
+
+    def check(self, everything: bool = False) -> bool:
+        """One step: compare the log with the files, and write those again of which the log has lost entries.
+
+        ``everything``: write all files again. Returns True when there is nothing left to do. A step takes some tenths
+        of a second. Any thread may call it, one at a time.
+        """
+        if self.lost is not None:
+            return True
+        try:
+            with self._lock:
+                if self._damaged is None:
+                    self._flush()
+                    self._damaged = self._find_damage(everything)
+            until = monotonic() + CHECK_STEP
+            while self._damaged and monotonic() < until:
+                with self._lock:
+                    self._flush()
+                    self._rewrite(self._damaged)
+        except (OSError, Fenced, UnsafeLog):
+            return False  # the next append finds out what is wrong
+        if self._damaged:
+            return False
+        if self.rewritten > self._rewritten_before:
+            log.info(
+                "the replicated log has all files again: %d were written",
+                self.rewritten - self._rewritten_before,
+            )
+        self._damaged = None
+        return True
+
+    def _find_damage(self, everything: bool) -> deque[str]:
+        """Nothing is pending."""
+        counts, contents = self._log.counts(), self._contents
+        self._rewritten_before = self.rewritten
+        for key in counts:
+            if key not in contents.entries and key not in (CONTROL, BEATS):
+                self._log.purge(key, self._last)  # of a removed file
+        missing = {
+            key: entries - counts.get(key, 0)
+            for key, entries in contents.entries.items()
+            if counts.get(key, 0) < entries
+        }
+        self._check_controls(counts.get(CONTROL, 0))
+        if missing:
+            log.error(
+                "the replicated log has lost %d entries of %d files; they are written again from the local copy",
+                sum(missing.values()),
+                len(missing),
+            )
+        elif everything and contents.entries:
+            log.warning(
+                "a standby lacks entries: all %d files are written to the log again", len(contents.entries)
+            )
+        found = contents.entries if everything else {**missing, **contents.rewrites}
+        return deque(sorted(found))
+
+    def _check_controls(self, stored: int) -> None:
+        """Purge control entries before which others are lost: a new copy begins behind them."""
+        first, last = self._log.first(CONTROL), self._log.last(CONTROL)
+        if first is None or last is None:
+            return
+        is_newest = last.change.at == self._control
+        if stored <= last.change.at - first.change.at or not is_newest:
+            log.error("the replicated log has lost entries that remove files; those before them are purged")
+            self._log.purge(CONTROL, last.sequence - is_newest)
+
+    def _rewrite(self, damaged: deque[str]) -> None:
+        """Write the next part of the first file again. Nothing is pending: the local copy is as the log should be."""
+        key = damaged[0]
+        contents, path = self._contents, self._places.path(key)
+        if key not in contents.entries or path is None:  # removed meanwhile
+            damaged.popleft()
+            self._rewritten_to = 0
+            return
+        if key not in contents.rewrites or not self._rewritten_to:
+            self._add(FileChange(Operation.REWRITE, key))
+            self._rewritten_to = 0
+        at = self._rewritten_to
+        data = super().read(path, at, at + REWRITE_BYTES)
+        self._add_write(key, data, at)
+        self._end_write()
+        end = at + len(data)
+        if end >= os.stat(path).st_size:
+            dropped = b"%d" % contents.before_rewrite(key)
+            self._add(FileChange(Operation.REWRITTEN, key, end, dropped))
+            damaged.popleft()
+            end = 0
+            self.rewritten += 1
+        self._rewritten_to = end
+        self._flush()
+
     # ---- changes
 
     def _add(self, change: FileChange) -> None:
         self._end_write()
+        self._contents.add(change)
         self._buffer.append(change)
         self._buffered_bytes += len(change.data)
 
@@ -279,12 +396,16 @@ class ReplicatedFiles(Files):
         if self._parts:
             parts = self._parts[1:]
             data = parts[0] if len(parts) == 1 else b"".join(parts)
-            self._buffer.append(FileChange(Operation.WRITE, self._key, self._at, data))
+            change = FileChange(Operation.WRITE, self._key, self._at, data)
+            self._contents.add(change)
+            self._buffer.append(change)
             self._key, self._at, self._parts, self._size = "", 0, [], 0
 
     def _add_remove(self, key: str) -> None:
+        self._end_write()
         self._control += 1
-        self._add(FileChange(Operation.REMOVE, key, self._control))
+        entries = self._contents.entries.get(key, 0)
+        self._add(FileChange(Operation.REMOVE, key, self._control, b"%d" % entries))
         self._exists[key] = False
 
     def _add_whole(self, key: str, path: Path, data: bytes) -> None:
@@ -402,8 +523,10 @@ class ReplicatedFiles(Files):
                 size = os.stat(path).st_size
             except FileNotFoundError:
                 return
+            self._end_write()
             self._control += 1
-            self._add(FileChange(Operation.MOVE, key, self._control, b"%d" % size, target_key))
+            data = b"%d %d" % (size, self._contents.entries.get(key, 0))
+            self._add(FileChange(Operation.MOVE, key, self._control, data, target_key))
             self._exists[key] = False
             self._exists[target_key] = True
             self._end_change()

@@ -29,10 +29,11 @@ class Operation(IntEnum):
     WHOLE = 2
     #: Cut a file off at ``at`` bytes.
     TRUNCATE = 3
-    #: Delete a file; ``at`` is the number of the control entry.
+    #: Delete a file; ``at`` is the number of the control entry, ``data`` how many entries the file consists of
+    #: (decimal).
     REMOVE = 4
-    #: Move a file to ``target``, which every broker has for itself (retention); ``at`` as in REMOVE, ``data`` is the
-    #: size of the file, decimal: a copy that is not complete is deleted instead.
+    #: Move a file to ``target``, which every broker has for itself (retention); ``at`` as in REMOVE. ``data`` is the
+    #: size of the file, a blank, and how many entries it consists of: a copy that is not complete is deleted instead.
     MOVE = 5
     #: The writer is active; ``data`` is a JSON object that describes it (`Beat`).
     BEAT = 6
@@ -40,6 +41,19 @@ class Operation(IntEnum):
     CLAIM = 7
     #: The writer is not active any more, by its own decision. ``data`` as in BEAT.
     RELEASE = 8
+    #: The entries that follow write a whole file again, in place, because the log has lost some of it.
+    REWRITE = 9
+    #: The end of that: cut the file off at ``at`` bytes. ``data`` is of how many entries it consisted before REWRITE.
+    REWRITTEN = 10
+
+
+#: Operations whose entries have the contents of a file.
+CONTENT = frozenset(
+    (Operation.WRITE, Operation.WHOLE, Operation.TRUNCATE, Operation.REWRITE, Operation.REWRITTEN)
+)
+
+#: Operations that end a file. Their entries are numbered.
+CONTROLS = frozenset((Operation.REMOVE, Operation.MOVE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +75,19 @@ class FileChange:
         """What the entry is stored under, and purged by: the path of the file whose contents it has, `CONTROL` or
         `BEATS`.
         """
-        if self.operation <= Operation.TRUNCATE:
+        if self.operation in CONTENT:
             return self.path
-        return CONTROL if self.operation <= Operation.MOVE else BEATS
+        return CONTROL if self.operation in CONTROLS else BEATS
+
+    @property
+    def dropped(self) -> int | None:
+        """Entries that are not needed any more once this one is there; None where it does not say that."""
+        if self.operation in CONTROLS or self.operation is Operation.REWRITTEN:
+            numbers = bytes(self.data).split()
+            place = 1 if self.operation is Operation.MOVE else 0
+            if len(numbers) > place and numbers[place].isdigit():
+                return int(numbers[place])
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +168,9 @@ class ReplicatedLog(Protocol):
 
     def last(self, key: str) -> LogEntry | None:
         """The last entry under a key."""
+
+    def counts(self) -> dict[str, int]:
+        """How many entries are stored under each key, as the engine's leader has them."""
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         """Append ``change`` (CLAIM) as the first entry of a new writer if the log ends at ``after``.

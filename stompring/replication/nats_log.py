@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
 from typing import NamedTuple, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -157,6 +157,14 @@ def subject_of(stream: str, key: str) -> str:
     if key == BEATS:
         return f"{stream}.beats"
     return f"{stream}.file.{_token(key)}"
+
+
+def key_of(stream: str, subject: str) -> str:
+    """The key whose entries are stored under a subject of `subject_of`."""
+    kind = subject.removeprefix(f"{stream}.")
+    if kind == "control":
+        return CONTROL
+    return BEATS if kind == "beats" else unquote(kind.removeprefix("file."))
 
 
 def _token(text: str) -> str:
@@ -309,6 +317,9 @@ class NatsLog:
     def last(self, key: str) -> LogEntry | None:
         return self._run(self._get({"last_by_subj": subject_of(self._stream, key)}))
 
+    def counts(self) -> dict[str, int]:
+        return self._run(self._counts())
+
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         return self._run(self._claim(writer, after, change))
 
@@ -416,6 +427,18 @@ class NatsLog:
             )
         self._doubts.clear()
         return answer.body
+
+    async def _counts(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        while True:  # the server answers with so many subjects at a time
+            body = {"subjects_filter": f"{self._stream}.>", "offset": len(found)}
+            answer = await self._api(f"STREAM.INFO.{self._stream}", body)
+            state = _mapping(answer.body.get("state"))
+            subjects = _mapping(state.get("subjects"))
+            for subject in subjects:
+                found[key_of(self._stream, subject)] = _number(subjects, subject, 0)
+            if not subjects or len(found) >= _number(answer.body, "total", 0):
+                return found
 
     async def _status(self) -> LogStatus:
         body = await self._information()

@@ -167,6 +167,8 @@ WHERE log = %(log)s::uuid AND key = %(key)b ORDER BY sequence
 """
 _FIRST, _LAST = f"{_UNDER_KEY} LIMIT 1", f"{_UNDER_KEY} DESC LIMIT 1"
 
+_COUNTS = "SELECT key, count(*) FROM stompring_entries WHERE log = %(log)s::uuid GROUP BY key"
+
 _PURGE = """
 WITH old AS (
     SELECT sequence FROM stompring_entries
@@ -363,6 +365,11 @@ class PostgresLog:
         self._begin()
         rows = self._query(_LAST, {"key": key.encode()}, with_log=True)
         return _entry(rows[0]) if rows else None
+
+    def counts(self) -> dict[str, int]:
+        self._begin()
+        rows = self._query(_COUNTS, {}, with_log=True)
+        return {bytes(key).decode(): _integer(count) for key, count in rows if isinstance(key, bytes)}
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         self._begin()

@@ -79,6 +79,17 @@ REACTOR_TIMEOUT = 5.0
 #: The request that asks for nothing: whether a broker receives it shows that it is there.
 PING = "ping"
 
+#: Requests of a standby to the active broker: compare the log with the files and write again what it has lost; write
+#: all files again.
+CHECK, REPAIR = "check", "repair"
+
+#: Seconds between a request and the reading of the log from its beginning, and so on, at first and at most.
+CHECK_INTERVAL, MAX_CHECK_INTERVAL = 10.0, 300.0
+
+#: Looks at a copy, `STATUS_INTERVAL` apart, after which entries that it has not got are lost: others come by then, or
+#: the removal of their file.
+LOOKS = 3
+
 #: Seconds between two tries while the engine does not answer.
 RETRY_INTERVAL = 0.2
 
@@ -165,7 +176,8 @@ class NodeStatus:
     ``fresh``: `Node.is_fresh`. ``rebuilding``: a standby that has not reached the end of the log since it connected;
     ``rebuilt_bytes`` of about ``rebuild_bytes`` are applied then. ``log`` was the state of the log ``log_age`` seconds
     ago. ``sequence`` is the last entry that was applied or appended; the lags are those of a standby behind the end of
-    the log, as of ``log``. ``active`` is the active broker as of its last beat that was read, ``active_time`` the
+    the log, as of ``log``; ``missing_entries`` are those that the log has lost, so that this standby cannot take over.
+    ``active`` is the active broker as of its last beat that was read, ``active_time`` the
     engine's time of that (epoch ms); None while no broker is known to be active. ``fault`` is what the broker waits
     for, or why it is `Role.FENCED` or `Role.FAILED`.
     """
@@ -182,6 +194,7 @@ class NodeStatus:
     lag_entries: int
     lag_bytes: int
     lag_seconds: float
+    missing_entries: int
     appends: int
     append_seconds: float
     append_bytes: int
@@ -235,6 +248,17 @@ class Copy(Protocol):
     def sequence(self) -> int:
         """The last entry that is applied; 0: none."""
 
+    @property
+    def entries(self) -> int:
+        """How many entries the files of the copy consist of."""
+
+    @property
+    def missing(self) -> int:
+        """At the end of the log: how many entries of its files the copy has not got."""
+
+    def restart(self, replicated_log: ReplicatedLog, reason: str, /) -> None:
+        """Discard the copy and begin with the first entry of the log."""
+
     def open(self, replicated_log: ReplicatedLog, /) -> int:
         """Use what is in the directory if it belongs to the log, else begin from nothing. Raises `UnsafeLog`."""
 
@@ -278,6 +302,9 @@ class Node:
         self.log = SharedLog(engine, clock, self.lose)
         #: Called by the active node after each beat, in its thread: it may purge what is not needed any more.
         self.on_idle: Callable[[], object] | None = None
+        #: Called by the active node, in its thread, until it returns True: one step of a comparison of the log with the
+        #: files, which are written again where the log has lost entries, or all (True).
+        self.check_log: Callable[[bool], bool] | None = None
         self._role = Role.CONNECTING
         self._guard = Lock()  # of `_role`, where several threads may end it
         self._fault = ""
@@ -294,11 +321,17 @@ class Node:
         self._claim: tuple[int, int, float] | None = None  # writer, after, when it was tried first
         self._refused = False  # the engine answers, and did not store the last claim
         self._short_since: float | None = None
-        self._failures = self._failures_reported = (
-            0  # starts that failed before this one; sequence of the last
-        )
+        self._failures = 0  # starts that failed before this one
+        self._failures_reported = 0  # sequence of the last one
+        self._unread_since: float | None = None  # when the log did not give its last entries
+        self._unread = 0  # how many they are, once that is no delay
         self._lag = (0, 0, 0.0)
+        self._missing = 0  # entries that the copy has not got, as reported
+        self._looks = (0, 0)  # that number at the last look, and how many looks have found it
+        self._check_asked_at, self._check_interval, self._checks = float("-inf"), CHECK_INTERVAL, 0
         # active
+        self._check = CHECK  # what is to be done: CHECK, REPAIR or nothing
+        self._leader = ""
         self._beaten_at = 0.0
         self._touched: float | None = None
         self._stalled = False
@@ -353,6 +386,7 @@ class Node:
             lag_entries=entries,
             lag_bytes=size,
             lag_seconds=seconds,
+            missing_entries=0 if active else self._missing,
             appends=self.log.appends,
             append_seconds=self.log.append_seconds,
             append_bytes=self.log.append_bytes,
@@ -392,11 +426,9 @@ class Node:
 
     def _append_release(self, reason: str, successor: str) -> bool:
         failures = self._failures + 1 if reason == START_FAILED else 0
-        beat = replace(
-            self._identity, bytes=self.log.bytes, reason=reason, successor=successor, failures=failures
-        )
+        beat = replace(self._identity, reason=reason, successor=successor, failures=failures)
         try:
-            self.log.append_last(FileChange(Operation.RELEASE, data=encode_beat(beat)))
+            self.log.append_release(beat)
         except (OSError, Fenced, UnsafeLog) as fault:
             log.warning(
                 "cannot release the replicated log (%s): a standby takes over after %g s without beats",
@@ -469,6 +501,8 @@ class Node:
         tail = self.log.last(BEATS)
         if tail is not None:
             self._read_beat(tail)
+            if tail.sequence <= self._copy.sequence:
+                self._beats.append(tail.sequence)
             if tail.sequence == self._copy.sequence:
                 self._tail = tail
         self._rebuild_bytes, self._rebuild_end = status.bytes, status.last
@@ -519,12 +553,10 @@ class Node:
 
     def _apply(self, entries: Sequence[LogEntry]) -> float:
         self._copy.apply(entries)
+        self._unread_since, self._unread = None, 0
         self._tail, self._refused = entries[-1], False
         if self._copy.sequence < entries[-1].sequence:  # it begins anew
-            self._tail = None
-            self._rebuilding, self._rebuilt_bytes = True, 0
-            status = self.log.status()
-            self._rebuild_bytes, self._rebuild_end = status.bytes, status.last
+            self._begin_rebuild()
         self._waits_no_more()
         for entry in entries:
             size = len(entry.change.data)
@@ -547,6 +579,12 @@ class Node:
         self._ask_standby()
         self._measure_lag()
         return 0.0
+
+    def _begin_rebuild(self) -> None:
+        self._tail = None
+        self._rebuilding, self._rebuilt_bytes = True, 0
+        status = self.log.status()
+        self._rebuild_bytes, self._rebuild_end = status.bytes, status.last
 
     def _end_rebuild(self) -> None:
         """All is applied that was there when the rebuild began, or there is nothing more."""
@@ -574,6 +612,7 @@ class Node:
             return
         self._status_tried_at = now
         status = self.log.status()
+        self._look_for_losses()
         behind = status.last - self._copy.sequence
         if behind <= 0:
             self._lag = (0, 0, 0.0)
@@ -585,6 +624,41 @@ class Node:
             if self._tail is not None:
                 seconds = max((newest.time - self._tail.time) / 1000, 0.0)
         self._lag = (behind, size, seconds)
+
+    def _look_for_losses(self) -> None:
+        """Whether the log has all entries of the files. Behind its end files may be removed already."""
+        missing = self._unread or (0 if self._rebuilding else self._copy.missing)
+        self._looks = (missing, self._looks[1] + 1 if missing == self._looks[0] else 1)
+        if not missing:
+            if self._missing and not self._rebuilding:
+                log.info("the local copy is complete: the replicated log has what it had lost")
+                self._missing = 0
+        elif self._looks[1] >= LOOKS:
+            self._report_missing(missing)
+
+    def _report_missing(self, missing: int) -> None:
+        """The copy lacks entries that the log has lost: have the active broker write them again, if there is one."""
+        if not self._missing:
+            log.error(
+                "the replicated log has lost entries: %d are missing in the local copy, with which this broker does "
+                "not take over. See docs/high-availability.md",
+                missing,
+            )
+            self._check_asked_at, self._check_interval, self._checks = float("-inf"), CHECK_INTERVAL, 0
+        self._missing = missing
+        now = self._clock()
+        if now - self._check_asked_at < self._check_interval:
+            return
+        self._check_asked_at = now
+        if (
+            self._checks % 2
+        ):  # entries that are missing come again, but a file whose removal is lost does not go
+            self._checks += 1
+            self._check_interval = min(2 * self._check_interval, MAX_CHECK_INTERVAL)
+            self._copy.restart(self.log, "the log has lost entries, and was repaired")
+            self._begin_rebuild()
+        elif self.log.request(CHECK if not self._checks else REPAIR, ""):
+            self._checks += 1
 
     def _ask_standby(self) -> None:
         now = self._clock()
@@ -640,10 +714,19 @@ class Node:
         after = self._copy.sequence
         if status.last > after:  # what was read from lags behind the engine's leader
             self._begin_silence()
+            if self._unread_since is None:
+                self._unread_since = self._clock()
+            elif self._clock() - self._unread_since > MAX_SHORT_LOG:
+                self._unread = status.last - after
+                self._report_missing(self._unread)
             return 0.0
         if status.last < after:
             return self._short_log(status)
         self._short_since = None
+        if self._copy.missing:
+            self._report_missing(self._copy.missing)
+            self._begin_silence()
+            return 0.0
         tail = self._tail
         self._failures = decode_beat(tail.change.data).failures if tail and tail.change.key == BEATS else 0
         writer = self._random.getrandbits(62) + 1
@@ -665,14 +748,15 @@ class Node:
     def _try_claim(self, reason: str) -> float:
         assert self._claim is not None
         writer, after, began = self._claim
-        data = encode_beat(replace(self._identity, bytes=self.log.bytes))
+        entries = self._copy.entries
+        data = encode_beat(replace(self._identity, bytes=self.log.bytes, entries=entries))
         change = FileChange(Operation.CLAIM, data=data)
         self._refused = True
         try:
             sequence = self.log.claim(writer, after, change)
         except LogFull:
             self._claim = None
-            self.log.purge(BEATS, after - 1)  # a claim needs no more room than some of them
+            self._purge_beats()  # a claim needs no more room than some of them
             raise
         self._claim, self._refused = None, False
         self._begin_silence()
@@ -680,6 +764,7 @@ class Node:
             log.info("another broker has written to the replicated log: this one stays a standby")
             return 0.0
         self.log.stored_at = min(self.log.stored_at, began)
+        self.log.entries = entries
         self._copy.apply([LogEntry(sequence, 0, writer, 0, change)])
         if not self._become(Role.ACTIVE, Role.STANDBY):  # it was stopped meanwhile
             self._append_release("stopped", "")
@@ -719,22 +804,25 @@ class Node:
             self._serve_requests()
         if now - self._status_tried_at >= STATUS_INTERVAL:
             self._status_tried_at = now
-            self.log.status()
+            leader = self.log.status().leader
+            if leader and self._leader and leader != self._leader:  # it may not have what the one before had
+                self._check = self._check or CHECK
+            self._leader = leader or self._leader
             self._trim()
         if self.on_idle is not None:
             self.on_idle()
         self._waits_no_more()
+        if self._check and self.check_log is not None:
+            if not self.check_log(self._check == REPAIR):
+                return 0.05
+            self._check = ""
         return min(BEAT_INTERVAL, max(self.log.stored_at + BEAT_INTERVAL - self._clock(), 0.05))
 
     def _append_beat(self) -> None:
-        beat = replace(self._identity, bytes=self.log.bytes)
         try:
-            if self.log.unsettled:  # beats do not pile up during an outage
-                self.log.append([])
-            sequence = self.log.append([FileChange(Operation.BEAT, data=encode_beat(beat))])
+            sequence = self.log.append_beat(self._identity)
         except LogFull:
-            self.log.purge(BEATS, self.log.sequence - 1)  # their room is enough for the next one
-            self._beats.clear()
+            self._purge_beats()  # their room is enough for the next one
             raise
         self._beaten_at = self._clock()
         self._beats.append(sequence)
@@ -767,8 +855,17 @@ class Node:
             if command in ("release", "leave"):
                 log.info("asked to %s", request)
                 self._callbacks.on_step_down(StepDown(command, successor))
+            elif command in (CHECK, REPAIR):
+                self._check = REPAIR if REPAIR in (command, self._check) else CHECK
             elif command != PING:
                 log.warning("request %r ignored: unknown", request)
+
+    def _purge_beats(self) -> None:
+        """Purge all but the newest beat, which says what is in the log."""
+        if self._beats:
+            self.log.purge(BEATS, self._beats[-1] - 1)
+            while len(self._beats) > 1:
+                self._beats.popleft()
 
     def _trim(self) -> None:
         """Purge all but the latest beats."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from secrets import randbits
 from time import monotonic, sleep
@@ -11,6 +12,7 @@ from stompring.settings.data_directory import DataDirectory
 from stompring.store.datadir import IDENTITY, VERSION
 
 from .beat import Beat, encode_beat
+from .contents import Contents
 from .copy import LocalCopy, Places
 from .log import MAX_ENTRY_DATA, Fenced, FileChange, LogUnavailable, Operation, ReplicatedLog, UnsafeLog
 
@@ -62,7 +64,8 @@ def _upload(
     places, version = Places(directory), directory.root / VERSION
     total = sum(path.stat().st_size for path in files)
     done = 0
-    _append(log, [FileChange(Operation.WHOLE, VERSION, data=INCOMPLETE)])
+    contents = Contents()
+    _append(log, contents, [FileChange(Operation.WHOLE, VERSION, data=INCOMPLETE)])
     waiting: list[FileChange] = []
     size = 0
     for path in files:
@@ -73,7 +76,7 @@ def _upload(
             waiting.append(change)
             size += len(change.data)
             if size >= APPEND_BYTES:
-                _append(log, waiting)
+                _append(log, contents, waiting)
                 done += size
                 waiting, size = [], 0
                 if progress is not None:
@@ -81,11 +84,12 @@ def _upload(
     if version in files:
         waiting.append(FileChange(Operation.WHOLE, VERSION, data=version.read_bytes()))
     else:
-        waiting.append(FileChange(Operation.REMOVE, VERSION, 1))
-    _append(log, waiting)
-    sequence = _append(log, [FileChange(Operation.RELEASE, data=encode_beat(beat))])
+        waiting.append(FileChange(Operation.REMOVE, VERSION, 1, b"1"))
+    _append(log, contents, waiting)
+    released = encode_beat(replace(beat, entries=contents.total))
+    sequence = _append(log, contents, [FileChange(Operation.RELEASE, data=released)])
     copy = LocalCopy(directory)
-    copy.adopt(log, sequence, control=0 if version in files else 1)
+    copy.adopt(log, sequence, 0 if version in files else 1, contents)
     if progress is not None:
         progress(total, total)
     return total
@@ -101,8 +105,10 @@ def _changes(path: Path, key: str) -> Iterator[FileChange]:
                 return
 
 
-def _append(log: ReplicatedLog, changes: Sequence[FileChange]) -> int:
-    """Append, and wait for an engine that does not answer."""
+def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange]) -> int:
+    """Append and count, and wait for an engine that does not answer."""
+    for change in changes:
+        contents.add(change)
     until = monotonic() + PATIENCE
     while True:
         try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import RLock
 
+from .beat import Beat, encode_beat
 from .log import (
+    CONTENT,
     Fenced,
     FileChange,
     LogEntry,
@@ -34,6 +37,7 @@ class SharedLog:
     Between `claim` and `close_writing` it appends; outside of that every append raises `Fenced`. ``on_lost`` is called
     with the reason when an append shows that this broker is not active any more, or that the log is gone.
     ``stored_at`` is when the last append that was stored began, by ``clock``; ``sequence`` is its last entry.
+    ``entries`` is `Beat.entries` behind all that the log was given.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class SharedLog:
         self.status_at = float("-inf")
         self._added = 0  # bytes since `last_status`
         self.bytes = 0  # data of all entries, as in `Beat.bytes`
+        self.entries: int | None = None
         self.appends = 0
         self.append_seconds = 0.0
         self.append_bytes = 0
@@ -104,15 +109,25 @@ class SharedLog:
             self._on_lost(str(fault))
             raise
 
-    def append_last(self, change: FileChange) -> int:
-        """Append an entry after which this broker appends no other, whether or not it is stored."""
+    def append_beat(self, beat: Beat) -> int:
+        """Append a BEAT that says what is in the log at its place. Beats do not pile up during an outage."""
+        with self._lock:
+            if self.unsettled:
+                self.append([])
+            return self.append([self._beat(Operation.BEAT, beat)])
+
+    def append_release(self, beat: Beat) -> int:
+        """Append RELEASE, after which this broker appends nothing, whether or not it is stored."""
         with self._lock:
             self._closed = self._closed or "this broker has released the log"
             self._appending = True
             try:
-                return self._append([change])
+                return self._append([self._beat(Operation.RELEASE, beat)])
             finally:
                 self._appending = False
+
+    def _beat(self, operation: Operation, beat: Beat) -> FileChange:
+        return FileChange(operation, data=encode_beat(replace(beat, bytes=self.bytes, entries=self.entries)))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -124,11 +139,11 @@ class SharedLog:
         try:
             sequence = self._log.append(changes)
         except (LogUnavailable, LogFull):
-            self._count(size, len(changes))  # the next append stores what is not stored yet
+            self._count(changes, size)  # the next append stores what is not stored yet
             self.unsettled = True
             raise
         self.unsettled = False
-        self._count(size, len(changes))
+        self._count(changes, size)
         if not changes:
             return sequence
         self.stored_at = began
@@ -138,9 +153,12 @@ class SharedLog:
         self.append_bytes += size
         return sequence
 
-    def _count(self, size: int, entries: int) -> None:
-        self._added += size + ENTRY_OVERHEAD * entries
+    def _count(self, changes: Sequence[FileChange], size: int) -> None:
+        self._added += size + ENTRY_OVERHEAD * len(changes)
         self.bytes += size
+        if self.entries is not None:
+            for change in changes:
+                self.entries += (change.operation in CONTENT) - (change.dropped or 0)
 
     def _check_room(self, changes: Sequence[FileChange]) -> None:
         """Raise `NoRoom` for data that would use up the reserve."""
@@ -189,6 +207,10 @@ class SharedLog:
     def last(self, key: str) -> LogEntry | None:
         with self._lock:
             return self._log.last(key)
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return self._log.counts()
 
     def purge(self, key: str, through: int) -> None:
         with self._lock:

@@ -138,6 +138,7 @@ class Replication:
         """The files of the active broker."""
         files = ReplicatedFiles(self.node.log, self._copy, self.node.lose)
         self.node.on_idle = files.trim
+        self.node.check_log = files.check
         return files
 
     def log_usage(self) -> LogUsage:
@@ -382,6 +383,11 @@ def standby_reason(status: NodeStatus, stream: str) -> str:
         return f"waiting for the replicated log {stream}: {status.fault}"
     if status.rebuilding:
         return f"reading the replicated log {stream}"
+    if status.missing_entries:
+        return (
+            f"following the replicated log {stream}, which has lost {status.missing_entries} entries that are missing "
+            "here: no takeover until they are written again"
+        )
     if status.active is None:
         return f"following the replicated log {stream}, which has no active broker"
     return f"following the replicated log {stream}, whose active broker is {status.active.broker}"

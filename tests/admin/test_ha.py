@@ -32,6 +32,7 @@ ACTIVE = NodeStatus(
     lag_entries=0,
     lag_bytes=0,
     lag_seconds=0.0,
+    missing_entries=0,
     appends=40,
     append_seconds=0.0604,
     append_bytes=6000,

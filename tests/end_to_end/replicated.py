@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from stompring.cli.main import main
 from stompring.replication.engines import create_log, open_log
+from stompring.replication.log import ReplicatedLog
 from stompring.settings.model import ReplicatedLogSettings
 
 from ..broker_document import broker_xml
@@ -79,19 +80,34 @@ class Brokers:
         """Make the log."""
         create_log(self.settings, max_bytes)
 
+    @contextmanager
+    def log(self) -> Iterator[ReplicatedLog]:
+        """The log, connected."""
+        log = open_log(self.settings)
+        try:
+            log.connect()
+            yield log
+        finally:
+            log.close()
+
+    def lose_entries(self) -> None:
+        """The engine has lost what it had confirmed: all entries of the journal but the last one."""
+        with self.log() as log:
+            counts = {key: count for key, count in log.counts().items() if key.startswith("journal/")}
+            journal = max(counts, key=lambda key: counts[key])
+            last = log.last(journal)
+            assert last is not None and counts[journal] > 1
+            log.purge(journal, last.sequence - 1)
+
     def request(self, command: str, broker: str = "") -> bool:
         """Ask a broker for something as ``stompring ha`` does; without a name the active one."""
-        log = open_log(self.settings)
-        log.connect()
         deadline = (
             time.monotonic() + PATIENCE
         )  # a broker that has just become active asks for requests twice a second
-        try:
+        with self.log() as log:
             while not (answered := log.request(command, broker)) and time.monotonic() < deadline:
                 time.sleep(0.1)
             return answered
-        finally:
-            log.close()
 
     def config(self, name: str) -> Path:
         """The broker.xml of a broker that was started."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from stompring.replication.copy import MARKER_INTERVAL
 
 from ..broker_process import BrokerProcess
 from ..management import Answered
@@ -114,6 +118,54 @@ def test_standby_stops_with_0_and_its_copy_is_used_again(pair: Brokers) -> None:
     alone = BrokerProcess(pair.plain("b"), pair.data("b"))
     alone.wait_for_log("is the local copy of a replicated log")
     assert alone.exit_code() == 1
+
+
+def test_entries_that_the_log_has_lost_are_written_again_for_a_new_standby(pair: Brokers) -> None:
+    active = pair.start("a")
+    active.client().put("q", *(f"m{number}" for number in range(300)), persistent="true")
+    follower = pair.start("b")
+    follower.wait_for_log(STANDBY + " a")  # by now the active broker has looked at the log that it took over
+    follower.stop()
+    shutil.rmtree(pair.data("b"))
+    pair.lose_entries()
+    standby = pair.start("b")
+    standby.wait_for_log(r"has lost entries: [1-9]\d* are missing in the local copy")
+    active.wait_for_log(r"has lost [1-9]\d* entries of 1 files; they are written again")
+    active.wait_for_log("has all files again: 1 were written")
+    standby.wait_for_log("the local copy is complete")
+    assert standby.management.ask("GET", "/ha")["missingEntries"] == 0
+    active.terminate(9)
+    standby.wait_for_log("is ready")
+    client = standby.client()
+    client.subscribe("q", ack="auto")
+    for number in range(300):
+        client.message(f"m{number}")
+    client.nothing()
+
+
+def test_a_new_broker_does_not_take_over_with_what_is_left_of_a_log(pair: Brokers) -> None:
+    active = pair.start("a")
+    active.client().put("q", "one", "two", "three", persistent="true")
+    time.sleep(MARKER_INTERVAL)  # then the marker says that this copy is complete
+    active.client().put("q", "four", persistent="true")
+    active.terminate(9)
+    pair.lose_entries()
+    standby = pair.start("b")
+    standby.wait_for_log("with which this broker does not take over")
+    assert standby.management.ask("GET", "/ha")["missingEntries"] > 0
+    standby.wait_for_log(
+        "standby: following the replicated log .* entries that are missing here: no takeover"
+    )
+    again = pair.start("a")
+    again.wait_for_log("is ready")
+    standby.wait_for_log("the local copy is complete")
+    again.terminate(9)
+    standby.wait_for_log("is ready")
+    client = standby.client()
+    client.subscribe("q", ack="auto")
+    for body in ("one", "two", "three", "four"):
+        client.message(body)
+    client.nothing()
 
 
 def test_missing_log_and_unsafe_directory_are_refused_with_the_reason(

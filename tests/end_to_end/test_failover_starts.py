@@ -130,6 +130,7 @@ def test_each_broker_retains_the_files_of_both_terms(pair: Brokers) -> None:
             client.messages(*messages[at : at + 10])
 
     active = pair.start("a")
+    active.wait_for_log("is ready")
     standby = pair.start("b")
     standby.wait_for_log(STANDBY + " a")
     pass_on(active, sent[:100])

@@ -33,6 +33,8 @@ from .world import BROKERS, LOGIN, STREAM, World
 BACK = 60.0
 #: Seconds in which the standby must have everything that the active has, once nothing happens any more.
 FOLLOWED = 30.0
+#: Seconds in which the log must have again what it has lost.
+REPAIRED = 30.0
 #: The first receipt after a silence of this length ends an outage; a shorter one is a slow machine.
 OUTAGE = 0.3
 
@@ -386,10 +388,15 @@ class FailoverCampaign:
         """What a broker that begins from nothing would have, by a reader of our own and by the product."""
         self._do("rebuild from the log")
         standby = self.world.other(active)
-        entries = stream.read(self.world.urls, STREAM)
-        rebuilt = stream.files_of(entries)
-        found = stream.differences(rebuilt, stream.files_in(self.world.data(active)), ("the log", active))
-        self._raise(found)
+        deadline = time.monotonic() + REPAIRED
+        while True:
+            rebuilt = stream.files_of(stream.read(self.world.urls, STREAM))
+            found = stream.differences(rebuilt, stream.files_in(self.world.data(active)), ("the log", active))
+            if not found:
+                break
+            if time.monotonic() > deadline:
+                self._raise(found)
+            time.sleep(1)
         self.world.kill(standby, down=True)
         self.world.wipe(standby)
         self.world.release(standby)

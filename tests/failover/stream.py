@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import nats.errors
 
 HEAD = struct.Struct(">BBQQQHH")
-WRITE, WHOLE, TRUNCATE, REMOVE, MOVE, BEAT, CLAIM, RELEASE = range(1, 9)
+WRITE, WHOLE, TRUNCATE, REMOVE, MOVE, BEAT, CLAIM, RELEASE, REWRITE, REWRITTEN = range(1, 11)
 
 #: Seconds in which NATS must answer.
 ANSWERS = 30.0
@@ -139,7 +139,7 @@ def files_of(entries: Iterable[Entry]) -> dict[str, bytes]:
             file[entry.at : entry.at + len(entry.data)] = entry.data
         elif entry.operation == WHOLE:
             files[entry.path] = bytearray(entry.data)
-        elif entry.operation == TRUNCATE:
+        elif entry.operation in (TRUNCATE, REWRITTEN):
             file = files.setdefault(entry.path, bytearray())
             del file[entry.at :]
             file.extend(bytes(entry.at - len(file)))

@@ -28,8 +28,7 @@ def _run(directory: Path, seed: int, faults: int, kinds: tuple[str, ...], engine
         return campaign.run()
 
 
-#: Ten faults, in two worlds that can run at the same time. Not "files of one node damaged": with those NATS can lose
-#: entries in all nodes (docs/high-availability.md), which is not a matter of chance for a test.
+#: Ten faults, in two worlds that can run at the same time.
 SHARDS = (
     (
         "active killed",
@@ -43,7 +42,7 @@ SHARDS = (
         "quorum lost and back",
         "log full",
         "disk of the active full",
-        "follower killed",
+        "files of one node damaged",
     ),
 )
 

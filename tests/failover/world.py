@@ -475,7 +475,9 @@ class World:
         if self.engine != "nats":
             return self.answers[broker] != "" and not self.ready[broker]
         found = self.http(broker, "/api/v1/ha") or {}
-        return found.get("role") == "standby" and not found.get("rebuilding")
+        return (
+            found.get("role") == "standby" and not found.get("rebuilding") and not found.get("missingEntries")
+        )
 
     def settle(self, seconds: float = 60.0) -> str:
         """Wait until one broker is active, the other a standby and NATS is whole. Returns the active one."""

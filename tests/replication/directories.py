@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
+from stompring.replication.beat import Beat, encode_beat
 from stompring.replication.copy import LocalCopy
 from stompring.replication.files import ReplicatedFiles
 from stompring.replication.log import FileChange, LogEntry, Operation
@@ -40,12 +41,24 @@ class ActiveBroker:
         self.copy.open(self.log)
         follow(self.copy, self.log)
         writer = next(_writers)
-        claim = FileChange(Operation.CLAIM)
+        claim = FileChange(Operation.CLAIM, data=encode_beat(Beat("active", entries=self.copy.entries)))
         claimed = self.log.claim(writer, self.copy.sequence, claim)
         assert claimed is not None
         self.copy.apply([LogEntry(claimed, 0, writer, 0, claim)])
         self.lost: list[str] = []
         self.files = ReplicatedFiles(self.log, self.copy, self.lost.append, patience=0)
+
+    def beat(self) -> None:
+        """Say what is in the log. Nothing waits to be stored."""
+        beat = FileChange(Operation.BEAT, data=encode_beat(Beat("active", entries=self.copy.entries)))
+        self.log.append([beat])
+
+    def check(self, everything: bool = False) -> None:
+        """Compare the log with the files until nothing is left to do."""
+        while not self.files.check(everything):
+            pass
+        while self.files.trim():
+            pass
 
 
 def follow(copy: LocalCopy, log: MemoryLog, *, most: int | None = None) -> None:
@@ -56,11 +69,17 @@ def follow(copy: LocalCopy, log: MemoryLog, *, most: int | None = None) -> None:
             return
 
 
-def rebuilt(engine: MemoryEngine, root: Path) -> dict[str, bytes]:
-    """The directory of a broker that begins with nothing."""
+def rebuild(engine: MemoryEngine, root: Path) -> LocalCopy:
+    """The copy of a broker that begins with nothing, closed."""
     log, copy = MemoryLog(engine), LocalCopy(data_directory(root), boot_id="boot")
     log.connect()
     copy.open(log)
     follow(copy, log)
     copy.close(clean=False)
+    return copy
+
+
+def rebuilt(engine: MemoryEngine, root: Path) -> dict[str, bytes]:
+    """The directory of a broker that begins with nothing; nothing is missing."""
+    assert rebuild(engine, root).missing == 0
     return contents(root)

@@ -5,8 +5,8 @@ Faults are injected by client: a list of what happens to its next entries, or an
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from threading import Condition
 from time import time
 
@@ -94,6 +94,13 @@ class MemoryEngine:
                 self.purged.add(sequence)
                 self.bytes -= len(self.stored[sequence - 1][1])
 
+    def lose(self, sequences: Iterable[int]) -> None:
+        """Entries that were confirmed are gone, in all copies."""
+        for sequence in sequences:
+            if sequence not in self.purged:
+                self.purged.add(sequence)
+                self.bytes -= len(self.stored[sequence - 1][1])
+
     def cut_off(self, length: int) -> MemoryEngine:
         """Another engine that has the first entries of this one, with nothing purged."""
         other = MemoryEngine(now=self._now)
@@ -172,6 +179,13 @@ class MemoryLog:
         self._reach()
         found = self.engine.under(key)
         return self.engine.entry(found[-1]) if found else None
+
+    def counts(self) -> dict[str, int]:
+        self._reach()
+        live = [
+            key for place, (key, _, _) in enumerate(self.engine.stored, 1) if place not in self.engine.purged
+        ]
+        return dict(Counter(live))
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         self._waiting.clear()

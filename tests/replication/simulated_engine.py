@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from stompring.replication.log import (
@@ -38,6 +39,8 @@ class SimulatedEngine:
         self.entries: list[LogEntry] = []
         self.purged: set[int] = set()
         self.down = False
+        self.leader = "n1"
+        self.listens = True  # the broker that is asked for something receives it
         self.up_since = clock.now
         self.skew = 0.0
         self.stored_at = clock.now
@@ -109,7 +112,8 @@ class SimulatedLog:
         self._reach()
         engine = self.engine
         live = engine.last - len(engine.purged)
-        return LogStatus("simulated", "log", engine.last, live, engine.bytes, engine.max_bytes, 3, "n1", True)
+        limits = engine.bytes, engine.max_bytes
+        return LogStatus("simulated", "log", engine.last, live, *limits, 3, engine.leader, True)
 
     def read(self, after: int, wait: float) -> list[LogEntry]:
         self.interrupt("read")
@@ -127,6 +131,11 @@ class SimulatedLog:
 
     def last(self, key: str) -> LogEntry | None:
         return next(reversed(self._under(key)), None)
+
+    def counts(self) -> dict[str, int]:
+        self._reach()
+        live = [entry for entry in self.engine.entries if entry.sequence not in self.engine.purged]
+        return dict(Counter(entry.change.key for entry in live))
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         self.interrupt("claim")
@@ -180,8 +189,9 @@ class SimulatedLog:
         self.engine.purge([entry for entry in self._under(key) if entry.sequence <= through])
 
     def request(self, command: str, broker: str) -> bool:
-        self.engine.requests.setdefault(broker, []).append(command)
-        return True
+        if self.engine.listens:
+            self.engine.requests.setdefault(broker, []).append(command)
+        return self.engine.listens
 
     def requests(self, broker: str, *, active: bool) -> list[str]:
         found = self.engine.requests.pop(broker, [])
@@ -199,6 +209,11 @@ class SimulatedCopy:
         self.files: dict[str, bytes] = {}
         self.fault: OSError | None = None
         self.gap = False  # entries are missing that were purged meanwhile
+        self.entries = self.missing = 0
+
+    def restart(self, replicated_log: object, reason: str, /) -> None:
+        self.sequence = 0
+        self.files.clear()
 
     def open(self, replicated_log: object, /) -> int:
         return self.sequence

@@ -390,6 +390,7 @@ def test_old_control_entries_are_purged(active: ActiveBroker, monkeypatch: pytes
         active.files.remove(active.root / f"journal/{number}.journal")
         active.files.trim()
     assert control_numbers(active.engine) == [15, 16, 17, 18, 19, 20]
+    active.beat()
     assert rebuilt(active.engine, active.root.parent / "rebuilt") == {}
 
 

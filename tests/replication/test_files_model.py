@@ -198,6 +198,7 @@ def test_copy_follower_and_rebuild_are_equal_to_plain_files(batches: list[Any]) 
             assert contents(pair.active.root, retention=True) == contents(pair.plain, retention=True)
         expected = contents(pair.plain)
         follow(pair.follower, pair.log)
+        assert pair.follower.missing == 0
         assert contents(pair.follower.directory.root) == expected
         assert rebuilt(pair.engine, pair.root / "rebuilt") == expected
         assert not pair.active.lost

@@ -304,6 +304,22 @@ def test_first_and_last_of_a_key(connect: Open) -> None:
     assert beat.change == BEAT
 
 
+def test_entries_are_counted_by_key(connect: Open) -> None:
+    log = connect()
+    log.claim(1, 0, FileChange(Operation.CLAIM))
+    names = ["journal/1.journal", "paging/%41 ä.b/1.page", "identity"]
+    for number, name in enumerate(names, 1):
+        sequence = log.append([FileChange(Operation.WRITE, name, at, b"x") for at in range(number)])
+    log.append([FileChange(Operation.REMOVE, names[2], 1, b"3"), FileChange(Operation.BEAT)])
+    expected = {names[0]: 1, names[1]: 2, names[2]: 3, CONTROL: 1, BEATS: 2}
+    assert log.counts() == expected
+    log.purge(names[2], sequence - 1)
+    assert log.counts() == expected | {names[2]: 1}
+    log.purge(names[2], sequence)
+    del expected[names[2]]
+    assert log.counts() == expected
+
+
 def test_full_log_refuses_until_entries_are_purged(engine: Engine) -> None:
     engine.create(max_bytes=2_000_000)
     log = engine.open()

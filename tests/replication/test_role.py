@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -377,6 +378,8 @@ def test_status_of_a_standby_knows_the_active_broker_and_the_lag() -> None:
 def test_beats_survive_what_other_versions_write() -> None:
     beat = Beat("a", "host", 7, 8, "1.0", 9, "stopped", "b")
     assert decode_beat(encode_beat(beat)) == beat
+    for entries in (None, 0, 12):
+        assert decode_beat(encode_beat(replace(beat, entries=entries))).entries == entries
     assert decode_beat(b'{"broker": "a", "later": [1], "pid": "x"}') == Beat("a")
     assert decode_beat(b"\xff") == decode_beat(b"[1]") == Beat("")
 
@@ -546,3 +549,125 @@ def test_requests_are_served_while_the_disk_thread_appends_without_a_pause() -> 
     cluster.brokers["a"].connection.request("leave", "")
     cluster.run(3)
     assert cluster.brokers["a"].callbacks.requests == [StepDown("leave")]
+
+
+# ---- entries that the log has lost
+
+
+def test_an_incomplete_copy_does_not_take_over_and_has_the_active_broker_check_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    checks: list[bool] = []
+    cluster.brokers["a"].node.check_log = lambda everything: not checks.append(everything)
+    standby = cluster.start("b")
+    cluster.run(5)
+    assert checks == [False], "once after the takeover"
+    cluster.copies["b"].missing = 7
+    with caplog.at_level(logging.ERROR):
+        cluster.run(9)
+    assert "7 are missing in the local copy" in caplog.text
+    assert standby.node.status().missing_entries == 7
+    assert checks == [False, False]
+    cluster.kill("a")
+    cluster.engine.listens = False
+    cluster.run(30)
+    assert standby.role is Role.STANDBY
+    cluster.copies["b"].missing = 0
+    cluster.until_active("b")
+    assert standby.node.status().missing_entries == 0
+
+
+def test_a_copy_that_stays_incomplete_begins_anew_and_has_all_files_written_again() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    checks: list[bool] = []
+    cluster.brokers["a"].node.check_log = lambda everything: not checks.append(everything)
+    cluster.start("b")
+    cluster.run(5)
+    copy = cluster.copies["b"]
+    copy.missing = 7
+    restarts: list[float] = []
+
+    def restart(log: object, reason: str, /) -> None:
+        restarts.append(cluster.clock.now)
+        copy.sequence = 0
+
+    copy.restart = restart  # type: ignore[method-assign]
+    cluster.run(60)
+    assert checks[:3] == [False, False, True]
+    assert len(restarts) == 2
+    copy.missing = 0
+    cluster.run(5)
+    assert cluster.brokers["b"].node.status().missing_entries == 0
+
+
+def test_entries_that_are_missing_for_a_moment_are_not_lost(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.start("b")
+    cluster.run(5)
+    for number in range(1, 10):
+        cluster.copies["b"].missing = number
+        cluster.run(2)
+    cluster.copies["b"].missing = 0
+    cluster.run(2)
+    assert "missing" not in caplog.text
+
+
+def test_a_log_whose_last_entries_are_lost_is_not_taken_over_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    standby = cluster.start("b")
+    cluster.run(5)
+    standby.paused = True
+    cluster.write("a")
+    cluster.kill("a")
+    cluster.engine.listens = False
+    cluster.engine.purge(cluster.engine.entries[-1:])
+    standby.paused = False
+    standby.due = cluster.clock.now
+    cluster.run(30)
+    assert standby.role is Role.STANDBY
+    assert "has lost entries" in caplog.text
+    assert standby.node.status().missing_entries > 0
+
+
+def test_a_new_leader_of_the_engine_has_the_log_checked() -> None:
+    cluster = Cluster("a")
+    checks: list[bool] = []
+    cluster.brokers["a"].node.check_log = lambda everything: not checks.append(everything)
+    cluster.until_active("a")
+    cluster.run(5)
+    assert checks == [False]
+    cluster.engine.leader = "n2"
+    cluster.run(5)
+    assert checks == [False, False]
+
+
+def test_beats_and_releases_say_how_many_entries_the_files_have() -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.write("a")
+    cluster.write("a", "journal/2")
+    log = cluster.brokers["a"].node.log
+    log.append([FileChange(Operation.REMOVE, "journal/1", 1, b"1")])
+    cluster.run(1)
+    cluster.brokers["a"].node.release()
+    found = [decode_beat(each.change.data) for each in cluster.engine.entries if each.change.key == BEATS]
+    assert [beat.entries for beat in found] == [0, *[1] * (len(found) - 1)]
+    assert len(found) > 2
+
+
+def test_the_newest_beat_stays_when_others_make_room(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster("a")
+    cluster.until_active("a")
+    cluster.run(5)
+    newest = cluster.engine.last
+    cluster.engine.max_bytes = cluster.engine.bytes
+    cluster.run(0.6)
+    assert newest not in cluster.engine.purged
+    assert len(cluster.engine.purged) >= newest - 2

@@ -33,6 +33,7 @@ STATUS = NodeStatus(
     lag_entries=0,
     lag_bytes=0,
     lag_seconds=0.0,
+    missing_entries=0,
     appends=0,
     append_seconds=0.0,
     append_bytes=0,
@@ -49,6 +50,11 @@ STATUS = NodeStatus(
     ("changes", "reason"),
     [
         ({"role": Role.CONNECTING}, "connecting to the replicated log s"),
+        (
+            {"missing_entries": 7},
+            "following the replicated log s, which has lost 7 entries that are missing here: no takeover until they "
+            "are written again",
+        ),
         ({"role": Role.CONNECTING, "fault": "no answer"}, "connecting to the replicated log s: no answer"),
         ({"fault": "no majority"}, "waiting for the replicated log s: no majority"),
         ({"rebuilding": True}, "reading the replicated log s"),

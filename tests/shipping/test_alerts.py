@@ -216,6 +216,13 @@ CASES = [
     ),
     Case("StompringStandbyBehind", 10, {"stompring_ha_lag_seconds": "0.5x20"}),
     Case(
+        "StompringStandbyIncomplete",
+        5,
+        {"stompring_ha_missing_entries": "7x20"},
+        "standby b:8161 lacks 7 entries that the replicated log has lost",
+    ),
+    Case("StompringStandbyIncomplete", 5, {"stompring_ha_missing_entries": "0x20"}),
+    Case(
         "StompringTakeover",
         5,
         {"stompring_ha_last_takeover_timestamp_seconds": "60x20"},

@@ -1,0 +1,319 @@
+"""A log that has lost entries which it had confirmed: who notices, and how the log gets them back."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from stompring.replication.beat import decode_beat
+from stompring.replication.contents import Contents
+from stompring.replication.copy import LocalCopy
+from stompring.replication.log import BEATS, CONTROL, FileChange, Operation
+
+from ..property.profile import examples
+from .directories import ActiveBroker, contents, data_directory, follow, rebuild, rebuilt
+from .memory_log import MemoryEngine, MemoryLog
+from .test_files_model import BATCHES, Pair
+
+
+@pytest.fixture
+def active(tmp_path: Path) -> ActiveBroker:
+    return ActiveBroker(MemoryEngine(), tmp_path / "active")
+
+
+def write(active: ActiveBroker, name: str, data: bytes, at: int = 0) -> None:
+    descriptor = active.files.open(active.root / name)
+    active.files.write(descriptor, data, at)
+    active.files.close(descriptor)
+
+
+def operations(active: ActiveBroker, name: str) -> list[Operation]:
+    """What the log has of a file."""
+    return [entry.change.operation for entry in active.engine.entries() if entry.change.path == name]
+
+
+# ---- counting
+
+
+@pytest.mark.parametrize(
+    ("changes", "entries", "total"),
+    [
+        ([(Operation.WRITE, "a"), (Operation.WRITE, "a"), (Operation.WHOLE, "b")], {"a": 2, "b": 1}, 3),
+        ([(Operation.WRITE, "a"), (Operation.TRUNCATE, "a"), (Operation.REMOVE, "a")], {}, 0),
+        ([(Operation.WRITE, "a"), (Operation.MOVE, "a"), (Operation.WRITE, "a")], {"a": 1}, 1),
+        ([(Operation.REMOVE, "a"), (Operation.BEAT, ""), (Operation.CLAIM, "")], {}, 0),
+        ([*[(Operation.WRITE, "a")] * 5, (Operation.REWRITE, "a"), (Operation.WRITE, "a")], {"a": 7}, 7),
+        (
+            [(Operation.WRITE, "a")] * 5
+            + [(Operation.REWRITE, "a"), (Operation.WRITE, "a"), (Operation.REWRITTEN, "a")],
+            {"a": 3},
+            3,
+        ),
+        ([(Operation.WRITE, "a"), (Operation.REWRITTEN, "a"), (Operation.WRITE, "a")], {"a": 1}, 1),
+        ([(Operation.REWRITE, "a"), (Operation.REWRITE, "a"), (Operation.REWRITTEN, "a")], {"a": 2}, 2),
+    ],
+)
+def test_entries_are_counted_by_file(
+    changes: list[tuple[Operation, str]], entries: dict[str, int], total: int
+) -> None:
+    found = Contents()
+    for operation, path in changes:
+        found.add(FileChange(operation, path))
+    assert (found.entries, found.total) == (entries, total)
+    assert (found.copy().entries, found.copy().total) == (entries, total)
+
+
+@pytest.mark.parametrize(
+    ("change", "dropped"),
+    [
+        (FileChange(Operation.REMOVE, "a", 1, b"12"), 12),
+        (FileChange(Operation.REMOVE, "a", 1), None),
+        (FileChange(Operation.MOVE, "a", 1, b"4096 12"), 12),
+        (FileChange(Operation.MOVE, "a", 1, b"4096"), None),
+        (FileChange(Operation.REWRITTEN, "a", 1, b"0"), 0),
+        (FileChange(Operation.REMOVE, "a", 1, b"x"), None),
+        (FileChange(Operation.WRITE, "a", 1, b"12"), None),
+    ],
+)
+def test_an_entry_says_how_many_it_makes_unneeded(change: FileChange, dropped: int | None) -> None:
+    assert change.dropped == dropped
+
+
+# ---- who notices
+
+
+@pytest.mark.parametrize("place", [1, 3, 5])
+def test_a_copy_that_begins_from_nothing_knows_what_the_log_has_lost(
+    active: ActiveBroker, tmp_path: Path, place: int
+) -> None:
+    for number in range(5):
+        write(active, "journal/1.journal", b"x", number)
+    active.engine.lose([active.engine.under("journal/1.journal")[place]])
+    active.beat()
+    assert rebuild(active.engine, tmp_path / "rebuilt").missing == 1
+
+
+def test_what_is_lost_behind_the_newest_beat_is_noticed(active: ActiveBroker, tmp_path: Path) -> None:
+    active.beat()
+    for number in range(5):
+        write(active, "journal/1.journal", b"x", number)
+    active.engine.lose(active.engine.under("journal/1.journal")[:3])
+    assert rebuild(active.engine, tmp_path / "rebuilt").missing == 3
+
+
+def test_entries_of_removed_files_are_not_missing(active: ActiveBroker, tmp_path: Path) -> None:
+    for number in range(5):
+        write(active, f"journal/{number}.journal", b"x")
+    active.beat()
+    for number in range(4):
+        active.files.remove(active.root / f"journal/{number}.journal")
+        write(active, f"journal/{number}.journal", b"y")
+        active.files.remove(active.root / f"journal/{number}.journal")
+        active.files.trim()
+    active.engine.lose(active.engine.under(BEATS)[:-1])
+    assert rebuilt(active.engine, tmp_path / "rebuilt") == {"journal/4.journal": b"x"}
+
+
+def test_a_copy_knows_what_it_lacks_after_a_restart(active: ActiveBroker, tmp_path: Path) -> None:
+    for number in range(5):
+        write(active, "journal/1.journal", b"x", number)
+    active.engine.lose(active.engine.under("journal/1.journal")[:2])
+    active.beat()
+    rebuild(active.engine, tmp_path / "rebuilt")
+    again = LocalCopy(data_directory(tmp_path / "rebuilt"), boot_id="boot")
+    again.open(active.log)
+    assert again.missing == 2
+    write(active, "journal/1.journal", b"x", 5)
+    follow(again, active.log)
+    assert again.missing == 2
+    active.files.remove(active.root / "journal/1.journal")
+    follow(again, active.log)
+    assert again.missing == 0, "nothing is missing of a file that is not there any more"
+
+
+def test_beats_count_what_was_appended_before_them(active: ActiveBroker) -> None:
+    write(active, "journal/1.journal", b"x")
+    active.beat()
+    write(active, "journal/2.journal", b"x")
+    active.files.remove(active.root / "journal/1.journal")
+    active.beat()
+    found = [active.engine.entry(sequence) for sequence in active.engine.under(BEATS)]
+    assert [decode_beat(entry.change.data).entries for entry in found if entry] == [0, 2, 2]
+
+
+# ---- how the log gets them back
+
+
+def test_a_file_of_which_entries_are_lost_is_written_again(
+    active: ActiveBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(50):
+        write(active, "journal/1.journal", b"%02d" % number, 2 * number)
+    write(active, "journal/2.journal", b"whole")
+    active.engine.lose(active.engine.under("journal/1.journal")[10:20])
+    follower = rebuild(active.engine, tmp_path / "follower")
+    assert follower.missing == 0 or follower.missing == 10
+    with caplog.at_level(logging.INFO):
+        active.check()
+    assert "has lost 10 entries of 1 files" in caplog.text
+    assert "has all files again: 1 were written" in caplog.text
+    assert operations(active, "journal/1.journal") == [
+        Operation.REWRITE,
+        Operation.WRITE,
+        Operation.REWRITTEN,
+    ]
+    assert operations(active, "journal/2.journal") == [Operation.WRITE, Operation.WRITE]
+    active.beat()
+    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
+    again = LocalCopy(data_directory(tmp_path / "follower"), boot_id="boot")
+    again.open(active.log)
+    follow(again, active.log)
+    assert again.missing == 0
+    assert contents(tmp_path / "follower") == contents(active.root)
+    before = active.engine.last
+    active.check()
+    assert active.engine.last == before, "nothing is written again that the log has"
+
+
+def test_all_files_are_written_again_where_a_standby_asks_for_it(
+    active: ActiveBroker, tmp_path: Path
+) -> None:
+    write(active, "journal/1.journal", b"one")
+    write(active, "journal/empty.journal", b"")
+    active.check(everything=True)
+    assert active.files.rewritten == 2
+    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
+
+
+def test_a_file_is_written_again_in_parts_between_which_it_changes(
+    active: ActiveBroker, tmp_path: Path
+) -> None:
+    write(active, "journal/1.journal", b"a" * 10)
+    active.engine.lose(active.engine.under("journal/1.journal"))
+    follower = LocalCopy(data_directory(tmp_path / "follower"), boot_id="boot")
+    follower.open(active.log)
+    with (
+        patch("stompring.replication.files.REWRITE_BYTES", 4),
+        patch("stompring.replication.files.CHECK_STEP", 0),
+    ):
+        with patch("stompring.replication.files.monotonic", side_effect=range(1000)):
+            assert not active.files.check()
+            damaged = active.files._damaged
+            assert damaged is not None
+            active.files._rewrite(damaged)
+            write(active, "journal/1.journal", b"b" * 6, 8)
+            active.files.truncate(active.root / "journal/1.journal", 13)
+            while damaged:
+                active.files._rewrite(damaged)
+    active.beat()
+    expected = {"journal/1.journal": b"a" * 8 + b"b" * 5}
+    assert contents(active.root) == expected
+    assert rebuilt(active.engine, tmp_path / "rebuilt") == expected
+
+
+def test_the_next_active_broker_ends_what_the_one_before_had_begun(
+    active: ActiveBroker, tmp_path: Path
+) -> None:
+    write(active, "journal/1.journal", b"a" * 10)
+    other = LocalCopy(data_directory(tmp_path / "other"), boot_id="boot")
+    other.open(active.log)
+    follow(other, active.log)
+    other.close(clean=False)
+    active.engine.lose(active.engine.under("journal/1.journal"))
+    with patch("stompring.replication.files.REWRITE_BYTES", 4):
+        active.files._damaged = active.files._find_damage(False)
+        active.files._rewrite(active.files._damaged)
+        assert operations(active, "journal/1.journal")[0] is Operation.REWRITE
+        following = ActiveBroker(active.engine, tmp_path / "other")
+        incomplete = rebuild(active.engine, tmp_path / "incomplete")
+        assert incomplete.missing
+        following.check()
+    following.beat()
+    assert rebuilt(active.engine, tmp_path / "rebuilt") == {"journal/1.journal": b"a" * 10}
+
+
+def test_lost_removals_do_not_leave_files_in_a_new_copy(active: ActiveBroker, tmp_path: Path) -> None:
+    for number in range(6):
+        write(active, f"journal/{number}.journal", b"x")
+    for number in range(4):
+        active.files.remove(active.root / f"journal/{number}.journal")
+    active.engine.lose(active.engine.under(CONTROL)[1:3])
+    active.beat()
+    root = tmp_path / "follower"
+    follower = rebuild(active.engine, root)
+    assert follower.missing
+    follower.restart(active.log, "")
+    follow(follower, active.log)
+    assert follower.missing, "the log has not been repaired"
+    active.check()
+    follower.restart(active.log, "")
+    follow(follower, active.log)
+    assert follower.missing == 0
+    assert contents(root) == contents(active.root)
+    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
+
+
+def test_nothing_is_checked_while_the_log_does_not_answer(active: ActiveBroker) -> None:
+    write(active, "journal/1.journal", b"x")
+    active.engine.lose(active.engine.under("journal/1.journal"))
+    active.log.connected = False
+    assert not active.files.check()
+    active.log.connected = True
+    active.check()
+    assert active.files.rewritten == 1
+
+
+@given(BATCHES, st.randoms(use_true_random=False), st.floats(0, 1))
+@settings(examples(60), report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
+def test_no_loss_goes_unnoticed_and_every_one_is_repaired(
+    batches: list[Any], random: Random, share: float
+) -> None:
+    with TemporaryDirectory() as name, patch("stompring.replication.files.REWRITE_BYTES", 50_000):
+        pair = Pair(Path(name))
+        for tasks, writes, faults, then in batches:
+            pair.batch(tasks, writes, faults)
+            if then != "alone":
+                pair.step(then)
+            if random.random() < 0.3:
+                pair.active.beat()
+        engine, active, root = pair.engine, pair.active, Path(name)
+        active.beat()
+        live = [entry.sequence for entry in engine.entries()][:-1]
+        lost = random.sample(live, round(share * share * len(live)))
+        engine.lose(lost)
+        incomplete = rebuild(engine, root / "incomplete")
+        expected = contents(pair.plain)
+        assert incomplete.missing or contents(root / "incomplete") == expected
+        if not lost:
+            assert not incomplete.missing
+        active.check()
+        active.beat()
+        for copy in (incomplete, pair.follower):
+            follow(copy, active.log)
+            if copy.missing:  # what a standby does then, in this order
+                copy.restart(active.log, "")
+                follow(copy, active.log)
+            if copy.missing:
+                active.check(everything=True)
+                active.beat()
+                follow(copy, active.log)
+            if copy.missing:
+                copy.restart(active.log, "")
+                follow(copy, active.log)
+            assert copy.missing == 0
+            assert contents(copy.directory.root) == expected
+        assert rebuilt(engine, root / "rebuilt") == expected
+
+
+def test_counts_are_those_of_the_log(active: ActiveBroker) -> None:
+    write(active, "journal/1.journal", b"x")
+    log = MemoryLog(active.engine)
+    assert log.counts() == {BEATS: 1, "journal/1.journal": 2}
