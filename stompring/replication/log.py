@@ -163,6 +163,12 @@ class ReplicatedLog(Protocol):
         An empty list: there is none, and the engine has said so. Calls that go on where the last one ended are fast.
         """
 
+    def read_from_leader(self) -> None:
+        """Have `read` give the entries that there are now as the engine's leader has them, slower.
+
+        Other nodes may lack entries without knowing it.
+        """
+
     def first(self, key: str) -> LogEntry | None:
         """The first entry under a key that is not purged."""
 

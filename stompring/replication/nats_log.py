@@ -267,6 +267,7 @@ class NatsLog:
         self._placing: asyncio.Task[None] | None = None
         # the reader
         self._reader: _Reader | None = None
+        self._leader_until = 0  # up to this sequence entries are read from the leader
         self._reader_at = 0.0  # when a consumer may be made again
         # requests
         self._asked: list[str] = []
@@ -310,6 +311,9 @@ class NatsLog:
     def read(self, after: int, wait: float) -> list[LogEntry]:
         found = self._run(self._read(after, wait))
         return found if isinstance(found, list) else [self._decode(one) for one in found]
+
+    def read_from_leader(self) -> None:
+        self._leader_until = self._run(self._end())
 
     def first(self, key: str) -> LogEntry | None:
         return self._run(self._get({"seq": 1, "next_by_subj": subject_of(self._stream, key)}))
@@ -599,6 +603,10 @@ class NatsLog:
         self._connection.start()
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
+        if after < self._leader_until:  # a consumer may be on a node that lacks entries
+            await self._drop_reader()
+            if found := await self._read_one_by_one(after):
+                return found
         reader = self._reader
         if reader is None or reader.position != after or reader.is_broken or reader.link.lost.is_set():
             await self._drop_reader()

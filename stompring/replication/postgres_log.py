@@ -356,6 +356,9 @@ class PostgresLog:
                 return []
             time.sleep(min(POLL_INTERVAL, remaining))
 
+    def read_from_leader(self) -> None:
+        """Nothing: it reads from no other server."""
+
     def first(self, key: str) -> LogEntry | None:
         self._begin()
         rows = self._query(_FIRST, {"key": key.encode()}, with_log=True)

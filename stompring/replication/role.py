@@ -177,9 +177,9 @@ class NodeStatus:
     ``rebuilt_bytes`` of about ``rebuild_bytes`` are applied then. ``log`` was the state of the log ``log_age`` seconds
     ago. ``sequence`` is the last entry that was applied or appended; the lags are those of a standby behind the end of
     the log, as of ``log``; ``missing_entries`` are those that the log has lost, so that this standby cannot take over.
-    ``active`` is the active broker as of its last beat that was read, ``active_time`` the
-    engine's time of that (epoch ms); None while no broker is known to be active. ``fault`` is what the broker waits
-    for, or why it is `Role.FENCED` or `Role.FAILED`.
+    ``active`` is the active broker as of its last beat that was read, ``active_time`` the engine's time of that (epoch
+    ms); None while no broker is known to be active. ``fault`` is what the broker waits for, or why it is `Role.FENCED`
+    or `Role.FAILED`.
     """
 
     role: Role
@@ -553,7 +553,7 @@ class Node:
 
     def _apply(self, entries: Sequence[LogEntry]) -> float:
         self._copy.apply(entries)
-        self._unread_since, self._unread = None, 0
+        self._unread_since = None
         self._tail, self._refused = entries[-1], False
         if self._copy.sequence < entries[-1].sequence:  # it begins anew
             self._begin_rebuild()
@@ -612,7 +612,7 @@ class Node:
             return
         self._status_tried_at = now
         status = self.log.status()
-        self._look_for_losses()
+        self._look_for_losses(status.last)
         behind = status.last - self._copy.sequence
         if behind <= 0:
             self._lag = (0, 0, 0.0)
@@ -625,13 +625,15 @@ class Node:
                 seconds = max((newest.time - self._tail.time) / 1000, 0.0)
         self._lag = (behind, size, seconds)
 
-    def _look_for_losses(self) -> None:
-        """Whether the log has all entries of the files. Behind its end files may be removed already."""
-        missing = self._unread or (0 if self._rebuilding else self._copy.missing)
+    def _look_for_losses(self, last: int) -> None:
+        """Whether the copy has all entries of its files. Behind the end of the log files may be removed already."""
+        if self._copy.sequence >= last:
+            self._unread = 0
+        missing = 0 if self._rebuilding else self._unread or self._copy.missing
         self._looks = (missing, self._looks[1] + 1 if missing == self._looks[0] else 1)
         if not missing:
             if self._missing and not self._rebuilding:
-                log.info("the local copy is complete: the replicated log has what it had lost")
+                log.info("the local copy is complete: no entry is missing any more")
                 self._missing = 0
         elif self._looks[1] >= LOOKS:
             self._report_missing(missing)
@@ -640,8 +642,8 @@ class Node:
         """The copy lacks entries that the log has lost: have the active broker write them again, if there is one."""
         if not self._missing:
             log.error(
-                "the replicated log has lost entries: %d are missing in the local copy, with which this broker does "
-                "not take over. See docs/high-availability.md",
+                "the replicated log, or the node that it is read from, has lost entries: %d are missing in the local "
+                "copy, with which this broker does not take over. See docs/high-availability.md",
                 missing,
             )
             self._check_asked_at, self._check_interval, self._checks = float("-inf"), CHECK_INTERVAL, 0
@@ -650,15 +652,16 @@ class Node:
         if now - self._check_asked_at < self._check_interval:
             return
         self._check_asked_at = now
-        if (
-            self._checks % 2
-        ):  # entries that are missing come again, but a file whose removal is lost does not go
-            self._checks += 1
+        self._checks += 1
+        if self._checks % 2:
+            self.log.request(CHECK if self._checks == 1 else REPAIR, "")
+        else:  # what was written again has come by now; the rest is on other nodes, or a removal is lost
             self._check_interval = min(2 * self._check_interval, MAX_CHECK_INTERVAL)
-            self._copy.restart(self.log, "the log has lost entries, and was repaired")
+            self.log.read_from_leader()
+            self._copy.restart(
+                self.log, "entries are missing, which the leader of the engine may have by now"
+            )
             self._begin_rebuild()
-        elif self.log.request(CHECK if not self._checks else REPAIR, ""):
-            self._checks += 1
 
     def _ask_standby(self) -> None:
         now = self._clock()

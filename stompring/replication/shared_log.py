@@ -200,6 +200,10 @@ class SharedLog:
         with self._lock:
             return self._log.read(after, wait)
 
+    def read_from_leader(self) -> None:
+        with self._lock:
+            self._log.read_from_leader()
+
     def first(self, key: str) -> LogEntry | None:
         with self._lock:
             return self._log.first(key)

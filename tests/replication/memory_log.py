@@ -170,6 +170,9 @@ class MemoryLog:
                 found = self.engine.entries(after)
             return found[:1000]
 
+    def read_from_leader(self) -> None:
+        pass
+
     def first(self, key: str) -> LogEntry | None:
         self._reach()
         found = self.engine.under(key)

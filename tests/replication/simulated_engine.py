@@ -126,6 +126,9 @@ class SimulatedLog:
         live = [entry for entry in self.engine.entries if entry.sequence not in self.engine.purged]
         return [entry for entry in live if entry.change.key == key]
 
+    def read_from_leader(self) -> None:
+        pass
+
     def first(self, key: str) -> LogEntry | None:
         return next(iter(self._under(key)), None)
 

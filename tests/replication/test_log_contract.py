@@ -304,6 +304,27 @@ def test_first_and_last_of_a_key(connect: Open) -> None:
     assert beat.change == BEAT
 
 
+def test_entries_are_read_from_the_leader_where_a_node_may_lack_some(connect: Open) -> None:
+    log = connect()
+    log.claim(1, 0, FileChange(Operation.CLAIM))
+    for number in range(1, 61):
+        log.append([FileChange(Operation.WRITE, f"paging/{number % 7}/1.page", number, b"x" * number)])
+    log.purge("paging/3/1.page", 61)
+    log.purge("paging/4/1.page", 40)
+    reader, other = connect(), connect()
+    reader.read_from_leader()
+    log.append([FileChange(Operation.WRITE, "journal/1.journal", 0, b"later")])
+    assert [entry.sequence for entry in _all(reader)] == [entry.sequence for entry in _all(other)]
+    assert [entry.change for entry in _all(reader)] == [entry.change for entry in _all(other)]
+
+
+def _all(log: ReplicatedLog) -> list[LogEntry]:
+    found: list[LogEntry] = []
+    while entries := log.read(found[-1].sequence if found else 0, 0.1):
+        found += entries
+    return found
+
+
 def test_entries_are_counted_by_key(connect: Open) -> None:
     log = connect()
     log.claim(1, 0, FileChange(Operation.CLAIM))
