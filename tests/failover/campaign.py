@@ -33,8 +33,8 @@ from .world import BROKERS, LOGIN, STREAM, World
 BACK = 60.0
 #: Seconds in which the standby must have everything that the active has, once nothing happens any more.
 FOLLOWED = 30.0
-#: Seconds in which the log must have again what it has lost.
-REPAIRED = 30.0
+#: Seconds more in which the log, and a standby that says that it lacks entries, must have again what is lost.
+REPAIRED = 60.0
 #: The first receipt after a silence of this length ends an outage; a shorter one is a slow machine.
 OUTAGE = 0.3
 
@@ -365,7 +365,8 @@ class FailoverCampaign:
                 found = [str(fault)]
             if not found:
                 return
-            if time.monotonic() > deadline:
+            late = time.monotonic() - deadline
+            if late > REPAIRED or (late > 0 and self.world.is_following(standby)):
                 self._raise(found)
             time.sleep(0.2)
 
