@@ -74,7 +74,7 @@ class FileLog(Protocol):
     def last(self, key: str) -> LogEntry | None:
         """See `ReplicatedLog`."""
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int] | None:
         """See `ReplicatedLog`."""
 
 
@@ -304,8 +304,11 @@ class ReplicatedFiles(Files):
 
     def _find_damage(self, everything: bool) -> deque[str]:
         """Nothing is pending."""
-        counts, contents = self._log.counts(), self._contents
+        contents = self._contents
         self._rewritten_before = self.rewritten
+        counts = self._log.counts()
+        if counts is None:
+            return deque(sorted(contents.entries if everything else contents.rewrites))
         for key in counts:
             if key not in contents.entries and key not in (CONTROL, BEATS):
                 self._log.purge(key, self._last)  # of a removed file

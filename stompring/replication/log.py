@@ -175,8 +175,8 @@ class ReplicatedLog(Protocol):
     def last(self, key: str) -> LogEntry | None:
         """The last entry under a key."""
 
-    def counts(self) -> dict[str, int]:
-        """How many entries are stored under each key, as the engine's leader has them."""
+    def counts(self) -> dict[str, int] | None:
+        """How many entries are stored under each key, as the engine's leader has them; None: too many to be counted."""
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         """Append ``change`` (CLAIM) as the first entry of a new writer if the log ends at ``after``.

@@ -60,6 +60,8 @@ _READ_ENTRIES, _READ_BYTES = 2048, 8 << 20
 _LEAST_SHARE = 1 / 32
 #: Calls that time out one after the other before another host is tried.
 _TIMEOUTS = 3
+#: Entries that are counted in a fraction of the time of a call.
+MAX_COUNTED = 500_000
 #: Entries that one statement deletes.
 _PURGE_ENTRIES = 500
 #: Seconds that a request waits for its broker, and after which no broker looks at it.
@@ -369,7 +371,9 @@ class PostgresLog:
         rows = self._query(_LAST, {"key": key.encode()}, with_log=True)
         return _entry(rows[0]) if rows else None
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int] | None:
+        if self.status().entries > MAX_COUNTED:
+            return None
         self._begin()
         rows = self._query(_COUNTS, {}, with_log=True)
         return {bytes(key).decode(): _integer(count) for key, count in rows if isinstance(key, bytes)}

@@ -212,7 +212,7 @@ class SharedLog:
         with self._lock:
             return self._log.last(key)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int] | None:
         with self._lock:
             return self._log.counts()
 

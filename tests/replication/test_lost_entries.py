@@ -261,6 +261,18 @@ def test_lost_removals_do_not_leave_files_in_a_new_copy(active: ActiveBroker, tm
     assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
 
 
+def test_a_log_whose_entries_are_too_many_to_be_counted_is_written_again_only_where_a_standby_asks(
+    active: ActiveBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(active, "journal/1.journal", b"x")
+    active.engine.lose(active.engine.under("journal/1.journal"))
+    monkeypatch.setattr(active.log, "counts", lambda: None)
+    active.check()
+    assert active.files.rewritten == 0
+    active.check(everything=True)
+    assert active.files.rewritten == 1
+
+
 def test_nothing_is_checked_while_the_log_does_not_answer(active: ActiveBroker) -> None:
     write(active, "journal/1.journal", b"x")
     active.engine.lose(active.engine.under("journal/1.journal"))

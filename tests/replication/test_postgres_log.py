@@ -636,6 +636,16 @@ def test_entries_lost_by_asynchronous_replication_are_noticed(
     pair.wait_for_standby()
 
 
+def test_a_large_log_is_not_counted(
+    opened: Callable[..., PostgresLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active = opened(active=True)
+    active.append([write(b"%d" % at) for at in range(3)])
+    assert sum((active.counts() or {}).values()) == active.status().entries == 4
+    monkeypatch.setattr("stompring.replication.postgres_log.MAX_COUNTED", 3)
+    assert active.counts() is None
+
+
 def test_wait_of_a_reader_ends_with_an_entry(opened: Callable[..., PostgresLog]) -> None:
     active, reader = opened(active=True), opened()
     with ThreadPoolExecutor(1) as threads:
