@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import unified_diff
+
 from .message_paths import DOCUMENT, paths, sections
 
 HOT_PATH_CALLS = 16
@@ -9,9 +11,11 @@ HOT_PATH_CALLS = 16
 
 def test_listed_calls_are_up_to_date() -> None:
     outdated = [
-        name for name, present, expected in sections(DOCUMENT.read_text("utf-8")) if present != expected
+        "\n".join(unified_diff(present.splitlines(), expected.splitlines(), name, "now", n=3, lineterm=""))
+        for name, present, expected in sections(DOCUMENT.read_text("utf-8"))
+        if present != expected
     ]
-    assert not outdated, "run: python -m tests.docs.message_paths"
+    assert not outdated, "run: python -m tests.docs.message_paths\n" + "\n".join(outdated)
 
 
 def test_hot_path_has_no_more_calls() -> None:
