@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-#: Bytes of data in one entry at most. Engines limit a message (NATS: ``max_payload``, 1 MiB by default).
-MAX_ENTRY_DATA = 128 * 1024
+#: Bytes of data in one entry at most. Engines limit a message (NATS: ``max_payload``, 1 MiB by default). Entries are
+#: stored one after the other, so that large ones are faster.
+MAX_ENTRY_DATA = 512 * 1024
 
 #: Keys under which entries are stored that belong to no file. A path never begins with a dot.
 CONTROL, BEATS = ".control", ".beats"

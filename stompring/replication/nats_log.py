@@ -49,8 +49,6 @@ log = logging.getLogger(__name__)
 
 ENGINE = "nats"
 
-#: Messages of one append that are under way.
-WINDOW = 8
 #: Seconds without progress after which an append, a claim or a request fails.
 TIMEOUT = 2.0
 #: Seconds without an answer after which the next server is tried.
@@ -259,7 +257,6 @@ class NatsLog:
         self._writer = self._number = self._last = 0
         self._pending: deque[_Pending] = deque()
         self._uncertain = False  # some of them may be stored
-        self._window = WINDOW
         # the place of the leader
         self._is_local = is_local or is_local_address
         self._local_nodes: frozenset[str] = frozenset()
@@ -804,41 +801,34 @@ class NatsLog:
                 await asyncio.sleep(PAUSE)
 
     async def _send(self, patience: float) -> _Answer | None:
-        """Send what is pending, `WINDOW` entries at a time; None when all are confirmed.
+        """Send what is pending, one entry at a time; None when all are confirmed.
 
         Otherwise the answer that refused one. Raises `NoAnswer`. What was sent is uncertain then.
+
+        Nothing is sent before the entry ahead of it is confirmed. The server compares sequences alone: had a claim of
+        another broker taken the place of the first of several entries, the second would be where it expects to be.
         """
         link = await self._connection.link(patience)
-        answers: deque[asyncio.Future[Msg]] = deque()
         self._uncertain = True
-        try:
-            while self._pending:
-                while len(answers) < min(self._window, len(self._pending)):
-                    at = len(answers)
-                    _, subject, payload = self._pending[at]
-                    headers = {"Nats-Expected-Last-Sequence": str(self._last + at)}
-                    answers.append(await link.send(subject, payload, headers))
-                answer = _parse((await link.wait(answers[0], patience)).data)
-                if answer.code or _number(answer.body, "seq", 0) != self._last + 1:
-                    self._window = 1  # what is refused is sent again one by one
-                    return answer
-                answers.popleft()
-                self._confirm()
-            self._uncertain = False
-            return None
-        except NoAnswer:
-            self._window = 1
-            raise
-        finally:
-            for future in answers:
+        while self._pending:
+            _, subject, payload = self._pending[0]
+            headers = {"Nats-Expected-Last-Sequence": str(self._last)}
+            future = await link.send(subject, payload, headers)
+            try:
+                answer = _parse((await link.wait(future, patience)).data)
+            finally:
                 future.cancel()
+            if answer.code or _number(answer.body, "seq", 0) != self._last + 1:
+                return answer
+            self._confirm()
+        self._uncertain = False
+        return None
 
     def _confirm(self) -> None:
         """The first of the pending entries is stored."""
         self._last += 1
         self._pending.popleft()
         self._doubts.clear()
-        self._window = min(self._window * 2, WINDOW)
 
     async def _settle(self, end: float) -> None:
         """Find out which of the entries that were sent are stored. Raises `Fenced` where another broker wrote."""

@@ -233,6 +233,24 @@ def test_writer_is_fenced_after_the_claim_of_another(connect: Open) -> None:
     assert [entry.writer for entry in read_all(other)] == [1, 1, 2, 2]
 
 
+@pytest.mark.parametrize("later", [0, 1, 3])
+def test_nothing_of_an_append_is_stored_behind_the_claim_of_another(connect: Open, later: int) -> None:
+    """Not even entries whose place would be free, since a claim has the place of one ahead of them."""
+    first, second = connect(), connect()
+    first.claim(1, 0, FileChange(Operation.CLAIM))
+    end = first.append([FileChange(Operation.WRITE, "journal/1.journal", 0, b"x")])
+    claimed = second.claim(2, end, FileChange(Operation.CLAIM))
+    for number in range(later):
+        second.append([FileChange(Operation.WRITE, "journal/2.journal", number, b"y")])
+    changes = [FileChange(Operation.WRITE, "journal/1.journal", at, b"z") for at in range(1, 9)]
+    with pytest.raises(Fenced):
+        first.append(changes)
+    with pytest.raises(Fenced):
+        first.append([])
+    assert second.append([FileChange(Operation.BEAT)]) == (claimed or 0) + later + 1
+    assert {entry.writer for entry in _all(connect()) if entry.sequence > end} == {2}
+
+
 def test_of_two_claims_at_one_place_exactly_one_wins(connect: Open) -> None:
     """The races that decide which broker is active."""
     brokers = [connect("a"), connect("b")]
@@ -342,7 +360,7 @@ def test_entries_are_counted_by_key(connect: Open) -> None:
 
 
 def test_full_log_refuses_until_entries_are_purged(engine: Engine) -> None:
-    engine.create(max_bytes=2_000_000)
+    engine.create(max_bytes=16 * MAX_ENTRY_DATA)
     log = engine.open()
     try:
         log.connect()
