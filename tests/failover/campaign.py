@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
@@ -118,7 +119,7 @@ class FailoverCampaign:
                 f"seed {self.seed}, fault {self.number} ({self._doing}): failed; files are in {self.world.directory}"
             )
             if isinstance(fault, Exception) and not isinstance(fault, BrokenPromise):
-                raise BrokenPromise(self._where(f"{type(fault).__name__}: {fault}")) from fault
+                raise BrokenPromise(self._where("".join(traceback.format_exception(fault)))) from fault
             raise
         finally:
             self.probes.end()

@@ -483,11 +483,15 @@ class World:
         """Wait until one broker is active, the other a standby and NATS is whole. Returns the active one."""
         if self.engine == "nats":
             self._until(self.nodes_healthy, seconds, "NATS does not recover")
-        self._until(lambda: self.active() is not None, seconds, "no broker is ready")
-        active = self.active()
-        assert active is not None
-        self._until(lambda: self.is_following(self.other(active)), seconds, "there is no standby")
-        return active
+        found: list[str] = []  # one that is suspended just now is not ready any more at the next look
+
+        def is_settled() -> bool:
+            active = self.active()
+            found[:] = [active] if active is not None else []
+            return active is not None and self.is_following(self.other(active))
+
+        self._until(is_settled, seconds, "no broker is ready, or there is no standby")
+        return found[0]
 
     def bugs(self) -> Iterator[str]:
         """What the logs of the brokers tell of bugs, and ends that should not have been."""
