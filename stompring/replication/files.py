@@ -112,6 +112,7 @@ class ReplicatedFiles(Files):
         self._control = copy.control
         self._contents = copy.contents.copy()  # with what is buffered
         self._damaged: deque[str] | None = None  # files to be written again; None: nobody has looked
+        self._everything = False  # they are all files, since a standby asked for that
         self._rewritten_before = 0  # `rewritten` when somebody looked
         self._rewritten_to = 0  # bytes of the first of them
         self._lock = RLock()
@@ -282,7 +283,7 @@ class ReplicatedFiles(Files):
             return True
         try:
             with self._lock:
-                if self._damaged is None:
+                if self._damaged is None or everything > self._everything:
                     self._flush()
                     self._damaged = self._find_damage(everything)
             until = monotonic() + CHECK_STEP
@@ -299,32 +300,31 @@ class ReplicatedFiles(Files):
                 "the replicated log has all files again: %d were written",
                 self.rewritten - self._rewritten_before,
             )
-        self._damaged = None
+        self._damaged, self._everything = None, False
         return True
 
     def _find_damage(self, everything: bool) -> deque[str]:
         """Nothing is pending."""
-        contents = self._contents
-        self._rewritten_before = self.rewritten
-        counts = self._log.counts()
-        if counts is None:
-            return deque(sorted(contents.entries if everything else contents.rewrites))
-        for key in counts:
-            if key not in contents.entries and key not in (CONTROL, BEATS):
-                self._log.purge(key, self._last)  # of a removed file
-        missing = {
-            key: entries - counts.get(key, 0)
-            for key, entries in contents.entries.items()
-            if counts.get(key, 0) < entries
-        }
-        self._check_controls(counts.get(CONTROL, 0))
+        contents, counts = self._contents, self._log.counts()
+        missing: dict[str, int] = {}
+        if counts is not None:
+            for key in counts:
+                if key not in contents.entries and key not in (CONTROL, BEATS):
+                    self._log.purge(key, self._last)  # of a removed file
+            missing = {
+                key: entries - counts.get(key, 0)
+                for key, entries in contents.entries.items()
+                if counts.get(key, 0) < entries
+            }
+            self._check_controls(counts.get(CONTROL, 0))
+        self._everything, self._rewritten_before, self._rewritten_to = everything, self.rewritten, 0
         if missing:
             log.error(
                 "the replicated log has lost %d entries of %d files; they are written again from the local copy",
                 sum(missing.values()),
                 len(missing),
             )
-        elif everything and contents.entries:
+        if everything and contents.entries:
             log.warning(
                 "a standby lacks entries: all %d files are written to the log again", len(contents.entries)
             )

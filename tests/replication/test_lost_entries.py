@@ -193,6 +193,22 @@ def test_all_files_are_written_again_where_a_standby_asks_for_it(
     assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
 
 
+def test_all_files_are_written_again_also_where_that_is_asked_for_during_a_check(
+    active: ActiveBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        write(active, f"journal/{number}.journal", b"%d" % number * 10)
+    active.engine.lose(active.engine.under("journal/2.journal"))
+    with patch("stompring.replication.files.REWRITE_BYTES", 4):
+        active.files._damaged = active.files._find_damage(False)
+        active.files._rewrite(active.files._damaged)
+        active.check(everything=True)
+    assert "all 3 files are written to the log again" in caplog.text
+    assert active.files.rewritten == 3
+    active.beat()
+    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
+
+
 def test_a_file_is_written_again_in_parts_between_which_it_changes(
     active: ActiveBroker, tmp_path: Path
 ) -> None:
