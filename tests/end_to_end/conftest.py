@@ -1,4 +1,4 @@
-"""Fixtures of tests that start a broker more than once."""
+"""Fixtures of tests that start a broker more than once, or several brokers of one replicated log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from ..nats_cluster import NatsCluster
 from .lasting import LastingBroker
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    """Three NATS servers for the logs of a module. Tests leave all of them running."""
+    with NatsCluster(tmp_path_factory.mktemp("nats")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -18,12 +18,6 @@ from ..nats_cluster import NatsCluster
 from .replicated import PAGES, STANDBY, Brokers, brokers, killed_broker_is_replaced
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
-    with NatsCluster(tmp_path_factory.mktemp("nats")) as running:
-        yield running
-
-
 @pytest.fixture
 def pair(cluster: NatsCluster, tmp_path: Path) -> Iterator[Brokers]:
     with brokers(cluster, tmp_path.name[-40:], tmp_path, settings=PAGES) as found:

@@ -21,12 +21,6 @@ from .replicated import STANDBY, Brokers, Member, brokers
 from .test_retention import bodies, retention
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
-    with NatsCluster(tmp_path_factory.mktemp("nats")) as running:
-        yield running
-
-
 @pytest.fixture
 def pair(cluster: NatsCluster, tmp_path: Path) -> Iterator[Brokers]:
     with brokers(cluster, tmp_path.name[-40:], tmp_path) as found:

@@ -48,12 +48,6 @@ def eventually(check: Any, *words: str) -> Result:
     return result
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
-    with NatsCluster(tmp_path_factory.mktemp("nats")) as running:
-        yield running
-
-
 @pytest.fixture
 def pair(cluster: NatsCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
     found = Brokers(cluster, request.node.name[5:40], tmp_path)
