@@ -40,6 +40,35 @@ def check_origin(origin: str | None, host: str | None) -> None:
         raise Problem(403, f"Origin {origin} is not allowed: it differs from the Host header")
 
 
+#: Headers of every answer. By Cross-Origin-Resource-Policy a browser gives no answer to a page of another origin that
+#: loads it as a picture or a script, whatever its status.
+ANSWER_HEADERS = {
+    "Server": "stompring",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+#: Values of Sec-Fetch-Site for requests of pages of another origin. The port is part of an origin, not of a site: to a
+#: page of another program on localhost the broker is same-site.
+OTHER_ORIGINS = ("cross-site", "same-site")
+
+
+def check_fetch_site(site: str | None) -> None:
+    """Reject requests that a browser makes for a page of another origin (403).
+
+    Browsers tell so in ``Sec-Fetch-Site``, also where they send no ``Origin``: for pictures, scripts, frames and links.
+    The browser may add a password that it knows, and whether such a request succeeds would tell the page whether a
+    queue exists. Programs send no such header; for an address that a person has typed it is ``none``.
+    """
+    if site in OTHER_ORIGINS:
+        raise Problem(
+            403,
+            f"Sec-Fetch-Site {site} is not allowed: a page of another origin has made this request; open the address "
+            "itself, or the console",
+        )
+
+
 def check_host(host: str | None, listens_on: str) -> None:
     """A listener on a loopback address accepts names of this machine only (403).
 

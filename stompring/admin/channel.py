@@ -19,6 +19,7 @@ from stompring.errors import LimitReached
 from stompring.session.connection_limits import ConnectionCounter
 from stompring.settings.network import is_this_machine, source_network
 
+from .access import ANSWER_HEADERS
 from .api import BODY_LIMIT, DISCARD_LIMIT, Answer, problem_answer
 
 #: Maximum number of connections of one HTTP listener: health checks, Prometheus, browsers with six each.
@@ -276,11 +277,15 @@ def plain_answer(refused: LimitReached) -> bytes:
     """The bytes of an answer to a request that was not read."""
     answer: Answer = problem_answer(refused, "")
     assert isinstance(answer.body, bytes)
-    head = (
-        f"HTTP/1.1 {answer.status} {_PHRASES[answer.status]}\r\nContent-Type: {answer.content_type}\r\n"
-        f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + answer.body
+    headers = {
+        **ANSWER_HEADERS,
+        "Content-Type": answer.content_type,
+        "Content-Length": len(answer.body),
+        "Connection": "close",
+    }
+    lines = [f"HTTP/1.1 {answer.status} {_PHRASES[answer.status]}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + answer.body
 
 
 _PHRASES = {

@@ -44,7 +44,14 @@ from . import (
     settings,
     users,
 )
-from .access import check_host, check_login, check_origin, check_permissions
+from .access import (
+    ANSWER_HEADERS,
+    check_fetch_site,
+    check_host,
+    check_login,
+    check_origin,
+    check_permissions,
+)
 from .api import (
     DISCARD_LIMIT,
     JSON,
@@ -97,6 +104,7 @@ class RequestHandler:
             if is_console(segments):
                 self._write(self._console_answer(segments))
                 return
+            check_fetch_site(self._header("sec-fetch-site"))
             route, names = self._routes.find(self._method, segments)
             self._log.set_route(route, names)
             login = None if route.public else self._login()
@@ -342,9 +350,8 @@ class AdminResource(Resource):
 
     def render(self, request: Request) -> int:
         """Handle a request of any path."""
-        request.setHeader("Server", "stompring")
-        request.setHeader("Cache-Control", "no-store")
-        request.setHeader("X-Content-Type-Options", "nosniff")
+        for name, value in ANSWER_HEADERS.items():
+            request.setHeader(name, value)
         RequestHandler(request, self._context, self._routes, self._cooperator).handle()
         return NOT_DONE_YET
 

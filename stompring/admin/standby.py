@@ -26,7 +26,17 @@ from stompring.errors import Refused
 from stompring.session.connect import Login
 from stompring.settings.model import BrokerConfiguration
 
-from .access import MANAGE, MANAGEMENT, VIEW, SecuritySource, check_host, check_login, check_origin
+from .access import (
+    ANSWER_HEADERS,
+    MANAGE,
+    MANAGEMENT,
+    VIEW,
+    SecuritySource,
+    check_fetch_site,
+    check_host,
+    check_login,
+    check_origin,
+)
 from .api import Answer, Problem, json_answer, problem_answer
 from .channel import AdminChannel, HttpConnectionLimit
 from .context import Node
@@ -38,6 +48,7 @@ log = logging.getLogger(__name__)
 STANDBY, ACTIVE = "standby", "active"
 
 LIVE, READY, METRICS, HA = "/health/live", "/health/ready", "/metrics", "/api/v1/ha"
+PAGE = "/"
 
 
 class StandbyContext(SecuritySource, Protocol):
@@ -134,6 +145,8 @@ class StandbyResponder:
         try:
             check_host(self._header("host"), str(getattr(self._request.getHost(), "host", "")))
             check_origin(self._header("origin"), self._header("host"))
+            if path != PAGE:  # that of the console, which a link of another site may open
+                check_fetch_site(self._header("sec-fetch-site"))
             if reads and path == LIVE:
                 self._write(live())
             elif reads and path == READY:
@@ -209,9 +222,8 @@ class StandbyResource(Resource):
 
     def render(self, request: Request) -> int:
         """Handle a request of any path."""
-        request.setHeader("Server", "stompring")
-        request.setHeader("Cache-Control", "no-store")
-        request.setHeader("X-Content-Type-Options", "nosniff")
+        for name, value in ANSWER_HEADERS.items():
+            request.setHeader(name, value)
         StandbyResponder(request, self._context).handle()
         return NOT_DONE_YET
 

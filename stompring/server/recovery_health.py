@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from threading import Thread
 
+from stompring.admin.access import ANSWER_HEADERS
 from stompring.admin.api import Answer, problem_answer
 from stompring.admin.standby import LIVE, READY, recovering_problem
 
@@ -142,10 +143,8 @@ def _encode(answer: Answer, *, body: bool) -> bytes:
     content = answer.body
     assert isinstance(content, bytes)
     headers = {
-        "Server": "stompring",
+        **ANSWER_HEADERS,
         "Content-Type": answer.content_type or "",
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
         "Connection": "close",
         "Content-Length": str(len(content)),
         **answer.headers,

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IProtocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
-from stompring.admin.http import admin_site
+from stompring.admin.http import AdminSite, admin_site
 from stompring.broker.queue import Queue
 from stompring.server.protocol import StompFactory
 from stompring.server.service import BrokerService
@@ -199,6 +199,10 @@ class AdminServer:
         return self.directory.create_queue(QueueConfiguration(name, address or name, routing_type, **more))
 
     # ---- HTTP
+
+    def serve(self, site: AdminSite) -> None:
+        """Answer requests by another site from now on."""
+        self._http = site
 
     def channel(self) -> tuple[IProtocol, Wire]:
         """A new connection to the HTTP listener."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from stompring.admin.access import check_host, check_origin
 from stompring.admin.api import Route
 from stompring.admin.http import admin_routes
+from stompring.admin.standby import StandbySite
 from stompring.errors import Refused
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
@@ -87,7 +89,57 @@ def test_page_of_another_site_is_rejected_and_changes_nothing(method: str, path:
     server.stomp().send("SEND", b"x", destination="/queue/q")
     server.refused(403, method, path, headers={"Origin": "http://evil.example"})
     server.refused(403, method, path, headers={"Host": "evil.example"})
+    for site in ("cross-site", "same-site"):
+        problem = server.refused(403, method, path, headers={"Sec-Fetch-Site": site})
+        assert problem["detail"].startswith(f"Sec-Fetch-Site {site} is not allowed")
     assert server.directory.queue("q").message_count == 1
+
+
+@pytest.mark.parametrize("path", ["/api/v1/queues/q", "/api/v1/queues/none", "/metrics", "/health/live"])
+def test_no_page_of_another_origin_learns_whether_something_exists(path: str) -> None:
+    server = AdminServer()
+    server.queue()
+    for site in (
+        None,
+        "none",
+        "same-origin",
+    ):  # programs as curl and Prometheus; a typed address; the console
+        reply = server.ask("GET", path, headers={"Sec-Fetch-Site": site})
+        assert reply.status == (404 if "none" in path else 200)
+        assert reply.headers["cross-origin-resource-policy"] == "same-origin"
+    reply = server.ask("GET", path, headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"})
+    assert reply.status == 403 and reply.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_link_of_another_site_opens_the_console() -> None:
+    server = AdminServer()
+    for path in ("/", "/console/app/main.js"):
+        assert server.ask("GET", path, headers={"Sec-Fetch-Site": "cross-site"}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "site", "status"),
+    [
+        ("/health/live", None, 200),
+        ("/health/live", "cross-site", 403),
+        ("/health/ready", "same-origin", 503),
+        ("/metrics", None, 200),
+        ("/metrics", "same-site", 403),
+        ("/", "cross-site", 503),  # of the console, once this broker is active
+    ],
+)
+def test_standby_has_the_same_rules(path: str, site: str | None, status: int) -> None:
+    server = AdminServer()
+    server.serve(
+        StandbySite(
+            SimpleNamespace(  # type: ignore[arg-type]
+                reactor=server.reactor, node=None, security=None, reason="waiting", acceptor_names=[]
+            )
+        )
+    )
+    reply = server.ask("GET", path, headers={"Sec-Fetch-Site": site})
+    assert reply.status == status
+    assert reply.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 def test_page_of_the_broker_is_allowed() -> None:
