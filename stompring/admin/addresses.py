@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from stompring.broker import duplicates
 from stompring.broker.address import Address
-from stompring.broker.directory import check_not_internal
+from stompring.broker.auto_create import check_not_internal
 from stompring.errors import Refused
 from stompring.settings.match import is_internal
 from stompring.settings.model import RoutingType
@@ -119,6 +119,7 @@ def show(call: Call) -> Answer:
 def create(call: Call) -> Answer:
     directory = call.context.broker.directory
     name = required(call.body, "name")
+    check_not_internal(name)
     given = read_fields(call.body, CHANGEABLE)
     default = frozenset({directory.settings.lookup(name).default_address_routing_type})
     if name not in directory.addresses:

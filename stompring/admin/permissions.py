@@ -8,6 +8,8 @@ from typing import Any
 
 from stompring.errors import NotFound, Refused
 from stompring.security.access_control import Decision, Permissions
+from stompring.session.permissions import name_of_others
+from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType
 
 from .access import MANAGE, MANAGEMENT, VIEW, no_permission, permissions_of_user, view_broker
@@ -131,17 +133,24 @@ class Inquiry:
         reason = self.reason(
             permission, decision, None if deciding is None else deciding.match, shown, granted
         )
-        if decision.address != address:
+        allowed = decision.allowed
+        others = name_of_others(permission, address, queue, None)
+        if others is not None:
+            allowed = False
+            reason = f"{others} belongs to another connection. For its own connection: {reason}"
+        elif is_internal(address):
+            reason = f"{address} is internal, the permission on address {decision.address} decides. {reason}"
+        elif decision.address != address:
             name = decision.address
             reason = (
                 f"Creating a queue requires the permission on the address of its name ({name}) too. {reason}"
             )
-        if self.manages and not decision.allowed:
+        if self.manages and not allowed:
             reason += ". The HTTP API allows it to users with manage on activemq.management"
         return {
             "permission": str(permission),
-            "allowed": decision.allowed,
-            "allowedOverHTTP": decision.allowed or self.manages,
+            "allowed": allowed,
+            "allowedOverHTTP": allowed or self.manages,
             "match": None if deciding is None else deciding.match,
             "roles": sorted(shown),
             "reason": reason,

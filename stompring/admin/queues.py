@@ -8,7 +8,8 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
 
-from stompring.broker.directory import Directory, check_not_internal
+from stompring.broker.auto_create import check_not_internal
+from stompring.broker.directory import Directory
 from stompring.broker.queue import Queue
 from stompring.errors import Refused
 from stompring.settings import options
@@ -223,6 +224,8 @@ def create(call: Call) -> Answer:
     directory, body = call.context.broker.directory, call.body
     name = required(body, "name")
     address = text("address", body["address"]) if "address" in body else name
+    for each in (name, address):
+        check_not_internal(each)
     attributes = read_fields(body, ATTRIBUTES)
     paused = flag("paused", body.get("paused", False))
     attributes.setdefault("routing_type", default_type(directory, address))

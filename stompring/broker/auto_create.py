@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from stompring.errors import NotFound, Refused
+from stompring.settings.match import is_internal
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ class PermissionCheck(Protocol):
 
 def allow_all(permission: PermissionType, address: str, queue: str | None = None, /) -> None:
     """The `PermissionCheck` of the broker itself: what it does without a client needs no permission."""
+
+
+def check_not_internal(name: str) -> None:
+    """Raises `Refused` for the name of an internal address or queue."""
+    if is_internal(name):
+        raise Refused(f"{name[:200]} is internal: it is for messages of a retroactive address", status=400)
 
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
@@ -87,6 +94,7 @@ class AutoCreate:
         user: str | None = None,
     ) -> Queue:
         """The queue that ``address::queue`` names. Raises `Refused`, `NotFound`."""
+        check_not_internal(queue_name)
         queue = self._directory.queues.get(queue_name)
         if queue is not None:
             if address_name and queue.address.name != address_name:
@@ -139,6 +147,7 @@ class AutoCreate:
         self, configuration: QueueConfiguration, check: PermissionCheck, no_local: object = None
     ) -> Queue:
         """The queue of a multicast subscription: a new one, or the existing one of a durable subscription."""
+        check_not_internal(configuration.name)
         self._check_address(configuration.address, MULTICAST, check)
         queue = self._directory.queues.get(configuration.name)
         if queue is None and configuration.durable:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stompring.errors import LimitReached, NotFound, Refused
-from stompring.settings.match import SettingsRepository, is_internal
+from stompring.settings.match import SettingsRepository, connection_of, is_internal
 from stompring.settings.model import QueueConfiguration, RoutingType, WildcardSyntax
 
 from .address import Address
+from .auto_create import check_not_internal
 from .last_value import LastValueQueue, NonDestructiveLastValueQueue
 from .memory import GlobalMemoryLimit
 from .queue import NonDestructiveQueue, Queue, QueueAttributes
@@ -293,7 +294,8 @@ class Directory:
             )
 
     def check_concrete(self, name: str) -> None:
-        """Whether messages may be sent to an address. Raises `Refused` where its words are wildcards."""
+        """Whether messages may be sent to an address. Raises `Refused` for wildcards and for an internal one."""
+        check_not_internal(name)
         if self.wildcards.is_wildcard(name):
             raise Refused(
                 f"Address {name[:100]} has wildcards: SEND needs one address, only SUBSCRIBE accepts wildcards",
@@ -301,9 +303,15 @@ class Directory:
             )
 
     def wildcards_of(self, address: Address) -> list[Address]:
-        """The wildcard addresses whose queues also get what is sent to this one."""
+        """The wildcard addresses whose queues also get what is sent to this one.
+
+        A temporary queue or topic belongs to its connection: only the wildcard addresses of that connection match it.
+        """
         names = self.wildcards.matching(address.name) - {address.name}
-        return [self.addresses[name] for name in sorted(names)]
+        owner = connection_of(address.name)
+        return [
+            self.addresses[name] for name in sorted(names) if owner is None or connection_of(name) == owner
+        ]
 
     def invalidate_plans(self) -> None:
         """Make sessions plan their SENDs again, permission checks included, before the next one is sent."""
@@ -445,12 +453,6 @@ def _shown_type(routing_types: frozenset[RoutingType]) -> RoutingType:
     """The one routing type that a notification names, as Artemis: multicast, unless the address has anycast only."""
     anycast_only = RoutingType.MULTICAST not in routing_types
     return RoutingType.ANYCAST if anycast_only else RoutingType.MULTICAST
-
-
-def check_not_internal(name: str) -> None:
-    """Raises `Refused` for the name of an internal address or queue."""
-    if is_internal(name):
-        raise Refused(f"{name[:200]} is internal: it is for messages of a retroactive address", status=400)
 
 
 def check_name(kind: str, name: str) -> None:

@@ -17,6 +17,7 @@ from stompring.settings.model import PermissionType, RoutingType
 
 from . import admission, publish
 from .admission import Rejection
+from .auto_create import check_not_internal
 from .clock import Due
 from .expiry import expiry_time
 from .message import Message, Traits
@@ -73,17 +74,24 @@ def move_target(
 
 
 def retry_target(broker: Broker, origin: MessageOrigin, check: PermissionCheck, user: str | None) -> Target:
-    """Where a dead letter goes back to: its queue if that still exists, else its address.
+    """Where a dead letter goes back to: its queue if that still gets what is sent to its address, else its address.
 
     Raises `Refused`, and `NotFound` where neither exists and the address may not be created.
     """
     directory = broker.directory
+    check_not_internal(origin.address)
     queue = directory.queues.get(origin.queue) if origin.reason != NO_ROUTE else None
-    if queue is not None:
+    if queue is not None and _gets(queue, origin.address):
         check(PermissionType.SEND, origin.address, queue.name)
         return Target(directory.addresses.get(origin.address, queue.address), queue)
     check(PermissionType.SEND, origin.address)
     return Target(broker.auto_create.address_for_send(origin.address, origin.routing_type, check, user), None)
+
+
+def _gets(queue: Queue, address: str) -> bool:
+    """Whether messages sent to an address reach a queue: else its name belongs to a queue of another address now."""
+    wildcards = queue.broker.directory.wildcards
+    return queue.address.name == address or queue.address.name in wildcards.matching(address)
 
 
 class Forwarded(NamedTuple):

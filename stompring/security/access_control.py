@@ -11,6 +11,9 @@ The name of a queue is unique in the broker, and an address creates its anycast 
 by another name than its address's therefore needs the permission on the address of that name too: else a user with
 rights below ``mal.#`` alone could take the name of the queue that the address ``pay`` is going to need. An entry for
 ``address::queue`` names the queue, and is enough.
+
+An internal address keeps messages of another address: the entries for that one decide, whichever door asks. (What is
+temporary belongs to a connection, which `stompring.session.permissions` knows.)
 """
 
 from __future__ import annotations
@@ -22,7 +25,15 @@ from functools import lru_cache
 
 from stompring.security.roles import NO_ROLES, Roles
 from stompring.settings.broker_xml import QUEUE_SEPARATOR
-from stompring.settings.match import DEFAULT_SYNTAX, Pattern, covers, literal_name, overlaps
+from stompring.settings.match import (
+    DEFAULT_SYNTAX,
+    Pattern,
+    covers,
+    is_internal,
+    literal_name,
+    overlaps,
+    owner_of,
+)
 from stompring.settings.model import BrokerConfiguration, PermissionType, SecuritySettingEntry, WildcardSyntax
 
 CACHE_SIZE = 16_384
@@ -97,6 +108,10 @@ class Permissions:
         self, roles: frozenset[str], permission: PermissionType, address: str, queue: str | None = None
     ) -> Decision:
         """As `allows`, with the entries that decide."""
+        if is_internal(address):
+            address, queue = owner_of(address), None
+            if is_internal(address):
+                return Decision(False, address, ())
         if queue is not None and permission in CREATE_QUEUE and queue != address:
             if f"{address}{QUEUE_SEPARATOR}{queue}" not in self._queues:
                 of_name = self.decide(roles, permission, queue)

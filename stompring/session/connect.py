@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from stompring import __version__
@@ -128,7 +128,8 @@ def _welcome(session: Session, head: Head, version: bytes, login: Login) -> None
     override = session.broker.configuration.connection_ttl_override
     pace = agree(text_of(headers.get(b"heart-beat")), session.acceptor, override)
     session.broker.directory.resource_limits.enter(login.user)
-    session.login = login
+    authorizer = login.authorizer.on_connection(session.number)
+    session.login = login if authorizer is login.authorizer else replace(login, authorizer=authorizer)
     session.client_id = text_of(headers.get(b"client-id"))
     session.speak(version)
     answer = [(b"version", version), (b"session", session.number.encode())]

@@ -9,6 +9,8 @@ from stompring.broker.address import Address
 from stompring.broker.queue import Queue
 from stompring.errors import NotFound, Refused
 from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.match import TEMPORARY_QUEUE
+from stompring.settings.match import TEMPORARY_TOPIC as TEMPORARY_TOPIC_ADDRESS
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
 if TYPE_CHECKING:
@@ -16,9 +18,7 @@ if TYPE_CHECKING:
 
 TEMPORARY = "/temp-queue/"
 REMOTE_TEMPORARY = "/remote-temp-queue/"
-TEMPORARY_QUEUE = "temp-queue."
 TEMPORARY_TOPIC, REMOTE_TEMPORARY_TOPIC = "/temp-topic/", "/remote-temp-topic/"
-TEMPORARY_TOPIC_ADDRESS = "temp-topic."
 
 #: Destinations that a client has for itself, and that others know by another name.
 OWN = (TEMPORARY.encode(), TEMPORARY_TOPIC.encode())

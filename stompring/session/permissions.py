@@ -1,6 +1,10 @@
-"""Permissions of a client: the answers of the access control, cached per connection.
+"""Permissions of a client: the one rule that STOMP, WebSocket, HTTP and management by messages ask.
 
-They are checked when a SEND is planned or a subscription begins, never for a single message.
+An `Authorizer` asks the access control what roles may do, and adds what belongs to connections: a temporary queue or
+topic is its own connection's. Other users with the permission may send to it, to reply, and see its figures.
+
+Answers are cached per connection. A client is checked when a SEND is planned or a subscription begins, never for a
+single message.
 """
 
 from __future__ import annotations
@@ -8,9 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from stompring.errors import Refused
+from stompring.settings.match import TEMPORARY_QUEUE, connection_of
 from stompring.settings.model import PermissionType
-
-from .destination import TEMPORARY_QUEUE, TEMPORARY_TOPIC_ADDRESS
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 #: A queue is created with the permission on the address of its own name too.
 CREATE_QUEUE = (PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREATE_NON_DURABLE_QUEUE)
+
+#: Operations on a temporary queue or topic that are open to other connections.
+FOR_OTHERS = frozenset((PermissionType.SEND, PermissionType.VIEW))
 
 #: Answers that are cached; beyond these the cache is emptied.
 CACHED_ANSWERS = 1000
@@ -51,16 +57,40 @@ class PermissionRejected(Refused):
         self.address = address
 
 
+def name_of_others(
+    permission: PermissionType, address: str, queue: str | None, connection: str | None
+) -> str | None:
+    """The name of a temporary queue or topic of another connection to which this operation is not open, else None.
+
+    ``connection`` is None for a user without one, as over HTTP. A new queue must not have such a name either: it would
+    receive the messages to the temporary queue.
+    """
+    if permission not in FOR_OTHERS:
+        for name in (address, queue if permission in CREATE_QUEUE else None):
+            owner = None if name is None else connection_of(name)
+            if owner is not None and owner != connection:
+                return name
+    return None
+
+
 class Authorizer:
-    """What one user may do: a cache of the answers of a `PermissionSource`, emptied when they may have changed."""
+    """The permissions of one user on one connection; ``connection`` is None for HTTP.
 
-    __slots__ = ("_answers", "_generation", "_source", "user")
+    Caches the answers of a `PermissionSource` until they may have changed.
+    """
 
-    def __init__(self, user: str, source: PermissionSource) -> None:
+    __slots__ = ("_answers", "_generation", "_source", "connection", "user")
+
+    def __init__(self, user: str, source: PermissionSource, connection: str | None = None) -> None:
         self.user = user
+        self.connection = connection
         self._source = source
         self._generation = source.generation
         self._answers: dict[tuple[PermissionType, str, str | None], bool] = {}
+
+    def on_connection(self, connection: str) -> Authorizer:
+        """The same user, with the temporary queues and topics of a connection."""
+        return Authorizer(self.user, self._source, connection)
 
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
         """Whether the user has a permission on an address, or on that queue of it."""
@@ -71,7 +101,9 @@ class Authorizer:
         key = (permission, address, queue)
         answer = answers.get(key)
         if answer is None:
-            answer = answers[key] = source.allows(self.user, permission, address, queue)
+            others = name_of_others(permission, address, queue, self.connection)
+            answer = others is None and source.allows(self.user, permission, address, queue)
+            answers[key] = answer
         return answer
 
     def check(self, permission: PermissionType, address: str, queue: str | None = None, /) -> None:
@@ -79,6 +111,12 @@ class Authorizer:
         if not self.allows(permission, address, queue):
             self._source.rejections[permission] += 1
             user, name = self.user[:SHOWN], permission.name
+            others = name_of_others(permission, address, queue, self.connection)
+            if others is not None:
+                kind = "queue" if others.startswith(TEMPORARY_QUEUE) else "topic"
+                raise PermissionRejected(
+                    f"Temporary {kind} {others[:SHOWN]} belongs to another connection", name, address
+                )
             if queue is not None and queue != address:
                 shown, on = queue[:SHOWN], address[:SHOWN]
                 if permission in CREATE_QUEUE:
@@ -97,21 +135,9 @@ class Authorizer:
                 f"User {user} does not have permission='{name}' on address {address[:SHOWN]}", name, address
             )
 
-    def check_consume(
-        self, queue: str | None, address: str, connection: str, *, browse: bool = False
-    ) -> None:
-        """Raise `Refused` where the user may not consume from (or browse) a queue; None for one to be created.
-
-        Only the connection that created a temporary queue or topic may consume from it: others know its name from a
-        reply-to.
-        """
-        permission = PermissionType.BROWSE if browse else PermissionType.CONSUME
-        for kind, prefix in (("queue", TEMPORARY_QUEUE), ("topic", TEMPORARY_TOPIC_ADDRESS)):
-            own = f"{prefix}{connection}."
-            if address.startswith(prefix) and not address.startswith(own) and not self.allows_all:
-                self._source.rejections[permission] += 1
-                raise Refused(f"Temporary {kind} {address[:SHOWN]} belongs to another connection", status=403)
-        self.check(permission, address, queue)
+    def check_consume(self, queue: str | None, address: str, *, browse: bool = False) -> None:
+        """Raise `Refused` where the user may not consume from (or browse) a queue; None for one to be created."""
+        self.check(PermissionType.BROWSE if browse else PermissionType.CONSUME, address, queue)
 
     @property
     def allows_all(self) -> bool:
@@ -126,6 +152,10 @@ class AllowAll(Authorizer):
 
     def __init__(self) -> None:
         self.user = ""
+        self.connection = None
+
+    def on_connection(self, connection: str) -> Authorizer:
+        return self
 
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
         return True
@@ -146,9 +176,7 @@ def close_if_revoked(session: Session) -> None:
     for subscription in session.subscriptions.values():
         queue: Queue = subscription.queue
         try:
-            authorizer.check_consume(
-                queue.name, queue.address.name, session.number, browse=subscription.terms.browser
-            )
+            authorizer.check_consume(queue.name, queue.address.name, browse=subscription.terms.browser)
         except Refused as refused:
             session.refuse(refused)
             return

@@ -16,9 +16,9 @@ from functools import partial
 from mypy_extensions import mypyc_attr
 
 from stompring.broker.address import Address
+from stompring.broker.auto_create import check_not_internal
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
-from stompring.broker.directory import check_not_internal
 from stompring.broker.history import History
 from stompring.broker.memory import MemoryLimit
 from stompring.broker.message import Traits

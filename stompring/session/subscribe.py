@@ -158,7 +158,7 @@ def _queue_for(
     """The queue to read, and whether the selector is the queue's own filter."""
     auto_create, authorizer, user = session.broker.auto_create, session.login.authorizer, session.login.user
     if target.temporary:
-        authorizer.check_consume(None, target.address, session.number, browse=terms.browser)
+        authorizer.check_consume(None, target.address, browse=terms.browser)
         if target.queue is not None:
             return temporary_queue(session, target), False
         temporary_topic(session, target)
@@ -166,7 +166,7 @@ def _queue_for(
             raise Refused(f"Temporary topic {target.address} has no durable subscriptions")
     if target.queue is not None:
         address = auto_create.address_of(target.address, target.queue)
-        authorizer.check_consume(target.queue, address, session.number, browse=terms.browser)
+        authorizer.check_consume(target.queue, address, browse=terms.browser)
         queue = auto_create.queue_for(
             target.address, target.queue, target.routing_type, authorizer.check, user
         )
@@ -175,7 +175,7 @@ def _queue_for(
     if routing_type is RoutingType.ANYCAST:
         found = auto_create.anycast_queue(target.address)
         own = target.address if found is None else found.name
-        authorizer.check_consume(own, target.address, session.number, browse=terms.browser)
+        authorizer.check_consume(own, target.address, browse=terms.browser)
         return auto_create.queue_to_consume(target.address, authorizer.check, user), False
     if terms.browser:
         raise Refused(
@@ -184,7 +184,7 @@ def _queue_for(
         )
     durable = terms.durable_name
     name = str(uuid4()) if durable is None else f"{session.client_id}.{durable}"
-    authorizer.check_consume(None if durable is None else name, target.address, session.number)
+    authorizer.check_consume(None if durable is None else name, target.address)
     queue = auto_create.subscription_queue(
         QueueConfiguration(
             name=name,

@@ -9,6 +9,7 @@ from stompring.settings.acceptor_url import Ignored
 from stompring.settings.connector import Connector
 from stompring.settings.connector_url import parse_connector, with_absolute_paths
 from stompring.settings.document import Faults, Node
+from stompring.settings.match import INTERNAL, is_internal
 from stompring.settings.model import BridgeConfiguration, IgnoredSetting, PluginConfiguration
 from stompring.settings.references import References, Secret, revealed
 from stompring.settings.schema import with_suggestion
@@ -106,6 +107,8 @@ def _bridge(
     values = bridge.leaves()
     if "queue_name" not in values and bridge.first("queue-name") is None:
         faults.add(bridge.line, f"bridge '{name}' has no <queue-name>, the queue whose messages it forwards")
+    if is_internal(values.get("queue_name") or ""):
+        faults.add(bridge.line, f"bridge '{name}': queue '{values['queue_name']}' is internal; {INTERNAL}")
     password = values.get("password")
     if password is not None:
         if revealed(password).startswith("ENC("):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from stompring.settings.document import Faults, Node
-from stompring.settings.match import Pattern
+from stompring.settings.match import INTERNAL, Pattern, is_internal
 from stompring.settings.model import (
     ComponentRoutingType,
     DivertConfiguration,
@@ -56,6 +56,10 @@ def _read_divert(
             faults.add(
                 node.line,
                 f"divert '{name}': the forwarding address '{target}' has wildcards; copies need one address",
+            )
+        if is_internal(target):
+            faults.add(
+                node.line, f"divert '{name}': the forwarding address '{target}' is internal; {INTERNAL}"
             )
     transformer = read_transformer(node.first("transformer"), plugins, faults)
     holder = node.first("filter")

@@ -136,9 +136,43 @@ CACHED_ADDRESSES = 16_384
 INTERNAL_PREFIX = "$.artemis.internal."
 
 
+#: How the names of the address and of the queues of a retroactive address end.
+INTERNAL_SUFFIXES = (".address.retro", ".queue.anycast.retro", ".queue.multicast.retro")
+
+
 def is_internal(name: str) -> bool:
     """Whether an address or a queue is for the broker's own use."""
     return name.startswith(INTERNAL_PREFIX)
+
+
+#: The reason for which broker.xml must not have an internal name.
+INTERNAL = "it is for messages of a retroactive address"
+
+
+def owner_of(name: str) -> str:
+    """The address that an internal address or queue keeps messages of; any other name is its own owner.
+
+    An internal name that no address has made is returned as it is.
+    """
+    while is_internal(name):
+        suffix = next((each for each in INTERNAL_SUFFIXES if name.endswith(each)), None)
+        if suffix is None:
+            return name
+        name = name[len(INTERNAL_PREFIX) : -len(suffix)]
+    return name
+
+
+#: Prefixes of the names of temporary queues and topics; the id of their connection follows.
+TEMPORARY_QUEUE, TEMPORARY_TOPIC = "temp-queue.", "temp-topic."
+
+
+def connection_of(name: str) -> str | None:
+    """The id of the connection that a temporary queue or topic belongs to; None for any other address."""
+    name = owner_of(name)
+    for prefix in (TEMPORARY_QUEUE, TEMPORARY_TOPIC):
+        if name.startswith(prefix):
+            return name[len(prefix) :].partition(".")[0]
+    return None
 
 
 #: The settings of internal addresses: entries of broker.xml, such as one for ``#``, do not apply to them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IProtocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
@@ -23,6 +25,8 @@ from stompring.server.protocol import StompFactory
 from stompring.server.service import BrokerService
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, QueueConfiguration, RoutingType
+
+from ..websocket_client import BINARY, piece_bytes
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 STOMP_PORT, HTTP_PORT = 61613, 8161
@@ -172,6 +176,7 @@ class AdminServer:
         for name, port, factory in (("stomp", STOMP_PORT, self._stomp), ("http", HTTP_PORT, self._http)):
             self.service.ports.append(self.reactor.listenTCP(port, factory, interface="127.0.0.1"))
             self.service.listening.append((name, "127.0.0.1", port))
+        self._stomp.requests = self.service.management
         self.directory = self.broker.directory
         self.headers: dict[str, str | None] = {}  # of every request
 
@@ -235,6 +240,7 @@ class AdminServer:
         channel.dataReceived("\r\n".join([*lines, "", ""]).encode() + content)
         for _ in range(100_000):
             if wire.disconnecting:
+                channel.connectionLost(Failure(ConnectionDone()))
                 return self.parse(wire.value(), method)
             self.reactor.advance(0)
         raise AssertionError(f"no whole answer to {method} {path}: {wire.value()[:2000]!r}")
@@ -268,22 +274,32 @@ class AdminServer:
 
     # ---- STOMP
 
-    def stomp(self, **headers: str) -> Stomp:
+    def stomp(self, websocket: bool = False, /, **headers: str) -> Stomp:
         """A connected client."""
         protocol, wire = self._stomp.buildProtocol(None), Wire(STOMP_PORT)
         protocol.makeConnection(wire)
-        client = Stomp(self.reactor, protocol, wire)
+        client = Stomp(self.reactor, protocol, wire, websocket)
         client.send("CONNECT", **{"accept-version": "1.2", "host": "/", **headers})
         return client
+
+
+#: How a WebSocket begins.
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Protocol: v12.stomp\r\n\r\n"
+)
 
 
 class Stomp:
     """A STOMP client in memory."""
 
-    def __init__(self, reactor: TestReactor, protocol: Any, wire: Wire) -> None:
+    def __init__(self, reactor: TestReactor, protocol: Any, wire: Wire, websocket: bool = False) -> None:
         self.reactor = reactor
         self.protocol = protocol
         self.wire = wire
+        self.websocket = websocket
+        if websocket:
+            protocol.dataReceived(HANDSHAKE)
 
     @property
     def session(self) -> Any:
@@ -297,13 +313,24 @@ class Stomp:
         if body:
             named["content-length"] = str(len(body))
         lines = "".join(f"{name}:{value}\n" for name, value in named.items())
-        self.protocol.dataReceived(f"{command}\n{lines}\n".encode() + body + b"\0")
+        frame = f"{command}\n{lines}\n".encode() + body + b"\0"
+        self.protocol.dataReceived(piece_bytes(BINARY, frame) if self.websocket else frame)
+        self.reactor.advance(0)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self.protocol.connectionLost(Failure(ConnectionDone()))
         self.reactor.advance(0)
 
     @property
     def received(self) -> bytes:
         """Everything that came so far."""
         return self.wire.value()
+
+
+def login_header(user: str, password: str) -> dict[str, str | None]:
+    """The header of a request by a user."""
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
 def path(*segments: str) -> str:

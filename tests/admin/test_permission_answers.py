@@ -145,6 +145,32 @@ def asked(server: AdminServer, permission: str, query: str, **more: Any) -> dict
             '<security-setting match="orders.#"> grants send to sales, shop; user anna has admins. '
             "The HTTP API allows it to users with manage on activemq.management",
         ),
+        (
+            "send",
+            "user=berta&address=$.artemis.internal.orders.eu.address.retro",
+            True,
+            "orders.%23",
+            ["sales", "shop"],
+            "$.artemis.internal.orders.eu.address.retro is internal, the permission on address orders.eu decides. "
+            '<security-setting match="orders.#"> grants send to sales',
+        ),
+        (
+            "view",
+            "user=carl&address=temp-queue.1.x",
+            True,
+            "%23",
+            ["viewers"],
+            '<security-setting match="#"> grants view to viewers',
+        ),
+        (
+            "browse",
+            "user=carl&address=temp-queue.1.x",
+            False,
+            "%23",
+            [],
+            "temp-queue.1.x belongs to another connection. For its own connection: "
+            '<security-setting match="#"> grants browse to no role; user carl has viewers',
+        ),
     ],
 )
 def test_permission_and_its_rule(

@@ -363,6 +363,41 @@ def test_a_temporary_topic_is_read_by_its_own_connection_alone(destination: str)
     assert other.error()["message"] == "Temporary topic temp-topic.1.t belongs to another connection"
 
 
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("pattern", ["#", "*.1.t", "temp-topic.#", "temp-topic.1.#"])
+def test_no_wildcard_address_of_others_gets_what_is_temporary(secure: bool, pattern: str) -> None:
+    server = Scene().server if secure else Server()
+    directory = server.world.directory
+    directory.create_queue(QueueConfiguration(pattern, pattern, RoutingType.MULTICAST))
+    owner, replier = server.client(), server.client()
+    owner.say("SUBSCRIBE", id="1", destination="/temp-topic/t")
+    number = owner.session.number
+    replier.say("SEND", b"reply", destination=f"/remote-temp-topic/{number}.t")
+    replier.say("SEND", b"news", destination="/topic/1.1.t")
+    assert owner.bodies() == [b"reply"]
+    expected = (pattern in ("#", "*.1.t")) + pattern.startswith(f"temp-topic.{number}.")
+    assert directory.queue(pattern).message_count == expected
+
+
+@pytest.mark.parametrize("destination", ["mine::temp-queue.2.t", "/queue/temp-queue.2.t"])
+def test_nobody_takes_the_name_of_a_temporary_queue_before_its_connection(destination: str) -> None:
+    scene = Scene()
+    thief, owner = scene.client(), scene.client()
+    thief.say("SUBSCRIBE", id="1", destination=destination)
+    assert "belongs to another connection" in thief.error()["message"]
+    owner.say("SEND", b"x", destination="/queue/there", **{"reply-to": "/temp-queue/t"})
+    assert not owner.session.closed
+    assert "temp-queue.2.t" in scene.server.world.directory.addresses
+
+
+def test_no_durable_subscription_has_an_internal_name() -> None:
+    client = Scene().server.client(client_id="$.artemis")
+    client.say(
+        "SUBSCRIBE", id="1", destination="/topic/topic", durable_subscription_name="internal.a.address.retro"
+    )
+    assert client.error()["message"].startswith("$.artemis.internal.a.address.retro is internal")
+
+
 def test_without_security_everything_goes() -> None:
     server = Server()
     owner, other = server.client(), server.client()

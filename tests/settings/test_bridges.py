@@ -59,6 +59,11 @@ def test_connectors_that_no_bridge_names_are_not_looked_at() -> None:
         (f"<bridge name='b'>{REFERENCE}</bridge>", "3: bridge 'b' has no <queue-name>"),
         (f"<bridge>{REFERENCE}</bridge>", "3: <bridge> has no attribute 'name'"),
         (
+            "<bridge name='b'><queue-name>$.artemis.internal.a.queue.anycast.retro</queue-name>"
+            f"{REFERENCE}</bridge>",
+            "3: bridge 'b': queue '$.artemis.internal.a.queue.anycast.retro' is internal",
+        ),
+        (
             "<bridge name='b'><queue-name>q</queue-name></bridge>",
             "3: bridge 'b' has no connector; write <static-",
         ),

@@ -72,6 +72,13 @@ def test_a_policy_may_be_the_transformer() -> None:
             "divert 'd': the forwarding address 'b.#' has wildcards; copies need one address",
         ),
         (
+            divert(
+                "<address>a</address><forwarding-address>$.artemis.internal.b.address.retro</forwarding-address>"
+            ),
+            "divert 'd': the forwarding address '$.artemis.internal.b.address.retro' is internal; it is for messages "
+            "of a retroactive address",
+        ),
+        (
             divert("<address>a.b*</address><forwarding-address>b</forwarding-address>"),
             "divert 'd': '*' and '#' are wildcards only as whole words, not in 'b*'",
         ),

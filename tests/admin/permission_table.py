@@ -1,0 +1,520 @@
+"""Every operation of a client or an administrator, by the door it comes through, and the permissions that it needs.
+
+`OPERATIONS` has the operations on an address or a queue: each is tried on each `Kind` of address. The tables of
+`test_permissions` complete it; a test there fails for a command, a route or an operation that is in none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stompring.admin.access import MANAGEMENT
+from stompring.security.access_control import Permissions
+from stompring.session.permissions import FOR_OTHERS
+from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, SecuritySettingEntry
+
+from ..security.hashers import QUICK
+from .admin_server import AdminServer, Reply, Stomp, login_header, path
+
+P = PermissionType
+BOTH = frozenset(RoutingType)
+NOTIFICATIONS = "activemq.notifications"
+
+#: Every permission but manage, which is on the management-address alone.
+ALL = frozenset(P) - {P.MANAGE}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of address, with the match of the security-setting that decides about it."""
+
+    name: str
+    match: str
+    address: str  # {connection} stands for the id of the other connection
+    queue: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+OWN = Kind("own", "work.#", "work", "work")
+INTERNAL = Kind(
+    "internal",
+    "work.#",
+    "$.artemis.internal.work.address.retro",
+    "$.artemis.internal.work.queue.anycast.retro",
+)
+TEMPORARY = Kind("temporary", "temp-queue.#", "temp-queue.{connection}.t", "temp-queue.{connection}.t")
+MANAGED = Kind("management", f"{MANAGEMENT}.#", MANAGEMENT, MANAGEMENT)
+NOTIFIED = Kind("notifications", f"{NOTIFICATIONS}.#", NOTIFICATIONS, NOTIFICATIONS)
+KINDS = (OWN, INTERNAL, TEMPORARY, MANAGED, NOTIFIED)
+NOT_MANAGED = tuple(kind for kind in KINDS if kind is not MANAGED)
+
+
+class Scene:
+    """One broker with one address of each kind. On other addresses all users have every permission except manage."""
+
+    def __init__(self, directory: Path) -> None:
+        users, roles = directory / "users.properties", directory / "roles.properties"
+        password = QUICK.hash("x")
+        users.write_text("".join(f"{name} = {password}\n" for name in ("anna", "bert", "root")))
+        roles.write_text("anna = anna\neveryone = anna, bert, root\nroot = root\n")
+        self.server = AdminServer(
+            settings={"work.#": {"retroactive_message_count": 5}},
+            security_enabled=True,
+            users_file=str(users),
+            roles_file=str(roles),
+            security_settings=entries(ALL),
+            management_message_rbac=True,
+            file=str(directory / "broker.xml"),
+        )
+        self.directory = self.server.directory
+        assert self.server.service.security is not None
+        self.authority = self.server.service.security.authority
+        self.owner = self.server.stomp(login="root", passcode="x")
+        self.names: dict[str, str] = {}
+        self.restore()
+
+    def restore(self) -> None:
+        """Restore all addresses and queues as before the first operation."""
+        directory = self.directory
+        if not self.owner.session.subscriptions:
+            self.owner = self.server.stomp(login="root", passcode="x")
+            self.owner.send("SUBSCRIBE", id="t", destination="/temp-queue/t")
+            assert self.owner.session.subscriptions, self.owner.received
+        self.names = {"connection": self.owner.session.number}
+        kept = {self.fill(kind.address) for kind in KINDS} | {"source", "free"}
+        for name in [*directory.addresses]:
+            if name not in kept:
+                directory.delete_address(name, force=True)
+        for name in ("source", "free", *(self.fill(kind.address) for kind in KINDS if kind is not INTERNAL)):
+            if name not in directory.queues:
+                directory.create_queue(QueueConfiguration(name, name, RoutingType.ANYCAST))
+            address = directory.address(name)
+            if address.routing_types != BOTH:
+                directory.update_address(address, BOTH)
+            durable = f"{self.kind_of(name)}.d"
+            for queue in [*address.queues]:
+                if queue not in (name, durable):
+                    directory.delete_queue(queue, force=True)
+            if durable not in directory.queues and name not in ("source", "free"):
+                directory.create_queue(QueueConfiguration(durable, name, RoutingType.MULTICAST))
+        assert self.fill(INTERNAL.queue) in directory.queues
+
+    def state(self) -> object:
+        """The state that refused operations must not change. (A refusal makes a notification.)"""
+        queues = [queue for queue in self.directory.queues.values() if queue.address.name != NOTIFICATIONS]
+        counts = {queue.name: (queue.message_count, queue.paused) for queue in queues}
+        return set(self.directory.queues), set(self.directory.addresses), counts
+
+    def kind_of(self, address: str) -> str:
+        """The name of the kind of an address."""
+        return next((kind.name for kind in KINDS if self.fill(kind.address) == address), address)
+
+    def fill(self, text: str) -> str:
+        """A name of the table with the id of the other connection."""
+        return text.format(**self.names) if "{" in text else text
+
+    # ---- the doors
+
+    def grant(self, permissions: frozenset[PermissionType]) -> None:
+        """Grant anna these permissions on each kind of address, and no others there."""
+        self.authority.use(Permissions(entries(permissions)))
+
+    def ask(self, method: str, where: str, body: object = None) -> Reply:
+        """A request of anna over HTTP."""
+        return self.server.ask(method, where, body, headers=login_header("anna", "x"))
+
+    def connect(self, user: str = "anna", client_id: str = "c", websocket: bool = False) -> Stomp:
+        """A connection over STOMP."""
+        client = self.server.stomp(websocket, **{"login": user, "passcode": "x", "client-id": client_id})
+        assert b"CONNECTED" in client.received, client.received
+        return client
+
+    def refused(self, act: Callable[[], object]) -> bool:
+        """Whether the rule refuses an operation: it counts refusals, and an answer names the reason."""
+        before = self.authority.rejections.total()
+        found = act()
+        by_rule = self.authority.rejections.total() != before
+        if isinstance(found, Reply):
+            failed = found.body.startswith(b'{"taskID"') and b'"failed":1' in found.body
+            assert (found.status == 403) == by_rule or failed, (found.status, found.body)
+            assert found.status < 500, found.body
+            return by_rule or failed or (found.status == 400 and b" is internal: " in found.body)
+        assert isinstance(found, bytes)
+        told = b"does not have permission" in found or b"belongs to another connection" in found
+        assert told == (by_rule and b"ERROR\nmessage:" in found), found
+        return by_rule or b" is internal: " in found
+
+
+def entries(permissions: frozenset[PermissionType]) -> tuple[SecuritySettingEntry, ...]:
+    """Security-settings by which anna has these permissions on the kinds of addresses, and all of them elsewhere."""
+    granted = {each: frozenset(("root", "anna") if each in permissions else ("root",)) for each in P}
+    matches = {*(kind.match for kind in KINDS), "mops.#"}
+    return (
+        SecuritySettingEntry("#", dict.fromkeys(ALL, frozenset(("everyone",)))),
+        *(SecuritySettingEntry(match, granted) for match in sorted(matches)),
+    )
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: ``act`` tries it as anna on a kind of address; ``covers`` names it for completeness."""
+
+    name: str
+    needs: frozenset[PermissionType]
+    act: Callable[[Scene, Kind], object]
+    covers: object
+    administration: bool  # through HTTP: manage on the management-address allows everything
+    internal: bool  # whether internal addresses have it
+    kinds: tuple[Kind, ...] = KINDS
+
+    def __str__(self) -> str:
+        return self.name
+
+    def allowed(self, permissions: frozenset[PermissionType], kind: Kind) -> bool:
+        """The rule."""
+        if kind is INTERNAL and not self.internal:
+            return False
+        if self.administration and P.MANAGE in permissions:
+            return True
+        if kind is TEMPORARY and not self.needs - {P.MANAGE} <= FOR_OTHERS:
+            return False
+        return self.needs <= permissions
+
+
+# ---- HTTP
+
+
+def _http(
+    method: str,
+    route: str,
+    *needs: PermissionType,
+    body: dict[str, Any] | None = None,
+    query: str = "",
+    internal: bool = True,
+    note: str = "",
+    kinds: tuple[Kind, ...] = KINDS,
+) -> Operation:
+    """A route with the queue or the address as its ``{name}``; ``Q`` and ``A`` stand for them in the body."""
+
+    def act(scene: Scene, kind: Kind) -> Reply:
+        queue, address = scene.fill(kind.queue), scene.fill(kind.address)
+        name = address if "/addresses/" in route else queue
+        name = "source" if note and "/queues/" in route else name
+        parts = [{"{name}": name, "{id}": "1"}.get(part, part) for part in route.split("/")[3:]]
+        named = {"Q": queue, "A": address}
+        filled = None if body is None else {key: named.get(str(value), value) for key, value in body.items()}
+        return scene.ask(method, path(*parts) + query, filled)
+
+    text = f"{method} {route}{query}{' ' + note if note else ''}"
+    return Operation(text, frozenset(needs), act, (method, route), True, internal, kinds)
+
+
+def _retry(scene: Scene, kind: Kind) -> Reply:
+    """Of a dead letter that names the kind of address as its origin: an administrator has imported it."""
+    client = scene.connect("root")
+    client.send(
+        "SEND",
+        b"x",
+        **{
+            "destination": "source",
+            "stompring-imported": "true",
+            "_AMQ_ORIG_ADDRESS": scene.fill(kind.address),
+            "_AMQ_ORIG_QUEUE": scene.fill(kind.queue),
+        },
+    )
+    reply = scene.ask("POST", path("queues", "source", "retry"))
+    scene.server.ask("POST", path("queues", "source", "purge"), headers=login_header("root", "x"))
+    return reply
+
+
+QUEUE, ADDRESS = "/api/v1/queues/{name}", "/api/v1/addresses/{name}"
+HTTP = (
+    _http("GET", QUEUE, P.VIEW),
+    _http("GET", f"{QUEUE}/consumers", P.VIEW),
+    _http("GET", f"{QUEUE}/history", P.VIEW),
+    _http("GET", f"{QUEUE}/settings", P.VIEW),
+    _http("GET", f"{QUEUE}/messages", P.BROWSE),
+    _http("GET", f"{QUEUE}/messages/{{id}}", P.BROWSE),
+    _http("GET", f"{QUEUE}/messages/{{id}}/body", P.BROWSE),
+    _http("GET", f"{QUEUE}/scheduled", P.BROWSE),
+    _http("GET", f"{QUEUE}/export", P.BROWSE),
+    _http("PATCH", QUEUE, P.EDIT, body={"paused": False}),
+    _http("POST", f"{QUEUE}/trim", P.EDIT),
+    _http("POST", f"{QUEUE}/groups/reset", P.EDIT),
+    _http("POST", f"{QUEUE}/remove", P.EDIT),
+    _http("POST", f"{QUEUE}/expire", P.EDIT),
+    _http("POST", f"{QUEUE}/purge", P.EDIT),
+    _http("POST", f"{QUEUE}/retry", P.EDIT),
+    _http("DELETE", f"{QUEUE}/messages/{{id}}", P.EDIT),
+    _http("DELETE", f"{QUEUE}/scheduled/{{id}}", P.EDIT),
+    _http("POST", f"{QUEUE}/scheduled/{{id}}/deliver", P.EDIT),
+    _http("POST", f"{QUEUE}/move", P.BROWSE, P.EDIT, body={"address": "free"}),
+    _http("POST", f"{QUEUE}/copy", P.BROWSE, body={"address": "free"}),
+    _http("DELETE", QUEUE, P.EDIT, P.DELETE_DURABLE_QUEUE, internal=False, kinds=KINDS[:2] + KINDS[3:]),
+    _http("DELETE", QUEUE, P.EDIT, P.DELETE_NON_DURABLE_QUEUE, query="?force=true", kinds=(TEMPORARY,)),
+    _http("POST", f"{QUEUE}/import", P.MANAGE),
+    _http("GET", ADDRESS, P.VIEW),
+    _http("GET", f"{ADDRESS}/history", P.VIEW),
+    _http("GET", f"{ADDRESS}/settings", P.VIEW),
+    _http("PATCH", ADDRESS, P.EDIT, body={"paused": False}),
+    _http("POST", f"{ADDRESS}/forget-duplicates", P.EDIT),
+    _http(
+        "DELETE",
+        ADDRESS,
+        P.EDIT,
+        P.DELETE_ADDRESS,
+        P.DELETE_DURABLE_QUEUE,
+        query="?force=true",
+        internal=False,
+        kinds=(OWN, INTERNAL, NOTIFIED, TEMPORARY),
+    ),
+    _http("POST", "/api/v1/addresses", P.EDIT, P.CREATE_ADDRESS, body={"name": "A"}, internal=False),
+    _http(
+        "POST",
+        "/api/v1/queues",
+        P.EDIT,
+        P.CREATE_DURABLE_QUEUE,
+        body={"name": "new", "address": "A"},
+        internal=False,
+    ),
+    _http(
+        "POST",
+        "/api/v1/queues",
+        P.EDIT,
+        P.CREATE_NON_DURABLE_QUEUE,
+        body={"name": "new", "address": "A", "durable": False},
+        internal=False,
+        note="that is not durable",
+    ),
+    _http(
+        "POST",
+        "/api/v1/queues",
+        P.CREATE_DURABLE_QUEUE,
+        body={"name": "Q", "address": "free"},
+        internal=False,
+        note="with the name of the queue",
+    ),
+    *(
+        _http("POST", "/api/v1/messages", needed, body=body, internal=False, note=f"to {body}", kinds=kinds)
+        for needed, kinds in ((P.SEND, NOT_MANAGED), (P.MANAGE, (MANAGED,)))
+        for body in ({"address": "A"}, {"queue": "Q"})
+    ),
+    *(
+        _http("POST", f"{QUEUE}/{what}", P.SEND, body=body, internal=False, note=f"to {body}")
+        for what in ("move", "copy")
+        for body in ({"address": "A"}, {"queue": "Q"})
+    ),
+    Operation("retry to the origin", frozenset((P.SEND,)), _retry, ("POST", f"{QUEUE}/retry"), True, False),
+)
+
+#: Routes about the broker as a whole, with the permission that they need on the management-address.
+OF_THE_BROKER: dict[tuple[str, str], PermissionType] = {
+    **{
+        ("GET", f"/api/v1/{name}"): P.VIEW
+        for name in (
+            "broker broker/history queues addresses consumers connections connections/{id} connections/{id}/history "
+            "diverts diverts/{name} bridges bridges/{name} events drain loggers tasks tasks/{id} plugins retention ha "
+            "dead-letters security-settings"
+        ).split()
+    },
+    ("GET", "/metrics"): P.VIEW,
+    **{
+        ("POST", f"/api/v1/{name}"): P.EDIT
+        for name in (
+            "reload drain undrain bridges/{name}/start bridges/{name}/stop bridges/{name}/pause bridges/{name}/resume"
+        ).split()
+    },
+    ("DELETE", "/api/v1/connections/{id}"): P.EDIT,
+    ("DELETE", "/api/v1/tasks/{id}"): P.EDIT,
+    ("PATCH", "/api/v1/loggers/{name}"): P.EDIT,
+    ("GET", "/api/v1/users"): P.MANAGE,
+    ("POST", "/api/v1/users"): P.MANAGE,
+    ("GET", "/api/v1/users/{name}"): P.MANAGE,
+    ("PATCH", "/api/v1/users/{name}"): P.MANAGE,
+    ("DELETE", "/api/v1/users/{name}"): P.MANAGE,
+    ("GET", "/api/v1/roles"): P.MANAGE,
+}
+
+#: Routes for all users, and routes without a login.
+LOGIN_ALONE = (("GET", "/api/v1/openapi.json"), ("GET", "/api/v1/whoami"), ("GET", "/api/v1/permissions"))
+PUBLIC = (("GET", "/health/live"), ("GET", "/health/ready"))
+
+
+# ---- STOMP, over TCP and over WebSocket
+
+
+def _stomp(
+    name: str,
+    command: str,
+    *needs: PermissionType,
+    act: Callable[[Stomp, str, str], None],
+    client_id: str = "",
+    kinds: tuple[Kind, ...] = KINDS,
+) -> Iterator[Operation]:
+    """Frames of one connection: ``act`` sends them, with the address and the queue."""
+
+    def over(websocket: bool) -> Callable[[Scene, Kind], bytes]:
+        def tried(scene: Scene, kind: Kind) -> bytes:
+            address, queue = scene.fill(kind.address), scene.fill(kind.queue)
+            named = queue.partition(".") if client_id == "Q" else (kind.name, "", "")
+            client = scene.connect("anna", named[0], websocket)
+            act(client, address, named[2] or queue)
+            client.close()
+            return client.received
+
+        return tried
+
+    for websocket in (False, True):
+        text = f"{name} over {'WebSocket' if websocket else 'TCP'}"
+        yield Operation(text, frozenset(needs), over(websocket), command, False, False, kinds)
+
+
+MULTICAST = {"subscription-type": "MULTICAST"}
+
+
+def _subscribe(client: Stomp, destination: str, **more: str) -> None:
+    client.send("SUBSCRIBE", **{"id": "1", "destination": destination, **more})
+
+
+def _in_transaction(client: Stomp, address: str, queue: str) -> None:
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", b"x", destination=address, transaction="t")
+    client.send("COMMIT", transaction="t")
+
+
+def _unsubscribe(client: Stomp, address: str, queue: str) -> None:
+    _subscribe(client, address, **MULTICAST)
+    client.send("UNSUBSCRIBE", id="1")
+
+
+def _request(client: Stomp, address: str, queue: str) -> None:
+    client.send("SEND", **{"destination": MANAGEMENT, "reply-to": address, "_AMQ_ResourceName": "broker"})
+
+
+STOMP = (
+    *_stomp(
+        "SEND", "SEND", P.SEND, act=lambda c, a, q: c.send("SEND", b"x", destination=a), kinds=NOT_MANAGED
+    ),
+    *_stomp(
+        "SEND to a queue",
+        "SEND",
+        P.SEND,
+        act=lambda c, a, q: c.send("SEND", b"x", destination=f"{a}::{q}"),
+        kinds=NOT_MANAGED,
+    ),
+    *_stomp("SEND in a transaction", "COMMIT", P.SEND, act=_in_transaction, kinds=NOT_MANAGED),
+    *_stomp(
+        "SEND of a request",
+        "SEND",
+        P.MANAGE,
+        act=lambda c, a, q: c.send("SEND", b"x", destination=a),
+        kinds=(MANAGED,),
+    ),
+    *_stomp("SEND of a request with reply-to", "SEND", P.MANAGE, P.SEND, act=_request, kinds=NOT_MANAGED),
+    *_stomp("SUBSCRIBE", "SUBSCRIBE", P.CONSUME, act=lambda c, a, q: _subscribe(c, f"{a}::{q}")),
+    *_stomp(
+        "SUBSCRIBE to a queue alone", "SUBSCRIBE", P.CONSUME, act=lambda c, a, q: _subscribe(c, f"::{q}")
+    ),
+    *_stomp(
+        "SUBSCRIBE to browse",
+        "SUBSCRIBE",
+        P.BROWSE,
+        act=lambda c, a, q: _subscribe(c, f"{a}::{q}", browser="true"),
+    ),
+    *_stomp(
+        "SUBSCRIBE to the address",
+        "SUBSCRIBE",
+        P.CONSUME,
+        P.CREATE_NON_DURABLE_QUEUE,
+        act=lambda c, a, q: _subscribe(c, a, **MULTICAST),
+    ),
+    *_stomp(
+        "SUBSCRIBE durably",
+        "SUBSCRIBE",
+        P.CONSUME,
+        P.CREATE_DURABLE_QUEUE,
+        act=lambda c, a, q: _subscribe(c, a, **MULTICAST, **{"durable-subscription-name": "e"}),
+    ),
+    *_stomp(
+        "SUBSCRIBE to a wildcard address",
+        "SUBSCRIBE",
+        P.CONSUME,
+        P.CREATE_ADDRESS,
+        P.CREATE_NON_DURABLE_QUEUE,
+        act=lambda c, a, q: _subscribe(c, f"{a}.#", **MULTICAST),
+    ),
+    *_stomp(
+        "SUBSCRIBE to a new queue",
+        "SUBSCRIBE",
+        P.CONSUME,
+        P.CREATE_DURABLE_QUEUE,
+        act=lambda c, a, q: _subscribe(c, f"{a}::new"),
+    ),
+    *_stomp(
+        "SUBSCRIBE to a queue of another address with that name",
+        "SUBSCRIBE",
+        P.CREATE_DURABLE_QUEUE,
+        act=lambda c, a, q: _subscribe(c, f"free::{q}.more"),
+    ),
+    *_stomp(
+        "SUBSCRIBE durably with that name",
+        "SUBSCRIBE",
+        P.CREATE_DURABLE_QUEUE,
+        act=lambda c, a, q: _subscribe(c, "free", **MULTICAST, **{"durable-subscription-name": f"{q}.more"}),
+        client_id="Q",
+        kinds=(TEMPORARY, MANAGED, NOTIFIED),
+    ),
+    *_stomp(
+        "UNSUBSCRIBE",
+        "UNSUBSCRIBE",
+        P.CONSUME,
+        P.CREATE_NON_DURABLE_QUEUE,
+        P.DELETE_NON_DURABLE_QUEUE,
+        act=_unsubscribe,
+    ),
+    *_stomp(
+        "UNSUBSCRIBE durably",
+        "UNSUBSCRIBE",
+        P.DELETE_DURABLE_QUEUE,
+        act=lambda c, a, q: c.send("UNSUBSCRIBE", **{"durable-subscription-name": "d"}),
+        kinds=(OWN, TEMPORARY, MANAGED, NOTIFIED),
+    ),
+)
+
+#: Commands about the connection itself: what was delivered to it, and its transactions.
+OF_THE_CONNECTION = frozenset("ACK NACK BEGIN ABORT DISCONNECT".split())
+
+OPERATIONS = (*HTTP, *STOMP)
+
+
+# ---- management by messages
+
+#: The operations of each kind of resource that change nothing; with `management-message-rbac` each needs view.
+VIEWED = {
+    "broker": """getAddressInfo getAddressSettingsAsJSON getQueueNames getRolesAsJSON listAddresses
+        listAllConsumersAsJSON listAllSessionsAsJSON listConnectionIDs listConnections listConnectionsAsJSON
+        listConsumers listConsumersAsJSON
+        listQueues listRemoteAddresses listSessions listSessionsAsJSON listUser""",
+    "queue": """browse countDeliveringMessages countMessages listConsumersAsJSON listMessages listMessagesAsJSON
+        listScheduledMessages listScheduledMessagesAsJSON""",
+}
+
+#: The others need edit.
+EDITED = {
+    "broker": """addUser closeConnectionWithID closeConnectionsForAddress closeConnectionsForUser
+        closeConsumerConnectionsForAddress createAddress createQueue deleteAddress destroyQueue reloadConfigurationFile
+        removeUser resetUser updateAddress updateQueue""",
+    "address": "clearDuplicateIdCache pause purge resume sendMessage",
+    "queue": """copyMessage deliverScheduledMessage disable enable expireMessage expireMessages moveMessage moveMessages
+        pause removeAllMessages removeMessage removeMessages resetAllGroups resetGroup resume retryMessage retryMessages
+        sendMessage""",
+    "bridge": "pause resume start stop",
+}
+
+#: Names to send, by the letters of `Operation.parameters` in the broker.
+VALUES: dict[str, Any] = {"n": "free", "s": None, "i": 1, "b": False, "o": None}
