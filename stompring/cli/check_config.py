@@ -18,6 +18,7 @@ import click
 
 from stompring.cli.output import echo_json
 from stompring.errors import ConfigurationError, Line, Refused, StoreError
+from stompring.security.access_control import CLOSE_MANAGEMENT, open_management
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
@@ -78,7 +79,9 @@ def check_config(
                 click.echo(str(error), err=True)
         else:
             expiry_warnings = (warning for _, _, warning in certificates if warning is not None)
+            opened = () if not configuration.security_enabled else open_management(configuration)
             warnings = [*configuration.warnings, *expiry_warnings]
+            warnings += [f"{each}; {CLOSE_MANAGEMENT}" for each in opened]
             lines = [*summary(configuration, data), *in_use]
             if as_json:
                 shown_certificates = [

@@ -39,6 +39,7 @@ from stompring.cli.output import FAILED, bytes_text, is_terminal
 from stompring.cli.run import state_directory
 from stompring.cli.terminal import one_line
 from stompring.errors import ConfigurationError
+from stompring.security.access_control import CLOSE_MANAGEMENT, open_management
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
@@ -276,6 +277,9 @@ def configured(configuration: BrokerConfiguration, data: str | None) -> Findings
             )
     if not configuration.security_enabled:
         yield Finding("security", OK, "off: every client of this machine has all permissions")
+        return
+    for each in open_management(configuration):
+        yield Finding("security", WARNING, each, CLOSE_MANAGEMENT)
 
 
 def secrets(configuration: BrokerConfiguration) -> Findings:

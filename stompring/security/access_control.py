@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from stompring.errors import Line
 from stompring.security.roles import NO_ROLES, Roles
 from stompring.settings.broker_xml import QUEUE_SEPARATOR
 from stompring.settings.match import (
@@ -153,6 +154,54 @@ class Permissions:
         for name, entry in (*self._named.items(), *self._literal.items()):
             if pattern.matches(name):
                 yield entry
+
+
+#: What to do about a warning of `open_management`.
+CLOSE_MANAGEMENT = (
+    'add an entry for administrators, as <security-setting match="activemq.#"> of config/security.xml; it decides '
+    "alone, so that it must grant manage and view too"
+)
+
+
+def open_management(configuration: BrokerConfiguration) -> Iterator[str]:
+    """A warning with file and line for each pattern that opens an address of the management to ordinary roles.
+
+    Those are the roles without `manage` on the management-address. An entry for the very address is meant so.
+    """
+    rules = Permissions.of(configuration)
+    management, notifications = (
+        configuration.management_address,
+        configuration.management_notification_address,
+    )
+    managers = _granted(rules, (PermissionType.MANAGE,), management)
+    for address, permissions, reason in (
+        (notifications, _READ_AND_SEND, "its messages show users, hosts and names of temporary queues"),
+        (management, _READ_AND_CREATE, "it is for management requests alone"),
+    ):
+        for entry in rules.decide(NO_ROLES, PermissionType.CONSUME, address).entries:
+            granted = [each for each in permissions if entry.roles.get(each, NO_ROLES) - managers]
+            roles = sorted(frozenset().union(*(entry.roles[each] for each in granted)) - managers)
+            if granted and Pattern(entry.match, configuration.wildcard).is_wildcard:
+                file = entry.line.file if isinstance(entry.line, Line) else configuration.file
+                yield (
+                    f'{file}:{int(entry.line or 0)}: <security-setting match="{entry.match}"> grants '
+                    f"{', '.join(granted)} on {address} to {', '.join(roles)}: {reason}"
+                )
+
+
+_READ_AND_SEND = (PermissionType.SEND, PermissionType.CONSUME, PermissionType.BROWSE)
+_READ_AND_CREATE = (
+    PermissionType.CONSUME,
+    PermissionType.BROWSE,
+    PermissionType.CREATE_DURABLE_QUEUE,
+    PermissionType.CREATE_NON_DURABLE_QUEUE,
+)
+
+
+def _granted(rules: Permissions, permissions: Iterable[PermissionType], address: str) -> frozenset[str]:
+    """The roles that have one of these permissions on an address."""
+    entries = rules.decide(NO_ROLES, PermissionType.MANAGE, address).entries
+    return NO_ROLES.union(*(entry.roles.get(each, NO_ROLES) for entry in entries for each in permissions))
 
 
 class AccessControl:

@@ -139,6 +139,23 @@ def test_permissions_are_counted(tmp_path: Path) -> None:
     assert f"{line}\n" in run(str(path)).stdout
 
 
+def test_permissions_on_the_management_are_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "broker.xml"
+    for name in ("users", "roles"):
+        (tmp_path / f"{name}.properties").touch()
+    entry = '<security-setting match="#"><permission type="consume" roles="a"/></security-setting>'
+    path.write_text(
+        f"<configuration><core><security-settings>{entry}</security-settings></core></configuration>"
+    )
+    result = run(str(path))
+    first, second = result.stderr.splitlines()
+    assert first.startswith(
+        f'{path}:1: <security-setting match="#"> grants consume on activemq.notifications'
+    )
+    assert "on activemq.management to a" in second and second.endswith(" (warning)")
+    assert result.exit_code == 0
+
+
 def test_a_secret_is_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "broker.xml"
     (tmp_path / "secret").write_text("m4rker\n")

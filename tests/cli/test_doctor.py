@@ -79,6 +79,19 @@ def test_the_lines_are_for_people_without_json(instance: Path) -> None:
     assert lines[-1].endswith("warnings, 0 errors")
 
 
+def test_clients_that_reach_the_management_are_a_warning(instance: Path) -> None:
+    assert "security" not in examined(instance)
+    text = instance.read_text()
+    start = text.index('      <security-setting match="activemq.#">')
+    end = text.index("</security-settings>")
+    instance.write_text(text[:start] + "    " + text[end:])
+    notifications, management = faults(examined(instance), "security")
+    assert "grants send, consume, browse on activemq.notifications to " in notifications["text"]
+    assert "createDurableQueue, createNonDurableQueue on activemq.management" in management["text"]
+    line = f"{instance}:{text[:start].count(chr(10), 0, text.index('match=')) + 1}: "
+    assert notifications["text"].startswith(line) and "config/security.xml" in notifications["action"]
+
+
 @pytest.mark.parametrize(
     ("file", "mode", "level", "text"),
     [

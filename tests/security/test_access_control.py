@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.security.access_control import Permissions
-from stompring.settings.model import PermissionType, SecuritySettingEntry, WildcardSyntax
+from stompring.security.access_control import Permissions, open_management
+from stompring.settings.model import (
+    BrokerConfiguration,
+    PermissionType,
+    SecuritySettingEntry,
+    WildcardSyntax,
+)
 
 SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME
 
@@ -157,3 +162,41 @@ def test_a_queue_is_created_with_the_permission_on_the_address_of_its_name(
 def test_other_permissions_go_by_the_address_alone() -> None:
     found = permissions({"mal.#": "a"})
     assert found.allows(frozenset("a"), SEND, "mal.x", "pay")
+
+
+def granting(**granted: str) -> dict[PermissionType, frozenset[str]]:
+    return {PermissionType(name): frozenset(names.split()) for name, names in granted.items()}
+
+
+@pytest.mark.parametrize(
+    ("match", "granted", "warned"),
+    [
+        (
+            "#",
+            granting(consume="amq", send="amq", manage="amq"),
+            [],
+        ),  # as Artemis creates it: one role, which manages
+        ("#", granting(consume="a b", manage="b"), ["consume on n to a:", "consume on m to a:"]),
+        ("#", granting(send="a", manage="b"), ["send on n to a:"]),  # to m it needs manage in any case
+        (
+            "*",
+            granting(send="a", createDurableQueue="b"),
+            ["send on n to a:", "createDurableQueue on m to b:"],
+        ),
+        ("n", granting(consume="a"), []),  # meant so
+        ("other.#", granting(consume="a"), []),
+    ],
+)
+def test_patterns_that_open_the_management_are_found(
+    match: str, granted: dict[PermissionType, frozenset[str]], warned: list[str]
+) -> None:
+    configuration = BrokerConfiguration(
+        file="b.xml",
+        management_address="m",
+        management_notification_address="n",
+        security_settings=(SecuritySettingEntry(match, granted, 7),),
+    )
+    found = list(open_management(configuration))
+    assert len(found) == len(warned)
+    for line, text in zip(found, warned, strict=True):
+        assert line.startswith(f'b.xml:7: <security-setting match="{match}"> grants ') and text in line

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 from lxml import etree
 
+from stompring.cli.init import TEMPLATE
 from stompring.policy.load import PluginSources, load
+from stompring.security.access_control import Permissions, open_management
 from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.data_directory import data_directory
@@ -18,6 +21,7 @@ from stompring.settings.model import (
     DiskFullPolicy,
     FullPolicy,
     PageFullPolicy,
+    PermissionType,
     RingPolicy,
     RoutingType,
 )
@@ -157,6 +161,25 @@ def test_paging() -> None:
 def test_security() -> None:
     configuration, _ = read("security.xml")
     assert configuration.users_file == str(CONFIG / "users.properties")
+
+
+SECURE = [CONFIG / "security.xml", CONFIG / "tls.xml", *CONFIG.glob("*/broker.xml"), TEMPLATE]
+
+
+@pytest.mark.parametrize("path", SECURE, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_ordinary_roles_reach_no_address_of_the_management(path: Path) -> None:
+    _, found, rest = path.read_text(encoding="utf-8").partition("<security-settings>")
+    settings = found + rest.partition("</security-settings>")[0] + "</security-settings>"
+    core = f"<configuration><core>{settings}</core></configuration>"
+    configuration = parse_broker_xml(core.encode(), "broker.xml")
+    assert list(open_management(configuration)) == []
+    rules, clients, admins = Permissions.of(configuration), frozenset(("clients",)), frozenset(("admins",))
+    for address, permission in product(("activemq.management", "activemq.notifications"), PermissionType):
+        assert not rules.allows(clients, permission, address)
+        assert rules.allows(admins, permission, address) or path.name == "tls.xml"
+    assert rules.allows(frozenset(("monitoring",)), PermissionType.VIEW, "activemq.management")
+    assert not rules.allows(clients, PermissionType.CONSUME, "#"), "which has the notifications too"
+    assert rules.allows(clients, PermissionType.CONSUME, "orders.#")
 
 
 def test_dead_letters_and_schedules() -> None:
