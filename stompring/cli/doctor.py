@@ -45,7 +45,14 @@ from stompring.settings.artemis import describe_ignored
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import DataDirectory, data_directory
 from stompring.settings.machine_memory import machine_memory
-from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
+from stompring.settings.match import SettingsRepository
+from stompring.settings.model import (
+    AddressSettings,
+    BrokerConfiguration,
+    ReplicatedLogSettings,
+    ResourceLimit,
+)
+from stompring.settings.options import options_of
 from stompring.settings.shipped import shipped_file
 from stompring.store.datadir import is_locked
 
@@ -162,6 +169,7 @@ def examine(config: str | None, data: str | None) -> Findings:
     if configuration.replicated_log is not None:
         yield from replicated_log(configuration.replicated_log)
     yield from limits(configuration)
+    yield from limits_off(configuration)
     if directories is not None:
         yield from disk(configuration, directories)
     yield from clock(directories)
@@ -446,6 +454,47 @@ def limits(configuration: BrokerConfiguration) -> Findings:
         )
     else:
         yield Finding("memory", OK, f"messages may take {bytes_text(size)} of {bytes_text(memory)}")
+
+
+#: Settings with a type like "byteLimit" that limit no use of resources, or whose -1 leaves it to another limit.
+NO_LIMITS = frozenset(
+    {
+        "connections_allowed",
+        "web_socket_max_frame_payload_length",
+        "max_delivery_attempts",
+        "auto_delete_queues_message_count",
+        "default_max_consumers",
+        "max_read_page_messages",
+    }
+)
+
+
+def limits_off(configuration: BrokerConfiguration) -> Findings:
+    """The limits that are off: settings with a type like "byteLimit" or "countOrNoLimit" and the value -1."""
+    ways: list[tuple[str, list[str]]] = [("core", _off(configuration, BrokerConfiguration))]
+    if "max-disk-usage" not in ways[0][1] or configuration.min_disk_free >= 0:  # one of them is enough
+        ways[0][1][:] = [each for each in ways[0][1] if each not in ("max-disk-usage", "min-disk-free")]
+    for acceptor in configuration.stomp_acceptors:
+        off = _off(acceptor, StompAcceptor, parameters=True)
+        ways.append(
+            (f"acceptor {acceptor.name}", off + ["handshake-timeout"] * (not acceptor.handshake_timeout))
+        )
+    ways.append(
+        ("address-setting #", _off(SettingsRepository.of(configuration).lookup("#"), AddressSettings))
+    )
+    ways += [(f"user {each.user}", _off(each, ResourceLimit)) for each in configuration.resource_limits]
+    if configuration.security_enabled and not configuration.resource_limits:
+        ways.append(("every user", [row.xml_name for row in options_of(ResourceLimit)]))
+    text = "; ".join(f"{', '.join(names)} ({where})" for where, names in ways if names)
+    yield Finding("limits", OK, f"off: {text}" if text else "none is off")
+
+
+def _off(thing: object, kind: type, *, parameters: bool = False) -> list[str]:
+    return [
+        row.parameter_name if parameters else row.xml_name
+        for row in options_of(kind)
+        if row.type.endswith("Limit") and row.name not in NO_LIMITS and getattr(thing, row.name) == -1
+    ]
 
 
 def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Findings:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from stompring.cli import doctor
 from stompring.cli.main import main
-from stompring.settings.broker_xml import read_broker_xml
+from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.data_directory import data_directory
 
 from ..broker_document import broker_xml
@@ -77,6 +77,52 @@ def test_the_lines_are_for_people_without_json(instance: Path) -> None:
     lines = run("doctor", "--config", instance).stdout.decode().splitlines()
     assert f"ok       configuration  {instance}" in lines
     assert lines[-1].endswith("warnings, 0 errors")
+
+
+def test_limits_that_are_off_are_listed(instance: Path) -> None:
+    def off(*changes: tuple[str, str]) -> str:
+        text = instance.read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new, 1)
+        configuration = parse_broker_xml(text.encode(), str(instance))
+        (found,) = doctor.limits_off(configuration)
+        assert (found.check, found.level) == ("limits", "ok")
+        return found.text
+
+    usual = off()
+    for name in (
+        "max-size-bytes",
+        "page-limit-bytes",
+        "slow-consumer-threshold",
+        "max-sessions",
+        "max-queues",
+    ):
+        assert name in usual
+    for name in (
+        "global-max-size",
+        "max-disk-usage",
+        "min-disk-free",
+        "global-max-queues",
+        "subscriptionsAllowed",
+    ):
+        assert name not in usual, "these have a default, or one of the two is enough"
+    disk = "<max-disk-usage>90</max-disk-usage>"
+    assert "max-disk-usage, min-disk-free" in off((disk, "<max-disk-usage>-1</max-disk-usage>"))
+    assert "min-disk-free" not in off((disk, "<min-disk-free>1GB</min-disk-free>"))
+    assert "global-max-queues" in off((disk, "<global-max-queues>-1</global-max-queues>"))
+    assert "subscriptionsAllowed, handshake-timeout (acceptor stomp)" in off(
+        ("127.0.0.1:0?", "127.0.0.1:0?subscriptionsAllowed=-1;handshake-timeout=0;")
+    )
+    users = '<resource-limit-settings><resource-limit-setting match="ada"><max-queues>5</max-queues>'
+    limited = off((disk, f"{users}</resource-limit-setting></resource-limit-settings>"))
+    assert "max-sessions (user ada)" in limited and "max-queues" not in limited
+    assert "slow-consumer-threshold" not in off(
+        (
+            "<max-delivery-attempts>",
+            "<slow-consumer-threshold>1</slow-consumer-threshold><max-delivery-attempts>",
+        )
+    )
 
 
 def test_clients_that_reach_the_management_are_a_warning(instance: Path) -> None:
