@@ -102,7 +102,7 @@ def test_the_rule(scene: Scene, operation: Operation) -> None:
 
 def test_the_rule_for_the_broker_as_a_whole(scene: Scene) -> None:
     for (method, route), needed in OF_THE_BROKER.items():
-        parts = [{"{name}": "stompring", "{id}": "1"}.get(part, part) for part in route.split("/")[3:]]
+        parts = [{"{name}": "stompring", "{id}": "0"}.get(part, part) for part in route.split("/")[3:]]
         where = path(*parts) if route.startswith("/api/") else route
         body = {"level": None} if "loggers" in route else None
         for has in cases(frozenset((needed,))):
