@@ -880,7 +880,7 @@ def offer_again(queue: Queue, refs: list[Reference], consumer: Consumer | None, 
     for ref in refs:
         if ref.state != PENDING:
             continue
-        if failed:
+        if failed and consumer is not None:  # NACK; one that leaves has not tried for the others
             ref.attempts += 1
             ref.deliveries = max(ref.deliveries, 1) + 1  # the next delivery is a redelivery
             if remove_if_exhausted(ref):

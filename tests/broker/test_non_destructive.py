@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .broker_fixture import BrokerFixture, bodies, header_is, join
 
 
@@ -74,6 +76,20 @@ def test_selectors() -> None:
     for colour in ("red", "blue", "red"):
         world.send(body=colour.encode(), headers={"colour": colour})
     assert join(queue, matches=header_is(b"colour", b"red")).bodies == [b"red", b"red"]
+
+
+@pytest.mark.parametrize("last_value", [False, True])
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_reader_that_leaves_costs_no_attempt(last_value: bool, failed: bool) -> None:
+    world = BrokerFixture({"q": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
+    dead = world.queue("DLQ")
+    queue = world.queue(non_destructive=True, last_value_key="key" if last_value else None)
+    world.send(headers={"key": "k"})
+    for _ in range(10):
+        taker = join(queue)
+        assert taker.deliveries == [0]
+        taker.close(failed=failed)
+    assert (queue.message_count, queue.messages_killed, dead.count) == (1, 0, 0)
 
 
 def test_a_refused_message_is_offered_again_and_ends_as_dead_letter() -> None:

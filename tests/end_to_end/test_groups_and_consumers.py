@@ -190,6 +190,12 @@ def test_non_destructive_queue(broker: LastingBroker) -> None:
     for frame in frames[:2]:
         one.answer("ACK", frame)
     assert bodies(two, 2) == ["1", "2"]
+    for _ in range(3):
+        gone = broker.connect()
+        gone.subscribe("/queue/kept")
+        assert gone.message()["redelivered"] == "false"
+        gone.kill()
+    broker.management.expect("kept", consumerCount=2, messageCount=3, messagesKilled=0)
     browser.subscribe("/queue/kept", ack="auto", browser="true")
     assert [browser.message().get("browser") for _ in range(4)] == [None, None, None, "end"]
     one.answer("NACK", frames[2])

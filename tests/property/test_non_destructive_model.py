@@ -183,10 +183,6 @@ class NonDestructiveMachine(RuleBasedStateMachine):
     def leave(self, choice: int, failed: bool) -> None:
         reader = self.readers.pop(choice % len(self.readers))
         reader.taker.close(failed=failed)
-        if failed:
-            for kept in reader.unsettled:
-                if kept in self.kept:
-                    self._failed(kept)
 
     @rule(size=st.sampled_from([-1, 1, 2, 5]))
     def resize_ring(self, size: int) -> None:
