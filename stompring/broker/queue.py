@@ -931,6 +931,10 @@ class QueueAttributes:
     def of(cls, configuration: QueueConfiguration, settings: AddressSettings) -> QueueAttributes:
         """Fill in the ``default-…`` settings. Raises `Refused` where a value cannot be."""
         values = {name: getattr(configuration, name) for name in _FROM_CONFIGURATION}
+        if configuration.configured and configuration.purge_on_no_consumers is None:
+            values["purge_on_no_consumers"] = (
+                False  # Artemis: the default is for queues that a file does not declare
+            )
         for name, setting in _INHERITED:
             if values[name] is None:
                 values[name] = getattr(settings, setting)

@@ -25,6 +25,7 @@ from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.document import Faults
 from stompring.settings.log_url import POSTGRESQL, scheme_of
+from stompring.settings.match import SettingsRepository
 from stompring.settings.model import BrokerConfiguration
 from stompring.settings.replicated_log import FILES
 from stompring.store.datadir import IDENTITY, LOCK, VERSION, is_locked, read_identity, read_version
@@ -80,7 +81,7 @@ def check_config(
         else:
             expiry_warnings = (warning for _, _, warning in certificates if warning is not None)
             opened = () if not configuration.security_enabled else open_management(configuration)
-            warnings = [*configuration.warnings, *expiry_warnings]
+            warnings = [*configuration.warnings, *expiry_warnings, *rings_by_default(configuration)]
             warnings += [f"{each}; {CLOSE_MANAGEMENT}" for each in opened]
             lines = [*summary(configuration, data), *in_use]
             if as_json:
@@ -217,6 +218,20 @@ def check_queues(configuration: BrokerConfiguration) -> None:
         apply(Broker(quiet, OfflineReactor(), policies), quiet, starting=True)
     except Refused as fault:
         raise ConfigurationError(str(fault), configuration.file) from None
+
+
+def rings_by_default(configuration: BrokerConfiguration) -> Iterator[str]:
+    """A warning for each declared queue that is a ring here and none in Artemis: it would lose messages."""
+    repository = SettingsRepository.of(configuration)
+    for address in configuration.addresses:
+        size = repository.lookup(address.name).default_ring_size
+        for queue in address.queues if size >= 0 else ():
+            if queue.ring_size is None:
+                yield (
+                    f"queue '{queue.name}': default-ring-size {size} makes it a ring, which it is not in Artemis: it "
+                    f'keeps its newest {size} messages; set ring-size="-1" at the queue to keep all, or '
+                    f'ring-size="{size}" to keep the ring'
+                )
 
 
 def check_ports(configuration: BrokerConfiguration) -> list[str]:

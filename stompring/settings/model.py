@@ -667,7 +667,7 @@ class AddressSettings:
     default_ring_size: int = option(
         -1,
         "ringSize",
-        "`ring-size` of queues that do not set it. Read when a queue is created.",
+        "`ring-size` of queues that do not set it, those in `broker.xml` among them. Read when a queue is created.",
         unit="messages",
         group="Defaults of queues",
     )
@@ -685,7 +685,9 @@ class AddressSettings:
         -1, "countOrNoLimit", "`max-consumers` of queues that do not set it.", unit="consumers"
     )
     default_purge_on_no_consumers: bool = option(
-        False, "boolean", "`purge-on-no-consumers` of queues that do not set it."
+        False,
+        "boolean",
+        "`purge-on-no-consumers` of queues that do not set it and that `broker.xml` does not declare.",
     )
     default_exclusive_queue: bool = option(False, "boolean", "`exclusive` of queues that do not set it.")
     default_non_destructive: bool = option(

@@ -28,6 +28,9 @@ DEFAULTS = [
     ("last_value", "default_last_value_queue", True),
     ("consumers_before_dispatch", "default_consumers_before_dispatch", 2),
     ("delay_before_dispatch", "default_delay_before_dispatch", 500),
+    ("group_buckets", "default_group_buckets", 4),
+    ("group_rebalance", "default_group_rebalance", True),
+    ("group_rebalance_pause_dispatch", "default_group_rebalance_pause_dispatch", True),
 ]
 
 
@@ -37,6 +40,16 @@ def test_settings_fill_what_a_queue_leaves_open(attribute: str, setting: str, va
     assert getattr(of(settings), attribute) == value
     plain = getattr(AddressSettings(), setting)
     assert getattr(of(settings, **{attribute: plain}), attribute) == plain, "what the queue says counts"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "setting", "value"), [*DEFAULTS, ("group_first_key", "default_group_first_key", "first")]
+)
+def test_settings_fill_what_a_declared_queue_leaves_open(attribute: str, setting: str, value: Any) -> None:
+    """As Artemis 2.44, but for the ring, which it gives to no declared queue."""
+    expected = False if attribute == "purge_on_no_consumers" else value
+    assert getattr(of(AddressSettings(**{setting: value}), configured=True), attribute) == expected
+    assert getattr(of(configured=True, **{attribute: value}), attribute) == value
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,19 @@ WARNED = {
 }
 
 
+def test_a_declared_queue_that_is_a_ring_here_and_none_in_artemis_is_a_warning(tmp_path: Path) -> None:
+    core = (
+        '<address-settings><address-setting match="a.#"><default-ring-size>5</default-ring-size></address-setting>'
+        '</address-settings><addresses><address name="a.b"><anycast><queue name="open"/>'
+        '<queue name="set" ring-size="5"/><queue name="off" ring-size="-1"/></anycast></address>'
+        '<address name="b"><anycast><queue name="b"/></anycast></address></addresses>'
+    )
+    result = check(tmp_path, f"{OPEN}\n{core}")
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.stderr.splitlines() if "ring" in line]
+    assert line.startswith("queue 'open': default-ring-size 5 ") and line.endswith("(warning)")
+
+
 @pytest.mark.parametrize("name", sorted(WARNED))
 def test_what_other_brokers_and_databases_did_is_a_warning(tmp_path: Path, name: str) -> None:
     core, words = WARNED[name]

@@ -52,6 +52,7 @@ CODE = re.compile(r"(?<![`\w])(?:(?:<[\w-]+>)+|\$\{[^}]*\}|/temp-queue/NAME|docs
 #: What is not as in Artemis in a supported setting, by parent and name.
 NOTES = {
     ("acceptors", "acceptor"): "as in Artemis; one of other protocols is skipped (WARNING), see above",
+    ("address-setting", "default-ring-size"): "as in Artemis; queues of `broker.xml` get it too, see above",
     ("broker-plugins", "broker-plugin"): "plugins are in Python, not in Java",
     ("transformer", "class-name"): "`AddHeadersTransformer` only; other classes in Java are refused",
 }
