@@ -35,8 +35,11 @@ SENT_PER_STEP, BYTES_PER_STEP = 10, 256 * 1024
 #: Headers of the SEND frame itself, which a request has fields for or no use of.
 NOT_HERE = frozenset((b"destination", b"destination-type", b"content-length", b"receipt", b"transaction"))
 
-#: Milliseconds for which the policies of an address may delay one message.
+#: Milliseconds for which the policies of an address, or a store with much to write, may delay one message.
 LONGEST_DELAY = 10_000
+
+#: Milliseconds between two looks at such a store.
+STORE_INTERVAL = 20
 
 #: The acceptor whose limits on headers apply.
 ACCEPTOR = StompAcceptor("http", "", 0)
@@ -106,7 +109,7 @@ class Outcome:
 
 
 def send_one(session: Session, head: Head, body: bytes, reactor: Any) -> Generator[Any, None, Outcome]:
-    """Send one message; yields a Deferred while a policy delays it.
+    """Send one message; yields a Deferred while a policy delays it, or the store has much to write.
 
     Raises `Refused` where a SEND would be answered with an ERROR.
     """
@@ -116,31 +119,34 @@ def send_one(session: Session, head: Head, body: bytes, reactor: Any) -> Generat
     if plan.carry_out is not None:
         plan.carry_out(session, head, body, plan)
     evaluation = SendEvaluation(session, head, body, plan)
-    waited = 0
+    waited = stored = 0
     while True:
         try:
             if not evaluation.decide():
                 return Outcome("A policy has dropped the message", False, False)
-            break
         except Blocked as blocked:
-            waited += blocked.milliseconds
+            delay = blocked.milliseconds
+            waited += delay
             if waited > LONGEST_DELAY:
                 reason = f"A policy of address {blocked.address.name} delays the message"
                 evaluation.refused(reason)
                 return Outcome(reason, True, False)
-            delay = blocked.milliseconds / 1000
         except Exception as fault:
             evaluation.refused(str(fault))
             raise
-        yield deferLater(reactor, delay, lambda: None)
-    address = evaluation.plan.address
-    unrouted = address.unrouted_messages
-    rejection = publish(session.broker, evaluation.plan, body)
-    if rejection is None:
-        evaluation.entered()
-        return Outcome(None, False, address.unrouted_messages == unrouted)
-    evaluation.refused(rejection.describe())
-    return Outcome(rejection.describe(), rejection.policy is not FullPolicy.DROP, False)
+        else:
+            address = evaluation.plan.address
+            unrouted = address.unrouted_messages
+            rejection = publish(session.broker, evaluation.plan, body)
+            if rejection is None:
+                evaluation.entered()
+                return Outcome(None, False, address.unrouted_messages == unrouted)
+            delay = STORE_INTERVAL
+            stored += delay
+            if not rejection.of_backlog or stored > LONGEST_DELAY:
+                evaluation.refused(rejection.describe())
+                return Outcome(rejection.describe(), rejection.policy is not FullPolicy.DROP, False)
+        yield deferLater(reactor, delay / 1000, lambda: None)
 
 
 def send(call: Call) -> Steps:
@@ -298,7 +304,8 @@ ROUTES = (
         "Send messages to an address or to a queue.",
         {200: Response("How many have entered.", SENT)},
         "As SEND: headers, creation of the address, policies, limits and duplicate ids. 409 if none has entered "
-        "because the address is full or a policy refuses them.",
+        "because the address is full or a policy refuses them. While the disk is behind, the request waits for it, at "
+        "most ten seconds for each message.",
         body=Body(
             {
                 "address": string("Address to send to. Required unless queue is given."),

@@ -49,7 +49,19 @@ class Rejection(NamedTuple):
             return describe_page_limit(address)
         if self.of_memory:
             return address.describe_full()
-        return f"Address {address.name} rejects durable messages: {limit.fault or 'the disk is too slow'}"
+        own, reason = address.memory_limit, limit.fault or "the disk is too slow"
+        if own.paging or own.full or address.memory.full:
+            return f"Address {address.name} rejects durable messages, and all others while it pages: {reason}"
+        if address.retained == EVERYWHERE:
+            return f"Address {address.name} rejects durable messages, and all others to retain them: {reason}"
+        return f"Address {address.name} rejects durable messages: {reason}"
+
+    @property
+    def of_backlog(self) -> bool:
+        """The store has much to write, and a healthy disk: there will be room soon."""
+        limit = self.limit
+        storage = self.address.directory.broker.storage
+        return limit is not None and limit is storage.write_limit and limit.fault is None
 
 
 def check(address: Address, durable: bool, offer: Offer | None = None, body: bytes = b"") -> Rejection | None:

@@ -223,8 +223,12 @@ class AdminServer:
         *,
         raw: bytes | None = None,
         headers: Mapping[str, str | None] | None = None,
+        step: float = 0,
     ) -> Reply:
-        """The answer to a request; ``body`` goes as JSON, ``raw`` as it is; a header of ``None`` is left out."""
+        """The answer to a request; ``body`` goes as JSON, ``raw`` as it is; a header of ``None`` is left out.
+
+        The clock advances by ``step`` seconds with each turn.
+        """
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         sent: dict[str, str | None] = {"Host": "localhost", "Connection": "close"}
         if body is not None:
@@ -242,7 +246,7 @@ class AdminServer:
             if wire.disconnecting:
                 channel.connectionLost(Failure(ConnectionDone()))
                 return self.parse(wire.value(), method)
-            self.reactor.advance(0)
+            self.reactor.advance(step)
         raise AssertionError(f"no whole answer to {method} {path}: {wire.value()[:2000]!r}")
 
     @staticmethod

@@ -118,6 +118,26 @@ def test_a_full_address_ends_it(full: str) -> None:
     assert "max-size-messages" in server.refused(409, "POST", SEND, {"address": "q"})["detail"]
 
 
+@pytest.mark.parametrize("outcome", ["room", "no room", "fault"])
+def test_it_waits_for_a_store_with_much_to_write(server: AdminServer, outcome: str) -> None:
+    limit = server.broker.storage.write_limit
+    limit.set_limits(10)
+    limit.bytes = 10
+    limit.review()
+    if outcome == "room":
+        server.reactor.callLater(5, limit.set_limits, -1)
+    elif outcome == "fault":
+        limit.set_fault("cannot write /d")
+    request = {"address": "q", "headers": {"persistent": True}, "count": 3}
+    reply = server.ask("POST", SEND, request, step=0.1)
+    if outcome == "room":
+        assert (reply.status, reply.json["sent"], reply.json["rejected"]) == (200, 3, 0)
+    else:
+        reason = "cannot write /d" if outcome == "fault" else "the disk is too slow"
+        assert reply.status == 409
+        assert reply.json["detail"] == f"Address q rejects durable messages: {reason}"
+
+
 def test_what_a_full_address_drops_is_counted() -> None:
     server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": "DROP"}})
     server.queue()

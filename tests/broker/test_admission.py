@@ -108,6 +108,16 @@ def test_the_store_is_waited_for_whatever_the_policies() -> None:
     assert found is not None and found.describe().endswith("rejects durable messages: the disk is too slow")
 
 
+def test_the_reason_says_why_a_message_that_is_not_durable_needs_the_disk() -> None:
+    world, address = place(pages=Pages())
+    world.broker.disk.set_fault("the disk of /d is full")
+    found = check(address, durable=False)
+    assert found is not None
+    assert found.describe() == (
+        "Address q rejects durable messages, and all others while it pages: the disk of /d is full"
+    )
+
+
 def test_the_broker_as_a_whole_is_full() -> None:
     world, address = place(held=3, address_full_policy=FAIL)
     world.broker.memory.set_limits(-1, 3)

@@ -87,7 +87,7 @@ def test_what_would_be_paged_needs_the_disk_durable_or_not(
     client = greeted(broker)
     client.put("page.q", "1")  # the one that reaches the limit is still for memory
     client.send("SEND", {"destination": "page.q", "receipt": "r", "persistent": persistent}, b"2")
-    client.error("page.q", "rejects durable messages", receipt="r")
+    client.error("page.q", "rejects durable messages, and all others while it pages", receipt="r")
 
 
 @pytest.mark.parametrize("policy", ["block", "drop", "fail"])
