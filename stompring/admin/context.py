@@ -23,6 +23,7 @@ from stompring.security.users import Users
 from stompring.session.connect import Credentials, Login
 from stompring.session.outbox import Outgoing
 from stompring.session.session import Session
+from stompring.session.subscription import Subscription
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import BrokerConfiguration
 from stompring.settings.model import Retention as RetentionSettings
@@ -275,6 +276,9 @@ class HistoryOfBroker(Protocol):
 
     history: History | None
     memory: HistoryMemory
+
+    def stalled(self) -> Mapping[Subscription, int]:
+        """Consumers that have held a message unacknowledged for a minute while more wait; for how many seconds."""
 
     def shift(self) -> int:
         """Milliseconds by which the wall clock was set since the start."""

@@ -408,6 +408,13 @@ LIMITS: tuple[Counter[AdminContext], ...] = (
         lambda s: s.broker.slow_consumers.slow,
     ),
     Counter(
+        "stalledConsumers",
+        "stompring_stalled_consumers",
+        GAUGE,
+        "Consumers that have held a message unacknowledged for a minute while more wait.",
+        lambda s: len(s.sampler.stalled()),
+    ),
+    Counter(
         "notificationsSent",
         "stompring_notifications_sent_total",
         COUNTER,

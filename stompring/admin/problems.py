@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from stompring.broker.address import Address
+from stompring.broker.queue import Queue
+from stompring.session.subscription import Subscription
 from stompring.settings.model import FullPolicy
 
 from .context import AdminContext
@@ -64,6 +66,7 @@ def _problems(context: AdminContext) -> Iterator[dict[str, Any]]:
     for address in context.broker.directory.addresses.values():
         if address.memory_limit.full or address.pages is not None or address.blocked_producers:
             yield _of_address(address)
+    yield from _of_consumers(context)
     for (policy, hook), count in context.broker.policies.errors.items():
         yield _problem(WARNING, f"policy {policy} failed {count} times in {hook}: see the log")
 
@@ -129,6 +132,23 @@ def _of_memory(context: AdminContext) -> Iterator[dict[str, Any]]:
             full = "memory is full: " if used >= limit else ""
             severity = ERROR if used >= limit else WARNING
             yield _problem(severity, f"{full}{used * 100 // limit} % of {name} ({limit}) is in use")
+
+
+def _of_consumers(context: AdminContext) -> Iterator[dict[str, Any]]:
+    """One for each queue with stalled consumers, which names the one that has held a message for the longest time."""
+    by_queue: dict[Queue, tuple[int, int, Subscription]] = {}
+    for consumer, seconds in context.sampler.stalled().items():
+        count, longest, worst = by_queue.get(consumer.queue, (0, -1, consumer))
+        if seconds > longest:
+            longest, worst = seconds, consumer
+        by_queue[consumer.queue] = count + 1, longest, worst
+    for queue, (count, seconds, worst) in by_queue.items():
+        text = (
+            f"queue {queue.name}: consumer {worst.connection_id}/{worst.identifier} ({worst.remote}) has held messages "
+            f"unacknowledged for {seconds} seconds while more wait"
+        )
+        more = f", and {count - 1} other consumers do the same" if count > 1 else ""
+        yield _problem(WARNING, f"{text}{more}", address=queue.address.name, queue=queue.name)
 
 
 def _of_address(address: Address) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import add
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from stompring.broker.address import Address
 from stompring.broker.clock import Timer
@@ -36,6 +36,9 @@ ITEMS_PER_STEP = 20
 #: What happened meanwhile is spread evenly.
 MAX_SHARE, MAX_SKIPPED = 0.05, 4
 
+#: Seconds for which a consumer holds a message without a word, while more wait, before it is stalled.
+STALLED = 60
+
 #: Seconds between two rounds in which what is too old is forgotten.
 SWEEP_INTERVAL = 60
 
@@ -59,6 +62,14 @@ DELIVERED, TO_DISK, DELIVERING, SCHEDULED, PAGED = 1, 7, 9, 10, 11
 
 #: diskUsage is sampled in parts of so much.
 DISK_UNIT = 10_000
+
+
+class Held(NamedTuple):
+    """The message that a consumer holds longest, by its id, and what tells that it was neither settled nor refused."""
+
+    message: bytes
+    rejected: int
+    since: int  # second
 
 
 class Sampled(Protocol):
@@ -105,6 +116,8 @@ class Sampler:
         self._swept = 0
         self._totals = list(NOTHING)  # of all queues, also of those that are gone
         self._by_address: dict[Address, list[int]] = {}  # changes of queues in this round
+        self._held: dict[Subscription, Held] = {}  # of consumers for which more waits, at the last round
+        self._holding: dict[Subscription, Held] = {}  # the same of the round under way
 
     # ---- time
 
@@ -127,6 +140,15 @@ class Sampler:
         self._timer = None
         self._round = None
         self._broker.directory.on_queue_deleted = None
+
+    def stalled(self) -> Mapping[Subscription, int]:
+        """Consumers that have held a message unacknowledged for a minute while more wait; for how many seconds."""
+        until = self.memory.second - STALLED
+        return {
+            consumer: STALLED + until - held.since
+            for consumer, held in self._held.items()
+            if held.since <= until and not consumer.ended
+        }
 
     def shift(self) -> int:
         """Milliseconds by which the wall clock was set since the start, 0 where it was not."""
@@ -211,6 +233,7 @@ class Sampler:
                 if not session.closed:
                     self._sample_session(session)
             yield
+        self._held, self._holding = self._holding, {}
         self._finish()
         memory = self.memory
         if memory.second - self._swept >= SWEEP_INTERVAL or memory.used > memory.max_bytes:
@@ -311,6 +334,8 @@ class Sampler:
             delivering += unsettled
             delivered += received
             acknowledged += self._sample_consumer(subscription, received, since)
+            if unsettled and subscription.has_waiting and not subscription.queue.paused:
+                self._hold(subscription)
         history = session.history
         if history is None:
             history = session.history = History(memory, NO_CONNECTION, len(CONNECTION_RATES), since)
@@ -327,6 +352,15 @@ class Sampler:
         if delivered != history.last[0] or acknowledged != history.last[1]:
             history.record((delivered, acknowledged), self._late)
         return acknowledged
+
+    def _hold(self, subscription: Subscription) -> None:
+        """A consumer holds messages, and more wait for it."""
+        first, before = subscription.first_unsettled, self._held.get(subscription)
+        if first is None:
+            return
+        if before is None or before.message != first or before.rejected != subscription.rejected:
+            before = Held(first, subscription.rejected, self.memory.sampling)
+        self._holding[subscription] = before
 
     def _sweep(self) -> Iterator[None]:
         """Forget what is too old, and count the memory in use."""

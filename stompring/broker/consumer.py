@@ -85,6 +85,16 @@ class Consumer:
         return nullcontext()
 
     @property
+    def has_waiting(self) -> bool:
+        """Whether a message waits that it would be given next, if it could take one."""
+        source, backlog, paged = self.source, self.group_backlog, self.queue.paged
+        if source is not None and source.head() is not None:
+            return True
+        if backlog is not None and backlog.head() is not None:
+            return True
+        return paged is not None and paged.waiting > 0 and self.matches is None
+
+    @property
     def remote(self) -> str:
         """Host and port of its client."""
         return ""

@@ -168,6 +168,11 @@ class Subscription(Consumer):
         return 0
 
     @property
+    def first_unsettled(self) -> bytes | None:
+        """The message id of the one that has waited longest for this client's word; None where none does."""
+        return None
+
+    @property
     def messages_delivered(self) -> int:
         """Messages delivered since it began, each delivery counted."""
         return self.settled + self.unsettled_count
@@ -355,6 +360,11 @@ class AcknowledgedSubscription(Subscription):
     def unsettled_count(self) -> int:
         """See `Subscription.unsettled_count`."""
         return len(self.unsettled)
+
+    @property
+    def first_unsettled(self) -> bytes | None:
+        """See `Subscription.first_unsettled`."""
+        return next(iter(self.unsettled), None)
 
     def unsettled_references(self) -> Iterable[Reference]:
         """See `Consumer.unsettled_references`."""

@@ -110,6 +110,7 @@ def test_the_broker() -> None:
         "slowConnections": 0,
         "exhaustedConsumers": 0,
         "slowConsumers": 0,
+        "stalledConsumers": 0,
         "slowConsumersNotified": 0,
         "slowConsumersKilled": 0,
         "managementRequestCount": 0,

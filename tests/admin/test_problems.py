@@ -84,6 +84,31 @@ def with_many_connections() -> AdminServer:
     return server
 
 
+def with_consumer(seconds: int, waiting: int = 1, consumers: int = 1, answer: str = "") -> AdminServer:
+    """Consumers with a message each, while others wait; one answers every second."""
+    server = AdminServer({"q": {"max_delivery_attempts": -1}})
+    queue = server.queue()
+    server.service.sampler.start()
+    clients = [server.stomp() for _ in range(consumers)]
+    for client in clients:
+        client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count="1")
+    for _ in range(consumers + waiting):
+        clients[0].send("SEND", b"x", destination="/queue/q")
+    for _ in range(seconds):
+        server.reactor.advance(1)
+        if answer:
+            clients[0].send(answer, id=next(iter(queue.consumers)).first_unsettled.decode())  # type: ignore[attr-defined]
+    return server
+
+
+def stalled(seconds: int, others: str = "") -> list[tuple[str, str]]:
+    text = (
+        f"queue q: consumer 18bcfe56800-1/s (127.0.0.1:50000) has held messages unacknowledged for {seconds} seconds "
+        "while more wait"
+    )
+    return [("warning", text + others)]
+
+
 CASES: list[tuple[Callable[[], AdminServer], list[tuple[str, str]]]] = [
     (AdminServer, []),
     (with_messages_and_no_consumer, []),
@@ -114,6 +139,12 @@ CASES: list[tuple[Callable[[], AdminServer], list[tuple[str, str]]]] = [
     (lambda: with_memory(800), [("warning", "80 % of global-max-size (1000) is in use")]),
     (lambda: with_memory(1000), [("error", "memory is full: 100 % of global-max-size (1000) is in use")]),
     (with_policy_errors, [("warning", "policy rate-limit failed 3 times in admit: see the log")]),
+    (lambda: with_consumer(59), []),
+    (lambda: with_consumer(75), stalled(74)),
+    (lambda: with_consumer(75, consumers=3), stalled(74, ", and 2 other consumers do the same")),
+    (lambda: with_consumer(75, waiting=0), []),
+    (lambda: with_consumer(75, waiting=100, answer="ACK"), []),
+    (lambda: with_consumer(75, answer="NACK"), []),
     (with_many_connections, [("warning", "1 of 1 connections are open (global-max-connections)")]),
 ]
 

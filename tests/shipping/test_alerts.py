@@ -364,6 +364,13 @@ CASES = [
         {"stompring_slow_connections": "3x5 0x30", "stompring_slow_consumers": "0x30"},
     ),
     Case(
+        "StompringConsumersStalled",
+        10,
+        {"stompring_stalled_consumers": "2x20"},
+        "2 consumers of broker b:8161 hold messages without an ACK while more wait",
+    ),
+    Case("StompringConsumersStalled", 10, {"stompring_stalled_consumers": "2x3 0x20"}),
+    Case(
         "StompringLoginsRefused",
         10,
         {
