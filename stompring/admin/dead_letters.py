@@ -119,7 +119,8 @@ FIELDS: Fields[DeadLetterGroup] = {
     "reason": Field(
         lambda g: g.origin.reason,
         string(
-            "max-delivery-attempts, expired, no-route, evicted, policy, a reason that a policy gives, or unknown."
+            "max-delivery-attempts, expired, no-route, evicted, management, policy, a reason that a policy gives, or "
+            "unknown."
         ),
     ),
     "count": Field(lambda g: g.count, integer("Messages of the group, without those in delivery.")),

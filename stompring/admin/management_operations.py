@@ -13,8 +13,11 @@ from types import GeneratorType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from stompring.broker import queue_browser
 from stompring.broker.address import Address
 from stompring.broker.queue import Queue
+from stompring.broker.queue_browser import PageRead
+from stompring.broker.reference import PENDING
 from stompring.errors import NotFound, Refused
 from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import ALLOW_ALL
@@ -29,7 +32,7 @@ from .access import check_permissions
 from .addresses import camel
 from .api import Answer, Call, Query, Routes
 from .context import AdminContext
-from .tasks import awaited
+from .tasks import ITEMS_PER_STEP, awaited, page_read
 
 #: The result of an operation without one: the reply has no body.
 NOTHING = object()
@@ -483,12 +486,20 @@ STANDARD = frozenset(
     "ack content-length destination expires message-id persistent priority redelivered subscription timestamp".split()
 )
 
+#: Lists and counts with a filter leave scheduled and delivering messages out, as in Artemis.
+ONLY_PENDING = {"state": "pending"}
+
+#: Values of a header by which `countMessages` may group.
+MAX_GROUPS = 10_000
+
 #: Types of messages in Artemis.
 DEFAULT_TYPE, TEXT_TYPE, BYTES_TYPE = 0, 3, 4
 
 
 def _listed(target: Target, route: str, text_filter: str | None) -> Steps:
     query: dict[str, object] = {"bodyLimit": 0}
+    if route == "listMessages":
+        query |= ONLY_PENDING
     if text_filter:
         query["filter"] = text_filter
     page = yield from target.on_resource(route, query=query)
@@ -520,7 +531,7 @@ def browse(target: Target, *values: Any) -> Steps:
     """Messages with their bodies, as ``text``."""
     numbers = [value for value in values if isinstance(value, int)]
     text_filter = next((value for value in values if isinstance(value, str)), None)
-    query: dict[str, object] = dict(zip(("page", "size"), numbers, strict=False))
+    query: dict[str, object] = {**ONLY_PENDING, **dict(zip(("page", "size"), numbers, strict=False))}
     if text_filter:
         query["filter"] = text_filter
     page = yield from target.on_resource("listMessages", query=query)
@@ -531,19 +542,44 @@ def browse(target: Target, *values: Any) -> Steps:
 def count_messages(target: Target, text_filter: str | None = None) -> Any:
     if not text_filter:
         return target.queue.message_count
-    return _count(target, text_filter)
+    return _count(target, text_filter, "pending")
+
+
+@operation("queue", "countMessages", "ss")
+def count_grouped_messages(target: Target, text_filter: str | None, header: str | None) -> Steps:
+    """How many pending messages have each value of a header, ``null`` for those without it. Raises `Refused`."""
+    queue = target.queue
+    if header is None and not text_filter:
+        return _as_json({"null": queue.message_count})
+    matches, name = queue_browser.matching(text_filter), (header or "").encode()
+    groups: dict[str, int] = {}
+    for index, ref in enumerate(queue_browser.pending(queue)):
+        if isinstance(ref, PageRead):
+            yield page_read(ref)
+            continue
+        if ref.state == PENDING and (matches is None or matches(ref.message)):
+            found = ref.message.header(name) if name else None
+            value = "null" if found is None else found.decode("utf-8", "replace")
+            groups[value] = groups.get(value, 0) + 1
+            if len(groups) > MAX_GROUPS:
+                raise Refused(
+                    f"Messages have more than {MAX_GROUPS} values of {header}: count those of a filter"
+                )
+        if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
+            yield
+    return _as_json(groups)
 
 
 @operation("queue", "countDeliveringMessages", "", "s")
-def count_delivering(target: Target, text_filter: str | None = None) -> int:
+def count_delivering(target: Target, text_filter: str | None = None) -> Any:
     if text_filter:
-        raise Refused("countDeliveringMessages takes no filter: null counts all")
-    return int(queues.FIELDS["deliveringCount"].read(target.queue))
+        return _count(target, text_filter, "delivering")
+    return queues.FIELDS["deliveringCount"].read(target.queue)
 
 
-def _count(target: Target, text_filter: str) -> Steps:
+def _count(target: Target, text_filter: str, state: str) -> Steps:
     page = yield from target.on_resource(
-        "listMessages", query={"filter": text_filter, "size": 1, "bodyLimit": 0}
+        "listMessages", query={"filter": text_filter, "state": state, "size": 1, "bodyLimit": 0}
     )
     return page["count"]
 
@@ -623,12 +659,42 @@ def copy_message(target: Target, number: int, queue: str | None) -> Steps:
 
 @operation("queue", "retryMessages", "", "s", changes=True)
 def retry_messages(target: Target, text_filter: str | None = None) -> Steps:
-    return _done(target.on_resource("retryMessages", _selected(text_filter)))
+    return _done(target.on_resource("retryMessages", _selected(text_filter, keepOrigin=True)))
 
 
 @operation("queue", "retryMessage", "i", changes=True)
 def retry_message(target: Target, number: int) -> Steps:
-    return (yield from _done(target.on_resource("retryMessages", {"messages": [str(number)]}))) > 0
+    body = {"messages": [str(number)], "keepOrigin": True}
+    return (yield from _done(target.on_resource("retryMessages", body))) > 0
+
+
+def _to_dead_letters(target: Target, body: dict[str, object]) -> Steps:
+    """How many were sent. Raises `Refused` if some stay, which Artemis would lose."""
+    task = yield from target.on_resource("sendMessagesToDeadLetterAddress", body)
+    if task["failed"]:
+        raise Refused(f"{task['error']}; {task['failed']} messages stay, {task['done']} were sent")
+    return task["done"]
+
+
+@operation("queue", "sendMessagesToDeadLetterAddress", "s", changes=True)
+def send_to_dead_letters(target: Target, text_filter: str | None) -> Steps:
+    return _to_dead_letters(target, _selected(text_filter))
+
+
+@operation("queue", "sendMessageToDeadLetterAddress", "i", changes=True)
+def send_one_to_dead_letters(target: Target, number: int) -> Steps:
+    return (yield from _to_dead_letters(target, {"messages": [str(number)]})) > 0
+
+
+@operation("queue", "changeMessagesPriority", "si", changes=True)
+def change_priorities(target: Target, text_filter: str | None, priority: int) -> Steps:
+    return _done(target.on_resource("changeMessagesPriority", _selected(text_filter, priority=priority)))
+
+
+@operation("queue", "changeMessagePriority", "ii", changes=True)
+def change_priority(target: Target, number: int, priority: int) -> Steps:
+    body = {"messages": [str(number)], "priority": priority}
+    return (yield from _done(target.on_resource("changeMessagesPriority", body))) > 0
 
 
 @operation("queue", "deliverScheduledMessage", "i", changes=True)

@@ -1,4 +1,5 @@
-"""``POST /api/v1/queues/{name}/move``, ``copy``, ``retry``, ``remove``, ``expire``, ``purge``; ``/api/v1/tasks``.
+"""``POST /api/v1/queues/{name}/move``, ``copy``, ``retry``, ``remove``, ``expire``, ``dead-letter``, ``priority``,
+``purge``; ``/api/v1/tasks``.
 
 Each changes many messages, as a task that runs in slices. A request waits for its task, or gets its id at once.
 """
@@ -196,6 +197,23 @@ class QueueTask:
         self.count(move.expire(ref))
         yield from ()
 
+    def dead_letter(self, ref: Reference) -> Iterator[object]:
+        """A `Change`."""
+        try:
+            self.count(move.dead_letter(ref))
+        except Refused as refused:  # of this message only
+            self.task.fail(str(refused))
+        yield from ()
+
+    def prioritizer(self, priority: int) -> Change:
+        """A `Change` that gives pending messages another priority."""
+
+        def prioritize(ref: Reference) -> Iterator[object]:
+            self.count(ref.state == PENDING and move.change_priority(ref, priority))
+            yield from ()
+
+        return prioritize
+
     def sender(self, mover: Mover, target: Target) -> Change:
         """A `Change` that moves or copies to a target."""
 
@@ -207,13 +225,18 @@ class QueueTask:
         return send
 
     def retrier(self, call: Call, named: bool) -> Change:
-        """A `Change` that sends a message back to where it came from; one without an origin has failed if ``named``."""
-        mover = Mover(self.queue, remove=True)
+        """A `Change` that sends a message back to where it came from; one without an origin has failed if ``named``.
+
+        A message in the queue of its origin is left there: it came back with the headers of its origin.
+        """
+        mover = Mover(
+            self.queue, remove=True, keep_origin=flag("keepOrigin", call.body.get("keepOrigin", False))
+        )
         broker, check = self.queue.broker, permission_check(call)
 
         def retry(ref: Reference) -> Iterator[object]:
             origin = origin_of(ref.message)
-            if origin is None:
+            if origin is None or origin.queue == self.queue.name:
                 if named:
                     self.task.fail(f"Message {ref.message.number} has no origin: it is no dead letter")
                 return
@@ -304,6 +327,25 @@ def expire_all(call: Call) -> Answer | Steps:
     return _start(call, "expire", lambda work, _: work.expire)
 
 
+def dead_letter_all(call: Call) -> Answer | Steps:
+    address = queue_of(call).address
+    target = address.settings.dead_letter_address
+    if target is None:
+        raise Refused(f"Address {address.name} has no dead-letter-address: set one, or move the messages")
+    if target == address.name:
+        raise Refused(
+            f"Address {address.name} is its own dead-letter-address: the messages are there already"
+        )
+    return _start(call, "dead-letter", lambda work, _: work.dead_letter)
+
+
+def prioritize_all(call: Call) -> Answer | Steps:
+    priority = number(0)("priority", call.body.get("priority", -1))
+    if not 0 <= priority <= 9:
+        raise invalid("priority", "must be a whole number from 0 to 9")
+    return _start(call, "priority", lambda work, _: work.prioritizer(priority))
+
+
 def purge(call: Call) -> Answer | Steps:
     queue, tasks = queue_of(call), call.context.tasks
     wait = flag("wait", call.body.get("wait", True))
@@ -355,16 +397,22 @@ FIELDS: Fields[ManagementTask] = {
     "taskID": Field(lambda t: str(t.number), string("Id of the task.")),
     "operation": Field(
         lambda t: t.operation,
-        keyword(("move", "copy", "retry", "remove", "expire", "purge"), "What the task does."),
+        keyword(
+            ("move", "copy", "retry", "remove", "expire", "dead-letter", "priority", "purge"),
+            "What the task does.",
+        ),
     ),
     "queue": Field(lambda t: t.queue, string("Queue of the messages.")),
     "user": Field(lambda t: t.user, string("User who started it; null without security.", null=True)),
     "state": Field(lambda t: t.state, keyword(TaskState, "running, completed, failed or cancelled.")),
     "started": Field(lambda t: t.started, timestamp("Time of the start.")),
     "ended": Field(lambda t: t.ended, timestamp("Time of the end; null while it runs.", null=True)),
-    "done": Field(lambda t: t.done, integer("Messages moved, copied, retried, removed or expired.")),
+    "done": Field(lambda t: t.done, integer("Messages changed: moved, copied, retried, removed and so on.")),
     "skipped": Field(
-        lambda t: t.skipped, integer("Messages in delivery, and messages that had left the queue.")
+        lambda t: t.skipped,
+        integer(
+            "Messages in delivery, messages that had left the queue, and scheduled ones that keep their priority."
+        ),
     ),
     "failed": Field(
         lambda t: t.failed, integer("Messages that could not go where they should; they stay in the queue.")
@@ -444,9 +492,15 @@ ROUTES = (
         "Send dead letters and expired messages back to where they came from.",
         DONE,
         f"{SELECTED} A message goes to its original queue if that still exists, else to its original address, without "
-        "the headers of its origin, as a message that was never delivered.",
+        "the headers of its origin unless keepOrigin is true, as a message that was never delivered.",
         parameters=(NAME,),
-        body=Body(SELECTION, optional=True),
+        body=Body(
+            {
+                **SELECTION,
+                "keepOrigin": boolean("Whether messages keep the _AMQ_ORIG_… headers. Default: false."),
+            },
+            optional=True,
+        ),
         errors=(409,),
     ),
     Route(
@@ -473,6 +527,33 @@ ROUTES = (
         SELECTED,
         parameters=(NAME,),
         body=Body(SELECTION, optional=True),
+        errors=(409,),
+    ),
+    Route(
+        "POST",
+        f"{QUEUE_PATH}/dead-letter",
+        dead_letter_all,
+        edit_queue,
+        "sendMessagesToDeadLetterAddress",
+        "Send messages to the dead-letter-address of their address now; each counts as killed.",
+        DONE,
+        SELECTED,
+        parameters=(NAME,),
+        body=Body(SELECTION, optional=True),
+        errors=(409,),
+    ),
+    Route(
+        "POST",
+        f"{QUEUE_PATH}/priority",
+        prioritize_all,
+        edit_queue,
+        "changeMessagesPriority",
+        "Change the priority of pending messages.",
+        DONE,
+        f"{SELECTED} A message goes to the end of its new priority, with a new id, as one that was never delivered. "
+        "Scheduled messages are skipped.",
+        parameters=(NAME,),
+        body=Body({"priority": integer("The new priority, 0 to 9.", maximum=9), **SELECTION}, ("priority",)),
         errors=(409,),
     ),
     Route(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from stompring.broker import queue_browser
 from stompring.broker.message import Message
 from stompring.broker.queue_browser import PageRead, iterate_timed
-from stompring.broker.reference import SCHEDULED, STATES, Reference
+from stompring.broker.reference import PENDING, SCHEDULED, STATES, Reference
 from stompring.broker.transfer import origin_of
 
 from .access import browse_queue, edit_queue
@@ -163,35 +163,59 @@ def _is_json(body: bytes) -> bool:
     return True
 
 
+#: The states by which messages may be listed.
+LISTED_STATES = ("pending", "scheduled", "delivering")
+
 #: Messages encoded per step: their bodies may be long.
 ENCODED_PER_STEP = 10
 
 
 def list_messages(call: Call) -> Steps:
-    """Pending, then scheduled, then delivering messages; ``count`` is the number that match."""
+    """Pending, then scheduled, then delivering messages; ``count`` is the number that match.
+
+    ``state`` selects one of the three.
+    """
     queue, query = queue_of(call), call.query
     most = queue.address.settings.management_browse_page_size
     page, size = paging(query, size=most, most=most)
     limit = query.number("bodyLimit", MAX_BODY_LENGTH, 0, MAX_BODY_LENGTH)
     shown_as = body_format(call)
     matches = queue_browser.matching(query.text("filter"))
+    state = message_state(call)
+    only_pending = state == STATES[PENDING]
+    total: int | None = None  # if it is known
+    if matches is None and (state is None or only_pending):
+        total = queue.count + queue.paged_count if only_pending else queue.message_count
     first, count = (page - 1) * size, 0
     items: list[bytes] = []  # encoded at once: a page of large messages from disk would fill the memory
     for index, ref in enumerate(queue_browser.browse(queue, None, in_transactions(call.context))):
         if isinstance(ref, PageRead):
             yield page_read(ref)
             continue
-        if matches is None or matches(ref.message):
+        shown = STATES[ref.state]
+        if only_pending and shown != state:
+            break  # they come first
+        if (state is None or shown == state) and (matches is None or matches(ref.message)):
             if first <= count < first + size:
                 items.append(encode(message_view(ref, limit, shown_as)))
                 if len(items) % ENCODED_PER_STEP == 0:
                     yield
             count += 1
-        if matches is None and count == first + size:
-            break  # the count is message_count
+        if total is not None and count == first + size:
+            break
         if index % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
             yield
-    return page_answer(items, queue.message_count if matches is None else count, page, size)
+    return page_answer(items, count if total is None else total, page, size)
+
+
+def message_state(call: Call) -> str | None:
+    """The parameter ``state``; None if it is not given. Raises 400."""
+    text = call.query.text("state") or None
+    if text is not None and text not in LISTED_STATES:
+        raise Problem(
+            400, f"state must be one of {', '.join(LISTED_STATES)}, not {text!r}", parameter="state"
+        )
+    return text
 
 
 def body_format(call: Call) -> BodyFormat:
@@ -337,7 +361,7 @@ MESSAGE = Component(
     structure(
         {
             "messageID": string("The message-id header that consumers of the queue receive."),
-            "state": keyword(("pending", "scheduled", "delivering"), "pending, scheduled or delivering."),
+            "state": keyword(LISTED_STATES, "pending, scheduled or delivering."),
             "address": string("Address the message was sent to."),
             "priority": integer("0 to 9.", maximum=9),
             "durable": boolean("Whether the message was sent with persistent:true."),
@@ -353,8 +377,8 @@ MESSAGE = Component(
             "originAddress": string("Original address of a dead letter or an expired message.", null=True),
             "originQueue": string("Original queue of a dead letter or an expired message.", null=True),
             "reason": string(
-                "Why it left that queue: max-delivery-attempts, expired, no-route, evicted, policy, a reason that a "
-                "policy gives, or unknown.",
+                "Why it left that queue: max-delivery-attempts, expired, no-route, evicted, management, policy, a "
+                "reason that a policy gives, or unknown.",
                 null=True,
             ),
             "size": integer("Memory of the message, in bytes."),
@@ -408,6 +432,12 @@ WHOLE_BODY_LENGTH = Parameter(
 BODY_OFFSET = Parameter(
     "bodyOffset", "First byte of the body to show.", {"type": "integer", "minimum": 0, "default": 0}
 )
+STATE = Parameter(
+    "state",
+    "Only messages in this state.",
+    {"type": "string", "enum": list(LISTED_STATES)},
+    component="state",
+)
 FILTER = Parameter("filter", "Only messages that match this selector.", {"type": "string"})
 
 MESSAGES_PATH, SCHEDULED_PATH = "/api/v1/queues/{name}/messages", "/api/v1/queues/{name}/scheduled"
@@ -420,7 +450,7 @@ ROUTES = (
         "listMessages",
         "List the messages of a queue: pending in order of delivery, then scheduled, then delivering.",
         {200: Response("One page of messages.", MESSAGES)},
-        parameters=(NAME, PAGE, BROWSE_SIZE, FILTER, BODY_LENGTH, BODY_FORMAT),
+        parameters=(NAME, PAGE, BROWSE_SIZE, FILTER, STATE, BODY_LENGTH, BODY_FORMAT),
     ),
     Route(
         "GET",

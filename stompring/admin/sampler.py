@@ -117,7 +117,7 @@ class Sampler:
         self._totals = list(NOTHING)  # of all queues, also of those that are gone
         self._by_address: dict[Address, list[int]] = {}  # changes of queues in this round
         self._held: dict[Subscription, Held] = {}  # of consumers for which more waits, at the last round
-        self._holding: dict[Subscription, Held] = {}  # the same of the round under way
+        self._holding: dict[Subscription, Held] = {}  # of the round under way
 
     # ---- time
 

@@ -25,7 +25,8 @@ from .policy_hooks import Offer
 from .queue_browser import OnDisk, PageRead, References, iterate_timed, pending, seek
 from .reference import DELIVERING, PENDING, SCHEDULED, Reference
 from .storage import Reason
-from .transfer import NO_ROUTE, MessageOrigin, retried_traits, traits_for
+from .transfer import MANAGEMENT, NO_ROUTE, MessageOrigin, retried_traits, traits_for
+from .transformer import copied_traits
 
 if TYPE_CHECKING:
     from .address import Address
@@ -103,11 +104,15 @@ class Forwarded(NamedTuple):
 
 
 class Mover:
-    """Sends messages of one queue to targets. ``remove``: they leave the queue; else they are copied."""
+    """Sends messages of one queue to targets. ``remove``: they leave the queue; else they are copied.
 
-    def __init__(self, source: Queue, *, remove: bool) -> None:
+    ``keep_origin``: what is retried keeps the headers of its origin.
+    """
+
+    def __init__(self, source: Queue, *, remove: bool, keep_origin: bool = False) -> None:
         self.source = source
         self.remove = remove
+        self.keep_origin = keep_origin
         self._traits: tuple[Traits, Address, bool, Traits] | None = (
             None  # the last ones: mostly the next as well
         )
@@ -169,7 +174,7 @@ class Mover:
         if origin is None:
             found = traits_for(traits, address)
         else:
-            found = retried_traits(traits, address, origin.routing_type)
+            found = retried_traits(traits, address, origin.routing_type, keep_origin=self.keep_origin)
         self._traits = traits, address, origin is not None, found
         return found
 
@@ -217,6 +222,51 @@ def expire(ref: Reference) -> bool:
     if loaded is None:
         return False
     loaded.queue.broker.expiry.expire(loaded)
+    return True
+
+
+def change_priority(ref: Reference, priority: int) -> bool:
+    """Put a pending message with another priority (0 to 9) at the tail of that. False if it has left its queue.
+
+    The message is replaced by a copy with a new number, which was never delivered; all else is as it was.
+    """
+    queue, message = ref.queue, ref.message
+    broker, traits = queue.broker, message.traits
+    if traits.priority == priority:
+        return ref.present if isinstance(ref, OnDisk) else ref.state == PENDING
+    changed = copied_traits(traits, traits.destination, traits.routing_type, {b"priority": b"%d" % priority})
+    broker.storage.begin(len(message.tail))
+    try:
+        if not take(ref):
+            return False
+        number = broker.next_message_number()
+        address, body = message.address, message.body
+        copy = Message(number, address, address.mark(changed), body, message.timestamp, message.expires)
+        publish.enqueue(copy, (queue,))
+    finally:
+        broker.storage.commit()
+    return True
+
+
+def dead_letter(ref: Reference) -> bool:
+    """Send a pending or scheduled message to the dead-letter-address; it counts as killed. False if it has left.
+
+    Raises `Refused` if no queue takes the dead letter: the message stays.
+    """
+    if not (ref.present if isinstance(ref, OnDisk) else ref.state in (PENDING, SCHEDULED)):
+        return False
+    queue = ref.queue
+    with queue.broker.together():
+        if not publish.send_dead_letter(ref, MANAGEMENT):
+            target = queue.address.settings.dead_letter_address
+            raise Refused(f"dead-letter-address {target} has no queue for message {ref.message.number}")
+        loaded = loaded_reference(ref)
+        assert loaded is not None
+        queue.detach(loaded)
+        queue.messages_killed += 1
+        if queue.hooks.dead_lettered is not None:
+            queue.hooks.dead_lettered(loaded)
+        queue.drop(loaded, Reason.KILLED)
     return True
 
 

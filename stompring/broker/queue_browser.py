@@ -66,17 +66,23 @@ class OnDisk(Reference):
             self.state = SCHEDULED
             self.due = cursor.due(block, index)
 
-    def load(self) -> Reference | None:
-        """Load it: the reference, in no list; None where it is not on disk any more."""
+    @property
+    def present(self) -> bool:
+        """Whether it is still on disk, and not settled."""
         assert self.position is not None
         page, index = self.position
         area = self.queue.paged
         if area is None or self.cursor not in area.cursors or self.cursor.pages.page(page.number) is not page:
-            return None
+            return False
         state = self.cursor.states(page, index, index + 1)[0]
-        if not (0 < state <= 10 or state == TIMED):
+        return 0 < state <= 10 or state == TIMED
+
+    def load(self) -> Reference | None:
+        """Load it: the reference, in no list; None if it has left the disk."""
+        area = self.queue.paged
+        if area is None or self.position is None or not self.present:
             return None
-        return area.load_reference(self.cursor, page, index, self.message)
+        return area.load_reference(self.cursor, *self.position, self.message)
 
 
 #: What iterations yield: `PageRead` where the caller has to wait.

@@ -84,6 +84,7 @@ ORIGIN_HEADERS = (
 MAX_DELIVERY_ATTEMPTS, EXPIRED, NO_ROUTE = "max-delivery-attempts", "expired", "no-route"
 EVICTED, POLICY, UNKNOWN = "evicted", "policy", "unknown"
 DIVERT, RETROACTIVE = "divert", "retroactive"
+MANAGEMENT = "management"  # an operator has sent it to the dead letters
 
 #: Headers by which brokers tell something about a message: where a copy came from, what has happened, what selectors
 #: know it by, and (JMS leaves these to the broker) who sent it and how often it was delivered. A receiver may rely on
@@ -209,9 +210,12 @@ def traits_for(traits: Traits, target: Address) -> Traits:
     return _traits_sent_to(traits, target, without_headers(traits.block, (b"destination-type",)), None)
 
 
-def retried_traits(traits: Traits, target: Address, routing_type: RoutingType | None) -> Traits:
-    """The traits of a dead letter that goes back: as it was sent, without the headers of its origin."""
-    block = without_headers(traits.block, (*ORIGIN_HEADERS, b"destination-type"))
+def retried_traits(
+    traits: Traits, target: Address, routing_type: RoutingType | None, *, keep_origin: bool = False
+) -> Traits:
+    """The traits of a dead letter that goes back: as it was sent, with the headers of its origin if they are kept."""
+    unwanted = (b"destination-type",) if keep_origin else (*ORIGIN_HEADERS, b"destination-type")
+    block = without_headers(traits.block, unwanted)
     return _traits_sent_to(traits, target, block, routing_type)
 
 

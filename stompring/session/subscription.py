@@ -169,7 +169,7 @@ class Subscription(Consumer):
 
     @property
     def first_unsettled(self) -> bytes | None:
-        """The message id of the one that has waited longest for this client's word; None where none does."""
+        """The message id of the one that has waited longest for this client's word; None if none waits."""
         return None
 
     @property

@@ -248,6 +248,8 @@ HTTP = (
     _http("POST", f"{QUEUE}/groups/reset", P.EDIT),
     _http("POST", f"{QUEUE}/remove", P.EDIT),
     _http("POST", f"{QUEUE}/expire", P.EDIT),
+    _http("POST", f"{QUEUE}/dead-letter", P.EDIT),
+    _http("POST", f"{QUEUE}/priority", P.EDIT, body={"priority": 9}),
     _http("POST", f"{QUEUE}/purge", P.EDIT),
     _http("POST", f"{QUEUE}/retry", P.EDIT),
     _http("DELETE", f"{QUEUE}/messages/{{id}}", P.EDIT),
@@ -510,9 +512,10 @@ EDITED = {
         closeConsumerConnectionsForAddress createAddress createQueue deleteAddress destroyQueue reloadConfigurationFile
         removeUser resetUser updateAddress updateQueue""",
     "address": "clearDuplicateIdCache pause purge resume sendMessage",
-    "queue": """copyMessage deliverScheduledMessage disable enable expireMessage expireMessages moveMessage moveMessages
-        pause removeAllMessages removeMessage removeMessages resetAllGroups resetGroup resume retryMessage retryMessages
-        sendMessage""",
+    "queue": """changeMessagePriority changeMessagesPriority copyMessage deliverScheduledMessage disable enable
+        expireMessage expireMessages moveMessage moveMessages pause removeAllMessages removeMessage removeMessages
+        resetAllGroups resetGroup resume retryMessage retryMessages sendMessage sendMessageToDeadLetterAddress
+        sendMessagesToDeadLetterAddress""",
     "bridge": "pause resume start stop",
 }
 

@@ -254,7 +254,67 @@ def test_a_moved_message_was_never_delivered(server: AdminServer, client: Stomp)
     assert (moved["state"], moved["deliveryCount"], moved["failedAttempts"]) == ("pending", 0, 0)
 
 
+# ---- dead letters and priorities by management
+
+
+def test_messages_are_sent_to_the_dead_letters(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", b"b", colour="red")
+    send(client, b"c")
+    send(client, b"d", colour="red", AMQ_SCHEDULED_DELAY="60000")
+    assert counts(do(server, "dead-letter", filter="colour = 'red'")) == ("completed", 3, 0, 0)
+    assert (bodies(server, "q"), bodies(server, "DLQ")) == (["c"], ["a", "b", "d"])
+    (letter, *_) = server.get(path("queues", "DLQ", "messages"))["data"]
+    assert (letter["reason"], letter["originQueue"], letter["dueTime"]) == ("management", "q", None)
+    assert server.get(path("queues", "q"))["messagesKilled"] == 3
+    do(server, "retry", queue="DLQ")
+    assert bodies(server, "q") == ["c", "a", "b", "d"]
+
+
+def test_messages_stay_where_no_queue_takes_the_dead_letter(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a")
+    server.directory.delete_queue("DLQ", force=True)
+    task = do(server, "dead-letter")
+    assert counts(task) == ("completed", 0, 0, 1) and "has no queue for message" in task["error"]
+    assert bodies(server, "q") == ["a"]
+    other = AdminServer()
+    other.queue()
+    detail = other.refused(409, "POST", path("queues", "q", "dead-letter"))["detail"]
+    assert detail == "Address q has no dead-letter-address: set one, or move the messages"
+    detail = server.refused(409, "POST", path("queues", server.queue("DLQ").name, "dead-letter"))["detail"]
+    assert "is its own dead-letter-address" in detail
+
+
+def test_priorities_are_changed(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a", b"b", colour="red", persistent="true", expires=str((BEGIN + 60) * 1000))
+    send(client, b"c", priority="7")
+    send(client, b"d", AMQ_SCHEDULED_DELAY="60000")
+    before = server.get(path("queues", "q", "messages"))["data"]
+    assert counts(do(server, "priority", priority=7, filter="colour = 'red'")) == ("completed", 2, 0, 0)
+    after = server.get(path("queues", "q", "messages"))["data"]
+    assert [(each["body"], each["priority"]) for each in after] == [("c", 7), ("a", 7), ("b", 7), ("d", 4)]
+    kept = ("timestamp", "expires", "durable", "user", "size")
+    assert [before[1][name] for name in kept] == [after[1][name] for name in kept]
+    assert after[1]["headers"]["priority"] == "7" and after[1]["headers"]["colour"] == "red"
+    assert counts(do(server, "priority", priority=0)) == ("completed", 3, 1, 0), (
+        "the scheduled one is skipped"
+    )
+    for wrong in (-1, 10, "high", None):
+        server.refused(400, "POST", path("queues", "q", "priority"), {"priority": wrong})
+
+
 # ---- retry
+
+
+def test_a_retry_may_keep_the_headers_of_the_origin(server: AdminServer, client: Stomp) -> None:
+    send(client, b"a")
+    do(server, "dead-letter")
+    assert counts(do(server, "retry", queue="DLQ", keepOrigin=True)) == ("completed", 1, 0, 0)
+    (back,) = server.get(path("queues", "q", "messages"))["data"]
+    assert back["headers"]["_AMQ_ORIG_QUEUE"] == "q" and back["headers"]["_AMQ_ORIG_MESSAGE_ID"]
+    assert counts(do(server, "retry")) == ("completed", 0, 0, 0), "it is where it came from"
+    do(server, "dead-letter")
+    (letter,) = server.get(path("queues", "DLQ", "messages"))["data"]
+    assert list(letter["headers"]).count("_AMQ_ORIG_QUEUE") == 1
 
 
 def test_a_dead_letter_goes_back_without_a_trace(server: AdminServer, client: Stomp) -> None:

@@ -20,6 +20,7 @@ from stompring.admin.openapi import document, errors_of
 from stompring.admin.tasks import RUNNING_TASKS, TaskState
 from stompring.settings.connector import Connector
 from stompring.settings.model import (
+    AddressSettingEntry,
     BridgeConfiguration,
     DivertConfiguration,
     PermissionType,
@@ -229,6 +230,7 @@ class Scene:
             security_enabled=True,
             users_file=str(users),
             roles_file=str(roles),
+            address_settings=(AddressSettingEntry("a", {"dead_letter_address": "free"}),),
             bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),),
             security_settings=(
                 SecuritySettingEntry("#", dict.fromkeys(PermissionType, frozenset(("staff",)))),
@@ -290,6 +292,7 @@ BODIES: dict[str, Any] = {
     "changeLogger": {"level": None},
     "purgeQueue": {"filter": "colour = 'red'"},
     "moveMessages": {"address": "free"},
+    "changeMessagesPriority": {"priority": 9},
     "sendMessages": {"address": "free", "body": "x"},
     "copyMessages": {"queue": "free"},
     "createAddress": {"name": "new", "routingTypes": ["ANYCAST"]},
@@ -371,6 +374,8 @@ def test_page_of_another_site_gets_403(scene: Scene, operation: Operation) -> No
         ("retryMessages", "/api/v1/queues/q/retry", None),
         ("removeMessages", "/api/v1/queues/q/remove", None),
         ("expireMessages", "/api/v1/queues/q/expire", None),
+        ("sendMessagesToDeadLetterAddress", "/api/v1/queues/q/dead-letter", None),
+        ("changeMessagesPriority", "/api/v1/queues/q/priority", {"priority": 1}),
         ("cancelTask", "/api/v1/tasks/2", None),
         ("sendMessages", "/api/v1/messages", {"address": "a", "queue": "free"}),
         ("createUser", "/api/v1/users", {"name": "berta", "password": "x"}),
@@ -392,7 +397,9 @@ def test_conflicts(scene: Scene, identifier: str, path: str | None, body: Any) -
         )
     if identifier == "importMessages":
         scene.server.directory.update_queue(scene.server.directory.queue("q"), {"enabled": False})
-    if path is not None and path.endswith(("/purge", "/retry", "/remove", "/expire")):
+    if path is not None and path.endswith(
+        ("/purge", "/retry", "/remove", "/expire", "/dead-letter", "/priority")
+    ):
         for _ in range(RUNNING_TASKS - 1):
             scene.server.service.tasks.new("purge", "q", None)
     if path is None:

@@ -46,7 +46,7 @@ def test_settings_fill_what_a_queue_leaves_open(attribute: str, setting: str, va
     ("attribute", "setting", "value"), [*DEFAULTS, ("group_first_key", "default_group_first_key", "first")]
 )
 def test_settings_fill_what_a_declared_queue_leaves_open(attribute: str, setting: str, value: Any) -> None:
-    """As Artemis 2.44, but for the ring, which it gives to no declared queue."""
+    """As in Artemis 2.44. Only the ring differs: there a declared queue has none by default."""
     expected = False if attribute == "purge_on_no_consumers" else value
     assert getattr(of(AddressSettings(**{setting: value}), configured=True), attribute) == expected
     assert getattr(of(configured=True, **{attribute: value}), attribute) == value

@@ -82,6 +82,7 @@ MANAGEMENT_ONLY = {
     "Queue … is the queue of the messages itself: name another one": "POST …/move, …/copy",
     "No queue accepts message …: …": "a task",
     "Message … would come back to queue …": "a task",
+    "dead-letter-address … has no queue for message …": "a task",
 }
 
 #: Errors that are made of another text, and where that one is found.

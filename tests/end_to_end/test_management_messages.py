@@ -20,7 +20,11 @@ from ..stomp_client import Frame, StompClient
 from .lasting import LastingBroker
 
 pytestmark = pytest.mark.broker(
-    settings={"#": {"dead-letter-address": "DLQ", "expiry-address": "ExpiryQueue"}}
+    settings={
+        "#": {"dead-letter-address": "DLQ", "expiry-address": "ExpiryQueue"},
+        "paged.#": {"max-size-messages": 3},
+        "nowhere.#": {"dead-letter-address": "missing"},
+    }
 )
 
 ADDRESS = "activemq.management"
@@ -137,7 +141,11 @@ REPLIES: list[tuple[str, str | list[Any], bool, Any]] = [
     ("queue.made", ["countMessages", ["a=="]], False, "filter"),
     ("queue.made", SEND, True, ANY),
     ("queue.made", ["countMessages", ["a = '2'"]], True, 1),
+    ("queue.made", ["countMessages", [None, "a"]], True, ("json", {"2": 1})),
+    ("queue.made", ["countMessages", ["a = '9'", "a"]], True, ("json", {})),
+    ("queue.made", ["countMessages", [None, None]], True, ("json", {"null": 1})),
     ("queue.made", ["countDeliveringMessages", [None]], True, 0),
+    ("queue.made", ["countDeliveringMessages", ["a = '2'"]], True, 0),
     ("queue.made", ["getMessageCount", []], True, 1),
     ("queue.made", ["listMessages", [""]], True, [MESSAGE]),
     ("queue.made", ["listMessagesAsJSON", [None]], True, ("json", [MESSAGE])),
@@ -159,6 +167,12 @@ REPLIES: list[tuple[str, str | list[Any], bool, Any]] = [
     ("queue.made", ["resetGroup", ["a"]], True, VOID),
     ("queue.made", "GroupCount", True, 0),
     ("queue.made", ["removeMessage", [123]], True, False),
+    ("queue.made", ["changeMessagePriority", [123, 9]], True, False),
+    ("queue.made", ["changeMessagePriority", [123, 10]], False, "9"),
+    ("queue.made", ["changeMessagesPriority", ["a='2'", 9]], True, 1),
+    ("queue.made", ["changeMessagesPriority", [None, -1]], False, "9"),
+    ("queue.made", ["sendMessageToDeadLetterAddress", [123]], True, False),
+    ("queue.made", ["sendMessagesToDeadLetterAddress", ["a='9'"]], True, 0),
     ("queue.made", ["removeMessage", ["123"]], False, "removeMessage"),
     ("queue.made", ["copyMessage", [1, "made3"]], True, False),
     ("queue.made", ["moveMessages", ["a='9'", "other"]], False, "other"),
@@ -315,6 +329,64 @@ def test_values_are_those_of_the_http_api(manager: Manager, management: Manageme
             continue
         found = manager.value(f"queue.{name}", field)
         assert found == (VOID if value is None else value), field
+
+
+@pytest.mark.parametrize("where", ["memory", "paged"])
+def test_lists_counts_priorities_and_dead_letters_as_artemis(connect: Connect, name: str, where: str) -> None:
+    """The values were recorded from Artemis."""
+    manager, consumer = Manager(connect(), f"/queue/{name}-replies"), connect()
+    client, queue = manager.client, f"{where}.{name}"
+    for number in range(6):
+        colour = ("red", "blue")[number % 2]
+        client.put(f"/queue/{queue}", str(number), colour=colour, priority=number, persistent="true")
+    client.put(f"/queue/{queue}", "later", colour="red", AMQ_SCHEDULED_DELAY=6_000_000, persistent="true")
+    consumer.subscribe(f"/queue/{queue}", prefetch_count=1)
+    held = consumer.message("5")
+    resource = f"queue.{queue}"
+
+    def listed() -> list[tuple[str, int]]:
+        found = manager.value(resource, ["browse", []])
+        return [(each["text"], each["priority"]) for each in found]
+
+    assert listed() == [("4", 4), ("3", 3), ("2", 2), ("1", 1), ("0", 0)]
+    assert len(manager.value(resource, ["listMessages", [None]])) == 5
+    for parameters, count in (([], 7), ([""], 7), (["colour = 'red'"], 3), (["colour = 'blue'"], 2)):
+        assert manager.value(resource, ["countMessages", parameters]) == count
+    groups = json.loads(manager.value(resource, ["countMessages", [None, "colour"]]))
+    assert groups == {"red": 3, "blue": 2}
+    assert json.loads(manager.value(resource, ["countMessages", ["", "nothing"]])) == {"null": 5}
+    assert manager.value(resource, ["countDeliveringMessages", ["colour = 'blue'"]]) == 1
+
+    held_number = int(held["message-id"].partition("-")[2])
+    assert not manager.value(resource, ["changeMessagePriority", [held_number, 9]])
+    assert manager.value(resource, ["changeMessagesPriority", ["colour = 'red'", 7]]) == 3
+    assert listed() == [("4", 7), ("2", 7), ("0", 7), ("3", 3), ("1", 1)]
+    last = manager.value(resource, ["listMessages", [None]])[-1]["messageID"]
+    assert manager.value(resource, ["changeMessagePriority", [last, 9]])
+
+    first = manager.value(resource, ["listMessages", [None]])[0]["messageID"]
+    manager.value(
+        "broker", ["createQueue", ['{"name":"DLQ","address":"DLQ","routing-type":"ANYCAST"}', True]]
+    )
+    assert manager.value(resource, ["sendMessageToDeadLetterAddress", [first]])
+    assert not manager.value(resource, ["sendMessageToDeadLetterAddress", [held_number]])
+    assert manager.value(resource, ["sendMessagesToDeadLetterAddress", ["colour = 'red'"]]) == 4
+    assert listed() == [("3", 3)] and manager.value(resource, "ScheduledCount") == 0
+    origin = f"_AMQ_ORIG_QUEUE = '{queue}'"
+    assert json.loads(manager.value("queue.DLQ", ["countMessages", [origin, "colour"]])) == {
+        "blue": 1,
+        "red": 4,
+    }
+    assert manager.value("queue.DLQ", ["retryMessages", [origin]]) == 5
+    assert listed() == [("1", 9), ("4", 7), ("2", 7), ("0", 7), ("later", 4), ("3", 3)]
+    assert manager.value(resource, ["countMessages", [f"{origin} AND _AMQ_ORIG_REASON = 'management'"]]) == 5
+
+
+def test_a_message_that_no_dead_letter_queue_takes_stays(manager: Manager, name: str) -> None:
+    manager.client.put(f"/queue/nowhere.{name}", "1")
+    succeeded, reason = manager.ask(f"queue.nowhere.{name}", ["sendMessagesToDeadLetterAddress", [None]])
+    assert not succeeded and "dead-letter-address missing has no queue" in reason
+    assert manager.value(f"queue.nowhere.{name}", "MessageCount") == 1
 
 
 def test_an_operation_is_carried_out_before_the_receipt_of_its_request(
