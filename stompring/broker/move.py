@@ -261,7 +261,8 @@ def dead_letter(ref: Reference) -> bool:
             target = queue.address.settings.dead_letter_address
             raise Refused(f"dead-letter-address {target} has no queue for message {ref.message.number}")
         loaded = loaded_reference(ref)
-        assert loaded is not None
+        if loaded is None:
+            return True  # its own copy has evicted it
         queue.detach(loaded)
         queue.messages_killed += 1
         if queue.hooks.dead_lettered is not None:
