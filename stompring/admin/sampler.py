@@ -39,6 +39,9 @@ MAX_SHARE, MAX_SKIPPED = 0.05, 4
 #: Seconds for which a consumer holds a message without a word, while more wait, before it is stalled.
 STALLED = 60
 
+#: Seconds between two looks at what consumers hold.
+LOOK_INTERVAL = 5
+
 #: Seconds between two rounds in which what is too old is forgotten.
 SWEEP_INTERVAL = 60
 
@@ -116,8 +119,8 @@ class Sampler:
         self._swept = 0
         self._totals = list(NOTHING)  # of all queues, also of those that are gone
         self._by_address: dict[Address, list[int]] = {}  # changes of queues in this round
-        self._held: dict[Subscription, Held] = {}  # of consumers for which more waits, at the last round
-        self._holding: dict[Subscription, Held] = {}  # of the round under way
+        self._held: dict[Subscription, Held] = {}  # of consumers for which more waits, at the last look
+        self._looked = 0  # second of that
 
     # ---- time
 
@@ -233,7 +236,8 @@ class Sampler:
                 if not session.closed:
                     self._sample_session(session)
             yield
-        self._held, self._holding = self._holding, {}
+        if self.memory.sampling - self._looked >= LOOK_INTERVAL:
+            yield from self._look_at_consumers()
         self._finish()
         memory = self.memory
         if memory.second - self._swept >= SWEEP_INTERVAL or memory.used > memory.max_bytes:
@@ -334,8 +338,6 @@ class Sampler:
             delivering += unsettled
             delivered += received
             acknowledged += self._sample_consumer(subscription, received, since)
-            if unsettled and subscription.has_waiting and not subscription.queue.paused:
-                self._hold(subscription)
         history = session.history
         if history is None:
             history = session.history = History(memory, NO_CONNECTION, len(CONNECTION_RATES), since)
@@ -353,14 +355,24 @@ class Sampler:
             history.record((delivered, acknowledged), self._late)
         return acknowledged
 
-    def _hold(self, subscription: Subscription) -> None:
-        """A consumer holds messages, and more wait for it."""
-        first, before = subscription.first_unsettled, self._held.get(subscription)
-        if first is None:
-            return
-        if before is None or before.message != first or before.rejected != subscription.rejected:
-            before = Held(first, subscription.rejected, self.memory.sampling)
-        self._holding[subscription] = before
+    def _look_at_consumers(self) -> Iterator[None]:
+        """Find the consumers that hold messages while more wait for them, and since when."""
+        held: dict[Subscription, Held] = {}
+        self._looked = now = self.memory.sampling
+        looked_at = 0
+        for session in list(self._context.connections.open.values()):
+            for subscription in list(session.subscriptions.values()):
+                looked_at += 1
+                if looked_at % ITEMS_PER_STEP == 0:
+                    yield
+                first = subscription.first_unsettled
+                if first is None or subscription.queue.paused or not subscription.has_waiting:
+                    continue
+                before = self._held.get(subscription)
+                if before is None or before.message != first or before.rejected != subscription.rejected:
+                    before = Held(first, subscription.rejected, now)
+                held[subscription] = before
+        self._held = held
 
     def _sweep(self) -> Iterator[None]:
         """Forget what is too old, and count the memory in use."""
