@@ -261,15 +261,14 @@ def _terms(
 def _windows(session: Session, headers: dict[bytes, bytes], ack: str) -> tuple[int, int]:
     """Credit in bytes (consumer-window-size, as in Artemis) and in messages (prefetch-count and its synonyms).
 
-    A client that asks for a number of messages is not held back by the acceptor's window in bytes.
+    A client that asks for one of them is held back by none of the acceptor's.
     """
     acceptor = session.acceptor
     messages = _window(headers, (b"prefetch-count", b"activemq.prefetchSize"), 1)
     size = _window(headers, (b"consumer-window-size",), 0)
-    if size is None:
-        size = acceptor.stomp_consumer_window_size if messages is None and ack != "auto" else -1
-    if messages is None:
-        messages = acceptor.stomp_prefetch_count if ack != "auto" else -1
+    if messages is None and size is None and ack != "auto":
+        messages, size = acceptor.stomp_prefetch_count, acceptor.stomp_consumer_window_size
+    messages, size = -1 if messages is None else messages, -1 if size is None else size
     if size == 0:  # one message at a time
         size, messages = -1, 1
     most = acceptor.max_unsettled_messages if ack != "auto" else -1

@@ -222,17 +222,20 @@ class StompAcceptor:
     stomp_consumer_window_size: int = option(
         100 * 1024,
         "bytesOrNoLimit",
-        "Unacknowledged bytes of a subscription whose `ack` is not `auto` and whose SUBSCRIBE sets no "
-        "`consumer-window-size`. 0: one message at a time. -1: no limit. Artemis: 10240, with which every message of "
-        "10 KiB waits for the one before it.",
+        "Unacknowledged bytes of a subscription whose `ack` is not `auto` and whose SUBSCRIBE sets neither "
+        "`consumer-window-size` nor `prefetch-count`. 0: one message at a time. -1: no limit. Artemis: 10240, with "
+        "which every message of 10 KiB waits for the one before it.",
         unit="bytes",
         source=ARTEMIS_OTHER_DEFAULT,
     )
     stomp_prefetch_count: int = option(
-        -1,
+        100,
         "prefetchCount",
-        "The same limit as a number of messages, where SUBSCRIBE sets no `prefetch-count`. Both limits apply. -1: no "
-        "limit.",
+        "The same limit as a number of messages, for the same subscriptions. Both limits apply. -1: no limit, and the "
+        "default of an acceptor that sets `stompConsumerWindowSize`, so that a window of Artemis is as large as it "
+        "says. With more than 277 messages stomp.py 9 blocks itself over TLS: it queues its ACKs in a pipe of that "
+        "size, which the thread that fills it should empty. A client that acknowledges less often than every 100 "
+        "messages, or is far away, asks for more with `prefetch-count`.",
         unit="messages",
         source=STOMPRING,
     )

@@ -402,6 +402,8 @@ def _stomp_acceptor(
     parts = read_parameters(query, {**STOMP_PARAMETERS, **LISTENER_PARAMETERS}, faults, resolve, ignored)
     if scheme.websocket:
         parts["websocket"] |= {"only": True, "path": split.path.removesuffix("/")}
+    if "stomp_consumer_window_size" in parts[""]:  # a file of Artemis means the whole window
+        parts[""].setdefault("stomp_prefetch_count", -1)
     acceptor = StompAcceptor(
         name,
         host,

@@ -7,6 +7,7 @@ import os
 import queue
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import stomp
 
 from stompring.pipeline.stomp.connection import Connection, ConnectionFailed
 from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.stomp.client import frame
 
 from ..broker_process import PATIENCE
 from ..stomp_client import StompClient
@@ -74,6 +76,44 @@ def test_stomp_py(secured: Secured, acceptor: str) -> None:
     ears = connection.get_listener("ears")
     assert [ears.bodies.get(timeout=PATIENCE) for _ in range(20)] == [f"zażółć {n}" for n in range(20)]
     connection.disconnect()
+
+
+class Settling(stomp.ConnectionListener):
+    """Acknowledges in the thread that reads, as most programs do, until a number of messages has come."""
+
+    def __init__(self, connection: Any, ack: str, expected: int) -> None:
+        self.connection = connection
+        self.ack = ack
+        self.left = expected
+        self.done = threading.Event()
+
+    def on_message(self, frame: Any) -> None:
+        if self.ack != "auto":
+            self.connection.ack(frame.headers["ack"])
+        self.left -= 1
+        if not self.left:
+            self.done.set()
+
+
+@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
+def test_stomp_py_settles_while_it_reads(secured: Secured, ack: str) -> None:
+    """Over TLS stomp.py 9 queues an ACK in a socket pair that takes 278 of them on Linux, then blocks the one thread
+    that would write them: the default window must be smaller."""
+    queue, count = f"settled.{ack}", 20_000
+    with Connection(Endpoint(LOCAL, secured.broker.ports["plain"])) as sender:
+        sender.send(frame("SEND", [("destination", f"/queue/{queue}")], b"x") * count)
+        sender.close()
+    connection = stomp_py(secured)
+    settling = Settling(connection, ack, count)
+    connection.set_listener("ears", settling)
+    connection.subscribe(f"/queue/{queue}", id="1", ack=ack)
+    # a client that hangs blocks whoever talks to it: nothing more is said to it
+    left = count
+    while not settling.done.wait(PATIENCE):
+        assert settling.left < left, f"{left} of {count} messages have not come"
+        left = settling.left
+    connection.disconnect(receipt="end")
+    assert secured.get(f"/api/v1/queues/{queue}")["messageCount"] == 0
 
 
 def refused(

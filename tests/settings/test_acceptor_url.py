@@ -140,6 +140,12 @@ def test_protocols_must_include_stomp() -> None:
     assert "must be a comma-separated list of" in faults(f"{BASE}?protocols=STOMP,SMTP")[0]
 
 
+def test_a_window_of_artemis_has_no_limit_in_messages() -> None:
+    assert stomp("").stomp_prefetch_count == 100
+    assert stomp("stompConsumerCredits=1000000").stomp_prefetch_count == -1
+    assert stomp("stompConsumerWindowSize=1000000;stompPrefetchCount=7").stomp_prefetch_count == 7
+
+
 def test_old_names_are_accepted() -> None:
     assert stomp("stompConsumerCredits=77").stomp_consumer_window_size == 77
     assert stomp("stompMaxFramePayloadLength=5").websocket.web_socket_max_frame_payload_length == 5
