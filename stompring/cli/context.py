@@ -151,12 +151,17 @@ def selected(name: str | None, address: str, given: str | None) -> Context:
     return found
 
 
-def password_for(user: str, found: Context, prompt: bool = True, purpose: str = "") -> str | None:
-    """The password of a user: ``STOMPRING_PASSWORD``, the context's file if it is that of this user, or a prompt.
+PASSWORD_VARIABLE = "STOMPRING_PASSWORD"  # nosec B105 - the name of a variable
+
+
+def password_for(
+    user: str, found: Context, prompt: bool = True, purpose: str = "", variable: str = PASSWORD_VARIABLE
+) -> str | None:
+    """The password of a user: the environment variable, the context's file if it is that of this user, or a prompt.
 
     None where there is none and no terminal, or ``prompt`` is false. Raises `CommandFailed` for an unreadable file.
     """
-    password = os.environ.get("STOMPRING_PASSWORD")
+    password = os.environ.get(variable)
     if password is not None:
         return password
     if found.password_file is not None and found.user == user:

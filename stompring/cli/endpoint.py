@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import click
 
-from stompring.cli.context import Context, password_for, selected
+from stompring.cli.context import PASSWORD_VARIABLE, Context, Contexts, password_for, selected
 from stompring.cli.durations import Duration
 from stompring.cli.output import DENIED, FAILED, NOT_FOUND, UNREACHABLE, CommandFailed, Interrupted
 from stompring.cli.terminal import one_line
@@ -25,6 +25,9 @@ from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
 
 DEFAULT_BROKER = "stomp://127.0.0.1:61613"
 PORT, TLS_PORT = 61613, 61612
+
+#: Versions for a command that works with each of them.
+ANY_VERSION = "1.0,1.1,1.2"
 
 #: ms. Heart-beats keep a connection that has nothing to say, and show that the broker is there.
 HEART_BEAT = 10_000
@@ -45,6 +48,8 @@ class WaitInterrupted(Exception):
 @dataclass(frozen=True, slots=True)
 class StompEndpoint(Endpoint):
     """A broker from the options of a command. Error texts name the user; the password stays hidden."""
+
+    login_option: str = "--user NAME"
 
     def without_secrets(self, text: str, passcode: str | None) -> str:
         """See `Endpoint`."""
@@ -141,6 +146,24 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def resolve_end(
+    end: str,
+    broker: str,
+    password_file: Path | None,
+    ca: Path | None,
+    virtual_host: str | None,
+    timeout: float,
+) -> StompEndpoint:
+    """One of two brokers of a command, ``from`` or ``to``: a URL, or the name of a context.
+
+    Its password has a variable of its own: what is meant for one broker must not be sent to the other one.
+    """
+    name = broker if broker in Contexts.read().contexts else None
+    return resolve(
+        broker if name is None else None, None, password_file, ca, name, virtual_host, timeout, end=end
+    )
+
+
 def resolve(
     broker: str | None,
     user: str | None,
@@ -149,14 +172,18 @@ def resolve(
     context_name: str | None = None,
     virtual_host: str | None = None,
     timeout: float = 30.0,
+    end: str | None = None,
 ) -> StompEndpoint:
-    """The broker that options, environment and context name together. Raises `click.UsageError`."""
+    """The broker that options, environment and context name together. ``end``: see `resolve_end`.
+
+    Raises `click.UsageError`.
+    """
     context = selected(context_name, "broker", broker)
     try:
         host, port, tls, named = parse_broker(broker or context.broker or DEFAULT_BROKER)
     except ValueError as fault:
         raise click.UsageError(
-            f"{'broker of the context' if broker is None else '--broker'} {fault}"
+            f"{'broker of the context' if broker is None else '--' + (end or 'broker')} {fault}"
         ) from None
     login = user or named or context.user
     if ca is None and context.ca is not None:
@@ -164,7 +191,7 @@ def resolve(
     if login is None:
         password = None
     else:
-        password = _password(login, context) if password_file is None else _password_of(password_file)
+        password = _password(login, context, end) if password_file is None else _password_of(password_file)
     return StompEndpoint(
         host,
         port,
@@ -175,6 +202,7 @@ def resolve(
         heart_beat=HEART_BEAT,
         tls=tls,
         ca_file=ca,
+        login_option="--user NAME" if end is None else f"--{end} stomp://NAME@HOST:PORT",
     )
 
 
@@ -186,8 +214,11 @@ def _password_of(file: Path) -> str:
         raise click.UsageError(f"--password-file {file} cannot be read: {why}") from None
 
 
-def _password(user: str, context: Context) -> str:
-    password = password_for(user, context, prompt=False)
+def _password(user: str, context: Context, end: str | None = None) -> str:
+    variable, option = PASSWORD_VARIABLE, "--password-file"
+    if end is not None:
+        variable, option = f"STOMPRING_{end.upper()}_PASSWORD", f"--{end}-password-file"
+    password = password_for(user, context, prompt=False, variable=variable)
     if password is not None:
         return password
     try:  # not standard input, which may have the messages
@@ -195,7 +226,7 @@ def _password(user: str, context: Context) -> str:
             pass
     except OSError:
         raise click.UsageError(
-            f"no password for user {user!r}: set STOMPRING_PASSWORD, or use --password-file FILE"
+            f"no password for user {user!r}: set {variable}, or use {option} FILE"
         ) from None
     return str(click.prompt(f"Password of {one_line(user)}", hide_input=True, err=True))
 
@@ -244,9 +275,15 @@ class Interrupts:
 class CommandConnection(Connection):
     """A connection whose waits SIGINT ends with `WaitInterrupted`."""
 
-    def __init__(self, endpoint: Endpoint, interrupts: Interrupts) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        interrupts: Interrupts,
+        versions: str = "1.2",
+        on_receipt: Callable[[bytes], None] | None = None,
+    ) -> None:
         self._interrupts = interrupts
-        super().__init__(endpoint)
+        super().__init__(endpoint, versions, on_receipt)
 
     def _wait(self, events: int, seconds: float) -> int:
         if seconds <= 0:
@@ -270,14 +307,20 @@ def failure(fault: BrokerError | ConnectionFailed, more: str = "") -> CommandFai
 
 
 @contextmanager
-def connected(endpoint: Endpoint, interrupts: Interrupts) -> Iterator[CommandConnection]:
+def connected(
+    endpoint: Endpoint,
+    interrupts: Interrupts,
+    versions: str = "1.2",
+    on_receipt: Callable[[bytes], None] | None = None,
+    kind: type[CommandConnection] = CommandConnection,
+) -> Iterator[CommandConnection]:
     """An open connection. Raises `CommandFailed` where there is none."""
     try:
-        connection = CommandConnection(endpoint, interrupts)
+        connection = kind(endpoint, interrupts, versions, on_receipt)
     except (BrokerError, ConnectionFailed) as fault:
         hint = ""
         if isinstance(fault, BrokerError) and endpoint.user is None and _LOGIN.search(str(fault)):
-            hint = "; log in with --user NAME"
+            hint = f"; log in with {getattr(endpoint, 'login_option', '--user NAME')}"
         raise failure(fault, hint) from None
     except WaitInterrupted:
         raise Interrupted("interrupted before the connection was open") from None

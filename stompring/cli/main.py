@@ -103,6 +103,10 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "stompring.cli.subscribe:subscribe",
             "Print the messages of DEST as they come, until Ctrl-C, --count or --timeout.",
         ),
+        "transfer": (
+            "stompring.cli.transfer:transfer",
+            "Transfer the messages of the queue SOURCE to another broker, or to another queue.",
+        ),
         "bench": ("stompring.cli.bench:bench", "Measure throughput and latency of a STOMP broker."),
     },
     "This command": {

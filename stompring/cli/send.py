@@ -142,7 +142,7 @@ def send(
       stompring send /queue/load 'hello' --count 100000 --rate 5000
       stompring send /queue/reminders 'tea is ready' --delay 3m
       stompring send /queue/reports 'daily' --cron '0 6 * * 1-5'
-      stompring subscribe /queue/a --json --timeout 5 | stompring send /queue/b --json-lines
+      stompring subscribe /queue/a --browse --json | stompring send /queue/b --json-lines
 
     Durations: 500ms, 10s, 5m, 2h, 7d; a number alone is seconds.
     """

@@ -121,8 +121,9 @@ def subscribe(
     """Print the messages of DEST as they come, until Ctrl-C, --count or --timeout.
 
     Works with any STOMP 1.2 broker. JSON bodies are indented, binary bodies shown in hexadecimal; control characters
-    never reach the terminal. A message is acknowledged after it has been printed, so that Ctrl-C loses none. The exit
-    code is 1 if --count messages did not come before --timeout.
+    never reach the terminal. A message is acknowledged after it has been printed, so that Ctrl-C loses none. It
+    may get lost behind a pipe: move messages with 'stompring transfer'. The exit code is 1 if --count messages did not
+    come before --timeout.
 
     \b
     Examples:

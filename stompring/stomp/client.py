@@ -22,8 +22,7 @@ Pairs = Iterable[tuple[str, str]]
 
 
 class FrameReader:
-    """Reads the frames of one connection that speaks STOMP 1.2 (or 1.1, if CONNECTED says so), the CONNECTED or ERROR
-    that opens it first.
+    """Reads the frames of one connection in the version of its CONNECTED, and the CONNECTED or ERROR that opens it.
 
     CONNECTED is not escaped in any version, and an ERROR in its place is of a broker that does not know yet which one
     is spoken: the first frame is read as it stands.
@@ -40,12 +39,17 @@ class FrameReader:
         parser = self._parser
         frames = parser.feed(data)
         if frames and parser.version is None:
-            spoken = frames[0][0].headers.get(b"version")
-            parser.negotiated(b"1.1" if spoken == b"1.1" else b"1.2")
+            parser.negotiated(spoken_version(frames[0][0]))
             frames += parser.feed(b"")
         if parser.error is not None and not frames:
             raise parser.error
         return frames
+
+
+def spoken_version(opening: Head) -> bytes:
+    """The version that the first frame of a broker names: CONNECTED without one is of STOMP 1.0."""
+    spoken = opening.headers.get(b"version", b"1.0" if opening.command == b"CONNECTED" else b"1.2")
+    return spoken if spoken in (b"1.0", b"1.1") else b"1.2"
 
 
 class StompClient:
@@ -66,7 +70,7 @@ class StompClient:
         """``heart_beat`` is offered and wanted, in ms; 0 for none. ``wanted_heart_beat`` is another one to want.
 
         ``versions`` is the header accept-version. ``on_receipt`` gets the id of each receipt, for a caller that chooses
-        its own.
+        its own, or for whom a receipt confirms its own frame only.
         """
         self.connected: Head | None = None
         self.messages: deque[tuple[Head, bytes]] = deque()
@@ -119,7 +123,6 @@ class StompClient:
                 identifier = head.headers.get(b"receipt-id", b"")
                 if self._on_receipt is not None:
                     self._on_receipt(identifier)
-                    continue
                 receipt = _number(identifier)
                 self._confirmed = min(max(self._confirmed, receipt), self._requested)
             elif command == b"CONNECTED":
@@ -138,15 +141,22 @@ class StompClient:
             self.receive_interval = max(own, min(interval, MAX_HEART_BEAT)) / 1000
 
 
-def frame(command: str, headers: Pairs = (), body: bytes = b"") -> bytes:
-    """One frame of STOMP 1.2."""
-    return encode_frame(command.encode(), [(name.encode(), value.encode()) for name, value in headers], body)
+def frame(command: str, headers: Pairs = (), body: bytes = b"", version: bytes = b"1.2") -> bytes:
+    """One frame."""
+    pairs = [(name.encode(), value.encode()) for name, value in headers]
+    return encode_frame(command.encode(), pairs, body, version)
 
 
-def ack(message: Head) -> bytes:
+def ack(message: Head, version: bytes = b"1.2") -> bytes:
     """ACK of a MESSAGE."""
-    reference = message.headers.get(b"ack") or message.headers.get(b"message-id", b"")
-    return encode_frame(b"ACK", [(b"id", reference)])
+    headers = message.headers
+    identifier = headers.get(b"message-id", b"")
+    if version == b"1.2":
+        return encode_frame(b"ACK", [(b"id", headers.get(b"ack") or identifier)])
+    pairs = [(b"message-id", identifier)]
+    if b"subscription" in headers:
+        pairs.append((b"subscription", headers[b"subscription"]))
+    return encode_frame(b"ACK", pairs, version=version)
 
 
 def _number(text: bytes) -> int:

@@ -1,4 +1,4 @@
-"""A STOMP 1.2 connection over a blocking socket, as tasks and receivers need one: much out at once, and much in.
+"""A STOMP connection over a blocking socket, as tasks and receivers need one: much out at once, and much in.
 
 The socket itself never blocks: while it takes nothing more, what comes in is read. A broker that must be rid of its
 answers before it reads on would otherwise wait for us, and we for it.
@@ -10,12 +10,13 @@ import select
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from stompring.errors import ProtocolError
 from stompring.pipeline.pipeline_error import PipelineError
 from stompring.pipeline.stomp.endpoint import Endpoint
-from stompring.stomp.client import Pairs, StompClient, ack, frame
+from stompring.stomp.client import Pairs, StompClient, ack, frame, spoken_version
 from stompring.stomp.frames import Head
 
 #: Bytes of one read.
@@ -49,10 +50,16 @@ class Connection:
     the connection is of no use after either.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    version = b"1.2"
+
+    def __init__(
+        self, endpoint: Endpoint, versions: str = "1.2", on_receipt: Callable[[bytes], None] | None = None
+    ) -> None:
+        """``versions`` of STOMP, by commas, may be spoken; ``on_receipt`` as of a `StompClient`."""
         self.endpoint = endpoint
+        self._versions = versions
         self._passcode = self._secret()
-        self._client = StompClient(endpoint.heart_beat)
+        self._client = StompClient(endpoint.heart_beat, versions=versions, on_receipt=on_receipt)
         self._socket = self._open()
         self._poll = select.poll()
         self._sent = self._heard = time.monotonic()
@@ -67,6 +74,20 @@ class Connection:
 
     def __exit__(self, *exception: object) -> None:
         self.drop()
+
+    @property
+    def peer(self) -> str:
+        """The address and port of the broker's socket."""
+        try:
+            return str(self._socket.getpeername()[:2])
+        except OSError as reason:
+            raise self._gone(reason) from None
+
+    @property
+    def server(self) -> str:
+        """The ``server`` header of CONNECTED: name and version of the broker, empty if it does not tell."""
+        opening = self._client.connected
+        return "" if opening is None else opening.headers.get(b"server", b"").decode("utf-8", "replace")
 
     def __repr__(self) -> str:
         return f"<Connection to {self.endpoint.address}>"
@@ -98,7 +119,7 @@ class Connection:
 
     def say(self, command: str, headers: Pairs = (), body: bytes = b"") -> None:
         """Send one frame."""
-        self.send(frame(command, headers, body))
+        self.send(frame(command, headers, body, self.version))
 
     def ask(self, command: str, headers: Pairs = (), body: bytes = b"") -> None:
         """Send one frame with a receipt and wait for that."""
@@ -177,7 +198,20 @@ class Connection:
 
     def acknowledge(self, message: Head) -> None:
         """ACK a message and all that came before it, without waiting: what is not acknowledged comes again."""
-        self.send(ack(message))
+        self.send(ack(message, self.version))
+
+    def listen(self, seconds: float = 0.0) -> None:
+        """Read once what comes within some seconds, and send a heart-beat if one is due. `receive` has the messages."""
+        self._check()
+        if self._wait(select.POLLIN, seconds):
+            self._read()
+        self._beat(time.monotonic())
+        self._check()
+
+    @property
+    def attention(self) -> float:
+        """Seconds between two calls of `listen` or `receive` that keep the connection."""
+        return min(self._client.send_interval / 2 or 1.0, 1.0)
 
     # ---- ending
 
@@ -238,8 +272,9 @@ class Connection:
                 raise self._failed(f"sends no CONNECTED for {endpoint.timeout:g} s")
             self._read()
             self._check()
-        if connected.headers.get(b"version") != b"1.2":
-            raise self._failed("does not speak STOMP 1.2")
+        self.version = spoken_version(connected)
+        if self.version.decode() not in self._versions.split(","):
+            raise self._failed(f"does not speak STOMP {self._versions}")
 
     # ---- the socket
 

@@ -1,0 +1,477 @@
+"""``stompring transfer``: messages from one STOMP broker to another, each acknowledged after its RECEIPT."""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stompring.cli.durations import Duration
+from stompring.cli.endpoint import (
+    ANY_VERSION,
+    CommandConnection,
+    Interrupts,
+    ProgressLine,
+    WaitInterrupted,
+    connected,
+    failure,
+    resolve_end,
+)
+from stompring.cli.output import INTERRUPTED, Interrupted, counted
+from stompring.cli.send import CHUNK, INTERRUPT_GRACE
+from stompring.pipeline.stomp.connection import BrokerError, Connection, ConnectionFailed
+from stompring.pipeline.stomp.endpoint import Endpoint
+from stompring.stomp.client import ack
+from stompring.stomp.frames import Head, encode_frame
+
+#: Seconds of one wait: for messages while none are in flight, and for receipts before the source is read again.
+WAIT, PAUSE = 0.5, 0.05
+
+#: Bytes of messages that the source may deliver before it gets an ACK.
+WINDOW_BYTES = 4 << 20
+
+DUPLICATE_ID = b"_AMQ_DUPL_ID"
+
+#: Headers of a MESSAGE that its SEND does not have: those of its delivery, those that the target writes, those of its
+#: routing at the source, and those of a schedule, which is over when the message comes.
+NOT_FORWARDED = frozenset(
+    {
+        *(
+            b"ack",
+            b"content-length",
+            b"destination",
+            b"message-id",
+            b"receipt",
+            b"redelivered",
+            b"subscription",
+        ),
+        *(b"timestamp", b"transaction", b"JMSXDeliveryCount", b"JMSXRcvTimestamp"),
+        *(b"destination-type", b"_AMQ_ROUTING_TYPE", DUPLICATE_ID),
+        *(b"AMQ_SCHEDULED_CRON", b"AMQ_SCHEDULED_DELAY", b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT"),
+        *(b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"),
+    }
+)
+
+#: Destinations in ``reply-to`` that belong to a connection with the source. A target would make one for ours.
+TEMPORARY = (b"/temp-queue/", b"/temp-topic/")
+
+Pairs = list[tuple[bytes, bytes]]
+Command = Callable[..., Any]
+
+
+def _end_options(end: str, what: str) -> Callable[[Command], Command]:
+    """The options that name one end."""
+
+    def add(command: Command) -> Command:
+        for option in (
+            click.option(
+                f"--{end}-virtual-host",
+                metavar="NAME",
+                help=f"The host header of CONNECT to the {what}, / for most RabbitMQ brokers. Default: the host.",
+            ),
+            click.option(
+                f"--{end}-ca",
+                metavar="FILE",
+                type=click.Path(dir_okay=False, path_type=Path),
+                envvar="STOMPRING_CA",
+                help=f"Certificates (PEM) to check that of the {what} with. Default: STOMPRING_CA, else the system's.",
+            ),
+            click.option(
+                f"--{end}-password-file",
+                metavar="FILE",
+                type=click.Path(dir_okay=False, path_type=Path),
+                help=f"File whose first line is the password. Default: STOMPRING_{end.upper()}_PASSWORD, the context, "
+                "a prompt.",
+            ),
+            click.option(
+                f"--{end}",
+                end if end != "from" else "source",
+                metavar="URL",
+                required=True,
+                help=f"The {what}: stomp://[USER@]HOST:PORT, stomp+ssl:// for TLS, or the name of a context.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.command()
+@click.argument("destination", metavar="SOURCE")
+@_end_options("from", "source")
+@_end_options("to", "target")
+@click.option(
+    "--to-destination", metavar="DEST", help="Destination at the target. Default: that of the source."
+)
+@click.option("--selector", metavar="TEXT", help="Transfer only messages that match, as \"type = 'order'\".")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option(
+    "--timeout",
+    type=Duration(),
+    default="5s",
+    show_default=True,
+    metavar="DURATION",
+    help="End when the source has delivered nothing for so long.",
+)
+@click.option("--follow", is_flag=True, help="Do not end when the source is empty.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A header of each SEND, in place of that of the message. Repeatable.",
+)
+@click.option(
+    "--keep-duplicate-id",
+    is_flag=True,
+    help="Messages keep their own _AMQ_DUPL_ID. The target then drops those whose id it has seen.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Messages without a receipt at any time.",
+)
+@click.option(
+    "--connect-timeout",
+    metavar="DURATION",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    help="Give up after so long without any progress of a connection.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
+def transfer(
+    destination: str,
+    source: str,
+    from_password_file: Path | None,
+    from_ca: Path | None,
+    from_virtual_host: str | None,
+    to: str,
+    to_password_file: Path | None,
+    to_ca: Path | None,
+    to_virtual_host: str | None,
+    to_destination: str | None,
+    selector: str | None,
+    count: int | None,
+    timeout: float,
+    follow: bool,
+    headers: tuple[str, ...],
+    keep_duplicate_id: bool,
+    window: int,
+    connect_timeout: float,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Transfer the messages of the queue SOURCE to another broker, or to another queue.
+
+    Works with any broker of STOMP 1.0, 1.1 or 1.2 at each end. A message is acknowledged at the source after the target
+    has confirmed it with a RECEIPT. No message is lost: run the same command again after an interruption. Each message
+    has a duplicate id, the same in each run, so that stompring and Artemis drop duplicates; other targets get at most
+    --window messages twice.
+
+    The command ends when the source is empty, after --count, after Ctrl-C, or when a broker refuses something. The exit
+    code and the reason say so. A message that is not confirmed stays at the source.
+
+    \b
+    Examples:
+      stompring transfer /queue/work --from stomp://a:61613 --to stomp://b:61613
+      stompring transfer /queue/old --from stomp://guest@rabbit --from-virtual-host / --to stomp://b
+      stompring transfer /queue/old --from a --to a --to-destination /queue/new
+      stompring transfer /queue/orders --from prod --to test --count 100 --selector "version > 3"
+      stompring transfer /queue/work --from stomp+ssl://ada@a --from-password-file a.txt --to stomp://b --follow
+
+    Durations: 500ms, 10s, 5m, 2h, 7d; a number alone is seconds.
+    """
+    from_end = resolve_end("from", source, from_password_file, from_ca, from_virtual_host, connect_timeout)
+    to_end = resolve_end("to", to, to_password_file, to_ca, to_virtual_host, connect_timeout)
+    target_destination = to_destination or destination
+    fixed = [_header(text) for text in headers]
+    plan = Plan(destination, target_destination, selector, count, None if follow else timeout, window, fixed)
+    interrupts = Interrupts()
+    with interrupts.handled():
+        work = Transfer(plan, interrupts, quiet)
+        code = work.run(from_end, to_end, keep_duplicate_id)
+    if as_json:
+        click.echo(json.dumps(work.summary()))
+    text = f"transferred {counted(work.transferred, 'message')} to {target_destination}"
+    if code:
+        raise Interrupted(f"interrupted: {text}; all others stay at the source")
+    if not quiet:
+        click.echo(text + work.rate_text(), err=True)
+
+
+def _header(text: str) -> tuple[bytes, bytes]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--header must be NAME=VALUE, not {text!r}")
+    if name in ("destination", "receipt", "content-length", "transaction", "_AMQ_DUPL_ID"):
+        raise click.UsageError(f"--header {name} is set by this command")
+    try:
+        return name.encode(), value.encode()
+    except UnicodeEncodeError:
+        raise click.UsageError("--header is not UTF-8 text") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The messages to transfer, and how. After ``timeout`` seconds without one the source is empty; None: never."""
+
+    source: str
+    target: str
+    selector: str | None
+    count: int | None
+    timeout: float | None
+    window: int
+    fixed: Iterable[tuple[bytes, bytes]] = ()
+
+
+class _Source(CommandConnection):
+    """The connection to the source. SIGINT does not end it within a frame: ACKs and UNSUBSCRIBE follow."""
+
+    def _wait(self, events: int, seconds: float) -> int:
+        if events & select.POLLOUT:
+            return Connection._wait(self, events, seconds)
+        return super()._wait(events, seconds)
+
+
+class _Target(CommandConnection):
+    """The connection to the target. While it waits, the source gets its heart-beats."""
+
+    source: CommandConnection | None = None
+
+    def _wait(self, events: int, seconds: float) -> int:
+        if self.source is None or seconds <= 0:
+            return super()._wait(events, seconds)
+        self.source.listen()
+        return super()._wait(events, min(seconds, self.source.attention))
+
+
+class Transfer:
+    """Sends what the source delivers, and acknowledges what the target has confirmed."""
+
+    def __init__(self, plan: Plan, interrupts: Interrupts, quiet: bool = False) -> None:
+        self.transferred = 0
+        self._plan = plan
+        self._interrupts = interrupts
+        self._flying: dict[str, Head] = {}  # by receipt
+        self._confirmed: list[Head] = []  # not yet acknowledged
+        self._taken = 0
+        self._first: bytes | None = None  # duplicate id of the first message
+        self._progress = ProgressLine(quiet)
+        self._started = self._shown = time.monotonic()
+
+    def run(self, from_end: Endpoint, to_end: Endpoint, keep: bool = False) -> int:
+        """Transfer. Returns 0, or 130 after SIGINT; raises `CommandFailed` with the number of messages."""
+        plan = self._plan
+        on_receipt = self._on_receipt
+        with (
+            connected(from_end, self._interrupts, ANY_VERSION, kind=_Source) as source,
+            connected(to_end, self._interrupts, ANY_VERSION, on_receipt, _Target) as target,
+        ):
+            same = source.peer == target.peer
+            if same and plan.source == plan.target:
+                raise click.UsageError(
+                    f"--from and --to are the same broker, and {plan.source} is the source and the target: "
+                    "name another target with --to-destination"
+                )
+            if same and keep:
+                raise click.UsageError(
+                    "--keep-duplicate-id needs two brokers: one that has seen an id drops the message"
+                )
+            assert isinstance(target, _Target)
+            target.source = source
+            ids = DuplicateIds(f"{from_end.address} {plan.source}", source.server, keep)
+            try:
+                self._subscribe(source)
+                self._loop(source, target, ids)
+                self._leave(source)
+            except WaitInterrupted:
+                self._progress.clear()
+                self._drain(source, target)
+                return INTERRUPTED
+            except (BrokerError, ConnectionFailed) as fault:
+                state = self._state(fault)
+                with suppress(WaitInterrupted, BrokerError, ConnectionFailed):
+                    self._leave(source)
+                raise failure(fault, state) from None
+            finally:
+                self._progress.clear()
+        return 0
+
+    def summary(self) -> dict[str, Any]:
+        """Of what was done, for --json."""
+        return {"transferred": self.transferred, "seconds": round(self._seconds, 3)}
+
+    def rate_text(self) -> str:
+        """Messages per second, where there were enough of them to tell."""
+        rate = self.transferred / self._seconds
+        return f", {rate:,.0f} messages/s" if self.transferred >= 1000 else ""
+
+    @property
+    def _seconds(self) -> float:
+        return max(time.monotonic() - self._started, 1e-6)
+
+    def _subscribe(self, source: CommandConnection) -> None:
+        plan = self._plan
+        window = str(min(plan.window, plan.count or plan.window))
+        fields = [("id", "0"), ("destination", plan.source), ("ack", "client-individual")]
+        fields += [("prefetch-count", window), ("activemq.prefetchSize", window)]
+        fields.append(("consumer-window-size", str(WINDOW_BYTES)))
+        fields += [("selector", plan.selector)] if plan.selector is not None else []
+        source.ask("SUBSCRIBE", fields)
+
+    def _loop(self, source: CommandConnection, target: _Target, ids: DuplicateIds) -> None:
+        plan, last = self._plan, time.monotonic()
+        waiting: list[tuple[Head, bytes]] = []  # delivered, beyond the window or the count
+        while True:
+            self._interrupts.check()
+            if not waiting:
+                idle = WAIT if plan.timeout is None else min(WAIT, last + plan.timeout - time.monotonic())
+                waiting = source.receive(max(idle, 0.001) if not self._flying else 0.0)[::-1]
+                last = time.monotonic() if waiting else last
+            room = plan.window - len(self._flying)
+            if plan.count is not None:
+                room = min(room, plan.count - self._taken)
+            sent = min(room, len(waiting))
+            parts, size = [], 0
+            for _ in range(sent):
+                parts.append(self._frame(target, *waiting.pop(), ids))
+                size += len(parts[-1])
+                if size > CHUNK:
+                    target.send(b"".join(parts))
+                    parts, size = [], 0
+            if parts:
+                target.send(b"".join(parts))
+            target.listen(PAUSE if self._flying and not sent else 0.0)
+            self._acknowledge(source)
+            self._show()
+            if self._flying:
+                last = time.monotonic()
+            elif self._taken == plan.count:
+                return
+            elif plan.timeout is not None and time.monotonic() >= last + plan.timeout:
+                return
+
+    def _frame(self, target: _Target, head: Head, body: bytes, ids: DuplicateIds) -> bytes:
+        """The SEND of a message, which is in flight from now on."""
+        if self._first is not None and head.headers.get(DUPLICATE_ID) == self._first:
+            name = head.headers.get(b"message-id", b"").decode("utf-8", "replace")
+            raise BrokerError(
+                f"message {name} has returned: {self._plan.target} at {target.endpoint.address} leads to the source"
+            )
+        identifier = ids.of(head, body)
+        if self._first is None:
+            self._first = identifier
+        receipt = target.next_receipt()
+        headers = [
+            (b"destination", self._plan.target.encode()),
+            (b"receipt", receipt.encode()),
+            (DUPLICATE_ID, identifier),
+        ]
+        self._flying[receipt] = head
+        self._taken += 1
+        return send_frame(headers, self._plan.fixed, head, body, target.version)
+
+    def _on_receipt(self, receipt: bytes) -> None:
+        head = self._flying.pop(receipt.decode("utf-8", "replace"), None)
+        if head is not None:
+            self._confirmed.append(head)
+
+    def _acknowledge(self, source: CommandConnection) -> None:
+        if self._confirmed:
+            confirmed, self._confirmed = self._confirmed, []
+            self.transferred += len(confirmed)
+            source.send(b"".join([ack(head, source.version) for head in confirmed]))
+
+    def _drain(self, source: CommandConnection, target: _Target) -> None:
+        """After SIGINT: what is in flight may still be confirmed, until the next SIGINT."""
+        deadline = time.monotonic() + INTERRUPT_GRACE
+        with suppress(WaitInterrupted, BrokerError, ConnectionFailed):
+            while self._flying and time.monotonic() < deadline:
+                target.listen(PAUSE)
+        with suppress(WaitInterrupted, BrokerError, ConnectionFailed):
+            self._leave(source)
+
+    def _leave(self, source: CommandConnection) -> None:
+        """Acknowledge what was confirmed, and return the rest: UNSUBSCRIBE makes that no failed attempt."""
+        self._acknowledge(source)
+        source.ask("UNSUBSCRIBE", [("id", "0"), ("destination", self._plan.source)])
+        source.close()
+
+    def _state(self, fault: BrokerError | ConnectionFailed) -> str:
+        refused = self._flying.get(getattr(fault, "receipt", None) or "")
+        name = "" if refused is None else refused.headers.get(b"message-id", b"").decode("utf-8", "replace")
+        which = f"message {name} was refused; " if name else ""
+        done = counted(self.transferred + len(self._confirmed), "message")
+        return f" ({which}{done} transferred; all others stay at the source: run the command again)"
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown > 0.2:
+            self._shown = now
+            rate = self.transferred / self._seconds
+            flying = len(self._flying)
+            self._progress.show(
+                f"transferred {self.transferred:,}, {flying:,} in flight, {rate:,.0f} messages/s"
+            )
+
+
+class DuplicateIds:
+    """Makes the same id for each delivery of a message of ``source``, and another for each other message.
+
+    A source that has lost its data may use the number of a message again: time and body are part of the id too.
+    """
+
+    def __init__(self, source: str, server: str, keep: bool = False) -> None:
+        """``server`` is the header of CONNECTED. With ``keep`` a message keeps an id of its own."""
+        self._source = source.encode()
+        self._keep = keep
+        # Artemis puts the number of the consumer in front of that of the message
+        self._prefixed = server.startswith("ActiveMQ-Artemis")
+
+    def of(self, head: Head, body: bytes) -> bytes:
+        """The id of a message."""
+        headers = head.headers
+        own = headers.get(DUPLICATE_ID)
+        if own and self._keep:
+            return own
+        number = headers.get(b"message-id", b"")
+        if self._prefixed:
+            number = number.rpartition(b",")[2]
+        found = blake2b(digest_size=16)
+        for part in (self._source, number, headers.get(b"timestamp", b""), body):
+            found.update(b"%d:" % len(part))
+            found.update(part)
+        return b"transfer-" + found.hexdigest().encode()
+
+
+def send_frame(
+    headers: Pairs, fixed: Iterable[tuple[bytes, bytes]], head: Head, body: bytes, version: bytes
+) -> bytes:
+    """The SEND of a MESSAGE: ``headers``, ``fixed`` in place of those of the message, and the rest of the message's."""
+    written = [*headers, *fixed]
+    names = {name for name, _ in written} | NOT_FORWARDED
+    for name, value in head.headers.items():
+        if name in names or (name == b"expires" and value == b"0"):
+            continue
+        if name == b"reply-to" and value.startswith(TEMPORARY):
+            continue
+        written.append((name, value))
+    if b"content-length" in head.headers or b"\0" in body:
+        return encode_frame(b"SEND", written, body, version)
+    # a text message of JMS: with a content-length it would become one of bytes
+    return encode_frame(b"SEND", written, b"", version)[: -len(b"\0\n")] + body + b"\0\n"
