@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = "{urn:activemq:core}"
 PREFIXES = "anycastPrefix=/queue/;multicastPrefix=/topic/"
 
+# bytes, without a limit in messages: the default of 100 messages is for clients that are slower than this one
+WINDOW = "stompConsumerWindowSize=102400"
+
 # enough for every benchmark, and still a limit, so that what it costs to watch it is part of what is measured
 GLOBAL_MAX_SIZE = "8GB"
 
@@ -114,6 +117,8 @@ class Stompring(Broker):
             seen.add(scheme)
             port = ports.get(scheme) or free_port()
             acceptor.text = re.sub(r"^(\w+)://[^/?]*", rf"\1://{HOST}:{port}", url)
+            if scheme != "http":
+                acceptor.text += f"{';' if '?' in url else '?'}{WINDOW}"
         if not seen.issuperset({"tcp", "http"}):
             raise BrokerDied(
                 f"{shipped}: one acceptor for tcp:// and one for http:// are needed, found {seen}"
@@ -121,7 +126,9 @@ class Stompring(Broker):
         acceptors = tree.find(f".//{CORE}acceptors")
         if self._tls_port is not None and acceptors is not None:
             made = etree.SubElement(acceptors, f"{CORE}acceptor", name="tls")
-            made.text = f"ssl://{HOST}:{self._tls_port}?{PREFIXES};keyStorePath={self._certificate()}"
+            made.text = (
+                f"ssl://{HOST}:{self._tls_port}?{PREFIXES};{WINDOW};keyStorePath={self._certificate()}"
+            )
         core = tree.find(f"{CORE}core")
         everywhere = tree.find(f".//{CORE}address-setting[@match='#']")
         if core is None or everywhere is None:

@@ -82,7 +82,7 @@ class Bench:
         self.case = case
         self.stored = StoredBroker(directory, case.queues, **settings)
         self._outgoing = Outgoing(self.stored.broker.clock)
-        self._acceptor = StompAcceptor("stomp", "127.0.0.1", 0)
+        self._acceptor = StompAcceptor("stomp", "127.0.0.1", 0, stomp_prefetch_count=-1)
         self.producer = self._session(Wire(), "1")
         self._wires = [Wire(keeps=case.ack != b"auto") for _ in range(case.queues)]
         self._consumers = []

@@ -72,7 +72,12 @@ class World:
     def __init__(self) -> None:
         self.broker = Broker(BrokerConfiguration("bench"), Clock(), Policies())
         self.acceptor = StompAcceptor(
-            "stomp", "127.0.0.1", 0, anycast_prefix=("/queue/",), multicast_prefix=("/topic/",)
+            "stomp",
+            "127.0.0.1",
+            0,
+            anycast_prefix=("/queue/",),
+            multicast_prefix=("/topic/",),
+            stomp_prefetch_count=-1,
         )
         self.outgoing = Outgoing(self.broker.clock)
 

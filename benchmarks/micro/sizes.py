@@ -74,6 +74,7 @@ class Scene:
             subscriptions_allowed=-1,
             transactions_allowed=-1,
             stomp_consumer_window_size=-1,
+            stomp_prefetch_count=-1,
             max_unsettled_messages=-1,
         )
         self.destinations = Destinations(self.acceptor)
