@@ -144,9 +144,8 @@ def subscribe(
         raise click.UsageError("--unsubscribe deletes a durable subscription: name it with --durable")
     if browse and durable is not None:
         raise click.UsageError("--browse reads a queue, --durable a topic: use one of them")
-    fields = [("id", "0"), ("destination", destination)]
-    if not browse:
-        fields.append(("ack", ack_mode))
+    # Artemis and RabbitMQ do not know browser:true: what is not acknowledged stays there all the same
+    fields = [("id", "0"), ("destination", destination), ("ack", "client-individual" if browse else ack_mode)]
     if selector is not None:
         fields.append(("selector", selector))
     if browse:

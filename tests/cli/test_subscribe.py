@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -307,3 +308,15 @@ def test_no_control_character_is_printable() -> None:
     assert printable(every).replace("\t", "").replace("\n", "").isprintable()
     assert one_line(every).isprintable()
     assert one_line("a\nb\tc") == "a\\nb\\tc"
+
+
+def test_browsing_takes_nothing_from_a_broker_that_cannot_browse(queue: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        browsing = start("subscribe", queue, "--browse", "--broker", f"127.0.0.1:{listener.getsockname()[1]}")
+        with listener.accept()[0] as connection, connection.makefile("rwb") as stream:
+            frames = iter(lambda: b"".join(iter(lambda: stream.read(1), b"\0")), b"")
+            next(frames)
+            stream.write(b"CONNECTED\nversion:1.2\n\n\0")
+            stream.flush()
+            assert b"\nack:client-individual\n" in next(frames)
+        browsing.communicate(timeout=PATIENCE)
