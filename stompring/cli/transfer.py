@@ -335,7 +335,8 @@ class Transfer:
         source.ask("SUBSCRIBE", fields)
 
     def _loop(self, source: CommandConnection, target: _Target, ids: DuplicateIds) -> None:
-        plan, last = self._plan, time.monotonic()
+        plan = self._plan
+        last = heard = time.monotonic()  # of the source and of the target
         waiting: list[tuple[Head, bytes]] = []  # delivered, beyond the window or the count
         while True:
             self._interrupts.check()
@@ -357,6 +358,11 @@ class Transfer:
             if parts:
                 target.send(b"".join(parts))
             target.listen(PAUSE if self._flying and not sent else 0.0)
+            if self._confirmed or len(self._flying) == sent:
+                heard = time.monotonic()
+            elif time.monotonic() >= heard + target.endpoint.timeout:
+                address, seconds = target.endpoint.address, target.endpoint.timeout
+                raise ConnectionFailed(f"{address} sends no RECEIPT for {seconds:g} s")
             self._acknowledge(source)
             self._show()
             if self._flying:

@@ -69,9 +69,10 @@ class Side:
 
     def take(self, queue: str, ack: str = "auto") -> list[str]:
         """The bodies of all messages; with another ``ack`` they stay."""
+        count = self.management.queue(queue)["messageCount"]
         client = self.client()
         client.subscribe(f"/queue/{queue}", ack=ack, prefetch_count=-1)
-        bodies = [client.message().body.decode() for _ in range(client.waiting())]
+        bodies = [client.message().body.decode() for _ in range(count)]
         client.close()
         return bodies
 
@@ -266,6 +267,17 @@ def test_the_source_gets_heart_beats_while_the_target_reads_nothing(
     )  # several times the heart-beats that were agreed on with the source
     assert transfer(queue, a, target, heart_beat=200) == 1
     assert target.accepted == [body] and a.management.queue(queue)["messageCount"] == 0
+
+
+def test_a_target_that_does_not_answer(sides: tuple[Side, Side], queue: str) -> None:
+    a, _ = sides
+    a.put(queue, "1")
+    ever = threading.Event()
+    target = Refusing(lambda _: "late" if ever.wait(PATIENCE) else "")
+    done = run(*words(queue, a, target, "--connect-timeout", "0.5"), code=5)
+    assert "sends no RECEIPT for 0.5 s (0 messages transferred; all others stay" in done.stderr.decode()
+    ever.set()
+    assert a.take(queue) == ["1"]
 
 
 def test_the_source_is_not_the_target(sides: tuple[Side, Side], queue: str) -> None:

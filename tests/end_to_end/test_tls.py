@@ -21,6 +21,7 @@ from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.stomp.client import frame
 
 from ..broker_process import PATIENCE
+from ..cli.command import run
 from ..stomp_client import StompClient
 from ..websocket_client import WebSocketClient, WebSocketDialogue
 from .secured import Secured
@@ -516,6 +517,20 @@ def test_http_agrees_on_its_version(secured: Secured) -> None:
 
 
 # ---- the pipeline's client
+
+
+def test_transfer_over_tls(secured: Secured) -> None:
+    client = secured.open()
+    client.connect()
+    bodies = [str(number) * 20_000 for number in range(50)]
+    client.put("/queue/secret", *bodies)
+    url, ca = f"stomp+ssl://localhost:{secured.broker.ports['stomp']}", str(secured.authority.file)
+    words = ("transfer", "/queue/secret", "--from", url, "--to", url, "--to-destination", "/queue/moved")
+    run(*words, "--timeout", "0.5", code=5)
+    run(*words, "--timeout", "0.5", "--from-ca", ca, "--to-ca", ca)
+    client.subscribe("/queue/moved", ack="auto")
+    client.messages(*bodies)
+    client.close()
 
 
 def endpoint(secured: Secured, acceptor: str, **more: Any) -> Endpoint:
