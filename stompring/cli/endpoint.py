@@ -191,7 +191,9 @@ def resolve(
     if login is None:
         password = None
     else:
-        password = _password(login, context, end) if password_file is None else _password_of(password_file)
+        password = (
+            _password(login, context, end) if password_file is None else _password_of(password_file, end)
+        )
     return StompEndpoint(
         host,
         port,
@@ -206,12 +208,13 @@ def resolve(
     )
 
 
-def _password_of(file: Path) -> str:
+def _password_of(file: Path, end: str | None = None) -> str:
     try:
         return file.read_text(encoding="utf-8").partition("\n")[0].removesuffix("\r")
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
-        raise click.UsageError(f"--password-file {file} cannot be read: {why}") from None
+        option = "--password-file" if end is None else f"--{end}-password-file"
+        raise click.UsageError(f"{option} {file} cannot be read: {why}") from None
 
 
 def _password(user: str, context: Context, end: str | None = None) -> str:
@@ -228,7 +231,8 @@ def _password(user: str, context: Context, end: str | None = None) -> str:
         raise click.UsageError(
             f"no password for user {user!r}: set {variable}, or use {option} FILE"
         ) from None
-    return str(click.prompt(f"Password of {one_line(user)}", hide_input=True, err=True))
+    at = "" if end is None else f" for --{end}"
+    return str(click.prompt(f"Password of {one_line(user)}{at}", hide_input=True, err=True))
 
 
 class Interrupts:
