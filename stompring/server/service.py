@@ -12,14 +12,14 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
 from twisted.application.service import MultiService
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, succeed
-from twisted.internet.error import CannotListenError
+from twisted.internet.error import CannotListenError, ReactorNotRunning
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import deferLater
 
@@ -436,11 +436,9 @@ def run(
     reactor.addSystemEventTrigger("before", "shutdown", process.shut_down)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(process.reload))
+    reactor.callWhenRunning(process.heed_signals)  # by then Twisted has set its own handlers
     reactor.run()
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # a second signal must not kill it in its last milliseconds
+    for number in (signal.SIGINT, signal.SIGTERM):  # a second one must not kill it in its last milliseconds
         signal.signal(number, signal.SIG_IGN)
     return process.exit_code
 
@@ -460,6 +458,7 @@ class BrokerRun:
         self._drain_timeout = drain_timeout
         self._systemd = SystemdNotifier(reactor)
         self._stopping = False
+        self._hurried = False  # a signal came during the stop
         self._taking_over_since: float | None = None  # `reactor.seconds`; None: it was no standby
         self._replication: Replication | None = None
         self._request: StepDown | None = None
@@ -582,10 +581,26 @@ class BrokerRun:
 
     def _end(self, code: int) -> None:
         self.exit_code = code
-        if self._reactor.running:
+        self._stop()
+
+    def _stop(self) -> None:
+        with suppress(ReactorNotRunning):  # it has stopped in this round already, or does not run yet
             self._reactor.stop()
 
     # ---- signals
+
+    def heed_signals(self) -> None:
+        """SIGINT and SIGTERM stop the broker. The next one ends its drain and changes nothing else."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGINT in the background of a shell
+                signal.signal(number, lambda which, _: self._reactor.callFromThread(self._signalled, which))
+
+    def _signalled(self, number: int) -> None:
+        if not self._stopping:
+            self._stop()
+            return
+        log.info("%s received: the broker is stopping already", signal.Signals(number).name)
+        self._hurried = True
 
     def reload(self) -> None:
         """Read the configuration again."""
@@ -603,7 +618,9 @@ class BrokerRun:
         """Stop what there is. The role in a replicated log is released when everything is stored."""
         self._stopping = True
         if self.service is not None:
-            return _shutdown(self.service, self._reactor, self._drain_timeout, self._release)()
+            return _shutdown(
+                self.service, self._reactor, self._drain_timeout, lambda: self._hurried, self._release
+            )()
         log.info(
             "stopping: %s", "the start has failed" if self._start_failed else "this broker was a standby"
         )
@@ -653,7 +670,11 @@ DRAIN_INTERVAL = 0.1
 
 
 def _shutdown(
-    service: BrokerService, reactor: Any, drain_timeout: float, release: Callable[[], Deferred[Any]]
+    service: BrokerService,
+    reactor: Any,
+    drain_timeout: float,
+    hurried: Callable[[], bool],
+    release: Callable[[], Deferred[Any]],
 ) -> Callable[[], Deferred[Any]]:
     waited: Deferred[Any] = Deferred()
 
@@ -666,20 +687,12 @@ def _shutdown(
 
     def drain() -> None:
         """Wait until the clients have gone; a second signal ends the wait."""
-        hurried = False
-
-        def hurry(*_: object) -> None:
-            nonlocal hurried
-            hurried = True
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, hurry)
         service.drain.begin()
         log.info("stopping: draining for up to %g s", drain_timeout)
         service.systemd.stopping()
 
         def poll(left: float) -> None:
-            if hurried or left <= 0 or not len(service.connections):
+            if hurried() or left <= 0 or not len(service.connections):
                 close()
             else:
                 reactor.callLater(DRAIN_INTERVAL, poll, left - DRAIN_INTERVAL)
@@ -687,8 +700,6 @@ def _shutdown(
         poll(drain_timeout)
 
     def close() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt the shutdown
-            signal.signal(number, signal.SIG_IGN)
         log.info("stopping: closing %d connections", len(service.connections))
         service.systemd.stopping()
         stopped = service.stop_listening()

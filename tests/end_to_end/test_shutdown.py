@@ -69,17 +69,24 @@ def test_a_blocked_producer_does_not_hold_it_up(start_broker: StartBroker) -> No
     client.close()
 
 
-def test_a_second_signal_changes_nothing(start_broker: StartBroker) -> None:
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_a_second_signal_changes_nothing(start_broker: StartBroker, when: str) -> None:
     broker = start_broker()
     sender, stuck = StompClient(broker.port), StompClient(broker.port)
     sender.connect()
     stuck.connect()
     stuck.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
     sender.put("/queue/q", *(b"x" * 1_000_000 for _ in range(20)))
-    broker.terminate()
-    broker.wait_for_log("stopping")
-    broker.terminate()  # while it waits for the client that does not read
+    if when == "at once":
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            broker.terminate(number)
+    else:
+        broker.terminate()
+        broker.wait_for_log("stopping")
+        broker.terminate()  # while it waits for the client that does not read
+        broker.wait_for_log("SIGTERM received: the broker is stopping already")
     broker.stop()
+    assert len([line for line in broker.log if "stopping: closing 2 connections" in line]) == 1
     sender.close()
     stuck.close()
 
