@@ -439,11 +439,9 @@ class Remote:
 
         Ctrl-C cancels the task: what is done stays done.
         """
-        with _deferred_interrupt() as interrupted:
+        with _deferred_interrupt() as heed:
             task = self.post(*path, body={**body, "wait": False})
-        if detach:
-            return task
-        return self.follow_task(title, str(task["taskID"]), bool(interrupted))
+            return task if detach else self.follow_task(title, str(task["taskID"]), heed)
 
     def cancel_task(self, task_id: str) -> Any:
         """Cancel a task, and return it once its last slice has ended."""
@@ -459,11 +457,10 @@ class Remote:
                 return task
             time.sleep(0.02)
 
-    def follow_task(self, title: str, task_id: str, interrupted: bool = False) -> Any:
-        """Show the progress of a task until it ends, and return it. Ctrl-C cancels it, as ``interrupted`` does."""
+    def follow_task(self, title: str, task_id: str, heed: Callable[[], None] = lambda: None) -> Any:
+        """Show the progress of a task until it ends, and return it. Ctrl-C, which ``heed`` may raise, cancels it."""
         try:
-            if interrupted:
-                raise KeyboardInterrupt
+            heed()
             with progress(title) as step:
                 interval = 0.01
                 while True:
@@ -512,8 +509,11 @@ _PAST = {
 
 
 @contextmanager
-def _deferred_interrupt() -> Iterator[list[int]]:
-    """Ctrl-C is recorded while a task is being started, so that it can be cancelled; a second one is immediate."""
+def _deferred_interrupt() -> Iterator[Callable[[], None]]:
+    """Ctrl-C is recorded while a task is being started, so that it can be cancelled; a second one is immediate.
+
+    ``heed`` raises the recorded one, and ends the deferral: between the two no Ctrl-C is lost.
+    """
     interrupts: list[int] = []
 
     def record(number: int, frame: FrameType | None) -> None:
@@ -521,9 +521,14 @@ def _deferred_interrupt() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         interrupts.append(number)
 
+    def heed() -> None:
+        signal.signal(signal.SIGINT, previous)
+        if interrupts:
+            raise KeyboardInterrupt
+
     previous = signal.signal(signal.SIGINT, record)
     try:
-        yield interrupts
+        yield heed
     finally:
         signal.signal(signal.SIGINT, previous)
 

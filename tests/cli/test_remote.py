@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import json
+import signal
 import socket
 import stat
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import click
 import pytest
 
-from stompring.cli.output import to_json
-from stompring.cli.remote import parse_server
+from stompring.cli.context import Context
+from stompring.cli.output import Interrupted, to_json
+from stompring.cli.remote import Login, Remote, parse_server
 from stompring.cli.terminal import one_line as printable
 
 from ..broker_document import broker_xml
@@ -341,3 +348,56 @@ def test_names_that_a_shell_would_interpret_are_not_completed(tmp_path: Path) ->
         cli = Cli(process.http_port, tmp_path)
         assert completed(cli, "queue", "show", "cc") == ["cc.orders", "cc.a/b"]
         assert completed(cli, "address", "show", "cc") == ["cc.orders", "cc.a/b"]
+
+
+class Tasks(Remote):
+    """A broker with one task, which has ended when it is looked at for the third time, or is cancelled."""
+
+    state, looks = "", 0
+
+    def post(self, *path: object, **_: object) -> object:
+        self.state = "running"
+        return {"taskID": 1}
+
+    def get(self, *path: object, **_: object) -> object:
+        self.looks += 1
+        if self.looks == 3 and self.state == "running":
+            self.state = "completed"
+        return {"state": self.state}
+
+    def delete(self, *path: object, **_: object) -> object:
+        self.state = "cancelled"
+        return None
+
+
+def test_an_interrupt_at_any_time_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each instruction of the functions that start a task and follow it (each line with Python 3.12)."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    source, states = inspect.getsourcefile(Remote), set()
+    for instruction in itertools.count():
+        tasks = Tasks(parse_server("http://broker"), Login(None, Context()))
+        now = iter([*itertools.repeat(False, instruction), True])
+
+        def trace(frame: FrameType, event: str, _: object, now: Iterator[bool] = now) -> object:
+            if frame.f_code.co_filename != source:
+                return None
+            frame.f_trace_opcodes = True
+            if event in ("line", "opcode") and next(now, False):
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+            return trace
+
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.settrace(trace)
+        try:
+            tasks.run_task("move", ("queues", "a", "move"), {}, False)
+        except (Interrupted, KeyboardInterrupt):
+            states.add(tasks.state)
+        else:
+            assert sys.gettrace() is trace, f"the interrupt at instruction {instruction} is lost"
+            break
+        finally:
+            sys.settrace(None)
+            signal.signal(signal.SIGINT, before)
+        assert tasks.state != "running", f"interrupted at instruction {instruction}"
+    assert states == {"", "cancelled", "completed"}
