@@ -62,6 +62,11 @@ class Bindings:
         """Those that surely are."""
         return [name for name in names if None not in self.allowed.get(name, {None})]
 
+    def certain(self, names: tuple[str, ...]) -> dict[str, tuple[object, ...]]:
+        """Those of them that look one way only, and how: no answer to a change was lost."""
+        looks = {name: tuple(self.allowed[name]) for name in self.present(names)}
+        return {name: found[0] for name, found in looks.items() if len(found) == 1 and found[0] is not None}
+
     def audit(self, ledger: Ledger, found: Mapping[str, Mapping[str, Any]]) -> None:
         """Compare with what is there; that is from now on what must be there."""
         for name, allowed in self.allowed.items():
@@ -198,12 +203,10 @@ class Administrator:
 
     async def _pause(self, wire: Connection) -> None:
         """Pause or resume: the rest of it stays."""
-        made = self.bindings.present(MADE)
+        made = self.bindings.certain(MADE)
         if not made:
             return
-        name = self.world.random.choice(made)
-        (before,) = self.bindings.allowed[name]
-        assert before is not None
+        name, before = self.world.random.choice(list(made.items()))
         wanted = dict(zip(ATTRIBUTES, before, strict=True))
         wanted["paused"] = not wanted["paused"]
         self.bindings.asked(name, tuple(wanted.values()))

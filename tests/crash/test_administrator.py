@@ -1,4 +1,4 @@
-"""What the administrator of the crash tests remembers of queues that it was about to delete."""
+"""What the administrator of the crash tests remembers of queues that it was about to delete or change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from .administrator import MADE, Administrator, Bindings
+from .administrator import MADE, PLAIN, Administrator, Bindings
 from .connection import Connection, ConnectionBroken
 from .context import Context
 from .ledger import Ledger
@@ -41,3 +41,17 @@ def test_a_queue_that_is_not_durable_is_known_until_it_is_deleted(monkeypatch: p
     assert name in MADE and name not in bindings.absent(MADE)
     bindings.audit(Ledger(), {})
     assert name in bindings.absent(MADE)
+
+
+def test_a_queue_whose_change_got_no_answer_is_not_paused() -> None:
+    """It looks one way or the other: nothing says what the rest of it is."""
+    administrator = Administrator.__new__(Administrator)
+    administrator.world = cast(Context, SimpleNamespace(random=Random(1)))
+    administrator.bindings = bindings = Bindings()
+    bindings.promised(MADE[0], PLAIN)
+    bindings.promised(MADE[1], PLAIN)
+    bindings.promised(MADE[2], None)
+    bindings.asked(MADE[0], (100, -1, None, True, True))
+    assert bindings.present(MADE) == [*MADE[:2]] and bindings.certain(MADE) == {MADE[1]: PLAIN}
+    bindings.promised(MADE[1], None)
+    asyncio.run(administrator._pause(cast(Connection, None)))
