@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocke
 from ..broker_process import PATIENCE
 from ..end_to_end.page import chromium
 
-__all__ = ["AXE", "ConsolePage", "chromium", "launch"]
+__all__ = ["AXE", "ConsolePage", "chromium", "launch", "violations"]
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -111,22 +111,6 @@ class ConsolePage:
         self.page.evaluate("route => { location.hash = route; }", route)
         return self.page
 
-    # ---- accessibility
-
-    def axe(self) -> list[str]:
-        """What axe-core finds on the page as it is, one line per element."""
-        if not self.page.evaluate("() => 'axe' in window"):
-            self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = self.page.evaluate(
-            "() => axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a',"
-            " 'wcag21aa', 'wcag22aa', 'best-practice']})"
-        )
-        return [
-            f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html'][:300]}: {node['failureSummary']}"
-            for rule in found["violations"]
-            for node in rule["nodes"]
-        ]
-
     def overflow(self) -> int:
         """Pixels by which the page is wider than the window."""
         return int(
@@ -134,3 +118,18 @@ class ConsolePage:
                 "() => document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
             )
         )
+
+
+def violations(console: ConsolePage) -> list[str]:
+    """What axe-core finds on the page as it is, one line per element."""
+    if not console.page.evaluate("() => 'axe' in window"):
+        console.page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = console.page.evaluate(
+        "() => axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a',"
+        " 'wcag21aa', 'wcag22aa', 'best-practice']})"
+    )
+    return [
+        f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html'][:300]}: {node['failureSummary']}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+    ]

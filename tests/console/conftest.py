@@ -11,12 +11,15 @@ from playwright.sync_api import Browser, expect
 
 from ..broker_process import PATIENCE, BrokerProcess
 from ..conftest import StartBroker
-from .browser import AXE, ConsolePage, chromium, launch
+from .browser import AXE, ConsolePage, chromium, launch, violations
 
 expect.set_options(timeout=PATIENCE * 1000)
 
 #: Opens a tab: ``open_console(port, viewport=…, color_scheme=…)``.
 OpenConsole = Callable[..., ConsolePage]
+
+#: What axe-core finds on a page as it is, one line per element.
+Axe = Callable[[ConsolePage], list[str]]
 
 
 # Of the package, not the session: Playwright keeps an event loop running in its thread meanwhile.
@@ -51,10 +54,11 @@ def console(open_console: OpenConsole, broker: BrokerProcess) -> ConsolePage:
 
 
 @pytest.fixture
-def axe() -> None:
-    """The test needs axe-core."""
+def axe() -> Axe:
+    """Finds violations by axe-core, which no other way leads to: a test without it is skipped."""
     if not AXE.exists():
         pytest.skip("axe-core is not installed: npm ci in tests/console")
+    return violations
 
 
 @pytest.fixture

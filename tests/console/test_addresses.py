@@ -11,7 +11,7 @@ from ..broker_process import BrokerProcess
 from ..conftest import Connect
 from ..management import Management
 from .browser import ConsolePage
-from .conftest import OpenConsole
+from .conftest import Axe, OpenConsole
 from .test_queues import choose, names, stat
 
 
@@ -135,7 +135,7 @@ def test_forget_duplicates(console: ConsolePage, management: Management, connect
 
 
 def test_address_page_has_no_violations(
-    open_console: OpenConsole, broker: BrokerProcess, management: Management, axe: None, name: str
+    open_console: OpenConsole, broker: BrokerProcess, management: Management, axe: Axe, name: str
 ) -> None:
     management.ask("POST", "/queues", {"name": f"{name}.q", "address": name})
     for options in ({"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}):
@@ -143,4 +143,4 @@ def test_address_page_has_no_violations(
         page = console.open(f"#/addresses/{name}")
         expect(page.get_by_role("region", name="Queues", exact=True).get_by_role("table")).to_be_visible()
         expect(page.locator(".loading")).to_have_count(0)
-        assert console.axe() == [] and console.overflow() == 0
+        assert axe(console) == [] and console.overflow() == 0

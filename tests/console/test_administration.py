@@ -15,7 +15,7 @@ from ..end_to_end.test_permissions import add
 from ..management import Management
 from ..stomp_client import StompClient
 from .browser import ConsolePage
-from .conftest import OpenConsole
+from .conftest import Axe, OpenConsole
 
 VIEWS = {"view": "admins, operators, viewers"}
 PERMISSIONS = (
@@ -72,7 +72,7 @@ def in_dialog(page: Page, label: str) -> None:
 # ---- users
 
 
-def test_users_are_added_changed_and_deleted(login, secured: BrokerProcess) -> None:  # type: ignore[no-untyped-def]
+def test_users_are_added_changed_and_deleted(login, axe: Axe, secured: BrokerProcess) -> None:  # type: ignore[no-untyped-def]
     console = login("anna", "#/admin/users")
     page = console.page
     expect(
@@ -103,7 +103,7 @@ def test_users_are_added_changed_and_deleted(login, secured: BrokerProcess) -> N
     page.keyboard.type("zoë")
     in_dialog(page, "Delete")
     expect(row).to_have_count(0)
-    assert console.axe() == []
+    assert axe(console) == []
 
 
 def test_what_the_broker_refuses_of_a_user_is_shown(login) -> None:  # type: ignore[no-untyped-def]
@@ -122,7 +122,7 @@ def test_what_the_broker_refuses_of_a_user_is_shown(login) -> None:  # type: ign
 # ---- permissions
 
 
-def test_may_x_do_y_on_z_and_by_which_rule(login) -> None:  # type: ignore[no-untyped-def]
+def test_may_x_do_y_on_z_and_by_which_rule(login, axe: Axe) -> None:  # type: ignore[no-untyped-def]
     console = login("anna", "#/admin/permissions")
     page = console.page
     page.get_by_label("User", exact=True).fill("vera")
@@ -136,7 +136,7 @@ def test_may_x_do_y_on_z_and_by_which_rule(login) -> None:  # type: ignore[no-un
     expect(page.locator(".answer-head")).to_contain_text("viewers")
     matrix = page.get_by_role("group", name="Security-settings")
     expect(matrix.locator("tbody tr", has_text="orders.#")).to_contain_text("operators")
-    assert console.axe() == []
+    assert axe(console) == []
 
 
 def test_a_user_who_does_not_exist(login) -> None:  # type: ignore[no-untyped-def]
@@ -224,7 +224,7 @@ def test_a_live_subscription_without_permission_is_refused(login) -> None:  # ty
 
 
 def test_a_reload_shows_what_it_would_change_before_it_is_applied(
-    open_console: OpenConsole, start_broker: StartBroker
+    open_console: OpenConsole, start_broker: StartBroker, axe: Axe
 ) -> None:
     broker = start_broker()
     broker.config.write_text(
@@ -239,7 +239,7 @@ def test_a_reload_shows_what_it_would_change_before_it_is_applied(
     table = page.get_by_role("group", name="Differences")
     expect(table).to_contain_text("default-ring-size")
     expect(table).to_contain_text("7")
-    assert console.axe() == []
+    assert axe(console) == []
     assert Management(broker.http_port).ask("POST", "/reload", {"dryRun": True})["applied"], (
         "nothing is applied yet"
     )
@@ -295,7 +295,7 @@ class Fragile(AddressPolicy):
 
 
 def test_plugins_show_parameters_uses_and_faults(
-    open_console: OpenConsole, start_broker: StartBroker
+    open_console: OpenConsole, start_broker: StartBroker, axe: Axe
 ) -> None:
     broker = start_broker(
         core='<broker-plugins><broker-plugin name="stamp"/></broker-plugins>',
@@ -312,7 +312,7 @@ def test_plugins_show_parameters_uses_and_faults(
     expect(page.get_by_role("group", name="Uses of stamp")).to_contain_text("user-header=sent-by")
     expect(page.get_by_role("group", name="Parameters of stamp")).to_contain_text("peer-header")
     expect(page.get_by_role("group", name="Hooks of stamp")).to_contain_text("admit")
-    assert console.axe() == []
+    assert axe(console) == []
 
 
 def test_retention_that_is_off_says_how_to_enable_it(console: ConsolePage) -> None:
@@ -330,7 +330,7 @@ def test_retention_shows_its_files(open_console: OpenConsole, start_broker: Star
     expect(page.get_by_text("Retained", exact=True)).to_be_visible()
 
 
-def test_log_levels_change_at_once(open_console: OpenConsole, start_broker: StartBroker) -> None:
+def test_log_levels_change_at_once(open_console: OpenConsole, start_broker: StartBroker, axe: Axe) -> None:
     broker = start_broker()
     console = open_console(broker.http_port)
     page = console.open("#/admin/logging")
@@ -343,4 +343,4 @@ def test_log_levels_change_at_once(open_console: OpenConsole, start_broker: Star
     expect(row).to_contain_text("set at run time")
     found = Management(broker.http_port).ask("GET", "/loggers", search="stompring")["data"]
     assert next(each for each in found if each["name"] == "stompring")["level"] == "debug"
-    assert console.axe() == []
+    assert axe(console) == []

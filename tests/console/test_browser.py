@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 from ..broker_process import PATIENCE
 from .browser import ConsolePage
-from .conftest import OpenConsole
+from .conftest import Axe, OpenConsole
 
 POLICY = "default-src 'none'; script-src 'self' 'nonce-1'; img-src * data:; connect-src *"
 
@@ -79,17 +79,15 @@ def test_a_fault_is_reported(browser: Browser, site: int, script: str) -> None:
         console.check()
 
 
-def test_a_good_page_has_no_faults(open_console: OpenConsole, site: int, axe: None) -> None:
+def test_a_good_page_has_no_faults(open_console: OpenConsole, site: int, axe: Axe) -> None:
     console = open_console(site)
     console.open("0")
-    assert console.axe() == []
+    assert axe(console) == []
     assert console.overflow() == 0
 
 
-def test_axe_reports_violations_under_a_strict_policy(
-    open_console: OpenConsole, site: int, axe: None
-) -> None:
+def test_axe_reports_violations_under_a_strict_policy(open_console: OpenConsole, site: int, axe: Axe) -> None:
     console = open_console(site)
     page = console.open("0")
     page.evaluate("() => document.querySelector('main').append(document.createElement('input'))")
-    assert [line.split(" ")[0] for line in console.axe()] == ["label"]
+    assert [line.split(" ")[0] for line in axe(console)] == ["label"]

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from ..broker_process import BrokerProcess
 from .browser import ConsolePage
-from .conftest import OpenConsole
+from .conftest import Axe, OpenConsole
 from .demo import demo
 
 #: Route, heading, and a text that is there once the data are.
@@ -52,7 +52,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_pages_are_accessible_and_fit(
-    open_console: OpenConsole, full: BrokerProcess, axe: None, mode: str
+    open_console: OpenConsole, full: BrokerProcess, axe: Axe, mode: str
 ) -> None:
     console = open_console(full.http_port, **MODES[mode])
     page = console.open("#/")
@@ -61,7 +61,7 @@ def test_pages_are_accessible_and_fit(
         console.go(route)
         expect(page.get_by_role("heading", level=1)).to_have_text(heading)
         expect(page.locator("main").get_by_text(text).first).to_be_attached()
-        found += [f"{route}: {violation}" for violation in console.axe()]
+        found += [f"{route}: {violation}" for violation in axe(console)]
         if console.overflow():
             found.append(f"{route}: {console.overflow()} pixels wider than the window")
     assert not found, "\n".join(found)
@@ -69,7 +69,7 @@ def test_pages_are_accessible_and_fit(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_dialogs_are_accessible_and_fit(
-    open_console: OpenConsole, full: BrokerProcess, axe: None, mode: str
+    open_console: OpenConsole, full: BrokerProcess, axe: Axe, mode: str
 ) -> None:
     console = open_console(full.http_port, **MODES[mode])
     page = console.open("#/queues/orders/messages")
@@ -85,7 +85,7 @@ def test_dialogs_are_accessible_and_fit(
         expect(dialog).to_be_visible()
         if title == "Message":
             expect(dialog.get_by_role("group", name="Body", exact=True)).to_be_visible()
-        found += [f"{title}: {violation}" for violation in console.axe()]
+        found += [f"{title}: {violation}" for violation in axe(console)]
         page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
     assert not found, "\n".join(found)

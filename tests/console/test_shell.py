@@ -17,7 +17,7 @@ from ..broker_process import PATIENCE, BrokerProcess
 from ..end_to_end.test_security import stompring
 from ..management import Management
 from .browser import ConsolePage
-from .conftest import OpenConsole
+from .conftest import Axe, OpenConsole
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&/..%2f?#{{7*7}}"
 
@@ -139,14 +139,14 @@ ROUTES = ("#/", "#/queues", "#/addresses", "#/nowhere")
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_pages_fit_a_phone_and_axe_finds_nothing(
-    open_console: OpenConsole, broker: BrokerProcess, axe: None, route: str
+    open_console: OpenConsole, broker: BrokerProcess, axe: Axe, route: str
 ) -> None:
     for options in ({"viewport": PHONE}, {"color_scheme": "dark"}):
         console = open_console(broker.http_port, **options)
         page = console.open(route)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.locator(".loading")).to_have_count(0)
-        assert console.axe() == []
+        assert axe(console) == []
         assert console.overflow() == 0
 
 
@@ -327,11 +327,11 @@ def test_logging_out(open_console: OpenConsole, secured: BrokerProcess) -> None:
     expect(page.get_by_label("Password")).to_have_value("")
 
 
-def test_login_form_has_no_violations(open_console: OpenConsole, secured: BrokerProcess, axe: None) -> None:
+def test_login_form_has_no_violations(open_console: OpenConsole, secured: BrokerProcess, axe: Axe) -> None:
     console = open_console(secured.http_port, viewport=PHONE)
     console.allow("status of 401")
     heading(console.open(), "Log in to the broker")
-    assert console.axe() == [] and console.overflow() == 0
+    assert axe(console) == [] and console.overflow() == 0
 
 
 def test_what_a_user_may_not_do_is_not_offered(open_console: OpenConsole, secured: BrokerProcess) -> None:
