@@ -39,6 +39,7 @@ def test_what_was_on_its_way_to_a_client_still_arrives(start_broker: StartBroker
     client.connect()
     client.put("/queue/q", *("x" * 1000 for _ in range(200)))
     client.subscribe("/queue/q", ack="auto")
+    Management(broker.http_port).expect("q", messageCount=0)
     broker.terminate()
     for _ in range(200):
         client.message("x" * 1000)

@@ -101,6 +101,8 @@ def test_everybody_is_told_of_the_end(secured: Secured) -> None:
         clients[0].put("/queue/end", *("x" * 1000 for _ in range(200)))
         clients[1].subscribe("/queue/end", ack="auto")
         silent = StompClient(broker.ports["stomp"])  # has not said a word of TLS
+        while secured.get("/api/v1/queues/end")["messageCount"]:
+            pass  # until all are on their way
         broker.terminate()
         for _ in range(200):
             clients[1].message("x" * 1000)

@@ -87,7 +87,7 @@ def test_a_full_spool_is_no_place_for_more(
     receiver.wait_until_idle(60, 600)  # full before that
     receiver.check()
     assert 20 <= len(bodies(spool)) <= 40
-    assert management.queue(name)["messageCount"] == 300 - len(bodies(spool))
+    management.expect(name, messageCount=300 - len(bodies(spool)))
     until_there(lambda: receiver.mark_read(spool.tail) or len(bodies(spool)) == 300)  # type: ignore[func-returns-value]
     management.expect(name, messageCount=0)
 
