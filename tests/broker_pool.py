@@ -2,8 +2,9 @@
 
 To import Twisted and what comes with it takes most of the start of a broker, and the tests start a thousand. What is
 forked runs ``stompring run`` from its first line to its exit as any other; the reactor, which a fork must not inherit,
-is made in there. Tests that care for the start itself ask for a process of their own (``BrokerProcess(…,
-forked=False)``), and ``STOMPRING_NURSERY=0`` has all of them so.
+is made in there. All of them end with the process that runs the tests, also if that is killed. Tests that care for the
+start itself ask for a process of their own (``BrokerProcess(…, forked=False)``), and ``STOMPRING_NURSERY=0`` has all of
+them so.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ PREPARED = (
     "stompring.server.authentication",
 )
 
-#: prctl(2): processes whose parent has ended become children of this one, so that it can wait for them.
-PR_SET_CHILD_SUBREAPER = 36
+#: prctl(2): the signal for this process when its parent ends; its name; and that processes whose parent has ended
+#: become children of this one, so that it can wait for them.
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Child:
@@ -95,7 +99,12 @@ class BrokerPool:
         """``python -m stompring`` with these words, its output in one pipe."""
         talk = self._talk = self._talk or self._begin()
         output, given = os.pipe()
-        request = {"words": words, "directory": os.getcwd(), "environment": dict(os.environ)}
+        request = {
+            "words": words,
+            "directory": os.getcwd(),
+            "environment": dict(os.environ),
+            "runner": os.getpid(),
+        }
         _adopt(True)  # for this moment only: what else loses its parent is none of ours
         socket.send_fds(talk, [json.dumps(request).encode()], [given])
         os.close(given)
@@ -120,8 +129,22 @@ class BrokerPool:
 
 
 def _adopt(orphans: bool) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0):
+    _prctl(PR_SET_CHILD_SUBREAPER, int(orphans))
+
+
+def _prctl(option: int, value: int | bytes) -> None:
+    if _LIBC.prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
+
+
+def die_with(parent: int) -> None:
+    """SIGKILL for this process when ``parent`` ends, which is or becomes its parent. Not if only a thread ends."""
+    before = os.getppid()
+    while (now := os.getppid()) == before != parent:
+        time.sleep(0.0005)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if now != parent or os.getppid() != parent:
+        os._exit(1)  # it has ended already
 
 
 def python_path(root: Path) -> str:
@@ -160,6 +183,8 @@ def forked(talk: socket.socket, request: dict[str, Any], output: int) -> bool:
     for descriptor in (told, tell):
         os.close(descriptor)
     talk.close()
+    die_with(request["runner"])
+    _prctl(PR_SET_NAME, b"tested broker")
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -183,6 +208,7 @@ def serve(talk: socket.socket) -> bool:
 
 
 if __name__ == "__main__":
+    _prctl(PR_SET_NAME, b"broker pool")
     prepare()
     if serve(socket.socket(fileno=int(sys.argv[1]))):
         runpy.run_module("stompring", run_name="__main__", alter_sys=True)

@@ -12,9 +12,10 @@ import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from .broker_pool import NURSERY, Child, python_path
+from .broker_pool import NURSERY, Child, die_with, python_path
 
 #: Seconds that anything may take that ought to happen at once. Generous: test machines are slow and shared.
 PATIENCE = 30.0
@@ -24,13 +25,19 @@ FORKED = os.environ.get("STOMPRING_NURSERY", "1") != "0"
 LISTENS = re.compile(r"listens on \S+:(\d+) \(acceptor (\S+)\)")
 
 
-def _heed_interrupts() -> None:
-    """A shell that runs the tests in the background has SIGINT ignored, which would be inherited."""
+def _before_start(runner: int) -> None:
+    """A shell that runs the tests in the background has SIGINT ignored, which would be inherited.
+
+    ``runner`` is this process, 0 in a thread of it, with whose end the broker would end.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if runner:
+        die_with(runner)
 
 
 def _started(words: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
     """As a user starts it."""
+    runner = os.getpid() if threading.current_thread() is threading.main_thread() else 0
     return subprocess.Popen(
         [sys.executable, "-m", "stompring", *words],
         stdout=subprocess.PIPE,
@@ -38,7 +45,7 @@ def _started(words: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
         stdin=subprocess.DEVNULL,
         text=True,
         env={**os.environ, "PYTHONPATH": python_path(ROOT), "PYTHONUNBUFFERED": "1", **env},
-        preexec_fn=_heed_interrupts,
+        preexec_fn=partial(_before_start, runner),
     )
 
 
