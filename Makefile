@@ -60,13 +60,15 @@ compiled: $(VENV)/.installed-compile
 test: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory suite
 
-# Runs both runners with the installed tools, even if one fails. The output of trial follows that of pytest.
+# Runs both runners with the installed tools, even if one fails. The output of trial follows that of pytest, and the last
+# line tells the counts of both.
 suite:
-	@files=$$($(trial_files)); status=0; output=$$(mktemp); \
+	@files=$$($(trial_files)); status=0; output=$$(mktemp); counts=$$(mktemp); \
 	modules=$$(echo "$$files" | sed 's|/|.|g; s|\.py$$||'); \
 	$(BIN)/python -m twisted.trial $$modules >"$$output" 2>&1 & trial=$$!; \
-	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m 'not spark' $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
-	wait $$trial || status=1; cat "$$output"; rm -f "$$output"; \
+	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m 'not spark' --counts="$$counts" $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
+	wait $$trial || status=1; cat "$$output"; $(BIN)/python -m tests.summary "$$counts" "$$output"; \
+	rm -f "$$output" "$$counts"; \
 	exit $$status
 
 # They take a third of the time of all tests, most of it in Java.
@@ -213,12 +215,16 @@ $(VENV)/bin/python:
 	echo "$$python -m venv $(VENV)"; \
 	$$python -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 
+# The text where there is a C compiler, else nothing. `make test` tests the compiled build there.
+comma := ,
+with_compiler = $$(for cc in cc gcc clang; do if command -v $$cc >/dev/null; then echo '$(1)'; break; fi; done)
+
 # One stamp file per set of dependencies; it is out of date when setup.cfg or pyproject.toml has changed. Python compiles
 # modules at their first import: compiling all of them at the installation takes half a minute.
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and its dependencies into $(VENV)'
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --editable \
-		".$$(for cc in cc gcc clang; do if command -v $$cc >/dev/null; then echo '[compile]'; break; fi; done)"
+		".$(call with_compiler,[compile])"
 	@touch $@
 
 # Dependencies of tests and checks together: pip resolves them, and builds this package, only once.
@@ -229,5 +235,6 @@ $(VENV)/.installed-all: setup.cfg pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@echo 'installing stompring and the dependencies of $* into $(VENV)'
-	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable '.[$*]'
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile --quiet --editable \
+		".[$*$(if $(filter test,$*),$(call with_compiler,$(comma)compile))]"
 	@touch $@ $(VENV)/.installed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from .broker_document import broker_xml
 from .broker_process import BrokerProcess
 from .management import Management
 from .stomp_client import StompClient
+from .summary import counted
 from .websocket_client import WebSocketDialogue
 
 #: Starts a broker; takes what `broker_xml` takes.
@@ -165,7 +167,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--over websocket``: tests that `connect` do so over WebSocket; all of tests/conformance can."""
+    parser.addoption("--counts", help="a file for the counts of this run, which tests/summary.py reads")
     parser.addoption("--over", choices=["tcp", "websocket"], default="tcp", help="what STOMP is spoken over")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """``--counts``: leave the counts in that file."""
+    if file := config.getoption("counts"):
+        Path(file).write_text(json.dumps(counted(terminalreporter.stats)), encoding="utf-8")
 
 
 def pytest_configure(config: pytest.Config) -> None:

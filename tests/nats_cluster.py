@@ -49,7 +49,7 @@ def installed() -> str:
         pytest.skip(f"nats-server is not installed: set {VARIABLE}, or run .ci/run")
     if server_version(program) < MIN_VERSION:
         pytest.skip(
-            f"{program} is older than 2.10, and loses confirmed entries: set {VARIABLE}, or run .ci/run"
+            f"nats-server 2.10 is not installed: {program} is older, and loses confirmed entries; set {VARIABLE}"
         )
     return program
 

@@ -42,14 +42,14 @@ def binaries() -> Path | None:
 def missing() -> str | None:
     """Why there is no PostgreSQL for tests, or None."""
     if binaries() is None:
-        return "needs PostgreSQL (Debian: postgresql)"
+        return "PostgreSQL is not installed"
     if os.geteuid() == 0:
         try:
             pwd.getpwnam("postgres")
         except KeyError:
             return "PostgreSQL does not run as root, and there is no user postgres"
         if shutil.which("setpriv") is None:
-            return "needs setpriv (util-linux)"
+            return "setpriv is not installed"
     return None
 
 

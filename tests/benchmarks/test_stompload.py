@@ -18,7 +18,7 @@ from benchmarks.brokers import Relay, Stompring
 from benchmarks.brokers.process import HOST, Broker, Launch
 
 pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler in the PATH"
+    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="a C compiler is not installed"
 )
 
 
@@ -262,14 +262,14 @@ def broker() -> Iterator[Stompring]:
 @pytest.mark.parametrize("transport", ["tcp", "ws", "tls"])
 def test_every_message_arrives_over_each_transport(broker: Stompring, transport: str, body: str) -> None:
     if broker.transport_port(transport) is None:
-        pytest.skip("no openssl in the PATH to make a certificate")
+        pytest.skip("openssl is not installed")
     options = ["-E", transport, "-C", "1", "-s", body, "-n", "60", "-a", "client-individual", "-r", "1"]
     try:
         numbers = load.run(broker, *options, "-d", f"/queue/{transport}.{body}", "-T", "20")
     except load.LoadFailed as failure:
         if "built without TLS" not in str(failure):
             raise
-        pytest.skip("no headers of OpenSSL")
+        pytest.skip("OpenSSL is not installed with its headers")
     assert (numbers["received"], numbers["distinct"], numbers["disordered"]) == (60, 60, 0)
 
 

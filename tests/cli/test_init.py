@@ -169,7 +169,7 @@ def test_bad_options_are_named(tmp_path: Path, options: tuple[str, ...], text: s
     assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     directory = tmp_path / "my $orders"
     run("init", directory, "--service-user", "root", *free_ports())

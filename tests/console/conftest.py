@@ -27,7 +27,7 @@ Axe = Callable[[ConsolePage], list[str]]
 def browser() -> Iterator[Browser]:
     """The browser that the tests share."""
     if chromium() is None:
-        pytest.skip("there is no chromium")
+        pytest.skip("Chromium is not installed")
     with launch() as running:
         yield running
 

@@ -29,7 +29,7 @@ def test_file_has_the_recorded_hash_and_version(name: str) -> None:
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.file)
 def test_file_is_that_of_the_package(library: Library) -> None:
     if not (PACKAGES / library.package).is_dir():
-        pytest.skip("the packages are not installed: npm ci in tests/console")
+        pytest.skip("axe-core is not installed: npm ci in tests/console")
     data = vendored(library)
     assert data == (VENDOR / library.file).read_bytes()
     assert record(library, data) == RECORDS[library.file]

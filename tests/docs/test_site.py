@@ -124,7 +124,7 @@ def test_search_finds_settings_headers_and_alerts(site: Path) -> None:
 def test_search_works_in_a_browser_without_requests_to_other_sites(site: Path) -> None:
     """On a phone and on a desk; `ConsolePage` reports every request to another host and every error."""
     if chromium() is None:
-        pytest.skip("there is no chromium")
+        pytest.skip("Chromium is not installed")
     handler = partial(QuietHandler, directory=str(site))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, ExitStack() as opened:
         threading.Thread(target=server.serve_forever, daemon=True).start()

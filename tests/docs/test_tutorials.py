@@ -17,9 +17,9 @@ PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 
 #: What a page needs besides stompring.
 NEEDS = {
-    "lake": lambda: importlib.util.find_spec("pyspark") is not None,
-    "browser": has_chromium,
-    "securing": lambda: shutil.which("curl") is not None,
+    "lake": ("pyspark", lambda: importlib.util.find_spec("pyspark") is not None),
+    "browser": ("Chromium", has_chromium),
+    "securing": ("curl", lambda: shutil.which("curl") is not None),
 }
 
 
@@ -31,8 +31,9 @@ def _with_marks(path: Path) -> object:
 
 @pytest.mark.parametrize("path", [_with_marks(path) for path in PAGES])
 def test_every_block_does_what_the_page_says(path: Path, tmp_path: Path) -> None:
-    if not NEEDS.get(path.stem, lambda: True)():
-        pytest.skip("a tool of this tutorial is not installed")
+    tool, is_there = NEEDS.get(path.stem, ("", lambda: True))
+    if not is_there():
+        pytest.skip(f"{tool} is not installed")
     with ExitStack() as opened:
         Tutorial(tmp_path, path.read_text(encoding="utf-8"), opened).run()
 

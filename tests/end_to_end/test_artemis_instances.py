@@ -306,7 +306,7 @@ def test_clients_of_other_languages_log_in(language: str, broker: BrokerProcess)
         shutil.which(language) is None
         or subprocess.run([language, option, probe], capture_output=True, check=False).returncode
     ):
-        pytest.skip(f"the STOMP client of {language} is not installed")
+        pytest.skip(f"{language} is not installed with its STOMP client")
     done = subprocess.run(
         [language, option, program, str(broker.port)],
         capture_output=True,

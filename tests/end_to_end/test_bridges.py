@@ -216,7 +216,7 @@ def running(kind: type[Broker]) -> Iterator[Broker]:
     if kind is Artemis and home is not None:
         os.environ.setdefault("ARTEMIS_HOME", str(home))
     if (missing := kind.missing()) is not None:
-        pytest.skip(missing)
+        pytest.skip(f"{kind.name} is not installed: {missing}")
     with kind() as made:
         yield made
 

@@ -52,7 +52,7 @@ def test_a_stock_client(
     package: str,
 ) -> None:
     if missing(interpreter, probe):
-        pytest.skip(f"the client of {program} is not installed: {package}")
+        pytest.skip(f"{interpreter[0]} is not installed with its STOMP client: {package}")
     prefix = program.replace(".", "-")
     ran = subprocess.run(
         [*interpreter, program, "127.0.0.1", str(broker.port), prefix],

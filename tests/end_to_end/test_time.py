@@ -81,7 +81,7 @@ def test_clients_that_kept_their_pace_while_the_broker_stood_still_stay_connecte
 def set_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("cc")
     if compiler is None or not Path("/proc").is_dir():
-        pytest.skip("no C compiler")
+        pytest.skip("a C compiler is not installed")
     directory = tmp_path_factory.mktemp("clock")
     source, library = directory / "clock.c", directory / "clock.so"
     source.write_text(SET_CLOCK)

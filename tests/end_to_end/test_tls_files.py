@@ -184,7 +184,7 @@ def test_an_expired_certificate_is_a_warning(secured: Secured) -> None:
 def test_the_shipped_file_with_a_certificate_of_ones_own(tmp_path: Path) -> None:
     """As config/tls.xml says that one is made."""
     if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make a certificate with")
+        pytest.skip("openssl is not installed")
     text = (ROOT / "config" / "tls.xml").read_text(encoding="utf-8")
     command = (
         text.partition("    openssl req")[2].partition("\n\n")[0].replace("config/", "").replace("\\\n", " ")

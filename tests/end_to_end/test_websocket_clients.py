@@ -25,7 +25,7 @@ CONVERSATION = ["conversation 0", "conversation 1", "idle", "restart", "ok"]
 
 needs_chromium = pytest.mark.skipif(
     chromium() is None or not STOMPJS.exists(),
-    reason="needs Chromium, and npm ci in tests/end_to_end/clients",
+    reason="Chromium is not installed with stomp.js: npm ci in tests/end_to_end/clients",
 )
 
 
@@ -72,7 +72,7 @@ def heard(lines: Iterator[str], broker: LastingBroker) -> list[str]:
 
 @pytest.mark.skipif(
     shutil.which("node") is None or not STOMPJS.exists() or not WS.exists(),
-    reason="needs Node.js, and npm ci in tests/end_to_end/clients",
+    reason="node is not installed with its STOMP client: npm ci in tests/end_to_end/clients",
 )
 def test_stompjs_in_node(doors: Doors) -> None:
     with subprocess.Popen(

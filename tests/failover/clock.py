@@ -12,7 +12,7 @@ SOURCE = Path(__file__).with_name("clock.c")
 
 def why_not() -> str | None:
     """Why clocks cannot be made here, None where they can."""
-    return None if shutil.which("cc") else "clock jumps need a C compiler"
+    return None if shutil.which("cc") else "a C compiler is not installed"
 
 
 def build(directory: Path) -> Path:

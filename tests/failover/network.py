@@ -25,7 +25,7 @@ def why_not() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None or shutil.which("nsenter") is None:
-        return "network namespaces need ip (iproute2) and nsenter (util-linux)"
+        return "ip is not installed: with nsenter it makes network namespaces"
     name = f"sr{os.getpid()}x"
     made = _ip("netns", "add", name)
     if made.returncode:

@@ -155,7 +155,7 @@ def stomp_py_with_a_list_of_hosts(pair: BrokerPair) -> Iterator[None]:
 @scenario
 def stompjs_over_websocket_with_the_next_url(pair: BrokerPair) -> Iterator[None]:
     if shutil.which("node") is None or not (CLIENTS / "node_modules" / "ws").exists():
-        pytest.skip("needs Node.js, and npm ci in tests/end_to_end/clients")
+        pytest.skip("node is not installed with its STOMP client: npm ci in tests/end_to_end/clients")
     urls = (
         f"ws://127.0.0.1:{pair.active.websocket}/stomp",
         f"ws://127.0.0.1:{pair.standby.websocket}/stomp",
@@ -167,7 +167,7 @@ def stompjs_over_websocket_with_the_next_url(pair: BrokerPair) -> Iterator[None]
 @scenario
 def go_stomp_with_a_list_of_hosts(pair: BrokerPair) -> Iterator[None]:
     if shutil.which("go") is None:
-        pytest.skip("needs Go")
+        pytest.skip("go is not installed")
     binary = pair.directory / "go-stomp"
     built = subprocess.run(
         ["go", "build", "-buildvcs=false", "-o", str(binary), "."],
@@ -191,7 +191,7 @@ def clients_of_haproxy_that_know_one_address(pair: BrokerPair) -> Iterator[None]
     pytest.importorskip("stomp", reason="stomp.py is not installed")
     haproxy = shutil.which("haproxy", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
     if haproxy is None:
-        pytest.skip("needs HAProxy (Debian package haproxy)")
+        pytest.skip("haproxy is not installed")
     front, *fronts = free_ports(3)
     ports = dict(zip(("61600", "61601", "8160"), map(str, (front, *fronts)), strict=True))
     a, b = pair.endpoints

@@ -33,7 +33,7 @@ def spark() -> Iterator[Any]:
         options = f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1"
         session = spark_session("local[2]", settings=settings, java_options=options)
     except JavaNotFound as reason:
-        pytest.skip(str(reason))
+        pytest.skip(f"java is not installed: {reason}")
     yield session
     session.stop()
 

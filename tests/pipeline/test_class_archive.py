@@ -198,7 +198,7 @@ def test_java_says_nothing_of_an_archive_that_is_none(
     try:
         home = find_java(tmp_path / "launcher")
     except JavaNotFound as reason:
-        pytest.skip(str(reason))
+        pytest.skip(f"java is not installed: {reason}")
     archive_of(places).create()
     options = archive_of(places).options()
     told = subprocess.run(
@@ -215,7 +215,7 @@ def test_warm_makes_an_archive_that_java_uses(tmp_path: Path) -> None:
     try:
         home = find_java(tmp_path / "launcher")
     except JavaNotFound as reason:
-        pytest.skip(str(reason))
+        pytest.skip(f"java is not installed: {reason}")
     environment = {**os.environ, "STOMPRING_CLASS_ARCHIVE": str(tmp_path / "cache")}
     words = [sys.executable, "-m", "stompring", "lake", "warm"]
     told = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
@@ -241,7 +241,7 @@ def test_warm_tells_why_not(places: tuple[Path, Path, Path], monkeypatch: pytest
     try:
         find_java(places[2])
     except JavaNotFound as reason:
-        pytest.skip(str(reason))
+        pytest.skip(f"java is not installed: {reason}")
     result = CliRunner().invoke(command, ["warm"])
     assert result.exit_code == 1 and result.output.startswith("Error: STOMPRING_CLASS_ARCHIVE disables")
     result = CliRunner().invoke(command, ["warm", "--remove"])

@@ -194,7 +194,7 @@ def test_certificate_in_der_is_no_keystore(files: Files) -> None:
     assert not is_keystore(b"-----BEGIN CERTIFICATE-----")
 
 
-@pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool of Java is not installed")
+@pytest.mark.skipif(shutil.which("keytool") is None, reason="java is not installed: keytool is its program")
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
 def test_keystore_of_keytool_is_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "broker.store"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from ..broker_process import PATIENCE
 from .packages import Environment, copy_checkout, run, without_python_variables
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
+    pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is not installed"),
+    pytest.mark.skipif(find_spec("mypyc") is None, reason="mypyc is not installed: pip install '.[compile]'"),
     pytest.mark.timeout(300),
 ]
 

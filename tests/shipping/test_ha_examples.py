@@ -74,7 +74,7 @@ def test_broker_xml_is_accepted_and_has_a_replicated_log_on_three_nodes(home: Pa
 def test_nats_server_accepts_its_configuration(home: Path) -> None:
     program = nats_cluster.installed()
     if nats_cluster.server_version(program) < (2, 10):
-        pytest.skip("sync_interval needs nats-server 2.10")
+        pytest.skip("nats-server 2.10 is not installed: sync_interval needs it")
     text = (HA / "nats-server.conf").read_text(encoding="utf-8")
     assert re.search(r"^\s*sync_interval: always$", text, re.M)
     text = re.sub(r"/etc/nats/[\w.]+", str(home / "node.pem"), text)

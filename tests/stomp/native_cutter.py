@@ -42,6 +42,6 @@ def native_cutter() -> Callable[..., Any]:
     """The class; skips the test where it cannot be compiled."""
     module = _compiled()
     if module is None:
-        pytest.skip("needs a C compiler and the headers of Python")
+        pytest.skip("a C compiler is not installed with the headers of Python")
     made: Callable[..., Any] = module.Cutter
     return made

@@ -87,7 +87,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     try:
         java = find_java(tmp_path / "java")
     except JavaNotFound as reason:
-        pytest.skip(str(reason))
+        pytest.skip(f"java is not installed: {reason}")
     return {
         **os.environ,
         **QUICK,

@@ -455,7 +455,7 @@ def test_it_needs_no_other_file(written: Path) -> None:
     }
 
 
-@pytest.mark.skipif(chromium() is None, reason="there is no chromium")
+@pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
 def test_a_browser_shows_it(written: Path, tmp_path: Path, width: int, height: int) -> None:
     seen = Browser(tmp_path).seen(written, width, height)
@@ -469,7 +469,7 @@ def test_a_browser_shows_it(written: Path, tmp_path: Path, width: int, height: i
     assert seen["faults"] == []
 
 
-@pytest.mark.skipif(chromium() is None, reason="there is no chromium")
+@pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
 def test_a_browser_shows_interactive_plots_without_a_network(found: Any, tmp_path: Path) -> None:
     from stompring.pipeline.report.page import page, page_sections
 
@@ -495,7 +495,7 @@ def test_a_browser_shows_interactive_plots_without_a_network(found: Any, tmp_pat
     assert seen["requests"] == 0
 
 
-@pytest.mark.skipif(chromium() is None, reason="there is no chromium")
+@pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
 def test_it_can_be_printed(written: Path, tmp_path: Path) -> None:
     pdf = Browser(tmp_path).printed(written)
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf))
