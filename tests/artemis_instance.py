@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
+from .ports import free_port
 from .stomp_client import StompClient
 
 #: Java takes its time, also on a machine that is busy.
@@ -17,13 +17,6 @@ START_TIMEOUT = 180.0
 USER, PASSWORD, ROLE = "u", "p", "r"
 
 ACCEPTOR = re.compile(r"^\s*<acceptor name=.*\n", re.MULTILINE)
-
-
-def free_port() -> int:
-    """A port that was free just now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class ArtemisInstance:

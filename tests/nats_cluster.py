@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -22,6 +21,8 @@ from types import TracebackType
 from typing import Any
 
 import pytest
+
+from .ports import free_ports
 
 VERSION = "2.15.2"
 MIN_VERSION = (2, 10)
@@ -59,18 +60,6 @@ def server_version(program: str) -> tuple[int, ...]:
     """(2, 15, 2) for example."""
     text = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     return tuple(int(part) for part in text.split(":")[-1].strip().lstrip("v").split("-")[0].split("."))
-
-
-def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((address, 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:

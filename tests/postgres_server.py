@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import psycopg
 
 from .certificates import Authority
+from .ports import free_port
 
 #: Seconds that anything may take that ought to happen at once.
 PATIENCE = 60.0
@@ -51,11 +51,6 @@ def missing() -> str | None:
         if shutil.which("setpriv") is None:
             return "setpriv is not installed"
     return None
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _as_postgres(words: list[str]) -> list[str]:

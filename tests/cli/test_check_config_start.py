@@ -16,6 +16,7 @@ from stompring.cli.main import main
 
 from ..broker_pool import NURSERY
 from ..broker_process import PATIENCE
+from ..ports import free_port
 
 OFF = "<security-enabled>false</security-enabled>"
 ON = '<security-settings><security-setting match="#"/></security-settings>'
@@ -128,11 +129,6 @@ def start(file: Path) -> tuple[bool, str]:
     code = child.wait(PATIENCE)
     assert (code == 0) is ready, said
     return ready, said
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        return int(listening.getsockname()[1])
 
 
 @pytest.mark.parametrize("case", CONFIGURATIONS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import socket
 import ssl
 import stat
 import subprocess
@@ -18,17 +17,16 @@ import stomp
 
 from stompring.security.users import Users
 
+from .. import ports
 from ..broker_process import PATIENCE, BrokerProcess
 from ..certificates import Authority
 from .command import environment, run
 
 
 def free_ports() -> list[str]:
-    """As options; two ports that nobody listens on."""
-    with socket.socket() as first, socket.socket() as second:
-        for each in (first, second):
-            each.bind(("127.0.0.1", 0))
-        return ["--stomp-port", str(first.getsockname()[1]), "--http-port", str(second.getsockname()[1])]
+    """As options."""
+    first, second = ports.free_ports(2)
+    return ["--stomp-port", str(first), "--http-port", str(second)]
 
 
 def mode(path: Path) -> int:

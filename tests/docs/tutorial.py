@@ -23,7 +23,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -39,6 +38,7 @@ from stompring.settings.shipped import shipped_file
 from ..broker_pool import python_path
 from ..broker_process import PATIENCE, BrokerProcess
 from ..cli.command import readable
+from ..ports import free_ports
 from .source import ROOT
 
 #: Ports that tutorials use.
@@ -86,15 +86,6 @@ def blocks(page: str) -> list[Block]:
         )
         for found in BLOCK.finditer(page)
     ]
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
 
 
 @dataclass

@@ -20,16 +20,10 @@ from benchmarks.brokers.rabbitmq import RabbitMQ
 from ..artemis import artemis_home
 from ..broker_document import anycast
 from ..broker_process import PATIENCE
+from ..ports import free_port
 from ..stomp_client import StompClient
 from .lasting import DURABLE, LastingBroker, numbers
 from .secured import PREFIXES, Secured
-
-
-def free_port() -> int:
-    """A port that a broker can have again after it was killed."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def bridge(name: str = "b", queue: str = "q", connector: str = "c", **elements: object) -> str:

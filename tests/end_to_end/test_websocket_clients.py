@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from ..broker_process import PATIENCE
+from ..ports import free_port
 from .lasting import LastingBroker
 from .page import Page, chromium
 
@@ -27,17 +25,6 @@ needs_chromium = pytest.mark.skipif(
     chromium() is None or not STOMPJS.exists(),
     reason="Chromium is not installed with stomp.js: npm ci in tests/end_to_end/clients",
 )
-
-
-def free_port() -> int:
-    """One that is free now: a broker that restarts must come back where its clients look for it.
-
-    Not of those that the system gives to whoever asks for any.
-    """
-    for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
 
 
 class Doors(NamedTuple):

@@ -24,7 +24,8 @@ from ..broker_pool import python_path
 from ..broker_process import ROOT
 from ..crash import topology
 from ..management import basic
-from ..nats_cluster import free_ports, nats_server
+from ..nats_cluster import nats_server
+from ..ports import free_port
 from . import clock
 from .network import Loopback, Namespaces
 
@@ -196,7 +197,7 @@ class World:
         if self.network.can_cut:
             return {"stomp": 61613, "http": 8161, "client": 4222, "cluster": 6222, "monitor": 8222}[use]
         if (name, use) not in self._ports:
-            self._ports[name, use] = free_ports(1)[0]
+            self._ports[name, use] = free_port()
         return self._ports[name, use]
 
     def data(self, name: str) -> Path:

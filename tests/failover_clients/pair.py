@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
@@ -16,6 +14,7 @@ from urllib.request import urlopen
 from ..broker_document import PREFIXES, broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..management import Management
+from ..ports import free_ports
 from ..stomp_client import StompClient
 
 #: How the standby has what the active broker stored.
@@ -31,19 +30,6 @@ class Endpoints(NamedTuple):
     stomp: int
     http: int
     websocket: int
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now, not of those that the system gives to whoever asks for any."""
-    found: list[int] = []
-    with ExitStack() as opened:
-        for port in random.SystemRandom().sample(range(20_000, 30_000), 200):
-            with suppress(OSError):
-                opened.enter_context(socket.create_server(("127.0.0.1", port)))
-                found.append(port)
-            if len(found) == count:
-                return found
-    raise AssertionError("no ports are free")
 
 
 class BrokerPair:

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from ..broker_process import PATIENCE, ROOT
-from .pair import REPLICATED, SHARED, BrokerPair, free_ports
+from ..ports import free_ports
+from .pair import REPLICATED, SHARED, BrokerPair
 from .scenarios import Scenario, Takeover
 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"

@@ -36,11 +36,11 @@ from ..nats_cluster import (
     MIN_VERSION,
     NatsCluster,
     NatsNode,
-    free_ports,
     installed,
     server_version,
     wait_until,
 )
+from ..ports import free_ports
 
 pytest.importorskip("nats", reason="nats-py is not installed: pip install stompring[ha]")
 

@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections import defaultdict
@@ -21,6 +20,7 @@ import pytest
 from stompring.admin.ha import HA
 
 from ..broker_process import PATIENCE, ROOT, BrokerProcess
+from ..ports import free_port
 from .test_alerts import ALERTS, promtool, rules
 from .watched_broker import traffic, watched_broker
 
@@ -54,11 +54,6 @@ def plain(query: str) -> str:
     """The query without Grafana's variables, as for all instances, addresses and queues."""
     query = query.replace("$__rate_interval", "1m")
     return re.sub(r"\$(instance|address|queue)\b", ".*", query)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def labels_by_metric(text: str) -> dict[str, set[str]]:
