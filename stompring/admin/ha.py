@@ -55,7 +55,8 @@ HA: tuple[Counter[NodeStatus], ...] = (
         "missingEntries",
         "stompring_ha_missing_entries",
         GAUGE,
-        "Entries that the log has lost and this standby lacks: it does not take over until they are written again.",
+        "Entries that the log has lost and this standby lacks, at least: above 0 it does not take over until they are "
+        "written again.",
         lambda s: s.missing_entries,
         null=NO_LOG,
     ),

@@ -173,7 +173,7 @@ def _log_rows(log: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         behind = f"{count_text(log['lagEntries'])} entries, {bytes_text(log['lagBytes'])}"
         rows.append(("behind", f"{behind}, {duration_text(log['lagTime'])}"))
         if log.get("missingEntries"):
-            lost = f"{count_text(log['missingEntries'])} entries that the log has lost: no takeover"
+            lost = f"{count_text(log['missingEntries'])} or more entries that the log has lost: no takeover"
             rows.append(("missing", lost))
         rows.append(("active broker", str(log["activeBroker"] or "none")))
     return rows

@@ -10,15 +10,17 @@ from dataclasses import asdict, dataclass
 
 from stompring import __version__
 
+from .contents import Summary
+
 
 @dataclass(frozen=True, slots=True)
 class Beat:
     """A broker as its last beat describes it.
 
     ``broker`` is its name among the brokers of the log, ``started`` when its process began (epoch ms), ``bytes`` the
-    data of all entries up to this one, whoever wrote them. ``entries`` is how many entries the files that are there
-    consist of (`Contents`); None: it is not known. In a RELEASE, ``reason`` is why, ``successor`` the standby that
-    shall take over (empty: any), and ``failures`` how many brokers in a row, this one included, could not start.
+    data of all entries up to this one, whoever wrote them. ``contents`` is what the log holds here; None: it is not
+    known. In a RELEASE, ``reason`` is why, ``successor`` the standby that shall take over (empty: any), and
+    ``failures`` how many brokers in a row, this one included, could not start.
     """
 
     broker: str
@@ -30,7 +32,7 @@ class Beat:
     reason: str = ""
     successor: str = ""
     failures: int = 0
-    entries: int | None = None
+    contents: Summary | None = None
 
 
 def this_process(broker: str) -> Beat:
@@ -53,6 +55,8 @@ def decode_beat(data: bytes | memoryview) -> Beat:
         found = None
     fields = found if isinstance(found, dict) else {}
 
+    contents = fields.get("contents")
+
     def text(name: str) -> str:
         value = fields.get(name)
         return value if isinstance(value, str) else ""
@@ -60,6 +64,11 @@ def decode_beat(data: bytes | memoryview) -> Beat:
     def number(name: str) -> int:
         value = fields.get(name)
         return value if isinstance(value, int) else 0
+
+    def summary(found: dict[str, object]) -> Summary | None:
+        values = [found.get(name) for name in ("serial", "control", "digest")]
+        numbers = [value for value in values if isinstance(value, int)]
+        return Summary(*numbers) if len(numbers) == len(values) else None
 
     return Beat(
         text("broker"),
@@ -71,5 +80,5 @@ def decode_beat(data: bytes | memoryview) -> Beat:
         text("reason"),
         text("successor"),
         number("failures"),
-        number("entries") if "entries" in fields else None,
+        summary(contents) if isinstance(contents, dict) else None,
     )

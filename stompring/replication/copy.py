@@ -22,8 +22,9 @@ from stompring.store.datadir import IDENTITY, MARKER, VERSION
 from stompring.store.files import Files, free_name
 
 from .beat import decode_beat
-from .contents import Contents
+from .contents import Contents, Summary, difference
 from .log import (
+    BEAT_OPERATIONS,
     CONTENT,
     CONTROL,
     CONTROLS,
@@ -56,8 +57,8 @@ DISCARDED = ".discarded"
 #: Seconds for which a log may end before the copy.
 MAX_SHORT_LOG = 10.0
 
-#: 2: with the entries of each file. Copies with a marker of format 1 are read anew.
-_FORMAT = 2
+#: 3: with the digest of each file. Copies with a marker of an earlier format are read anew.
+_FORMAT = 3
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _JOURNAL, _PAGING, _RETENTION = "journal", "paging", "retention"
 
@@ -128,10 +129,9 @@ class Places:
 class LocalCopy:
     """See the module. One thread at a time uses it.
 
-    ``sequence`` is the last entry that is applied, ``control`` the number of the last control entry, ``bytes`` what
-    was applied since the start. ``removals`` are files that were removed or written again, each with the sequence up to
-    which its entries are not needed; ``checkpoints`` numbers and sequences of control entries. ``contents`` are the
-    entries of the files that are there.
+    ``sequence`` is the last entry that is applied, ``bytes`` what was applied since the start. ``removals`` are files
+    that were removed or written again, each with the sequence up to which its entries are not needed; ``checkpoints``
+    numbers and sequences of control entries. ``contents`` are the entries of the files that are there.
     """
 
     def __init__(
@@ -144,13 +144,11 @@ class LocalCopy:
         self.directory = directory
         self.places = Places(directory)
         self.sequence = 0
-        self.control = 0
         self.bytes = 0
         self.removals: deque[tuple[str, int]] = deque()
         self.checkpoints: deque[tuple[int, int]] = deque()
         self.contents = Contents()
-        self._expected: int | None = None  # what the total of `contents` is to be; None: nobody has said it
-        self._gap = self._lost_controls = 0  # where control entries are lost, and how many
+        self._expected: Summary | None = None  # what `contents` are to be; None: nobody has said it
         self._rewrites: dict[str, int] = {}  # files that are being written again: sequence before the begin
         self._paging = {directory.paging}
         if directory.retention is not None:
@@ -196,12 +194,12 @@ class LocalCopy:
             self.restart(replicated_log, reason)
         return self.sequence
 
-    def adopt(self, replicated_log: LogQueries, sequence: int, control: int, contents: Contents) -> None:
+    def adopt(self, replicated_log: LogQueries, sequence: int, contents: Contents) -> None:
         """The directory is what the log has up to ``sequence``: sync it, and mark it so."""
         status = replicated_log.status()
         self._engine, self._identity = status.engine, status.identity
-        self.sequence, self.control = sequence, control
-        self.contents, self._expected = contents, contents.total
+        self.sequence = sequence
+        self.contents, self._expected = contents, contents.summary
         self.removals.clear()
         self.checkpoints.clear()
         self.close()
@@ -212,9 +210,9 @@ class LocalCopy:
         self._begin_anew(replicated_log)
 
     def _begin_anew(self, replicated_log: LogQueries) -> None:
-        self._close_files()
-        self.sequence = self.control = 0
-        self.contents, self._expected, self._lost_controls = Contents(), None, 0
+        self.close_files()
+        self.sequence = 0
+        self.contents, self._expected = Contents(), None
         self._rewrites.clear()
         self.removals.clear()
         self.checkpoints.clear()
@@ -227,7 +225,7 @@ class LocalCopy:
                 _remove_empty(Path(folder))
         first = replicated_log.first(CONTROL)
         if first is not None:
-            self.control = first.change.at - 1
+            self.contents.control = first.change.at - 1
 
     def _read_marker(self) -> bytes | None:
         try:
@@ -247,19 +245,18 @@ class LocalCopy:
             checkpoints = [(int(number), int(at)) for number, at in marker["checkpoints"]]
             numbers = [version, sequence, control]
             if version == _FORMAT:
+                rewrites = {
+                    str(key): (int(since), int(before)) for key, (since, before) in marker["rewrites"].items()
+                }
                 contents = Contents(
-                    marker["files"], {key: since for key, (since, _) in marker["rewrites"].items()}
+                    marker["files"],
+                    {key: since for key, (since, _) in rewrites.items()},
+                    marker["serial"],
+                    control,
                 )
-                rewrites = {key: before for key, (_, before) in marker["rewrites"].items()}
-                gap, lost_controls, expected = marker["gap"], marker["lost"], marker["expected"]
-                numbers += [
-                    gap,
-                    lost_controls,
-                    contents.total,
-                    *contents.rewrites.values(),
-                    *rewrites.values(),
-                ]
-                numbers += [] if expected is None else [expected]
+                expected = None if marker["expected"] is None else Summary(*marker["expected"])
+                numbers += [contents.serial, contents.total]
+                numbers += [] if expected is None else [expected.serial, expected.control, expected.digest]
             if not all(isinstance(each, int) and each >= 0 for each in numbers):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -280,15 +277,15 @@ class LocalCopy:
             return "it is incomplete", False
         if version < _FORMAT:
             return (
-                f"{path.name} has format {version}, which does not say how many entries each file has",
+                f"{path.name} has format {version}, which does not say which entries each file has",
                 False,
             )
         if not clean and (boot_id != self._boot_id or not boot_id):
             return "the machine was started anew, and what was written before may be incomplete", False
-        self.sequence, self.control = sequence, control
+        self.sequence = sequence
         self.removals, self.checkpoints = deque(removals), deque(checkpoints)
-        self.contents, self._expected, self._rewrites = contents, expected, rewrites
-        self._gap, self._lost_controls = gap, lost_controls
+        self.contents, self._expected = contents, expected
+        self._rewrites = {key: before for key, (_, before) in rewrites.items()}
         return None, False
 
     def _refuse_short_log(self, sequence: int, last: int) -> NoReturn:
@@ -307,7 +304,7 @@ class LocalCopy:
 
     def _set_aside(self, reason: str) -> None:
         """Keep a copy that may have what the log does not have."""
-        self._close_files()
+        self.close_files()
         kept: list[str] = []
         root = self.directory.root
         for path in (self.directory.journal, self.directory.paging, root / IDENTITY, root / VERSION):
@@ -332,61 +329,65 @@ class LocalCopy:
     def apply(self, entries: Sequence[LogEntry]) -> None:
         """Carry out entries that were read from the log, in order. Raises `OSError`, `UnsafeLog`, and as the log.
 
-        What follows, also after `OSError`, are the entries after ``sequence``. That is 0 where control entries are
-        missing: the copy begins anew. Where they still are then, the log has lost them, and `missing` says so.
+        What follows, also after `OSError`, are the entries after ``sequence``. That is 0 where control entries were
+        purged before they were read: the copy begins anew.
         """
         for entry in entries:
             if entry.sequence <= self.sequence:
                 continue
             change = entry.change
-            if change.operation in CONTROLS and change.at > self.control + 1:
-                if self._gap != change.at:
-                    self._gap = change.at
-                    assert self._log is not None
-                    reason = f"control entries {self.control + 1} to {change.at - 1} were purged meanwhile"
-                    self.restart(self._log, reason)
-                    return
-                self._lost_controls += change.at - self.control - 1
+            beat = decode_beat(change.data).contents if change.operation in BEAT_OPERATIONS else None
+            control = change.at - 1 if change.operation in CONTROLS else 0 if beat is None else beat.control
+            if control > self.control and self._begins_behind():
+                reason = f"control entries {self.control + 1} to {control} were purged meanwhile"
+                assert self._log is not None
+                self.restart(self._log, reason)
+                return
             self._carry_out(change)
-            self._expect(change, entry.sequence - self.sequence)
+            self._expect(change, beat)
             self._count(change, entry.sequence)
             self.sequence = entry.sequence
         while len(self.removals) > REMEMBERED_REMOVALS:
             self.removals.popleft()
         self._save_if_due()
 
+    def _begins_behind(self) -> bool:
+        """Whether control entries behind the last one are purged, and the copy has to begin anew; else they are lost.
+
+        Only the first ones of a log are purged. A copy that begins anew begins before the first that is left, so that
+        it does so once for each purge, however many are lost.
+        """
+        assert self._log is not None
+        first = self._log.first(CONTROL)
+        return first is not None and first.change.at > self.control + 1
+
     def applied(self, changes: Sequence[FileChange], sequence: int) -> None:
         """Carry out changes of this broker that the log has stored, the last one as ``sequence``. Raises `OSError`."""
         for change in changes:
             self._carry_out(change)
             self._count(change, sequence)
-        self._expected = self.contents.total
+        self._expected = self.contents.summary
         self.sequence = max(self.sequence, sequence)
         self._save_if_due()
 
-    def _expect(self, change: FileChange, step: int) -> None:
-        """Count what the writer has counted. ``step`` is how many entries follow the one before: those between were
-        purged, or are lost.
+    def _expect(self, change: FileChange, beat: Summary | None) -> None:
+        """Sum up what the writer has summed up, before the entry is counted. ``beat`` is what a beat says.
 
-        What is not read behind the newest beat belongs to files: the engine keeps that beat.
+        What is missing behind the newest beat belongs to files, or ends some.
         """
-        operation = change.operation
-        if operation in (Operation.BEAT, Operation.CLAIM, Operation.RELEASE):
-            self._expected = decode_beat(change.data).entries
+        if beat is not None:
+            self._expected = beat
+            self.contents.serial = max(self.contents.serial, beat.serial)
+            self.contents.control = max(self.contents.control, beat.control)
         elif self._expected is not None:
-            dropped = change.dropped
-            if operation in CONTENT:
-                self._expected += step - (dropped or 0)
-            else:
-                own = self.contents.entries.get(change.path, 0)
-                self._expected += step - 1 - (own if dropped is None else dropped)
+            skipped = range(self.contents.serial + 1, change.serial)
+            self._expected = self._expected.after((change,), skipped)
 
     def _count(self, change: FileChange, sequence: int) -> None:
         """Before ``sequence`` is that of the copy."""
         self.contents.add(change)
         operation = change.operation
         if operation in CONTROLS:
-            self.control = max(self.control, change.at)
             self._rewrites.pop(change.path, None)
             if not self.places.is_retained(change.path):
                 self.removals.append((change.path, sequence))
@@ -400,18 +401,25 @@ class LocalCopy:
                 self.removals.append((change.path, before))
 
     @property
-    def entries(self) -> int:
-        """How many entries the files consist of."""
-        return self.contents.total
+    def control(self) -> int:
+        """The number of the last control entry."""
+        return self.contents.control
+
+    @property
+    def summary(self) -> Summary:
+        """What the log holds, as far as it is applied."""
+        return self.contents.summary
 
     @property
     def missing(self) -> int:
         """At the end of the log: how many entries of its files the copy has not got, as the log has lost them.
 
-        0 also where no beat says how many there should be. While the log is read the number means nothing.
+        It is at least so many: losses may hide each other in the count, but 0 means that nothing is missing. A log with
+        changes has a beat, or has lost it. While the log is read the number means nothing.
         """
-        expected, total = self._expected, self.contents.total
-        return self._lost_controls + (0 if expected is None else abs(expected - total))
+        if self._expected is None:
+            return min(self.contents.serial, 1)
+        return difference(self._expected.digest, self.contents.total)
 
     def _carry_out(self, change: FileChange) -> None:
         operation = change.operation
@@ -494,7 +502,7 @@ class LocalCopy:
     # ---- the marker
 
     def _save_if_due(self) -> None:
-        interval = MARKER_INTERVAL + len(self.contents.entries) // MARKER_FILES
+        interval = MARKER_INTERVAL + len(self.contents.digests) // MARKER_FILES
         if self._unsaved_bytes >= MARKER_BYTES or self._clock() - self._saved_at >= interval:
             self.save()
 
@@ -504,21 +512,21 @@ class LocalCopy:
         self._unsaved_bytes = 0
         if self.sequence == self._saved_sequence and not clean and not durable:
             return
+        expected = self._expected
         marker = {
             "format": _FORMAT,
             "engine": self._engine,
             "log": self._identity,
             "sequence": self.sequence,
+            "serial": self.contents.serial,
             "control": self.control,
             "boot": self._boot_id,
             "clean": clean,
-            "files": self.contents.entries,
+            "files": self.contents.digests,
             "rewrites": {
                 key: (since, self._rewrites.get(key, 0)) for key, since in self.contents.rewrites.items()
             },
-            "expected": self._expected,
-            "gap": self._gap,
-            "lost": self._lost_controls,
+            "expected": None if expected is None else (expected.serial, expected.control, expected.digest),
             "removals": list(self.removals)[-REMEMBERED_REMOVALS:],
             "checkpoints": list(self.checkpoints),
         }
@@ -534,7 +542,7 @@ class LocalCopy:
 
     def close(self, *, clean: bool = True) -> None:
         """Close the files. ``clean``: sync them all, so that the copy is good after a crash of the machine, too."""
-        self._close_files()
+        self.close_files()
         if clean:
             self._sync_all()
             self.save(clean=True)
@@ -550,7 +558,8 @@ class LocalCopy:
         for folder in folders:
             _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
-    def _close_files(self) -> None:
+    def close_files(self) -> None:
+        """Close what is open for writing; the next entry opens its file again."""
         while self._open:
             os.close(self._open.popitem()[1])
 

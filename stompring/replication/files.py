@@ -19,6 +19,7 @@ from typing import NoReturn, Protocol
 
 from stompring.store.files import Files
 
+from .contents import count
 from .copy import LocalCopy
 from .log import (
     BEATS,
@@ -109,7 +110,6 @@ class ReplicatedFiles(Files):
         self._on_lost = on_lost
         self._patience = patience
         self._places = copy.places
-        self._control = copy.control
         self._contents = copy.contents.copy()  # with what is buffered
         self._damaged: deque[str] | None = None  # files to be written again; None: nobody has looked
         self._everything = False  # they are all files, since a standby asked for that
@@ -309,12 +309,12 @@ class ReplicatedFiles(Files):
         missing: dict[str, int] = {}
         if counts is not None:
             for key in counts:
-                if key not in contents.entries and key not in (CONTROL, BEATS):
+                if key not in contents.digests and key not in (CONTROL, BEATS):
                     self._log.purge(key, self._last)  # of a removed file
             missing = {
-                key: entries - counts.get(key, 0)
-                for key, entries in contents.entries.items()
-                if counts.get(key, 0) < entries
+                key: count(digest) - counts.get(key, 0)
+                for key, digest in contents.digests.items()
+                if counts.get(key, 0) < count(digest)
             }
             self._check_controls(counts.get(CONTROL, 0))
         self._everything, self._rewritten_before, self._rewritten_to = everything, self.rewritten, 0
@@ -324,11 +324,11 @@ class ReplicatedFiles(Files):
                 sum(missing.values()),
                 len(missing),
             )
-        if everything and contents.entries:
+        if everything and contents.digests:
             log.warning(
-                "a standby lacks entries: all %d files are written to the log again", len(contents.entries)
+                "a standby lacks entries: all %d files are written to the log again", len(contents.digests)
             )
-        found = contents.entries if everything else {**missing, **contents.rewrites}
+        found = contents.digests if everything else {**missing, **contents.rewrites}
         return deque(sorted(found))
 
     def _check_controls(self, stored: int) -> None:
@@ -336,7 +336,7 @@ class ReplicatedFiles(Files):
         first, last = self._log.first(CONTROL), self._log.last(CONTROL)
         if first is None or last is None:
             return
-        is_newest = last.change.at == self._control
+        is_newest = last.change.at == self._contents.control
         if stored <= last.change.at - first.change.at or not is_newest:
             log.error("the replicated log has lost entries that remove files; those before them are purged")
             self._log.purge(CONTROL, last.sequence - is_newest)
@@ -345,12 +345,12 @@ class ReplicatedFiles(Files):
         """Write the next part of the first file again. Nothing is pending: the local copy is as the log should be."""
         key = damaged[0]
         contents, path = self._contents, self._places.path(key)
-        if key not in contents.entries or path is None:  # removed meanwhile
+        if key not in contents.digests or path is None:  # removed meanwhile
             damaged.popleft()
             self._rewritten_to = 0
             return
         if key not in contents.rewrites or not self._rewritten_to:
-            self._add(FileChange(Operation.REWRITE, key))
+            self._add(Operation.REWRITE, key)
             self._rewritten_to = 0
         at = self._rewritten_to
         data = super().read(path, at, at + REWRITE_BYTES)
@@ -359,7 +359,7 @@ class ReplicatedFiles(Files):
         end = at + len(data)
         if end >= os.stat(path).st_size:
             dropped = b"%d" % contents.before_rewrite(key)
-            self._add(FileChange(Operation.REWRITTEN, key, end, dropped))
+            self._add(Operation.REWRITTEN, key, end, dropped)
             damaged.popleft()
             end = 0
             self.rewritten += 1
@@ -368,11 +368,14 @@ class ReplicatedFiles(Files):
 
     # ---- changes
 
-    def _add(self, change: FileChange) -> None:
+    def _add(
+        self, operation: Operation, key: str, at: int = 0, data: bytes | memoryview = b"", target: str = ""
+    ) -> None:
         self._end_write()
+        change = FileChange(operation, key, at, data, target, self._contents.serial + 1)
         self._contents.add(change)
         self._buffer.append(change)
-        self._buffered_bytes += len(change.data)
+        self._buffered_bytes += len(data)
 
     def _add_write(self, key: str, data: bytes | memoryview, at: int) -> None:
         left = memoryview(data)
@@ -399,25 +402,24 @@ class ReplicatedFiles(Files):
         if self._parts:
             parts = self._parts[1:]
             data = parts[0] if len(parts) == 1 else b"".join(parts)
-            change = FileChange(Operation.WRITE, self._key, self._at, data)
+            change = FileChange(Operation.WRITE, self._key, self._at, data, serial=self._contents.serial + 1)
             self._contents.add(change)
             self._buffer.append(change)
             self._key, self._at, self._parts, self._size = "", 0, [], 0
 
     def _add_remove(self, key: str) -> None:
         self._end_write()
-        self._control += 1
-        entries = self._contents.entries.get(key, 0)
-        self._add(FileChange(Operation.REMOVE, key, self._control, b"%d" % entries))
+        digest = self._contents.digests.get(key, 0)
+        self._add(Operation.REMOVE, key, self._contents.control + 1, b"%d" % digest)
         self._exists[key] = False
 
     def _add_whole(self, key: str, path: Path, data: bytes) -> None:
         if len(data) <= MAX_ENTRY_DATA:
-            self._add(FileChange(Operation.WHOLE, key, data=data))
+            self._add(Operation.WHOLE, key, data=data)
             self._exists[key] = True
             return
         if self._is_there(key, path):
-            self._add(FileChange(Operation.TRUNCATE, key, 0))
+            self._add(Operation.TRUNCATE, key, 0)
         self._add_write(key, data, 0)
 
     def _is_there(self, key: str, path: Path) -> bool:
@@ -477,7 +479,7 @@ class ReplicatedFiles(Files):
             self._begin_change(key)
             if not self._is_there(key, path):
                 raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
-            self._add(FileChange(Operation.TRUNCATE, key, size))
+            self._add(Operation.TRUNCATE, key, size)
             self._exists[key] = True
             self._end_change()
 
@@ -527,9 +529,8 @@ class ReplicatedFiles(Files):
             except FileNotFoundError:
                 return
             self._end_write()
-            self._control += 1
-            data = b"%d %d" % (size, self._contents.entries.get(key, 0))
-            self._add(FileChange(Operation.MOVE, key, self._control, data, target_key))
+            data = b"%d %d" % (size, self._contents.digests.get(key, 0))
+            self._add(Operation.MOVE, key, self._contents.control + 1, data, target_key)
             self._exists[key] = False
             self._exists[target_key] = True
             self._end_change()

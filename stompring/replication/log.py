@@ -30,11 +30,11 @@ class Operation(IntEnum):
     WHOLE = 2
     #: Cut a file off at ``at`` bytes.
     TRUNCATE = 3
-    #: Delete a file; ``at`` is the number of the control entry, ``data`` how many entries the file consists of
-    #: (decimal).
+    #: Delete a file; ``at`` is the number of the control entry, ``data`` the digest of the file's entries (decimal, see
+    #: `contents`).
     REMOVE = 4
     #: Move a file to ``target``, which every broker has for itself (retention); ``at`` as in REMOVE. ``data`` is the
-    #: size of the file, a blank, and how many entries it consists of: a copy that is not complete is deleted instead.
+    #: size of the file, a blank, and the digest of its entries: a copy that is not complete is deleted instead.
     MOVE = 5
     #: The writer is active; ``data`` is a JSON object that describes it (`Beat`).
     BEAT = 6
@@ -44,7 +44,7 @@ class Operation(IntEnum):
     RELEASE = 8
     #: The entries that follow write a whole file again, in place, because the log has lost some of it.
     REWRITE = 9
-    #: The end of that: cut the file off at ``at`` bytes. ``data`` is of how many entries it consisted before REWRITE.
+    #: The end of that: cut the file off at ``at`` bytes. ``data`` is the digest of its entries before REWRITE.
     REWRITTEN = 10
 
 
@@ -56,13 +56,17 @@ CONTENT = frozenset(
 #: Operations that end a file. Their entries are numbered.
 CONTROLS = frozenset((Operation.REMOVE, Operation.MOVE))
 
+#: Operations by which a broker says what it is, and what the log holds.
+BEAT_OPERATIONS = frozenset((Operation.BEAT, Operation.CLAIM, Operation.RELEASE))
+
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
     """What one entry says. ``path`` and ``target`` are relative to the data directory, with ``/``.
 
     They begin with ``journal/``, ``paging/`` or ``retention/``, or name a file of the data directory itself
-    (``identity``); empty where the operation has none.
+    (``identity``); empty where the operation has none. ``serial`` counts the entries of a log that change or end a
+    file, from 1; 0 for others.
     """
 
     operation: Operation
@@ -70,6 +74,7 @@ class FileChange:
     at: int = 0
     data: bytes | memoryview = b""
     target: str = ""
+    serial: int = 0
 
     @property
     def key(self) -> str:
@@ -82,7 +87,7 @@ class FileChange:
 
     @property
     def dropped(self) -> int | None:
-        """Entries that are not needed any more once this one is there; None where it does not say that."""
+        """The digest of entries that are not needed any more behind this one; None where it does not say that."""
         if self.operation in CONTROLS or self.operation is Operation.REWRITTEN:
             numbers = bytes(self.data).split()
             place = 1 if self.operation is Operation.MOVE else 0
@@ -208,31 +213,39 @@ class ReplicatedLog(Protocol):
 
 # The data of an entry, the same in every engine.
 
-_FORMAT = 1
-_HEAD = struct.Struct(">BBQQQHH")  # format, operation, writer, number, at, bytes of path, bytes of target
+#: 2: with the serial. Nothing that was released has written format 1.
+_FORMAT = 2
+_HEAD = struct.Struct(
+    ">BBQQQQHH"
+)  # format, operation, writer, number, serial, at, bytes of path, bytes of target
 
 
 def encode_entry(writer: int, number: int, change: FileChange) -> bytes:
     """An entry's payload."""
     path, target = change.path.encode(), change.target.encode()
-    head = _HEAD.pack(_FORMAT, change.operation, writer, number, change.at, len(path), len(target))
+    head = _HEAD.pack(
+        _FORMAT, change.operation, writer, number, change.serial, change.at, len(path), len(target)
+    )
     return b"".join((head, path, target, change.data))
 
 
 def decode_entry(payload: bytes, sequence: int, time: int) -> LogEntry:
     """The entry of a payload. Raises `UnsafeLog` for one that this version does not know, or that is damaged."""
     try:
-        version, operation, writer, number, at, path_size, target_size = _HEAD.unpack_from(payload)
-        if version != _FORMAT:
-            raise UnsafeLog(
-                f"entry {sequence} has format {version}, this broker reads {_FORMAT}: upgrade stompring"
+        if payload and payload[0] != _FORMAT:
+            advice = (
+                "upgrade stompring" if payload[0] > _FORMAT else "make a new log with 'stompring ha init'"
             )
+            raise UnsafeLog(
+                f"entry {sequence} has format {payload[0]}, this broker reads {_FORMAT}: {advice}"
+            )
+        _, operation, writer, number, serial, at, path_size, target_size = _HEAD.unpack_from(payload)
         start = _HEAD.size
         path = payload[start : start + path_size].decode()
         target = payload[start + path_size : start + path_size + target_size].decode()
         data = payload[start + path_size + target_size :]
         return LogEntry(
-            sequence, time, writer, number, FileChange(Operation(operation), path, at, data, target)
+            sequence, time, writer, number, FileChange(Operation(operation), path, at, data, target, serial)
         )
     except (struct.error, ValueError) as fault:
         raise UnsafeLog(f"entry {sequence} of the replicated log is not stompring's: {fault}") from None

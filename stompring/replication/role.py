@@ -20,6 +20,7 @@ from threading import Event, Lock, Thread
 from typing import Protocol
 
 from .beat import Beat, decode_beat, encode_beat
+from .contents import Summary
 from .log import (
     BEATS,
     Fenced,
@@ -249,12 +250,12 @@ class Copy(Protocol):
         """The last entry that is applied; 0: none."""
 
     @property
-    def entries(self) -> int:
-        """How many entries the files of the copy consist of."""
+    def summary(self) -> Summary:
+        """What the log holds, as far as it is applied."""
 
     @property
     def missing(self) -> int:
-        """At the end of the log: how many entries of its files the copy has not got."""
+        """At the end of the log: how many entries of its files the copy has not got, at least; 0: it has all."""
 
     def restart(self, replicated_log: ReplicatedLog, reason: str, /) -> None:
         """Discard the copy and begin with the first entry of the log."""
@@ -642,8 +643,8 @@ class Node:
         """The copy lacks entries that the log has lost: have the active broker write them again, if there is one."""
         if not self._missing:
             log.error(
-                "the replicated log, or the node that it is read from, has lost entries: %d are missing in the local "
-                "copy, with which this broker does not take over. See docs/high-availability.md",
+                "the replicated log, or the node that it is read from, has lost entries: %d or more are missing in the "
+                "local copy, with which this broker does not take over. See docs/high-availability.md",
                 missing,
             )
             self._check_asked_at, self._check_interval, self._checks = float("-inf"), CHECK_INTERVAL, 0
@@ -751,8 +752,8 @@ class Node:
     def _try_claim(self, reason: str) -> float:
         assert self._claim is not None
         writer, after, began = self._claim
-        entries = self._copy.entries
-        data = encode_beat(replace(self._identity, bytes=self.log.bytes, entries=entries))
+        contents = self._copy.summary
+        data = encode_beat(replace(self._identity, bytes=self.log.bytes, contents=contents))
         change = FileChange(Operation.CLAIM, data=data)
         self._refused = True
         try:
@@ -767,7 +768,7 @@ class Node:
             log.info("another broker has written to the replicated log: this one stays a standby")
             return 0.0
         self.log.stored_at = min(self.log.stored_at, began)
-        self.log.entries = entries
+        self.log.contents = contents
         self._copy.apply([LogEntry(sequence, 0, writer, 0, change)])
         if not self._become(Role.ACTIVE, Role.STANDBY):  # it was stopped meanwhile
             self._append_release("stopped", "")

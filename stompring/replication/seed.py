@@ -12,7 +12,7 @@ from stompring.settings.data_directory import DataDirectory
 from stompring.store.datadir import IDENTITY, VERSION
 
 from .beat import Beat, encode_beat
-from .contents import Contents
+from .contents import Contents, Summary
 from .copy import LocalCopy, Places
 from .log import MAX_ENTRY_DATA, Fenced, FileChange, LogUnavailable, Operation, ReplicatedLog, UnsafeLog
 
@@ -45,7 +45,8 @@ def seed(
         return 0
     if log.status().last:
         raise UnsafeLog("the replicated log is not empty: make a new one")
-    claimed = log.claim(randbits(62) + 1, 0, FileChange(Operation.CLAIM, data=encode_beat(beat)))
+    claim = FileChange(Operation.CLAIM, data=encode_beat(replace(beat, contents=Summary())))
+    claimed = log.claim(randbits(62) + 1, 0, claim)
     if claimed is None:
         raise UnsafeLog("another broker has begun to write to the replicated log")
     try:
@@ -84,12 +85,12 @@ def _upload(
     if version in files:
         waiting.append(FileChange(Operation.WHOLE, VERSION, data=version.read_bytes()))
     else:
-        waiting.append(FileChange(Operation.REMOVE, VERSION, 1, b"1"))
+        waiting.append(FileChange(Operation.REMOVE, VERSION, 1, b"%d" % contents.digests[VERSION]))
     _append(log, contents, waiting)
-    released = encode_beat(replace(beat, entries=contents.total))
+    released = encode_beat(replace(beat, contents=contents.summary))
     sequence = _append(log, contents, [FileChange(Operation.RELEASE, data=released)])
     copy = LocalCopy(directory)
-    copy.adopt(log, sequence, 0 if version in files else 1, contents)
+    copy.adopt(log, sequence, contents)
     if progress is not None:
         progress(total, total)
     return total
@@ -106,15 +107,19 @@ def _changes(path: Path, key: str) -> Iterator[FileChange]:
 
 
 def _append(log: ReplicatedLog, contents: Contents, changes: Sequence[FileChange]) -> int:
-    """Append and count, and wait for an engine that does not answer."""
-    for change in changes:
+    """Append with serials, count, and wait for an engine that does not answer."""
+    given: Sequence[FileChange] = [
+        replace(change, serial=serial) if change.path else change
+        for serial, change in enumerate(changes, contents.serial + 1)
+    ]
+    for change in given:
         contents.add(change)
     until = monotonic() + PATIENCE
     while True:
         try:
-            return log.append(changes)
+            return log.append(given)
         except LogUnavailable:
             if monotonic() >= until:
                 raise
-        changes = ()  # the log has them
+        given = ()  # the log has them
         sleep(0.2)

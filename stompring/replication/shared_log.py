@@ -7,8 +7,8 @@ from dataclasses import replace
 from threading import RLock
 
 from .beat import Beat, encode_beat
+from .contents import Summary
 from .log import (
-    CONTENT,
     Fenced,
     FileChange,
     LogEntry,
@@ -37,7 +37,7 @@ class SharedLog:
     Between `claim` and `close_writing` it appends; outside of that every append raises `Fenced`. ``on_lost`` is called
     with the reason when an append shows that this broker is not active any more, or that the log is gone.
     ``stored_at`` is when the last append that was stored began, by ``clock``; ``sequence`` is its last entry.
-    ``entries`` is `Beat.entries` behind all that the log was given.
+    ``contents`` is `Beat.contents` behind all that the log was given.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SharedLog:
         self.status_at = float("-inf")
         self._added = 0  # bytes since `last_status`
         self.bytes = 0  # data of all entries, as in `Beat.bytes`
-        self.entries: int | None = None
+        self.contents: Summary | None = None
         self.appends = 0
         self.append_seconds = 0.0
         self.append_bytes = 0
@@ -127,7 +127,9 @@ class SharedLog:
                 self._appending = False
 
     def _beat(self, operation: Operation, beat: Beat) -> FileChange:
-        return FileChange(operation, data=encode_beat(replace(beat, bytes=self.bytes, entries=self.entries)))
+        return FileChange(
+            operation, data=encode_beat(replace(beat, bytes=self.bytes, contents=self.contents))
+        )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -156,9 +158,8 @@ class SharedLog:
     def _count(self, changes: Sequence[FileChange], size: int) -> None:
         self._added += size + ENTRY_OVERHEAD * len(changes)
         self.bytes += size
-        if self.entries is not None:
-            for change in changes:
-                self.entries += (change.operation in CONTENT) - (change.dropped or 0)
+        if self.contents is not None:
+            self.contents = self.contents.after(changes)
 
     def _check_room(self, changes: Sequence[FileChange]) -> None:
         """Raise `NoRoom` for data that would use up the reserve."""

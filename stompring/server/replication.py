@@ -385,8 +385,8 @@ def standby_reason(status: NodeStatus, stream: str) -> str:
         return f"reading the replicated log {stream}"
     if status.missing_entries:
         return (
-            f"following the replicated log {stream}, which has lost {status.missing_entries} entries that are missing "
-            "here: no takeover until they are written again"
+            f"following the replicated log {stream}, which has lost {status.missing_entries} or more entries that are "
+            "missing here: no takeover until they are written again"
         )
     if status.active is None:
         return f"following the replicated log {stream}, which has no active broker"

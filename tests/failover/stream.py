@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import nats.errors
 
-HEAD = struct.Struct(">BBQQQHH")
+HEAD = struct.Struct(">BBQQQQHH")
 WRITE, WHOLE, TRUNCATE, REMOVE, MOVE, BEAT, CLAIM, RELEASE, REWRITE, REWRITTEN = range(1, 11)
 
 #: Seconds in which NATS must answer.
@@ -41,8 +41,8 @@ class Entry:
 
 def decode(sequence: int, payload: bytes) -> Entry:
     """An entry from the payload of its message."""
-    version, operation, writer, number, at, path, target = HEAD.unpack_from(payload)
-    assert version == 1, f"entry {sequence} has format {version}"
+    version, operation, writer, number, _, at, path, target = HEAD.unpack_from(payload)
+    assert version == 2, f"entry {sequence} has format {version}"
     rest = payload[HEAD.size :]
     names = rest[:path].decode(), rest[path : path + target].decode()
     return Entry(sequence, operation, writer, number, at, *names, rest[path + target :])

@@ -15,7 +15,7 @@ def _entry(
 
 
 def test_it_reads_what_the_product_writes() -> None:
-    change = FileChange(Operation.MOVE, "journal/ä", 7, b"data", "retention/ä")
+    change = FileChange(Operation.MOVE, "journal/ä", 7, b"data", "retention/ä", serial=8)
     entry = stream.decode(3, encode_entry(5, 6, change))
     assert entry == Entry(3, MOVE, 5, 6, 7, "journal/ä", "retention/ä", b"data")
     assert [operation.value for operation in Operation] == list(range(1, 11))

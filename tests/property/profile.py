@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 #: Set to run that many new random examples of each property instead of the fixed ones.
@@ -20,3 +21,12 @@ def examples(fixed: int, steps: int = 40) -> settings:
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
+
+
+def ends(seconds: float = 120, each: float = 1) -> pytest.MarkDecorator:
+    """A limit for a test whose examples may never end: ``seconds``, and ``each`` for every example that was asked for.
+
+    It ends the process: hypothesis takes an exception in an example for its failure and runs the example again, now
+    without a limit.
+    """
+    return pytest.mark.timeout(seconds + EXAMPLES * each, method="thread")

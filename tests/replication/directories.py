@@ -15,6 +15,9 @@ from .memory_log import MemoryEngine, MemoryLog
 
 _writers = count(1)
 
+#: What ends in some steps may take so many: a test that would never end fails.
+MOST_STEPS = 1000
+
 
 def data_directory(root: Path, *, retention: bool = True) -> DataDirectory:
     return DataDirectory(root, root / "journal", root / "paging", root / "retention" if retention else None)
@@ -41,7 +44,7 @@ class ActiveBroker:
         self.copy.open(self.log)
         follow(self.copy, self.log)
         writer = next(_writers)
-        claim = FileChange(Operation.CLAIM, data=encode_beat(Beat("active", entries=self.copy.entries)))
+        claim = FileChange(Operation.CLAIM, data=encode_beat(Beat("active", contents=self.copy.summary)))
         claimed = self.log.claim(writer, self.copy.sequence, claim)
         assert claimed is not None
         self.copy.apply([LogEntry(claimed, 0, writer, 0, claim)])
@@ -50,23 +53,28 @@ class ActiveBroker:
 
     def beat(self) -> None:
         """Say what is in the log. Nothing waits to be stored."""
-        beat = FileChange(Operation.BEAT, data=encode_beat(Beat("active", entries=self.copy.entries)))
+        beat = FileChange(Operation.BEAT, data=encode_beat(Beat("active", contents=self.copy.summary)))
         self.log.append([beat])
 
     def check(self, everything: bool = False) -> None:
         """Compare the log with the files until nothing is left to do."""
-        while not self.files.check(everything):
-            pass
-        while self.files.trim():
-            pass
+        for step in (lambda: self.files.check(everything), lambda: not self.files.trim()):
+            for _ in range(MOST_STEPS):
+                if step():
+                    break
+            else:
+                raise AssertionError(f"not at the end after {MOST_STEPS} steps")
 
 
 def follow(copy: LocalCopy, log: MemoryLog, *, most: int | None = None) -> None:
     """Apply what the log has, at most so many entries."""
-    while entries := log.read(copy.sequence, 0):
+    for _ in range(MOST_STEPS):
+        if not (entries := log.read(copy.sequence, 0)):
+            return
         copy.apply(entries[:most])
         if most is not None:
             return
+    raise AssertionError(f"not at the end of the log after {MOST_STEPS} steps")
 
 
 def rebuild(engine: MemoryEngine, root: Path) -> LocalCopy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from stompring.replication.contents import Summary
 from stompring.replication.log import (
     CONTROL,
     Fenced,
@@ -212,7 +213,8 @@ class SimulatedCopy:
         self.files: dict[str, bytes] = {}
         self.fault: OSError | None = None
         self.gap = False  # entries are missing that were purged meanwhile
-        self.entries = self.missing = 0
+        self.missing = 0
+        self.summary = Summary()
 
     def restart(self, replicated_log: object, reason: str, /) -> None:
         self.sequence = 0

@@ -156,7 +156,7 @@ def test_marker_of_a_newer_version_is_refused(
 ) -> None:
     Follower(engine, tmp_path).follow().copy.close()
     marker = json.loads((tmp_path / MARKER).read_text())
-    (tmp_path / MARKER).write_text(json.dumps(marker | {"format": 3}))
+    (tmp_path / MARKER).write_text(json.dumps(marker | {"format": 4}))
     with pytest.raises(UnsafeLog, match="upgrade stompring"):
         Follower(engine, tmp_path)
 

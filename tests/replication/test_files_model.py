@@ -5,6 +5,7 @@ a directory that plain files have written.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -168,6 +169,11 @@ class Pair:
         for task in tasks:
             assert _result(task, self.active.files, self.active.root) == _result(task, Files(), self.plain)
 
+    def close(self) -> None:
+        """No file is open any more."""
+        self.active.copy.close_files()
+        self.follower.close_files()
+
     def step(self, what: str) -> None:
         if what == "follow":
             follow(self.follower, self.log)
@@ -177,6 +183,7 @@ class Pair:
             while self.active.files.trim():
                 pass
         elif what == "restart follower":  # killed: the marker lags
+            self.follower.close_files()
             self.follower = LocalCopy(self.follower.directory, boot_id="boot")
             self.follower.open(self.log)
         elif what == "restart":
@@ -187,8 +194,7 @@ class Pair:
 @given(BATCHES)
 @settings(examples(80), report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 def test_copy_follower_and_rebuild_are_equal_to_plain_files(batches: list[Any]) -> None:
-    with TemporaryDirectory() as name:
-        pair = Pair(Path(name))
+    with TemporaryDirectory() as name, closing(Pair(Path(name))) as pair:
         for tasks, writes, faults, then in batches:
             if then == "alone":
                 pair.alone(tasks)

@@ -52,8 +52,8 @@ STATUS = NodeStatus(
         ({"role": Role.CONNECTING}, "connecting to the replicated log s"),
         (
             {"missing_entries": 7},
-            "following the replicated log s, which has lost 7 entries that are missing here: no takeover until they "
-            "are written again",
+            "following the replicated log s, which has lost 7 or more entries that are missing here: no takeover until "
+            "they are written again",
         ),
         ({"role": Role.CONNECTING, "fault": "no answer"}, "connecting to the replicated log s: no answer"),
         ({"fault": "no majority"}, "waiting for the replicated log s: no majority"),

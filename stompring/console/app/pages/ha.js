@@ -18,7 +18,7 @@ export default function HighAvailability() {
       const standby = state.role !== "active" && state.role !== "suspended";
       const each = state.appendCount ? state.appendTime / state.appendCount : null;
       return html`${state.fault && html`<p class="form-error" role="alert"><${StateIcon} tone="error" /><span>${state.fault}</span></p>`}
-        ${state.missingEntries > 0 && html`<p class="form-error" role="alert"><${StateIcon} tone="error" /><span>The log has lost ${amount(state.missingEntries, "entry", "entries")} that this standby lacks: no takeover until they are written again.</span></p>`}
+        ${state.missingEntries > 0 && html`<p class="form-error" role="alert"><${StateIcon} tone="error" /><span>The log has lost at least ${amount(state.missingEntries, "entry", "entries")} that this standby lacks: no takeover until they are written again.</span></p>`}
         <div class="stats"><${Stat} label="Role" value=${html`<${Badge} tone=${TONES[state.role] ?? "neutral"}>${state.role}<//>`} note=${state.broker} />
           <${Stat} label="Active broker" value=${state.activeBroker ?? "none"} note=${state.lastBeat ? `beat ${ago(state.lastBeat)}` : undefined} tone=${state.activeBroker ? "ok" : "error"} />
           ${standby
