@@ -42,7 +42,8 @@ log = logging.getLogger(__name__)
 #: written less often, a second later for each `MARKER_FILES`.
 MARKER_INTERVAL, MARKER_BYTES, MARKER_FILES = 1.0, 64 * 1024 * 1024, 5000
 
-#: Removed files that the marker names: their entries may not be purged from the log yet.
+#: Removed files that the marker names: their entries may not be purged from the log yet. Those that are there again are
+#: named beside them, however many: `ReplicatedFiles.check` counts what the log has of them.
 REMEMBERED_REMOVALS = 256
 
 #: Control entries between two of which the sequence is remembered, for `ReplicatedFiles.trim`.
@@ -148,6 +149,7 @@ class LocalCopy:
         self.removals: deque[tuple[str, int]] = deque()
         self.checkpoints: deque[tuple[int, int]] = deque()
         self.contents = Contents()
+        self._removals_limit = 2 * REMEMBERED_REMOVALS
         self._expected: Summary | None = None  # what `contents` are to be; None: nobody has said it
         self._rewrites: dict[str, int] = {}  # files that are being written again: sequence before the begin
         self._paging = {directory.paging}
@@ -347,8 +349,9 @@ class LocalCopy:
             self._expect(change, beat)
             self._count(change, entry.sequence)
             self.sequence = entry.sequence
-        while len(self.removals) > REMEMBERED_REMOVALS:
-            self.removals.popleft()
+        if len(self.removals) > self._removals_limit:
+            self.removals = deque(self._remembered_removals())
+            self._removals_limit = 2 * max(len(self.removals), REMEMBERED_REMOVALS)
         self._save_if_due()
 
     def _begins_behind(self) -> bool:
@@ -399,6 +402,12 @@ class LocalCopy:
             before = self._rewrites.pop(change.path, 0)
             if before:
                 self.removals.append((change.path, before))
+
+    def _remembered_removals(self) -> list[tuple[str, int]]:
+        """The latest ones, and all of files that are there again."""
+        removals = list(self.removals)
+        old, latest = removals[:-REMEMBERED_REMOVALS], removals[-REMEMBERED_REMOVALS:]
+        return [each for each in old if each[0] in self.contents.digests] + latest
 
     @property
     def control(self) -> int:
@@ -527,7 +536,7 @@ class LocalCopy:
                 key: (since, self._rewrites.get(key, 0)) for key, since in self.contents.rewrites.items()
             },
             "expected": None if expected is None else (expected.serial, expected.control, expected.digest),
-            "removals": list(self.removals)[-REMEMBERED_REMOVALS:],
+            "removals": self._remembered_removals(),
             "checkpoints": list(self.checkpoints),
         }
         path = self.directory.root / MARKER

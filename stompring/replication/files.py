@@ -282,11 +282,18 @@ class ReplicatedFiles(Files):
         if self.lost is not None:
             return True
         try:
-            with self._lock:
-                if self._damaged is None or everything > self._everything:
-                    self._flush()
-                    self._damaged = self._find_damage(everything)
             until = monotonic() + CHECK_STEP
+            if self._damaged is None or everything > self._everything:
+                while self._has_replaced():
+                    if monotonic() >= until:
+                        return False
+                    with self._trimming:
+                        self._trim(PURGES)
+                with self._lock:
+                    self._flush()
+                    if self._has_replaced():
+                        return False
+                    self._damaged = self._find_damage(everything)
             while self._damaged and monotonic() < until:
                 with self._lock:
                     self._flush()
@@ -303,8 +310,16 @@ class ReplicatedFiles(Files):
         self._damaged, self._everything = None, False
         return True
 
+    def _has_replaced(self) -> bool:
+        """Whether the log may have entries that files which are there do not consist of any more.
+
+        They would be counted in the place of lost ones. Without them the log has lost nothing of a file of which it
+        has as many entries as it should.
+        """
+        return any(key in self._contents.digests for key, _ in tuple(self.copy.removals))
+
     def _find_damage(self, everything: bool) -> deque[str]:
-        """Nothing is pending."""
+        """Nothing is pending, and the log has no entries that were replaced."""
         contents, counts = self._contents, self._log.counts()
         missing: dict[str, int] = {}
         if counts is not None:
@@ -312,9 +327,9 @@ class ReplicatedFiles(Files):
                 if key not in contents.digests and key not in (CONTROL, BEATS):
                     self._log.purge(key, self._last)  # of a removed file
             missing = {
-                key: count(digest) - counts.get(key, 0)
+                key: abs(count(digest) - counts.get(key, 0))
                 for key, digest in contents.digests.items()
-                if counts.get(key, 0) < count(digest)
+                if counts.get(key, 0) != count(digest)
             }
             self._check_controls(counts.get(CONTROL, 0))
         self._everything, self._rewritten_before, self._rewritten_to = everything, self.rewritten, 0

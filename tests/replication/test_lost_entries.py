@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from stompring.replication.beat import decode_beat
 from stompring.replication.contents import Contents, Summary, count, difference, weight, weights
-from stompring.replication.copy import LocalCopy
+from stompring.replication.copy import REMEMBERED_REMOVALS, LocalCopy
 from stompring.replication.log import BEATS, CONTROL, FileChange, Operation
 
 from ..property.profile import ends, examples
@@ -296,6 +296,39 @@ def test_a_file_of_which_entries_are_lost_is_written_again(
     before = active.engine.last
     active.check()
     assert active.engine.last == before, "nothing is written again that the log has"
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+@pytest.mark.parametrize("successor", [False, True])
+def test_replaced_entries_are_not_counted_in_the_place_of_lost_ones(
+    active: ActiveBroker, tmp_path: Path, rewritten: bool, successor: bool
+) -> None:
+    """Also by a broker that has read of many removals since."""
+    path = active.root / "journal/1.journal"
+    for data in (b"one", b"two", b"six"):
+        active.files.replace(path, data)
+    if rewritten:
+        assert active.files.check(everything=True)
+    else:
+        active.files.remove(path)
+        for data in (b"new", b"newer", b"newest"):
+            active.files.replace(path, data)
+    other = LocalCopy(data_directory(tmp_path / "other"), boot_id="boot")
+    other.open(active.log)
+    follow(other, active.log)
+    active.engine.lose(active.engine.under("journal/1.journal")[3:])
+    if successor:
+        for number in range(2 * REMEMBERED_REMOVALS + 1):
+            active.files.replace(active.root / f"journal/{number + 10}.journal", b"x")
+            active.files.remove(active.root / f"journal/{number + 10}.journal")
+        follow(other, active.log)
+        other.close(clean=False)
+        active = ActiveBroker(active.engine, tmp_path / "other")
+    before = active.files.rewritten
+    active.check()
+    assert active.files.rewritten == before + 1
+    active.beat()
+    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
 
 
 def test_all_files_are_written_again_where_a_standby_asks_for_it(
