@@ -174,7 +174,10 @@ class ReplicatedFiles(Files):
         if not self._in_batch():
             self._flush_patiently()
         elif self._buffered_bytes >= MAX_APPEND:
-            self._flush()
+            try:
+                self._flush()
+            except (LogUnavailable, LogFull):
+                pass  # this change is taken, and not to be tried again: the next one or the end of the batch reports it
 
     def _flush_patiently(self) -> None:
         """Outside a batch, during start, nobody tries again."""

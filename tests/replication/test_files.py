@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
+from unittest.mock import patch
 
 import pytest
 
@@ -236,6 +237,24 @@ def test_nothing_of_a_batch_is_tried_while_the_log_does_not_answer(active: Activ
     with pytest.raises(LogUnavailable):
         active.files.flush()
     assert len(calls) == 1  # each may last for seconds
+
+
+@pytest.mark.parametrize("fault", [LOST, UNANSWERED, FULL])
+def test_a_large_change_that_is_taken_is_not_reported_as_failed(active: ActiveBroker, fault: str) -> None:
+    """Tasks of the store that have failed are tried again: a file that was renamed is not there any more."""
+    write(active, "journal/1.journal", b"x")
+    path, target = active.root / "journal/1.journal", active.root / "journal/1.journal.damaged"
+    with patch("stompring.replication.files.MAX_APPEND", 1):
+        active.files.begin_batch()
+        active.log.faults.append(fault)
+        active.files.rename(path, target)
+        with pytest.raises((LogUnavailable, LogFull)):
+            active.files.remove(target)
+        with pytest.raises((LogUnavailable, LogFull)):
+            active.files.flush()
+        active.files.begin_batch()
+        active.files.flush()
+    assert contents(active.root) == {"journal/1.journal.damaged": b"x"}
 
 
 def test_change_during_start_waits_for_the_log(tmp_path: Path) -> None:
