@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from stompring.replication.role import NodeStatus, Role
+from stompring.replication.role import NodeStatus, Role, rebuild_percent
 from stompring.settings.model import BrokerConfiguration
 
 from .access import view_broker
@@ -218,8 +218,15 @@ FIELDS: dict[str, Schema] = {
     "lastSequence": integer("Sequence of the last entry, as the engine said last.", null=True),
     "logAge": integer("Milliseconds since the engine said so.", null=True),
     "sequence": integer("Sequence of the last entry that this broker has applied or appended.", null=True),
+    "rebuiltPercent": integer(
+        "How far a standby is with its copy, by entries; 100: it has reached the end of the log.", null=True
+    ),
+    "rebuiltEntries": integer("Entries that a rebuilding standby has applied.", null=True),
+    "rebuildEntries": integer("Entries that it has to apply, at most.", null=True),
     "rebuiltBytes": integer("Bytes that a rebuilding standby has applied.", null=True),
-    "rebuildBytes": integer("Bytes that it has to apply, about.", null=True),
+    "rebuildBytes": integer(
+        "Bytes that it has to apply, about; 0: not known, since it had a part of the log before.", null=True
+    ),
     "takeoverReason": string("Why this process became active.", null=True),
     "activeBroker": string("Name of the active broker, by its last beat.", null=True),
     "activeHost": string("Its machine.", null=True),
@@ -258,6 +265,9 @@ def describe(status: NodeStatus, configuration: BrokerConfiguration) -> dict[str
         "lastSequence": None if log is None else log.last,
         "logAge": None if log is None else round(status.log_age * 1000),
         "sequence": status.sequence,
+        "rebuiltPercent": rebuild_percent(status) if status.role is Role.STANDBY else None,
+        "rebuiltEntries": status.rebuilt_entries,
+        "rebuildEntries": status.rebuild_entries,
         "rebuiltBytes": status.rebuilt_bytes,
         "rebuildBytes": status.rebuild_bytes,
         "takeoverReason": None if takeover is None else takeover.reason,

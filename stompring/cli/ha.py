@@ -260,7 +260,10 @@ def _upload(settings: ReplicatedLogSettings, directory: DataDirectory) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What `ha status` found. ``active`` is the broker of the last beat; ``alive``: an entry came while it looked."""
+    """What `ha status` found. ``active`` is the broker of the last beat; ``alive``: an entry came while it looked.
+
+    ``copied`` is the last entry in the local copy of this machine, None without one.
+    """
 
     settings: ReplicatedLogSettings
     status: LogStatus | None
@@ -269,6 +272,7 @@ class LogView:
     released: Beat | None
     beat_time: int  # the engine's, epoch ms; 0 without a beat
     alive: bool
+    copied: int | None = None
 
     @property
     def problems(self) -> list[str]:
@@ -313,6 +317,7 @@ class LogView:
             "lastSequence": None if status is None else status.last,
             "bytes": None if status is None else status.bytes,
             "maxBytes": None if status is None else status.max_bytes,
+            "copiedSequence": self.copied,
             "safe": self.unsafe is None,
             "activeBroker": None if active is None or not self.alive else active.broker,
             "lastBeat": self.beat_time or None,
@@ -367,7 +372,8 @@ def status(config: str | None, as_json: bool, watch: bool) -> None:
     """Show the replicated log, whether it is safe, and which broker is active.
 
     The exit status is 0 if the log is safe, its engine is complete and a broker is active; 1 if not; 5 if the engine
-    does not answer. It looks for up to 3 seconds for an entry of the active broker.
+    does not answer. It looks for up to 3 seconds for an entry of the active broker. On the machine of a broker it also
+    shows how far the local copy of that broker is.
 
     \b
     Examples:
@@ -375,13 +381,18 @@ def status(config: str | None, as_json: bool, watch: bool) -> None:
       stompring ha status --watch
       stompring ha status --json | jq -r .activeBroker
     """
-    _, settings = read_settings(config)
+    from stompring.replication.copy import copied_sequence
+
+    configuration, settings = read_settings(config)
+    root = data_directory(configuration).root
     healthy = True
     try:
         with reported(), opened(settings) as log:
             connected = False
             while True:
                 view = look(log, settings, connected=connected)
+                if view.status is not None:
+                    view = replace(view, copied=copied_sequence(root, view.status))
                 connected = view.unsafe is None
                 healthy = not view.problems
                 _show(view, as_json, clear=watch)
@@ -417,6 +428,9 @@ def _show(view: LogView, as_json: bool, clear: bool) -> None:
             ("size", f"{bytes_text(status.bytes)}, {limit}"),
             ("entries", f"{count_text(status.entries)}, the last is {status.last}"),
         ]
+    if status is not None and view.copied is not None:
+        part = 100 * min(view.copied, status.last) // max(status.last, 1)
+        rows.append(("copy on this machine", f"up to entry {view.copied} of {status.last}, {part} %"))
     rows.append(("safe", "no" if view.unsafe else "yes"))
     if beat is not None:
         rows.append(("active broker", beat.broker if view.alive else "none"))

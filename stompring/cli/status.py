@@ -170,6 +170,11 @@ def _log_rows(log: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         limit = "no limit" if log["logMaxSize"] < 0 else f"of {bytes_text(log['logMaxSize'])}"
         rows.append(("log size", f"{bytes_text(log['logSize'])}, {limit}"))
     if log["role"] == "standby":
+        if log.get("rebuilding") and log.get("rebuiltPercent") is not None:
+            done = f"{count_text(log['rebuiltEntries'])} of {count_text(log['rebuildEntries'])} entries"
+            rows.append(
+                ("rebuilding", f"{log['rebuiltPercent']} %, {done}, {bytes_text(log['rebuiltBytes'])}")
+            )
         behind = f"{count_text(log['lagEntries'])} entries, {bytes_text(log['lagBytes'])}"
         rows.append(("behind", f"{behind}, {duration_text(log['lagTime'])}"))
         if log.get("missingEntries"):

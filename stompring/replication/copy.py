@@ -127,6 +127,20 @@ class Places:
         return found
 
 
+def copied_sequence(root: Path, status: LogStatus) -> int | None:
+    """The last entry that the copy in a data directory has, as its marker says; None where it is no copy of this log.
+
+    The broker of the directory may run: it writes the marker once a second, with many files less often.
+    """
+    try:
+        marker = json.loads((root / MARKER).read_bytes())
+        if (marker["engine"], marker["log"]) == (status.engine, status.identity):
+            return int(marker["sequence"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
 class LocalCopy:
     """See the module. One thread at a time uses it.
 

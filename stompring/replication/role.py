@@ -175,18 +175,21 @@ class NodeStatus:
     """A broker in a replicated log, for metrics, CLI and HTTP.
 
     ``fresh``: `Node.is_fresh`. ``rebuilding``: a standby that has not reached the end of the log since it connected;
-    ``rebuilt_bytes`` of about ``rebuild_bytes`` are applied then. ``log`` was the state of the log ``log_age`` seconds
-    ago. ``sequence`` is the last entry that was applied or appended; the lags are those of a standby behind the end of
-    the log, as of ``log``; ``missing_entries`` are those that the log has lost, so that this standby cannot take over.
-    ``active`` is the active broker as of its last beat that was read, ``active_time`` the engine's time of that (epoch
-    ms); None while no broker is known to be active. ``fault`` is what the broker waits for, or why it is `Role.FENCED`
-    or `Role.FAILED`.
+    ``rebuilt_entries`` of at most ``rebuild_entries`` and ``rebuilt_bytes`` of about ``rebuild_bytes`` are applied
+    then (0: it had a part of the log before, and the bytes of the rest are not known). ``log`` was the state of the
+    log ``log_age`` seconds ago. ``sequence`` is the last entry that was applied or appended; the lags are those of a
+    standby behind the end of the log, as of ``log``; ``missing_entries`` are those that the log has lost, at least, so
+    that this standby cannot take over. ``active`` is the active broker as of its last beat that was read,
+    ``active_time`` the engine's time of that (epoch ms); None while no broker is known to be active. ``fault`` is what
+    the broker waits for, or why it is `Role.FENCED` or `Role.FAILED`.
     """
 
     role: Role
     broker: str
     fresh: bool
     rebuilding: bool
+    rebuilt_entries: int
+    rebuild_entries: int
     rebuilt_bytes: int
     rebuild_bytes: int
     log: LogStatus | None
@@ -311,7 +314,8 @@ class Node:
         self._fault = ""
         # standby
         self._rebuilding = True
-        self._rebuilt_bytes = self._rebuild_bytes = self._rebuild_end = 0
+        self._rebuilt_entries = self._rebuild_entries = self._rebuilt_bytes = self._rebuild_bytes = 0
+        self._rebuild_end = 0  # sequence
         self._silent_since = 0.0
         self._answering = 0.0  # seconds since the engine answers
         self._answered: float | None = None  # when it did so last
@@ -379,8 +383,10 @@ class Node:
             broker=self._identity.broker,
             fresh=self.is_fresh(),
             rebuilding=self._role is Role.STANDBY and self._rebuilding,
+            rebuilt_entries=self._rebuilt_entries,
+            rebuild_entries=max(self._rebuild_entries, self._rebuilt_entries),
             rebuilt_bytes=self._rebuilt_bytes,
-            rebuild_bytes=max(self._rebuild_bytes, self._rebuilt_bytes),
+            rebuild_bytes=self._rebuild_bytes and max(self._rebuild_bytes, self._rebuilt_bytes),
             log=self.log.last_status,
             log_age=self._clock() - self.log.status_at,
             sequence=self.log.sequence if active else self._copy.sequence,
@@ -506,9 +512,9 @@ class Node:
                 self._beats.append(tail.sequence)
             if tail.sequence == self._copy.sequence:
                 self._tail = tail
-        self._rebuild_bytes, self._rebuild_end = status.bytes, status.last
         self._begin_silence()
         self._waits_no_more()
+        self._measure_rebuild(status)
         if self._become(Role.STANDBY, Role.CONNECTING):
             log.info(
                 "standby of the replicated log %s, which ends at entry %d; the local copy has entry %d",
@@ -553,16 +559,19 @@ class Node:
         return min(most, max(due, 0.01)) if most else 0.0
 
     def _apply(self, entries: Sequence[LogEntry]) -> float:
+        before = self._copy.sequence
         self._copy.apply(entries)
         self._unread_since = None
         self._tail, self._refused = entries[-1], False
         if self._copy.sequence < entries[-1].sequence:  # it begins anew
             self._begin_rebuild()
+        elif self._rebuilding:
+            # A part of a log has gaps, and nobody knows how many entries the rest has: its sequences are counted.
+            self._rebuilt_entries += self._copy.sequence - before if not self._rebuild_bytes else len(entries)
+            self._rebuilt_bytes += sum(len(entry.change.data) for entry in entries)
         self._waits_no_more()
         for entry in entries:
-            size = len(entry.change.data)
-            self.log.bytes += size
-            self._rebuilt_bytes += size
+            self.log.bytes += len(entry.change.data)
             if entry.change.key == BEATS:
                 self._read_beat(entry)
                 self._beats.append(entry.sequence)
@@ -583,9 +592,17 @@ class Node:
 
     def _begin_rebuild(self) -> None:
         self._tail = None
-        self._rebuilding, self._rebuilt_bytes = True, 0
-        status = self.log.status()
-        self._rebuild_bytes, self._rebuild_end = status.bytes, status.last
+        self._rebuilding = True
+        self._measure_rebuild(self.log.status())
+
+    def _measure_rebuild(self, status: LogStatus) -> None:
+        """How much is to be applied, from the copy's sequence to the end of the log."""
+        self._rebuilt_entries = self._rebuilt_bytes = 0
+        whole = not self._copy.sequence
+        self._rebuild_bytes = status.bytes if whole else 0
+        self._rebuild_entries = status.entries if whole else max(status.last - self._copy.sequence, 0)
+        self._rebuild_end = status.last
+        self._reported_at = self._clock()
 
     def _end_rebuild(self) -> None:
         """All is applied that was there when the rebuild began, or there is nothing more."""
@@ -601,11 +618,7 @@ class Node:
         now = self._clock()
         if now - self._reported_at >= REBUILD_REPORT_INTERVAL:
             self._reported_at = now
-            if self._rebuild_bytes > 64 * 1024 * 1024:
-                log.info(
-                    "rebuilding the local copy: %s",
-                    _progress(self._rebuilt_bytes, self._rebuild_bytes),
-                )
+            log.info("rebuilding the local copy: %s", rebuild_text(self.status()))
 
     def _measure_lag(self) -> None:
         now = self._clock()
@@ -888,9 +901,20 @@ class Node:
         self.log.close()
 
 
-def _progress(done: int, total: int) -> str:
-    unit, name = (1e9, "GB") if total >= 1e9 else (1e6, "MB")
-    return f"{done / unit:.1f} of {max(total, done) / unit:.1f} {name}"
+def rebuild_percent(status: NodeStatus) -> int:
+    """How much of its entries a standby has applied: 99 at most until it has reached the end of the log."""
+    if not status.rebuilding:
+        return 100
+    return min(100 * status.rebuilt_entries // max(status.rebuild_entries, 1), 99)
+
+
+def rebuild_text(status: NodeStatus) -> str:
+    """How far a rebuilding standby is."""
+    unit, name = (1e9, "GB") if status.rebuild_bytes >= 1e9 else (1e6, "MB")
+    size = f"{status.rebuilt_bytes / unit:.1f}"
+    if status.rebuild_bytes:
+        size += f" of about {status.rebuild_bytes / unit:.1f}"
+    return f"{rebuild_percent(status)} %, {status.rebuilt_entries} of {status.rebuild_entries} entries, {size} {name}"
 
 
 class NodeThread:

@@ -24,6 +24,8 @@ ACTIVE = NodeStatus(
     broker="b1",
     fresh=True,
     rebuilding=False,
+    rebuilt_entries=0,
+    rebuild_entries=0,
     rebuilt_bytes=0,
     rebuild_bytes=0,
     log=LogStatus("NATS", "x1", 90, 80, 7000, 100_000, 3, "n2", True),
@@ -49,6 +51,8 @@ STANDBY = replace(
     broker="b2",
     fresh=False,
     rebuilding=True,
+    rebuilt_entries=10,
+    rebuild_entries=40,
     rebuilt_bytes=1000,
     rebuild_bytes=5000,
     sequence=60,
@@ -111,6 +115,7 @@ def test_standby_shows_how_far_it_is_behind() -> None:
     found = describe(STANDBY, BrokerConfiguration(replicated_log=SETTINGS))
     assert (found["lagEntries"], found["lagBytes"], found["lagTime"]) == (30, 4000, 1250)
     assert (found["rebuilding"], found["rebuiltBytes"], found["rebuildBytes"]) == (True, 1000, 5000)
+    assert (found["rebuiltPercent"], found["rebuiltEntries"], found["rebuildEntries"]) == (25, 10, 40)
     assert found["lastTakeover"] is None and found["takeoverReason"] is None
 
 

@@ -18,7 +18,7 @@ from stompring.replication.beat import Beat, encode_beat
 from stompring.replication.log import FileChange, LogMissing, LogStatus, LogUnavailable, Operation, UnsafeLog
 from stompring.replication.role import START_FAILED
 from stompring.settings.model import ReplicatedLogSettings
-from stompring.store.datadir import DataLock
+from stompring.store.datadir import MARKER, DataLock
 
 from ..replication.memory_log import MemoryEngine, MemoryLog
 
@@ -281,6 +281,22 @@ def test_status_is_0_with_an_active_broker(cluster: Cluster, run: Run, start: St
     result = run("status")
     assert result.exit_code == 0 and "log orders at nats://a:4222: healthy" in result.stdout
     assert "active broker\tb1\n" in result.stdout
+    assert found["copiedSequence"] is None and "copy on this machine" not in result.stdout
+
+
+def test_status_shows_how_far_the_copy_of_this_machine_is(
+    cluster: Cluster, run: Run, start: Start, tmp_path: Path
+) -> None:
+    start("b1", active=True).stop()
+    last = cluster.engine.last
+    marker = tmp_path / "data" / MARKER
+    marker.parent.mkdir()
+    marker.write_text(json.dumps({"engine": "memory", "log": "1", "sequence": last // 2}))
+    assert status(run)["copiedSequence"] == last // 2
+    part = 100 * (last // 2) // last
+    assert f"copy on this machine\tup to entry {last // 2} of {last}, {part} %\n" in run("status").stdout
+    marker.write_text(json.dumps({"engine": "memory", "log": "2", "sequence": 1}))
+    assert status(run)["copiedSequence"] is None
 
 
 def test_status_is_1_without_a_broker(cluster: Cluster, run: Run) -> None:

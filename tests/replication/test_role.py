@@ -24,6 +24,7 @@ from stompring.replication.role import (
     Role,
     StepDown,
     Timing,
+    rebuild_text,
 )
 
 from .simulated_cluster import TIMEOUT, Broker, Cluster
@@ -488,7 +489,7 @@ def test_a_rebuild_reports_its_progress(caplog: pytest.LogCaptureFixture) -> Non
     cluster = Cluster("a")
     cluster.until_active("a")
     data = bytes(1_000_000)
-    for number in range(400):
+    for number in range(800):
         cluster.write("a", f"journal/{number}", data)
     standby = cluster.start("b")
     seen = []
@@ -499,10 +500,19 @@ def test_a_rebuild_reports_its_progress(caplog: pytest.LogCaptureFixture) -> Non
             cluster.brokers["a"].node.step()
             status = standby.node.status()
             seen.append((status.rebuilding, status.rebuilt_bytes, status.rebuild_bytes))
-    assert "rebuilding the local copy: 49.0 of 400.0 MB" in caplog.messages
+    assert "rebuilding the local copy: 62 %, 500 of 801 entries, 499.0 of about 800.1 MB" in caplog.messages
     assert any(rebuilding and 90e6 < done < total for rebuilding, done, total in seen)
     assert any("up to date at entry" in each for each in caplog.messages)
     assert not seen[-1][0]
+    cluster.kill("b")
+    for number in range(100):
+        cluster.write("a", f"journal/{number}")
+    again = cluster.start("b")
+    again.node.step()  # connects, with a copy that has a part of the log
+    again.node.step()
+    status = again.node.status()
+    assert (status.rebuilt_entries, status.rebuild_entries, status.rebuild_bytes) == (50, 101, 0)  # with a beat
+    assert rebuild_text(status) == "49 %, 50 of 101 entries, 0.0 MB"
 
 
 def test_a_broker_that_dies_in_its_recovery_is_replaced() -> None:
