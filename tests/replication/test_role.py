@@ -511,7 +511,11 @@ def test_a_rebuild_reports_its_progress(caplog: pytest.LogCaptureFixture) -> Non
     again.node.step()  # connects, with a copy that has a part of the log
     again.node.step()
     status = again.node.status()
-    assert (status.rebuilt_entries, status.rebuild_entries, status.rebuild_bytes) == (50, 101, 0)  # with a beat
+    assert (status.rebuilt_entries, status.rebuild_entries, status.rebuild_bytes) == (
+        50,
+        101,
+        0,
+    )  # with a beat
     assert rebuild_text(status) == "49 %, 50 of 101 entries, 0.0 MB"
 
 
