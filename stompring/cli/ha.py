@@ -366,9 +366,15 @@ def _status_of(log: ReplicatedLog) -> LogStatus | None:
 
 @ha.command()
 @_config
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Data directory of the broker of this machine, as for stompring run.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--watch", is_flag=True, help=f"Show it every {WATCH_INTERVAL:.0f} seconds, until Ctrl-C.")
-def status(config: str | None, as_json: bool, watch: bool) -> None:
+def status(config: str | None, data: str | None, as_json: bool, watch: bool) -> None:
     """Show the replicated log, whether it is safe, and which broker is active.
 
     The exit status is 0 if the log is safe, its engine is complete and a broker is active; 1 if not; 5 if the engine
@@ -384,7 +390,7 @@ def status(config: str | None, as_json: bool, watch: bool) -> None:
     from stompring.replication.copy import copied_sequence
 
     configuration, settings = read_settings(config)
-    root = data_directory(configuration).root
+    root = data_directory(configuration, data).root
     healthy = True
     try:
         with reported(), opened(settings) as log:

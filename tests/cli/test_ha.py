@@ -294,7 +294,10 @@ def test_status_shows_how_far_the_copy_of_this_machine_is(
     marker.write_text(json.dumps({"engine": "memory", "log": "1", "sequence": last // 2}))
     assert status(run)["copiedSequence"] == last // 2
     part = 100 * (last // 2) // last
-    assert f"copy on this machine\tup to entry {last // 2} of {last}, {part} %\n" in run("status").stdout
+    text = f"copy on this machine\tup to entry {last // 2} of {last}, {part} %\n"
+    assert text in run("status").stdout
+    assert text in run("status", "--data", str(marker.parent)).stdout
+    assert text not in run("status", "--data", str(tmp_path)).stdout
     marker.write_text(json.dumps({"engine": "memory", "log": "2", "sequence": 1}))
     assert status(run)["copiedSequence"] is None
 
