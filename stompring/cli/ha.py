@@ -435,8 +435,10 @@ def _show(view: LogView, as_json: bool, clear: bool) -> None:
             ("entries", f"{count_text(status.entries)}, the last is {status.last}"),
         ]
     if status is not None and view.copied is not None:
-        part = 100 * min(view.copied, status.last) // max(status.last, 1)
-        rows.append(("copy on this machine", f"up to entry {view.copied} of {status.last}, {part} %"))
+        last = max(status.last, view.copied, 1)  # it may have gone on since
+        rows.append(
+            ("copy on this machine", f"up to entry {view.copied} of {last}, {100 * view.copied // last} %")
+        )
     rows.append(("safe", "no" if view.unsafe else "yes"))
     if beat is not None:
         rows.append(("active broker", beat.broker if view.alive else "none"))
