@@ -435,7 +435,7 @@ def _show(view: LogView, as_json: bool, clear: bool) -> None:
             ("entries", f"{count_text(status.entries)}, the last is {status.last}"),
         ]
     if status is not None and view.copied is not None:
-        last = max(status.last, view.copied, 1)  # it may have gone on since
+        last = max(status.last, view.copied, 1)  # the copy may be newer than the status
         rows.append(
             ("copy on this machine", f"up to entry {view.copied} of {last}, {100 * view.copied // last} %")
         )

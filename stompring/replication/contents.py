@@ -1,10 +1,9 @@
 """Which entries the files of a log consist of, in one number that the writer and every reader keep.
 
-Each entry that changes or ends a file has a *serial*: the first one of a log has 1, the next one 2, whoever writes it.
+Each entry that changes or ends a file has a *serial*: the first one of a log has 1, the next one 2, across all writers.
 A file consists of its changes since it was made, or since its last rewrite. The *digest* of files is the sum of
 `weight` over the serials of these changes. A beat has the digest of all files that are there (`Summary`), the end of a
-file has the digest of that file. A change adds its weight, an end takes away the digest of its file: nothing else is
-looked at.
+file has the digest of that file. A change adds its weight, an end subtracts the digest of its file.
 
 **What is noticed.** Any entries may be lost, changes and ends of files mixed as they come. At a beat, the reader's
 digest and that of the beat are sums over two sets of serials: the changes that the reader's files consist of, and those
@@ -39,7 +38,7 @@ _COUNT, _DIGEST = (1 << _COUNT_BITS) - 1, (1 << (64 + _COUNT_BITS)) - 1
 
 @lru_cache(1024)  # the writer needs each of them three times: buffered, appended, applied
 def weight(serial: int) -> int:
-    """What one change adds to a digest."""
+    """The part of one change in a digest."""
     hashed = blake2b(serial.to_bytes(8, "big"), digest_size=8).digest()
     return int.from_bytes(hashed, "big") << _COUNT_BITS | 1
 
@@ -63,13 +62,13 @@ def weights(serials: Iterable[int]) -> int:
 
 
 def _effect(change: FileChange) -> int:
-    """What an entry adds to the digest of all files, for its writer."""
+    """The change of the digest of all files by an entry, for its writer."""
     return (weight(change.serial) if change.operation in CONTENT else 0) - (change.dropped or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a log holds at some place: the last ``serial``, the number of the last ``control`` entry, and the
+    """The contents of a log at a sequence: the last ``serial``, the number of the last ``control`` entry, and the
     ``digest`` of all files that are there.
     """
 
@@ -78,7 +77,7 @@ class Summary:
     digest: int = 0
 
     def after(self, changes: Iterable[FileChange], skipped: Iterable[int] = ()) -> Summary:
-        """The same behind some entries, and the serials that are missing before them."""
+        """The summary behind some entries; ``skipped`` are serials that are missing before them."""
         serial, control, digest = self.serial, self.control, self.digest + weights(skipped)
         for change in changes:
             serial = max(serial, change.serial)
@@ -114,7 +113,7 @@ class Contents:
 
     @property
     def summary(self) -> Summary:
-        """What a beat says of it."""
+        """The summary for a beat."""
         return Summary(self.serial, self.control, self.total)
 
     def add(self, change: FileChange) -> None:

@@ -58,7 +58,7 @@ DISCARDED = ".discarded"
 #: Seconds for which a log may end before the copy.
 MAX_SHORT_LOG = 10.0
 
-#: 3: with the digest of each file. Copies with a marker of an earlier format are read anew.
+#: 3: with the digest of each file. A copy with a marker of an earlier format is discarded.
 _FORMAT = 3
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _JOURNAL, _PAGING, _RETENTION = "journal", "paging", "retention"
@@ -128,7 +128,7 @@ class Places:
 
 
 def copied_sequence(root: Path, status: LogStatus) -> int | None:
-    """The last entry that the copy in a data directory has, as its marker says; None where it is no copy of this log.
+    """The last entry that the copy in a data directory has, as its marker says; None if it does not belong to this log.
 
     The broker of the directory may run: it writes the marker once a second, with many files less often.
     """
@@ -145,7 +145,7 @@ class LocalCopy:
     """See the module. One thread at a time uses it.
 
     ``sequence`` is the last entry that is applied, ``bytes`` what was applied since the start. ``removals`` are files
-    that were removed or written again, each with the sequence up to which its entries are not needed; ``checkpoints``
+    that were removed or written again, each with the last sequence that is not needed; ``checkpoints``
     numbers and sequences of control entries. ``contents`` are the entries of the files that are there.
     """
 
@@ -164,7 +164,7 @@ class LocalCopy:
         self.checkpoints: deque[tuple[int, int]] = deque()
         self.contents = Contents()
         self._removals_limit = 2 * REMEMBERED_REMOVALS
-        self._expected: Summary | None = None  # what `contents` are to be; None: nobody has said it
+        self._expected: Summary | None = None  # the expected `contents`; None: no beat was read
         self._rewrites: dict[str, int] = {}  # files that are being written again: sequence before the begin
         self._paging = {directory.paging}
         if directory.retention is not None:
@@ -345,8 +345,8 @@ class LocalCopy:
     def apply(self, entries: Sequence[LogEntry]) -> None:
         """Carry out entries that were read from the log, in order. Raises `OSError`, `UnsafeLog`, and as the log.
 
-        What follows, also after `OSError`, are the entries after ``sequence``. That is 0 where control entries were
-        purged before they were read: the copy begins anew.
+        What follows, also after `OSError`, are the entries after ``sequence``. That is 0 if control entries were
+        purged before they were read: the copy starts again from nothing.
         """
         for entry in entries:
             if entry.sequence <= self.sequence:
@@ -369,10 +369,10 @@ class LocalCopy:
         self._save_if_due()
 
     def _begins_behind(self) -> bool:
-        """Whether control entries behind the last one are purged, and the copy has to begin anew; else they are lost.
+        """Whether control entries behind the last one are purged; else they are lost.
 
-        Only the first ones of a log are purged. A copy that begins anew begins before the first that is left, so that
-        it does so once for each purge, however many are lost.
+        Only the first ones of a log are purged. A copy that starts again starts before the first that is left: it
+        does so once for each purge, also if many are lost.
         """
         assert self._log is not None
         first = self._log.first(CONTROL)
@@ -388,9 +388,9 @@ class LocalCopy:
         self._save_if_due()
 
     def _expect(self, change: FileChange, beat: Summary | None) -> None:
-        """Sum up what the writer has summed up, before the entry is counted. ``beat`` is what a beat says.
+        """Do the sum of the writer, before the entry is counted. ``beat`` is the summary of a beat.
 
-        What is missing behind the newest beat belongs to files, or ends some.
+        Entries that are missing behind the newest beat belong to files, or end some.
         """
         if beat is not None:
             self._expected = beat
@@ -430,7 +430,7 @@ class LocalCopy:
 
     @property
     def summary(self) -> Summary:
-        """What the log holds, as far as it is applied."""
+        """The contents of the log, as far as they are applied."""
         return self.contents.summary
 
     @property

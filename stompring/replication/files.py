@@ -316,13 +316,13 @@ class ReplicatedFiles(Files):
     def _has_replaced(self) -> bool:
         """Whether the log may have entries that files which are there do not consist of any more.
 
-        They would be counted in the place of lost ones. Without them the log has lost nothing of a file of which it
-        has as many entries as it should.
+        They would be counted in the place of lost ones. Without them, a file has lost entries only if its count
+        is too small.
         """
         return any(key in self._contents.digests for key, _ in tuple(self.copy.removals))
 
     def _find_damage(self, everything: bool) -> deque[str]:
-        """Nothing is pending, and the log has no entries that were replaced."""
+        """The log has stored all changes, and replaced entries are purged."""
         contents, counts = self._contents, self._log.counts()
         missing: dict[str, int] = {}
         if counts is not None:

@@ -87,7 +87,7 @@ class FileChange:
 
     @property
     def dropped(self) -> int | None:
-        """The digest of entries that are not needed any more behind this one; None where it does not say that."""
+        """The digest of the entries that this one replaces; None if it does not name one."""
         if self.operation in CONTROLS or self.operation is Operation.REWRITTEN:
             numbers = bytes(self.data).split()
             place = 1 if self.operation is Operation.MOVE else 0

@@ -254,7 +254,7 @@ class Copy(Protocol):
 
     @property
     def summary(self) -> Summary:
-        """What the log holds, as far as it is applied."""
+        """The contents of the log, as far as they are applied."""
 
     @property
     def missing(self) -> int:
@@ -566,7 +566,7 @@ class Node:
         if self._copy.sequence < entries[-1].sequence:  # it begins anew
             self._begin_rebuild()
         elif self._rebuilding:
-            # A part of a log has gaps, and nobody knows how many entries the rest has: its sequences are counted.
+            # A part of a log has gaps, and the number of its entries is not known: sequences are counted.
             self._rebuilt_entries += self._copy.sequence - before if not self._rebuild_bytes else len(entries)
             self._rebuilt_bytes += sum(len(entry.change.data) for entry in entries)
         self._waits_no_more()

@@ -24,7 +24,7 @@ def examples(fixed: int, steps: int = 40) -> settings:
 
 
 def ends(seconds: float = 120, each: float = 1) -> pytest.MarkDecorator:
-    """A limit for a test whose examples may never end: ``seconds``, and ``each`` for every example that was asked for.
+    """A limit for a test whose examples may never end: ``seconds``, and ``each`` for each of STOMPRING_EXAMPLES.
 
     It ends the process: hypothesis takes an exception in an example for its failure and runs the example again, now
     without a limit.

@@ -15,7 +15,7 @@ from .memory_log import MemoryEngine, MemoryLog
 
 _writers = count(1)
 
-#: What ends in some steps may take so many: a test that would never end fails.
+#: Steps of a loop at most: an endless loop fails.
 MOST_STEPS = 1000
 
 

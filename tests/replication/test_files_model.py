@@ -170,7 +170,7 @@ class Pair:
             assert _result(task, self.active.files, self.active.root) == _result(task, Files(), self.plain)
 
     def close(self) -> None:
-        """No file is open any more."""
+        """Close all files."""
         self.active.copy.close_files()
         self.follower.close_files()
 

@@ -240,7 +240,7 @@ def test_beats_say_what_the_log_holds(active: ActiveBroker) -> None:
 def test_a_copy_that_lacks_several_removals_is_finished(
     active: ActiveBroker, tmp_path: Path, lost: list[int], purged: int
 ) -> None:
-    """It begins anew where the first ones are purged, not wherever one is lost."""
+    """It starts again if the first ones are purged, not if one is lost."""
     for number in range(6):
         write(active, f"journal/{number}.journal", b"x")
     follower = LocalCopy(data_directory(tmp_path / "follower"), boot_id="boot")
