@@ -63,6 +63,7 @@ class Prefetcher:
         self._queue = area.queue
         self._last_blocks: dict[object, Block] = {}  # the block read last, by its requester
         self._fetching: set[object] = set()
+        self._turn = 0  # index of the list that is filled next
 
     # ---- messages that were just paged
 
@@ -192,8 +193,13 @@ class Prefetcher:
         if area.due_on_disk:
             self._load_due(in_time)
         if area.active:
-            for one in area.ready_lists():
+            lists = list(area.ready_lists())
+            self._turn = turn = self._turn % len(lists) if lists else 0
+            for one in (*lists[turn:], *lists[:turn]):
+                self._turn += 1
                 self._fill(one, in_time, partial(self._needs_more, one))
+                if not in_time():
+                    break
             for consumer in list(queue.ready):
                 self._unspill(consumer)
             queue.dispatcher.dispatch()
@@ -228,7 +234,7 @@ class Prefetcher:
                 passed = self._deliver_run(one, track.cursor, page, index, block, in_time) if most > 1 else 0
                 loaded += passed or self._load_run(one, track, page, index, block, most)
             else:
-                track.scan(block)
+                track.scan(block, in_time)
                 area.version += 1
                 if not in_time():
                     return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stompring.broker.consumer import Matches
 from stompring.broker.message import SYSTEM_PROPERTIES, Message, Traits
@@ -64,6 +64,9 @@ class References:
 
 #: Answers that one test remembers.
 REMEMBERED = 4096
+
+#: Different headers after which a test that met few of them twice stops remembering.
+TRIED = 256
 
 #: System properties that are the same for all messages with the same traits.
 SHARED = frozenset(
@@ -126,20 +129,29 @@ class HeaderView(Message):
 
 
 class HeaderTest:
-    """Asks a predicate, and asks it once only for equal headers where these alone decide."""
+    """Asks a predicate, and asks it once only for equal headers where these alone decide.
 
-    __slots__ = ("_known", "matches")
+    It remembers nothing if each message has headers of its own.
+    """
+
+    __slots__ = ("_hits", "_known", "_remembers", "matches")
 
     def __init__(self, matches: Matches) -> None:
         self.matches = matches
         self._known: dict[Traits, bool | None] = {}  # None: every message has to be asked
+        self._hits = 0
+        self._remembers = True
 
     def __call__(self, block: Block, index: int) -> bool:
         """Whether the message at a position of a block matches."""
+        if not self._remembers:
+            return bool(self.matches(block.message(index)))
         traits = block.traits(index)
         known = self._known.get(traits, self)
         if known is self:
             known = self._judge(traits)
+        else:
+            self._hits += 1
         if known is None:
             return bool(self.matches(block.message(index)))
         return known is True
@@ -152,13 +164,22 @@ class HeaderTest:
             answer = None
         if view.beyond:
             answer = None
-        if len(self._known) >= REMEMBERED:
-            self._known.clear()
-        self._known[traits] = answer
+        known = self._known
+        if len(known) >= TRIED and self._hits < len(known):
+            self._remembers = False
+            known.clear()
+            return answer
+        if len(known) >= REMEMBERED:
+            known.clear()
+            self._hits = 0
+        known[traits] = answer
         return answer
 
 
 LEVELS = range(9, -1, -1)  # priorities, the highest first
+
+#: Evaluations of a selector between two readings of the clock.
+SCANNED_AT_ONCE = 8
 
 
 class Track:
@@ -237,20 +258,29 @@ class Track:
             else:
                 self.scanned[level] = (page, index)
 
-    def scan(self, block: Block) -> None:
-        """Ask the test for whatever of a block was not looked at, of all priorities whose turn has come to it."""
+    def scan(self, block: Block, in_time: Callable[[], bool]) -> None:
+        """Test the messages of a block that this track has not tested, while there is time; some of them at least.
+
+        Of all priorities whose turn has come to the block.
+        """
         assert self.test is not None
         cursor, page, test = self.cursor, block.page, self.test
         starts = self._starts(block)
-        states = cursor.states(page, block.first, block.stop)
-        at = block.first - 1
+        first, stop = min(starts), block.stop
+        states = cursor.states(page, first, stop)
+        at, asked = first - 1, 0
         for state in states:
             at += 1
-            if 0 < state <= 10 and starts[state] <= at and test(block, at):
-                self.refer(state - 1, key_of(page, at))
+            if 0 < state <= 10 and starts[state] <= at:
+                if test(block, at):
+                    self.refer(state - 1, key_of(page, at))
+                asked += 1
+                if asked % SCANNED_AT_ONCE == 0 and not in_time():
+                    stop = at + 1
+                    break
         for level in LEVELS:
-            if starts[level + 1] < block.stop:
-                self.scanned[level] = (page, block.stop)
+            if starts[level + 1] < stop:
+                self.scanned[level] = (page, stop)
 
     def _starts(self, block: Block) -> list[int]:
         """By state: from which index on a block was not looked at; its end where it is not the next to look at."""
