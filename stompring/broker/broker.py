@@ -15,7 +15,7 @@ from stompring.settings.model import (
 from .address import Address
 from .auto_create import AutoCreate
 from .auto_delete import AutoDelete
-from .background import Background, DeliverySlices
+from .background import DELIVERY_SLICE, FRAME_SLICE, Background, Effort, Slices
 from .clock import NOTICED, Clock, Due, FromNow, Reactor
 from .directory import Directory, WildcardAddresses
 from .divert import Diverts
@@ -74,6 +74,7 @@ class Broker:
         self.durable_limits = MemoryLimits(
             self.memory, self.disk, self.storage.write_limit
         )  # what durable messages need
+        self.effort = Effort()
         settings = SettingsRepository.of(configuration)
         self.directory = Directory(self, settings, WildcardAddresses(configuration.wildcard), self.memory)
         #: where requests are sent; it is no address of the directory, and has no queues
@@ -86,7 +87,9 @@ class Broker:
         self.auto_create = AutoCreate(self, self.directory)
         self.auto_delete = AutoDelete(self, self.directory)
         self.background = Background(self.clock, now or reactor.seconds)
-        self.delivery_slices = DeliverySlices(self.clock, now or reactor.seconds)
+        self.scans = Background(self.clock, now or reactor.seconds)  # of queues, for selectors and browsers
+        self.delivery_slices = Slices(self.clock, now or reactor.seconds, DELIVERY_SLICE)
+        self.frame_slices = Slices(self.clock, now or reactor.seconds, FRAME_SLICE)
         self.schedule = TimerQueue(self.clock, self.background, _still_scheduled, self._fall_due)
         steady = self.clock.steady
         one = steady is self.clock  # then all that falls due at one moment does so in one order
@@ -223,6 +226,7 @@ class Broker:
     def stop(self) -> None:
         """All that was begun is done, no timer is left, and all is safe."""
         self.background.finish()
+        self.scans.abandon()
         self.schedule.stop()
         self.delays.stop()
         self.expiry.stop()

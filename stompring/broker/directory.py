@@ -307,7 +307,10 @@ class Directory:
 
         A temporary queue or topic belongs to its connection: only the wildcard addresses of that connection match it.
         """
-        names = self.wildcards.matching(address.name) - {address.name}
+        wildcards = self.wildcards
+        before = wildcards.visited
+        names = wildcards.matching(address.name) - {address.name}
+        self.broker.effort.steps += wildcards.visited - before
         owner = connection_of(address.name)
         return [
             self.addresses[name] for name in sorted(names) if owner is None or connection_of(name) == owner

@@ -1,7 +1,7 @@
 """The dispatcher of a queue: its consumers, the pending lists they are served from, and the delivery loop.
 
 Between any two calls no ready consumer could be given a pending message, unless delivery is stopped (`STOPPED`) or
-goes on in a later turn of the reactor (`DeliverySlices`).
+goes on in a later turn of the reactor (`Slices`), as does a scan for a selector that is new (`SelectorList.cursor`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .background import DELIVERIES, DELIVERIES_BETWEEN
 from .consumer import Consumer, Matches
 from .expiry import is_expired
 from .message_groups import MessageGroups
-from .reference import SLACK, PendingList, Reference, ReferenceRun
+from .reference import SLACK, PendingCursor, PendingList, Reference, ReferenceRun
 
 if TYPE_CHECKING:
     from .clock import Timer
@@ -53,6 +53,9 @@ ORDERED = PRIORITIES | FIRST_KEY
 PERHAPS = SELECTORS | PAGED
 
 
+#: Evaluations of a selector between two readings of the clock: one may take long, as XPATH does.
+SCANNED_AT_ONCE = 8
+
 #: Groups of consumers that have left which may stay among the owners; with more, and more than half, they are removed.
 STALE = 1000
 
@@ -60,12 +63,14 @@ STALE = 1000
 class SelectorList:
     """What is pending for the consumers with one selector, which share it."""
 
-    __slots__ = ("consumers", "matches", "pending")
+    __slots__ = ("consumers", "cursor", "matches", "pending")
 
     def __init__(self, matches: Matches) -> None:
         self.matches = matches
         self.pending = PendingList()
         self.consumers = 0
+        #: the position of the scan of older messages: the list has none after it. None: the scan is over
+        self.cursor: PendingCursor | None = None
 
 
 class Dispatcher:
@@ -92,7 +97,9 @@ class Dispatcher:
         "pending",
         "queue",
         "ready",
+        "scanning",
         "selector_lists",
+        "version",
     )
 
     def __init__(self, queue: Queue) -> None:
@@ -103,6 +110,8 @@ class Dispatcher:
         self.ready: deque[Consumer] = deque()
         self.pending = PendingList()
         self.selector_lists: dict[object, SelectorList] = {}  # by ``Consumer.matches_key``
+        self.scanning = 0  # selector lists with a scan that is not over
+        self.version = 0  # goes up when a message becomes pending elsewhere than at the tail
         self.groups: MessageGroups | None = None  # made with the first grouped message
         self.exclusive: Consumer | None = None  # the one consumer of an exclusive queue that is served
         self._buckets = queue.attributes.group_buckets
@@ -189,7 +198,7 @@ class Dispatcher:
             return
         if not self.queue.attributes.exclusive or self.exclusive is consumer:
             self._make_ready(consumer)
-            if self.count:
+            if self.count and self.next_in_memory(consumer) is not None:  # the others had their turn
                 self.dispatch()
             elif self.blocks & PAGED:
                 self._demand()
@@ -316,15 +325,47 @@ class Dispatcher:
                 consumer.matches_key, consumer.matches
             )
         found.consumers += 1
+        if found.cursor is not None and found.consumers == 1:
+            self.queue.broker.scans.run(self._scan(found), consumer.connection_id)
         return found.pending
 
     def _add_selector_list(self, key: object, matches: Matches) -> SelectorList:
         made = self.selector_lists[key] = SelectorList(matches)
         self.blocks |= SELECTORS
-        for ref in self.in_order():
-            if matches(ref.message):
-                made.pending.append(ref)
+        if self.count:
+            made.cursor = PendingCursor(self)
+            self.scanning += 1
         return made
+
+    def _scan(self, target: SelectorList) -> Iterator[None]:
+        """List the pending messages that a new selector matches, in the order of delivery, and deliver them."""
+        matches, pending = target.matches, target.pending
+        while (cursor := target.cursor) is not None:
+            waited = pending.head() is not None
+            for ref in cursor.take(SCANNED_AT_ONCE):
+                if matches(ref.message):
+                    pending.append(ref)
+            if cursor.over:
+                self._end_scan(target)
+                self.dispatch()  # a group's backlog and messages on disk may have waited for the scan
+            elif not waited and pending.size:
+                self.dispatch()
+            yield
+
+    def _end_scan(self, target: SelectorList) -> None:
+        if target.cursor is not None:
+            target.cursor = None
+            self.scanning -= 1
+
+    def _passed(self, target: SelectorList, ref: Reference) -> bool:
+        """Whether the scan for a list is past a reference."""
+        cursor = target.cursor
+        return cursor is None or cursor.passed(ref.message.traits.priority, ref.sequence)
+
+    def is_scanning(self, consumer: Consumer) -> bool:
+        """Whether the scan for the selector of a consumer is not over."""
+        target = self.selector_lists.get(consumer.matches_key) if self.scanning else None
+        return target is not None and target.cursor is not None and target.pending is consumer.source
 
     def _forget_source(self, consumer: Consumer) -> None:
         found = self.selector_lists.get(consumer.matches_key)
@@ -332,6 +373,7 @@ class Dispatcher:
             found.consumers -= 1
             if not found.consumers:
                 del self.selector_lists[consumer.matches_key]
+                self._end_scan(found)
                 self.set_block(SELECTORS, bool(self.selector_lists))
 
     # ---- consumers-before-dispatch and delay-before-dispatch
@@ -363,8 +405,20 @@ class Dispatcher:
     # ---- pending lists
 
     def matching(self, message: Message) -> list[PendingList]:
-        """The lists of the selectors that a message matches."""
-        return [each.pending for each in self.selector_lists.values() if each.matches(message)]
+        """The lists of the selectors that a message matches which arrives now."""
+        return self._matching(message, message.number)
+
+    def _matching(self, message: Message, sequence: int) -> list[PendingList]:
+        lists = self.selector_lists
+        self.queue.broker.effort.steps += len(lists)
+        if not self.scanning:
+            return [each.pending for each in lists.values() if each.matches(message)]
+        priority = message.traits.priority
+        return [
+            each.pending
+            for each in lists.values()
+            if (each.cursor is None or each.cursor.passed(priority, sequence)) and each.matches(message)
+        ]
 
     def enlist(self, ref: Reference, at_tail: bool = True, matching: list[PendingList] | None = None) -> None:
         """List a pending reference wherever its consumers look for it; ``matching`` where that is known already."""
@@ -386,7 +440,9 @@ class Dispatcher:
 
     def _list(self, ref: Reference, at_tail: bool, matching: list[PendingList] | None = None) -> None:
         if matching is None:
-            matching = self.matching(ref.message) if self.selector_lists else []
+            matching = self._matching(ref.message, ref.sequence) if self.selector_lists else []
+        if not at_tail or ref.position is not None:
+            self.version += 1
         for pending in (self.pending, *matching):
             if not at_tail:
                 pending.restore(ref)
@@ -402,7 +458,9 @@ class Dispatcher:
         if refs:
             self.pending.restore_all(refs)
             for each in self.selector_lists.values():
-                each.pending.restore_all([ref for ref in refs if each.matches(ref.message)])
+                each.pending.restore_all(
+                    [ref for ref in refs if self._passed(each, ref) and each.matches(ref.message)]
+                )
 
     def _begin_groups(self) -> None:
         """Messages of groups go to the owners of these from now on, unless ``group-buckets`` is 0."""
@@ -415,6 +473,7 @@ class Dispatcher:
         """Add a pending reference to the backlog of its group's owner, which is ``consumer`` where it had none."""
         assert self.groups is not None
         self.count += 1
+        self.version += 1
         self.groups.add_to_backlog(ref, self.groups.claim(ref, consumer))
 
     def delist(self) -> None:
@@ -455,6 +514,17 @@ class Dispatcher:
             if backlogs
             else iter(self.pending)
         )
+
+    def read_pending(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
+        """The next references of a priority from a sequence on, in order, leftovers included; see `PendingCursor`."""
+        found = self.pending.read(priority, sequence, most)
+        backlogs = self.group_backlogs() if self.groups is not None else []
+        if not backlogs:
+            return found
+        parts = [found, *[backlog.read(priority, sequence, most) for backlog in backlogs]]
+        end = min((part[-1].sequence for part in parts if part), default=0)  # a list may have more after it
+        each = {ref for part in parts for ref in part if ref.sequence <= end}
+        return sorted(each, key=attrgetter("sequence"))
 
     def snapshot(self) -> Iterator[Reference]:
         """As `in_order`, of what is pending now, whatever happens while it is read."""
@@ -563,11 +633,11 @@ class Dispatcher:
             self._defer()
         left = DELIVERIES_BETWEEN if self._deferred else DELIVERIES
         self._dispatching = True  # what a consumer does with a message may lead back here
+        idle = 0
         try:
             if blocks & ORDERED:
                 self._dispatch_in_order(left)
             else:
-                idle = 0
                 while self.count and idle < len(ready):
                     consumer = ready[0] if len(ready) == 1 else self.next_consumer()
                     ref = self._next_message(consumer)
@@ -584,6 +654,8 @@ class Dispatcher:
                         left = DELIVERIES
         finally:
             self._dispatching = False
+        if idle > DELIVERIES:
+            queue.broker.effort.steps += idle
         if self.selector_lists:
             # what was delivered through one list is left over in the others
             self.pending.sweep(self.count)
@@ -595,7 +667,14 @@ class Dispatcher:
         """The slice of this turn is used up: go on in a later turn, where anybody can take more then."""
         if self.count and self.ready and not self._deferred:
             self._deferred = True
-            self.queue.broker.delivery_slices.defer(self)
+            self.queue.broker.delivery_slices.defer(self.resume_delivery)
+
+    def dispatch_soon(self) -> None:
+        """Call `dispatch`, in a later turn if there are many consumers: many calls then become one."""
+        if self.count and len(self.ready) > DELIVERIES:
+            self._defer()
+        else:
+            self.dispatch()
 
     def resume_delivery(self) -> None:
         """A turn has come in which delivery goes on."""
@@ -656,7 +735,11 @@ class Dispatcher:
             backlog = consumer.group_backlog
             if backlog is not None:
                 own = backlog.head()
-                if own is not None and (ref is None or own.order <= ref.order):
+                if (
+                    own is not None
+                    and (ref is None or own.order <= ref.order)
+                    and not (self.scanning and self._is_ahead(own, consumer))
+                ):
                     source, ref = backlog, own
             if ref is None:
                 return None
@@ -683,6 +766,10 @@ class Dispatcher:
             if not self.blocks & NON_DESTRUCTIVE:
                 self.count -= 1
             return ref
+
+    def _is_ahead(self, ref: Reference, consumer: Consumer) -> bool:
+        """Whether the scan for a consumer may still find a message before a reference."""
+        return self.is_scanning(consumer) and not self._passed(self.selector_lists[consumer.matches_key], ref)
 
     def next_in_memory(self, consumer: Consumer) -> Reference | None:
         """The message that a consumer is offered next, unless one on disk comes before it."""

@@ -738,7 +738,10 @@ class Queue:  # only tests have weak references: # compiled: same
         if not self.consumers and self.attributes.purge_on_no_consumers:
             self.address.changed()
             self.purge()
-        self.requeue(unsettled, failed=failed)
+        if unsettled or not self.consumers:
+            self.requeue(unsettled, failed=failed)
+        else:
+            self.dispatcher.dispatch_soon()  # others may have the messages that it refused
 
     # ---- the whole queue
 

@@ -8,10 +8,8 @@ wait for a block.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from stompring.errors import NotFound, Refused
@@ -20,7 +18,7 @@ from stompring.selector import InvalidSelector, compile_selector
 from .consumer import Matches
 from .paging import TIMED, Block, Cursor, Page, Position, waiting_from
 from .queue import Queue
-from .reference import DELIVERING, GONE, PENDING, SCHEDULED, Reference, ReferenceRun
+from .reference import DELIVERING, GONE, PENDING, SCHEDULED, PendingCursor, Reference, ReferenceRun
 from .storage import Reason
 from .transfer import repeated
 
@@ -104,14 +102,17 @@ def _iterate_level(queue: Queue, level: int, until: int) -> References:
     """By message number, so that nothing comes twice, wherever it is by then; nothing from ``until`` on."""
     blocks: dict[Cursor, Block] = {}
     positions: dict[Cursor, Position] = {}
-    seen: int | None = None
-    version: int | None = -1
-    memory: deque[Reference] = deque()
+    memory = PendingCursor(queue.dispatcher, level)
     while True:
         area = queue.paged
-        now = None if area is None else area.version
-        if now != version:
-            version, memory = now, deque(_in_memory(queue, level, seen, until))
+        ref = memory.peek()
+        while ref is not None and ref.message.number >= until:
+            # newer messages are at the tail, or have fallen due and are at the head
+            if ref.sequence < until:
+                memory.skip(ref.sequence)
+                ref = memory.peek()
+            else:
+                ref = None
         nearest, number = None, until
         for cursor in () if area is None else area.cursors:
             position = waiting_from(cursor, level, positions.get(cursor))
@@ -132,40 +133,16 @@ def _iterate_level(queue: Queue, level: int, until: int) -> References:
             if block.number_of(index) < number:
                 nearest, number = (cursor, block, index), block.number_of(index)
         else:
-            if memory and (nearest is None or memory[0].sequence < number):
-                ref = memory.popleft()
-                if isinstance(ref, ReferenceRun):
-                    memory.extendleft(
-                        [each for each in reversed(ref.references()) if _follows(each, seen, until)]
-                    )
-                    continue
-                seen = ref.sequence
-                if ref.state == PENDING:
-                    yield ref
+            if ref is not None and (nearest is None or ref.sequence < number):
+                memory.skip(ref.sequence)
+                yield ref
             elif nearest is not None:
                 cursor, block, index = nearest
                 positions[cursor] = (block.page, index + 1)
-                seen = number
+                memory.skip(number)
                 yield OnDisk(queue, cursor, block, index)
             else:
                 return
-
-
-def _in_memory(queue: Queue, level: int, seen: int | None, until: int) -> list[Reference]:
-    """What is pending in memory with a priority, after the sequence that was seen last, in order; runs are whole."""
-    found = {
-        ref
-        for pending in queue.dispatcher.lists()
-        for ref in pending.levels[level] or ()
-        if _follows(ref, seen, until)
-    }
-    return sorted(found, key=attrgetter("sequence"))
-
-
-def _follows(ref: Reference, seen: int | None, until: int) -> bool:
-    if isinstance(ref, ReferenceRun):
-        return ref.sequence < until and (seen is None or ref.last > seen)
-    return ref.state == PENDING and ref.message.number < until and (seen is None or ref.sequence > seen)
 
 
 def iterate_timed(queue: Queue) -> References:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from .clock import Due
 
 if TYPE_CHECKING:
     from .consumer import Consumer
+    from .dispatcher import Dispatcher
     from .message import Message
     from .paging import Position
     from .queue import Queue
@@ -25,6 +26,9 @@ LEVELS = 10  # JMS priorities 0 to 9
 
 #: References of which leftovers are dropped in one go; of more a `RUN` is looked at with each `PendingList.sweep`.
 WHOLE, RUN = 4096, 512
+
+#: References that a `PendingCursor` reads ahead.
+AHEAD = 512
 
 #: References that `PendingList.restore_all` puts back one by one.
 FEW = 64
@@ -314,6 +318,34 @@ class PendingList:
                 return
             self._sweeping, self._swept = (self._sweeping + 1) % LEVELS, 0
 
+    def read(self, priority: int, sequence: int | None, most: int) -> list[Reference]:
+        """Up to ``most`` references of a level from a sequence on (None: the lowest), leftovers included."""
+        level = self.levels[priority]
+        if not level:
+            return []
+        at = 0
+        if sequence is not None and level[0].sequence < sequence:
+            last = level[-1]
+            if last.sequence < sequence and not (isinstance(last, ReferenceRun) and sequence <= last.last):
+                return []
+            at = bisect_left(level, sequence, key=attrgetter("sequence"))
+            if isinstance(level[at - 1], ReferenceRun):
+                self._make_overlapping(level, sequence, sequence)
+                at = bisect_left(level, sequence, key=attrgetter("sequence"))
+        level.rotate(-at)
+        count = len(level) - at
+        while count and isinstance(run := level[0], ReferenceRun):
+            level.popleft()
+            refs = run.references()
+            level.extendleft(reversed(refs))
+            count += len(refs) - 1
+        found = list(islice(level, min(most, count)))
+        level.rotate(at)
+        for index, ref in enumerate(found):
+            if ref.state == DEFERRED:
+                return found[:index]  # the next call begins there
+        return found
+
     def snapshot(self) -> Iterator[Reference]:
         """What is pending now, in the order of delivery, from lists copied at once (in C: 8 bytes a message)."""
         return _drained([level.copy() for level in self.levels if level])
@@ -349,3 +381,69 @@ def _drained(levels: list[deque[Reference]]) -> Iterator[Reference]:
                 yield ref
             elif isinstance(ref, ReferenceRun):
                 level.extendleft(reversed(ref.references()))
+
+
+class PendingCursor:
+    """A position among the pending messages of a queue, in the order of delivery, while others change the queue.
+
+    The cursor gives each message after its position, new ones too, and none before it.
+    """
+
+    __slots__ = ("_chunk", "_dispatcher", "_version", "level", "sequence")
+
+    def __init__(self, dispatcher: Dispatcher, level: int = LEVELS - 1) -> None:
+        """Begins at the head of a priority."""
+        self._dispatcher = dispatcher
+        self._chunk: list[Reference] = []  # the next few, the last first
+        self._version = 0  # of the dispatcher when they were read
+        self.level = level  # -1 at the end
+        self.sequence: int | None = None  # the first after the cursor; None: the whole level
+
+    @property
+    def over(self) -> bool:
+        """Whether the cursor is at the end."""
+        return self.level < 0
+
+    def passed(self, priority: int, sequence: int) -> bool:
+        """Whether a message of this priority and sequence comes before the cursor."""
+        mine = self.sequence
+        return priority > self.level or (priority == self.level and mine is not None and sequence < mine)
+
+    def take(self, most: int) -> list[Reference]:
+        """The pending ones of the next ``most`` references, perhaps none before the end."""
+        while not self._read():
+            self.level -= 1
+            self.sequence = None
+            if self.level < 0:
+                return []
+        chunk = self._chunk
+        taken = chunk[-most:]
+        del chunk[-most:]
+        self.sequence = taken[0].sequence + 1
+        return [ref for ref in reversed(taken) if ref.state == PENDING]
+
+    def peek(self) -> Reference | None:
+        """The next of this priority that is pending, left in place."""
+        while self._read():
+            ref = self._chunk[-1]
+            if ref.state == PENDING:
+                return ref
+            self.skip(ref.sequence)
+        return None
+
+    def skip(self, sequence: int) -> None:
+        """Move the cursor after a sequence of this level."""
+        chunk = self._chunk
+        while chunk and chunk[-1].sequence <= sequence:
+            chunk.pop()
+        if self.sequence is None or self.sequence <= sequence:
+            self.sequence = sequence + 1
+
+    def _read(self) -> bool:
+        """Read the next references if the cursor has none, or the queue has new ones among them."""
+        dispatcher = self._dispatcher
+        if not self._chunk or self._version != dispatcher.version:
+            self._chunk = dispatcher.read_pending(self.level, self.sequence, AHEAD)
+            self._chunk.reverse()
+            self._version = dispatcher.version
+        return bool(self._chunk)

@@ -410,7 +410,11 @@ class TargetArea:
     def ready_lists(self) -> Iterator[TargetList]:
         """The lists of all consumers who may have more, each once."""
         seen: set[TargetList] = set()
+        dispatcher = self.queue.dispatcher
+        self.queue.broker.effort.steps += len(self.queue.ready)
         for consumer in list(self.queue.ready):
+            if dispatcher.scanning and dispatcher.is_scanning(consumer):
+                continue  # what is in memory may come first
             one = self.list_of(consumer)
             if one not in seen and not self.page_credit.exhausted(consumer):
                 seen.add(one)

@@ -46,9 +46,13 @@ from .text import printable, text_of
 
 log = logging.getLogger(__name__)
 
-#: Nodes of the tree of wildcard addresses that one client's frames may visit before it is the turn of others: some
-#: milliseconds. A name costs that much only where many wildcard addresses are alike, or made to be slow.
-VISITS = 2_000
+#: Steps (`Effort`) that one client's frames may cost before it is the turn of others: some milliseconds. A SEND costs
+#: that much only if many wildcard addresses are alike, or made to be slow, or if many consumers have selectors.
+STEPS = 2_000
+
+#: Frames of one read other than SEND and ACK, which may take long each: so many are handled without reading the clock,
+#: and so many in any case, as in a transaction.
+OTHERS_AT_ONCE, OTHERS_ALWAYS = 4, 2
 
 #: Frames of one read that are done without a look at the time. A read of ordinary SENDs has a few more.
 FRAMES_AT_ONCE = 256
@@ -179,8 +183,9 @@ class Session:
         taken = 0
         may_pass = True  # ACKs may pass a SEND that waits, but not what is done about the same messages
         paging = self.broker.paging
-        wildcards = self.broker.directory.wildcards
-        visited_enough = wildcards.visited + VISITS
+        effort, slices = self.broker.effort, self.broker.frame_slices
+        enough = effort.steps + STEPS
+        others = 0
         try:
             try:
                 if paging is not None:
@@ -203,10 +208,15 @@ class Session:
                             if verb is None or not self.connected:
                                 verb = opening_command(head, self.connected)
                             verb(self, head, body)
+                            others += 1
+                            if others >= OTHERS_ALWAYS and (
+                                slices.exhausted or (others > OTHERS_AT_ONCE and slices.is_over())
+                            ):
+                                enough = -1
                     taken += 1
                     if self.closed or self.awaiting_login or self.leaving:
                         break
-                    if wildcards.visited > visited_enough:
+                    if effort.steps > enough:
                         break
             finally:  # before anything is done about a failure
                 if paging is not None:
@@ -257,11 +267,14 @@ class Session:
             self._pause = clock.call_at(clock.refresh() + wait.milliseconds, self._pause_over)
 
     def _wait_for_turn(self) -> None:
-        """These frames take long, or had many names matched against wildcard addresses: others come first, then the
-        rest of them."""
+        """These frames take long: others come first, then the rest of them."""
         self.blocked = self.heartbeat.suspended = True
         self.outbox.reading.pause()
-        self.broker.clock.soon(self.go_on)
+        self.broker.frame_slices.defer(self._go_on_in_turn)
+
+    def _go_on_in_turn(self) -> None:
+        self.go_on()
+        self.broker.frame_slices.is_over()
 
     def wait_for_work(
         self, when_done: Callable[[Callable[[], object]], object], then: Callable[[], object]

@@ -16,7 +16,7 @@ from stompring.broker.consumer import Consumer, Matches
 from stompring.broker.history import History
 from stompring.broker.message import Message, Traits, decimal, tail_for
 from stompring.broker.queue import Queue
-from stompring.broker.queue_browser import PageRead, pending
+from stompring.broker.queue_browser import PageRead, iterate_pending
 from stompring.broker.reference import PENDING, Reference
 from stompring.broker.storage import Entries
 from stompring.broker.transaction import Undo
@@ -26,6 +26,9 @@ from .outbox import Outbox
 
 #: No window. (Of integers below 2**62 compiled code makes no objects.)
 UNLIMITED = 1 << 61
+
+#: Messages that a browser reads between two readings of the clock.
+BROWSED_AT_ONCE = 8
 
 #: Messages that one ACK settles at once: some milliseconds. More are settled in slices.
 MOST_AT_ONCE = 1000
@@ -472,41 +475,52 @@ class BrowserSubscription(Subscription):
     """``browser:true``: what is pending now is shown and stays, then a frame with ``browser:end`` (ActiveMQ Classic).
 
     It is no consumer of the queue: nothing is delivered in the sense of the counters, and nothing is ever settled.
+    It reads the queue in slices: it may not show a message that leaves the queue meanwhile.
     """
 
-    __slots__ = ("_remaining", "_waiting")
+    __slots__ = ("_busy", "_remaining")
 
     def attach(self, queue: Queue) -> None:
         """Note what is to be shown; `room_again` begins."""
         self.queue = queue
-        self._waiting = False  # for something on disk
+        self._busy = False  # at work, or it waits for something on disk
         self.lead = b"MESSAGE\n" + header_line(b"subscription", self.terms.id, self.terms.version)
         self.lead += header_line(b"destination", self.terms.destination, self.terms.version)
         self.lead += b"redelivered:false\n"
-        self._remaining = pending(queue)
+        self._remaining = iterate_pending(queue)
 
     def on_writable(self) -> None:
         """Show more, as long as the socket takes it."""
-        if self._waiting:
-            return
+        if self.lead and not self._busy:
+            self._busy = True
+            self.queue.broker.scans.run(self._show(), self.connection_id)
+
+    def _show(self) -> Iterator[None]:
+        while self._show_some():
+            yield
+
+    def _show_some(self) -> bool:
+        """Look at the next few messages; whether to go on at once."""
         matches, lead = self.matches, self._complete(self.lead, self.queue)
-        while self.outbox.capacity > 0:
+        for _ in range(BROWSED_AT_ONCE):
+            if self.outbox.capacity <= 0:
+                self._busy = False
+                return False
             ref = next(self._remaining, None)
             if ref is None:
-                self._remaining = iter(())
+                self._busy = False
                 self._end()
-                return
+                return False
             if isinstance(ref, PageRead):
-                self._waiting = True
                 ref.then(self._go_on)
-                return
+                return False
             if ref.state == PENDING and (matches is None or matches(ref.message)):
                 self.write(ref.message, lead)
+        return True
 
     def _go_on(self) -> None:
-        self._waiting = False
-        if self.lead:
-            self.on_writable()
+        self._busy = False
+        self.on_writable()
 
     def _end(self) -> None:
         if self.lead:

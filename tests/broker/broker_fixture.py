@@ -104,8 +104,9 @@ class BrokerFixture:
 
     def slice_finely(self) -> None:
         """From now on work on many messages has one step in a turn of the reactor."""
-        self.broker.background.least = 1
-        self.broker.background.now = count().__next__
+        for background in (self.broker.background, self.broker.scans):
+            background.least = 1
+            background.now = count().__next__
 
     def one_turn(self, seconds: float = 0) -> None:
         """See `turn`."""

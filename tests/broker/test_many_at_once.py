@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stompring.broker.consumer import Matches
+from stompring.broker.dispatcher import SCANNED_AT_ONCE
+from stompring.broker.message import Message
 from stompring.errors import NotFound
 
 from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join
@@ -244,3 +247,38 @@ def test_what_is_not_wanted_any_more_leaves_the_agenda_in_slices() -> None:
     assert len(world.broker.expiry) < MANY / 2
     world.pass_time(2000)
     assert queue.messages_expired == len(keep)
+
+
+def asked_of(counts: list[int], value: bytes) -> Matches:
+    """A selector that matches one colour, and counts its evaluations."""
+    matches = header_is(b"colour", value)
+
+    def counted(message: Message) -> bool:
+        counts[0] += 1
+        return matches(message)
+
+    return counted
+
+
+def test_the_scans_of_many_selectors_share_a_slice() -> None:
+    world = sliced()
+    queue, other = world.queue(), join(world.queue("other"), auto=True)
+    for body in numbered(MANY):
+        world.send(body=body, headers={"colour": "red"})
+    counts = [0]
+    readers = 20
+    for number in range(readers):
+        before = counts[0]
+        join(queue, matches=asked_of(counts, b"%d" % number), key=number)
+        assert counts[0] - before <= 2 * SCANNED_AT_ONCE
+    turns = 0
+    while len(world.broker.scans):
+        before = counts[0]
+        world.send("other", b"%d" % turns)
+        assert other.bodies[-1] == b"%d" % turns, "others are served"
+        world.one_turn()
+        assert counts[0] - before <= 2 * SCANNED_AT_ONCE
+        turns += 1
+    assert counts[0] == readers * MANY
+    world.settle_down()
+    assert not world.clock.calls and not queue.dispatcher.scanning

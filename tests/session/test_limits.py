@@ -11,7 +11,7 @@ import pytest
 from stompring.broker.clock import Clock
 from stompring.broker.directory import MAX_WORDS
 from stompring.session.backpressure import SLOW
-from stompring.session.session import VISITS
+from stompring.session.session import STEPS
 from stompring.settings.model import ResourceLimit
 
 from ..broker.broker_fixture import ANYCAST
@@ -397,7 +397,7 @@ def test_names_that_take_long_to_match_are_taken_in_turns(monkeypatch: pytest.Mo
     ]
     turns: list[Callable[[], object]] = []
     monkeypatch.setattr(Clock, "soon", lambda _, call: turns.append(call))
-    most = VISITS + wildcards.words_after + 3 * MAX_WORDS
+    most = STEPS + wildcards.words_after + 3 * MAX_WORDS
     before = wildcards.visited
     client.write(b"".join(sends))
     taken = 1

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stompring.session.session import FRAMES_AT_ONCE
+from stompring.session.session import FRAMES_AT_ONCE, OTHERS_AT_ONCE, STEPS
+from stompring.session.subscription import BROWSED_AT_ONCE
 
 from .session_fixture import Client, Server, frame
 
@@ -126,3 +127,63 @@ def test_acks_pass_a_send_that_is_blocked_in_any_slice(at: int) -> None:
     assert "late" in [got.headers.get("receipt-id") for got in both.read()]
     assert server.queue().delivering == 1
     assert both.wire.reading and not both.session.blocked
+
+
+def test_subscribes_of_many_connections_share_slices_and_so_do_their_browsers() -> None:
+    server = sliced()
+    server.world.slice_finely()
+    server.world.broker.frame_slices.now = count().__next__  # over at the second look
+    other = server.client()
+    messages, browsers = 100, 20
+    other.write(b"".join(sends(messages)))
+    other.read()
+    clients = [server.client() for _ in range(3)]
+    for client in clients:
+        frames = [
+            frame("SUBSCRIBE", destination="/queue/q", id=at, browser="true", receipt=at)
+            for at in range(browsers)
+        ]
+        client.write(b"".join(frames))
+    shown: list[list[str]] = [[] for _ in clients]
+    begun = turns = 0
+    while any(client.session.blocked for client in clients) or len(server.world.broker.scans):
+        other.say("SEND", destination="/queue/other", receipt=turns)
+        assert receipts(other) == [turns], "others are served"
+        server.world.one_turn()
+        now = sum(len(client.session.subscriptions) for client in clients)
+        assert now - begun <= (2 + len(clients) * bool(not turns)) * OTHERS_AT_ONCE
+        assert sum(map(note, clients, shown)) <= 2 * BROWSED_AT_ONCE + 1
+        begun, turns = now, turns + 1
+    server.world.settle_down()
+    for client, mine in zip(clients, shown, strict=True):
+        note(client, mine)
+        for at in range(browsers):
+            receipt, *numbers, end = [one.split()[1] for one in mine if one.startswith(f"{at} ")]
+            assert (receipt, end) == ("begun", "end")
+            assert numbers == [str(int(numbers[0]) + number) for number in range(messages)]
+
+
+def note(client: Client, shown: list[str]) -> int:
+    """Add what a client has read to ``shown``, by subscription; returns how many messages it was."""
+    read = client.read()
+    for got in read:
+        if got.command == "RECEIPT":
+            shown.append(f"{got['receipt-id']} begun")
+        else:
+            shown.append(f"{got['subscription']} {got['message-id'].split('-')[-1]}")
+    return sum(got.command == "MESSAGE" for got in read)
+
+
+def test_messages_that_many_selectors_are_asked_about_count_for_what_they_cost() -> None:
+    server = sliced()
+    busy, other = server.client(), server.client()
+    selectors = 500
+    for at in range(selectors):
+        other.say("SUBSCRIBE", destination="/queue/q", id=at, selector=f"n = -{at}")
+    busy.write(b"".join(sends(50)))
+    done = 0
+    while busy.session.blocked:
+        assert server.queue().message_count - done <= STEPS / selectors + 2
+        done = server.queue().message_count
+        server.world.one_turn()
+    assert done and server.queue().message_count == 50
