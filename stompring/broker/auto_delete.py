@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 #: its addresses (address-queue-scan-period). Producers that continue to send keep their address.
 UNUSED_AFTER = 30_000
 
-#: Such addresses that are checked in one iteration of the reactor.
-CHECKED_AT_ONCE = 100
+#: Such addresses that are checked in one iteration of the reactor, and whenever one more is created: however fast
+#: clients create them, no more exist than were created in the delay.
+CHECKED_AT_ONCE, CHECKED_PER_CREATION = 100, 2
 
 
 class AutoDelete:
@@ -53,6 +54,7 @@ class AutoDelete:
         """
         if address.name not in self._unread and self._never_read(address):
             self._check_later(address, coming)
+            self._check_some(CHECKED_PER_CREATION, self._broker.clock.steady.now)
 
     def stop(self) -> None:
         """Cancel all timers."""
@@ -132,8 +134,12 @@ class AutoDelete:
 
     def _check(self) -> None:
         self._check_timer = None
-        now = self._broker.clock.steady.refresh()
-        for _ in range(CHECKED_AT_ONCE):
+        self._check_some(CHECKED_AT_ONCE, self._broker.clock.steady.refresh())
+        if self._checks:
+            self._set_timer()
+
+    def _check_some(self, most: int, now: int) -> None:
+        for _ in range(most):
             if not self._checks or self._checks[0][0] > now:
                 break
             _, name = heappop(self._checks)
@@ -150,8 +156,6 @@ class AutoDelete:
                 self._check_later(address)
             else:
                 self._directory.delete_address(name)
-        if self._checks:
-            self._set_timer()
 
     def _delete_address(self, address: Address) -> None:
         if self._is_unused_address(address):

@@ -8,7 +8,7 @@ with different keys take turns.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,8 +38,7 @@ class Background:
         self.now = now
         self.least = LEAST
         self._clock = clock
-        self._lines: dict[object, deque[Job]] = {}  # by key
-        self._order: deque[object] = deque()  # of the keys
+        self._lines: OrderedDict[object, deque[Job]] = OrderedDict()  # by key, the next in turn first
         self._called = False
         self._steps = 0  # in this turn of the reactor, up to ``least``
         self._end = 0.0
@@ -61,7 +60,6 @@ class Background:
             line.append(job)
             return
         self._lines[key] = deque((job,))
-        self._order.append(key)
         try:
             while key in self._lines and self._in_time():
                 self._step(key)
@@ -80,14 +78,17 @@ class Background:
     def abandon(self) -> None:
         """Forget all jobs: the broker stops."""
         self._lines.clear()
-        self._order.clear()
 
     def finish(self) -> None:
         """Do all that is left, however long it takes: the broker stops."""
-        while self._order:
-            key = self._order[0]
-            self._order.rotate(-1)  # one may wait for another
-            self._go_on(key)
+        while self._lines:
+            self._go_on(self._next_key())  # one may wait for another
+
+    def _next_key(self) -> object:
+        """The key whose turn it is, from now on the last in turn."""
+        key: object = next(iter(self._lines))
+        self._lines.move_to_end(key)
+        return key
 
     def _call(self) -> None:
         if not self._called:
@@ -118,15 +119,13 @@ class Background:
         line.popleft()
         if not line:
             del self._lines[key]
-            self._order.remove(key)
 
     def _run(self) -> None:
         self._called = False
         self._clock.refresh()
         self._steps, self._end = self.least, self.now() + SLICE
-        while self._order:
-            key = self._order[0]
-            self._order.rotate(-1)
+        while self._lines:
+            key = self._next_key()
             for _ in range(STEPS):
                 self._go_on(key)
                 if key not in self._lines or not self._in_time():

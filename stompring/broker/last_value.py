@@ -273,8 +273,8 @@ class LastValueQueue(Queue):
         else:
             super()._requeue(ref, delayed=delayed)
 
-    def _end(self) -> Iterator[None]:
-        yield from super()._end()
+    def _end(self) -> None:
+        super()._end()
         self._last, self._superseded = {}, set()
         self._pages, self._numbers_of_pages = [], {}
 

@@ -542,8 +542,7 @@ class Queue:  # only tests have weak references: # compiled: same
         for ref in _consume(refs):
             self.settle(ref)
             yield
-        if not self.consumers:
-            self.broker.consider_deleting(self)
+        self._consider_deleting()
 
     def detach(self, ref: Reference) -> None:
         """Adjust the counts for a reference that is about to be dropped or moved."""
@@ -584,6 +583,10 @@ class Queue:  # only tests have weak references: # compiled: same
         rejected them and is offered them last. The latest come first, so that a ring retains the newest; nothing is
         delivered until all of them are back.
         """
+        if not refs and self not in self.broker.background:
+            self.dispatcher.dispatch_soon()  # others may have messages that a consumer which has left refused
+            self._consider_deleting()
+            return
         self.messages_requeued += len(refs)
         self.run_suspended(self._requeue_all(refs, consumer, failed))
 
@@ -610,6 +613,9 @@ class Queue:  # only tests have weak references: # compiled: same
             if number % STEP == 0 and self.paged is not None:
                 self.paged.demand()  # what does not fit into memory goes back to disk
             yield
+        self._consider_deleting()
+
+    def _consider_deleting(self) -> None:
         if not self.consumers:
             self.broker.consider_deleting(self)
 
@@ -738,10 +744,7 @@ class Queue:  # only tests have weak references: # compiled: same
         if not self.consumers and self.attributes.purge_on_no_consumers:
             self.address.changed()
             self.purge()
-        if unsettled or not self.consumers:
-            self.requeue(unsettled, failed=failed)
-        else:
-            self.dispatcher.dispatch_soon()  # others may have the messages that it refused
+        self.requeue(unsettled, failed=failed)
 
     # ---- the whole queue
 
@@ -800,21 +803,24 @@ class Queue:  # only tests have weak references: # compiled: same
         dispatcher.set_block(CLOSED, True)
         if self.paged is not None:
             self.messages_killed += sum(self.paged.purge(Reason.KILLED))
-        self.run_suspended(self._kill_all(dispatcher.detach(), list(self.scheduled.values())))
+        if self.count or self.scheduled:
+            self.run_suspended(self._kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
             if consumer in self.consumers:  # one that is cancelled may take others along
                 consumer.cancelled(reason)
         if self.paged is not None:
             self.paged.close()
-        self.broker.background.run(self._end(), self)
+        if self in self.broker.background:
+            self.broker.background.after(self, self._end)
+        else:
+            self._end()
 
-    def _end(self) -> Iterator[None]:
+    def _end(self) -> None:
         """All that was in it is gone: break its cycles, so that it is freed by its count and not by the collector."""
         self.detach_pages()
         self.view = None
         self._entries = None
         self.dispatcher.close()
-        yield
 
 
 class NonDestructiveQueue(Queue):

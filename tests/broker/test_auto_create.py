@@ -8,7 +8,7 @@ import pytest
 
 from stompring.broker.address import Address
 from stompring.broker.auto_create import allow_all
-from stompring.broker.auto_delete import CHECKED_AT_ONCE, UNUSED_AFTER
+from stompring.broker.auto_delete import CHECKED_AT_ONCE, CHECKED_PER_CREATION, UNUSED_AFTER
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import QueueConfiguration, RoutingType
 
@@ -318,9 +318,30 @@ def test_many_addresses_go_a_few_at_a_time() -> None:
     world.clock.rightNow += UNUSED_AFTER / 1000  # and nothing is called yet
     look.func()
     assert len(world.directory.addresses) == 2 * CHECKED_AT_ONCE
+    sent(world, "new")  # a creation deletes others
+    assert len(world.directory.addresses) == 2 * CHECKED_AT_ONCE + 1 - CHECKED_PER_CREATION
     look.cancel()
     world.settle_down()
+    assert set(world.directory.addresses) == {"new"}
+    world.pass_time(UNUSED_AFTER)
     assert not world.directory.addresses and not world.clock.calls
+
+
+def test_a_queue_without_messages_goes_at_once_however_much_else_is_to_be_done() -> None:
+    world = BrokerFixture()
+    world.slice_finely()
+    full = world.queue("full")
+    for _ in range(100):
+        world.send("full")
+    full.purge()
+    jobs = len(world.broker.background)
+    for number in range(20):
+        queue = world.queue(f"s{number}", f"t{number}", MULTICAST, auto_created=True, auto_delete=True)
+        taker = join(queue, auto=True)
+        world.send(f"t{number}")
+        taker.close()
+        assert taker.got and set(world.directory.queues) == set(world.directory.addresses) == {"full"}
+    assert full.message_count and len(world.broker.background) == jobs
 
 
 def test_no_timer_for_unread_addresses_is_left_at_the_end() -> None:
