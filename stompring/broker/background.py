@@ -173,8 +173,8 @@ DELIVERIES_BETWEEN = 2
 
 
 class Effort:
-    """Counts the steps of work that grows with the subscriptions of others: words of wildcard addresses, selectors
-    evaluated, consumers passed over. A step takes less than a microsecond."""
+    """Counts the steps of work that may make one frame take long: words of wildcard addresses, selectors evaluated,
+    consumers passed over, queues created. A step takes less than a microsecond."""
 
     __slots__ = ("steps",)
 

@@ -203,6 +203,7 @@ class Directory:
             raise Refused(f"Address {name} exists already")
         address = Address(name, routing_types, self.settings.lookup(name), self)
         address.auto_created, address.configured = auto_created, configured
+        self.broker.effort.steps += CREATION
         self.addresses[name] = address
         if self.wildcards.is_wildcard(name):
             self.wildcards.add(name)
@@ -261,6 +262,7 @@ class Directory:
         if self.addresses.pop(name, None) is None:
             return  # its last queue took it along
         self.broker.retroactive.remove(address)
+        self.broker.effort.steps += CREATION
         address.deleted = True
         address.changed()
         if self.wildcards.is_wildcard(name):
@@ -359,6 +361,7 @@ class Directory:
         elif routing_type not in address.routing_types:
             self.update_address(address, address.routing_types | {routing_type})
         queue = self._make_queue(name, address, attributes)
+        self.broker.effort.steps += CREATION
         if no_local is not None:
             queue.no_local = no_local
             queue.update_filter()
@@ -433,6 +436,7 @@ class Directory:
         queue = self.queue(name)
         if queue.consumers and not force:
             raise Refused(f"Queue {name} has {len(queue.consumers)} consumers")
+        self.broker.effort.steps += CREATION
         del self.queues[name]
         del queue.address.queues[name]
         self.resource_limits.owner(queue.attributes.user, None)
@@ -475,6 +479,9 @@ def check_name(kind: str, name: str) -> None:
     if len(encoded) > MAX_NAME:
         raise Refused(f"the name of {kind} is longer than {MAX_NAME} bytes", status=400)
 
+
+#: Steps (`Effort`) that the creation or deletion of an address or queue costs.
+CREATION = 100
 
 #: Longest name of an address or queue, in UTF-8 bytes: leaves room for the directory names that stores make of it.
 MAX_NAME = 2048

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stompring.broker.directory import CREATION
 from stompring.session.session import FRAMES_AT_ONCE, OTHERS_AT_ONCE, STEPS
 from stompring.session.subscription import BROWSED_AT_ONCE
 
@@ -187,3 +188,16 @@ def test_messages_that_many_selectors_are_asked_about_count_for_what_they_cost()
         done = server.queue().message_count
         server.world.one_turn()
     assert done and server.queue().message_count == 50
+
+
+def test_sends_that_create_addresses_count_for_what_they_cost() -> None:
+    server = sliced()
+    client = server.client()
+    client.write(b"".join(frame("SEND", destination=f"/topic/{at}", receipt=at) for at in range(100)))
+    known = 0
+    while client.session.blocked:
+        made = len(server.world.directory.addresses)
+        assert made - known <= STEPS / CREATION + 1
+        known = made
+        server.world.one_turn()
+    assert known and receipts(client) == list(range(100))
