@@ -87,6 +87,7 @@ class Dispatcher:
         "_deferred",
         "_delivered_before",
         "_dispatching",
+        "_effort",
         "_suspensions",
         "_timer",
         "blocks",
@@ -104,6 +105,7 @@ class Dispatcher:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
+        self._effort = queue.broker.effort
         self.count = 0  # pending in memory
         self.consumers: list[Consumer] = []
         #: consumers that can take messages, the next in turn first; with `PRIORITIES` the highest priority first
@@ -406,17 +408,18 @@ class Dispatcher:
 
     def matching(self, message: Message) -> list[PendingList]:
         """The lists of the selectors that a message matches which arrives now."""
-        return self._matching(message, message.number)
-
-    def _matching(self, message: Message, sequence: int) -> list[PendingList]:
         lists = self.selector_lists
-        self.queue.broker.effort.steps += len(lists)
-        if not self.scanning:
-            return [each.pending for each in lists.values() if each.matches(message)]
+        self._effort.steps += len(lists)
+        if self.scanning:
+            return self._matching_scanned(message, message.number)
+        return [each.pending for each in lists.values() if each.matches(message)]
+
+    def _matching_scanned(self, message: Message, sequence: int) -> list[PendingList]:
+        """The lists of the selectors that a message matches, of those whose scan is past its position."""
         priority = message.traits.priority
         return [
             each.pending
-            for each in lists.values()
+            for each in self.selector_lists.values()
             if (each.cursor is None or each.cursor.passed(priority, sequence)) and each.matches(message)
         ]
 
@@ -440,7 +443,10 @@ class Dispatcher:
 
     def _list(self, ref: Reference, at_tail: bool, matching: list[PendingList] | None = None) -> None:
         if matching is None:
-            matching = self._matching(ref.message, ref.sequence) if self.selector_lists else []
+            if self.scanning:
+                matching = self._matching_scanned(ref.message, ref.sequence)
+            else:
+                matching = self.matching(ref.message) if self.selector_lists else []
         if not at_tail or ref.position is not None:
             self.version += 1
         for pending in (self.pending, *matching):
@@ -655,7 +661,7 @@ class Dispatcher:
         finally:
             self._dispatching = False
         if idle > DELIVERIES:
-            queue.broker.effort.steps += idle
+            self._effort.steps += idle
         if self.selector_lists:
             # what was delivered through one list is left over in the others
             self.pending.sweep(self.count)
