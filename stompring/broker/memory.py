@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -54,7 +53,7 @@ class MemoryLimit:
         self.fault: str | None = None  # why nothing is admitted, whatever the counts say
         self.paging = False
         self.copied = False  # diverts, or a ring for later queues, get copies of the messages of its address
-        self.waiting: deque[Callable[[], None]] = deque()
+        self.waiting: list[Callable[[], None]] = []  # a deque has 600 bytes, for each address
         self._resuming = False
         self.set_limits(max_bytes, max_messages)
 
@@ -91,11 +90,11 @@ class MemoryLimit:
         if not self.full and self.waiting and not self._resuming:
             # one at a time: what one message has freed is not enough for a thousand producers
             self._resuming = True
-            self.waiting.popleft()()
+            self.waiting.pop(0)()
 
     def retry_all(self) -> None:
         """The policy for those who wait may have changed: all of them try again, and wait anew if they must."""
-        waiting, self.waiting = self.waiting, deque()
+        waiting, self.waiting = self.waiting, []
         for call in waiting:
             call()
 
