@@ -349,9 +349,11 @@ class Dispatcher:
                     pending.append(ref)
             if cursor.over:
                 self._end_scan(target)
-                self.dispatch()  # a group's backlog and messages on disk may have waited for the scan
-            elif not waited and pending.size:
+                waited = waited and self.groups is None  # a group's backlog may have waited for the scan
+            if not waited and (pending.size or self.groups is not None):
                 self.dispatch()
+            elif cursor.over and self.blocks & PAGED:
+                self._demand()
             yield
 
     def _end_scan(self, target: SelectorList) -> None:
