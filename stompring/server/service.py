@@ -377,9 +377,25 @@ class BrokerService(MultiService):
         self.tasks.stop()
         self.broker.background.finish()
         self.broker.storage.drain()  # and so every receipt goes out that is due
+        self.broker.stopping = True
         for session in self.connections:
             session.refuse(Refused("The broker is shutting down"))
         self.outgoing.flush()
+        if not len(self.broker.background):
+            return self._stop_broker(closing)
+        stopped: Deferred[Any] = (
+            Deferred()
+        )  # many subscriptions end in slices: the reactor serves others meanwhile
+        self._when_idle(lambda: self._stop_broker(closing).chainDeferred(stopped))
+        return stopped
+
+    def _when_idle(self, call: Callable[[], object]) -> None:
+        if len(self.broker.background):
+            self.reactor.callLater(0, self._when_idle, call)
+        else:
+            call()
+
+    def _stop_broker(self, closing: list[Any]) -> Deferred[Any]:
         if self.persistence is not None:
             self.persistence.stop()
         self.broker.stop()

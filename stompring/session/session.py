@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from mypy_extensions import mypyc_attr
@@ -572,25 +572,49 @@ class Session:
 
     def _requeue_all(self) -> None:
         subscriptions = list(self.subscriptions.values())
-        unsettled: defaultdict[Queue, list[Reference]] = defaultdict(list)
+        by_queue: defaultdict[Queue, list[Subscription]] = defaultdict(list)
         for subscription in subscriptions:
             subscription.on_unwritable()  # none of them gets what the others give back
-            unsettled[subscription.queue] += subscription.take_unsettled()
+            subscription.ended = True
+            by_queue[subscription.queue].append(subscription)
+        returned: defaultdict[Queue, list[Reference]] = defaultdict(list)
         for transaction in self.transactions.values():
             for ref in transaction.returns:
-                unsettled[ref.queue].append(ref)
+                returned[ref.queue].append(ref)
         self.subscriptions.clear()
         self.by_queue.clear()
         self.only_acknowledged = None
         for transaction in self.transactions.values():
             transaction.forget()
         self.transactions.clear()
-        for subscription in subscriptions:
-            # all at once, before what is pending goes to the next consumer: the order is kept
-            self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
-            subscription.detach(unsettled.pop(subscription.queue, []), failed=True)
-        for queue, refs in unsettled.items():
+        self.broker.background.run(self._detach_all(by_queue, returned))
+
+    def _detach_all(
+        self,
+        by_queue: dict[Queue, list[Subscription]],
+        returned: dict[Queue, list[Reference]],
+    ) -> Iterator[None]:
+        """End subscriptions that get no messages any more, each in a step: they may be ten thousand."""
+        for queue, subscriptions in by_queue.items():
+            refs: list[Reference] = []
+            for subscription in subscriptions:
+                if self.broker.stopping:
+                    subscription.forget_unrecorded()
+                refs += subscription.take_unsettled()
+                yield
+            refs += returned.pop(queue, [])
+            for subscription in subscriptions:
+                # all at once, before what is pending goes to the next consumer: the order is kept
+                if not subscription.detached:  # its queue was not deleted meanwhile
+                    self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
+                    subscription.detach(refs, failed=True)
+                    refs = []
+                    yield
+            if refs:
+                queue.requeue(refs, None, failed=True)
+        for queue, refs in returned.items():
             queue.requeue(refs, None, failed=True)
+            yield
 
     def _untie(self) -> None:
         """Break the cycles of this object, so that it is freed by its count and not by the garbage collector."""

@@ -61,6 +61,7 @@ class Subscription(Consumer):
         "_wildcard",
         "connection_id",
         "created",
+        "detached",
         "ended",
         "history",
         "lead",
@@ -86,7 +87,8 @@ class Subscription(Consumer):
         self._wildcard = terms.wildcard
         self._on_cancel = on_cancel
         self.lead = self.lead_again = b""
-        self.ended = False
+        self.ended = False  # nothing comes back to it any more
+        self.detached = False  # has left its queue
         self.connection_id = ""  # the session header of its connection
         self.created = 0  # epoch ms
         self.history: History | None = None  # while it is sampled
@@ -153,12 +155,15 @@ class Subscription(Consumer):
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
         """Leave the queue and give ``returns`` back; ``failed`` tells that the connection ends with it."""
-        self.ended = True
+        self.ended = self.detached = True
         self.queue.remove_consumer(self, returns, failed=failed)
 
     def take_unsettled(self) -> list[Reference]:
         """What was delivered and not settled, in order; it is the caller's from now on."""
         return []
+
+    def forget_unrecorded(self) -> None:
+        """The broker stops: let go of unsettled messages that no store knows, without a look at each."""
 
     @property
     def remote(self) -> str:
@@ -358,6 +363,14 @@ class AcknowledgedSubscription(Subscription):
         unsettled = list(map(self._reference, self.unsettled.values()))
         self.unsettled.clear()
         return unsettled
+
+    def forget_unrecorded(self) -> None:
+        """See `Subscription.forget_unrecorded`."""
+        recorded: dict[bytes, Message | Reference] = {
+            key: each for key, each in self.unsettled.items() if isinstance(each, Reference)
+        }
+        self.queue.delivering -= len(self.unsettled) - len(recorded)
+        self.unsettled = recorded
 
     @property
     def unsettled_count(self) -> int:
