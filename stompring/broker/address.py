@@ -11,7 +11,7 @@ from stompring.settings.model import AddressSettings, FullPolicy, Retain, Routin
 from . import duplicates, page_mode
 from .expiry import changes_expiry
 from .memory import MemoryLimit
-from .message import EVERYWHERE, NOWHERE, Message, Traits
+from .message import EVERYWHERE, NOWHERE, REFERENCE_OVERHEAD, Message, Traits
 from .queue import Queue
 
 if TYPE_CHECKING:
@@ -200,6 +200,31 @@ class Address:  # only tests have weak references: # compiled: same
         limit.messages -= 1
         memory.bytes -= size
         memory.messages -= 1
+        if limit.full or memory.full or self._watching:
+            self._review_release()
+
+    def occupy_reference(self) -> None:
+        """See `Account`."""
+        limit, memory = self.memory_limit, self.memory
+        limit.bytes += REFERENCE_OVERHEAD
+        memory.bytes += REFERENCE_OVERHEAD
+        if limit.bytes >= limit.threshold_bytes:
+            limit.review()
+            if limit.full and self.pages is None:
+                page_mode.pages_for(self)
+        if memory.bytes >= memory.threshold_bytes:
+            memory.review()
+
+    def release_reference(self) -> None:
+        """See `Account`."""
+        limit, memory = self.memory_limit, self.memory
+        limit.bytes -= REFERENCE_OVERHEAD
+        memory.bytes -= REFERENCE_OVERHEAD
+        if limit.full or memory.full or self._watching:
+            self._review_release()
+
+    def _review_release(self) -> None:
+        limit, memory = self.memory_limit, self.memory
         if limit.full:
             limit.review()
         if memory.full:

@@ -14,7 +14,7 @@ from stompring.errors import Refused
 from stompring.settings.model import FullPolicy, PageFullPolicy
 
 from . import page_mode
-from .message import EVERYWHERE, MESSAGE_OVERHEAD, TAIL_OVERHEAD, Message
+from .message import EVERYWHERE, MESSAGE_OVERHEAD, REFERENCE_OVERHEAD, TAIL_OVERHEAD, Message
 from .policy_hooks import FullAnswer, Offer
 
 if TYPE_CHECKING:
@@ -199,9 +199,13 @@ def _freed(acknowledged: Iterable[Reference]) -> tuple[dict[Address, FreedMemory
         if ref.position is not None:
             paged[ref.queue] += 1
         holders[message] += 1
-        if holders[message] == message.holders and message.account is message.address:
-            before = freed.get(message.address, NOTHING)
+        if message.account is not message.address:
+            continue
+        before = freed.get(message.address, NOTHING)
+        if holders[message] == message.holders:
             freed[message.address] = FreedMemory(before.bytes + message.size, before.messages + 1)
+        else:
+            freed[message.address] = FreedMemory(before.bytes + REFERENCE_OVERHEAD, before.messages)
     return freed, paged
 
 

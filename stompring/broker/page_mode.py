@@ -108,10 +108,16 @@ def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: Due
     direct = not due and traits.group is None
     direct = direct and not (message.expires and is_expired(message, broker.clock.now))
     unwritten = direct and not durable
+    tight = not areas.free_memory(
+        0
+    )  # then a delivery that waits for its ACK comes from a page, as memory allows
     members = []
     for queue in queues:
         dispatcher, ready = queue.dispatcher, queue.ready
-        if unwritten and ready and not dispatcher.blocks and not dispatcher.count:  # of many who keep up
+        may_wait = not tight or (bool(ready) and ready[0].settles_on_delivery)
+        if (
+            unwritten and ready and may_wait and not dispatcher.blocks and not dispatcher.count
+        ):  # of many who keep up
             queue.messages_added += 1
             consumer = ready[0] if len(ready) == 1 else dispatcher.next_consumer()
             consumer.deliver_message(message)
@@ -123,6 +129,7 @@ def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: Due
         if (
             direct
             and ready
+            and may_wait
             and not dispatcher.blocks & ~PERHAPS
             and not (durable and queue.durable)
             and (queue.paged is None or not queue.paged.waiting)

@@ -313,6 +313,9 @@ class PagedQueues(Protocol):
     def budget(self) -> Account:
         """Memory account of messages read from pages."""
 
+    def free_memory(self, size: int) -> bool:
+        """Whether ``size`` more bytes fit into the budget, once the caches have given up what they can."""
+
     def open(self, queue: Queue) -> PagedQueue:
         """The paged queue of a queue that has none."""
 

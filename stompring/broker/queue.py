@@ -439,6 +439,8 @@ class Queue:  # only tests have weak references: # compiled: same
                 address.occupy(size)
             else:
                 message.account.occupy(size)
+        else:
+            message.account.occupy_reference()
         message.holders = holders + 1
         self.persistent_size += size
 
@@ -452,6 +454,8 @@ class Queue:  # only tests have weak references: # compiled: same
                 address.release(size)
             else:
                 message.account.release(size)
+        else:
+            message.account.release_reference()
 
     def drop(self, ref: Reference, reason: Reason | None) -> None:
         """Drop a reference for good; the counts of the state it was in are the caller's.
@@ -803,7 +807,7 @@ class Queue:  # only tests have weak references: # compiled: same
         dispatcher.set_block(CLOSED, True)
         if self.paged is not None:
             self.messages_killed += sum(self.paged.purge(Reason.KILLED))
-        if self.count or self.scheduled:
+        if (self.count or self.scheduled) and not (self.broker.stopping and self._forgotten_by_restart):
             self.run_suspended(self._kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
             if consumer in self.consumers:  # one that is cancelled may take others along
@@ -814,6 +818,16 @@ class Queue:  # only tests have weak references: # compiled: same
             self.broker.background.after(self, self._end)
         else:
             self._end()
+
+    @property
+    def _forgotten_by_restart(self) -> bool:
+        """Whether no store knows its messages, and no policy its end."""
+        return (
+            not self.durable
+            and self.retains_from == NEVER
+            and self.paged is None
+            and self.hooks.killed is None
+        )
 
     def _end(self) -> None:
         """All that was in it is gone: break its cycles, so that it is freed by its count and not by the collector."""
@@ -864,6 +878,7 @@ class NonDestructiveQueue(Queue):
 def deliver_and_keep(queue: Queue, ref: Reference, consumer: Consumer) -> None:
     """See `NonDestructiveQueue.deliver`."""
     queue.delivering += 1
+    ref.message.account.occupy_reference()  # each reader has a delivery of its own
     if queue.hooks.delivered is not None:
         queue.hooks.delivered(ref)
     consumer.deliver_reference(ref)
@@ -873,6 +888,7 @@ def settle_and_keep(queue: Queue, ref: Reference) -> None:
     """See `NonDestructiveQueue.settle`."""
     queue.delivering -= 1
     queue.messages_acknowledged += 1
+    ref.message.account.release_reference()
     if queue.hooks.settled is not None:
         queue.hooks.settled(ref)
 
@@ -887,6 +903,7 @@ def offer_again(queue: Queue, refs: list[Reference], consumer: Consumer | None, 
     queue.messages_requeued += len(refs)
     queue.delivering -= len(refs)
     for ref in refs:
+        ref.message.account.release_reference()
         if ref.state != PENDING:
             continue
         if failed and consumer is not None:  # NACK; one that leaves has not tried for the others

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from stompring.broker.message import REFERENCE_OVERHEAD
 from stompring.broker.paging import Block, Page, Pages
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ class MemoryBudget:
     def release(self, size: int) -> None:
         """The last queue has let go of it."""
         self.messages -= size
+
+    def occupy_reference(self) -> None:
+        """See `Account`."""
+        self.messages += REFERENCE_OVERHEAD
+
+    def release_reference(self) -> None:
+        """See `Account`."""
+        self.messages -= REFERENCE_OVERHEAD
 
     @property
     def used(self) -> int:

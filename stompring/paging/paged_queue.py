@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 #: Milliseconds between two log lines about a consumer that settles nothing.
 LOG_INTERVAL = 60_000
 
+#: Messages from pages that a consumer may always have unsettled, so that everybody goes on.
+LEAST = 16
+
 
 class ConsumerCredit:
     """Messages and bytes that one consumer has of what was read from pages."""
@@ -49,10 +52,12 @@ class PageCredit:
 
     A consumer with ``max-read-page-messages`` or ``-bytes`` of them unsettled gets no more until it settles some.
     In Artemis all consumers of a queue have that limit together, so that one who settles nothing stops the others.
+    While the memory budget is used up it is `LEAST` messages.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, free_memory: Callable[[int], bool]) -> None:
         self._queue = queue
+        self._free_memory = free_memory
         self._of: dict[Consumer, ConsumerCredit] = {}
         self._out: dict[Reference, ConsumerCredit] = {}
         self._logged_at = 0
@@ -94,7 +99,10 @@ class PageCredit:
         if not (
             0 <= settings.max_read_page_messages <= share.messages or 0 <= settings.read_bytes <= share.size
         ):
-            return False
+            if share.messages < LEAST or self._free_memory(0):
+                return False
+            share.blocked = True
+            return True
         share.blocked = True
         self._log(share)
         return True
@@ -317,7 +325,7 @@ class TargetArea:
         self.unfiltered = TargetList(None)
         self.unfiltered.pending = queue.dispatcher.pending
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
-        self.page_credit = PageCredit(queue)
+        self.page_credit = PageCredit(queue, areas.free_memory)
         self.group_spill = GroupSpill()
         self.due_on_disk = DueOnDisk()
         self.prefetcher = Prefetcher(self)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from stompring.paging.paged_queue import LEAST
+
 from ..broker.broker_fixture import Taker, header_is, join
 from ..broker.paged_broker import PagedWorld, assert_nothing_paged
 
 
-def filled(count: int = 60, **settings: object) -> PagedWorld:
+def filled(count: int = 60, memory: int = 0, **settings: object) -> PagedWorld:
     """All messages but the first are in pages, and nobody is there."""
-    world = PagedWorld(limit=1, settings={"max_read_page_bytes": 1 << 20, **settings}, memory=0)
+    world = PagedWorld(limit=1, settings={"max_read_page_bytes": 1 << 20, **settings}, memory=memory)
     world.queue()
     world.fill(count)
     world.settle_down()
@@ -43,8 +45,20 @@ def test_two_take_turns() -> None:
     assert {len(set(taker) & set(range(1, 60))) for taker in got} <= {29, 30}
 
 
-def test_who_has_enough_is_passed_by() -> None:
+def test_who_settles_nothing_has_a_few_while_memory_is_used_up() -> None:
     world = filled()
+    taker = join(world.directory.queues["q"], 1000)
+    world.settle_down()
+    assert len(taker.got) == LEAST + 1, "and the one that was in memory"
+    while len(taker.got) < 60:
+        before = len(taker.got)
+        taker.ack()
+        world.settle_down()
+        assert before < len(taker.got) <= before + LEAST + 1
+
+
+def test_who_has_enough_is_passed_by() -> None:
+    world = filled(memory=1 << 20)
     queue = world.directory.queues["q"]
     small, large = join(queue, 5), join(queue, 1000)
     world.settle_down()
@@ -126,7 +140,7 @@ def test_what_is_acknowledged_by_delivery_is_counted_as_such() -> None:
 
 
 def test_both_ways_of_acknowledging_take_turns_at_one_queue() -> None:
-    world = filled()
+    world = filled(30)
     queue = world.directory.queues["q"]
     automatic, explicit = join(queue, 0, auto=True), join(queue, 0)
     automatic.credit = explicit.credit = None
@@ -134,13 +148,13 @@ def test_both_ways_of_acknowledging_take_turns_at_one_queue() -> None:
         queue.dispatcher.resume_consumer(taker)
     world.settle_down()
     got = numbers(automatic, explicit)
-    assert sorted(got[0] + got[1]) == list(range(60))
+    assert sorted(got[0] + got[1]) == list(range(30))
     assert all(taker == sorted(taker) for taker in got)
-    assert queue.delivering == len(explicit.unsettled) == len(explicit.got) in (29, 30)
+    assert queue.delivering == len(explicit.unsettled) == len(explicit.got) in (14, 15)
 
 
 def test_a_redelivery_says_so_to_who_acknowledges_by_delivery() -> None:
-    world = filled()
+    world = filled(memory=1 << 20)
     queue = world.directory.queues["q"]
     first = join(queue, 20)
     world.settle_down()

@@ -10,6 +10,7 @@ import pytest
 
 from stompring.broker.clock import Clock
 from stompring.broker.directory import MAX_WORDS
+from stompring.broker.message import REFERENCE_OVERHEAD
 from stompring.session.backpressure import SLOW
 from stompring.session.session import STEPS
 from stompring.settings.model import ResourceLimit
@@ -124,6 +125,66 @@ def test_fewer_may_be_asked_for_and_auto_is_free() -> None:
     assert len(client.bodies()) == 2
     client.say("SUBSCRIBE", destination="/queue/q", id="2")
     assert len(client.bodies()) == 6
+
+
+READERS = 20
+
+
+@pytest.mark.parametrize("topic", [True, False], ids=["topic", "non-destructive queue"])
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_each_delivery_of_a_message_counts(ack: str, topic: bool) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "t": {
+            "max_size_bytes": 3 * READERS * REFERENCE_OVERHEAD,
+            "address_full_policy": "BLOCK",
+            "default_non_destructive": not topic,
+        }
+    }
+    server = limited(settings)
+    client, sender = server.client(), server.client()
+    destination = "/topic/t" if topic else "/queue/t"
+    for number in range(READERS):
+        client.say("SUBSCRIBE", destination=destination, id=str(number), ack=ack, prefetch_count="100")
+    sent = 0
+    while not sender.session.blocked and sent < 10:
+        sender.say("SEND", destination=destination)
+        sent += 1
+    assert sender.session.blocked and sent == 4
+    assert len(client.read()) == 3 * READERS
+    memory = server.world.address("t").memory_limit
+    assert memory.bytes >= 3 * (READERS - 1) * REFERENCE_OVERHEAD and memory.messages == 3
+    client.lose()
+    server.world.settle_down()
+    assert not sender.session.blocked
+    assert (memory.bytes, memory.messages) == (0, 0) if topic else memory.bytes < 4 * 1000
+
+
+def test_many_subscriptions_end_in_slices() -> None:
+    server = limited()
+    client, sender = server.client(), server.client()
+    for number in range(100):
+        client.say("SUBSCRIBE", destination="/topic/t", id=str(number), ack="client")
+    sender.say("SEND", destination="/topic/t")
+    server.world.slice_finely()
+    client.session.lost()
+    turns = 0
+    while len(server.world.broker.background):
+        server.world.one_turn()
+        turns += 1
+    assert turns > 25, "some of them in each"
+    assert not server.world.directory.queues and not server.world.broker.memory.bytes
+
+
+def test_what_no_store_knows_is_let_go_of_when_the_broker_stops() -> None:
+    server = limited()
+    client, sender = server.client(), server.client()
+    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
+    sender.say("SEND", destination="/queue/q")
+    sender.say("SEND", destination="/queue/q", persistent="true")
+    queue = server.queue()
+    server.world.broker.stopping = True
+    client.lose()
+    assert (queue.messages_requeued, queue.message_count) == (1, 1)
 
 
 # ---- a client that does not read

@@ -351,6 +351,7 @@ def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the
     assert client.one("RECEIPT")["receipt-id"] == "1"
     assert settled == [b"%d" % number for number in range(MANY - 1)]
     client.session.lost()
+    server.world.settle_down()
     assert bodies(server.queue()) == [b"%d" % (MANY - 1)]
 
 
