@@ -535,13 +535,17 @@ class Cursor:
         page_state = self._page_states.get(page)
         if page_state is None:
             page_state = self._page_states[page] = QueuePageState(self, page)
-            page.page_states.append(page_state)
+            page.page_states[page_state] = None
         return page_state
+
+    def known_state(self, page: Page) -> QueuePageState | None:
+        """Its state in a page, None where it has none."""
+        return self._page_states.get(page)
 
     def adopt(self, page_state: QueuePageState) -> None:
         """A holding as recovery found it, in ascending order of pages."""
         self._page_states[page_state.page] = page_state
-        page_state.page.page_states.append(page_state)
+        page_state.page.page_states[page_state] = None
         if page_state.remaining:
             self._count(page_state, 1)
             self.enlist(page_state)

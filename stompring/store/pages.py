@@ -112,7 +112,7 @@ class Page:
         )
         self.unreadable: set[int] = set()
         self.damage: str | None = None  # it is set aside, and not deleted, when its time comes
-        self.page_states: list[QueuePageState] = []
+        self.page_states: dict[QueuePageState, None] = {}  # of which queues that are deleted take theirs
         self.ended: list[QueueRemoved] = []  # queues that had something here, and were deleted
         self.file: PageFileRecord | None = None  # as the journal keeps it
         self.left = 0
@@ -271,8 +271,9 @@ class Pages:
             return
         self._plans.clear()
         for page in self._pages:
-            for page_state in [each for each in page.page_states if each.cursor is cursor]:
-                page.page_states.remove(page_state)
+            page_state = cursor.known_state(page)
+            if page_state is not None and page_state in page.page_states:
+                del page.page_states[page_state]
                 page_state.gone = True
                 self.log.forget(page_state)
                 if cursor.durable:

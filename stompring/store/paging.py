@@ -155,7 +155,7 @@ class Paging:
             for record in (*page.page_states, *page.ended):
                 record.gone = True
                 self.log.forget(record)
-            page.page_states, page.ended = [], []  # which refer to it
+            page.page_states, page.ended = {}, []  # which refer to it
 
         self.reads.forget(page)
         if page.file is not None:

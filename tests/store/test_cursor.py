@@ -86,11 +86,11 @@ class FindingTest(CursorTest):
         positions = self.world.fill(self.q, 60)
         cursor = self.world.cursor(self.q)
         pages = self.world.pages.in_order()
-        cold = [holding for holding in (page.page_states[0] for page in pages) if not holding.states]
+        cold = [holding for holding in (next(iter(page.page_states)) for page in pages) if not holding.states]
         self.assertGreater(len(cold), 10)
         for place in (0, 30, 59, 1, 31):
             self.assertTrue(cursor.is_waiting(*positions[place]))
-        cold = [holding for holding in (page.page_states[0] for page in pages) if not holding.states]
+        cold = [holding for holding in (next(iter(page.page_states)) for page in pages) if not holding.states]
         self.assertGreater(len(cold), 10)
 
     def test_states_of_messages_in_other_queues_are_zero(self) -> None:
