@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 from .clock import Clock
@@ -79,9 +80,10 @@ class Background:
         """Forget all jobs: the broker stops."""
         self._lines.clear()
 
-    def finish(self) -> None:
-        """Do all that is left, however long it takes: the broker stops."""
-        while self._lines:
+    def finish(self, seconds: float = inf) -> None:
+        """Do all that is left, or so much of it as ``seconds`` are enough for: the broker stops."""
+        end = self.now() + seconds
+        while self._lines and self.now() < end:
             self._go_on(self._next_key())  # one may wait for another
 
     def _next_key(self) -> object:

@@ -391,6 +391,7 @@ class BrokerService(MultiService):
 
     def _when_idle(self, call: Callable[[], object]) -> None:
         if len(self.broker.background):
+            self.broker.background.finish(STOP_SLICE)
             self.reactor.callLater(0, self._when_idle, call)
         else:
             call()
@@ -676,6 +677,9 @@ PORT_PATIENCE, PORT_INTERVAL = 5.0, 0.05
 
 #: Changes by a reload that one line of the log names.
 MAX_LOGGED_CHANGES = 20
+
+#: Seconds of work in one turn of the reactor while the broker stops: nobody is served any more.
+STOP_SLICE = 0.02
 
 #: Seconds that clients get to take their last frames when the broker stops.
 SHUTDOWN_GRACE = 0.5
