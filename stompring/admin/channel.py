@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IAddress, IDelayedCall
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 
+from stompring.broker.unfinished import UNCOUNTED, UnfinishedFrames
 from stompring.errors import LimitReached
 from stompring.session.connection_limits import ConnectionCounter
 from stompring.settings.network import is_this_machine, source_network
@@ -67,6 +68,7 @@ class AdminChannel(HTTPChannel):
         self._answer_timer: IDelayedCall | None = None
         self._abort_timer: IDelayedCall | None = None
         self._closing = False  # no more input is processed
+        self._holds = False  # so much of an unfinished body that it counts
         self.exceeded: LimitReached | None = (
             None  # the limit that this connection exceeds; it may request health only
         )
@@ -132,10 +134,26 @@ class AdminChannel(HTTPChannel):
         ):
             self._networkProducer.pauseProducing()
 
+    def hold(self, size: int) -> None:
+        """A body that is not complete has ``size`` bytes in memory."""
+        unfinished = None if self.connection_limit is None else self.connection_limit.unfinished
+        if unfinished is not None and (size > UNCOUNTED or self._holds) and not self._closing:
+            self._holds = unfinished.hold(self, size)
+
+    def refuse(self, error: Exception) -> None:
+        """See `Holder`."""
+        if self._closing or not isinstance(error, LimitReached):
+            return
+        self._closing = True
+        self._count_rejection(str(error.limit), str(error))
+        self.write(plain_answer(error))  # type: ignore[no-untyped-call]
+        self.loseConnection()  # type: ignore[no-untyped-call]
+
     def allContentReceived(self) -> None:
         """A request is complete."""
         if self._closing:
             return
+        self.hold(0)
         self._request_timer = _cancel(self._request_timer)
         super().allContentReceived()  # type: ignore[no-untyped-call]
 
@@ -216,6 +234,8 @@ class AdminChannel(HTTPChannel):
         self._abort_timer = _cancel(self._abort_timer)
         if self.connection_limit is not None:
             self.connection_limit.closed(self)
+            if self._holds and self.connection_limit.unfinished is not None:
+                self.connection_limit.unfinished.forget(self)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self._transferDecoder = None  # of an incomplete body: it refers to this channel
 
@@ -237,8 +257,9 @@ def _cancel(timer: IDelayedCall | None) -> IDelayedCall | None:
 class HttpConnectionLimit:
     """The connection limits of one HTTP listener. A few more connections are accepted for health requests alone."""
 
-    def __init__(self, refuse: Refuse) -> None:
+    def __init__(self, refuse: Refuse, unfinished: UnfinishedFrames | None = None) -> None:
         self.refuse = refuse
+        self.unfinished = unfinished  # bodies among them
         self._open = ConnectionCounter()
         self._reserved: dict[AdminChannel, None] = {}  # in the order of their arrival
 

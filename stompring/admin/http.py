@@ -333,6 +333,8 @@ class AdminRequest(Request):
         """Twisted's hook for each part of a body."""
         assert isinstance(self.content, LimitedBody)
         self.content.write(data)
+        if isinstance(self.channel, AdminChannel):
+            self.channel.hold(self.content.tell())
         if self.content.length > DISCARD_LIMIT:
             self.loseConnection()  # type: ignore[no-untyped-call]
 
@@ -407,5 +409,5 @@ def admin_site(service: AdminContext) -> AdminSite:
     """The site of an HTTP acceptor."""
     resource = AdminResource(service, admin_routes())
     site = AdminSite(resource, timeout=IDLE, reactor=service.reactor)  # type: ignore[no-untyped-call]
-    site.connection_limit = HttpConnectionLimit(service.broker.rejections.add)
+    site.connection_limit = HttpConnectionLimit(service.broker.rejections.add, service.broker.unfinished)
     return site

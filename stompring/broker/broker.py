@@ -29,12 +29,14 @@ from .publish import send_expired
 from .queue import DueBatch, Queue
 from .reference import SCHEDULED, Reference
 from .rejections import LogLimit, RejectionLog
+from .resource_limits import SubscriptionMemory
 from .retroactive import RetroactiveAddresses
 from .slow_consumers import SlowConsumers
 from .storage import POSTPONED, NoStorage, Reason, Storage
 from .timers import TimerQueue
 from .transaction import ByteQuota
 from .transfer import repeated
+from .unfinished import UnfinishedFrames
 
 
 class Broker:
@@ -59,6 +61,8 @@ class Broker:
         self.transaction_bytes = ByteQuota(
             configuration.global_max_transaction_size
         )  # by all open transactions
+        self.subscription_memory = SubscriptionMemory(configuration.global_max_subscription_size)
+        self.unfinished = UnfinishedFrames(configuration.global_max_unfinished_size, self.clock)
         self.slow_consumers = SlowConsumers(self)
         self.notifications = Notifications(self)
         self.storage: Storage = storage or NoStorage()

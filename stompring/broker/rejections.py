@@ -91,8 +91,8 @@ def _report(kind: str, interval: _Interval) -> None:
 
 log = logging.getLogger(__name__)
 
-#: Every limit, by the name of its setting. ``open-files`` is the system's; ``address-words`` and those of
-#: HTTP, which begin with ``http-``, have no settings either.
+#: Every limit, by the name of its setting. ``open-files`` is the system's; ``first-frame``, ``address-words`` and those
+#: of HTTP, which begin with ``http-``, have no settings either.
 LIMITS = (
     "global-max-connections",
     "connectionsAllowed",
@@ -102,7 +102,11 @@ LIMITS = (
     "maxBodyLength",
     "maxHeaders",
     "maxHeaderLength",
+    "first-frame",
+    "global-max-unfinished-size",
     "subscriptionsAllowed",
+    "global-max-subscription-size",
+    "min-scheduled-period",
     "transactionsAllowed",
     "maxTransactionBytes",
     "global-max-transaction-size",

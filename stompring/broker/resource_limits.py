@@ -19,6 +19,37 @@ if TYPE_CHECKING:
 SHOWN = 200
 
 
+#: Bytes of a subscription: one to a topic, with its queue (``benchmarks/micro/sizes.py``).
+SUBSCRIPTION_SIZE = 3 * 1024
+
+#: Bytes of a compiled selector, and those for each character of its text: of many short terms it needs 34.
+SELECTOR_SIZE, SELECTOR_FACTOR = 2 * 1024, 40
+
+
+def subscription_size(selector: str | None) -> int:
+    """Bytes that a subscription counts for in ``global-max-subscription-size``."""
+    return SUBSCRIPTION_SIZE + (0 if selector is None else SELECTOR_SIZE + SELECTOR_FACTOR * len(selector))
+
+
+class SubscriptionMemory:
+    """``global-max-subscription-size``: the memory of all subscriptions, -1 for no limit."""
+
+    __slots__ = ("bytes", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.bytes = 0
+
+    def check(self, size: int) -> None:
+        """Check that one of ``size`` bytes may begin. Raises `LimitReached`."""
+        if 0 <= self.limit < self.bytes + size:
+            raise LimitReached(
+                f"All subscriptions hold {self.bytes} bytes, this one needs {size}, and the limit is {self.limit} "
+                "(global-max-subscription-size)",
+                "global-max-subscription-size",
+            )
+
+
 class ResourceLimits:
     """The limits in force, and the sessions and queues of each user."""
 

@@ -302,6 +302,8 @@ def apply(
     broker.configuration = new
     broker.memory.set_limits(new.global_max_size, new.global_max_messages)
     broker.transaction_bytes.limit = new.global_max_transaction_size
+    broker.subscription_memory.limit = new.global_max_subscription_size
+    broker.unfinished.limit = new.global_max_unfinished_size
     directory = broker.directory
     directory.resource_limits.apply(new)
     # what the default policy of full addresses is goes by the store that there is, not by one of the next start

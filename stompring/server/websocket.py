@@ -29,7 +29,7 @@ from stompring.broker.clock import Clock
 from stompring.session.connection_limits import HandshakeRejected, OriginPolicy
 from stompring.session.text import printable
 from stompring.settings.acceptor import StompAcceptor
-from stompring.stomp.headers import HeadLimits
+from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 from stompring.stomp.websocket_frames import LF, is_utf8, pack_binary, read_short_messages
 
 from .protocol import http_error_response
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 MAX_REQUEST_SIZE = 16 * 1024
 
 #: Bytes of a frame before CONNECT was accepted: frames are read whole, and the client is not authenticated yet.
-MAX_FRAME_BEFORE_CONNECT = 256 * 1024
+MAX_FRAME_BEFORE_CONNECT = FIRST_FRAME
 
 #: Pings and pongs that a client may send within a second, of which nobody needs more than one; and short fragments.
 #: Each costs 10 µs, whatever is in it: without a limit little network would keep the broker busy.
@@ -173,6 +173,8 @@ class WebSocket:
             assert failed is not None
             self._fail(failed.code, failed.reason)
         elif self._partial > MAX_CONTROL_FRAME_SIZE and self._owner is not None:
+            if self._owner.session is not None:
+                self._owner.session.carried = self._partial
             self._owner.take(b"")  # a part of a long frame is a sign of life
 
     def _frame_received(self, frame: Frame) -> None:
@@ -220,6 +222,8 @@ class WebSocket:
         if self._payloads and self._owner is not None:
             data = b"".join(self._payloads)
             self._payloads.clear()
+            if self._owner.session is not None:
+                self._owner.session.carried = self._partial
             self._owner.take(data)
             session = self._owner.session
             if session is not None and session.connected:

@@ -23,7 +23,7 @@ from stompring.broker.publish import NO_OFFER, Publication, publish, publish_com
 from stompring.broker.queue import Queue
 from stompring.broker.recurrence import FOREVER, Recurrence, Schedule
 from stompring.broker.transfer import BROKERS_OWN, IMPORTED
-from stompring.errors import ProtocolError, Refused
+from stompring.errors import LimitReached, ProtocolError, Refused
 from stompring.settings.model import FullPolicy, PermissionType, RoutingType
 from stompring.stomp.frames import Head, header_line
 from stompring.stomp.headers import CutHead, HeaderUse, Template, TemplateHead
@@ -293,6 +293,8 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
         return SendPlan(route, traits, None, broker.durable_limits if every_queue else broker.memory, headers)
     traits = _traits(session, head, destination, route, origin, user)
     schedule = None if SCHEDULING.isdisjoint(headers) else schedule_of(headers)
+    if schedule is not None and schedule.recurrence is not None and schedule.recurrence.repeat:
+        _check_period(route.address, schedule.recurrence.period)
     limits = broker.durable_limits if traits.durable or every_queue else broker.memory
     plan = SendPlan(route, traits, schedule, limits, headers)
     identifier = headers.get(DUPLICATE_ID)
@@ -300,6 +302,17 @@ def _plan_for(session: Session, head: Head, route: Route, destination: bytes) ->
         plan.identifier = check_identifier_length("_AMQ_DUPL_ID", identifier)
         plan.direct = plan.plain = False
     return plan
+
+
+def _check_period(address: Address, period: int) -> None:
+    least = address.settings.min_scheduled_period
+    if period < least:
+        raise LimitReached(
+            f"AMQ_SCHEDULED_PERIOD is {period} ms, and the shortest at address {address.name} is {least} ms "
+            "(min-scheduled-period)",
+            "min-scheduled-period",
+            400,
+        )
 
 
 class TemplatePlans:

@@ -25,6 +25,7 @@ from stompring.broker.message import Traits
 from stompring.broker.queue import Queue
 from stompring.broker.reference import Reference
 from stompring.broker.transaction import ByteQuota, Transaction
+from stompring.broker.unfinished import UNCOUNTED
 from stompring.errors import ProtocolError, Refused
 from stompring.settings.acceptor import StompAcceptor
 from stompring.stomp.frames import Head, encode_frame, receipt_frame
@@ -116,6 +117,8 @@ class Session:
         self._parser = Parser(
             limits.max_body_length, limits.max_headers, limits.max_header_length, HEADER_USE
         )
+        self.carried = 0  # bytes of an unfinished frame of WebSocket
+        self._holds = False  # so much of an unfinished frame that it counts
         self._deferred_frames: list[Frame] = []  # came in while something must be waited for
         self.awaiting_login = False
         self._blocked_by: Address | None = None
@@ -142,6 +145,8 @@ class Session:
         if self.closed or self.leaving:
             return
         frames = self._parser.feed(data)
+        if len(self._parser.buffer) + self.carried > UNCOUNTED or self._holds:
+            self._holds = self.broker.unfinished.hold(self, len(self._parser.buffer) + self.carried)
         if self.blocked:
             self._deferred_frames += frames
             return
@@ -448,6 +453,7 @@ class Session:
         self._log_closed("DISCONNECT" if self.leaving else reason)
         self.closed = True
         self._parser.discard()
+        self.broker.unfinished.forget(self)
         self._deferred_frames.clear()
         self._unblock()
         if self._offered is not None:
@@ -581,6 +587,7 @@ class Session:
         for transaction in self.transactions.values():
             for ref in transaction.returns:
                 returned[ref.queue].append(ref)
+        self.broker.subscription_memory.bytes -= sum([each.size for each in subscriptions])
         self.subscriptions.clear()
         self.by_queue.clear()
         self.only_acknowledged = None
@@ -606,7 +613,8 @@ class Session:
             for subscription in subscriptions:
                 # all at once, before what is pending goes to the next consumer: the order is kept
                 if not subscription.detached:  # its queue was not deleted meanwhile
-                    self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
+                    if not self.broker.stopping:
+                        self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")
                     subscription.detach(refs, failed=True)
                     refs = []
                     yield
@@ -626,6 +634,7 @@ class Session:
 
     def register(self, subscription: Subscription) -> None:
         """A subscription has begun."""
+        self.broker.subscription_memory.bytes += subscription.size
         self.subscriptions[subscription.terms.id] = subscription
         if isinstance(subscription, AcknowledgedSubscription):
             self.by_queue.setdefault(subscription.queue.id_prefix[:-1], []).append(subscription)
@@ -648,7 +657,8 @@ class Session:
         """A subscription has ended. Called before its unsettled messages are taken from it."""
         self.delivered_before += subscription.messages_delivered
         self.acknowledged_before += subscription.messages_acknowledged
-        self.subscriptions.pop(subscription.terms.id, None)
+        if self.subscriptions.pop(subscription.terms.id, None) is not None:
+            self.broker.subscription_memory.bytes -= subscription.size
         if isinstance(subscription, AcknowledgedSubscription):
             prefix = subscription.queue.id_prefix[:-1]
             rest = [other for other in self.by_queue.get(prefix, ()) if other is not subscription]

@@ -8,6 +8,7 @@ from uuid import uuid4
 from stompring.broker.consumer import Matches, not_from
 from stompring.broker.policy_hooks import Subscriber
 from stompring.broker.queue import Queue
+from stompring.broker.resource_limits import subscription_size
 from stompring.errors import LimitReached, NotFound, ProtocolError, Refused
 from stompring.selector import InvalidSelector, Selector, compile_selector
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
@@ -97,6 +98,8 @@ def _attach(
     headers: dict[bytes, bytes],
     selector: Selector | None,
 ) -> Subscription:
+    size = subscription_size(terms.selector)
+    session.broker.subscription_memory.check(size)
     origin = _no_local(session, headers)
     queue, own_filter = _queue_for(session, terms, target, selector, origin)
     matches: Matches | None = None
@@ -112,6 +115,7 @@ def _attach(
             session.broker.consider_deleting(queue)
             raise
     subscription = _make(session, terms, matches, key)
+    subscription.size = size
     try:
         subscription.attach(queue)
     except Refused:

@@ -68,6 +68,7 @@ class Subscription(Consumer):
         "lead_again",
         "outbox",
         "rejected",
+        "size",
         "terms",
     )
 
@@ -93,6 +94,7 @@ class Subscription(Consumer):
         self.created = 0  # epoch ms
         self.history: History | None = None  # while it is sampled
         self.rejected = 0  # of what is settled: by NACK
+        self.size = 0  # bytes that it counts for
 
     def attach(self, queue: Queue) -> None:
         """Join the queue. Raises `Refused` when it takes no more consumers."""

@@ -61,7 +61,7 @@ class WebSocketSettings:
         "byteLimit",
         "Longest payload of a WebSocket frame from a client; the connection of a client with a longer one is closed "
         "with 1009. -1: the limits of a STOMP frame (`maxBodyLength` and those of its headers). Before CONNECTED at "
-        "most 262144. Artemis: 65536, which rejects every client that sends a large message in one frame, as browsers "
+        "most 16384. Artemis: 65536, which rejects every client that sends a large message in one frame, as browsers "
         "do.",
         unit="bytes",
         source=ARTEMIS_OTHER_DEFAULT,

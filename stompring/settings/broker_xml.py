@@ -686,7 +686,8 @@ def _set_memory_defaults(plain: dict[str, Any]) -> None:
     memory = machine_memory()
     size = plain.setdefault("global_max_size", default_global_max_size(memory))
     plain.setdefault("dispatch_memory", default_dispatch_memory(size, memory))
-    plain.setdefault("global_max_transaction_size", default_transaction_memory(size, memory))
+    for name in ("global_max_transaction_size", "global_max_unfinished_size", "global_max_subscription_size"):
+        plain.setdefault(name, default_transaction_memory(size, memory))
 
 
 def _beside_file(file: str, name: str | None) -> str | None:

@@ -31,7 +31,7 @@ def default_dispatch_memory(global_max_size: int, memory: int) -> int:
 
 
 def default_transaction_memory(global_max_size: int, memory: int) -> int:
-    """``global-max-transaction-size`` where a file does not say it: as much as `default_dispatch_memory`."""
+    """``global-max-transaction-size``, and its like, where a file does not say it: as `default_dispatch_memory`."""
     return default_dispatch_memory(global_max_size, memory)
 
 

@@ -389,8 +389,9 @@ class AddressSettings:
     max_size_bytes: int = option(
         -1,
         "bytesOrNoLimit",
-        "Memory that the messages of one address may use before `address-full-policy` applies. -1: no limit for the "
-        "single address. 0: with PAGE every message goes to a page; with the other policies 0 is refused.",
+        "Memory that the messages of one address may use before `address-full-policy` applies: their frames, 400 bytes "
+        "for each, and 256 for each further queue that holds it. -1: no limit for the single address. 0: with PAGE "
+        "every message goes to a page; with the other policies 0 is refused.",
         unit="bytes",
         group="Full addresses",
     )
@@ -584,6 +585,14 @@ class AddressSettings:
         "millisecondsOrUnset",
         "Longest lifetime; a longer or unlimited one is lowered to it. -1: none.",
         unit="ms",
+    )
+    min_scheduled_period: int = option(
+        100,
+        "positiveMilliseconds",
+        "Shortest `AMQ_SCHEDULED_PERIOD` of a message with repeats; a SEND with a shorter one is refused. A message "
+        "that comes again every millisecond would need no client to fill the address.",
+        unit="ms",
+        source=STOMPRING,
     )
     auto_create_addresses: bool = option(
         True,
@@ -1467,6 +1476,25 @@ class BrokerConfiguration:
         "byteLimit",
         "Memory that the messages of all open transactions may use together, in addition to `global-max-size`. -1: no "
         "limit.",
+        unit="bytes",
+        source=STOMPRING,
+        default_text="a quarter of `global-max-size`, at least 16MB",
+    )
+    global_max_unfinished_size: int = option(
+        -1,
+        "byteLimit",
+        "Memory that unfinished frames of all connections, and unfinished bodies of HTTP, may use together, in "
+        "addition to `global-max-size`. Beyond it the connection that holds most is refused; one that alone holds any "
+        "may go on up to `maxBodyLength`. The first 64 KiB of a connection are not counted. -1: no limit.",
+        unit="bytes",
+        source=STOMPRING,
+        default_text="a quarter of `global-max-size`, at least 16MB",
+    )
+    global_max_subscription_size: int = option(
+        -1,
+        "byteLimit",
+        "Memory that all subscriptions may use together, with their selectors and the queues of topics, in addition to "
+        "`global-max-size`. A subscription counts 3 KiB, its selector 2 KiB and 40 times its length. -1: no limit.",
         unit="bytes",
         source=STOMPRING,
         default_text="a quarter of `global-max-size`, at least 16MB",

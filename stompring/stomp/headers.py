@@ -30,6 +30,9 @@ from stompring.stomp.frames import (
     unescape,
 )
 
+#: Bytes of command and headers, and of the body, of a frame before CONNECTED: who sends it is not known yet.
+FIRST_FRAME = 16 * 1024
+
 _LEAST_BLOCK = 64 * 1024
 _LINES_PER_BLOCK = 16
 
@@ -39,19 +42,35 @@ class HeadLimits:
     """``max_headers`` counts header lines, repeated ones too; ``max_line`` is bytes of a line without its line feed.
 
     ``max_block`` bounds command and headers together, so that many long lines cannot add up: 64 KiB, which is eight
-    times what common HTTP servers allow, or 16 of the longest lines if that is more.
+    times what common HTTP servers allow, or 16 of the longest lines if that is more. It is `FIRST_FRAME` before
+    CONNECTED (``first``).
     """
 
     max_headers: int
     max_line: int
+    first: bool = False
     max_block: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "max_block", max(_LEAST_BLOCK, _LINES_PER_BLOCK * self.max_line))
+        block = FIRST_FRAME if self.first else max(_LEAST_BLOCK, _LINES_PER_BLOCK * self.max_line)
+        object.__setattr__(self, "max_block", block)
 
     def may_be_passed_by(self, block: bytes) -> bool:
         """False when a complete block needs no `HeadScan`, as one look at it tells."""
-        return len(block) > self.max_line or NUL in block or block.count(b"\n") > self.max_headers
+        return (
+            len(block) > min(self.max_line, self.max_block)
+            or NUL in block
+            or block.count(b"\n") > self.max_headers
+        )
+
+
+def first_frame_too_long(part: str, limit: int, receipt: bytes | None = None) -> ProtocolError:
+    """The error for a frame before CONNECTED of which ``part`` is too long."""
+    return ProtocolError(
+        f"first frame too long: its {part} exceed the limit of {limit} bytes before CONNECTED",
+        receipt,
+        "first-frame",
+    )
 
 
 class HeadScan:
@@ -110,6 +129,8 @@ class HeadScan:
                 limit="maxHeaderLength",
             )
         if stop > largest:
+            if self._limits.first:
+                raise first_frame_too_long("command and headers", largest)
             command = _command(block)
             raise ProtocolError(
                 f"headers too large: the headers of {command} exceed the limit of {largest} bytes in total",
@@ -619,6 +640,7 @@ class HeadReader:
         "_asking_end",
         "_asking_head",
         "_cutter",
+        "_later_limits",
         "_opened_crlf",
         "_use",
         "acks",
@@ -637,7 +659,8 @@ class HeadReader:
 
     def __init__(self, limits: HeadLimits, max_body_length: int, use: HeaderUse | None = None) -> None:
         self.version: bytes | None = None
-        self.limits = limits
+        self.limits = HeadLimits(limits.max_headers, limits.max_line, first=True)
+        self._later_limits = limits
         self.memo = HeadCache()
         self.templates = None if use is None else Templates(use, limits)
         self._use = use
@@ -658,6 +681,7 @@ class HeadReader:
     def negotiated(self, version: bytes) -> None:
         """What follows is of ``version``. CR LF ends lines in 1.2, and where the opening frame used it."""
         self.version = version
+        self.limits = self._later_limits
         self._crlf = RULES[version].crlf or self._opened_crlf
         self._end_with(self.end if self._crlf else _LF_END)
         self.acks = version == b"1.2" and self.limits.max_headers > 0
@@ -732,6 +756,8 @@ class HeadReader:
         except ProtocolError as fault:
             raise MalformedHead(str(fault), _receipt_in(block)) from None
         if head.content_length > self.max_body:
+            if self.max_body == FIRST_FRAME and self.version is None:
+                raise first_frame_too_long("body", self.max_body, head.headers.get(b"receipt"))
             raise ProtocolError(
                 f"body too long: content-length {head.content_length} of {shown(head.command)} exceeds the limit of "
                 f"{self.max_body} bytes",

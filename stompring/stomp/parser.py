@@ -23,6 +23,7 @@ from enum import IntEnum
 from stompring.errors import ProtocolError
 from stompring.stomp.frames import CONNECT_COMMANDS, CR, LF, Head, shown
 from stompring.stomp.headers import (
+    FIRST_FRAME,
     HeaderUse,
     HeadLimits,
     HeadReader,
@@ -30,6 +31,7 @@ from stompring.stomp.headers import (
     MalformedHead,
     Template,
     decode_plain,
+    first_frame_too_long,
 )
 
 _A = ord("A")
@@ -64,10 +66,6 @@ def skip_line_ends(data: bytes, start: int) -> int:
 Frames = list[tuple[Head, bytes]]
 
 
-#: Bytes of a body before `Parser.negotiated`: CONNECT needs none, and who sends it is not known yet.
-FIRST_BODY = 64 * 1024
-
-
 class _State(IntEnum):
     """What is held back."""
 
@@ -84,16 +82,17 @@ class _State(IntEnum):
 class Parser:
     """Reads one connection's frames.
 
-    ``max_body_length`` is bytes of a body (before `negotiated` at most `FIRST_BODY`), ``max_headers`` header lines of a
-    frame, ``max_header_length`` bytes of one line without its line feed. ``use`` is what the caller does with the
-    headers of SENDs, so that those with the same names are read more quickly.
+    ``max_body_length`` is bytes of a body, ``max_headers`` header lines of a frame, ``max_header_length`` bytes of one
+    line without its line feed; before `negotiated` headers and body have at most `FIRST_FRAME` bytes each. ``use`` is
+    what the caller does with the headers of SENDs, so that those with the same names are read more quickly.
+
+    ``buffer`` is what is held back.
 
     ``error`` is set once, when the peer breaks a rule: `feed` still returns the frames before the fault, and from
     then on discards everything.
     """
 
     __slots__ = (
-        "_buffer",
         "_fault",
         "_head",
         "_heads",
@@ -101,6 +100,7 @@ class Parser:
         "_later_body",
         "_max_body",
         "_scan",
+        "buffer",
         "error",
     )
 
@@ -109,10 +109,10 @@ class Parser:
     ) -> None:
         self.error: ProtocolError | None = None
         self._later_body = max_body_length
-        self._max_body = min(max_body_length, FIRST_BODY)
+        self._max_body = min(max_body_length, FIRST_FRAME)
         self._heads = HeadReader(HeadLimits(max_headers, max_header_length), self._max_body, use)
         self._state = _State.NOTHING
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         self._scan: HeadScan | None = None  # of the block in the buffer
         self._head: Head | None = None  # of the body in the buffer
         self._fault: ProtocolError | None = None
@@ -132,7 +132,7 @@ class Parser:
     def discard(self) -> None:
         """Ignore all further input, and forget what is held back."""
         self._state = _State.DEAF
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         self._heads.memo.clear()
         if self._heads.templates is not None:
             self._heads.templates.clear()
@@ -283,13 +283,13 @@ class Parser:
 
     def _suspend(self, held: _State, data: bytes, start: int) -> None:
         self._state = held
-        self._buffer = bytearray(memoryview(data)[start:])
+        self.buffer = bytearray(memoryview(data)[start:])
 
     def _scan_on(self) -> bool:
         """True when the header block in the buffer is complete."""
         assert self._scan is not None
         try:
-            return self._scan.advance(self._buffer)
+            return self._scan.advance(self.buffer)
         except ProtocolError as fault:
             self._fail(fault)
             return False
@@ -299,7 +299,7 @@ class Parser:
         if head.content_length >= 0:
             self._suspend(_State.COUNTED_BODY, data, start)
         elif len(data) - start > self._max_body:
-            self._fail(_too_long(head, self._max_body))
+            self._fail(_too_long(head, self._max_body, self.version is None))
         else:
             self._suspend(_State.BODY, data, start)
 
@@ -316,30 +316,30 @@ class Parser:
             return self._resume_counted(data, frames)
         if held is _State.BODY:
             return self._resume_body(data, frames)
-        if held is _State.UNREAD or (held is _State.HEAD and len(data) >= len(self._buffer)):
+        if held is _State.UNREAD or (held is _State.HEAD and len(data) >= len(self.buffer)):
             # The loop looks at a block again from its start, but no more of it than there is that is new.
             return b"".join((self._take_buffer(), data)), 0
         if held is _State.HEAD:
-            self._buffer += data
+            self.buffer += data
             return (self._take_buffer(), 0) if self._scan_on() else (b"", 0)
         if held is _State.OPENED:
-            self._buffer += data
+            self.buffer += data
         elif held is _State.FAULT:
             self._await_end(data, 0)
         return b"", 0
 
     def _take_buffer(self) -> bytes:
-        data = bytes(self._buffer)
-        self._buffer = bytearray()
+        data = bytes(self.buffer)
+        self.buffer = bytearray()
         self._state = _State.NOTHING
         return data
 
     def _resume_counted(self, data: bytes, frames: Frames) -> tuple[bytes, int]:
         head = self._head
         assert head is not None
-        missing = head.content_length - len(self._buffer)
+        missing = head.content_length - len(self.buffer)
         if len(data) <= missing:
-            self._buffer += data
+            self.buffer += data
             return b"", 0
         if data[missing]:
             self._fail(_wrong_length(head, data[missing]))
@@ -350,18 +350,18 @@ class Parser:
         head = self._head
         assert head is not None
         stop = data.find(b"\0")
-        room = self._max_body - len(self._buffer)
+        room = self._max_body - len(self.buffer)
         if stop > room or (stop < 0 and len(data) > room):
-            self._fail(_too_long(head, self._max_body))
+            self._fail(_too_long(head, self._max_body, self.version is None))
             return b"", 0
         if stop < 0:
-            self._buffer += data
+            self.buffer += data
             return b"", 0
         return self._finish(head, data, stop, frames)
 
     def _finish(self, head: Head, data: bytes, stop: int, frames: Frames) -> tuple[bytes, int]:
         """``data[:stop]`` is the end of the body that is held back."""
-        self._buffer += memoryview(data)[:stop]
+        self.buffer += memoryview(data)[:stop]
         frames.append((head, self._take_buffer()))
         if self._heads.version is not None:
             return data, stop + 1
@@ -384,7 +384,9 @@ def _wrong_length(head: Head, byte: int) -> ProtocolError:
     )
 
 
-def _too_long(head: Head, limit: int) -> ProtocolError:
+def _too_long(head: Head, limit: int, first: bool) -> ProtocolError:
+    if first and limit == FIRST_FRAME:
+        return first_frame_too_long("body", limit, head.headers.get(b"receipt"))
     command = shown(head.command)
     return ProtocolError(
         f"body too long: the body of {command}, without content-length, exceeds the limit of {limit} bytes",

@@ -23,8 +23,7 @@ from stompring.session.heartbeat import MAX_INTERVAL, MIN_BEAT, agree
 from stompring.session.outbox import ROOM
 from stompring.session.send import NOT_PASSED_ON, SCHEDULING
 from stompring.settings.acceptor import StompAcceptor
-from stompring.stomp.headers import HeadLimits
-from stompring.stomp.parser import FIRST_BODY
+from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 
 from .source import (
     PACKAGE,
@@ -263,7 +262,7 @@ def test_limits() -> None:
     block = HeadLimits(limits.max_headers, limits.max_header_length).max_block
     expected = [
         (limits.max_body_length, "`maxBodyLength`"),
-        (FIRST_BODY, ""),
+        (FIRST_FRAME, ""),
         (limits.max_headers, "`maxHeaders`"),
         (limits.max_header_length, "`maxHeaderLength`"),
         (block, ""),

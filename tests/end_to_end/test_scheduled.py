@@ -146,7 +146,7 @@ def test_repeat_without_end_goes_on_until_it_is_cancelled(
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(
-        f"/queue/{name}", "x", AMQ_SCHEDULED_DELAY=50, AMQ_SCHEDULED_PERIOD=50, AMQ_SCHEDULED_REPEAT=-1
+        f"/queue/{name}", "x", AMQ_SCHEDULED_DELAY=50, AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=-1
     )
     client.messages(*"xxxxx")
     (waiting,) = management.ask("GET", f"/queues/{name}/scheduled")["data"]

@@ -11,9 +11,12 @@ import pytest
 from stompring.broker.clock import Clock
 from stompring.broker.directory import MAX_WORDS
 from stompring.broker.message import REFERENCE_OVERHEAD
+from stompring.broker.resource_limits import subscription_size
+from stompring.broker.unfinished import UNCOUNTED
 from stompring.session.backpressure import SLOW
 from stompring.session.session import STEPS
 from stompring.settings.model import ResourceLimit
+from stompring.stomp.headers import FIRST_FRAME
 
 from ..broker.broker_fixture import ANYCAST
 from .session_fixture import Client, Server, frame
@@ -21,7 +24,11 @@ from .session_fixture import Client, Server, frame
 KEEP: dict[str, dict[str, Any]] = {"#": {"auto_delete_queues": False}}
 
 
-OF_THE_BROKER = ("global_max_wildcard_words",)
+OF_THE_BROKER = (
+    "global_max_wildcard_words",
+    "global_max_unfinished_size",
+    "global_max_subscription_size",
+)
 
 
 def limited(settings: dict[str, dict[str, Any]] | None = None, **limits: Any) -> Server:
@@ -125,6 +132,79 @@ def test_fewer_may_be_asked_for_and_auto_is_free() -> None:
     assert len(client.bodies()) == 2
     client.say("SUBSCRIBE", destination="/queue/q", id="2")
     assert len(client.bodies()) == 6
+
+
+# ---- frames that are not whole
+
+
+MANY_BYTES = 2 * UNCOUNTED
+
+
+def begin(client: Client, sent: int, length: int = 10 * UNCOUNTED) -> bytes:
+    """Begin a SEND of ``length`` bytes; returns what is missing."""
+    client.write(b"SEND\ndestination:/queue/q\nreceipt:r\ncontent-length:%d\n\n%b" % (length, b"x" * sent))
+    return b"x" * (length - sent) + b"\0"
+
+
+def test_of_unfinished_frames_that_are_too_many_the_largest_is_refused() -> None:
+    server = limited(global_max_unfinished_size=5 * UNCOUNTED)
+    unfinished = server.world.broker.unfinished
+    alone, small, attacker = server.client(), server.client(), server.client()
+    rest = begin(alone, 9 * UNCOUNTED)
+    assert unfinished.bytes >= 9 * UNCOUNTED, "it is alone, and may have a frame of any length"
+    begin(attacker, UNCOUNTED)
+    assert unfinished.bytes == 9 * UNCOUNTED, "so little is not counted"
+    alone.write(rest)
+    assert alone.one("RECEIPT") and unfinished.bytes == 0
+    rest = begin(small, MANY_BYTES)
+    others = [server.client() for _ in range(3)]
+    for other in others:
+        begin(other, MANY_BYTES + 1)
+    attacker.write(b"x" * MANY_BYTES)
+    server.world.settle_down()
+    assert unfinished.bytes <= unfinished.limit
+    assert [client.session.closed for client in (attacker, *others)] == [True, True, True, False]
+    text = attacker.error()["message"]
+    assert f"this connection holds the most, {3 * UNCOUNTED}, and the limit is {unfinished.limit}" in text
+    assert "global-max-unfinished-size" in text
+    small.write(rest)
+    assert small.one("RECEIPT")
+    assert refused(server) == {"global-max-unfinished-size": 3}
+    others[-1].lose()
+    assert unfinished.bytes == 0
+
+
+def test_the_first_frame_is_short() -> None:
+    server = limited()
+    client = server.client(None)
+    client.write(b"CONNECT\npasscode:" + b"x" * FIRST_FRAME)
+    assert f"the limit of {FIRST_FRAME} bytes before CONNECTED" in client.error()["message"]
+    assert refused(server) == {"first-frame": 1}
+
+
+# ---- subscriptions and deliveries
+
+
+@pytest.mark.parametrize("selector", [None, "n = 1", " OR ".join(f"n = {number}" for number in range(500))])
+def test_all_subscriptions_count_with_their_selectors(selector: str | None) -> None:
+    size = subscription_size(selector)
+    server = limited(global_max_subscription_size=3 * size)
+    headers = {} if selector is None else {"selector": selector}
+    client, other = server.client(), server.client()
+    for number in range(2):
+        client.say("SUBSCRIBE", destination="/topic/t", id=str(number), **headers)
+    other.say("SUBSCRIBE", destination="/queue/q", id="1", browser="true", **headers)
+    memory = server.world.broker.subscription_memory
+    assert memory.bytes == 3 * size
+    other.say("UNSUBSCRIBE", id="1")
+    other.say("SUBSCRIBE", destination="/queue/q", id="1", **headers)
+    other.say("SUBSCRIBE", destination="/queue/q", id="2", **headers)
+    text = f"All subscriptions hold {3 * size} bytes, this one needs {size}, and the limit is {3 * size}"
+    assert text in other.error()["message"]
+    assert refused(server) == {"global-max-subscription-size": 1}
+    assert memory.bytes == 2 * size, "it has left"
+    client.lose()
+    assert memory.bytes == 0
 
 
 READERS = 20

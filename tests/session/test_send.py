@@ -141,6 +141,18 @@ def test_repeat_without_period() -> None:
     assert "needs an AMQ_SCHEDULED_PERIOD" in client.error()["message"]
 
 
+@pytest.mark.parametrize("repeat", [1, -1])
+def test_a_short_period(repeat: int) -> None:
+    server, client = both()
+    send(client, AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=repeat)
+    send(client, AMQ_SCHEDULED_PERIOD=1, AMQ_SCHEDULED_REPEAT=0)
+    send(client, AMQ_SCHEDULED_PERIOD=99, AMQ_SCHEDULED_REPEAT=repeat, receipt="r")
+    text = "AMQ_SCHEDULED_PERIOD is 99 ms, and the shortest at address q is 100 ms (min-scheduled-period)"
+    error = client.error()
+    assert (error["message"], error["receipt-id"]) == (text, "r")
+    assert server.world.broker.rejections.counts["min-scheduled-period"] == 1
+
+
 def test_equal_headers_do_not_share_repeats() -> None:
     server, client = both()
     for _ in range(2):

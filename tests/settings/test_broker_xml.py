@@ -102,6 +102,8 @@ def test_a_whole_file() -> None:
         global_max_messages=5_000_000,
         dispatch_memory=256 * 1024**2,
         global_max_transaction_size=256 * 1024**2,
+        global_max_unfinished_size=256 * 1024**2,
+        global_max_subscription_size=256 * 1024**2,
         connection_ttl_override=60000,
         wildcard=WildcardSyntax("/", ">", "+", routing_enabled=False),
         literal_match_markers="()",
@@ -175,6 +177,8 @@ def test_an_empty_core_has_the_defaults() -> None:
         global_max_size=memory // 4,
         dispatch_memory=max(memory // 16, 16 * 1024**2),
         global_max_transaction_size=max(memory // 16, 16 * 1024**2),
+        global_max_unfinished_size=max(memory // 16, 16 * 1024**2),
+        global_max_subscription_size=max(memory // 16, 16 * 1024**2),
     )
     assert parse() == expected
     assert parse("<acceptors/>", "<addresses/>", "<address-settings/>", "<wildcard-addresses/>") == expected

@@ -43,6 +43,8 @@ SHARES = {
     "global-max-size": "a quarter of the memory",
     "dispatch-memory": "a quarter of `global-max-size`, at least 16MB",
     "global-max-transaction-size": "a quarter of `global-max-size`, at least 16MB",
+    "global-max-unfinished-size": "a quarter of `global-max-size`, at least 16MB",
+    "global-max-subscription-size": "a quarter of `global-max-size`, at least 16MB",
 }
 
 
@@ -120,6 +122,9 @@ def test_defaults_that_are_shares_of_the_memory() -> None:
     assert silent.global_max_size == quarter
     assert silent.dispatch_memory == max(quarter // 4, least)
     assert silent.global_max_transaction_size == max(quarter // 4, least)
+    assert (
+        silent.global_max_unfinished_size == silent.global_max_subscription_size == max(quarter // 4, least)
+    )
 
 
 def test_the_default_policy_without_a_store() -> None:
@@ -310,7 +315,7 @@ def test_limits_of_users() -> None:
 
 def test_every_limit_has_its_row_and_its_reason() -> None:
     rows = {row["limit"].strip("`"): row for row in tables("Limits")}
-    without_a_setting = {"open-files", "address-words"}
+    without_a_setting = {"open-files", "first-frame", "address-words"}
     unrefused = {"maxUnsettledMessages", "outboxSize", "slow-consumer-threshold"}
     assert set(rows) - unrefused == {name for name in LIMITS if not name.startswith("http-")}
     known = {

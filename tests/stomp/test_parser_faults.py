@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stompring.errors import ProtocolError
-from stompring.stomp.parser import FIRST_BODY, Parser
+from stompring.stomp.headers import FIRST_FRAME
+from stompring.stomp.parser import Parser
 from tests.stomp.reading import byte_by_byte, opened, pieces, read
 
 # version, stream, parts of the error's text
@@ -255,19 +256,24 @@ class TestAllHeadersTogether:
         assert read(opened(headers=100, line=5000), [stream])[1] is None
 
 
-def test_before_it_is_known_who_it_is_a_body_is_short() -> None:
-    parser = Parser(1_000_000, 100, 1000)
-    assert parser.feed(b"CONNECT\ncontent-length:%d\n\n" % FIRST_BODY) == [] and parser.error is None
-    parser.feed(b"x" * FIRST_BODY + b"\0")
+def test_before_it_is_known_who_it_is_a_frame_is_short() -> None:
+    parser = Parser(1_000_000, 100, 64_000)
+    assert parser.feed(b"CONNECT\ncontent-length:%d\n\n" % FIRST_FRAME) == [] and parser.error is None
+    parser.feed(b"x" * FIRST_FRAME + b"\0")
     parser.negotiated(b"1.2")
-    parser.feed(b"SEND\ncontent-length:%d\n\n" % (FIRST_BODY + 1))
+    parser.feed(b"SEND\na:%b\ncontent-length:%d\n\n" % (b"x" * FIRST_FRAME, FIRST_FRAME + 1))
     assert parser.error is None
     for data in (
-        b"CONNECT\ncontent-length:%d\n\n" % (FIRST_BODY + 1),
-        b"CONNECT\n\n" + b"x" * (FIRST_BODY + 1),
-        b"SEND\ncontent-length:%d\n\n" % (FIRST_BODY + 1),
+        b"CONNECT\ncontent-length:%d\n\n" % (FIRST_FRAME + 1),
+        b"CONNECT\n\n" + b"x" * (FIRST_FRAME + 1),
+        b"SEND\ncontent-length:%d\n\n" % (FIRST_FRAME + 1),
+        b"CONNECT\npasscode:" + b"x" * FIRST_FRAME,
+        b"CONNECT\npasscode:%b\n\n\0" % (b"x" * FIRST_FRAME),
+        b"CONNECT\n" + b"a:b\n" * (FIRST_FRAME // 4),
     ):
-        parser = Parser(1_000_000, 100, 1000)
-        parser.feed(data)
-        assert parser.error is not None and parser.error.limit == "maxBodyLength"
-        assert f"the limit of {FIRST_BODY} bytes" in str(parser.error)
+        for step in (len(data), 1000):
+            parser = Parser(1_000_000, 10_000, 64_000)
+            for at in range(0, len(data), step):
+                parser.feed(data[at : at + step])
+            assert parser.error is not None and parser.error.limit == "first-frame"
+            assert f"the limit of {FIRST_FRAME} bytes" in str(parser.error)
