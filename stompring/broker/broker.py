@@ -75,7 +75,7 @@ class Broker:
         )
         self.disk = MemoryLimit()  # shut while the disk is full
         self.delivery_suspended = False
-        self.stopping = False  # what no store knows need not be brought to an end any more
+        self.stopping = False  # messages that no store knows are not requeued or killed one by one
         self.durable_limits = MemoryLimits(
             self.memory, self.disk, self.storage.write_limit
         )  # what durable messages need

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 #: bodies (see docs/performance.md), so that ``max-size-bytes`` and ``global-max-size`` speak of real memory.
 MESSAGE_OVERHEAD = 400
 
-#: What each further queue that holds the message costs: a reference and its place in a list take 130 bytes, a delivery
-#: that waits for its ACK 230 (its id and its place in a dictionary), as 11,790,000 of them took of a process.
+#: Bytes for each further queue that holds the message. A reference and its place in a list take 130 bytes. A delivery
+#: that waits for its ACK takes 230, measured as the growth of a process with 11,790,000 of them.
 REFERENCE_OVERHEAD = 256
 
 #: Bytes of a tail besides the header block and the body: numbers, names and ends of lines, to within a few digits.
@@ -187,7 +187,7 @@ class Account(Protocol):
         """A further queue, or a further reader of a non-destructive one, holds a message: `REFERENCE_OVERHEAD`."""
 
     def release_reference(self) -> None:
-        """One of several has let go of it."""
+        """A queue or a reader has released the message, and others still hold it."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # of paging, where only the headers are known

@@ -49,8 +49,8 @@ class UnfinishedFrames:
 
     def _refuse(self, holder: Holder) -> None:
         error = LimitReached(
-            f"Unfinished frames of all connections hold {self.bytes} bytes, of which this connection holds the most, "
-            f"{self._held[holder]}, and the limit is {self.limit} (global-max-unfinished-size); try again later",
+            f"Unfinished frames of all connections hold {self.bytes} bytes, and the limit is {self.limit} "
+            f"(global-max-unfinished-size); this connection holds the most, {self._held[holder]}: try again later",
             "global-max-unfinished-size",
             503,
         )

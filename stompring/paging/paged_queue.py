@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 #: Milliseconds between two log lines about a consumer that settles nothing.
 LOG_INTERVAL = 60_000
 
-#: Messages from pages that a consumer may always have unsettled, so that everybody goes on.
+#: Messages from pages that a consumer may always have unsettled, so that each consumer makes progress.
 LEAST = 16
 
 

@@ -678,7 +678,7 @@ PORT_PATIENCE, PORT_INTERVAL = 5.0, 0.05
 #: Changes by a reload that one line of the log names.
 MAX_LOGGED_CHANGES = 20
 
-#: Seconds of work in one turn of the reactor while the broker stops: nobody is served any more.
+#: Seconds of work in one turn of the reactor while the broker stops and its listeners are closed.
 STOP_SLICE = 0.02
 
 #: Seconds that clients get to take their last frames when the broker stops.

@@ -601,7 +601,7 @@ class Session:
         by_queue: dict[Queue, list[Subscription]],
         returned: dict[Queue, list[Reference]],
     ) -> Iterator[None]:
-        """End subscriptions that get no messages any more, each in a step: they may be ten thousand."""
+        """End paused subscriptions, one in each step: a connection may have ten thousand."""
         for queue, subscriptions in by_queue.items():
             refs: list[Reference] = []
             for subscription in subscriptions:

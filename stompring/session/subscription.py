@@ -88,7 +88,7 @@ class Subscription(Consumer):
         self._wildcard = terms.wildcard
         self._on_cancel = on_cancel
         self.lead = self.lead_again = b""
-        self.ended = False  # nothing comes back to it any more
+        self.ended = False  # returned messages go to the queue, not to the subscription
         self.detached = False  # has left its queue
         self.connection_id = ""  # the session header of its connection
         self.created = 0  # epoch ms
@@ -165,7 +165,7 @@ class Subscription(Consumer):
         return []
 
     def forget_unrecorded(self) -> None:
-        """The broker stops: let go of unsettled messages that no store knows, without a look at each."""
+        """The broker stops: forget unsettled messages that no store knows, without work on each of them."""
 
     @property
     def remote(self) -> str:

@@ -65,7 +65,7 @@ class HeadLimits:
 
 
 def first_frame_too_long(part: str, limit: int, receipt: bytes | None = None) -> ProtocolError:
-    """The error for a frame before CONNECTED of which ``part`` is too long."""
+    """The error for a frame before CONNECTED whose ``part`` is too long."""
     return ProtocolError(
         f"first frame too long: its {part} exceed the limit of {limit} bytes before CONNECTED",
         receipt,

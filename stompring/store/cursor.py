@@ -539,7 +539,7 @@ class Cursor:
         return page_state
 
     def known_state(self, page: Page) -> QueuePageState | None:
-        """Its state in a page, None where it has none."""
+        """Its state in a page, None if it has none."""
         return self._page_states.get(page)
 
     def adopt(self, page_state: QueuePageState) -> None:

@@ -112,7 +112,9 @@ class Page:
         )
         self.unreadable: set[int] = set()
         self.damage: str | None = None  # it is set aside, and not deleted, when its time comes
-        self.page_states: dict[QueuePageState, None] = {}  # of which queues that are deleted take theirs
+        self.page_states: dict[
+            QueuePageState, None
+        ] = {}  # as an ordered set: a deleted queue removes its own
         self.ended: list[QueueRemoved] = []  # queues that had something here, and were deleted
         self.file: PageFileRecord | None = None  # as the journal keeps it
         self.left = 0

@@ -317,6 +317,25 @@ def test_oversized_body_is_counted() -> None:
     assert refused(server) == {"http-body": 1}
 
 
+def test_of_bodies_that_are_not_whole_the_largest_is_refused() -> None:
+    server = AdminServer()
+    server.broker.unfinished.limit = 500_000
+    head = b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
+    opened_channels = [opened(server) for _ in range(2)]
+    for (channel, _), size in zip(opened_channels, (200_000, 400_000), strict=True):
+        channel.dataReceived(head)
+        channel.dataReceived(b"x" * size)
+    server.reactor.advance(0)
+    (small, small_wire), (large, large_wire) = opened_channels
+    reply = server.parse(large_wire.value())
+    assert reply.status == 503 and gone(large_wire) and not gone(small_wire)
+    assert "(global-max-unfinished-size)" in reply.json["detail"]
+    assert refused(server) == {"global-max-unfinished-size": 1}
+    assert server.broker.unfinished.bytes == 200_000
+    small.connectionLost()
+    assert server.broker.unfinished.bytes == 0
+
+
 def test_pipelined_requests_are_not_read_during_a_slow_answer() -> None:
     server = AdminServer()
     channel, wire = opened(server)

@@ -49,7 +49,7 @@ def test_who_settles_nothing_has_a_few_while_memory_is_used_up() -> None:
     world = filled()
     taker = join(world.directory.queues["q"], 1000)
     world.settle_down()
-    assert len(taker.got) == LEAST + 1, "and the one that was in memory"
+    assert len(taker.got) == LEAST + 1, "the first message was in memory"
     while len(taker.got) < 60:
         before = len(taker.got)
         taker.ack()

@@ -292,6 +292,17 @@ class WebSocketTest(TestCase):
         self.assertEqual(self.commands(transport), ["CONNECTED"])
         self.assertEqual(self.broker.directory.queue("q").count, 1)
 
+    def test_a_frame_that_is_not_whole_counts(self) -> None:
+        protocol, transport = self.open()
+        self.say(protocol, CONNECT)
+        data = piece_bytes(BINARY, frame("SEND", b"x" * 200_000, destination="/queue/q"))
+        protocol.dataReceived(data[:100_000])
+        protocol.dataReceived(data[100_000:150_000])
+        self.assertEqual(self.broker.unfinished.bytes, 150_000)
+        protocol.dataReceived(data[150_000:])
+        self.assertEqual(self.broker.unfinished.bytes, 0)
+        self.assertEqual(self.broker.directory.queue("q").count, 1)
+
     def test_a_frame_is_as_long_as_one_of_stomp_may_be(self) -> None:
         protocol, transport = self.open(limits=FrameLimits(max_body_length=1000))
         self.say(protocol, CONNECT)
