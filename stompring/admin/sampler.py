@@ -119,7 +119,8 @@ class Sampler:
         self._swept = 0
         self._totals = list(NOTHING)  # of all queues, also of those that are gone
         self._by_address: dict[Address, list[int]] = {}  # changes of queues in this round
-        self._held: dict[Subscription, Held] = {}  # of consumers for which more waits, at the last look
+        #: the oldest unsettled message of each consumer with a backlog, at the last check
+        self._held: dict[Subscription, Held] = {}
         self._looked = 0  # second of that
 
     # ---- time
@@ -356,7 +357,7 @@ class Sampler:
         return acknowledged
 
     def _look_at_consumers(self) -> Iterator[None]:
-        """Find the consumers that hold messages while more wait for them, and since when."""
+        """Find the consumers that hold unsettled messages while their queues have pending ones."""
         held: dict[Subscription, Held] = {}
         self._looked = now = self.memory.sampling
         looked_at = 0

@@ -530,7 +530,8 @@ class Dispatcher:
         if not backlogs:
             return found
         parts = [found, *[backlog.read(priority, sequence, most) for backlog in backlogs]]
-        end = min((part[-1].sequence for part in parts if part), default=0)  # a list may have more after it
+        # the lists may contain later references
+        end = min((part[-1].sequence for part in parts if part), default=0)
         each = {ref for part in parts for ref in part if ref.sequence <= end}
         return sorted(each, key=attrgetter("sequence"))
 

@@ -401,7 +401,7 @@ class PendingCursor:
 
     @property
     def over(self) -> bool:
-        """Whether the cursor is at the end."""
+        """Whether the cursor is behind the last reference."""
         return self.level < 0
 
     def passed(self, priority: int, sequence: int) -> bool:

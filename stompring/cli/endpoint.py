@@ -154,7 +154,7 @@ def resolve_end(
     virtual_host: str | None,
     timeout: float,
 ) -> StompEndpoint:
-    """One of two brokers of a command, ``from`` or ``to``: a URL, or the name of a context.
+    """Return the endpoint of the ``from`` or the ``to`` broker of a command, given by a URL or the name of a context.
 
     Its password has a variable of its own: what is meant for one broker must not be sent to the other one.
     """

@@ -144,7 +144,7 @@ def subscribe(
         raise click.UsageError("--unsubscribe deletes a durable subscription: name it with --durable")
     if browse and durable is not None:
         raise click.UsageError("--browse reads a queue, --durable a topic: use one of them")
-    # Artemis and RabbitMQ do not know browser:true: what is not acknowledged stays there all the same
+    # Artemis and RabbitMQ ignore browser:true: without an ACK their messages stay in the queue
     fields = [("id", "0"), ("destination", destination), ("ack", "client-individual" if browse else ack_mode)]
     if selector is not None:
         fields.append(("selector", selector))

@@ -184,7 +184,7 @@ def transfer(
     --window messages twice.
 
     The command ends when the source is empty, after --count, after Ctrl-C, or when a broker refuses something. The exit
-    code and the reason say so. A message that is not confirmed stays at the source.
+    code and the error text give the reason. A message that is not confirmed stays at the source.
 
     \b
     Examples:

@@ -261,7 +261,7 @@ class Track:
     def scan(self, block: Block, in_time: Callable[[], bool]) -> None:
         """Test the messages of a block that this track has not tested, while there is time; some of them at least.
 
-        Of all priorities whose turn has come to the block.
+        Includes each priority that has no untested message before the block.
         """
         assert self.test is not None
         cursor, page, test = self.cursor, block.page, self.test

@@ -65,7 +65,7 @@ class FileChange:
     """What one entry says. ``path`` and ``target`` are relative to the data directory, with ``/``.
 
     They begin with ``journal/``, ``paging/`` or ``retention/``, or name a file of the data directory itself
-    (``identity``); empty where the operation has none. ``serial`` counts the entries of a log that change or end a
+    (``identity``); empty if the operation has none. ``serial`` counts the entries of a log that change or end a
     file, from 1; 0 for others.
     """
 

@@ -156,7 +156,7 @@ class Permissions:
                 yield entry
 
 
-#: What to do about a warning of `open_management`.
+#: Advice that follows a warning of `open_management`.
 CLOSE_MANAGEMENT = (
     'add an entry for administrators, as <security-setting match="activemq.#"> of config/security.xml; it decides '
     "alone, so that it must grant manage and view too"

@@ -89,7 +89,7 @@ class Authorizer:
         self._answers: dict[tuple[PermissionType, str, str | None], bool] = {}
 
     def on_connection(self, connection: str) -> Authorizer:
-        """The same user, with the temporary queues and topics of a connection."""
+        """An authorizer of this user for a connection, which owns its temporary queues and topics."""
         return Authorizer(self.user, self._source, connection)
 
     def allows(self, permission: PermissionType, address: str, queue: str | None = None) -> bool:
@@ -136,7 +136,7 @@ class Authorizer:
             )
 
     def check_consume(self, queue: str | None, address: str, *, browse: bool = False) -> None:
-        """Raise `Refused` where the user may not consume from (or browse) a queue; None for one to be created."""
+        """Raise `Refused` if the user may not consume from (or browse) a queue; None for one to be created."""
         self.check(PermissionType.BROWSE if browse else PermissionType.CONSUME, address, queue)
 
     @property

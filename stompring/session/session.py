@@ -611,7 +611,7 @@ class Session:
                 yield
             refs += returned.pop(queue, [])
             for subscription in subscriptions:
-                # all at once, before what is pending goes to the next consumer: the order is kept
+                # the first one returns all messages, before the next consumer gets pending ones: this keeps the order
                 if not subscription.detached:  # its queue was not deleted meanwhile
                     if not self.broker.stopping:
                         self.notify_consumer("CONSUMER_CLOSED", subscription, "ended with its connection")

@@ -265,7 +265,7 @@ def _terms(
 def _windows(session: Session, headers: dict[bytes, bytes], ack: str) -> tuple[int, int]:
     """Credit in bytes (consumer-window-size, as in Artemis) and in messages (prefetch-count and its synonyms).
 
-    A client that asks for one of them is held back by none of the acceptor's.
+    If the client sets one of these headers, the defaults of the acceptor do not apply.
     """
     acceptor = session.acceptor
     messages = _window(headers, (b"prefetch-count", b"activemq.prefetchSize"), 1)
