@@ -24,6 +24,21 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+class End(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
+    """Notices the end of one connection. That of an earlier one may come when the next is open."""
+
+    def __init__(self, client: Client, connection: Any) -> None:
+        self.client = client
+        self.connection = connection
+
+    def on_disconnected(self) -> None:
+        client = self.client
+        with client.changed:
+            if client.connection is self.connection:
+                client.lost = True
+                client.changed.notify_all()
+
+
 class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
     """Sends numbers. Whatever has no receipt when a connection is lost is sent again, with the same duplicate id."""
 
@@ -36,11 +51,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
         self.last = 0
         self.finishing = False
         self.lost = True
-
-    def on_disconnected(self) -> None:
-        with self.changed:
-            self.lost = True
-            self.changed.notify_all()
+        self.connection: Any = None
 
     def on_receipt(self, frame: Any) -> None:
         with self.changed:
@@ -59,6 +70,8 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
     def connect(self) -> None:
         """The first of the brokers that accepts it; they are tried again and again."""
         while True:
+            if self.connection is not None:
+                self.connection.transport.disconnect_socket()  # or its subscription takes messages as well
             self.lost = False
             self.connection = stomp.StompConnection12(
                 self.brokers,
@@ -68,6 +81,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
                 reconnect_sleep_increase=0,
             )
             self.connection.set_listener("client", self)
+            self.connection.set_listener("end", End(self, self.connection))
             try:
                 self.connection.connect(wait=True)
             except (stomp.exception.StompException, OSError):
