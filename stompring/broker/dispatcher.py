@@ -56,6 +56,10 @@ PERHAPS = SELECTORS | PAGED
 #: Evaluations of a selector between two readings of the clock: one may take long, as XPATH does.
 SCANNED_AT_ONCE = 8
 
+#: References in the list of a selector at which its scan waits until consumers have taken them. A list takes 8 bytes for
+#: each: without a limit thousands of selectors would take more memory than the messages that they match.
+LISTED = 256
+
 #: Groups of consumers that have left which may stay among the owners; with more, and more than half, they are removed.
 STALE = 1000
 
@@ -63,7 +67,7 @@ STALE = 1000
 class SelectorList:
     """What is pending for the consumers with one selector, which share it."""
 
-    __slots__ = ("consumers", "cursor", "matches", "pending")
+    __slots__ = ("consumers", "cursor", "matches", "paused", "pending")
 
     def __init__(self, matches: Matches) -> None:
         self.matches = matches
@@ -71,6 +75,7 @@ class SelectorList:
         self.consumers = 0
         #: the position of the scan of older messages: the list has none after it. None: the scan is over
         self.cursor: PendingCursor | None = None
+        self.paused = False  # the scan waits until the list is empty
 
 
 class Dispatcher:
@@ -354,7 +359,19 @@ class Dispatcher:
                 self.dispatch()
             elif cursor.over and self.blocks & PAGED:
                 self._demand()
+            if pending.size >= LISTED and target.cursor is not None and pending.head() is not None:
+                target.paused = True
+                return
             yield
+
+    def _resume_scan(self, consumer: Consumer) -> bool:
+        """Continue a scan that waits for its list to be empty, as it is now; whether the list has references again."""
+        target = self.selector_lists.get(consumer.matches_key)
+        if target is None or not target.paused or target.pending is not consumer.source:
+            return False
+        target.paused = False
+        self.queue.broker.scans.run(self._scan(target), consumer.connection_id)
+        return target.pending.head() is not None
 
     def _end_scan(self, target: SelectorList) -> None:
         if target.cursor is not None:
@@ -751,6 +768,8 @@ class Dispatcher:
                 ):
                     source, ref = backlog, own
             if ref is None:
+                if self.scanning and self._resume_scan(consumer):
+                    continue
                 return None
             message = ref.message
             if message.expires and is_expired(message, self.queue.broker.clock.now):
@@ -785,6 +804,8 @@ class Dispatcher:
         source, backlog = consumer.source, consumer.group_backlog
         assert source is not None
         first, own = source.head(), None if backlog is None else backlog.head()
+        if first is None and self.scanning and self._resume_scan(consumer):
+            first = source.head()
         return own if own is not None and (first is None or own.order <= first.order) else first
 
     def _another_wants(self, ref: Reference, consumer: Consumer) -> bool:

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from stompring.broker import dispatcher
 from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import References, iterate_pending
 from stompring.broker.reference import Reference
@@ -73,8 +75,12 @@ class ScanMachine(RuleBasedStateMachine):
     grouped = False
     priorities = st.sampled_from([4, 4, 4, 4, 0, 9])
 
-    @initialize(looks=st.lists(st.tuples(priorities, CHOICE), min_size=20, max_size=60))
-    def fill(self, looks: list[tuple[int, int]]) -> None:
+    @initialize(
+        looks=st.lists(st.tuples(priorities, CHOICE), min_size=20, max_size=60),
+        listed=st.sampled_from([1, 3, 256]),
+    )
+    def fill(self, looks: list[tuple[int, int]], listed: int) -> None:
+        patch.object(dispatcher, "LISTED", listed).start()
         for priority, choice in looks:
             self._send(priority, choice)
 
@@ -191,7 +197,8 @@ class ScanMachine(RuleBasedStateMachine):
     def settle_down(self) -> None:
         """Once all scans are over, nothing is left that a consumer might have."""
         self.world.settle_down()
-        assert not self.queue.dispatcher.scanning and not len(self.world.broker.scans)
+        lists = self.queue.dispatcher.selector_lists.values()
+        assert all(each.cursor is None or each.paused for each in lists) and not len(self.world.broker.scans)
         for taker in self.queue.ready:
             assert isinstance(taker, Watcher)
             for ref in self.queue.dispatcher.in_order():
@@ -199,6 +206,12 @@ class ScanMachine(RuleBasedStateMachine):
                 assert not (free and taker.wants(ref)), "it is left"
 
     def teardown(self) -> None:
+        try:
+            self._take_all()
+        finally:
+            patch.stopall()
+
+    def _take_all(self) -> None:
         while self.takers:
             self.leave(0)
         self.world.settle_down()
