@@ -108,13 +108,11 @@ def distribute(pages: Pages, message: Message, queues: Sequence[Queue], due: Due
     direct = not due and traits.group is None
     direct = direct and not (message.expires and is_expired(message, broker.clock.now))
     unwritten = direct and not durable
-    tight = not areas.free_memory(
-        0
-    )  # then a delivery that waits for its ACK comes from a page, as memory allows
     members = []
     for queue in queues:
         dispatcher, ready = queue.dispatcher, queue.ready
-        may_wait = not tight or (bool(ready) and ready[0].settles_on_delivery)
+        # without free memory a delivery that waits for its ACK comes from a page, as memory allows
+        may_wait = bool(ready) and (ready[0].settles_on_delivery or areas.free_memory(0))
         if (
             unwritten and ready and may_wait and not dispatcher.blocks and not dispatcher.count
         ):  # of many who keep up
