@@ -11,9 +11,11 @@ import gc
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, cast
+from unittest.mock import patch
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
@@ -24,11 +26,13 @@ from stompring.broker import paging as seam
 from stompring.broker.broker import Broker
 from stompring.paging.paged_queues import TargetAreas
 from stompring.policy.hooks import Policies
+from stompring.server import protocol
 from stompring.server.protocol import Connections, StompFactory
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration
+from stompring.store import writer
 from stompring.store.durable import Durable
 from stompring.store.paging import Paging
 
@@ -133,7 +137,10 @@ def send(destination: bytes, *headers: bytes) -> bytes:
 
 def traced(frame: bytes, *before: bytes) -> list[Call]:
     """The calls for a frame that a client has sent three times before, after the frames ``before``."""
-    with tempfile.TemporaryDirectory() as directory:
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        for module in (protocol, writer):  # a busy machine is no reason for other calls
+            stack.enter_context(patch.object(module, "perf_counter", lambda: 0.0))
         broker = TracedBroker(Path(directory))
         for each in (*before, frame, frame, frame):
             broker.send(each)
