@@ -348,7 +348,7 @@ def scheduled(actions: Actions) -> None:
     actions.broker.management.ask("POST", "/queues", made)
     queues = ("recurring.one", "recurring.two")
     readers = [actions.reader(queue, 1) for queue in queues]
-    recurs = {"AMQ_SCHEDULED_DELAY": DELAY, "AMQ_SCHEDULED_PERIOD": DELAY, "AMQ_SCHEDULED_REPEAT": 2}
+    recurs = {"AMQ_SCHEDULED_DELAY": DELAY, "AMQ_SCHEDULED_PERIOD": 100, "AMQ_SCHEDULED_REPEAT": 2}
     marks = actions.send("/topic/recurring", 1, queues, **recurs)
     for reader in readers:
         reader.ack(3)

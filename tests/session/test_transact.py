@@ -321,7 +321,7 @@ def with_deliveries(ack: str) -> tuple[Server, Client, list[str]]:
     client = server.client()
     for number in range(MANY):
         send(client, b"%d" % number)
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack=ack)
+    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack=ack, prefetch_count=MANY)
     ids = [got["ack"] for got in client.read()]
     assert len(ids) == MANY
     server.world.slice_finely()
@@ -405,7 +405,7 @@ def test_a_commit_with_nacks_of_many_ends_when_all_of_them_are_back() -> None:
     client.say("NACK", id=ids[-1], transaction="t")
     client.say("COMMIT", transaction="t", receipt="1")
     other = server.client()
-    other.say("SUBSCRIBE", destination="/queue/q", id="o", ack="client")
+    other.say("SUBSCRIBE", destination="/queue/q", id="o", ack="client", prefetch_count=MANY)
     turns, back = 0, []
     while not (got := client.read()):
         server.world.one_turn()

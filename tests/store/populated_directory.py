@@ -236,7 +236,7 @@ def churn(filler: Populator) -> None:
     """So much comes and goes that the journal is compacted."""
     dialogue = filler.dialogue
     newest = max((filler.filled.data / "journal").glob("*.journal"))
-    dialogue.subscribe("/queue/churn", id="churn", ack="client")
+    dialogue.subscribe("/queue/churn", id="churn", ack="client", prefetch_count=200)
     deadline = time.monotonic() + PATIENCE
     while newest.exists():
         assert time.monotonic() < deadline, "nothing is compacted"
