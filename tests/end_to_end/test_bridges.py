@@ -210,7 +210,7 @@ def running(kind: type[Broker]) -> Iterator[Broker]:
     if kind is Artemis and home is not None:
         os.environ.setdefault("ARTEMIS_HOME", str(home))
     if (missing := kind.missing()) is not None:
-        pytest.skip(f"{kind.name} is not installed: {missing}")
+        pytest.skip(f"{kind.__name__} is not installed: {missing}")
     with kind() as made:
         yield made
 
