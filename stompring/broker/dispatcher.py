@@ -56,9 +56,12 @@ PERHAPS = SELECTORS | PAGED
 #: Evaluations of a selector between two readings of the clock: one may take long, as XPATH does.
 SCANNED_AT_ONCE = 8
 
-#: References in the list of a selector at which its scan waits until consumers have taken them. A list takes 8 bytes for
+#: References in the list of a selector at which its scan waits until consumers take them. A list takes 8 bytes for
 #: each: without a limit thousands of selectors would take more memory than the messages that they match.
 LISTED = 256
+
+#: Consumers that are paused one by one; each takes time linear in the number of ready consumers.
+PAUSED_SINGLY = 16
 
 #: Groups of consumers that have left which may stay among the owners; with more, and more than half, they are removed.
 STALE = 1000
@@ -216,6 +219,18 @@ class Dispatcher:
         if consumer.ready:
             consumer.ready = False
             self.ready.remove(consumer)
+
+    def pause_consumers(self, consumers: list[Consumer]) -> None:
+        """As `pause_consumer` of each; a connection may have thousands on one queue."""
+        if len(consumers) < PAUSED_SINGLY:
+            for consumer in consumers:
+                self.pause_consumer(consumer)
+            return
+        for consumer in consumers:
+            consumer.willing = consumer.ready = False
+        still_ready = [consumer for consumer in self.ready if consumer.ready]
+        self.ready.clear()
+        self.ready.extend(still_ready)
 
     def on_attributes_changed(self) -> None:
         """The attributes of the queue are others: go on with whoever may go on."""

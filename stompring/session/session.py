@@ -19,6 +19,7 @@ from stompring.broker.address import Address
 from stompring.broker.auto_create import check_not_internal
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Timer
+from stompring.broker.consumer import Consumer
 from stompring.broker.history import History
 from stompring.broker.memory import MemoryLimit
 from stompring.broker.message import Traits
@@ -416,8 +417,12 @@ class Session:
         )
 
     def _socket_full(self) -> None:
+        by_queue: defaultdict[Queue, list[Consumer]] = defaultdict(list)
         for subscription in self.subscriptions.values():
-            subscription.on_unwritable()
+            if not subscription.terms.browser:
+                by_queue[subscription.queue].append(subscription)
+        for queue, consumers in by_queue.items():
+            queue.dispatcher.pause_consumers(consumers)
 
     def _socket_free(self) -> None:
         for subscription in list(self.subscriptions.values()):
@@ -577,10 +582,10 @@ class Session:
         )
 
     def _requeue_all(self) -> None:
+        self._socket_full()  # no subscription gets what the others give back
         subscriptions = list(self.subscriptions.values())
         by_queue: defaultdict[Queue, list[Subscription]] = defaultdict(list)
         for subscription in subscriptions:
-            subscription.on_unwritable()  # none of them gets what the others give back
             subscription.ended = True
             by_queue[subscription.queue].append(subscription)
         returned: defaultdict[Queue, list[Reference]] = defaultdict(list)
