@@ -807,7 +807,7 @@ class Queue:  # only tests have weak references: # compiled: same
         dispatcher.set_block(CLOSED, True)
         if self.paged is not None:
             self.messages_killed += sum(self.paged.purge(Reason.KILLED))
-        if (self.count or self.scheduled) and not (self.broker.stopping and self._forgotten_by_restart):
+        if (self.count or self.scheduled) and not (self.broker.stopping and self.forgotten_by_restart):
             self.run_suspended(self._kill_all(dispatcher.detach(), list(self.scheduled.values())))
         for consumer in list(self.consumers):
             if consumer in self.consumers:  # one that is cancelled may take others along
@@ -820,14 +820,9 @@ class Queue:  # only tests have weak references: # compiled: same
             self._end()
 
     @property
-    def _forgotten_by_restart(self) -> bool:
-        """Whether no store knows its messages, and no policy its end."""
-        return (
-            not self.durable
-            and self.retains_from == NEVER
-            and self.paged is None
-            and self.hooks.killed is None
-        )
+    def forgotten_by_restart(self) -> bool:
+        """Whether no start recovers the queue, nothing retains its messages, and no policy has a hook for their end."""
+        return not self.durable and self.retains_from == NEVER and self.hooks.killed is None
 
     def _end(self) -> None:
         """All that was in it is gone: break its cycles, so that it is freed by its count and not by the collector."""

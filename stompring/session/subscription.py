@@ -151,10 +151,6 @@ class Subscription(Consumer):
         if self.outbox.capacity > 0:
             self.queue.dispatcher.resume_consumer(self)
 
-    def on_unwritable(self) -> None:
-        """The socket is full: take no more messages."""
-        self.queue.dispatcher.pause_consumer(self)
-
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
         """Leave the queue and give ``returns`` back; ``failed`` tells that the connection ends with it."""
         self.ended = self.detached = True
@@ -368,9 +364,9 @@ class AcknowledgedSubscription(Subscription):
 
     def forget_unrecorded(self) -> None:
         """See `Subscription.forget_unrecorded`."""
-        recorded: dict[bytes, Message | Reference] = {
-            key: each for key, each in self.unsettled.items() if isinstance(each, Reference)
-        }
+        recorded: dict[bytes, Message | Reference] = {}
+        if not self.queue.forgotten_by_restart:
+            recorded = {key: each for key, each in self.unsettled.items() if isinstance(each, Reference)}
         self.queue.delivering -= len(self.unsettled) - len(recorded)
         self.unsettled = recorded
 
@@ -541,9 +537,6 @@ class BrowserSubscription(Subscription):
         if self.lead:
             self.outbox.send(self.lead + b"message-id:end\nbrowser:end\ncontent-length:0\n\n\0\n")
             self.lead = b""
-
-    def on_unwritable(self) -> None:
-        """It goes on by itself when there is room."""
 
     def detach(self, returns: list[Reference], *, failed: bool) -> None:
         """Show no more."""

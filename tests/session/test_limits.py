@@ -10,6 +10,7 @@ import pytest
 
 from stompring.broker.clock import Clock
 from stompring.broker.directory import MAX_WORDS
+from stompring.broker.dispatcher import PAUSED_SINGLY
 from stompring.broker.message import REFERENCE_OVERHEAD
 from stompring.broker.resource_limits import subscription_size
 from stompring.broker.unfinished import UNCOUNTED
@@ -265,6 +266,31 @@ def test_what_no_store_knows_is_let_go_of_when_the_broker_stops() -> None:
     server.world.broker.stopping = True
     client.lose()
     assert (queue.messages_requeued, queue.message_count) == (1, 1)
+
+
+def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops() -> None:
+    server = limited()
+    client, sender = server.client(), server.client()
+    client.say("SUBSCRIBE", destination="/topic/t", id="1", ack="client")
+    sender.say("SEND", destination="/topic/t", persistent="true")
+    client.say("NACK", id=client.read()[0]["ack"])
+    (queue,) = server.world.directory.queues.values()
+    assert queue.messages_requeued == 1
+    server.world.broker.stopping = True
+    client.lose()
+    assert (queue.messages_requeued, queue.delivering) == (1, 0)
+
+
+def test_the_end_of_many_consumers_of_a_queue_leaves_the_others() -> None:
+    server = limited()
+    client, other, sender = server.client(), server.client(), server.client()
+    other.say("SUBSCRIBE", destination="/queue/q", id="o", ack="auto")
+    for number in range(3 * PAUSED_SINGLY):
+        client.say("SUBSCRIBE", destination="/queue/q", id=str(number), ack="client")
+    client.lose()
+    for number in range(3):
+        sender.say("SEND", b"%d" % number, destination="/queue/q")
+    assert [got.body for got in other.read()] == [b"0", b"1", b"2"] and len(server.queue().ready) == 1
 
 
 # ---- a client that does not read
