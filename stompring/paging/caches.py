@@ -1,4 +1,4 @@
-"""The memory budget of paged queues, and the two caches that share it: blocks of pages (pending cache) and messages
+"""The two caches that share the memory budget of paged queues: blocks of pages (pending cache) and messages
 at the head of queues without consumers (head cache).
 """
 
@@ -10,46 +10,12 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from stompring.broker.message import REFERENCE_OVERHEAD
 from stompring.broker.paging import Block, Page, Pages
+
+from .budget import MemoryBudget
 
 if TYPE_CHECKING:
     from .paged_queue import TargetArea
-
-
-class MemoryBudget:
-    """Bytes used and the limit they share. It is the `Account` of every message that came from a page.
-
-    The limit is soft: whoever has nothing at all may always have a little, so that everybody goes on.
-    """
-
-    __slots__ = ("blocks", "limit", "messages")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.messages = 0  # bytes of messages that a queue holds, wherever its references stand
-        self.blocks = 0  # bytes of blocks in the pending cache
-
-    def occupy(self, size: int) -> None:
-        """A message of ``size`` bytes is held by a first queue."""
-        self.messages += size
-
-    def release(self, size: int) -> None:
-        """The last queue has let go of it."""
-        self.messages -= size
-
-    def occupy_reference(self) -> None:
-        """See `Account`."""
-        self.messages += REFERENCE_OVERHEAD
-
-    def release_reference(self) -> None:
-        """See `Account`."""
-        self.messages -= REFERENCE_OVERHEAD
-
-    @property
-    def used(self) -> int:
-        """Bytes in use."""
-        return self.messages + self.blocks
 
 
 Done = Callable[[Block | None], None]

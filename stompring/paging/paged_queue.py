@@ -322,7 +322,7 @@ class TargetArea:
         self.version = 0  # goes up with every change of what is on disk
         self.messages = 0  # that came from pages and are in memory, in delivery too
         self.size = 0  # their bytes
-        self.unfiltered = TargetList(None)
+        self.unfiltered = TargetList(None, areas.budget)
         self.unfiltered.pending = queue.dispatcher.pending
         self.lists: OrderedDict[object, TargetList] = OrderedDict()  # by selector, the last used last
         self.page_credit = PageCredit(queue, areas.free_memory)
@@ -365,6 +365,8 @@ class TargetArea:
 
     def _end(self) -> None:
         self.closed = True
+        for one in self.lists.values():
+            one.forget_answers()
         self.areas.forget(self)
         del self.prefetcher, self._oldest  # they refer to it; a closed area needs neither
 
@@ -411,7 +413,7 @@ class TargetArea:
         key = consumer.matches_key
         found = self.lists.get(key)
         if found is None:
-            found = self.lists[key] = TargetList(consumer.matches)
+            found = self.lists[key] = TargetList(consumer.matches, self.areas.budget)
         found.pending = source
         return found
 
@@ -623,7 +625,7 @@ class TargetArea:
             self.lists.move_to_end(key)
         cold = [other for other in self.lists if other not in targets][:-REMEMBERED_SELECTORS]
         for other in cold:
-            del self.lists[other]
+            self.lists.pop(other).forget_answers()
 
     # ---- reading
 

@@ -8,7 +8,8 @@ from stompring.broker import page_mode
 from stompring.broker.last_value import LastValueQueue
 from stompring.broker.paging import Block, Cursor, Page, Pages, Position
 
-from .caches import HeadCache, MemoryBudget, PendingCache
+from .budget import MemoryBudget
+from .caches import HeadCache, PendingCache
 from .due import PageTimes
 from .last_value_area import LastValueArea
 from .paged_queue import TargetArea

@@ -15,6 +15,8 @@ from stompring.broker.message import SYSTEM_PROPERTIES, Message, Traits
 from stompring.broker.paging import Block, Cursor, Page, Position, waiting_from
 from stompring.broker.reference import PendingList, Reference
 
+from .budget import ANSWER_SIZE, MemoryBudget
+
 #: Used-up references at the front that are worth a copy of the rest.
 SLACK = 1024
 
@@ -131,13 +133,14 @@ class HeaderView(Message):
 class HeaderTest:
     """Asks a predicate, and asks it once only for equal headers where these alone decide.
 
-    It remembers nothing if each message has headers of its own.
+    It remembers nothing if each message has headers of its own, or if all tests together have no memory left.
     """
 
-    __slots__ = ("_hits", "_known", "_remembers", "matches")
+    __slots__ = ("_budget", "_hits", "_known", "_remembers", "matches")
 
-    def __init__(self, matches: Matches) -> None:
+    def __init__(self, matches: Matches, budget: MemoryBudget) -> None:
         self.matches = matches
+        self._budget = budget
         self._known: dict[Traits, bool | None] = {}  # None: every message has to be asked
         self._hits = 0
         self._remembers = True
@@ -167,13 +170,21 @@ class HeaderTest:
         known = self._known
         if len(known) >= TRIED and self._hits < len(known):
             self._remembers = False
-            known.clear()
+            self.forget()
             return answer
-        if len(known) >= REMEMBERED:
-            known.clear()
+        budget = self._budget
+        if len(known) >= REMEMBERED or not budget.has_room_for_answers:
+            self.forget()
             self._hits = 0
-        known[traits] = answer
+        if budget.has_room_for_answers:
+            known[traits] = answer
+            budget.answers += ANSWER_SIZE
         return answer
+
+    def forget(self) -> None:
+        """Forget all answers, and return their memory to the budget."""
+        self._budget.answers -= ANSWER_SIZE * len(self._known)
+        self._known.clear()
 
 
 LEVELS = range(9, -1, -1)  # priorities, the highest first
@@ -326,9 +337,9 @@ class TargetList:
         "version",
     )
 
-    def __init__(self, matches: Matches | None) -> None:
+    def __init__(self, matches: Matches | None, budget: MemoryBudget) -> None:
         self.matches = matches
-        self.test = None if matches is None else HeaderTest(matches)
+        self.test = None if matches is None else HeaderTest(matches, budget)
         self.tracks: dict[Cursor, Track] = {}
         self.pending: PendingList | None = None  # direct references, while there are consumers
         self.fetching = False
@@ -338,6 +349,11 @@ class TargetList:
         self.numbered: dict[
             Cursor, tuple[int, int]
         ] = {}  # such a position and its message's number, where known
+
+    def forget_answers(self) -> None:
+        """Return the memory of remembered answers: the list is used no more."""
+        if self.test is not None:
+            self.test.forget()
 
     def track(self, cursor: Cursor) -> Track:
         """How far it has got in the pages of one address."""

@@ -10,6 +10,7 @@ import pytest
 from stompring.broker.message import Message, RecoveredMessage
 from stompring.broker.queue import Queue
 from stompring.broker.reference import GONE
+from stompring.paging.budget import ANSWERS_SHARE
 from stompring.paging.paged_queue import HELD
 from stompring.settings.model import RingPolicy
 
@@ -42,6 +43,21 @@ class TestSelectors:
         assert second.bodies == [b"395"]
         assert world.pages().reads <= reads + 2
         assert queue.message_count == 400
+
+    def test_answers_that_selectors_remember_are_part_of_the_budget(self) -> None:
+        world = PagedWorld(limit=5, memory=64_000)
+        queue = world.queue()
+        for number in range(400):
+            world.send(headers={"colour": f"shade {number % 100}"})
+        budget = world.areas.budget
+        consumers = [join(queue, matches=RED, key=key) for key in range(40)]
+        world.settle_down()
+        assert 0 < budget.answers <= 64_000 // ANSWERS_SHARE
+        for each in consumers:
+            each.close()
+        world.broker.directory.delete_queue(queue.name)
+        world.settle_down()
+        assert budget.answers == 0
 
     def test_what_was_scanned_is_found_although_memory_gave_it_up(self) -> None:
         world = PagedWorld(limit=5, memory=2000)
