@@ -221,7 +221,7 @@ class Dispatcher:
             self.ready.remove(consumer)
 
     def pause_consumers(self, consumers: list[Consumer]) -> None:
-        """As `pause_consumer` of each; a connection may have thousands on one queue."""
+        """Pause the consumers of one connection; a connection may have thousands on one queue."""
         if len(consumers) < PAUSED_SINGLY:
             for consumer in consumers:
                 self.pause_consumer(consumer)

@@ -14,7 +14,7 @@ ANSWERS_SHARE = 16
 class MemoryBudget:
     """Bytes used and the limit they share. It is the `Account` of every message that came from a page.
 
-    The limit is soft: whoever has nothing at all may always have a little, so that everybody goes on.
+    The limit is soft: a consumer without any messages may always have a few, so that each consumer makes progress.
     """
 
     __slots__ = ("answers", "blocks", "limit", "messages")
@@ -30,7 +30,7 @@ class MemoryBudget:
         self.messages += size
 
     def release(self, size: int) -> None:
-        """The last queue has let go of it."""
+        """The last queue has released a message of ``size`` bytes."""
         self.messages -= size
 
     def occupy_reference(self) -> None:

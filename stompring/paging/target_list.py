@@ -351,7 +351,7 @@ class TargetList:
         ] = {}  # such a position and its message's number, where known
 
     def forget_answers(self) -> None:
-        """Return the memory of remembered answers: the list is used no more."""
+        """Return the memory of remembered answers before the list is dropped."""
         if self.test is not None:
             self.test.forget()
 

@@ -582,7 +582,7 @@ class Session:
         )
 
     def _requeue_all(self) -> None:
-        self._socket_full()  # no subscription gets what the others give back
+        self._socket_full()  # no subscription of this session receives messages that another one returns
         subscriptions = list(self.subscriptions.values())
         by_queue: defaultdict[Queue, list[Subscription]] = defaultdict(list)
         for subscription in subscriptions:
