@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import threading
 import time
 from collections import Counter
@@ -69,30 +70,40 @@ def test_every_message_is_in_exactly_one_queue(tmp_path: Path, case: str, operat
     with KillableBroker(config) as broker:
         Management(broker.http_port).ask("POST", "/queues", {"name": "home", "routingType": "ANYCAST"})
         fill(broker.port)
-    interrupted = 0
-    for kill in range(KILLS):
+    data = tmp_path / "broker-data"
+    shutil.copytree(data, tmp_path / "filled")
+    body = {} if operation == "retry" else {"address": "home"}
+    interrupted = kill = 0
+    longest = 0.01  # seconds from the answer to the kill
+    while kill < KILLS or not interrupted:
+        assert kill < 10 * KILLS, "no kill has interrupted anything"
         with KillableBroker(config) as broker:
             management = Management(broker.http_port)
-            body = {} if operation == "retry" else {"address": "home"}
             left = management.queue("away")["messageCount"]
             path = f"/queues/away/{operation}"
             task = management.ask("POST", path, {**body, "wait": False})
-            goal = chance.randrange(max(1, left // (KILLS - kill)))
+            goal = chance.randrange(max(1, left // (KILLS - kill % KILLS)))
             while kill % 2:  # the others do not wait for an answer, which may come when all is done
                 task = management.ask("GET", f"/tasks/{task['taskID']}")
                 if task["done"] >= goal or task["state"] != "running":
                     break
-            time.sleep(chance.random() * 0.01)
-            if kill == KILLS - 1:
+            time.sleep(chance.random() * longest)
+            if kill % KILLS == KILLS - 1:
                 broker.stop()
             else:
                 broker.kill()
         with KillableBroker(config) as broker:
             there, here = export(broker.http_port, "away"), export(broker.http_port, "home")
             assert there + here == everything, f"after kill {kill}"
-            interrupted += 0 < there.total() < left
             assert Management(broker.http_port).queue("home")["messageCount"] == here.total()
-    assert interrupted, "no kill has interrupted anything"
+        kill += 1
+        interrupted += 0 < there.total() < left
+        if there.total() == left:
+            longest *= 2  # too early
+        elif not there:  # too late: once more from the start
+            longest /= 2
+            shutil.rmtree(data)
+            shutil.copytree(tmp_path / "filled", data)
     with KillableBroker(config) as broker:
         management = Management(broker.http_port)
         task = management.ask("POST", f"/queues/away/{operation}", body)
