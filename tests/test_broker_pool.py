@@ -1,7 +1,5 @@
 """The brokers of the tests, and the process that they are forked from, end with the process that runs the tests."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess
@@ -22,7 +20,7 @@ time.sleep(1000)
 """
 
 
-def test_nothing_outlives_a_runner_that_is_killed(tmp_path: Path) -> None:
+def test_nothing_outlives_a_runner_that_is_killed(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     words = [sys.executable, "-c", RUNNER, str(config), str(tmp_path / "other")]

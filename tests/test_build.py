@@ -1,21 +1,16 @@
 """Which build runs: the one that the tests were started for, in this process and in brokers."""
 
-from __future__ import annotations
-
 import os
 
 import stompring
 
-from .broker_process import BrokerProcess
-from .management import Management
-
 EXPECTED = os.environ.get("STOMPRING_BUILD", "pure Python")
 
 
-def test_the_tests_run_the_build_that_was_asked_for() -> None:
+def test_the_tests_run_the_build_that_was_asked_for():
     assert stompring.build() == EXPECTED
 
 
-def test_a_broker_reports_its_build(broker: BrokerProcess, management: Management) -> None:
+def test_a_broker_reports_its_build(broker, management):
     assert management.ask("GET", "/broker")["build"] == EXPECTED
     assert any(f"stompring {stompring.__version__} ({EXPECTED})" in line for line in broker.log)

@@ -1,9 +1,5 @@
 """The lint of compiled modules finds each construct that mypyc compiles to something else, and nothing else."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from .compiled_differences import ROOT, compiled_modules, differences, interpreted_subclasses
@@ -73,29 +69,29 @@ SAME = {
 
 
 @pytest.mark.parametrize(("source", "text"), DIFFERENT.values(), ids=DIFFERENT)
-def test_a_difference_is_found(source: str, text: str) -> None:
+def test_a_difference_is_found(source, text):
     (found,) = differences(source)
     assert text in found.text
 
 
 @pytest.mark.parametrize("source", SAME.values(), ids=SAME)
-def test_what_is_compiled_to_the_same_is_no_difference(source: str) -> None:
+def test_what_is_compiled_to_the_same_is_no_difference(source):
     assert differences(source) == []
 
 
 @pytest.mark.parametrize("path", compiled_modules(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_compiled_modules_have_no_difference(path: Path) -> None:
+def test_compiled_modules_have_no_difference(path):
     assert differences(path.read_text(encoding="utf-8")) == []
 
 
-def test_no_class_of_python_has_a_base_that_is_closed_to_it() -> None:
+def test_no_class_of_python_has_a_base_that_is_closed_to_it():
     assert list(interpreted_subclasses()) == []
 
 
 @pytest.mark.parametrize(
     ("decorator", "found"), [("", 1), ("@mypyc_attr(allow_interpreted_subclasses=True)\n", 0)]
 )
-def test_a_class_of_python_with_a_compiled_base_is_found(tmp_path: Path, decorator: str, found: int) -> None:
+def test_a_class_of_python_with_a_compiled_base_is_found(tmp_path, decorator, found):
     for directory in ("stompring/broker", "stompring/admin", "plugins"):
         (tmp_path / directory).mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[tool.stompring]\ncompiled = ["broker"]\n')
@@ -118,7 +114,7 @@ def test_a_class_of_python_with_a_compiled_base_is_found(tmp_path: Path, decorat
         ),
     ],
 )
-def test_an_exception_of_python_with_a_compiled_base_is_found(tmp_path: Path, base: str, found: int) -> None:
+def test_an_exception_of_python_with_a_compiled_base_is_found(tmp_path, base, found):
     """The methods of a compiled class without compiled subclasses take objects of that class alone."""
     for directory in ("stompring/broker", "stompring/admin", "plugins"):
         (tmp_path / directory).mkdir(parents=True)

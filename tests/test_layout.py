@@ -1,10 +1,7 @@
 """The habits of the house that a linter cannot hold: docstrings of modules, names, nothing unfinished."""
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,46 +21,46 @@ TEXTS = sorted(
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 
 
-def label(path: Path) -> str:
+def label(path):
     return path.relative_to(ROOT).as_posix()
 
 
-def words(name: str) -> set[str]:
+def words(name):
     """The words of a snake_case or CamelCase name, in lower case."""
     return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
 
 
-def definitions(tree: ast.Module) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+def definitions(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
 
-def test_the_package_is_found() -> None:
+def test_the_package_is_found():
     assert {"errors.py", "settings/model.py", "cli/main.py"} <= {
         path.relative_to(PACKAGE).as_posix() for path in MODULES
     }
 
 
-def test_every_room_is_a_package() -> None:
+def test_every_room_is_a_package():
     folders = {path.parent for path in MODULES}
     assert [label(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
-def test_every_module_says_what_it_is(path: Path) -> None:
+def test_every_module_says_what_it_is(path):
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), "the module has no docstring"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
-def test_names_say_something(path: Path) -> None:
+def test_names_say_something(path):
     names = [*path.relative_to(PACKAGE).with_suffix("").parts]
     names += [node.name for node in definitions(ast.parse(path.read_text(encoding="utf-8")))]
     assert [name for name in names if words(name) & SAYS_NOTHING and name not in TERMS] == []
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=label)
-def test_nothing_is_left_for_later(path: Path) -> None:
+def test_nothing_is_left_for_later(path):
     lines = path.read_text(encoding="utf-8").splitlines()
     assert [f"{number}: {line}" for number, line in enumerate(lines, 1) if UNFINISHED.search(line)] == []
 
@@ -78,5 +75,5 @@ def test_nothing_is_left_for_later(path: Path) -> None:
         ("managed", {"managed"}),
     ],
 )
-def test_words_of_a_name(name: str, expected: set[str]) -> None:
+def test_words_of_a_name(name, expected):
     assert words(name) == expected

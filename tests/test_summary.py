@@ -1,7 +1,5 @@
 """The last line of ``make test``."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 
@@ -40,5 +38,5 @@ TRIAL = "[SKIPPED]\nphp is not installed\n\nserver.test\n\nRan 9 tests\n\nFAILED
         (None, "PASSED (successes=204)\n", "204 passed, 1 failed, 0 skipped."),
     ],
 )
-def test_both_runners_are_counted(stats: dict[str, list[object]] | None, trial: str, line: str) -> None:
+def test_both_runners_are_counted(stats, trial, line):
     assert last_line("" if stats is None else json.dumps(counted(stats)), trial) == line

@@ -1,15 +1,11 @@
 """Pages of other sites, names that are not ours, and logins."""
 
-from __future__ import annotations
-
 import base64
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from stompring.admin.access import check_host, check_origin
-from stompring.admin.api import Route
 from stompring.admin.http import admin_routes
 from stompring.admin.standby import StandbySite
 from stompring.errors import Refused
@@ -49,7 +45,7 @@ EVERY_METHOD = [
         ("broker.example", "10.0.0.1", True),
     ],
 )
-def test_host(host: str | None, listens_on: str, answered: bool) -> None:
+def test_host(host, listens_on, answered):
     if answered:
         check_host(host, listens_on)
     else:
@@ -73,7 +69,7 @@ def test_host(host: str | None, listens_on: str, answered: bool) -> None:
         ("http://[::1", "localhost:8161", False),
     ],
 )
-def test_origin(origin: str | None, host: str, answered: bool) -> None:
+def test_origin(origin, host, answered):
     if answered:
         check_origin(origin, host)
     else:
@@ -83,7 +79,7 @@ def test_origin(origin: str | None, host: str, answered: bool) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), EVERY_METHOD)
-def test_page_of_another_site_is_rejected_and_changes_nothing(method: str, path: str) -> None:
+def test_page_of_another_site_is_rejected_and_changes_nothing(method, path):
     server = AdminServer()
     server.queue()
     server.stomp().send("SEND", b"x", destination="/queue/q")
@@ -96,7 +92,7 @@ def test_page_of_another_site_is_rejected_and_changes_nothing(method: str, path:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/queues/q", "/api/v1/queues/none", "/metrics", "/health/live"])
-def test_no_page_of_another_origin_learns_whether_something_exists(path: str) -> None:
+def test_no_page_of_another_origin_learns_whether_something_exists(path):
     server = AdminServer()
     server.queue()
     for site in (
@@ -111,7 +107,7 @@ def test_no_page_of_another_origin_learns_whether_something_exists(path: str) ->
     assert reply.status == 403 and reply.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_link_of_another_site_opens_the_console() -> None:
+def test_link_of_another_site_opens_the_console():
     server = AdminServer()
     for path in ("/", "/console/app/main.js"):
         assert server.ask("GET", path, headers={"Sec-Fetch-Site": "cross-site"}).status == 200
@@ -128,7 +124,7 @@ def test_link_of_another_site_opens_the_console() -> None:
         ("/", "cross-site", 503),  # of the console, once this broker is active
     ],
 )
-def test_standby_has_the_same_rules(path: str, site: str | None, status: int) -> None:
+def test_standby_has_the_same_rules(path, site, status):
     server = AdminServer()
     server.serve(
         StandbySite(
@@ -142,7 +138,7 @@ def test_standby_has_the_same_rules(path: str, site: str | None, status: int) ->
     assert reply.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_page_of_the_broker_is_allowed() -> None:
+def test_page_of_the_broker_is_allowed():
     server = AdminServer()
     server.queue()
     reply = server.ask("POST", "/api/v1/queues/q/purge", headers={"Origin": "http://localhost"})
@@ -152,7 +148,7 @@ def test_page_of_the_broker_is_allowed() -> None:
 @pytest.mark.parametrize(
     "form", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"]
 )
-def test_html_form_is_rejected(form: str) -> None:
+def test_html_form_is_rejected(form):
     server = AdminServer()
     server.queue()
     server.refused(415, "POST", "/api/v1/queues/q/purge", headers={"Content-Type": form})
@@ -164,7 +160,7 @@ def test_html_form_is_rejected(form: str) -> None:
 # ---- security on
 
 
-def secure_house(tmp_path: Path) -> AdminServer:
+def secure_house(tmp_path):
     users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
     users.write_text(f"anna={QUICK.hash('sécret:1')}\n", encoding="utf-8")
     roles.write_text("admins = anna\n")
@@ -177,11 +173,11 @@ def secure_house(tmp_path: Path) -> AdminServer:
     )
 
 
-def basic(credentials: str) -> dict[str, str | None]:
+def basic(credentials):
     return {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
 
 
-def test_user_of_the_broker_is_accepted(tmp_path: Path) -> None:
+def test_user_of_the_broker_is_accepted(tmp_path):
     server = secure_house(tmp_path)
     assert server.get("/api/v1/broker", headers=basic("anna:sécret:1"))["securityEnabled"] is True
     assert server.ask("GET", "/metrics", headers=basic("anna:sécret:1")).status == 200
@@ -200,7 +196,7 @@ def test_user_of_the_broker_is_accepted(tmp_path: Path) -> None:
         {"Authorization": "Bearer " + base64.b64encode(b"anna:s").decode()},
     ],
 )
-def test_other_credentials_are_rejected(tmp_path: Path, headers: dict[str, str | None]) -> None:
+def test_other_credentials_are_rejected(tmp_path, headers):
     server = secure_house(tmp_path)
     server.queue()
     for method, path in (("GET", "/api/v1/queues"), ("GET", "/metrics"), ("DELETE", "/api/v1/queues/q")):
@@ -211,7 +207,7 @@ def test_other_credentials_are_rejected(tmp_path: Path, headers: dict[str, str |
 
 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
-def test_health_needs_no_login(tmp_path: Path, path: str) -> None:
+def test_health_needs_no_login(tmp_path, path):
     assert secure_house(tmp_path).ask("GET", path).status == 200
 
 
@@ -220,7 +216,7 @@ def test_health_needs_no_login(tmp_path: Path, path: str) -> None:
 
 @pytest.mark.parametrize("route", admin_routes().all, ids=lambda route: route.operation)
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:9999"])
-def test_no_page_of_another_origin_gets_an_answer(route: Route, origin: str) -> None:
+def test_no_page_of_another_origin_gets_an_answer(route, origin):
     server = AdminServer()
     where = route.path.replace("{name}", "q").replace("{id}", "1").replace("{taskID}", "1")
     asked = {"Access-Control-Request-Method": route.method, "Access-Control-Request-Headers": "content-type"}
@@ -230,7 +226,7 @@ def test_no_page_of_another_origin_gets_an_answer(route: Route, origin: str) -> 
         assert not [name for name in reply.headers if name.startswith("access-control-")]
 
 
-def test_preflight_is_never_answered() -> None:
+def test_preflight_is_never_answered():
     for where in ("/", "/console/app/main.js", "/api/v1/users", "/api/v1/queues"):
         reply = AdminServer().ask("OPTIONS", where, headers={"Origin": "http://localhost"})
         assert reply.status == 405

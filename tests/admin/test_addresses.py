@@ -1,9 +1,5 @@
 """``/api/v1/addresses``."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.settings.model import AddressSettings, PolicyUse, Property
@@ -15,11 +11,11 @@ ONE = path("addresses", "a")
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     return AdminServer({"full": {"max_size_messages": 2}})
 
 
-def test_create_and_show(server: AdminServer) -> None:
+def test_create_and_show(server):
     reply = server.ask("POST", "/api/v1/addresses", {"name": "a", "routingTypes": ["MULTICAST", "ANYCAST"]})
     assert (reply.status, reply.headers["location"]) == (201, "/api/v1/addresses/a")
     shown = server.get(ONE)
@@ -29,11 +25,11 @@ def test_create_and_show(server: AdminServer) -> None:
     assert (shown["paging"], shown["numberOfPages"], shown["limitPercent"]) == (False, 0, 0)
 
 
-def test_new_address_has_the_default_routing_type(server: AdminServer) -> None:
+def test_new_address_has_the_default_routing_type(server):
     assert server.ask("POST", "/api/v1/addresses", {"name": "a"}).json["routingTypes"] == ["MULTICAST"]
 
 
-def test_counters(server: AdminServer) -> None:
+def test_counters(server):
     server.queue("full")
     server.queue("copy", "full", MULTICAST)
     client = server.stomp()
@@ -46,7 +42,7 @@ def test_counters(server: AdminServer) -> None:
     assert shown["queues"] == ["full", "copy"]
 
 
-def test_detail_has_the_settings_in_force(server: AdminServer) -> None:
+def test_detail_has_the_settings_in_force(server):
     server.directory.create_address("full", frozenset({ANYCAST}))
     settings = server.get(path("addresses", "full"))["settings"]
     assert len(settings) == len(AddressSettings.__dataclass_fields__)
@@ -54,11 +50,11 @@ def test_detail_has_the_settings_in_force(server: AdminServer) -> None:
     assert settings["deadLetterAddress"] is None
 
 
-def test_lists(server: AdminServer) -> None:
+def test_lists(server):
     for name, kinds in (("b", {ANYCAST}), ("a", {MULTICAST}), ("ab", {ANYCAST, MULTICAST})):
         server.directory.create_address(name, frozenset(kinds))
 
-    def names(query: str) -> list[str]:
+    def names(query):
         return [address["name"] for address in server.get(f"/api/v1/addresses?{query}")["data"]]
 
     assert names("") == ["b", "a", "ab"]
@@ -68,7 +64,7 @@ def test_lists(server: AdminServer) -> None:
     assert names("sort=routingTypes") == ["b", "ab", "a"]
 
 
-def test_routing_types_change(server: AdminServer) -> None:
+def test_routing_types_change(server):
     server.queue("q", "a", ANYCAST)
     assert server.ask("PATCH", ONE, {"routingTypes": ["ANYCAST", "MULTICAST"]}).status == 200
     problem = server.refused(409, "PATCH", ONE, {"routingTypes": ["MULTICAST"], "paused": True})
@@ -77,7 +73,7 @@ def test_routing_types_change(server: AdminServer) -> None:
     assert (shown["routingTypes"], shown["paused"]) == (["ANYCAST", "MULTICAST"], False)
 
 
-def test_pause_applies_to_existing_and_new_queues(server: AdminServer) -> None:
+def test_pause_applies_to_existing_and_new_queues(server):
     server.queue("q1", "a")
     assert server.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
     server.queue("q2", "a")
@@ -98,17 +94,17 @@ def test_pause_applies_to_existing_and_new_queues(server: AdminServer) -> None:
         ({"name": "a", "queues": []}, "queues"),
     ],
 )
-def test_invalid_field_is_rejected(server: AdminServer, body: dict[str, Any], field: str) -> None:
+def test_invalid_field_is_rejected(server, body, field):
     assert server.refused(400, "POST", "/api/v1/addresses", body)["field"] == field
     assert not server.directory.addresses
 
 
-def test_creating_an_existing_address_conflicts(server: AdminServer) -> None:
+def test_creating_an_existing_address_conflicts(server):
     server.queue("q", "a")
     server.refused(409, "POST", "/api/v1/addresses", {"name": "a"})
 
 
-def test_delete(server: AdminServer) -> None:
+def test_delete(server):
     server.queue("q", "a")
     client = server.stomp()
     client.send("SEND", b"x", destination="a", destination_type="ANYCAST")
@@ -122,13 +118,13 @@ def test_delete(server: AdminServer) -> None:
     assert server.broker.memory.bytes == 0
 
 
-def test_delete_an_empty_one(server: AdminServer) -> None:
+def test_delete_an_empty_one(server):
     server.directory.create_address("a", frozenset({ANYCAST}))
     assert server.ask("DELETE", ONE).status == 204
     server.refused(404, "DELETE", ONE)
 
 
-def test_duplicates_are_forgotten(server: AdminServer) -> None:
+def test_duplicates_are_forgotten(server):
     server.queue("q")
     client = server.stomp()
     send = {"destination": "/queue/q", "_AMQ_DUPL_ID": "1"}
@@ -144,7 +140,7 @@ def test_duplicates_are_forgotten(server: AdminServer) -> None:
     server.refused(404, "POST", path("addresses", "other", "forget-duplicates"))
 
 
-def test_secrets_of_policies_are_not_shown() -> None:
+def test_secrets_of_policies_are_not_shown():
     use = PolicyUse("p", (Property("key", Secret("m4rker")),), enabled=False)
     server = AdminServer({"#": {"address_policy": (use,)}})
     server.queue("q", "a")

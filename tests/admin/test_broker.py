@@ -1,9 +1,5 @@
 """``/health/…``, ``/api/v1/broker`` and ``/api/v1/reload``."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 import stompring
@@ -14,7 +10,7 @@ from ..broker_document import anycast, broker_xml
 from .admin_server import BEGIN, HTTP_PORT, STOMP_PORT, AdminServer
 
 
-def test_live() -> None:
+def test_live():
     assert AdminServer().get("/health/live") == {"status": "UP"}
 
 
@@ -38,7 +34,7 @@ LISTENERS = [
 ]
 
 
-def test_ready() -> None:
+def test_ready():
     assert AdminServer().get("/health/ready") == {
         "status": "UP",
         "stopping": False,
@@ -51,7 +47,7 @@ def test_ready() -> None:
     }
 
 
-def test_not_ready_while_a_listener_is_missing() -> None:
+def test_not_ready_while_a_listener_is_missing():
     server = AdminServer()
     server.service.ports.pop(0)
     reply = server.ask("GET", "/health/ready")
@@ -62,7 +58,7 @@ def test_not_ready_while_a_listener_is_missing() -> None:
 
 
 @pytest.mark.parametrize("which", ["disk", "store"])
-def test_not_ready_while_nothing_can_be_written(which: str) -> None:
+def test_not_ready_while_nothing_can_be_written(which):
     server = AdminServer()
     room = {"disk": server.broker.disk, "store": server.broker.storage.write_limit}[which]
     room.set_fault("the disk of /d is full")
@@ -74,14 +70,14 @@ def test_not_ready_while_nothing_can_be_written(which: str) -> None:
     assert server.get("/health/ready")["status"] == "UP"
 
 
-def test_not_ready_once_the_broker_stops() -> None:
+def test_not_ready_once_the_broker_stops():
     server = AdminServer()
     server.service.stopping = True
     reply = server.ask("GET", "/health/ready")
     assert (reply.status, reply.json["stopping"]) == (503, True)
 
 
-def test_the_broker() -> None:
+def test_the_broker():
     server = AdminServer(name="mine", global_max_size=1000)
     server.queue()
     server.stomp().send("SEND", b"x" * 50, destination="/queue/q")
@@ -135,7 +131,7 @@ def test_the_broker() -> None:
     }
 
 
-def test_the_broker_with_a_store() -> None:
+def test_the_broker_with_a_store():
     server = AdminServer()
     server.set_store_figures()
     server.broker.disk.set_fault("the disk of /d is full")
@@ -174,18 +170,18 @@ def test_the_broker_with_a_store() -> None:
     }
 
 
-def test_no_limit_is_no_percentage() -> None:
+def test_no_limit_is_no_percentage():
     assert AdminServer().get("/api/v1/broker")["addressMemoryUsagePercentage"] == 0
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     file = tmp_path / "broker.xml"
     file.write_text(broker_xml(), encoding="utf-8")
     return file
 
 
-def test_reload(file: Path) -> None:
+def test_reload(file):
     server = AdminServer(file=str(file))
     file.write_text(broker_xml(addresses=anycast("added", 'ring-size="4"')), encoding="utf-8")
     answer = server.ask("POST", "/api/v1/reload").json
@@ -199,7 +195,7 @@ def test_reload(file: Path) -> None:
     assert event["text"].startswith(f"configuration reloaded from {file}: ")
 
 
-def test_a_file_with_a_fault_changes_nothing(file: Path) -> None:
+def test_a_file_with_a_fault_changes_nothing(file):
     server = AdminServer(file=str(file))
     before = server.service.configuration
     file.write_text(broker_xml(addresses=anycast("added", 'ring-siez="4"')), encoding="utf-8")
@@ -209,6 +205,6 @@ def test_a_file_with_a_fault_changes_nothing(file: Path) -> None:
     assert "added" not in server.directory.queues
 
 
-def test_without_a_file_there_is_nothing_to_reload() -> None:
+def test_without_a_file_there_is_nothing_to_reload():
     server = AdminServer()
     server.refused(409, "POST", "/api/v1/reload")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from twisted.internet.address import IPv4Address, IPv6Address
 
@@ -25,25 +23,25 @@ REQUEST = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 METRICS = REQUEST.replace(b"/health/live", b"/metrics")
 
 
-def refused(server: AdminServer) -> dict[str, int]:
+def refused(server):
     return {limit: number for limit, number in server.broker.rejections.counts.items() if number}
 
 
-def opened(server: AdminServer, host: str | None = None) -> tuple[Any, Wire]:
+def opened(server, host=None):
     kind = IPv6Address if host and ":" in host else IPv4Address
     wire, channel = Wire(HTTP_PORT), server._http.buildProtocol(kind("TCP", host, 5000) if host else None)
     channel.makeConnection(wire)
     return channel, wire
 
 
-def gone(wire: Wire) -> bool:
+def gone(wire):
     return bool(wire.disconnecting or wire.disconnected)
 
 
 # ---- how many
 
 
-def test_connections_above_the_limit_get_503() -> None:
+def test_connections_above_the_limit_get_503():
     server = AdminServer()
     channels = [opened(server, f"203.0.113.{number}") for number in range(MAX_CONNECTIONS)]
     assert not any(gone(wire) for _, wire in channels)
@@ -60,7 +58,7 @@ def test_connections_above_the_limit_get_503() -> None:
     assert b"200 OK" in wire.value()
 
 
-def test_one_host_may_have_half_of_the_connections() -> None:
+def test_one_host_may_have_half_of_the_connections():
     server = AdminServer()
     for number in range(MAX_CONNECTIONS_PER_HOST):
         _, wire = opened(server, f"2001:db8::{number:x}")
@@ -73,7 +71,7 @@ def test_one_host_may_have_half_of_the_connections() -> None:
     assert not gone(wire)
 
 
-def test_local_connections_have_no_limit_per_host() -> None:
+def test_local_connections_have_no_limit_per_host():
     server = AdminServer()
     for _ in range(MAX_CONNECTIONS):
         _, wire = opened(server, "127.0.0.1")
@@ -88,7 +86,7 @@ def test_local_connections_have_no_limit_per_host() -> None:
 
 
 @pytest.fixture
-def full() -> AdminServer:
+def full():
     """As many connections as there may be, of which nothing comes."""
     server = AdminServer()
     for number in range(MAX_CONNECTIONS):
@@ -98,7 +96,7 @@ def full() -> AdminServer:
 
 @pytest.mark.parametrize("path", [b"/health/live", b"/health/ready", b"/health/live?x=y"])
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
-def test_health_is_answered_above_the_limit(full: AdminServer, method: bytes, path: bytes) -> None:
+def test_health_is_answered_above_the_limit(full, method, path):
     for _ in range(3 * HEALTH_CONNECTIONS):
         channel, wire = opened(full, "198.51.100.1")
         channel.dataReceived(b"%b %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % (method, path))
@@ -114,7 +112,7 @@ def test_health_is_answered_above_the_limit(full: AdminServer, method: bytes, pa
     assert refused(full) == {}
 
 
-def test_health_is_answered_above_the_limit_per_host() -> None:
+def test_health_is_answered_above_the_limit_per_host():
     server = AdminServer()
     for _ in range(MAX_CONNECTIONS_PER_HOST):
         opened(server, "203.0.113.1")
@@ -123,7 +121,7 @@ def test_health_is_answered_above_the_limit_per_host() -> None:
     assert b"200 OK" in wire.value() and refused(server) == {}
 
 
-def test_pipelined_requests_after_health_are_not_answered(full: AdminServer) -> None:
+def test_pipelined_requests_after_health_are_not_answered(full):
     channel, wire = opened(full)
     channel.dataReceived(REQUEST + METRICS + REQUEST)
     assert wire.value().count(b"HTTP/1.1") == 1 and gone(wire)
@@ -140,7 +138,7 @@ def test_pipelined_requests_after_health_are_not_answered(full: AdminServer) -> 
         b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
     ],
 )
-def test_other_paths_above_the_limit_get_503(full: AdminServer, data: bytes) -> None:
+def test_other_paths_above_the_limit_get_503(full, data):
     full.queue()
     channel, wire = opened(full)
     channel.dataReceived(data)
@@ -149,7 +147,7 @@ def test_other_paths_above_the_limit_get_503(full: AdminServer, data: bytes) -> 
     channel.connectionLost()
 
 
-def test_oldest_reserved_connection_is_closed_first(full: AdminServer) -> None:
+def test_oldest_reserved_connection_is_closed_first(full):
     slow = [opened(full) for _ in range(HEALTH_CONNECTIONS)]
     for channel, _ in slow:
         channel.dataReceived(REQUEST[:20])
@@ -164,7 +162,7 @@ def test_oldest_reserved_connection_is_closed_first(full: AdminServer) -> None:
     assert refused(full) == {"http-connections": 1}
 
 
-def test_reserved_connection_is_closed_after_health_time(full: AdminServer) -> None:
+def test_reserved_connection_is_closed_after_health_time(full):
     channel, wire = opened(full)
     aborted: list[bool] = []
     wire.abortConnection = lambda: aborted.append(True)  # type: ignore[method-assign]
@@ -174,7 +172,7 @@ def test_reserved_connection_is_closed_after_health_time(full: AdminServer) -> N
     assert aborted, "whoever does not take the answer has to go without"
 
 
-def test_closed_connections_are_released(full: AdminServer) -> None:
+def test_closed_connections_are_released(full):
     opened(full)[0].dataReceived(
         METRICS
     )  # the first refusal is logged, and those of the next seconds are added up
@@ -193,7 +191,7 @@ def test_closed_connections_are_released(full: AdminServer) -> None:
 # ---- how long
 
 
-def drip(server: AdminServer, channel: Any, wire: Wire, data: bytes, every: float) -> float:
+def drip(server, channel, wire, data, every):
     """Send bytes one by one; the seconds after which the connection was given up."""
     for place in range(len(data)):
         channel.dataReceived(data[place : place + 1])
@@ -211,7 +209,7 @@ def drip(server: AdminServer, channel: Any, wire: Wire, data: bytes, every: floa
         b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"{" * 1000,
     ],
 )
-def test_slow_request_gets_408(data: bytes) -> None:
+def test_slow_request_gets_408(data):
     server = AdminServer()
     channel, wire = opened(server)
     head, _, _ = data.partition(b"{")
@@ -223,7 +221,7 @@ def test_slow_request_gets_408(data: bytes) -> None:
     assert refused(server) == {"http-request-time": 1}
 
 
-def test_request_time_restarts_with_each_request() -> None:
+def test_request_time_restarts_with_each_request():
     server = AdminServer()
     channel, wire = opened(server)
     for _ in range(10):
@@ -235,7 +233,7 @@ def test_request_time_restarts_with_each_request() -> None:
     assert refused(server) == {}
 
 
-def test_partial_pipelined_request_gets_408() -> None:
+def test_partial_pipelined_request_gets_408():
     server = AdminServer()
     channel, wire = opened(server)
     channel.dataReceived(REQUEST + REQUEST[:10])
@@ -243,7 +241,7 @@ def test_partial_pipelined_request_gets_408() -> None:
     assert gone(wire) and b"408 Request Timeout" in wire.value()
 
 
-def test_idle_connection_is_closed_after_idle_time() -> None:
+def test_idle_connection_is_closed_after_idle_time():
     server = AdminServer()
     channel, wire = opened(server)
     channel.dataReceived(REQUEST)
@@ -253,7 +251,7 @@ def test_idle_connection_is_closed_after_idle_time() -> None:
     assert gone(wire) and refused(server) == {}
 
 
-def test_unread_answer_closes_the_connection() -> None:
+def test_unread_answer_closes_the_connection():
     server = AdminServer()
     channel, wire = opened(server)
     for number in range(1000):
@@ -275,7 +273,7 @@ def test_unread_answer_closes_the_connection() -> None:
     assert aborted and refused(server) == {"http-answer-time": 1}
 
 
-def test_closed_connection_leaves_no_timer() -> None:
+def test_closed_connection_leaves_no_timer():
     server = AdminServer()
     before = len(server.reactor.getDelayedCalls())
     for data in (b"", REQUEST, REQUEST[:10], b"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\n123"):
@@ -296,7 +294,7 @@ def test_closed_connection_leaves_no_timer() -> None:
         b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: b\r\n" % n for n in range(600)) + b"\r\n",
     ],
 )
-def test_oversized_heads_get_431(data: bytes) -> None:
+def test_oversized_heads_get_431(data):
     server = AdminServer()
     channel, wire = opened(server)
     channel.dataReceived(data)
@@ -305,7 +303,7 @@ def test_oversized_heads_get_431(data: bytes) -> None:
     assert refused(server) == {"http-head": 1}
 
 
-def test_oversized_body_is_counted() -> None:
+def test_oversized_body_is_counted():
     server = AdminServer()
     server.refused(
         413,
@@ -317,7 +315,7 @@ def test_oversized_body_is_counted() -> None:
     assert refused(server) == {"http-body": 1}
 
 
-def test_of_bodies_that_are_not_whole_the_largest_is_refused() -> None:
+def test_of_bodies_that_are_not_whole_the_largest_is_refused():
     server = AdminServer()
     server.broker.unfinished.limit = 500_000
     head = b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
@@ -336,7 +334,7 @@ def test_of_bodies_that_are_not_whole_the_largest_is_refused() -> None:
     assert server.broker.unfinished.bytes == 0
 
 
-def test_pipelined_requests_are_not_read_during_a_slow_answer() -> None:
+def test_pipelined_requests_are_not_read_during_a_slow_answer():
     server = AdminServer()
     channel, wire = opened(server)
     for number in range(1000):

@@ -1,18 +1,16 @@
 """``/api/v1/connections``."""
 
-from __future__ import annotations
-
 import pytest
 
 from .admin_server import BEGIN, AdminServer, path
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     return AdminServer()
 
 
-def test_detail(server: AdminServer) -> None:
+def test_detail(server):
     client = server.stomp(**{"client-id": "c-1", "login": "anna", "passcode": "x"})
     client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client", selector="a = '1'")
     client.send("SEND", b"x", destination="/queue/q", a="1")
@@ -44,7 +42,7 @@ def test_detail(server: AdminServer) -> None:
     assert f"\nsession:{number}\n".encode() in client.received
 
 
-def test_a_list(server: AdminServer) -> None:
+def test_a_list(server):
     clients = [server.stomp(**{"client-id": name}) for name in ("b", "a")]
     clients[1].send("SUBSCRIBE", destination="/queue/q", id="s")
     page = server.get("/api/v1/connections")
@@ -57,7 +55,7 @@ def test_a_list(server: AdminServer) -> None:
     assert server.get(f"/api/v1/connections?search={clients[0].session.number}")["count"] == 1
 
 
-def test_close(server: AdminServer) -> None:
+def test_close(server):
     server.queue()
     client = server.stomp()
     client.send("SEND", b"x", destination="/queue/q")
@@ -72,6 +70,6 @@ def test_close(server: AdminServer) -> None:
     assert (shown["messageCount"], shown["deliveringCount"], shown["consumerCount"]) == (1, 0, 0)
 
 
-def test_unknown_connection_gets_404(server: AdminServer) -> None:
+def test_unknown_connection_gets_404(server):
     server.refused(404, "GET", path("connections", "1-1"))
     server.refused(404, "DELETE", path("connections", "1-1"))

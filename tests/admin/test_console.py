@@ -1,11 +1,8 @@
 """The console's files over HTTP: paths, types, caching, compression, security headers, the challenge of a 401."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from stompring.admin.console import ConsoleFiles, accepts_gzip, matches
 from stompring.settings.acceptor import StompAcceptor, Tls, WebSocketSettings
 from stompring.settings.model import PermissionType
 
-from .admin_server import AdminServer, Reply
+from .admin_server import AdminServer
 from .test_permissions import basic, server_where
 
 PAGE = b"<!doctype html><title>stompring</title>" + b"<p></p>" * 100
@@ -22,7 +19,7 @@ SCRIPT = b"export const name = 'stompring';\n" * 50
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path, monkeypatch):
     """A console of a few files, beside a file that must never be served."""
     top = tmp_path / "console"
     (top / "app" / "pages").mkdir(parents=True)
@@ -48,7 +45,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("/console/icon.png", b"\x89PNG", "image/png"),
     ],
 )
-def test_files_are_served(path: str, content: bytes, content_type: str) -> None:
+def test_files_are_served(path, content, content_type):
     reply = AdminServer().ask("GET", path)
     assert (reply.status, reply.body, reply.headers["content-type"]) == (200, content, content_type)
     head = AdminServer().ask("HEAD", path)
@@ -81,33 +78,33 @@ def test_files_are_served(path: str, content: bytes, content_type: str) -> None:
         "/consoleapp/main.js",
     ],
 )
-def test_nothing_else_is_served(path: str) -> None:
+def test_nothing_else_is_served(path):
     problem = AdminServer().refused(404, "GET", path)
     assert "does not exist" in problem["detail"]
 
 
-def test_path_that_is_not_utf8_gets_400() -> None:
+def test_path_that_is_not_utf8_gets_400():
     assert AdminServer().ask("GET", "/console/%ff.js").status == 400
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_console_is_read_only(method: str) -> None:
+def test_console_is_read_only(method):
     reply = AdminServer().ask(method, "/")
     assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize(("path", "location"), [("/console", "./"), ("/console/", "../")])
-def test_directory_redirects_to_the_page(path: str, location: str) -> None:
+def test_directory_redirects_to_the_page(path, location):
     reply = AdminServer().ask("GET", path)
     assert (reply.status, reply.headers["location"]) == (308, location)
 
 
-def test_missing_console_is_explained(directory: Path) -> None:
+def test_missing_console_is_explained(directory):
     (directory / "index.html").unlink()
     assert "console is not installed" in AdminServer().refused(404, "GET", "/")["detail"]
 
 
-def test_changed_file_is_read_again(directory: Path) -> None:
+def test_changed_file_is_read_again(directory):
     server = AdminServer()
     first = server.ask("GET", "/")
     (directory / "index.html").write_bytes(b"another")
@@ -115,7 +112,7 @@ def test_changed_file_is_read_again(directory: Path) -> None:
     assert (second.body, first.headers["etag"] != second.headers["etag"]) == (b"another", True)
 
 
-def test_oversized_file_gets_404(directory: Path) -> None:
+def test_oversized_file_gets_404(directory):
     with (directory / "large.js").open("wb") as file:
         os.ftruncate(file.fileno(), console.MAX_FILE + 1)
     AdminServer().refused(404, "GET", "/console/large.js")
@@ -124,7 +121,7 @@ def test_oversized_file_gets_404(directory: Path) -> None:
 # ---- caching and compression
 
 
-def test_unchanged_file_gets_304() -> None:
+def test_unchanged_file_gets_304():
     server = AdminServer()
     for encoding in ({}, {"Accept-Encoding": "gzip"}):
         reply = server.ask("GET", "/", headers=encoding)
@@ -136,7 +133,7 @@ def test_unchanged_file_gets_304() -> None:
     assert server.ask("GET", "/", headers={"If-None-Match": '"other"'}).status == 200
 
 
-def test_gzip_where_accepted() -> None:
+def test_gzip_where_accepted():
     server = AdminServer()
     plain, zipped = server.ask("GET", "/"), server.ask("GET", "/", headers={"Accept-Encoding": "br, gzip"})
     assert "content-encoding" not in plain.headers
@@ -163,7 +160,7 @@ def test_gzip_where_accepted() -> None:
         ("x-gzipped", False),
     ],
 )
-def test_accept_encoding(header: str | None, accepted: bool) -> None:
+def test_accept_encoding(header, accepted):
     assert accepts_gzip(header) is accepted
 
 
@@ -180,14 +177,14 @@ def test_accept_encoding(header: str | None, accepted: bool) -> None:
         ("", False),
     ],
 )
-def test_if_none_match(header: str | None, matched: bool) -> None:
+def test_if_none_match(header, matched):
     assert matches(header, '"a"') is matched
 
 
 # ---- what protects the page
 
 
-def test_security_headers() -> None:
+def test_security_headers():
     headers = AdminServer().ask("GET", "/console/app/main.js").headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
@@ -197,12 +194,12 @@ def test_security_headers() -> None:
     assert "access-control-allow-origin" not in headers and "set-cookie" not in headers
 
 
-def directives(reply: Reply) -> dict[str, str]:
+def directives(reply):
     parts = (part.strip().partition(" ") for part in reply.headers["content-security-policy"].split(";"))
     return {name: value for name, _, value in parts}
 
 
-def test_content_security_policy() -> None:
+def test_content_security_policy():
     assert directives(AdminServer().ask("GET", "/")) == {
         "default-src": "'none'",
         "script-src": "'self'",
@@ -228,7 +225,7 @@ def test_content_security_policy() -> None:
         (None, "'self'"),
     ],
 )
-def test_web_sockets_of_the_host_may_be_opened(host: str | None, sources: str) -> None:
+def test_web_sockets_of_the_host_may_be_opened(host, sources):
     reply = AdminServer().ask("GET", "/", headers={"Host": host})
     assert directives(reply)["connect-src"] == sources
 
@@ -236,7 +233,7 @@ def test_web_sockets_of_the_host_may_be_opened(host: str | None, sources: str) -
 @pytest.mark.parametrize(
     "host", ["a;script-src *", "a b", "a,b", "'unsafe-inline'", "a\tb", "*", "a_b", "ü", "-a"]
 )
-def test_host_header_never_extends_the_policy(host: str) -> None:
+def test_host_header_never_extends_the_policy(host):
     server = AdminServer()
     server.service.listening[:] = [("stomp", "0.0.0.0", 61613), ("http", "0.0.0.0", 8161)]
     reply = server.ask("GET", "/", headers={"Host": host})
@@ -247,7 +244,7 @@ def test_host_header_never_extends_the_policy(host: str) -> None:
         assert found["connect-src"] == ("'self' ws://ab:61613" if "\t" in host else "'self'")
 
 
-def test_acceptors_with_web_socket_are_listed() -> None:
+def test_acceptors_with_web_socket_are_listed():
     server = AdminServer()
     server.service.configuration = replace(
         server.service.configuration,
@@ -273,7 +270,7 @@ def test_acceptors_with_web_socket_are_listed() -> None:
 @pytest.mark.parametrize(
     "headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}]
 )
-def test_pages_and_names_of_other_sites_get_403(headers: dict[str, str | None]) -> None:
+def test_pages_and_names_of_other_sites_get_403(headers):
     for path in ("/", "/console/app/main.js"):
         assert AdminServer().ask("GET", path, headers=headers).status == 403
 
@@ -281,16 +278,14 @@ def test_pages_and_names_of_other_sites_get_403(headers: dict[str, str | None]) 
 # ---- logins
 
 
-def test_console_needs_no_login_and_its_requests_do(tmp_path: Path) -> None:
+def test_console_needs_no_login_and_its_requests_do(tmp_path):
     server = server_where(tmp_path, (PermissionType.VIEW, "activemq.management"))
     assert server.ask("GET", "/").status == server.ask("GET", "/console/app/main.js").status == 200
     assert server.ask("GET", "/api/v1/broker").status == 401
 
 
 @pytest.mark.parametrize("authorization", [{}, basic("anna:wrong"), {"Authorization": "Bearer x"}])
-def test_401_to_the_console_opens_no_dialog_of_the_browser(
-    tmp_path: Path, authorization: dict[str, str | None]
-) -> None:
+def test_401_to_the_console_opens_no_dialog_of_the_browser(tmp_path, authorization):
     server = server_where(tmp_path, (PermissionType.VIEW, "activemq.management"))
     marked = {**authorization, "X-Requested-With": "stompring-console"}
     reply = server.ask("GET", "/api/v1/broker", headers=marked)

@@ -1,36 +1,33 @@
 """``/api/v1/consumers`` and the consumers of a queue and of a connection."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
-from .admin_server import BEGIN, AdminServer, Stomp, path
+from .admin_server import BEGIN, AdminServer, path
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     return AdminServer()
 
 
-def consumer(server: AdminServer) -> Any:
+def consumer(server):
     (found,) = server.get("/api/v1/consumers")["data"]
     return found
 
 
-def acks(client: Stomp) -> list[str]:
+def acks(client):
     """The ack headers of the MESSAGEs received."""
     return re.findall(r"\nack:(\S+)\n", client.received.decode())
 
 
-def sends(client: Stomp, count: int, destination: str = "/queue/q") -> None:
+def sends(client, count, destination="/queue/q"):
     for _ in range(count):
         client.send("SEND", b"x", destination=destination)
 
 
-def test_all_fields(server: AdminServer) -> None:
+def test_all_fields(server):
     client = server.stomp(**{"client-id": "c-1", "login": "anna"})
     client.send(
         "SUBSCRIBE",
@@ -73,7 +70,7 @@ def test_all_fields(server: AdminServer) -> None:
     }
 
 
-def test_a_queue_and_a_connection_show_the_same_objects(server: AdminServer) -> None:
+def test_a_queue_and_a_connection_show_the_same_objects(server):
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s")
     server.stomp().send("SUBSCRIBE", destination="/queue/other", id="s")
@@ -84,7 +81,7 @@ def test_a_queue_and_a_connection_show_the_same_objects(server: AdminServer) -> 
     assert server.get(path("connections", client.session.number))["subscriptions"] == everywhere[:1]
 
 
-def test_counts_of_an_acknowledging_consumer(server: AdminServer) -> None:
+def test_counts_of_an_acknowledging_consumer(server):
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count="3")
     sends(client, 1)
@@ -101,7 +98,7 @@ def test_counts_of_an_acknowledging_consumer(server: AdminServer) -> None:
     assert server.get(path("connections", client.session.number))["messagesDelivered"] == 5
 
 
-def test_an_aborted_transaction_undoes_acknowledgement_and_rejection(server: AdminServer) -> None:
+def test_an_aborted_transaction_undoes_acknowledgement_and_rejection(server):
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
     sends(client, 3)
@@ -116,7 +113,7 @@ def test_an_aborted_transaction_undoes_acknowledgement_and_rejection(server: Adm
     assert (shown["messagesAcknowledged"], shown["deliveringCount"], shown["messagesDelivered"]) == (0, 3, 3)
 
 
-def test_an_auto_consumer_has_no_limit_and_acknowledges_at_once(server: AdminServer) -> None:
+def test_an_auto_consumer_has_no_limit_and_acknowledges_at_once(server):
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s")
     sends(client, 4)
@@ -125,7 +122,7 @@ def test_an_auto_consumer_has_no_limit_and_acknowledges_at_once(server: AdminSer
     assert (shown["messagesDelivered"], shown["messagesAcknowledged"], shown["deliveringCount"]) == (4, 4, 0)
 
 
-def test_credit_is_0_while_the_window_in_bytes_is_used_up(server: AdminServer) -> None:
+def test_credit_is_0_while_the_window_in_bytes_is_used_up(server):
     client = server.stomp()
     client.send(
         "SUBSCRIBE",
@@ -140,7 +137,7 @@ def test_credit_is_0_while_the_window_in_bytes_is_used_up(server: AdminServer) -
     assert (shown["credit"], shown["consumerWindowSize"]) == (0, 10)
 
 
-def test_a_connection_counts_what_ended_subscriptions_were_delivered(server: AdminServer) -> None:
+def test_a_connection_counts_what_ended_subscriptions_were_delivered(server):
     client = server.stomp()
     for ack in ("auto", "client"):
         client.send("SUBSCRIBE", destination="/queue/q", id="s", ack=ack)
@@ -150,7 +147,7 @@ def test_a_connection_counts_what_ended_subscriptions_were_delivered(server: Adm
     assert (shown["messagesDelivered"], shown["queues"], shown["deliveringCount"]) == (4, [], 0)
 
 
-def test_a_browser_is_listed_with_its_connection_only(server: AdminServer) -> None:
+def test_a_browser_is_listed_with_its_connection_only(server):
     server.queue()
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="b", browser="true")
@@ -159,7 +156,7 @@ def test_a_browser_is_listed_with_its_connection_only(server: AdminServer) -> No
     assert shown["browser"] is True
 
 
-def test_a_consumer_below_the_threshold_is_slow() -> None:
+def test_a_consumer_below_the_threshold_is_slow():
     server = AdminServer({"#": {"slow_consumer_threshold": 10, "slow_consumer_check_period": 1}})
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count="1")
@@ -171,13 +168,13 @@ def test_a_consumer_below_the_threshold_is_slow() -> None:
     assert server.get("/api/v1/consumers?slow=true")["count"] == 1
 
 
-def test_search_sort_and_filters(server: AdminServer) -> None:
+def test_search_sort_and_filters(server):
     for name, count in (("a", 1), ("b", 3), ("ab", 2)):
         client = server.stomp()
         client.send("SUBSCRIBE", destination=f"/queue/{name}", id=name, ack="client")
         sends(client, count, f"/queue/{name}")
 
-    def queues(query: str) -> list[str]:
+    def queues(query):
         return [each["queue"] for each in server.get(f"/api/v1/consumers?{query}")["data"]]
 
     assert queues("sort=-deliveringCount") == ["b", "ab", "a"]
@@ -187,5 +184,5 @@ def test_search_sort_and_filters(server: AdminServer) -> None:
     server.refused(400, "GET", "/api/v1/consumers?colour=red")
 
 
-def test_unknown_queue_gets_404(server: AdminServer) -> None:
+def test_unknown_queue_gets_404(server):
     server.refused(404, "GET", path("queues", "none", "consumers"))

@@ -1,9 +1,5 @@
 """``GET /api/v1/dead-letters``: groups by origin, found by headers and not by names."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.admin import dead_letters
@@ -16,7 +12,7 @@ GROUPS = "/api/v1/dead-letters"
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     server = AdminServer(
         {"#": {"dead_letter_address": "graves", "max_delivery_attempts": 1, "expiry_address": "graves"}}
     )
@@ -25,14 +21,14 @@ def server() -> AdminServer:
     return server
 
 
-def groups(server: AdminServer, query: str = "") -> list[tuple[Any, ...]]:
+def groups(server, query=""):
     return [
         (each["queue"], each["originQueue"], each["reason"], each["count"])
         for each in server.get(f"{GROUPS}{query}")["data"]
     ]
 
 
-def test_messages_are_grouped_by_origin_and_reason(server: AdminServer) -> None:
+def test_messages_are_grouped_by_origin_and_reason(server):
     client = server.stomp()
     send(client, b"a", b"b")
     send(client, b"c", to="it's")
@@ -55,7 +51,7 @@ def test_messages_are_grouped_by_origin_and_reason(server: AdminServer) -> None:
     assert (first["address"], first["originAddress"]) == ("graves", "it's")
 
 
-def test_the_filter_of_a_group_selects_it(server: AdminServer) -> None:
+def test_the_filter_of_a_group_selects_it(server):
     client = server.stomp()
     send(client, b"a")
     send(client, b"b", to="it's")
@@ -76,7 +72,7 @@ def test_the_filter_of_a_group_selects_it(server: AdminServer) -> None:
     assert (bodies(server, "q"), bodies(server, "it's")) == (["c", "a"], ["b"])
 
 
-def test_a_dead_letter_that_was_moved_is_found_where_it_is(server: AdminServer) -> None:
+def test_a_dead_letter_that_was_moved_is_found_where_it_is(server):
     client = server.stomp()
     send(client, b"a")
     reject(server, client, "q", 1)
@@ -87,15 +83,13 @@ def test_a_dead_letter_that_was_moved_is_found_where_it_is(server: AdminServer) 
     assert bodies(server, "q") == ["a"]
 
 
-def test_evicted_messages_are_a_group(server: AdminServer) -> None:
+def test_evicted_messages_are_a_group(server):
     server.queue("ring", ring_size=1, ring_policy=RingPolicy.DEAD_LETTER)
     send(server.stomp(), b"a", b"b", to="ring")
     assert groups(server) == [("graves", "ring", "evicted", 1)]
 
 
-def test_only_the_first_messages_of_a_queue_are_counted(
-    server: AdminServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_first_messages_of_a_queue_are_counted(server, monkeypatch):
     monkeypatch.setattr(dead_letters, "MAX_EXAMINED", 3)
     client = server.stomp()
     send(client, *[b"x"] * 5)
@@ -104,7 +98,7 @@ def test_only_the_first_messages_of_a_queue_are_counted(
     assert (group["count"], group["complete"]) == (3, False)
 
 
-def test_a_letter_of_an_earlier_version_has_no_reason(server: AdminServer) -> None:
+def test_a_letter_of_an_earlier_version_has_no_reason(server):
     client = server.stomp()
     server.queue("old", "old", RoutingType.ANYCAST)
     client.send(

@@ -1,11 +1,7 @@
 """docs/metrics.md and docs/http-api.md name every metric, route, field and parameter there is, and no others."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +21,7 @@ from stompring.admin import (
     settings,
 )
 from stompring.admin import queues as queue_fields
-from stompring.admin.counters import ADDRESS, BRIDGE, BROKER, DIVERT, QUEUE, Counter
+from stompring.admin.counters import ADDRESS, BRIDGE, BROKER, DIVERT, QUEUE
 from stompring.admin.ha import HA
 from stompring.admin.http import admin_routes
 from stompring.admin.json_schema import Component, shown
@@ -35,7 +31,7 @@ from stompring.settings.model import BridgeConfiguration, DivertConfiguration
 
 from .admin_server import AdminServer
 from .test_ha import ACTIVE, node_with
-from .test_openapi import ALL, Operation
+from .test_openapi import ALL
 from .test_permissions import MANAGEMENT, PermissionType, basic, server_where
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -43,11 +39,11 @@ METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
 API = (DOCS / "http-api.md").read_text(encoding="utf-8")
 
 
-def section(text: str, heading: str) -> str:
+def section(text, heading):
     return text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
 
 
-def rows(text: str) -> list[list[str]]:
+def rows(text):
     """The cells of all tables, without their headings."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     ruled = [place for place, line in enumerate(lines) if set(line) <= set("|-")]
@@ -59,7 +55,7 @@ def rows(text: str) -> list[list[str]]:
     ]
 
 
-def first_cells(text: str) -> list[str]:
+def first_cells(text):
     return [row[0].strip("`") for row in rows(text)]
 
 
@@ -77,13 +73,13 @@ def first_cells(text: str) -> list[str]:
         ("The replicated log", HA),
     ],  # fmt: skip
 )
-def test_counters(heading: str, counters: tuple[Counter[Any], ...]) -> None:
+def test_counters(heading, counters):
     documented = [tuple(cell.strip("`") for cell in row) for row in rows(section(METRICS, heading))]
     assert documented == [(counter.json, counter.metric, counter.kind, counter.help) for counter in counters]
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
-def test_documented_metrics_equal_exposed_metrics(tmp_path: Path, accept: str) -> None:
+def test_documented_metrics_equal_exposed_metrics(tmp_path, accept):
     server = server_where(tmp_path, (PermissionType.VIEW, MANAGEMENT))
     server.service.bridges.apply([BridgeConfiguration("b", (Connector("c", "127.0.0.1", 1),), "q")])
     server.set_store_figures()
@@ -104,20 +100,20 @@ def test_documented_metrics_equal_exposed_metrics(tmp_path: Path, accept: str) -
 # ---- the API
 
 
-def test_routes() -> None:
+def test_routes():
     documented = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", API, re.MULTILINE)
     assert len(set(documented)) == len(documented)
     assert set(documented) == {(route.method, route.path) for route in admin_routes().all}
 
 
 @pytest.mark.parametrize("operation", ALL, ids=lambda operation: operation.identifier)
-def test_every_route_is_documented_with_its_answers(operation: Operation) -> None:
+def test_every_route_is_documented_with_its_answers(operation):
     everywhere = {"400", "401", "403", "413", "415", "429"}
     answers = ", ".join(status for status in operation.described["responses"] if status not in everywhere)
     assert f"| `{operation.method} {operation.path}` | {operation.described['summary']} | {answers} |" in API
 
 
-def test_every_status_is_documented() -> None:
+def test_every_status_is_documented():
     documented = {row[0] for row in rows(section(API, "Rules for every request")) if row[0].isdigit()}
     described = {
         status for operation in ALL for status in operation.described["responses"] if status >= "400"
@@ -136,7 +132,7 @@ def test_every_status_is_documented() -> None:
         ("Bridges", bridges.FIELDS, BRIDGE),
     ],
 )
-def test_fields(heading: str, fields: dict[str, Any], counters: tuple[Counter[Any], ...]) -> None:
+def test_fields(heading, fields, counters):
     documented = [name for name in first_cells(section(API, heading)) if " /" not in name]
     expected = [name for name in fields if name not in {counter.json for counter in counters}]
     assert documented == expected
@@ -144,11 +140,11 @@ def test_fields(heading: str, fields: dict[str, Any], counters: tuple[Counter[An
         assert "The counters of `docs/metrics.md`, and:" in section(API, heading)
 
 
-def meanings(schemas: Mapping[str, Any]) -> list[list[str]]:
+def meanings(schemas):
     return [[f"`{name}`", str(resolved_schema(schema)["description"])] for name, schema in schemas.items()]
 
 
-def resolved_schema(schema: Any) -> Any:
+def resolved_schema(schema):
     return schema.schema if isinstance(schema, Component) else schema
 
 
@@ -169,7 +165,7 @@ def resolved_schema(schema: Any) -> Any:
         ("Settings and their origin", settings.SETTING.schema["properties"]),
     ],
 )
-def test_meanings_of_fields(heading: str, schemas: Mapping[str, Any]) -> None:
+def test_meanings_of_fields(heading, schemas):
     counters = {counter.json for counter in (*QUEUE, *ADDRESS, *BROKER)}
     documented = [row for row in rows(section(API, heading)) if len(row) == 2]
     for name, meaning in meanings(schemas):
@@ -177,7 +173,7 @@ def test_meanings_of_fields(heading: str, schemas: Mapping[str, Any]) -> None:
             assert [name, meaning] in documented
 
 
-def test_fields_of_messages() -> None:
+def test_fields_of_messages():
     server = AdminServer()
     queue = server.queue()
     server.stomp().send("SEND", b"x", destination="/queue/q")
@@ -185,7 +181,7 @@ def test_fields_of_messages() -> None:
     assert first_cells(section(API, "Messages")) == list(message_view(ref))
 
 
-def test_fields_of_bodies() -> None:
+def test_fields_of_bodies():
     queues = re.search(r"\*\*Fields of POST and PATCH\*\*:(.+?)\.\s", section(API, "Queues"), re.DOTALL)
     assert queues is not None
     assert set(re.findall(r"`(\w+)`", queues[1])) == {"name", "address", "paused", *queue_fields.ATTRIBUTES}
@@ -196,7 +192,7 @@ def test_fields_of_bodies() -> None:
     assert set(re.findall(r"`(\w+)`", of_addresses[1])) == {"name", *addresses.CHANGEABLE}
 
 
-def test_parameters() -> None:
+def test_parameters():
     lists = {row[0].strip("`") for row in rows(section(API, "Rules for every request"))}
     listing = {parameter.name for parameter in api.LISTING}
     assert listing <= lists
@@ -210,6 +206,6 @@ def test_parameters() -> None:
     assert "`?name[]=`" in METRICS
 
 
-def test_documented_limits_equal_the_code() -> None:
+def test_documented_limits_equal_the_code():
     assert f"{api.PAGE_SIZE}, at most {api.MAX_PAGE_SIZE}" in API
     assert api.message_number("7-12", 7) == api.message_number("12", 7) == 12

@@ -1,7 +1,5 @@
 """``/api/v1/drain``: no new connections, while those that are open continue; ``/health/ready`` says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.server.drain import REASON
@@ -10,11 +8,11 @@ from .admin_server import BEGIN, STOMP_PORT, AdminServer, Wire
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     return AdminServer()
 
 
-def refused(server: AdminServer) -> bytes:
+def refused(server):
     """What a new client gets."""
     protocol, wire = server._stomp.buildProtocol(None), Wire(STOMP_PORT)
     protocol.makeConnection(wire)
@@ -22,7 +20,7 @@ def refused(server: AdminServer) -> bytes:
     return wire.value()
 
 
-def test_new_connections_are_refused_and_open_ones_continue(server: AdminServer) -> None:
+def test_new_connections_are_refused_and_open_ones_continue(server):
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client")
     answer = server.ask("POST", "/api/v1/drain")
@@ -42,7 +40,7 @@ def test_new_connections_are_refused_and_open_ones_continue(server: AdminServer)
     assert server.get("/api/v1/drain")["connections"] == 0
 
 
-def test_readiness_and_the_broker_tell_and_undrain_ends_it(server: AdminServer) -> None:
+def test_readiness_and_the_broker_tell_and_undrain_ends_it(server):
     assert server.get("/health/ready")["draining"] is False
     server.ask("POST", "/api/v1/drain")
     ready = server.ask("GET", "/health/ready")
@@ -57,7 +55,7 @@ def test_readiness_and_the_broker_tell_and_undrain_ends_it(server: AdminServer) 
     assert b"CONNECTED" in server.stomp().received
 
 
-def test_a_second_drain_changes_nothing(server: AdminServer) -> None:
+def test_a_second_drain_changes_nothing(server):
     server.ask("POST", "/api/v1/drain")
     server.reactor.advance(5)
     assert server.ask("POST", "/api/v1/drain").json["since"] == BEGIN * 1000

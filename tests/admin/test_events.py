@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,23 +18,23 @@ from .test_permissions import MANAGEMENT, P, basic, server_where
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     return AdminServer()
 
 
-def listed(server: AdminServer, query: str = "", **more: Any) -> list[dict[str, Any]]:
+def listed(server, query="", **more):
     found: list[dict[str, Any]] = server.get(f"/api/v1/events{query}", **more)["data"]
     return found
 
 
-def types(found: list[dict[str, Any]]) -> list[str]:
+def types(found):
     return [event["type"] for event in found]
 
 
 class Stream:
     """A client that reads events as they come."""
 
-    def __init__(self, server: AdminServer, query: str = "", headers: dict[str, str] | None = None) -> None:
+    def __init__(self, server, query="", headers=None):
         self.server = server
         self.channel, self.wire = server.channel()
         sent = {"Host": "localhost", "Accept": "text/event-stream", **(headers or {})}
@@ -44,7 +43,7 @@ class Stream:
         server.reactor.advance(0)
 
     @property
-    def text(self) -> str:
+    def text(self):
         """Everything that came so far, without the chunks of HTTP."""
         head, _, body = self.wire.value().decode().partition("\r\n\r\n")
         assert head.startswith("HTTP/1.1 200"), head
@@ -55,10 +54,10 @@ class Stream:
         return found
 
     @property
-    def events(self) -> list[dict[str, Any]]:
+    def events(self):
         return [data for _, data in self.pieces()]
 
-    def pieces(self) -> Iterator[tuple[str | None, dict[str, Any]]]:
+    def pieces(self):
         """The id of each event, and its data."""
         for piece in self.text.split("\n\n"):
             fields = dict(line.split(": ", 1) for line in piece.splitlines() if not line.startswith(":"))
@@ -68,7 +67,7 @@ class Stream:
                 yield fields.get("id"), data
 
 
-def test_a_connection_and_its_consumer(server: AdminServer) -> None:
+def test_a_connection_and_its_consumer(server):
     client = server.stomp(**{"login": "anna", "client-id": "c"})
     client.send("SUBSCRIBE", destination="/queue/q", id="s", selector="a = 1")
     number = client.session.number
@@ -103,7 +102,7 @@ def test_a_connection_and_its_consumer(server: AdminServer) -> None:
     assert found[0]["clientID"] == "c"
 
 
-def test_unsubscribe_and_a_deleted_queue_close_consumers(server: AdminServer) -> None:
+def test_unsubscribe_and_a_deleted_queue_close_consumers(server):
     server.queue("other")
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s")
@@ -117,7 +116,7 @@ def test_unsubscribe_and_a_deleted_queue_close_consumers(server: AdminServer) ->
     ]
 
 
-def test_no_event_for_messages(server: AdminServer) -> None:
+def test_no_event_for_messages(server):
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s")
     before = server.broker.notifications.last_id
@@ -126,7 +125,7 @@ def test_no_event_for_messages(server: AdminServer) -> None:
     assert server.broker.notifications.last_id == before
 
 
-def test_full_and_no_longer_full(server: AdminServer) -> None:
+def test_full_and_no_longer_full(server):
     server = AdminServer({"q": {"max_size_messages": 1, "address_full_policy": "DROP"}})
     server.queue()
     client = server.stomp()
@@ -138,7 +137,7 @@ def test_full_and_no_longer_full(server: AdminServer) -> None:
     assert found[0]["address"] == "q" and "max-size-messages 1" in found[0]["text"]
 
 
-def test_changes_over_http_are_events(server: AdminServer) -> None:
+def test_changes_over_http_are_events(server):
     assert server.ask("POST", "/api/v1/queues", {"name": "q"}).status == 201
     assert server.ask("DELETE", path("queues", "none")).status == 404
     found = listed(server)
@@ -147,7 +146,7 @@ def test_changes_over_http_are_events(server: AdminServer) -> None:
     assert found[2]["remoteAddress"].startswith("127.0.0.1")
 
 
-def test_violations_of_security(tmp_path: Path) -> None:
+def test_violations_of_security(tmp_path):
     server = server_where(tmp_path, (P.VIEW, MANAGEMENT), (P.SEND, "a"))
     server.ask("GET", "/api/v1/broker", headers=basic("anna:wrong"))
     server.ask("GET", "/api/v1/broker")  # without a login is no attempt
@@ -168,7 +167,7 @@ def test_violations_of_security(tmp_path: Path) -> None:
     assert found[3]["user"] == "anna" and found[3]["connectionID"] == client.session.number
 
 
-def test_since_types_and_size(server: AdminServer) -> None:
+def test_since_types_and_size(server):
     for name in "abc":
         server.queue(name)
     found = listed(server)
@@ -181,7 +180,7 @@ def test_since_types_and_size(server: AdminServer) -> None:
         server.refused(400, "GET", f"/api/v1/events?{query}")
 
 
-def test_frequent_events_do_not_displace_rare_ones(server: AdminServer) -> None:
+def test_frequent_events_do_not_displace_rare_ones(server):
     server.ask("POST", "/api/v1/drain")
     first = server.broker.notifications.last_id
     for number in range(MAX_EVENTS + 50):
@@ -194,7 +193,7 @@ def test_frequent_events_do_not_displace_rare_ones(server: AdminServer) -> None:
     assert "EVENTS_LOST" not in types(Stream(server, f"?since={first + 200}").events)
 
 
-def test_a_policy_that_fails_is_one_event_for_each_cause(server: AdminServer) -> None:
+def test_a_policy_that_fails_is_one_event_for_each_cause(server):
     for _ in range(3):
         server.service.policies.recorded.record("limit", "q", "admit", ValueError("x"), "broker.xml:7")
     (event,) = listed(server)
@@ -206,7 +205,7 @@ def test_a_policy_that_fails_is_one_event_for_each_cause(server: AdminServer) ->
 # ---- the stream
 
 
-def test_a_stream_has_events_as_they_happen(server: AdminServer) -> None:
+def test_a_stream_has_events_as_they_happen(server):
     server.queue("before")
     stream = Stream(server)
     assert stream.text == "retry: 3000\n: stompring events\n\n"
@@ -218,7 +217,7 @@ def test_a_stream_has_events_as_they_happen(server: AdminServer) -> None:
 
 
 @pytest.mark.parametrize("by_header", [True, False])
-def test_a_stream_continues_after_the_last_event(server: AdminServer, by_header: bool) -> None:
+def test_a_stream_continues_after_the_last_event(server, by_header):
     for name in "abc":
         server.queue(name)
     all_events = listed(server)
@@ -232,7 +231,7 @@ def test_a_stream_continues_after_the_last_event(server: AdminServer, by_header:
     assert stream.events == listed(server)[3:]
 
 
-def test_a_stream_of_some_types(server: AdminServer) -> None:
+def test_a_stream_of_some_types(server):
     stream = Stream(server, "?type[]=BINDING_ADDED&since=0")
     server.queue()
     server.reactor.advance(0)
@@ -240,26 +239,26 @@ def test_a_stream_of_some_types(server: AdminServer) -> None:
 
 
 @pytest.mark.parametrize("seen", ["1", str(BEGIN * 2000)])
-def test_a_gap_is_reported(server: AdminServer, seen: str) -> None:
+def test_a_gap_is_reported(server, seen):
     server.queue()
     stream = Stream(server, headers={"Last-Event-ID": seen})
     assert types(stream.events) == ["EVENTS_LOST", "ADDRESS_ADDED", "BINDING_ADDED"]
     assert next(stream.pieces())[0] is None  # so that a browser keeps the id that it has
 
 
-def test_an_invalid_last_event_id_is_ignored(server: AdminServer) -> None:
+def test_an_invalid_last_event_id_is_ignored(server):
     server.queue()
     assert Stream(server, headers={"Last-Event-ID": "x" * 50}).events == []
 
 
-def test_a_silent_stream_is_kept_alive(server: AdminServer) -> None:
+def test_a_silent_stream_is_kept_alive(server):
     stream = Stream(server)
     for _ in range(3):
         server.reactor.advance(events.KEEP_ALIVE)
     assert stream.text.count(": keep-alive\n\n") == 3
 
 
-def test_a_stream_is_not_ended_by_the_times_of_requests(server: AdminServer) -> None:
+def test_a_stream_is_not_ended_by_the_times_of_requests(server):
     stream = Stream(server)
     for _ in range(40):
         server.reactor.advance(10)
@@ -268,7 +267,7 @@ def test_a_stream_is_not_ended_by_the_times_of_requests(server: AdminServer) -> 
     assert len(stream.events) == 2
 
 
-def test_hostile_names_stay_within_their_event(server: AdminServer) -> None:
+def test_hostile_names_stay_within_their_event(server):
     stream = Stream(server)
     client = server.stomp(**{"client-id": "x\\n\\nevent: EVIL\\ndata: {}\\n\\n"})
     client.send("SUBSCRIBE", destination="/queue/<script>", id="a\\n\\nid: 99\\n")
@@ -282,9 +281,7 @@ def test_hostile_names_stay_within_their_event(server: AdminServer) -> None:
     assert stream.events[3]["consumer"] == "a\n\nid: 99\n"
 
 
-def test_a_client_that_does_not_read_gets_an_end_and_no_memory(
-    server: AdminServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_does_not_read_gets_an_end_and_no_memory(server, monkeypatch):
     stream = Stream(server)
     assert stream.wire.producer is not None
     stream.wire.producer.pauseProducing()  # the socket is full
@@ -299,14 +296,14 @@ def test_a_client_that_does_not_read_gets_an_end_and_no_memory(
     assert stream.wire.value().endswith(b"0\r\n\r\n")
 
 
-def test_a_client_that_never_reads_is_closed_after_the_answer_time(server: AdminServer) -> None:
+def test_a_client_that_never_reads_is_closed_after_the_answer_time(server):
     stream = Stream(server)
     stream.wire.producer.pauseProducing()
     server.reactor.advance(channel.ANSWER_TIME + 1)
     assert stream.wire.disconnected or stream.wire.disconnecting or stream.wire.aborting
 
 
-def test_a_client_that_disconnects_is_forgotten(server: AdminServer) -> None:
+def test_a_client_that_disconnects_is_forgotten(server):
     stream = Stream(server)
     assert len(server.broker.notifications.listeners) == 1
     stream.channel.connectionLost()
@@ -316,7 +313,7 @@ def test_a_client_that_disconnects_is_forgotten(server: AdminServer) -> None:
     assert len(stream.events) == 0
 
 
-def test_a_stream_ends_when_the_permission_is_revoked(tmp_path: Path) -> None:
+def test_a_stream_ends_when_the_permission_is_revoked(tmp_path):
     server = server_where(tmp_path, (P.VIEW, MANAGEMENT))
     authorization = {name: str(value) for name, value in basic().items()}
     stream = Stream(server, headers=authorization)
@@ -336,14 +333,14 @@ def test_a_stream_ends_when_the_permission_is_revoked(tmp_path: Path) -> None:
     assert "view" in stream.events[2]["text"]
 
 
-def test_a_stop_ends_streams(server: AdminServer) -> None:
+def test_a_stop_ends_streams(server):
     stream = Stream(server)
     server.service.stop_listening()
     server.reactor.advance(0)
     assert types(stream.events) == ["SHUTDOWN", "STREAM_ENDED"]
 
 
-def test_the_number_of_streams_is_limited(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_streams_is_limited(server, monkeypatch):
     monkeypatch.setattr(events, "MAX_STREAMS", 2)
     streams = [Stream(server) for _ in range(2)]
     refused = server.refused(503, "GET", "/api/v1/events", headers={"Accept": "text/event-stream"})
@@ -355,7 +352,7 @@ def test_the_number_of_streams_is_limited(server: AdminServer, monkeypatch: pyte
 # ---- messages
 
 
-def test_notifications_are_messages_on_activemq_notifications(server: AdminServer) -> None:
+def test_notifications_are_messages_on_activemq_notifications(server):
     client = server.stomp()
     server.queue("listener", "activemq.notifications", MULTICAST)
     client.send("SUBSCRIBE", destination="activemq.notifications::listener", id="n")
@@ -369,13 +366,13 @@ def test_notifications_are_messages_on_activemq_notifications(server: AdminServe
     assert "\n\nqueue new created on address new\0" in added
 
 
-def test_without_the_address_nothing_is_sent(server: AdminServer) -> None:
+def test_without_the_address_nothing_is_sent(server):
     server.queue()
     server.reactor.advance(0)
     assert "activemq.notifications" not in server.directory.addresses
 
 
-def test_types_and_headers_are_documented() -> None:
+def test_types_and_headers_are_documented():
     text = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
     section = text.split("\n## Events\n", 1)[1].split("\n## ", 1)[0]
     for kind, meaning in TYPES.items():

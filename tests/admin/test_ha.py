@@ -1,10 +1,7 @@
 """The role of a broker and its replicated log over HTTP and in the metrics, of an active broker and of a standby."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -69,22 +66,22 @@ STANDBY = replace(
 SETTINGS = ReplicatedLogSettings("nats://n1", "orders", "b1", user="u", password="hills")
 
 
-def node_with(status: NodeStatus) -> Any:
+def node_with(status):
     return SimpleNamespace(status=lambda: status)
 
 
-def server_with(status: NodeStatus) -> AdminServer:
+def server_with(status):
     server = AdminServer(replicated_log=SETTINGS)
     server.service.node = node_with(status)
     return server
 
 
-def samples(text: str) -> dict[str, float]:
+def samples(text):
     lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith("stompring_ha_")]
     return {name: float(value) for name, _, value in lines}
 
 
-def test_without_a_log_the_broker_is_active_and_all_else_is_null() -> None:
+def test_without_a_log_the_broker_is_active_and_all_else_is_null():
     server = AdminServer()
     found = server.get("/api/v1/ha")
     assert (found.pop("enabled"), found.pop("role")) == (False, "active")
@@ -98,7 +95,7 @@ def test_without_a_log_the_broker_is_active_and_all_else_is_null() -> None:
     )
 
 
-def test_active_broker_shows_its_log() -> None:
+def test_active_broker_shows_its_log():
     found = server_with(ACTIVE).get("/api/v1/ha")
     assert found["enabled"] is True and found["role"] == "active" and found["fault"] is None
     assert (found["url"], found["stream"], found["takeoverTimeout"]) == ("nats://n1", "orders", 3000)
@@ -111,7 +108,7 @@ def test_active_broker_shows_its_log() -> None:
     assert "hills" not in str(found)
 
 
-def test_standby_shows_how_far_it_is_behind() -> None:
+def test_standby_shows_how_far_it_is_behind():
     found = describe(STANDBY, BrokerConfiguration(replicated_log=SETTINGS))
     assert (found["lagEntries"], found["lagBytes"], found["lagTime"]) == (30, 4000, 1250)
     assert (found["rebuilding"], found["rebuiltBytes"], found["rebuildBytes"]) == (True, 1000, 5000)
@@ -120,14 +117,14 @@ def test_standby_shows_how_far_it_is_behind() -> None:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_role_is_one_of_all(role: Role) -> None:
+def test_role_is_one_of_all(role):
     found = samples(server_with(replace(ACTIVE, role=role)).ask("GET", "/metrics").text)
     roles = {name: value for name, value in found.items() if name.startswith("stompring_ha_role")}
     assert len(roles) == len(Role)
     assert [name for name, value in roles.items() if value] == [f'stompring_ha_role{{role="{role.value}"}}']
 
 
-def test_metrics_have_the_numbers_in_base_units() -> None:
+def test_metrics_have_the_numbers_in_base_units():
     found = samples(server_with(replace(ACTIVE, lag_seconds=1.25)).ask("GET", "/metrics").text)
     assert found["stompring_ha_lag_seconds"] == 1.25
     assert found["stompring_ha_append_seconds_total"] == 0.06
@@ -136,7 +133,7 @@ def test_metrics_have_the_numbers_in_base_units() -> None:
     assert found["stompring_ha_log_healthy"] == 1.0
 
 
-def test_every_number_is_read_also_before_the_engine_has_answered() -> None:
+def test_every_number_is_read_also_before_the_engine_has_answered():
     status = replace(STANDBY, log=None, active=None, active_time=0, role=Role.CONNECTING, fault="no answer")
     shown = {family.name for family in ha_families(status)}
     assert "stompring_ha_log_bytes" not in shown and "stompring_ha_lag_entries" in shown
@@ -144,12 +141,12 @@ def test_every_number_is_read_also_before_the_engine_has_answered() -> None:
     assert found["fault"] == "no answer" and found["logSize"] is None and found["lastBeat"] is None
 
 
-def test_each_metric_is_there_with_a_log() -> None:
+def test_each_metric_is_there_with_a_log():
     found = samples(server_with(ACTIVE).ask("GET", "/metrics").text)
     assert {name for name in found if "{" not in name} == {counter.metric for counter in HA}
 
 
-def context(status: NodeStatus | None) -> Any:
+def context(status):
     return SimpleNamespace(
         node=None if status is None else node_with(status),
         reason="waiting",
@@ -157,7 +154,7 @@ def context(status: NodeStatus | None) -> Any:
     )
 
 
-def test_standby_site_answers_with_its_log() -> None:
+def test_standby_site_answers_with_its_log():
     body = standby.show(context(STANDBY)).body
     assert isinstance(body, bytes) and b'"role": "standby"' in body.replace(b'":"', b'": "')
     metrics = standby.scrape("text/plain", context(STANDBY).node).body
@@ -165,7 +162,7 @@ def test_standby_site_answers_with_its_log() -> None:
     assert samples(metrics.decode())["stompring_ha_lag_entries"] == 30
 
 
-def test_standby_that_waits_for_a_lock_says_what_for() -> None:
+def test_standby_that_waits_for_a_lock_says_what_for():
     body = standby.show(context(None)).body
     assert isinstance(body, bytes) and b"waiting" in body
     metrics = standby.scrape("text/plain").body
@@ -174,5 +171,5 @@ def test_standby_that_waits_for_a_lock_says_what_for() -> None:
     assert found['stompring_ha_role{role="standby"}'] == 1 and len(found) == len(Role)
 
 
-def test_fields_without_a_log_are_those_with_one() -> None:
+def test_fields_without_a_log_are_those_with_one():
     assert list(without_log()) == list(describe(ACTIVE, BrokerConfiguration(replicated_log=SETTINGS)))

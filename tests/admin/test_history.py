@@ -7,38 +7,38 @@ from typing import Any
 
 import pytest
 
-from .admin_server import BEGIN, MULTICAST, AdminServer, Stomp, TestReactor, path
+from .admin_server import BEGIN, MULTICAST, AdminServer, TestReactor, path
 
 #: Milliseconds at which the sampler begins.
 START = BEGIN * 1000
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     server = AdminServer()
     server.service.sampler.start()
     return server
 
 
-def seconds(server: AdminServer, number: int) -> None:
+def seconds(server, number):
     for _ in range(number):
         server.reactor.advance(1)
         server.reactor.advance(0)
 
 
-def send(client: Stomp, number: int = 1, destination: str = "/queue/q", **headers: str) -> None:
+def send(client, number=1, destination="/queue/q", **headers):
     for _ in range(number):
         client.send("SEND", b"x", destination=destination, **headers)
 
 
-def history(server: AdminServer, *names: str, query: str = "") -> dict[str, Any]:
+def history(server, *names, query=""):
     shown = server.get(path(*names, "history") + query)
     assert shown["start"] % shown["resolution"] == 0
     series: dict[str, Any] = shown["series"]
     return series
 
 
-def test_points_of_a_queue(server: AdminServer) -> None:
+def test_points_of_a_queue(server):
     server.queue()
     client = server.stomp()
     send(client, 3)
@@ -61,7 +61,7 @@ def test_points_of_a_queue(server: AdminServer) -> None:
     assert shown["series"]["added"][-5] is None  # before the sampler began
 
 
-def test_rejected_evicted_expired_and_removed_messages(server: AdminServer) -> None:
+def test_rejected_evicted_expired_and_removed_messages(server):
     server.queue(ring_size=2)
     client = server.stomp()
     send(client, 5)
@@ -85,7 +85,7 @@ def test_rejected_evicted_expired_and_removed_messages(server: AdminServer) -> N
     assert series["messageCount"] == [2, 2, 2, 0]
 
 
-def test_a_scheduled_message_that_falls_due_changes_the_gauges(server: AdminServer) -> None:
+def test_a_scheduled_message_that_falls_due_changes_the_gauges(server):
     server.queue()
     send(server.stomp(), AMQ_SCHEDULED_DELAY="1500")
     seconds(server, 3)
@@ -94,7 +94,7 @@ def test_a_scheduled_message_that_falls_due_changes_the_gauges(server: AdminServ
     assert series["messageCount"][-3:] == [1, 1, 1]
 
 
-def test_an_address_has_the_sum_of_its_queues_and_what_was_sent_to_it(server: AdminServer) -> None:
+def test_an_address_has_the_sum_of_its_queues_and_what_was_sent_to_it(server):
     for name in ("a", "b"):
         server.queue(name, "news", MULTICAST)
     client = server.stomp()
@@ -107,7 +107,7 @@ def test_an_address_has_the_sum_of_its_queues_and_what_was_sent_to_it(server: Ad
     assert listed["news"]["addedRate"] == 1.5
 
 
-def test_the_broker_counts_queues_that_are_gone(server: AdminServer) -> None:
+def test_the_broker_counts_queues_that_are_gone(server):
     client = server.stomp()
     send(client, 4, "/queue/short")
     assert server.ask("DELETE", path("queues", "short")).status == 204  # before it was ever sampled
@@ -122,7 +122,7 @@ def test_the_broker_counts_queues_that_are_gone(server: AdminServer) -> None:
     assert series["memoryUsage"][0] > 0 and series["diskUsage"] == [0, 0]
 
 
-def test_a_queue_that_is_created_again_begins_anew(server: AdminServer) -> None:
+def test_a_queue_that_is_created_again_begins_anew(server):
     server.queue()
     client = server.stomp()
     send(client, 3)
@@ -135,7 +135,7 @@ def test_a_queue_that_is_created_again_begins_anew(server: AdminServer) -> None:
     assert history(server, "queues", "q")["added"][-4:] == [None, None, 0, 1]
 
 
-def test_what_is_there_at_the_start_is_no_traffic(server: AdminServer) -> None:
+def test_what_is_there_at_the_start_is_no_traffic(server):
     other = AdminServer()
     other.queue()
     send(other.stomp(), 5)
@@ -146,7 +146,7 @@ def test_what_is_there_at_the_start_is_no_traffic(server: AdminServer) -> None:
     assert history(other, "broker")["messageCount"][-1] == 5
 
 
-def test_connections_and_consumers(server: AdminServer) -> None:
+def test_connections_and_consumers(server):
     server.queue()
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
@@ -172,7 +172,7 @@ def test_connections_and_consumers(server: AdminServer) -> None:
     assert history(server, "connections", number)["deliveringCount"][-2:] == [3, 0]
 
 
-def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known() -> None:
+def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known():
     server = AdminServer()
     for name in ("a", "b", "c"):
         server.queue(name)
@@ -186,7 +186,7 @@ def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known() ->
     assert [(each["name"], each["addedRate"]) for each in listed] == [("c", 2.0), ("a", 0.5), ("b", 0.0)]
 
 
-def test_resolutions_and_since(server: AdminServer) -> None:
+def test_resolutions_and_since(server):
     server.queue()
     client = server.stomp()
     for _ in range(70):
@@ -203,7 +203,7 @@ def test_resolutions_and_since(server: AdminServer) -> None:
     assert history(server, "queues", "q", query=f"?since={START * 2}")["added"] == []
 
 
-def test_oldest_age_is_of_any_priority(server: AdminServer) -> None:
+def test_oldest_age_is_of_any_priority(server):
     server.queue()
     client = server.stomp()
     assert server.get(path("queues", "q"))["oldestAge"] is None
@@ -216,16 +216,16 @@ def test_oldest_age_is_of_any_priority(server: AdminServer) -> None:
 
 
 @pytest.mark.parametrize("query", ["resolution=5s", "resolution=", "since=-1", "since=x", "until=1"])
-def test_invalid_parameters_get_400(server: AdminServer, query: str) -> None:
+def test_invalid_parameters_get_400(server, query):
     server.refused(400, "GET", f"/api/v1/broker/history?{query}")
 
 
-def test_unknown_things_get_404(server: AdminServer) -> None:
+def test_unknown_things_get_404(server):
     for kind in ("queues", "addresses", "connections"):
         server.refused(404, "GET", path(kind, "none", "history"))
 
 
-def test_rounds_are_made_in_slices(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_are_made_in_slices(server, monkeypatch):
     queues = [server.queue(f"q{number}") for number in range(300)]
     sampler = server.service.sampler
     now = iter(range(10**6))
@@ -233,7 +233,7 @@ def test_rounds_are_made_in_slices(server: AdminServer, monkeypatch: pytest.Monk
     sampled = []
     run = sampler._run
 
-    def observed() -> None:
+    def observed():
         sampled.append(sum(queue.history is not None for queue in queues))
         run()
 
@@ -244,7 +244,7 @@ def test_rounds_are_made_in_slices(server: AdminServer, monkeypatch: pytest.Monk
     assert history(server, "queues", "q299")["added"][-1] == 1
 
 
-def test_the_memory_of_all_histories_is_limited(server: AdminServer) -> None:
+def test_the_memory_of_all_histories_is_limited(server):
     queues = [server.queue(f"q{number}") for number in range(30)]
     memory = server.service.sampler.memory
     memory.max_bytes = 30 * 4000
@@ -258,7 +258,7 @@ def test_the_memory_of_all_histories_is_limited(server: AdminServer) -> None:
     assert history(server, "queues", "q7")["added"][-60:] == [1] * 60
 
 
-def test_rounds_that_take_long_are_made_less_often(server: AdminServer) -> None:
+def test_rounds_that_take_long_are_made_less_often(server):
     for number in range(100):
         server.queue(f"q{number}")
     seconds(server, 1)
@@ -275,7 +275,7 @@ def test_rounds_that_take_long_are_made_less_often(server: AdminServer) -> None:
     assert history(server, "queues", "q99")["added"][-10:] == [2] * 10
 
 
-def test_what_is_old_is_swept(server: AdminServer) -> None:
+def test_what_is_old_is_swept(server):
     queue = server.queue()
     send(server.stomp())
     seconds(server, 1)
@@ -284,7 +284,7 @@ def test_what_is_old_is_swept(server: AdminServer) -> None:
     assert queue.history.series[0] is None and queue.history.series[1] is not None
 
 
-def test_a_wall_clock_that_is_set_moves_the_times_and_not_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wall_clock_that_is_set_moves_the_times_and_not_the_points(monkeypatch):
     jump = [0]
     monkeypatch.setattr(
         TestReactor, "wall_seconds", lambda reactor: reactor.seconds() + jump[0], raising=False
@@ -304,7 +304,7 @@ def test_a_wall_clock_that_is_set_moves_the_times_and_not_the_points(monkeypatch
     assert history(server, "queues", "q", query=f"?since={since}")["added"] == [2, 2]
 
 
-def test_without_an_http_acceptor_nothing_is_sampled() -> None:
+def test_without_an_http_acceptor_nothing_is_sampled():
     server = AdminServer(http_acceptors=())
     server.service.start_listening()
     server.queue()
@@ -313,22 +313,20 @@ def test_without_an_http_acceptor_nothing_is_sampled() -> None:
     server.service.stop_listening()
 
 
-def test_a_stop_ends_it(server: AdminServer) -> None:
+def test_a_stop_ends_it(server):
     server.service.sampler.stop()
     queue = server.queue()
     seconds(server, 3)
     assert queue.history is None
 
 
-def test_a_round_that_fails_leaves_a_gap_and_is_logged(
-    server: AdminServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_round_that_fails_leaves_a_gap_and_is_logged(server, monkeypatch, caplog):
     server.queue()
     client = server.stomp()
     seconds(server, 1)
     with monkeypatch.context() as broken:
 
-        def fail(queue: object) -> None:
+        def fail(queue):
             raise ZeroDivisionError
 
         broken.setattr(server.service.sampler, "_sample_queue", fail)

@@ -1,7 +1,5 @@
 """Metrics of certificates and of connections that did not get through."""
 
-from __future__ import annotations
-
 import re
 
 from stompring.admin.metrics import (
@@ -17,12 +15,12 @@ from .admin_server import BEGIN, AdminServer
 from .test_documentation import METRICS, rows, section
 
 
-def test_no_metrics_without_tls() -> None:
+def test_no_metrics_without_tls():
     text = AdminServer().ask("GET", "/metrics").text
     assert not re.search("certificate|tls|proxy", text)
 
 
-def test_metrics_with_tls() -> None:
+def test_metrics_with_tls():
     server = AdminServer()
     server.set_listener_figures()
     lines = server.ask("GET", "/metrics").text.splitlines()
@@ -34,7 +32,7 @@ def test_metrics_with_tls() -> None:
     assert f'{PROXY_FAILURES}{{acceptor="stomp"}} 30.0' in lines
 
 
-def test_metrics_are_documented() -> None:
+def test_metrics_are_documented():
     documented = [(row[0].strip("`"), row[3]) for row in rows(section(METRICS, "Certificates and proxies"))]
     assert documented == [
         (EXPIRY, EXPIRY_HELP),

@@ -1,10 +1,6 @@
 """``/api/v1/loggers``: levels are listed and changed while the broker runs."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -16,7 +12,7 @@ NAME = "stompring.broker.address"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminServer]:
+def server(monkeypatch):
     monkeypatch.setattr(loggers, "_configured", {})
     levels = {name: each.logger.level for name, each in loggers.loggers().items()}
     yield AdminServer()
@@ -24,18 +20,18 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminServer]:
         loggers.loggers()[name].logger.setLevel(level)
 
 
-def listed(server: AdminServer) -> dict[str, Any]:
+def listed(server):
     return {each["name"]: each for each in server.get("/api/v1/loggers?size=1000")["data"]}
 
 
-def test_loggers_are_those_of_the_broker(server: AdminServer) -> None:
+def test_loggers_are_those_of_the_broker(server):
     found = listed(server)
     assert {"root", "stompring", "twisted", NAME} <= found.keys()
     assert all(name == "root" or name.split(".")[0] in loggers.PACKAGES for name in found)
     assert found[NAME]["level"] is None and found[NAME]["configured"] is True
 
 
-def test_a_level_takes_effect_and_can_be_undone(server: AdminServer) -> None:
+def test_a_level_takes_effect_and_can_be_undone(server):
     logging.getLogger("stompring").setLevel(logging.WARNING)
     log = logging.getLogger(NAME)
     assert not log.isEnabledFor(logging.DEBUG)
@@ -47,7 +43,7 @@ def test_a_level_takes_effect_and_can_be_undone(server: AdminServer) -> None:
     assert listed(server)[NAME]["effectiveLevel"] == "warn"
 
 
-def test_a_package_and_root_decide_about_those_below(server: AdminServer) -> None:
+def test_a_package_and_root_decide_about_those_below(server):
     server.ask("PATCH", path("loggers", "root"), {"level": "error"})
     assert listed(server)[NAME]["effectiveLevel"] == "error"
     server.ask("PATCH", path("loggers", "stompring"), {"level": "info"})
@@ -55,15 +51,15 @@ def test_a_package_and_root_decide_about_those_below(server: AdminServer) -> Non
 
 
 @pytest.mark.parametrize("body", [{}, {"level": "verbose"}, {"level": 10}, {"level": []}, {"levels": "info"}])
-def test_invalid_levels_get_400(server: AdminServer, body: Any) -> None:
+def test_invalid_levels_get_400(server, body):
     server.refused(400, "PATCH", path("loggers", NAME), body)
 
 
-def test_root_has_no_parent(server: AdminServer) -> None:
+def test_root_has_no_parent(server):
     server.refused(400, "PATCH", path("loggers", "root"), {"level": None})
 
 
 @pytest.mark.parametrize("name", ["none", "stompring.none", "asyncio", "roots"])
-def test_other_loggers_are_unknown(server: AdminServer, name: str) -> None:
+def test_other_loggers_are_unknown(server, name):
     server.refused(404, "PATCH", path("loggers", name), {"level": "info"})
     assert name not in logging.root.manager.loggerDict or name == "asyncio"

@@ -7,31 +7,31 @@ from typing import Any
 
 import pytest
 
-from .admin_server import BEGIN, AdminServer, Reply, path
+from .admin_server import BEGIN, AdminServer, path
 from .test_message_tasks import bodies, reject, send
 
 LINES = {"Content-Type": "application/x-ndjson"}
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     server = AdminServer({"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1}})
     for name in ("q", "p", "DLQ"):
         server.queue(name)
     return server
 
 
-def export(server: AdminServer, queue: str = "q", query: str = "") -> bytes:
+def export(server, queue="q", query=""):
     reply = server.ask("GET", path("queues", queue, "export") + query)
     assert (reply.status, reply.headers["content-type"]) == (200, "application/x-ndjson")
     return reply.body
 
 
-def upload(server: AdminServer, lines: bytes, queue: str = "p") -> Reply:
+def upload(server, lines, queue="p"):
     return server.ask("POST", path("queues", queue, "import"), raw=lines, headers=LINES)
 
 
-def test_a_round_trip_keeps_all_but_number_and_time(server: AdminServer) -> None:
+def test_a_round_trip_keeps_all_but_number_and_time(server):
     client = server.stomp()
     send(client, b"a", colour="r\\ced", priority="7", persistent="true", JMSXGroupID="g")
     send(client, b"\xff\0" * 100_000)
@@ -49,7 +49,7 @@ def test_a_round_trip_keeps_all_but_number_and_time(server: AdminServer) -> None
         assert one == other
 
 
-def test_only_what_matches_is_exported(server: AdminServer) -> None:
+def test_only_what_matches_is_exported(server):
     client = server.stomp()
     send(client, b"a", n="1")
     send(client, b"b", n="2")
@@ -59,7 +59,7 @@ def test_only_what_matches_is_exported(server: AdminServer) -> None:
     server.refused(400, "GET", path("queues", "q", "export") + "?filter=n%20%3D")
 
 
-def test_dead_letters_stay_dead_letters(server: AdminServer) -> None:
+def test_dead_letters_stay_dead_letters(server):
     client = server.stomp()
     send(client, b"a")
     reject(server, client, "q", 1)
@@ -99,9 +99,7 @@ GOOD: dict[str, Any] = {
         ({"routingType": "UNICAST"}, "routingType"),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_imported(
-    server: AdminServer, change: dict[str, Any], named: str
-) -> None:
+def test_a_bad_line_is_named_and_nothing_is_imported(server, change, named):
     lines = [{"message": GOOD}, {"message": {**GOOD, **change}}]
     reply = upload(server, b"\n".join(json.dumps(line).encode() for line in lines))
     assert (reply.status, reply.json["line"]) == (400, 2)
@@ -110,18 +108,18 @@ def test_a_bad_line_is_named_and_nothing_is_imported(
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b'{"queue": {}}', b"[" * 100_000, b"\xff"])
-def test_what_is_no_message_is_refused(server: AdminServer, line: bytes) -> None:
+def test_what_is_no_message_is_refused(server, line):
     reply = upload(server, json.dumps({"message": GOOD}).encode() + b"\n" + line)
     assert (reply.status, reply.json["line"]) == (400, 2), reply.body
 
 
-def test_blank_lines_and_nothing_at_all(server: AdminServer) -> None:
+def test_blank_lines_and_nothing_at_all(server):
     assert upload(server, b"").json == {"imported": 0}
     assert upload(server, b"\n\r\n").json == {"imported": 0}
     assert upload(server, json.dumps({"message": GOOD}).encode() + b"\r\n\n").json == {"imported": 1}
 
 
-def test_a_full_queue_imports_nothing() -> None:
+def test_a_full_queue_imports_nothing():
     server = AdminServer({"p": {"max_size_messages": 1, "address_full_policy": "FAIL"}})
     server.queue("p")
     line = json.dumps({"message": GOOD}).encode()
@@ -131,11 +129,11 @@ def test_a_full_queue_imports_nothing() -> None:
     assert bodies(server, "p") == ["x"]
 
 
-def test_a_filter_that_does_not_match_imports_nothing(server: AdminServer) -> None:
+def test_a_filter_that_does_not_match_imports_nothing(server):
     server.queue("red", filter="colour = 'red'")
     reply = upload(server, json.dumps({"message": GOOD}).encode(), "red")
     assert reply.status == 400 and "filter of queue red" in reply.json["detail"]
 
 
-def test_json_is_not_json_lines(server: AdminServer) -> None:
+def test_json_is_not_json_lines(server):
     server.refused(415, "POST", path("queues", "p", "import"), {"message": GOOD})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from stompring.broker.message import Message, Traits
 from stompring.settings.model import PermissionType, RingPolicy, RoutingType
 
-from .admin_server import BEGIN, AdminServer, Stomp, path
+from .admin_server import BEGIN, AdminServer, path
 from .test_permissions import basic, server_where
 
 MULTICAST = RoutingType.MULTICAST
@@ -18,7 +17,7 @@ DEAD = {"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1, "expiry_
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     server = AdminServer(DEAD)
     for name in ("q", "p", "DLQ", "late"):
         server.queue(name)
@@ -26,36 +25,36 @@ def server() -> AdminServer:
 
 
 @pytest.fixture
-def client(server: AdminServer) -> Stomp:
+def client(server):
     return server.stomp()
 
 
-def send(client: Stomp, *bodies: bytes, to: str = "q", **headers: str) -> None:
+def send(client, *bodies, to="q", **headers):
     for body in bodies:
         client.send("SEND", body, destination=f"/queue/{to}", **headers)
 
 
-def bodies(server: AdminServer, queue: str) -> list[str]:
+def bodies(server, queue):
     return [each["body"] for each in server.get(path("queues", queue, "messages"))["data"]]
 
 
-def ids(server: AdminServer, queue: str) -> dict[str, str]:
+def ids(server, queue):
     """Message ids by body."""
     return {each["body"]: each["messageID"] for each in server.get(path("queues", queue, "messages"))["data"]}
 
 
-def do(server: AdminServer, operation: str, queue: str = "q", **body: Any) -> dict[str, Any]:
+def do(server, operation, queue="q", **body):
     reply = server.ask("POST", path("queues", queue, operation), body)
     assert reply.status in (200, 202), (reply.status, reply.body)
     found: dict[str, Any] = reply.json
     return found
 
 
-def counts(task: dict[str, Any]) -> tuple[str, int, int, int]:
+def counts(task):
     return task["state"], task["done"], task["skipped"], task["failed"]
 
 
-def reject(server: AdminServer, client: Stomp, queue: str, number: int) -> None:
+def reject(server, client, queue, number):
     """Consume and reject so many messages: each is a dead letter."""
     consumer = server.stomp()
     consumer.send(
@@ -76,7 +75,7 @@ def reject(server: AdminServer, client: Stomp, queue: str, number: int) -> None:
 # ---- move and copy
 
 
-def test_moves_all_in_order_and_counts_as_acknowledged(server: AdminServer, client: Stomp) -> None:
+def test_moves_all_in_order_and_counts_as_acknowledged(server, client):
     send(client, b"a", b"b", priority="3")
     send(client, b"c", priority="7", colour="red", persistent="true")
     task = do(server, "move", address="p")
@@ -100,7 +99,7 @@ def test_moves_all_in_order_and_counts_as_acknowledged(server: AdminServer, clie
         ({"messages": []}, []),
     ],
 )
-def test_selection(server: AdminServer, client: Stomp, selection: dict[str, Any], moved: list[str]) -> None:
+def test_selection(server, client, selection, moved):
     for number in "1234":
         send(client, number.encode(), n=number)
     assert do(server, "move", address="p", **selection)["done"] == len(moved)
@@ -108,7 +107,7 @@ def test_selection(server: AdminServer, client: Stomp, selection: dict[str, Any]
     assert bodies(server, "q") == [each for each in "1234" if each not in moved]
 
 
-def test_messages_by_id_are_moved_and_unknown_ones_skipped(server: AdminServer, client: Stomp) -> None:
+def test_messages_by_id_are_moved_and_unknown_ones_skipped(server, client):
     send(client, b"a", b"b", b"c")
     known = ids(server, "q")
     task = do(server, "move", queue="q", address="p", messages=[known["c"], known["a"], "999999"])
@@ -116,7 +115,7 @@ def test_messages_by_id_are_moved_and_unknown_ones_skipped(server: AdminServer, 
     assert bodies(server, "p") == ["a", "c"] and bodies(server, "q") == ["b"]
 
 
-def test_messages_in_delivery_are_skipped(server: AdminServer, client: Stomp) -> None:
+def test_messages_in_delivery_are_skipped(server, client):
     send(client, b"a", b"b")
     consumer = server.stomp()
     consumer.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client", prefetch_count="1")
@@ -128,7 +127,7 @@ def test_messages_in_delivery_are_skipped(server: AdminServer, client: Stomp) ->
     assert bodies(server, "q") == ["a"]
 
 
-def test_scheduled_messages_stay_scheduled_with_their_recurrence(server: AdminServer, client: Stomp) -> None:
+def test_scheduled_messages_stay_scheduled_with_their_recurrence(server, client):
     send(client, b"later", AMQ_SCHEDULED_DELAY="5000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="3")
     (before,) = server.get(path("queues", "q", "scheduled"))["data"]
     do(server, "move", address="p")
@@ -137,20 +136,20 @@ def test_scheduled_messages_stay_scheduled_with_their_recurrence(server: AdminSe
     assert server.get(path("queues", "q"))["scheduledCount"] == 0
 
 
-def test_a_copy_leaves_the_original(server: AdminServer, client: Stomp) -> None:
+def test_a_copy_leaves_the_original(server, client):
     send(client, b"a", b"b")
     assert counts(do(server, "copy", address="p", filter="TRUE")) == ("completed", 2, 0, 0)
     assert bodies(server, "q") == bodies(server, "p") == ["a", "b"]
     assert not set(ids(server, "q").values()) & set(ids(server, "p").values())
 
 
-def test_a_target_address_is_created_as_for_a_send(server: AdminServer, client: Stomp) -> None:
+def test_a_target_address_is_created_as_for_a_send(server, client):
     send(client, b"a")
     do(server, "move", address="new", routingType="ANYCAST")
     assert bodies(server, "new") == ["a"]
 
 
-def test_one_queue_of_an_address_is_a_target(server: AdminServer, client: Stomp) -> None:
+def test_one_queue_of_an_address_is_a_target(server, client):
     for name in ("one", "two"):
         server.queue(name, "news", MULTICAST)
     send(client, b"a")
@@ -181,18 +180,14 @@ def test_one_queue_of_an_address_is_a_target(server: AdminServer, client: Stomp)
         ({"adress": "p"}, 400, "address"),
     ],
 )
-def test_invalid_requests_change_nothing(
-    server: AdminServer, client: Stomp, body: dict[str, Any], status: int, named: str
-) -> None:
+def test_invalid_requests_change_nothing(server, client, body, status, named):
     send(client, b"a")
     problem = server.refused(status, "POST", path("queues", "q", "move"), body)
     assert named in problem["detail"], problem
     assert bodies(server, "q") == ["a"] and bodies(server, "p") == []
 
 
-def test_a_queue_whose_filter_does_not_match_keeps_the_message_where_it_is(
-    server: AdminServer, client: Stomp
-) -> None:
+def test_a_queue_whose_filter_does_not_match_keeps_the_message_where_it_is(server, client):
     server.queue("red", filter="colour = 'red'")
     send(client, b"a", colour="red")
     send(client, b"b", colour="blue")
@@ -203,7 +198,7 @@ def test_a_queue_whose_filter_does_not_match_keeps_the_message_where_it_is(
 
 
 @pytest.mark.parametrize("full", ["FAIL", "DROP"])
-def test_a_full_target_loses_nothing(full: str) -> None:
+def test_a_full_target_loses_nothing(full):
     server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": full}})
     server.queue("q")
     server.queue("p")
@@ -215,7 +210,7 @@ def test_a_full_target_loses_nothing(full: str) -> None:
     assert server.get(path("tasks", problem["taskID"]))["state"] == "failed"
 
 
-def test_a_full_ring_evicts_its_oldest(server: AdminServer, client: Stomp) -> None:
+def test_a_full_ring_evicts_its_oldest(server, client):
     server.queue("ring", ring_size=2)
     send(client, b"a", b"b", b"c")
     assert do(server, "move", address="ring")["done"] == 3
@@ -223,7 +218,7 @@ def test_a_full_ring_evicts_its_oldest(server: AdminServer, client: Stomp) -> No
     assert server.get(path("queues", "ring"))["messagesReplaced"] == 1
 
 
-def test_a_broker_that_is_full_lets_messages_move_within_its_memory() -> None:
+def test_a_broker_that_is_full_lets_messages_move_within_its_memory():
     server = AdminServer({"#": {"address_full_policy": "FAIL"}}, global_max_messages=3)
     server.queue("q")
     server.queue("p")
@@ -234,14 +229,14 @@ def test_a_broker_that_is_full_lets_messages_move_within_its_memory() -> None:
     assert "global-max-messages" in problem["detail"]
 
 
-def test_messages_keep_their_expiry_and_their_group(server: AdminServer, client: Stomp) -> None:
+def test_messages_keep_their_expiry_and_their_group(server, client):
     send(client, b"a", expires=str(BEGIN * 1000 + 60_000), JMSXGroupID="g")
     do(server, "move", address="p")
     (moved,) = server.get(path("queues", "p", "messages"))["data"]
     assert (moved["expires"], moved["group"]) == (BEGIN * 1000 + 60_000, "g")
 
 
-def test_a_moved_message_was_never_delivered(server: AdminServer, client: Stomp) -> None:
+def test_a_moved_message_was_never_delivered(server, client):
     server = AdminServer({"#": {"max_delivery_attempts": 10, "redelivery_delay": 60_000}})
     server.queue("q")
     server.queue("p")
@@ -257,7 +252,7 @@ def test_a_moved_message_was_never_delivered(server: AdminServer, client: Stomp)
 # ---- dead letters and priorities by management
 
 
-def test_messages_are_sent_to_the_dead_letters(server: AdminServer, client: Stomp) -> None:
+def test_messages_are_sent_to_the_dead_letters(server, client):
     send(client, b"a", b"b", colour="red")
     send(client, b"c")
     send(client, b"d", colour="red", AMQ_SCHEDULED_DELAY="60000")
@@ -270,7 +265,7 @@ def test_messages_are_sent_to_the_dead_letters(server: AdminServer, client: Stom
     assert bodies(server, "q") == ["c", "a", "b", "d"]
 
 
-def test_messages_stay_where_no_queue_takes_the_dead_letter(server: AdminServer, client: Stomp) -> None:
+def test_messages_stay_where_no_queue_takes_the_dead_letter(server, client):
     send(client, b"a")
     server.directory.delete_queue("DLQ", force=True)
     task = do(server, "dead-letter")
@@ -284,7 +279,7 @@ def test_messages_stay_where_no_queue_takes_the_dead_letter(server: AdminServer,
     assert "is its own dead-letter-address" in detail
 
 
-def test_priorities_are_changed(server: AdminServer, client: Stomp) -> None:
+def test_priorities_are_changed(server, client):
     send(client, b"a", b"b", colour="red", persistent="true", expires=str((BEGIN + 60) * 1000))
     send(client, b"c", priority="7")
     send(client, b"d", AMQ_SCHEDULED_DELAY="60000")
@@ -305,7 +300,7 @@ def test_priorities_are_changed(server: AdminServer, client: Stomp) -> None:
 # ---- retry
 
 
-def test_a_retry_may_keep_the_headers_of_the_origin(server: AdminServer, client: Stomp) -> None:
+def test_a_retry_may_keep_the_headers_of_the_origin(server, client):
     send(client, b"a")
     do(server, "dead-letter")
     assert counts(do(server, "retry", queue="DLQ", keepOrigin=True)) == ("completed", 1, 0, 0)
@@ -317,7 +312,7 @@ def test_a_retry_may_keep_the_headers_of_the_origin(server: AdminServer, client:
     assert list(letter["headers"]).count("_AMQ_ORIG_QUEUE") == 1
 
 
-def test_a_dead_letter_goes_back_without_a_trace(server: AdminServer, client: Stomp) -> None:
+def test_a_dead_letter_goes_back_without_a_trace(server, client):
     send(client, b"a", colour="red", persistent="true")
     (sent,) = server.get(path("queues", "q", "messages"))["data"]
     reject(server, client, "q", 1)
@@ -331,7 +326,7 @@ def test_a_dead_letter_goes_back_without_a_trace(server: AdminServer, client: St
     assert back == sent
 
 
-def test_only_messages_with_an_origin_are_retried(server: AdminServer, client: Stomp) -> None:
+def test_only_messages_with_an_origin_are_retried(server, client):
     send(client, b"letter")
     reject(server, client, "q", 1)
     send(client, b"sent here", to="DLQ")
@@ -342,7 +337,7 @@ def test_only_messages_with_an_origin_are_retried(server: AdminServer, client: S
     assert bodies(server, "DLQ") == ["sent here"] and bodies(server, "q") == ["letter"]
 
 
-def test_an_expired_message_goes_back_and_does_not_expire_again(server: AdminServer, client: Stomp) -> None:
+def test_an_expired_message_goes_back_and_does_not_expire_again(server, client):
     send(client, b"a", expires=str(BEGIN * 1000 + 60_000))
     assert counts(do(server, "expire")) == ("completed", 1, 0, 0)
     (late,) = server.get(path("queues", "late", "messages"))["data"]
@@ -352,7 +347,7 @@ def test_an_expired_message_goes_back_and_does_not_expire_again(server: AdminSer
     assert back["expires"] == 0 and "_AMQ_ACTUAL_EXPIRY" not in back["headers"]
 
 
-def test_a_dead_letter_of_one_subscription_goes_back_to_that_one(server: AdminServer, client: Stomp) -> None:
+def test_a_dead_letter_of_one_subscription_goes_back_to_that_one(server, client):
     for name in ("one", "two"):
         server.queue(name, "news", MULTICAST)
     client.send("SEND", b"a", destination="news", destination_type="MULTICAST")
@@ -366,7 +361,7 @@ def test_a_dead_letter_of_one_subscription_goes_back_to_that_one(server: AdminSe
     assert bodies(server, "one") == ["a"] and bodies(server, "two") == ["a"]
 
 
-def test_a_dead_letter_goes_to_its_address_if_its_queue_is_gone(server: AdminServer, client: Stomp) -> None:
+def test_a_dead_letter_goes_to_its_address_if_its_queue_is_gone(server, client):
     server.queue("old", "news", MULTICAST)
     client.send("SEND", b"a", destination="news")
     letter = server.stomp()
@@ -380,7 +375,7 @@ def test_a_dead_letter_goes_to_its_address_if_its_queue_is_gone(server: AdminSer
     assert bodies(server, "new") == ["a"]
 
 
-def test_a_message_without_a_route_is_retried_to_its_address(client: Stomp) -> None:
+def test_a_message_without_a_route_is_retried_to_its_address(client):
     server = AdminServer({"#": {"dead_letter_address": "DLQ", "send_to_dla_on_no_route": True}})
     server.queue("DLQ")
     server.directory.create_address("news", frozenset({MULTICAST}))
@@ -394,14 +389,14 @@ def test_a_message_without_a_route_is_retried_to_its_address(client: Stomp) -> N
     assert bodies(server, "reader") == ["a"]
 
 
-def test_a_retry_is_not_taken_for_a_duplicate(server: AdminServer, client: Stomp) -> None:
+def test_a_retry_is_not_taken_for_a_duplicate(server, client):
     send(client, b"a", _AMQ_DUPL_ID="once")
     reject(server, client, "q", 1)
     do(server, "retry", queue="DLQ")
     assert bodies(server, "q") == ["a"]
 
 
-def test_evicted_messages_tell_the_reason(server: AdminServer, client: Stomp) -> None:
+def test_evicted_messages_tell_the_reason(server, client):
     server.queue("ring", ring_size=1, ring_policy=RingPolicy.DEAD_LETTER)
     send(client, b"a", b"b", to="ring")
     (letter,) = server.get(path("queues", "DLQ", "messages"))["data"]
@@ -411,7 +406,7 @@ def test_evicted_messages_tell_the_reason(server: AdminServer, client: Stomp) ->
 # ---- remove, expire
 
 
-def test_remove_and_expire_what_matches(server: AdminServer, client: Stomp) -> None:
+def test_remove_and_expire_what_matches(server, client):
     for number in "1234":
         send(client, number.encode(), n=number)
     assert do(server, "remove", filter="n = '1'")["done"] == 1
@@ -424,7 +419,7 @@ def test_remove_and_expire_what_matches(server: AdminServer, client: Stomp) -> N
 # ---- tasks
 
 
-def test_a_task_that_nobody_waits_for(server: AdminServer, client: Stomp) -> None:
+def test_a_task_that_nobody_waits_for(server, client):
     send(client, b"a")
     reply = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False})
     assert reply.status == 202 and reply.json["state"] == "running"
@@ -439,7 +434,7 @@ def test_a_task_that_nobody_waits_for(server: AdminServer, client: Stomp) -> Non
     server.refused(409, "DELETE", location)
 
 
-def test_a_task_is_cancelled_between_slices() -> None:
+def test_a_task_is_cancelled_between_slices():
     server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": "BLOCK"}})
     server.queue("q")
     server.queue("p")
@@ -454,7 +449,7 @@ def test_a_task_is_cancelled_between_slices() -> None:
     assert bodies(server, "q") == ["c"] and bodies(server, "p") == ["a", "b"]
 
 
-def test_a_task_whose_queue_is_deleted_fails(server: AdminServer, client: Stomp) -> None:
+def test_a_task_whose_queue_is_deleted_fails(server, client):
     send(client, *[b"%d" % number for number in range(100)])
     task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
     server.directory.delete_queue("q")
@@ -464,7 +459,7 @@ def test_a_task_whose_queue_is_deleted_fails(server: AdminServer, client: Stomp)
     assert shown["state"] in ("failed", "completed") and shown["done"] == 0
 
 
-def test_a_purge_is_a_task(server: AdminServer, client: Stomp) -> None:
+def test_a_purge_is_a_task(server, client):
     send(client, b"a", b"b")
     assert server.ask("POST", path("queues", "q", "purge")).json == {"removed": 2}
     (task,) = server.get(path("tasks"))["data"]
@@ -482,7 +477,7 @@ def test_a_purge_is_a_task(server: AdminServer, client: Stomp) -> None:
     assert server.refused(400, "POST", path("queues", "q", "purge"), {"wait": "no"})["field"] == "wait"
 
 
-def test_the_last_hundred_tasks_stay(server: AdminServer) -> None:
+def test_the_last_hundred_tasks_stay(server):
     for _ in range(105):
         do(server, "remove")
     page = server.get(f"{path('tasks')}?size=1000")
@@ -491,7 +486,7 @@ def test_the_last_hundred_tasks_stay(server: AdminServer) -> None:
     server.refused(404, "GET", path("tasks", "x"))
 
 
-def test_a_target_that_stays_full_fails_the_task() -> None:
+def test_a_target_that_stays_full_fails_the_task():
     server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": "BLOCK"}})
     server.queue("q")
     server.queue("p")
@@ -508,7 +503,7 @@ def test_a_target_that_stays_full_fails_the_task() -> None:
     assert bodies(server, "q") == ["c"] and bodies(server, "p") == ["a", "b"]
 
 
-def test_a_slow_disk_is_waited_for(server: AdminServer, client: Stomp) -> None:
+def test_a_slow_disk_is_waited_for(server, client):
     send(client, b"a", persistent="true")
     limit = server.broker.storage.write_limit
     limit.set_fault("disk gone")
@@ -522,7 +517,7 @@ def test_a_slow_disk_is_waited_for(server: AdminServer, client: Stomp) -> None:
     assert counts(server.get(path("tasks", task["taskID"]))) == ("completed", 1, 0, 0)
 
 
-def test_a_task_belongs_to_its_user(tmp_path: Path) -> None:
+def test_a_task_belongs_to_its_user(tmp_path):
     server = server_where(tmp_path, (PermissionType.EDIT, "a"))
     purge = server.ask("POST", path("queues", "q", "remove"), {"wait": False}, headers=basic())
     assert (purge.status, purge.json["user"]) == (202, "anna")
@@ -535,7 +530,7 @@ def test_a_task_belongs_to_its_user(tmp_path: Path) -> None:
     server.refused(403, "GET", path("tasks"), headers=basic())
 
 
-def test_a_retry_needs_send_where_the_message_goes(tmp_path: Path) -> None:
+def test_a_retry_needs_send_where_the_message_goes(tmp_path):
     server = server_where(tmp_path, (PermissionType.EDIT, "a"))
     origin = {"_AMQ_ORIG_ADDRESS": "secret", "_AMQ_ORIG_QUEUE": "secret"}
     block = b"".join(b"%b:%b\n" % (name.encode(), value.encode()) for name, value in origin.items())
@@ -549,7 +544,7 @@ def test_a_retry_needs_send_where_the_message_goes(tmp_path: Path) -> None:
     assert server.directory.queue("q").count == 1 and server.directory.queue("secret").count == 0
 
 
-def test_a_broker_that_stops_ends_its_tasks(server: AdminServer, client: Stomp) -> None:
+def test_a_broker_that_stops_ends_its_tasks(server, client):
     send(client, *[b"%d" % number for number in range(100)])
     task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
     server.service.tasks.stop()

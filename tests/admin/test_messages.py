@@ -1,9 +1,6 @@
 """``/api/v1/queues/{name}/messages`` and ``/scheduled``."""
 
-from __future__ import annotations
-
 import base64
-from typing import Any
 
 import pytest
 
@@ -11,33 +8,33 @@ from stompring.admin.messages import MAX_BODY_LENGTH, body_view
 from stompring.broker import publish
 from stompring.broker.message import Message, Traits
 
-from .admin_server import BEGIN, AdminServer, Stomp, path
+from .admin_server import BEGIN, AdminServer, path
 
 WHOLE = path("queues", "q", "messages")
 SCHEDULED = path("queues", "q", "scheduled")
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     server = AdminServer()
     server.queue()
     return server
 
 
 @pytest.fixture
-def client(server: AdminServer) -> Stomp:
+def client(server):
     return server.stomp()
 
 
-def send(client: Stomp, body: bytes, **headers: str) -> None:
+def send(client, body, **headers):
     client.send("SEND", body, destination="/queue/q", **headers)
 
 
-def bodies(page: dict[str, Any]) -> list[str]:
+def bodies(page):
     return [message["body"] for message in page["data"]]
 
 
-def counts(server: AdminServer) -> tuple[int, int, int]:
+def counts(server):
     shown = server.get(path("queues", "q"))
     return shown["messageCount"], shown["scheduledCount"], shown["messagesAcknowledged"]
 
@@ -45,7 +42,7 @@ def counts(server: AdminServer) -> tuple[int, int, int]:
 # ---- looking
 
 
-def test_fields_of_a_message(server: AdminServer, client: Stomp) -> None:
+def test_fields_of_a_message(server, client):
     send(
         client, b"hello", priority="7", persistent="true", expires=str(BEGIN * 1000 + 60_000), colour="r\\ced"
     )
@@ -82,7 +79,7 @@ def test_fields_of_a_message(server: AdminServer, client: Stomp) -> None:
     assert headers["content-length"] == "5"
 
 
-def test_message_id_equals_the_header(server: AdminServer, client: Stomp) -> None:
+def test_message_id_equals_the_header(server, client):
     send(client, b"x")
     shown = server.get(WHOLE)["data"][0]["messageID"]
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
@@ -95,7 +92,7 @@ def test_message_id_equals_the_header(server: AdminServer, client: Stomp) -> Non
     )
 
 
-def test_states_in_order_and_a_transaction(server: AdminServer, client: Stomp) -> None:
+def test_states_in_order_and_a_transaction(server, client):
     send(client, b"scheduled", AMQ_SCHEDULED_DELAY="5000")
     for body in (b"acked", b"taken", b"waits"):
         send(client, body)
@@ -117,7 +114,7 @@ def test_states_in_order_and_a_transaction(server: AdminServer, client: Stomp) -
     assert "acked" not in bodies(server.get(WHOLE))
 
 
-def test_pages_and_filters(server: AdminServer, client: Stomp) -> None:
+def test_pages_and_filters(server, client):
     for number in range(230):
         send(client, b"%d" % number, number=str(number))
     page = server.get(WHOLE)
@@ -130,7 +127,7 @@ def test_pages_and_filters(server: AdminServer, client: Stomp) -> None:
     assert "filter" in server.refused(400, "GET", f"{WHOLE}?filter=a%20%3D")["detail"]
 
 
-def test_the_size_of_a_page_is_a_setting() -> None:
+def test_the_size_of_a_page_is_a_setting():
     server = AdminServer({"q": {"management_browse_page_size": 3}})
     server.queue()
     client = server.stomp()
@@ -155,7 +152,7 @@ def test_the_size_of_a_page_is_a_setting() -> None:
         (b"abc", 3, "abc", "text"),
     ],
 )
-def test_encodings_of_bodies(server: AdminServer, body: bytes, limit: int, shown: str, encoding: str) -> None:
+def test_encodings_of_bodies(server, body, limit, shown, encoding):
     message = Message(1, server.directory.address("q"), Traits(b""), body, 0)
     assert body_view(message, limit) == {
         "body": shown,
@@ -165,7 +162,7 @@ def test_encodings_of_bodies(server: AdminServer, body: bytes, limit: int, shown
     }
 
 
-def test_long_bodies_are_truncated(server: AdminServer, client: Stomp) -> None:
+def test_long_bodies_are_truncated(server, client):
     send(client, b"x" * (MAX_BODY_LENGTH + 1))
     (message,) = server.get(WHOLE)["data"]
     assert (len(message["body"]), message["bodySize"], message["bodyTruncated"]) == (
@@ -178,7 +175,7 @@ def test_long_bodies_are_truncated(server: AdminServer, client: Stomp) -> None:
     assert server.refused(400, "GET", f"{WHOLE}?bodyLimit=65537")["parameter"] == "bodyLimit"
 
 
-def test_headers_that_are_not_utf8_are_replaced(server: AdminServer, client: Stomp) -> None:
+def test_headers_that_are_not_utf8_are_replaced(server, client):
     address = server.directory.address("q")
     publish.send(Message(99, address, Traits(b"k\xff:v\xfe\n", group=b"\xff"), b"", 0))
     (message,) = server.get(WHOLE)["data"]
@@ -189,7 +186,7 @@ def test_headers_that_are_not_utf8_are_replaced(server: AdminServer, client: Sto
 # ---- removing
 
 
-def test_remove_one_message(server: AdminServer, client: Stomp) -> None:
+def test_remove_one_message(server, client):
     for body in (b"a", b"b", b"c"):
         send(client, body)
     ids = [message["messageID"] for message in server.get(WHOLE)["data"]]
@@ -202,7 +199,7 @@ def test_remove_one_message(server: AdminServer, client: Stomp) -> None:
 
 
 @pytest.mark.parametrize("identifier", ["x", "99-1", "-1", "1-", "1-x", "1--1", "9" * 50, "%D9%A1", "1.0"])
-def test_unknown_message_id_gets_404(server: AdminServer, client: Stomp, identifier: str) -> None:
+def test_unknown_message_id_gets_404(server, client, identifier):
     send(client, b"a")
     for method, place in (("DELETE", WHOLE), ("DELETE", SCHEDULED)):
         server.refused(404, method, f"{place}/{identifier}")
@@ -210,7 +207,7 @@ def test_unknown_message_id_gets_404(server: AdminServer, client: Stomp, identif
     assert counts(server) == (1, 0, 0)
 
 
-def test_delivering_message_is_not_removed(server: AdminServer, client: Stomp) -> None:
+def test_delivering_message_is_not_removed(server, client):
     send(client, b"a")
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
     (message,) = server.get(WHOLE)["data"]
@@ -220,7 +217,7 @@ def test_delivering_message_is_not_removed(server: AdminServer, client: Stomp) -
 # ---- scheduled
 
 
-def test_scheduled_by_due_time(server: AdminServer, client: Stomp) -> None:
+def test_scheduled_by_due_time(server, client):
     for seconds in (30, 10, 20):
         send(client, b"%d" % seconds, AMQ_SCHEDULED_DELAY=f"{seconds}000")
     send(client, b"again", AMQ_SCHEDULED_DELAY="5000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="2")
@@ -236,7 +233,7 @@ def test_scheduled_by_due_time(server: AdminServer, client: Stomp) -> None:
     assert bodies(server.get(f"{SCHEDULED}?page=2&size=2")) == ["20", "30"]
 
 
-def test_many_scheduled_messages_are_sorted_in_steps(server: AdminServer, client: Stomp) -> None:
+def test_many_scheduled_messages_are_sorted_in_steps(server, client):
     for number in range(2500):
         delay = 1 + number * 7919 % 2500
         client.protocol.dataReceived(
@@ -245,7 +242,7 @@ def test_many_scheduled_messages_are_sorted_in_steps(server: AdminServer, client
     assert bodies(server.get(f"{SCHEDULED}?page=12&size=200")) == [str(delay) for delay in range(2201, 2401)]
 
 
-def test_deliver_now(server: AdminServer, client: Stomp) -> None:
+def test_deliver_now(server, client):
     client.send("SUBSCRIBE", destination="/queue/q", id="1")
     send(client, b"later", AMQ_SCHEDULED_DELAY="60000")
     (message,) = server.get(SCHEDULED)["data"]
@@ -256,7 +253,7 @@ def test_deliver_now(server: AdminServer, client: Stomp) -> None:
     server.refused(404, "POST", f"{SCHEDULED}/{message['messageID']}/deliver")
 
 
-def test_deliver_a_recurring_one_now(server: AdminServer, client: Stomp) -> None:
+def test_deliver_a_recurring_one_now(server, client):
     send(client, b"tick", AMQ_SCHEDULED_DELAY="60000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="1")
     (message,) = server.get(SCHEDULED)["data"]
     for times in (1, 2):
@@ -265,7 +262,7 @@ def test_deliver_a_recurring_one_now(server: AdminServer, client: Stomp) -> None
     assert server.get(SCHEDULED)["data"] == [message]
 
 
-def test_cancel(server: AdminServer, client: Stomp) -> None:
+def test_cancel(server, client):
     send(client, b"later", AMQ_SCHEDULED_DELAY="60000")
     (message,) = server.get(SCHEDULED)["data"]
     assert server.ask("DELETE", f"{SCHEDULED}/{message['messageID']}").status == 204
@@ -274,7 +271,7 @@ def test_cancel(server: AdminServer, client: Stomp) -> None:
     assert counts(server) == (0, 0, 1)
 
 
-def test_only_scheduled_messages_are_cancelled(server: AdminServer, client: Stomp) -> None:
+def test_only_scheduled_messages_are_cancelled(server, client):
     send(client, b"pending")
     (message,) = server.get(WHOLE)["data"]
     server.refused(404, "DELETE", f"{SCHEDULED}/{message['messageID']}")
@@ -299,23 +296,21 @@ def test_only_scheduled_messages_are_cancelled(server: AdminServer, client: Stom
         (b"abc", "base64", ("YWJj", "base64")),
     ],
 )
-def test_body_formats(
-    server: AdminServer, client: Stomp, raw: bytes, shown_as: str, expected: tuple[str, str]
-) -> None:
+def test_body_formats(server, client, raw, shown_as, expected):
     send(client, raw)
     (message,) = server.get(f"{WHOLE}?bodyFormat={shown_as}")["data"]
     assert (message["body"], message["encoding"]) == expected
     assert message["bodySize"] == len(raw)
 
 
-def test_unknown_body_format(server: AdminServer) -> None:
+def test_unknown_body_format(server):
     assert server.refused(400, "GET", f"{WHOLE}?bodyFormat=xml")["parameter"] == "bodyFormat"
 
 
 # ---- one message
 
 
-def test_one_message_in_every_state(server: AdminServer, client: Stomp) -> None:
+def test_one_message_in_every_state(server, client):
     send(client, b"later", AMQ_SCHEDULED_DELAY="5000")
     send(client, b"taken")
     send(client, b"waits")
@@ -330,7 +325,7 @@ def test_one_message_in_every_state(server: AdminServer, client: Stomp) -> None:
     server.refused(404, "GET", f"{WHOLE}/9-{taken['messageID'].rpartition('-')[2]}")
 
 
-def test_a_part_of_a_body(server: AdminServer, client: Stomp) -> None:
+def test_a_part_of_a_body(server, client):
     send(client, b"0123456789")
     message = server.get(WHOLE)["data"][0]["messageID"]
     part = server.get(f"{WHOLE}/{message}?bodyOffset=4&bodyLimit=3")
@@ -339,7 +334,7 @@ def test_a_part_of_a_body(server: AdminServer, client: Stomp) -> None:
     server.refused(400, "GET", f"{WHOLE}/{message}?bodyLimit=1048577")
 
 
-def test_a_body_is_downloaded_as_it_is(server: AdminServer, client: Stomp) -> None:
+def test_a_body_is_downloaded_as_it_is(server, client):
     body = bytes(range(256)) * 1000 + b"<script>alert(1)</script>"
     send(client, body, **{"content-type": "text/html"})
     message = server.get(WHOLE)["data"][0]["messageID"]
@@ -351,7 +346,7 @@ def test_a_body_is_downloaded_as_it_is(server: AdminServer, client: Stomp) -> No
     assert reply.headers["content-length"] == str(len(body))
 
 
-def test_a_page_of_large_messages_shows_their_beginnings(server: AdminServer, client: Stomp) -> None:
+def test_a_page_of_large_messages_shows_their_beginnings(server, client):
     for _ in range(3):
         send(client, b"x" * 10_000_000)
     page = server.get(f"{WHOLE}?bodyLimit=100")

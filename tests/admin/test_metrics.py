@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
@@ -76,13 +74,13 @@ AWKWARD = [
 ]
 
 
-def scrape(server: AdminServer, openmetrics: bool = False, query: str = "") -> str:
+def scrape(server, openmetrics=False, query=""):
     reply = server.ask("GET", f"/metrics{query}", headers={"Accept": OPENMETRICS} if openmetrics else {})
     assert reply.status == 200
     return reply.text
 
 
-def samples(text: str, openmetrics: bool = False) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def samples(text, openmetrics=False):
     found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     for family in (read_openmetrics if openmetrics else read_text)(text):
         for sample in family.samples:
@@ -92,22 +90,22 @@ def samples(text: str, openmetrics: bool = False) -> dict[tuple[str, frozenset[t
     return found
 
 
-def of_queue(text: str, address: str, queue: str, routing_type: str = "ANYCAST") -> dict[str, float]:
+def of_queue(text, address, queue, routing_type="ANYCAST"):
     labels = frozenset({("address", address), ("queue", queue), ("routing_type", routing_type)})
     return {name: value for (name, have), value in samples(text).items() if have == labels}
 
 
-def of_address(text: str, address: str) -> dict[str, float]:
+def of_address(text, address):
     return {name: value for (name, have), value in samples(text).items() if have == {("address", address)}}
 
 
-def types(text: str) -> dict[str, str]:
+def types(text):
     lines = [line.split() for line in text.splitlines() if line.startswith("# TYPE ")]
     assert len({line[2] for line in lines}) == len(lines), "a family comes twice"
     return {line[2]: line[3] for line in lines}
 
 
-def test_documented_families_have_their_type() -> None:
+def test_documented_families_have_their_type():
     server = AdminServer()
     server.queue()
     found = types(scrape(server))
@@ -115,7 +113,7 @@ def test_documented_families_have_their_type() -> None:
     assert {counter.metric for counter in (*QUEUE, *ADDRESS, *BROKER)} >= PROMISED.keys()
 
 
-def test_every_family_has_help() -> None:
+def test_every_family_has_help():
     server = AdminServer()
     server.queue()
     text = scrape(server)
@@ -123,13 +121,13 @@ def test_every_family_has_help() -> None:
     assert helped == types(text).keys()
 
 
-def test_families_of_the_store_are_absent_without_persistence() -> None:
+def test_families_of_the_store_are_absent_without_persistence():
     text = scrape(AdminServer())
     assert not [name for name in OF_STORE if name in text]
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_counters_of_the_store(openmetrics: bool) -> None:
+def test_counters_of_the_store(openmetrics):
     server = AdminServer()
     server.set_store_figures()
     text = scrape(server, openmetrics)
@@ -166,7 +164,7 @@ def test_counters_of_the_store(openmetrics: bool) -> None:
     assert found["stompring_disk_full"] == 0
 
 
-def test_entries_of_target_lists_by_kind() -> None:
+def test_entries_of_target_lists_by_kind():
     server = AdminServer()
     server.set_store_figures()
     found = samples(scrape(server))
@@ -175,7 +173,7 @@ def test_entries_of_target_lists_by_kind() -> None:
     assert found[(name, frozenset({("kind", "reference")}))] == 18
 
 
-def test_counters_of_a_queue() -> None:
+def test_counters_of_a_queue():
     server = AdminServer()
     server.queue("jobs", "work", ring_size=3, ring_policy=RingPolicy.DISCARD)
     client = server.stomp()
@@ -206,7 +204,7 @@ def test_counters_of_a_queue() -> None:
     }
 
 
-def test_counters_of_an_address() -> None:
+def test_counters_of_an_address():
     server = AdminServer({"full": {"max_size_messages": 4, "address_full_policy": FullPolicy.DROP}})
     server.queue("full")
     client = server.stomp()
@@ -232,7 +230,7 @@ def test_counters_of_an_address() -> None:
     assert of_address(text, "nobody")["stompring_address_unrouted_messages_total"] == 1
 
 
-def test_counters_of_the_broker() -> None:
+def test_counters_of_the_broker():
     server = AdminServer(global_max_size=10_000)
     server.queue("one")
     server.queue("two", "one")
@@ -252,7 +250,7 @@ def test_counters_of_the_broker() -> None:
     assert found["process_resident_memory_bytes"] > 1_000_000
 
 
-def test_build_info() -> None:
+def test_build_info():
     import stompring
 
     info = [
@@ -265,7 +263,7 @@ def test_build_info() -> None:
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 @pytest.mark.parametrize("name", AWKWARD)
-def test_special_characters_in_names_round_trip(name: str, openmetrics: bool) -> None:
+def test_special_characters_in_names_round_trip(name, openmetrics):
     server = AdminServer()
     server.queue(f"q {name}", f"a {name}", MULTICAST)
     found = samples(scrape(server, openmetrics), openmetrics)
@@ -274,7 +272,7 @@ def test_special_characters_in_names_round_trip(name: str, openmetrics: bool) ->
     assert found[("stompring_address_pages", frozenset({("address", f"a {name}")}))] == 0
 
 
-def test_accept_header_selects_openmetrics() -> None:
+def test_accept_header_selects_openmetrics():
     server = AdminServer()
     server.queue()
     plain, asked = (
@@ -289,7 +287,7 @@ def test_accept_header_selects_openmetrics() -> None:
     assert {name for name, _ in found} >= PROMISED.keys()
 
 
-def test_families_stay_together() -> None:
+def test_families_stay_together():
     server = AdminServer()
     for number in range(1200):  # more than one piece
         server.queue(f"q{number}")
@@ -301,7 +299,7 @@ def test_families_stay_together() -> None:
     assert len(names) == 1200 * len(QUEUE)
 
 
-def test_enable_metrics_false_hides_an_address_and_its_queues() -> None:
+def test_enable_metrics_false_hides_an_address_and_its_queues():
     server = AdminServer({"quiet.#": {"enable_metrics": False}})
     server.queue("q", "quiet.one")
     server.queue("loud")
@@ -310,25 +308,25 @@ def test_enable_metrics_false_hides_an_address_and_its_queues() -> None:
     assert of_queue(text, "loud", "loud") and of_address(text, "loud")
 
 
-def test_name_parameter_selects_families() -> None:
+def test_name_parameter_selects_families():
     server = AdminServer()
     server.queue()
     text = scrape(server, query="?name%5B%5D=stompring_queue_ring_size&name[]=stompring_connections")
     assert set(types(text)) == {"stompring_queue_ring_size", "stompring_connections"}
 
 
-def test_unknown_parameters_are_refused() -> None:
+def test_unknown_parameters_are_refused():
     assert AdminServer().refused(400, "GET", "/metrics?nmae=x")["parameter"] == "nmae"
 
 
-def test_head_renders_no_metrics() -> None:
+def test_head_renders_no_metrics():
     server = AdminServer()
     reply = server.ask("HEAD", "/metrics")
     assert reply.status == 200 and reply.body == b""
     assert reply.headers["content-type"].startswith("text/plain")
 
 
-def read_in_pieces(server: AdminServer, between: Any) -> str:
+def read_in_pieces(server, between):
     """A scrape during which ``between`` is called after each call of the reactor."""
     channel, wire = server.channel()
     channel.dataReceived(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -347,15 +345,13 @@ def read_in_pieces(server: AdminServer, between: Any) -> str:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_queues_created_and_deleted_during_a_scrape(
-    monkeypatch: pytest.MonkeyPatch, openmetrics: bool
-) -> None:
+def test_queues_created_and_deleted_during_a_scrape(monkeypatch, openmetrics):
     monkeypatch.setattr("stompring.admin.tasks.TIME_SLICE", 0)  # every step is a slice of its own
     server = AdminServer()
     for number in range(300):
         server.queue(f"old{number}")
 
-    def change(call: int) -> None:
+    def change(call):
         names = [name for name in server.directory.queues if name.startswith("old")]
         for name in names[:20]:
             server.directory.delete_queue(name)
@@ -370,14 +366,14 @@ def test_queues_created_and_deleted_during_a_scrape(
     assert len(rows) == len(QUEUE)
 
 
-def test_counters_of_one_queue_are_consistent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_of_one_queue_are_consistent(monkeypatch):
     monkeypatch.setattr("stompring.admin.tasks.TIME_SLICE", 0)
     server = AdminServer()
     for number in range(200):
         server.queue(f"q{number}")
     client = server.stomp()
 
-    def send(call: int) -> None:
+    def send(call):
         client.protocol.dataReceived(f"SEND\ndestination:/queue/q{call % 200}\n\nx\0".encode())
 
     text = read_in_pieces(server, send)
@@ -386,12 +382,12 @@ def test_counters_of_one_queue_are_consistent(monkeypatch: pytest.MonkeyPatch) -
         assert found["stompring_queue_messages"] == found["stompring_queue_messages_added_total"]
 
 
-def of_queue_quick(text: str, queue: str) -> dict[str, float]:
+def of_queue_quick(text, queue):
     lines = [line for line in text.splitlines() if f'queue="{queue}"' in line]
     return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_enable_metrics_applies_at_the_next_scrape() -> None:
+def test_enable_metrics_applies_at_the_next_scrape():
     server = AdminServer()
     server.queue("q")
     assert of_queue(scrape(server), "q", "q")
@@ -400,7 +396,7 @@ def test_enable_metrics_applies_at_the_next_scrape() -> None:
     assert not of_queue(scrape(server), "q", "q")
 
 
-def test_routing_type_label() -> None:
+def test_routing_type_label():
     server = AdminServer()
     for kind in (ANYCAST, MULTICAST):
         server.queue(f"q.{kind}", "both", kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,17 +23,17 @@ COUNTERS: list[Counter[int]] = [
 ]
 
 
-def labels(thing: int) -> str:
+def labels(thing):
     return f'{{a="{escape_label(chr(thing))}"}}'
 
 
 class Same(Collector):
     """The same samples, for prometheus_client to write."""
 
-    def __init__(self, things: list[int]) -> None:
+    def __init__(self, things):
         self.things = things
 
-    def collect(self) -> Any:
+    def collect(self):
         up = CounterMetricFamily("x_ups_total", "How often it went up.", labels=["a"])
         now = GaugeMetricFamily("x_now", "How much there is.", labels=["a"])
         for thing in self.things:
@@ -45,7 +44,7 @@ class Same(Collector):
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 @pytest.mark.parametrize("count", [1, 30, 90])
-def test_output_equals_prometheus_client(openmetrics: bool, count: int) -> None:
+def test_output_equals_prometheus_client(openmetrics, count):
     things = list(range(32, 32 + count))  # quotes and backslashes among them
     registry = CollectorRegistry()
     registry.register(Same(things))
@@ -58,25 +57,25 @@ def test_output_equals_prometheus_client(openmetrics: bool, count: int) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_labels_round_trip(value: str) -> None:
+def test_labels_round_trip(value):
     (family,) = text_string_to_metric_families(f'# TYPE x gauge\nx{{a="{escape_label(value)}"}} 1\n')
     assert family.samples[0].labels == {"a": value}
 
 
-def test_pieces_have_at_most_500_lines() -> None:
+def test_pieces_have_at_most_500_lines():
     pieces = list(families(COUNTERS, range(65, 65 + 2 * LINES_PER_PIECE + 1), labels, False))
     assert max(piece.count(b"\n") for piece in pieces) == LINES_PER_PIECE
     assert pieces.count(b"") > 1, "reading has pauses"
 
 
-def test_no_counters_read_nothing() -> None:
-    def fail(_: int) -> str:
+def test_no_counters_read_nothing():
+    def fail(_):
         raise AssertionError("read")
 
     assert list(families([], [1], fail, False)) == []
 
 
-def test_scaled_values_have_three_decimals_and_none_is_zero() -> None:
+def test_scaled_values_have_three_decimals_and_none_is_zero():
     age: Counter[int | None] = Counter(
         "age", "x_age_seconds", GAUGE, "Age.", lambda thing: thing, scale=0.001
     )
@@ -85,7 +84,7 @@ def test_scaled_values_have_three_decimals_and_none_is_zero() -> None:
     assert 'x_age_seconds{a="None"} 0.000\n' in text
 
 
-def test_each_name_is_used_once() -> None:
+def test_each_name_is_used_once():
     for counters in (QUEUE, ADDRESS, BROKER):
         names = [counter.json for counter in counters]
         assert len(set(names)) == len(names)
@@ -99,7 +98,7 @@ def test_each_name_is_used_once() -> None:
     )
 
 
-def test_no_counter_has_the_name_of_a_gauge_with_total() -> None:
+def test_no_counter_has_the_name_of_a_gauge_with_total():
     """OpenMetrics names the family of a counter without ``_total``."""
     names = {counter.metric for counter in (*QUEUE, *ADDRESS, *BROKER)}
     assert not {name for name in names if f"{name}_total" in names}
@@ -107,7 +106,7 @@ def test_no_counter_has_the_name_of_a_gauge_with_total() -> None:
     assert not [name for name in gauges if name.endswith(("_count", "_total"))]
 
 
-def test_help_names_the_counters_in_json() -> None:
+def test_help_names_the_counters_in_json():
     (messages, *_) = QUEUE
     assert help_and_type_lines(messages, False).startswith(
         f"# HELP stompring_queue_messages {messages.help} JSON: messageCount."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from stompring.admin.api import JSON, PROBLEM, Route
+from stompring.admin.api import JSON, PROBLEM
 from stompring.admin.http import admin_routes
 from stompring.admin.openapi import document, errors_of
 from stompring.admin.tasks import RUNNING_TASKS, TaskState
@@ -31,13 +30,13 @@ from stompring.settings.model import (
 
 from ..broker_document import broker_xml
 from ..security.hashers import QUICK
-from .admin_server import AdminServer, Reply, Stomp
+from .admin_server import AdminServer, Stomp
 
 ROUTES = {(route.method, route.path): route for route in admin_routes().all}
 DOCUMENT = json.loads(json.dumps(document(list(ROUTES.values()))))
 
 
-def resolved(node: Any) -> Any:
+def resolved(node):
     """What a ``$ref`` refers to."""
     while "$ref" in node:
         target: Any = DOCUMENT
@@ -57,19 +56,19 @@ class Operation:
     shared: list[Any]
 
     @property
-    def route(self) -> Route:
+    def route(self):
         return ROUTES[(self.method, self.path)]
 
     @property
-    def identifier(self) -> str:
+    def identifier(self):
         return str(self.described["operationId"])
 
     @property
-    def parameters(self) -> list[Any]:
+    def parameters(self):
         return [resolved(node) for node in (*self.shared, *self.described.get("parameters", []))]
 
     @property
-    def body(self) -> Any:
+    def body(self):
         body = self.described.get("requestBody")
         return (
             None
@@ -77,11 +76,11 @@ class Operation:
             else resolved(body["content"]["application/json"]["schema"])
         )
 
-    def response(self, status: int) -> Any:
+    def response(self, status):
         assert str(status) in self.described["responses"], f"{self.identifier} is not said to answer {status}"
         return resolved(self.described["responses"][str(status)])
 
-    def check(self, reply: Reply) -> None:
+    def check(self, reply):
         """An answer is one of those described, and looks as described."""
         described = self.response(reply.status)
         for name in described.get("headers", {}):
@@ -100,14 +99,14 @@ class Operation:
         assert not faults, faults
 
 
-def registry_with(document: Any, schema: Any) -> Registry[Any]:
+def registry_with(document, schema):
     contents = {**document, "x-asked": schema}
     return Registry().with_resource(
         "urn:doc", Resource.from_contents(contents, default_specification=DRAFT202012)
     )
 
 
-def operations() -> Iterator[Operation]:
+def operations():
     for path, item in DOCUMENT["paths"].items():
         for method, described in item.items():
             if method != "parameters":
@@ -118,23 +117,23 @@ ALL = list(operations())
 BY_ID = {operation.identifier: operation for operation in ALL}
 
 
-def label(operation: Operation) -> str:
+def label(operation):
     return operation.identifier
 
 
 # ---- the document in itself
 
 
-def test_it_is_served_as_generated() -> None:
+def test_it_is_served_as_generated():
     reply = AdminServer().ask("GET", "/api/v1/openapi.json")
     assert reply.json == DOCUMENT
     assert DOCUMENT["openapi"].startswith("3.1.")
 
 
-def test_references_resolve_and_all_components_are_used() -> None:
+def test_references_resolve_and_all_components_are_used():
     used = set()
 
-    def walk(node: Any) -> None:
+    def walk(node):
         if isinstance(node, dict):
             if isinstance(node.get("$ref"), str):
                 used.add(node["$ref"])
@@ -152,23 +151,23 @@ def test_references_resolve_and_all_components_are_used() -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENT["components"]["schemas"])
-def test_schemas_are_valid(name: str) -> None:
+def test_schemas_are_valid(name):
     Draft202012Validator.check_schema(DOCUMENT["components"]["schemas"][name])
 
 
-def test_operation_ids_are_unique() -> None:
+def test_operation_ids_are_unique():
     assert len(BY_ID) == len(ALL)
 
 
 # ---- the document and the routes
 
 
-def test_every_route_is_described_and_nothing_else() -> None:
+def test_every_route_is_described_and_nothing_else():
     assert {(operation.method, operation.path) for operation in ALL} == ROUTES.keys()
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
-def test_parameters(operation: Operation) -> None:
+def test_parameters(operation):
     described = set()
     for parameter in operation.parameters:
         if parameter["in"] == "query" and parameter["schema"].get("type") == "object":
@@ -181,18 +180,18 @@ def test_parameters(operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
-def test_fields_of_bodies(operation: Operation) -> None:
+def test_fields_of_bodies(operation):
     assert set(operation.body["properties"] if operation.body else ()) == operation.route.fields.keys()
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
-def test_public_routes_need_no_login(operation: Operation) -> None:
+def test_public_routes_need_no_login(operation):
     assert (operation.described.get("security") == []) is operation.route.public
     assert ("401" in operation.described["responses"]) is not operation.route.public
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
-def test_what_a_route_declares_is_described(operation: Operation) -> None:
+def test_what_a_route_declares_is_described(operation):
     route, described = operation.route, operation.described
     assert (described["operationId"], described["summary"]) == (route.operation, route.summary)
     assert set(described["responses"]) == {str(status) for status in (*route.responses, *errors_of(route))}
@@ -206,7 +205,7 @@ def test_what_a_route_declares_is_described(operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENT["components"]["schemas"])
-def test_every_property_has_a_meaning(name: str) -> None:
+def test_every_property_has_a_meaning(name):
     schema = DOCUMENT["components"]["schemas"][name]
     silent = {key for key, node in schema["properties"].items() if not resolved(node).get("description")}
     assert silent <= {"status"}
@@ -218,7 +217,7 @@ def test_every_property_has_a_meaning(name: str) -> None:
 class Scene:
     """A broker in which every operation has something to do."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path):
         file = tmp_path / "broker.xml"
         file.write_text(broker_xml(), encoding="utf-8")
         users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
@@ -260,7 +259,7 @@ class Scene:
         tasks.new("move", "q", None)
         tasks.new("move", "q", None).end(TaskState.COMPLETED, 0)
 
-    def path(self, operation: Operation) -> str:
+    def path(self, operation):
         """The operation's path with names of things that are there."""
         queue = "free" if operation.identifier == "deleteQueue" else "q"
         name = (
@@ -303,19 +302,19 @@ BODIES: dict[str, Any] = {
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
+def scene(tmp_path):
     return Scene(tmp_path)
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
-def test_success(scene: Scene, operation: Operation) -> None:
+def test_success(scene, operation):
     reply = scene.server.ask(operation.method, scene.path(operation), BODIES.get(operation.identifier))
     assert reply.status in (200, 201, 204), reply.body
     operation.check(reply)
 
 
 @pytest.mark.parametrize("operation", [operation for operation in ALL if "{" in operation.path], ids=label)
-def test_unknown_name_gets_404(scene: Scene, operation: Operation) -> None:
+def test_unknown_name_gets_404(scene, operation):
     path = operation.path.replace("{name}", "none").replace("{id}", "none")
     reply = scene.server.ask(operation.method, path, BODIES.get(operation.identifier))
     assert reply.status == 404
@@ -323,7 +322,7 @@ def test_unknown_name_gets_404(scene: Scene, operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
-def test_unknown_parameters_and_fields(scene: Scene, operation: Operation) -> None:
+def test_unknown_parameters_and_fields(scene, operation):
     path = scene.path(operation).partition("?")[0]
     reply = scene.server.ask(operation.method, f"{path}?colour=red")
     assert (reply.status, reply.json["parameter"]) == (400, "colour")
@@ -337,7 +336,7 @@ def test_unknown_parameters_and_fields(scene: Scene, operation: Operation) -> No
 @pytest.mark.parametrize(
     "operation", [operation for operation in ALL if operation.method != "GET"], ids=label
 )
-def test_invalid_content_type_and_oversized_body(scene: Scene, operation: Operation) -> None:
+def test_invalid_content_type_and_oversized_body(scene, operation):
     path = scene.path(operation)
     for status, raw, content_type in (
         (415, b"a=b", "text/plain"),
@@ -349,7 +348,7 @@ def test_invalid_content_type_and_oversized_body(scene: Scene, operation: Operat
 
 
 @pytest.mark.parametrize("operation", ALL, ids=label)
-def test_page_of_another_site_gets_403(scene: Scene, operation: Operation) -> None:
+def test_page_of_another_site_gets_403(scene, operation):
     reply = scene.server.ask(
         operation.method, scene.path(operation), headers={"Origin": "http://evil.example"}
     )
@@ -387,7 +386,7 @@ def test_page_of_another_site_gets_403(scene: Scene, operation: Operation) -> No
         ("importMessages", "/api/v1/queues/q/import", None),
     ],
 )
-def test_conflicts(scene: Scene, identifier: str, path: str | None, body: Any) -> None:
+def test_conflicts(scene, identifier, path, body):
     operation = BY_ID[identifier]
     if identifier in ("user", "listUsers", "listRoles"):
         scene.server.service.security = None
@@ -411,26 +410,26 @@ def test_conflicts(scene: Scene, identifier: str, path: str | None, body: Any) -
     operation.check(reply)
 
 
-def test_every_conflict_described_is_tested() -> None:
+def test_every_conflict_described_is_tested():
     described = {operation.identifier for operation in ALL if "409" in operation.described["responses"]}
     (mark,) = test_conflicts.pytestmark  # type: ignore[attr-defined]
     assert described == {case[0] for case in mark.args[1]}
 
 
-def test_not_ready(scene: Scene) -> None:
+def test_not_ready(scene):
     scene.server.service.stopping = True
     reply = scene.server.ask("GET", "/health/ready")
     assert reply.status == 503
     BY_ID["ready"].check(reply)
 
 
-def test_openmetrics(scene: Scene) -> None:
+def test_openmetrics(scene):
     BY_ID["metrics"].check(
         scene.server.ask("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
     )
 
 
-def test_every_list_shows_something(scene: Scene) -> None:
+def test_every_list_shows_something(scene):
     """So that `test_success` has looked at items too."""
     for operation in ALL:
         if operation.identifier.startswith("list"):

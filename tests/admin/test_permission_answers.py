@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from .admin_server import AdminServer
 P = PermissionType
 
 
-def entry(match: str, line: int | None = None, **roles: str) -> SecuritySettingEntry:
+def entry(match, line=None, **roles):
     return SecuritySettingEntry(
         match, {P(kind): frozenset(names.split()) for kind, names in roles.items()}, line
     )
@@ -36,7 +35,7 @@ ROLES = {"anna": "admins", "berta": "sales", "carl": "viewers", "dora": "audit",
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> AdminServer:
+def server(tmp_path):
     users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
     users.write_text("".join(f"{name} = {QUICK.hash('x')}\n" for name in ROLES))
     roles.write_text("".join(f"{role} = {name}\n" for name, role in ROLES.items() if role))
@@ -48,7 +47,7 @@ def server(tmp_path: Path) -> AdminServer:
     return found
 
 
-def login(name: str) -> dict[str, str | None]:
+def login(name):
     return {"Authorization": "Basic " + base64.b64encode(f"{name}:x".encode()).decode()}
 
 
@@ -59,7 +58,7 @@ def login(name: str) -> dict[str, str | None]:
     ("name", "allowed"),
     [("anna", {*P}), ("carl", {P.VIEW}), ("berta", set()), ("emil", set())],
 )
-def test_whoami(server: AdminServer, name: str, allowed: set[PermissionType]) -> None:
+def test_whoami(server, name, allowed):
     assert server.get("/api/v1/whoami", headers=login(name)) == {
         "securityEnabled": True,
         "user": name,
@@ -68,7 +67,7 @@ def test_whoami(server: AdminServer, name: str, allowed: set[PermissionType]) ->
     }
 
 
-def test_whoami_without_security() -> None:
+def test_whoami_without_security():
     found = AdminServer().get("/api/v1/whoami")
     assert (found["securityEnabled"], found["user"], found["roles"]) == (False, None, [])
     assert all(found["permissions"].values())
@@ -77,7 +76,7 @@ def test_whoami_without_security() -> None:
 # ---- may X do Y on Z
 
 
-def asked(server: AdminServer, permission: str, query: str, **more: Any) -> dict[str, Any]:
+def asked(server, permission, query, **more):
     data = server.get(f"/api/v1/permissions?{query}", **more)["data"]
     assert [each["permission"] for each in data] == [str(kind) for kind in P]
     found: dict[str, Any] = next(each for each in data if each["permission"] == permission)
@@ -173,9 +172,7 @@ def asked(server: AdminServer, permission: str, query: str, **more: Any) -> dict
         ),
     ],
 )
-def test_permission_and_its_rule(
-    server: AdminServer, permission: str, query: str, allowed: bool, match: str, roles: list[str], reason: str
-) -> None:
+def test_permission_and_its_rule(server, permission, query, allowed, match, roles, reason):
     assert asked(server, permission, query) == {
         "permission": permission,
         "allowed": allowed,
@@ -186,7 +183,7 @@ def test_permission_and_its_rule(
     }
 
 
-def test_without_matching_entry_everything_is_denied(server: AdminServer) -> None:
+def test_without_matching_entry_everything_is_denied(server):
     security = server.service.security
     assert security is not None
     security.authority.use(Permissions((entry("orders", view="viewers"),)))
@@ -195,7 +192,7 @@ def test_without_matching_entry_everything_is_denied(server: AdminServer) -> Non
     assert found["reason"] == "No <security-setting> matches address other: every operation is denied"
 
 
-def test_wildcard_address_needs_every_entry(server: AdminServer) -> None:
+def test_wildcard_address_needs_every_entry(server):
     security = server.service.security
     assert security is not None
     security.authority.use(
@@ -209,7 +206,7 @@ def test_wildcard_address_needs_every_entry(server: AdminServer) -> None:
     assert (refused["allowed"], refused["match"]) == (False, "a.b")
 
 
-def test_defaults_are_the_caller_and_the_broker(server: AdminServer) -> None:
+def test_defaults_are_the_caller_and_the_broker(server):
     found = server.get("/api/v1/permissions", headers=login("carl"))
     assert (found["user"], found["roles"], found["address"], found["queue"]) == (
         "carl",
@@ -222,7 +219,7 @@ def test_defaults_are_the_caller_and_the_broker(server: AdminServer) -> None:
     assert server.get("/api/v1/permissions?queue=none")["address"] == "none"
 
 
-def test_without_view_only_own_roles_are_shown(server: AdminServer) -> None:
+def test_without_view_only_own_roles_are_shown(server):
     found = asked(server, "consume", "address=orders.eu", headers=login("berta"))
     assert found["roles"] == []
     assert (
@@ -233,26 +230,26 @@ def test_without_view_only_own_roles_are_shown(server: AdminServer) -> None:
     assert asked(server, "consume", "address=orders.eu", headers=login("carl"))["roles"] == ["shop"]
 
 
-def test_permissions_of_others_need_manage(server: AdminServer) -> None:
+def test_permissions_of_others_need_manage(server):
     for name in ("berta", "carl"):
         server.refused(403, "GET", "/api/v1/permissions?user=anna", headers=login(name))
         assert server.ask("GET", f"/api/v1/permissions?user={name}", headers=login(name)).status == 200
 
 
-def test_unknown_user_gets_404(server: AdminServer) -> None:
+def test_unknown_user_gets_404(server):
     assert (
         server.refused(404, "GET", "/api/v1/permissions?user=ghost")["detail"] == "User ghost does not exist"
     )
 
 
-def test_without_security_everything_is_allowed() -> None:
+def test_without_security_everything_is_allowed():
     found = AdminServer().get("/api/v1/permissions?user=anna&address=a")
     assert (found["user"], found["address"]) == ("anna", "a")
     assert all(each["allowed"] and each["allowedOverHTTP"] for each in found["data"])
 
 
 @pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "a\r\nX-Evil: 1", "ü", '"', "#", "*", ">"])
-def test_hostile_names_stay_text(server: AdminServer, name: str) -> None:
+def test_hostile_names_stay_text(server, name):
     from urllib.parse import quote
 
     reply = server.ask("GET", f"/api/v1/permissions?address={quote(name)}&queue={quote(name)}")
@@ -261,7 +258,7 @@ def test_hostile_names_stay_text(server: AdminServer, name: str) -> None:
     assert "x-evil" not in reply.headers
 
 
-def test_answer_agrees_with_the_check(server: AdminServer) -> None:
+def test_answer_agrees_with_the_check(server):
     """Whatever is asked: what the answer says is what the broker does."""
     security = server.service.security
     assert security is not None
@@ -282,7 +279,7 @@ def test_answer_agrees_with_the_check(server: AdminServer) -> None:
 # ---- the matrix
 
 
-def test_security_settings(server: AdminServer) -> None:
+def test_security_settings(server):
     data = server.get("/api/v1/security-settings", headers=login("carl"))["data"]
     assert data[:3] == [
         {"match": MANAGEMENT, "permission": "manage", "roles": ["admins"], "line": 3},
@@ -295,6 +292,6 @@ def test_security_settings(server: AdminServer) -> None:
     assert [row["permission"] for row in shop] == ["consume", "createDurableQueue", "send"]
 
 
-def test_security_settings_without_security() -> None:
+def test_security_settings_without_security():
     page = AdminServer(security_settings=ENTRIES).get("/api/v1/security-settings?search=orders")
     assert {row["match"] for row in page["data"]} == {"orders.#", "orders.eu::archive"}

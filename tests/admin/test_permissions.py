@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from functools import partial
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +33,6 @@ from .permission_table import (
     TEMPORARY,
     VALUES,
     VIEWED,
-    Operation,
     Scene,
 )
 
@@ -44,28 +40,28 @@ P = PermissionType
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+def scene(tmp_path_factory):
     return Scene(tmp_path_factory.mktemp("scene"))
 
 
 # ---- the table is complete
 
 
-def test_every_route_is_in_the_table() -> None:
+def test_every_route_is_in_the_table():
     """A new route needs a row in `permission_table.HTTP`, or in `OF_THE_BROKER` if it has no queue or address."""
     known = {operation.covers for operation in HTTP} | {*OF_THE_BROKER, *LOGIN_ALONE, *PUBLIC}
     assert known == {(route.method, route.path) for route in admin_routes().all}
     assert {(route.method, route.path) for route in admin_routes().all if route.public} == set(PUBLIC)
 
 
-def test_every_command_is_in_the_table() -> None:
+def test_every_command_is_in_the_table():
     """A new command needs rows in `permission_table.STOMP`, or a place in `OF_THE_CONNECTION`."""
     known = {operation.covers for operation in STOMP}
     assert known | OF_THE_CONNECTION == {verb.decode() for verb in VERBS}
     assert not known & OF_THE_CONNECTION
 
 
-def test_every_operation_of_the_management_is_in_the_table() -> None:
+def test_every_operation_of_the_management_is_in_the_table():
     """A new operation needs a place in `permission_table.VIEWED` or `EDITED`."""
     known = {
         (kind, name) for table in (VIEWED, EDITED) for kind, names in table.items() for name in names.split()
@@ -76,7 +72,7 @@ def test_every_operation_of_the_management_is_in_the_table() -> None:
 # ---- the rule
 
 
-def cases(needs: frozenset[PermissionType]) -> Iterator[frozenset[PermissionType]]:
+def cases(needs):
     """Exactly what is needed; all but one of that; manage alone, and with all others."""
     yield needs
     yield from (frozenset(P) - {each} - ({P.MANAGE} - needs) for each in needs)
@@ -84,7 +80,7 @@ def cases(needs: frozenset[PermissionType]) -> Iterator[frozenset[PermissionType
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=str)
-def test_the_rule(scene: Scene, operation: Operation) -> None:
+def test_the_rule(scene, operation):
     """On each kind of address the rule decides alone, and a refusal changes nothing."""
     wrong = []
     for kind, has in product(operation.kinds, cases(operation.needs)):
@@ -100,7 +96,7 @@ def test_the_rule(scene: Scene, operation: Operation) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_rule_for_the_broker_as_a_whole(scene: Scene) -> None:
+def test_the_rule_for_the_broker_as_a_whole(scene):
     for (method, route), needed in OF_THE_BROKER.items():
         parts = [{"{name}": "stompring", "{id}": "0"}.get(part, part) for part in route.split("/")[3:]]
         where = path(*parts) if route.startswith("/api/") else route
@@ -116,7 +112,7 @@ def test_the_rule_for_the_broker_as_a_whole(scene: Scene) -> None:
     assert scene.refused(lambda: scene.ask("GET", "/api/v1/permissions?user=root"))
 
 
-def test_the_rule_for_management_by_messages(scene: Scene) -> None:
+def test_the_rule_for_management_by_messages(scene):
     for needed, table in ((P.VIEW, VIEWED), (P.EDIT, EDITED)):
         for kind, names in table.items():
             for name in names.split():
@@ -129,7 +125,7 @@ def test_the_rule_for_management_by_messages(scene: Scene) -> None:
                 scene.restore()
 
 
-def _requested(scene: Scene, kind: str, name: str, values: list[Any]) -> bytes:
+def _requested(scene, kind, name, values):
     client = scene.connect()
     client.send(
         "SEND",
@@ -144,7 +140,7 @@ def _requested(scene: Scene, kind: str, name: str, values: list[Any]) -> bytes:
     return client.received
 
 
-def test_message_that_the_management_sends_for_a_user_needs_what_that_user_has(scene: Scene) -> None:
+def test_message_that_the_management_sends_for_a_user_needs_what_that_user_has(scene):
     scene.grant(frozenset(P))
     for user, refused in (("anna", False), ("bert", True)):
         values = [{}, 3, "x", False, user, "x"]
@@ -152,7 +148,7 @@ def test_message_that_the_management_sends_for_a_user_needs_what_that_user_has(s
     scene.restore()
 
 
-def test_diverts_make_no_request_and_reach_nothing_internal(tmp_path: Path) -> None:
+def test_diverts_make_no_request_and_reach_nothing_internal(tmp_path):
     """They copy to any other address that broker.xml names, whatever the client may send."""
     targets = (
         "other",
@@ -177,7 +173,7 @@ def test_diverts_make_no_request_and_reach_nothing_internal(tmp_path: Path) -> N
     )
 
 
-def test_dead_letter_goes_to_no_queue_of_another_address_by_its_name(scene: Scene) -> None:
+def test_dead_letter_goes_to_no_queue_of_another_address_by_its_name(scene):
     """Its queue was deleted, and another address has one of that name now: who retries may send to the first alone."""
     scene.grant(frozenset())
     client = scene.connect("root")
@@ -192,7 +188,7 @@ def test_dead_letter_goes_to_no_queue_of_another_address_by_its_name(scene: Scen
 # ---- logins and answers
 
 
-def server_where(tmp_path: Path, *given: tuple[PermissionType, str]) -> AdminServer:
+def server_where(tmp_path, *given):
     """A broker whose one user has these permissions, and no others anywhere."""
     users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
     users.write_text(f"anna={QUICK.hash('sécret:1')}\n", encoding="utf-8")
@@ -212,11 +208,11 @@ def server_where(tmp_path: Path, *given: tuple[PermissionType, str]) -> AdminSer
     return server
 
 
-def basic(credentials: str = "anna:sécret:1") -> dict[str, str | None]:
+def basic(credentials="anna:sécret:1"):
     return login_header(*credentials.split(":", 1))
 
 
-def test_request_without_login_gets_401_and_no_cookie(scene: Scene) -> None:
+def test_request_without_login_gets_401_and_no_cookie(scene):
     for route in admin_routes().all:
         for headers in ({}, {"Cookie": "login=root"}):
             reply = scene.server.ask(route.method, route.path, headers=headers)
@@ -229,14 +225,14 @@ def test_request_without_login_gets_401_and_no_cookie(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("credentials", ["anna:wrong", "nobody:x", "anna:"])
-def test_wrong_login_gets_401(tmp_path: Path, credentials: str) -> None:
+def test_wrong_login_gets_401(tmp_path, credentials):
     server = server_where(tmp_path, (P.MANAGE, MANAGEMENT))
     reply = server.ask("DELETE", "/api/v1/queues/q", headers=basic(credentials))
     assert reply.status == 401 and "set-cookie" not in reply.headers
     assert server.directory.queue("q")
 
 
-def test_entry_of_a_queue_applies(tmp_path: Path) -> None:
+def test_entry_of_a_queue_applies(tmp_path):
     server = server_where(tmp_path, (P.VIEW, "a"), (P.EDIT, "a::q"))
     assert (
         "for queue q on address a"
@@ -247,12 +243,12 @@ def test_entry_of_a_queue_applies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/queues/none", "/api/v1/addresses/none"])
-def test_unknown_queue_gets_403_without_permission(tmp_path: Path, path: str) -> None:
+def test_unknown_queue_gets_403_without_permission(tmp_path, path):
     assert server_where(tmp_path).ask("GET", path, headers=basic()).status == 403
     assert server_where(tmp_path, (P.VIEW, "none")).ask("GET", path, headers=basic()).status == 404
 
 
-def test_metrics_of_logins_and_refusals(tmp_path: Path) -> None:
+def test_metrics_of_logins_and_refusals(tmp_path):
     server = server_where(tmp_path, (P.VIEW, MANAGEMENT), (P.SEND, "a"))
     server.ask("GET", "/metrics", headers=basic("anna:wrong"))
     server.ask("POST", "/api/v1/reload", headers=basic())
@@ -269,7 +265,7 @@ def test_metrics_of_logins_and_refusals(tmp_path: Path) -> None:
     assert AdminServer().get("/api/v1/broker")["acceptedLoginCount"] is None
 
 
-def test_verified_login_is_cached(tmp_path: Path) -> None:
+def test_verified_login_is_cached(tmp_path):
     server = server_where(tmp_path, (P.VIEW, MANAGEMENT))
     assert server.service.security is not None
     users = server.service.security.users
@@ -290,7 +286,7 @@ def test_verified_login_is_cached(tmp_path: Path) -> None:
     assert server.ask("GET", "/metrics", headers=basic()).status == 401, "the file has changed"
 
 
-def test_repeated_failed_logins_are_throttled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_failed_logins_are_throttled(tmp_path, caplog):
     server = server_where(tmp_path, (P.VIEW, MANAGEMENT))
     caplog.set_level(logging.INFO)
     for _ in range(FREE_FAILURES):
@@ -299,7 +295,7 @@ def test_repeated_failed_logins_are_throttled(tmp_path: Path, caplog: pytest.Log
         f"{FREE_FAILURES} failed logins from 127.0.0.1: delaying further logins from there"
     ]
 
-    def begin(credentials: str) -> Any:
+    def begin(credentials):
         channel, wire = server.channel()
         told = basic(credentials)["Authorization"]
         channel.dataReceived(  # type: ignore[attr-defined]
@@ -320,7 +316,7 @@ def test_repeated_failed_logins_are_throttled(tmp_path: Path, caplog: pytest.Log
     assert all(wire.value().startswith(b"HTTP/1.1 200") for wire in waiting)
 
 
-def test_log_has_permissions_and_no_passwords(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_has_permissions_and_no_passwords(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     server = server_where(tmp_path)
     server.ask("GET", "/metrics", headers=basic("anna:wrong marker"))

@@ -14,12 +14,12 @@ from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, WebSocketSe
 from .admin_server import BEGIN, HTTP_PORT, STOMP_PORT, AdminServer
 
 
-def problems(server: AdminServer) -> list[tuple[str, str]]:
+def problems(server):
     shown = server.get("/api/v1/broker")["problems"]
     return [(problem["severity"], problem["text"]) for problem in shown]
 
 
-def full(policy: str) -> AdminServer:
+def full(policy):
     server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": policy}})
     server.queue()
     client = server.stomp()
@@ -28,7 +28,7 @@ def full(policy: str) -> AdminServer:
     return server
 
 
-def with_disk(usage: float, fault: str | None = None) -> AdminServer:
+def with_disk(usage, fault=None):
     server = AdminServer(max_disk_usage=90)
     monitor: Any = SimpleNamespace(reading=SimpleNamespace(usage=usage, free=10**9))
     server.service.disk_monitor = monitor
@@ -36,7 +36,7 @@ def with_disk(usage: float, fault: str | None = None) -> AdminServer:
     return server
 
 
-def with_certificate(days: float) -> AdminServer:
+def with_certificate(days):
     server = AdminServer()
     expiry = datetime.fromtimestamp(BEGIN, UTC) + timedelta(days=days)
     certificate = SimpleNamespace(file="b.pem", subject="CN=broker", not_after=expiry)
@@ -47,44 +47,44 @@ def with_certificate(days: float) -> AdminServer:
     return server
 
 
-def with_closed_listener() -> AdminServer:
+def with_closed_listener():
     server = AdminServer()
     server.service.listening.append(("amqp", "0.0.0.0", 5672))
     return server
 
 
-def with_memory(used: int) -> AdminServer:
+def with_memory(used):
     server = AdminServer(global_max_size=1000)
     server.broker.memory.bytes = used
     return server
 
 
-def with_policy_errors() -> AdminServer:
+def with_policy_errors():
     server = AdminServer()
     server.broker.policies.errors["rate-limit", "admit"] = 3  # type: ignore[index]
     return server
 
 
-def with_store_fault() -> AdminServer:
+def with_store_fault():
     server = AdminServer()
     server.broker.storage.write_limit.set_fault("journal write failed (ENOSPC)")
     return server
 
 
-def with_messages_and_no_consumer() -> AdminServer:
+def with_messages_and_no_consumer():
     server = AdminServer()
     server.stomp().send("SEND", b"x", destination="/queue/q")
     return server
 
 
-def with_many_connections() -> AdminServer:
+def with_many_connections():
     server = AdminServer()
     server.stomp()
     server.service.connections.global_limit.limit = 1
     return server
 
 
-def with_consumer(seconds: int, waiting: int = 1, consumers: int = 1, answer: str = "") -> AdminServer:
+def with_consumer(seconds, waiting=1, consumers=1, answer=""):
     """Consumers with a message each, while others wait; one answers every second."""
     server = AdminServer({"q": {"max_delivery_attempts": -1}})
     queue = server.queue()
@@ -101,7 +101,7 @@ def with_consumer(seconds: int, waiting: int = 1, consumers: int = 1, answer: st
     return server
 
 
-def stalled(seconds: int, others: str = "") -> list[tuple[str, str]]:
+def stalled(seconds, others=""):
     text = (
         f"queue q: consumer 18bcfe56800-1/s (127.0.0.1:50000) has held messages unacknowledged for {seconds} seconds "
         "while more wait"
@@ -150,16 +150,16 @@ CASES: list[tuple[Callable[[], AdminServer], list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("make", "expected"), CASES)
-def test_problems(make: Callable[[], AdminServer], expected: list[tuple[str, str]]) -> None:
+def test_problems(make, expected):
     assert problems(make()) == expected
 
 
-def test_a_problem_of_an_address_names_it() -> None:
+def test_a_problem_of_an_address_names_it():
     (problem,) = full("BLOCK").get("/api/v1/broker")["problems"]
     assert problem["address"] == "q"
 
 
-def test_errors_come_first_and_the_list_is_limited() -> None:
+def test_errors_come_first_and_the_list_is_limited():
     server = AdminServer({"#": {"max_size_messages": 1, "address_full_policy": "DROP"}})
     client = server.stomp()
     for number in range(150):
@@ -171,7 +171,7 @@ def test_errors_come_first_and_the_list_is_limited() -> None:
     assert len(found) == 101 and found[-1] == ("warning", "51 more problems")
 
 
-def test_listeners_tell_what_clients_may_speak() -> None:
+def test_listeners_tell_what_clients_may_speak():
     server = AdminServer(
         stomp_acceptors=(
             StompAcceptor("stomp", "127.0.0.1", STOMP_PORT, websocket=WebSocketSettings(path="/ws")),

@@ -14,18 +14,18 @@ ONE = path("queues", "q")
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     return AdminServer()
 
 
-def names(page: dict[str, Any]) -> list[str]:
+def names(page):
     return [queue["name"] for queue in page["data"]]
 
 
 # ---- lists
 
 
-def test_a_list_in_pages(server: AdminServer) -> None:
+def test_a_list_in_pages(server):
     for number in range(450):
         server.queue(f"q{number}")
     first = server.get("/api/v1/queues")
@@ -37,7 +37,7 @@ def test_a_list_in_pages(server: AdminServer) -> None:
     assert len(server.get("/api/v1/queues?size=1000")["data"]) == 450
 
 
-def test_search_filter_and_sort(server: AdminServer) -> None:
+def test_search_filter_and_sort(server):
     for name, ring, kind in (
         ("orders.EU", 5, ANYCAST),
         ("orders.us", 30, MULTICAST),
@@ -66,7 +66,7 @@ def test_search_filter_and_sort(server: AdminServer) -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_every_field_can_be_sorted_and_filtered_by(server: AdminServer, field: str) -> None:
+def test_every_field_can_be_sorted_and_filtered_by(server, field):
     server.queue("a", filter="x = 1", user="anna", ring_size=3)
     server.queue("b")
     server.stomp().send("SEND", b"x", destination="/queue/b")
@@ -75,7 +75,7 @@ def test_every_field_can_be_sorted_and_filtered_by(server: AdminServer, field: s
     assert server.get(f"/api/v1/queues?{field}=never")["count"] == 0
 
 
-def test_sort_by_nullable_field(server: AdminServer) -> None:
+def test_sort_by_nullable_field(server):
     for name, user in (("a", "zoe"), ("b", None), ("c", "anna")):
         server.queue(name, user=user)
     assert names(server.get("/api/v1/queues?sort=user")) == ["b", "c", "a"]
@@ -84,7 +84,7 @@ def test_sort_by_nullable_field(server: AdminServer) -> None:
 # ---- making
 
 
-def test_new_queue_inherits_address_settings() -> None:
+def test_new_queue_inherits_address_settings():
     server = AdminServer(
         {"#": {"default_ring_size": 7, "default_queue_routing_type": ANYCAST, "default_max_consumers": 2}}
     )
@@ -127,7 +127,7 @@ ALL_SET: dict[str, Any] = {
 }
 
 
-def test_all_attributes_of_a_new_queue(server: AdminServer) -> None:
+def test_all_attributes_of_a_new_queue(server):
     assert ALL_SET.keys() == {*ATTRIBUTES, "paused"}
     reply = server.ask("POST", "/api/v1/queues", {"name": "q", "address": "a", **ALL_SET})
     assert {name: reply.json[name] for name in ALL_SET} == ALL_SET
@@ -135,7 +135,7 @@ def test_all_attributes_of_a_new_queue(server: AdminServer) -> None:
 
 
 @pytest.mark.parametrize("kind", [ANYCAST, MULTICAST])
-def test_new_queue_inherits_the_routing_type_of_its_address(server: AdminServer, kind: Any) -> None:
+def test_new_queue_inherits_the_routing_type_of_its_address(server, kind):
     server.directory.create_address("a", frozenset({kind}))
     assert server.ask("POST", "/api/v1/queues", {"name": "q", "address": "a"}).json["routingType"] == kind
 
@@ -170,7 +170,7 @@ def test_new_queue_inherits_the_routing_type_of_its_address(server: AdminServer,
         ({"name": "q\ud800"}, "name"),
     ],
 )
-def test_invalid_field_is_rejected(server: AdminServer, body: dict[str, Any], field: str) -> None:
+def test_invalid_field_is_rejected(server, body, field):
     problem = server.refused(400, "POST", "/api/v1/queues", body)
     assert problem["field"] == field
     assert field in problem["detail"]
@@ -178,12 +178,12 @@ def test_invalid_field_is_rejected(server: AdminServer, body: dict[str, Any], fi
 
 
 @pytest.mark.parametrize("name", ["", " q", "q\n", "a::b", "x" * 3000, "nul\0"])
-def test_invalid_name_is_rejected(server: AdminServer, name: str) -> None:
+def test_invalid_name_is_rejected(server, name):
     server.refused(400, "POST", "/api/v1/queues", {"name": name})
     assert not server.directory.queues
 
 
-def test_invalid_filter_is_rejected(server: AdminServer) -> None:
+def test_invalid_filter_is_rejected(server):
     assert (
         "filter" in server.refused(400, "POST", "/api/v1/queues", {"name": "q", "filter": "a = "})["detail"]
     )
@@ -191,7 +191,7 @@ def test_invalid_filter_is_rejected(server: AdminServer) -> None:
     assert "filter" in server.refused(400, "PATCH", ONE, {"filter": "a = "})["detail"]
 
 
-def test_creating_an_existing_queue_conflicts(server: AdminServer) -> None:
+def test_creating_an_existing_queue_conflicts(server):
     server.queue("q", "a")
     assert "exists" in server.refused(409, "POST", "/api/v1/queues", {"name": "q"})["detail"]
 
@@ -199,7 +199,7 @@ def test_creating_an_existing_queue_conflicts(server: AdminServer) -> None:
 # ---- changing
 
 
-def test_change_applies_at_once(server: AdminServer) -> None:
+def test_change_applies_at_once(server):
     server.queue()
     client = server.stomp()
     for _ in range(5):
@@ -213,7 +213,7 @@ def test_change_applies_at_once(server: AdminServer) -> None:
     assert server.ask("PATCH", ONE, {"ringSize": -1}).json["ringSize"] == -1
 
 
-def test_every_changeable_attribute_changes(server: AdminServer) -> None:
+def test_every_changeable_attribute_changes(server):
     server.queue(durable=False, non_destructive=True, last_value_key="code")
     before = server.get(ONE)
     changed = server.ask("PATCH", ONE, ALL_SET).json
@@ -234,7 +234,7 @@ def test_every_changeable_attribute_changes(server: AdminServer) -> None:
         {"address": "other"},
     ],
 )
-def test_patch_applies_all_or_nothing(server: AdminServer, change: dict[str, Any]) -> None:
+def test_patch_applies_all_or_nothing(server, change):
     server.queue()
     client = server.stomp()
     for number in "12":
@@ -244,7 +244,7 @@ def test_patch_applies_all_or_nothing(server: AdminServer, change: dict[str, Any
     assert server.get(ONE) == before
 
 
-def test_a_header_that_no_message_has_is_no_key(server: AdminServer) -> None:
+def test_a_header_that_no_message_has_is_no_key(server):
     body = {"name": "keyed", "lastValueKey": "transaction"}
     problem = server.refused(400, "POST", "/api/v1/queues", body)
     assert "'transaction' has a meaning for the broker" in problem["detail"]
@@ -261,12 +261,12 @@ def test_a_header_that_no_message_has_is_no_key(server: AdminServer) -> None:
         {"lastValueKey": "k"},
     ],
 )
-def test_fixed_attributes_do_not_change(server: AdminServer, change: dict[str, Any]) -> None:
+def test_fixed_attributes_do_not_change(server, change):
     server.queue()
     assert "cannot change" in server.refused(409, "PATCH", ONE, change)["detail"]
 
 
-def test_pause_and_resume(server: AdminServer) -> None:
+def test_pause_and_resume(server):
     server.queue()
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="1")
@@ -282,7 +282,7 @@ def test_pause_and_resume(server: AdminServer) -> None:
 # ---- deleting
 
 
-def test_delete(server: AdminServer) -> None:
+def test_delete(server):
     server.queue()
     server.stomp().send("SEND", b"x", destination="/queue/q")
     reply = server.ask("DELETE", ONE)
@@ -291,7 +291,7 @@ def test_delete(server: AdminServer) -> None:
     assert server.broker.memory.bytes == 0
 
 
-def test_a_queue_with_consumers_is_deleted_by_force_only(server: AdminServer) -> None:
+def test_a_queue_with_consumers_is_deleted_by_force_only(server):
     server.queue()
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
@@ -302,7 +302,7 @@ def test_a_queue_with_consumers_is_deleted_by_force_only(server: AdminServer) ->
     assert server.broker.memory.bytes == 0
 
 
-def test_purge(server: AdminServer) -> None:
+def test_purge(server):
     server.queue()
     client = server.stomp()
     for number in range(120):
@@ -321,7 +321,7 @@ def test_purge(server: AdminServer) -> None:
 # ---- one queue
 
 
-def test_a_queue_shows_its_consumers(server: AdminServer) -> None:
+def test_a_queue_shows_its_consumers(server):
     server.queue()
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="s1", ack="client-individual", selector="a = 'b'")
@@ -331,7 +331,7 @@ def test_a_queue_shows_its_consumers(server: AdminServer) -> None:
     assert [(each["subscription"], each["deliveringCount"]) for each in shown["consumers"]] == [("s1", 1)]
 
 
-def test_oldest_message_age(server: AdminServer) -> None:
+def test_oldest_message_age(server):
     server.queue()
     assert server.get(ONE)["oldestMessageAge"] is None
     server.stomp().send("SEND", b"x", destination="/queue/q")

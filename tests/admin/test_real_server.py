@@ -16,18 +16,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from stompring.admin.http import admin_routes
 from stompring.admin.openapi import document
 
-from ..broker_process import PATIENCE, BrokerProcess
-from ..conftest import Connect, StartBroker
+from ..broker_process import PATIENCE
 from ..management import Answered, Management
 
 
-def test_ready_and_live(management: Management, broker: BrokerProcess) -> None:
+def test_ready_and_live(management, broker):
     assert json.loads(management.text("/health/live")) == {"status": "UP"}
     ready = json.loads(management.text("/health/ready"))
     assert {listener["acceptor"]: listener["port"] for listener in ready["listeners"]} == broker.ports
 
 
-def test_life_cycle_of_a_queue(management: Management, connect: Connect, name: str) -> None:
+def test_life_cycle_of_a_queue(management, connect, name):
     name = f"{name}/ü::".rstrip(":")
     management.ask("POST", "/queues", {"name": name, "routingType": "ANYCAST", "ringSize": 3})
     client = connect()
@@ -43,18 +42,18 @@ def test_life_cycle_of_a_queue(management: Management, connect: Connect, name: s
     management.gone(name)
 
 
-def quoted(name: str) -> str:
+def quoted(name):
     return quote(name, safe="")
 
 
-def test_errors_are_problem_documents(management: Management) -> None:
+def test_errors_are_problem_documents(management):
     with pytest.raises(Answered) as answered:
         management.ask("POST", "/queues", {"name": "x", "ringSize": 0})
     assert (answered.value.status, answered.value.content_type) == (400, "application/problem+json")
     assert answered.value.problem["field"] == "ringSize"
 
 
-def test_connections_are_listed_and_closed(management: Management, connect: Connect, name: str) -> None:
+def test_connections_are_listed_and_closed(management, connect, name):
     client = connect(client_id=name)
     (found,) = management.ask("GET", "/connections", clientID=name)["data"]
     assert found["protocol"] == "STOMP 1.2"
@@ -62,7 +61,7 @@ def test_connections_are_listed_and_closed(management: Management, connect: Conn
     assert client.expect("ERROR")["message"] == "Connection closed by management"
 
 
-def test_keep_alive_connection_is_reused(broker: BrokerProcess) -> None:
+def test_keep_alive_connection_is_reused(broker):
     connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
     for method, path in (
         ("GET", "/metrics"),
@@ -77,14 +76,14 @@ def test_keep_alive_connection_is_reused(broker: BrokerProcess) -> None:
     connection.close()
 
 
-def test_oversized_body_gets_413(broker: BrokerProcess) -> None:
+def test_oversized_body_gets_413(broker):
     connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
     connection.request("POST", "/api/v1/queues", b" " * 3_000_000, {"Content-Type": "application/json"})
     assert connection.getresponse().status == 413
     connection.close()
 
 
-def test_client_disconnects_during_an_answer(broker: BrokerProcess, management: Management) -> None:
+def test_client_disconnects_during_an_answer(broker, management):
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", broker.http_port), PATIENCE) as client:
             client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -93,8 +92,8 @@ def test_client_disconnects_during_an_answer(broker: BrokerProcess, management: 
 
 
 @pytest.mark.broker()
-def test_many_queues_are_scraped_and_listed(broker: BrokerProcess, management: Management) -> None:
-    def make(number: int) -> None:
+def test_many_queues_are_scraped_and_listed(broker, management):
+    def make(number):
         management.ask("POST", "/queues", {"name": f"many.{number}", "routingType": "ANYCAST"})
 
     with ThreadPoolExecutor(4) as pool:
@@ -112,12 +111,12 @@ def test_many_queues_are_scraped_and_listed(broker: BrokerProcess, management: M
     ]
 
 
-def test_the_openapi_document_is_that_of_the_routes(management: Management) -> None:
+def test_the_openapi_document_is_that_of_the_routes(management):
     served = json.loads(management.text("/api/v1/openapi.json"))
     assert served == json.loads(json.dumps(document(admin_routes().all)))
 
 
-def test_a_reload_by_http(start_broker: StartBroker) -> None:
+def test_a_reload_by_http(start_broker):
     broker = start_broker()
     management = Management(broker.http_port)
     good = broker.config.read_text(encoding="utf-8")
@@ -130,7 +129,7 @@ def test_a_reload_by_http(start_broker: StartBroker) -> None:
     assert json.loads(management.text("/health/ready"))["status"] == "UP"
 
 
-def read_events(response: http.client.HTTPResponse, number: int) -> list[dict[str, object]]:
+def read_events(response, number):
     """The next events of a stream."""
     found: list[dict[str, object]] = []
     while len(found) < number:
@@ -141,8 +140,8 @@ def read_events(response: http.client.HTTPResponse, number: int) -> list[dict[st
     return found
 
 
-def test_events_are_streamed_and_resumed(broker: BrokerProcess, connect: Connect, name: str) -> None:
-    def stream(**headers: str) -> http.client.HTTPResponse:
+def test_events_are_streamed_and_resumed(broker, connect, name):
+    def stream(**headers):
         connection = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
         sent = {"Accept": "text/event-stream", **headers}
         connection.request(
@@ -170,14 +169,14 @@ def test_events_are_streamed_and_resumed(broker: BrokerProcess, connect: Connect
     resumed.close()
 
 
-def test_rates_of_real_traffic(management: Management, connect: Connect, name: str) -> None:
+def test_rates_of_real_traffic(management, connect, name):
     client = connect()
     client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "s"})
     client.send("SEND", {"destination": f"/queue/{name}", "receipt": "r"}, b"x")
     client.expect("MESSAGE")
     client.expect("RECEIPT")
 
-    def points() -> list[float | None]:
+    def points():
         added: list[float | None] = management.ask("GET", f"/queues/{quoted(name)}/history")["series"][
             "added"
         ]
@@ -190,7 +189,7 @@ def test_rates_of_real_traffic(management: Management, connect: Connect, name: s
     assert management.queue(name)["addedRate"] > 0
 
 
-def test_a_drain_refuses_connections_until_it_ends(start_broker: StartBroker) -> None:
+def test_a_drain_refuses_connections_until_it_ends(start_broker):
     broker = start_broker()
     management = Management(broker.http_port)
     assert management.ask("POST", "/drain")["draining"] is True

@@ -1,8 +1,5 @@
 """Long answers: slices, slow clients, clients that go away."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from itertools import count
 from unittest.mock import patch
 
@@ -10,13 +7,13 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
-from .admin_server import AdminServer, Wire
+from .admin_server import AdminServer
 
 GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 QUEUES = 2000
 
 
-def step(server: AdminServer) -> bool:
+def step(server):
     """Do what the reactor has to do now, but not what that leads to; whether there was anything."""
     due = [call for call in server.reactor.calls if call.getTime() <= server.reactor.seconds()]
     for call in due:
@@ -27,7 +24,7 @@ def step(server: AdminServer) -> bool:
 
 
 class LongAnswers(TestCase):
-    def setUp(self) -> None:
+    def setUp(self):
         change = patch("stompring.admin.tasks.TIME_SLICE", 0)  # every step is a slice of its own
         change.start()
         self.addCleanup(change.stop)
@@ -35,32 +32,32 @@ class LongAnswers(TestCase):
         for number in range(QUEUES):
             self.server.queue(f"q{number}")
 
-    def begin(self, request: bytes) -> tuple[object, Wire]:
+    def begin(self, request):
         channel, wire = self.server.channel()
         channel.dataReceived(request)
         return channel, wire
 
-    def finish(self) -> int:
+    def finish(self):
         steps = 0
         while step(self.server):
             steps += 1
             self.assertLess(steps, 100_000)
         return steps
 
-    def test_others_have_their_turn_between_slices(self) -> None:
+    def test_others_have_their_turn_between_slices(self):
         for path, least in ((b"/metrics", 60), (b"/api/v1/queues?sort=-messageCount&size=1000", 40)):
             _, wire = self.begin(GET % path)
             self.assertGreater(self.finish(), least)
             self.assertIn(b"HTTP/1.1 200 OK", wire.value())
 
-    def test_two_scrapes_at_once_are_both_whole(self) -> None:
+    def test_two_scrapes_at_once_are_both_whole(self):
         wires = [self.begin(GET % b"/metrics")[1] for _ in range(2)]
         self.finish()
         for wire in wires:
             reply = AdminServer.parse(wire.value())
             self.assertEqual(reply.text.count("stompring_queue_ring_size{"), QUEUES)
 
-    def test_a_slow_client_is_waited_for(self) -> None:
+    def test_a_slow_client_is_waited_for(self):
         _, wire = self.begin(GET % b"/metrics")
         while not wire.value():
             step(self.server)
@@ -74,7 +71,7 @@ class LongAnswers(TestCase):
         self.finish()
         self.assertEqual(AdminServer.parse(wire.value()).text.count("stompring_queue_ring_size{"), QUEUES)
 
-    def test_the_work_ends_when_the_client_goes_away(self) -> None:
+    def test_the_work_ends_when_the_client_goes_away(self):
         for path in (b"/metrics", b"/api/v1/queues?sort=name"):
             channel, wire = self.begin(GET % path)
             for _ in range(3):
@@ -84,7 +81,7 @@ class LongAnswers(TestCase):
             self.assertLess(self.finish(), 5)
             self.assertEqual(len(wire.value()), written)
 
-    def test_what_changes_something_goes_on_without_its_client(self) -> None:
+    def test_what_changes_something_goes_on_without_its_client(self):
         client = self.server.stomp()
         for _ in range(500):
             client.protocol.dataReceived(b"SEND\ndestination:/queue/q1\n\nx\0")
@@ -98,7 +95,7 @@ class LongAnswers(TestCase):
         self.assertEqual(self.server.directory.queue("q1").message_count, 0)
         self.assertEqual(self.flushLoggedErrors(), [])
 
-    def test_a_full_queue_is_deleted_in_slices(self) -> None:
+    def test_a_full_queue_is_deleted_in_slices(self):
         client = self.server.stomp()
         for _ in range(500):
             client.protocol.dataReceived(b"SEND\ndestination:/queue/q1\n\nx\0")
@@ -109,7 +106,7 @@ class LongAnswers(TestCase):
         self.assertIn(b"204", wire.value())
         self.assertEqual(self.server.broker.memory.messages, 0)
 
-    def test_messages_that_do_not_match_take_their_turns_too(self) -> None:
+    def test_messages_that_do_not_match_take_their_turns_too(self):
         client = self.server.stomp()
         for _ in range(500):
             client.protocol.dataReceived(b"SEND\ndestination:/queue/q1\n\nx\0")
@@ -123,8 +120,8 @@ class LongAnswers(TestCase):
         self.assertGreater(self.finish(), 8)
         self.assertEqual(AdminServer.parse(wire.value()).json, {"removed": 0})
 
-    def test_half_an_answer_does_not_look_whole(self) -> None:
-        def breaks(*_: object) -> Iterator[bytes]:
+    def test_half_an_answer_does_not_look_whole(self):
+        def breaks(*_):
             yield b"x 1\n"
             raise ZeroDivisionError
 

@@ -1,9 +1,6 @@
 """What every request has in common: paths, methods, queries, bodies, and the shape of errors."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -32,7 +29,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_any_name_round_trips_in_a_path(name: str) -> None:
+def test_any_name_round_trips_in_a_path(name):
     server = AdminServer()
     server.queue(name)
     assert server.get(path("queues", name))["name"] == name
@@ -50,12 +47,12 @@ def test_any_name_round_trips_in_a_path(name: str) -> None:
         "/api/v1/addresses/none", "/api/v1/connections/none", "/api/v1/queues/a/b",
     ],
 )  # fmt: skip
-def test_unknown_path_gets_404(path: str) -> None:
+def test_unknown_path_gets_404(path):
     problem = AdminServer().refused(404, "GET", path)
     assert problem["title"] == "Not Found" and problem["type"] == "about:blank" and problem["detail"]
 
 
-def test_path_that_is_not_utf8_gets_400() -> None:
+def test_path_that_is_not_utf8_gets_400():
     AdminServer().refused(400, "GET", "/api/v1/queues/%ff")
 
 
@@ -72,19 +69,19 @@ def test_path_that_is_not_utf8_gets_400() -> None:
         ("BREW", "/api/v1/queues", "GET, HEAD, POST"),
     ],
 )
-def test_unsupported_method_gets_405(method: str, path: str, allowed: str) -> None:
+def test_unsupported_method_gets_405(method, path, allowed):
     reply = AdminServer().ask(method, path)
     assert (reply.status, reply.headers["allow"]) == (405, allowed)
 
 
-def get_paths() -> list[str]:
+def get_paths():
     """Of users and roles there are none without security."""
     paths = (route.path.replace("{name}", "q") for route in admin_routes().all if route.method == "GET")
     return sorted(path for path in paths if not path.startswith(("/api/v1/users", "/api/v1/roles")))
 
 
 @pytest.mark.parametrize("path", [path for path in get_paths() if "{" not in path])
-def test_head_has_the_headers_of_get(path: str) -> None:
+def test_head_has_the_headers_of_get(path):
     server = AdminServer(
         bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),),
         diverts=(DivertConfiguration("q", "from", ("to",)),),
@@ -97,7 +94,7 @@ def test_head_has_the_headers_of_get(path: str) -> None:
     assert head.headers.get("content-length") == got.headers.get("content-length")
 
 
-def test_server_header_hides_the_implementation() -> None:
+def test_server_header_hides_the_implementation():
     for place in ("/health/live", "/nothing", "/metrics"):
         reply = AdminServer().ask("GET", place)
         assert reply.headers["server"] == "stompring"
@@ -105,13 +102,11 @@ def test_server_header_hides_the_implementation() -> None:
         assert b"wisted" not in reply.body.replace(b"twisted=", b"")
 
 
-def test_internal_error_is_logged_and_gets_500_without_details(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_internal_error_is_logged_and_gets_500_without_details(monkeypatch, caplog):
     server = AdminServer()
     server.queue()
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise ZeroDivisionError("secret")
 
     for place, ask in (
@@ -145,18 +140,18 @@ def test_internal_error_is_logged_and_gets_500_without_details(
         ("sort=-", "sort"),
     ],
 )
-def test_invalid_query_gets_400(query: str, parameter: str) -> None:
+def test_invalid_query_gets_400(query, parameter):
     assert AdminServer().refused(400, "GET", f"/api/v1/queues?{query}")["parameter"] == parameter
 
 
-def test_misspelt_parameter_gets_a_suggestion() -> None:
+def test_misspelt_parameter_gets_a_suggestion():
     assert (
         "did you mean 'routingType'"
         in AdminServer().refused(400, "GET", "/api/v1/queues?routingtype=x")["detail"]
     )
 
 
-def test_force_is_true_or_false() -> None:
+def test_force_is_true_or_false():
     server = AdminServer()
     server.queue()
     client = server.stomp()
@@ -166,7 +161,7 @@ def test_force_is_true_or_false() -> None:
 
 
 @pytest.mark.parametrize("query", ["name=%ff", "&".join(f"a{n}=1" for n in range(200))])
-def test_unreadable_query_gets_400(query: str) -> None:
+def test_unreadable_query_gets_400(query):
     with pytest.raises(Problem) as refused:
         Query(query)
     assert refused.value.status == 400
@@ -197,7 +192,7 @@ def test_unreadable_query_gets_400(query: str) -> None:
         (b'{"nmae":"x"}', "did you mean 'name'"),
     ],
 )
-def test_invalid_body_gets_400(raw: bytes, says: str) -> None:
+def test_invalid_body_gets_400(raw, says):
     server = AdminServer()
     problem = server.refused(
         400, "POST", "/api/v1/queues", raw=raw, headers={"Content-Type": "application/json"}
@@ -206,7 +201,7 @@ def test_invalid_body_gets_400(raw: bytes, says: str) -> None:
     assert not server.directory.queues
 
 
-def test_invalid_json_error_has_line_and_column() -> None:
+def test_invalid_json_error_has_line_and_column():
     headers = {"Content-Type": "application/json"}
     problem = AdminServer().refused(400, "POST", "/api/v1/queues", raw=b'{\n"name"}', headers=headers)
     assert (problem["line"], problem["column"]) == (2, 7)
@@ -225,21 +220,21 @@ def test_invalid_json_error_has_line_and_column() -> None:
         (None, 415),
     ],
 )
-def test_content_type_of_a_body(content_type: str | None, status: int) -> None:
+def test_content_type_of_a_body(content_type, status):
     reply = AdminServer().ask(
         "POST", "/api/v1/queues", raw=b'{"name":"x"}', headers={"Content-Type": content_type}
     )
     assert reply.status == status
 
 
-def test_unexpected_body_is_rejected() -> None:
+def test_unexpected_body_is_rejected():
     server = AdminServer()
     server.queue()
     assert server.refused(400, "POST", "/api/v1/queues/q/trim", {"filter": "x"})["field"] == "filter"
     assert server.ask("POST", "/api/v1/queues/q/trim", {}).status == 200
 
 
-def padded(length: int) -> bytes:
+def padded(length):
     body = b'{"name":"x"}'
     return body + b" " * (length - len(body))
 
@@ -247,7 +242,7 @@ def padded(length: int) -> bytes:
 @pytest.mark.parametrize(
     ("length", "status"), [(BODY_LIMIT, 201), (BODY_LIMIT + 1, 413), (5 * BODY_LIMIT, 413)]
 )
-def test_length_of_a_body(length: int, status: int) -> None:
+def test_length_of_a_body(length, status):
     server = AdminServer()
     reply = server.ask(
         "POST", "/api/v1/queues", raw=padded(length), headers={"Content-Type": "application/json"}
@@ -256,7 +251,7 @@ def test_length_of_a_body(length: int, status: int) -> None:
     assert ("x" in server.directory.queues) is (status == 201)
 
 
-def send_chunks(server: AdminServer, chunk: bytes, times: int) -> Any:
+def send_chunks(server, chunk, times):
     channel, wire = server.channel()
     head = "POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
     channel.dataReceived(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -283,7 +278,7 @@ def send_chunks(server: AdminServer, chunk: bytes, times: int) -> Any:
         (f"{'0' * 5001}x", 400),
     ],
 )
-def test_content_length_limits(length: str, status: int) -> None:
+def test_content_length_limits(length, status):
     """It is read before anybody has logged in."""
     server = AdminServer()
     server.queue()
@@ -300,7 +295,7 @@ def test_content_length_limits(length: str, status: int) -> None:
 
 
 @pytest.mark.parametrize("size", ["9" * 5001, "1_0", "+1", "\u0661", "", "-1", "g"])
-def test_chunk_length_limits(size: str) -> None:
+def test_chunk_length_limits(size):
     channel, wire = AdminServer().channel()
     head = (
         "POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -314,32 +309,32 @@ NO_NUMBERS = ["9" * 5001, "1_0", "+1", "\u0661", "\u00b2", " 1", "1 ", "-1", "1e
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS)
-def test_numbers_in_a_query(number: str) -> None:
+def test_numbers_in_a_query(number):
     problem = AdminServer().refused(400, "GET", f"/api/v1/queues?page={quote(number)}")
     assert problem["parameter"] == "page" and "must be a whole number" in problem["detail"]
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS[:-1])
-def test_numbers_in_a_path(number: str) -> None:
+def test_numbers_in_a_path(number):
     server = AdminServer()
     server.queue()
     for where in (f"/api/v1/queues/q/messages/{quote(number)}", f"/api/v1/connections/{quote(number)}"):
         server.refused(404, "DELETE", where)
 
 
-def test_chunked_body_has_the_same_limit() -> None:
+def test_chunked_body_has_the_same_limit():
     server = AdminServer()
     assert AdminServer.parse(send_chunks(server, b'{"name":"x"}', 1).value()).status == 201
     assert AdminServer.parse(send_chunks(server, b" " * 65536, 20).value()).status == 413
 
 
-def test_endless_body_closes_the_connection() -> None:
+def test_endless_body_closes_the_connection():
     wire = send_chunks(AdminServer(), b" " * 65536, 2 * DISCARD_LIMIT // 65536)
     assert wire.disconnecting
     assert wire.value() == b""
 
 
-def test_several_requests_on_one_connection() -> None:
+def test_several_requests_on_one_connection():
     server = AdminServer()
     server.queue()
     channel, wire = server.channel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,6 @@ from stompring.settings.model import Retention
 from stompring.store.ingested import INGESTED, Position, record_ingested
 from stompring.store.retention import RetainedFile
 
-from ..conftest import StartBroker
 from ..management import Management
 from .admin_server import BEGIN, AdminServer
 
@@ -22,7 +20,7 @@ NOW = BEGIN * 1000
 class Retained:
     """A broker with retained files of 100 bytes, one each minute."""
 
-    def __init__(self, directory: Path, numbers: range) -> None:
+    def __init__(self, directory, numbers):
         self.directory = directory
         (directory / "journal").mkdir(parents=True)
         files = []
@@ -43,17 +41,17 @@ class Retained:
         service: Any = self.server.service
         service.store = SimpleNamespace(retention=retention)
 
-    def get(self) -> dict[str, Any]:
+    def get(self):
         found: dict[str, Any] = self.server.get("/api/v1/retention")
         return found
 
 
-def test_without_retention_it_is_disabled() -> None:
+def test_without_retention_it_is_disabled():
     found = AdminServer().get("/api/v1/retention")
     assert (found["enabled"], found["lakes"], found["files"], found["directory"]) == (False, [], None, None)
 
 
-def test_files_and_limits(tmp_path: Path) -> None:
+def test_files_and_limits(tmp_path):
     found = Retained(tmp_path / "kept", range(1, 4)).get()
     assert found == {
         "enabled": True,
@@ -83,9 +81,7 @@ def test_files_and_limits(tmp_path: Path) -> None:
         ({"paging/000000001": Position(9, 0)}, 3, 300, 180_000),
     ],
 )
-def test_what_a_lake_lacks(
-    tmp_path: Path, positions: dict[str, Position], files: int, bytes_: int, lag: int
-) -> None:
+def test_what_a_lake_lacks(tmp_path, positions, files, bytes_, lag):
     broker = Retained(tmp_path / "kept", range(1, 4))
     record_ingested(broker.directory, "lake-1", "s3://bucket/<b>lake</b>", positions, when=NOW - 5)
     assert broker.get()["lakes"] == [
@@ -100,7 +96,7 @@ def test_what_a_lake_lacks(
     ]
 
 
-def test_damaged_state_of_lakes_is_a_fault(tmp_path: Path) -> None:
+def test_damaged_state_of_lakes_is_a_fault(tmp_path):
     broker = Retained(tmp_path / "kept", range(1, 2))
     (broker.directory / INGESTED).write_text("[]")
     found = broker.get()
@@ -108,14 +104,14 @@ def test_damaged_state_of_lakes_is_a_fault(tmp_path: Path) -> None:
     assert found["fault"].startswith(f"{broker.directory}: ")
 
 
-def test_file_that_is_deleted_meanwhile_is_no_fault(tmp_path: Path) -> None:
+def test_file_that_is_deleted_meanwhile_is_no_fault(tmp_path):
     broker = Retained(tmp_path / "kept", range(1, 4))
     record_ingested(broker.directory, "lake", "lake", {"journal": Position(1, 10)})
     (broker.directory / "journal" / "000000001.journal").unlink()
     assert (broker.get()["fault"], broker.get()["lakes"][0]["filesNotIngested"]) == (None, 2)
 
 
-def test_running_broker(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_running_broker(start_broker, tmp_path):
     core = '<journal-retention-directory period="2" unit="HOURS">retained</journal-retention-directory>'
     found = Management(start_broker(core=core).http_port).ask("GET", "/retention")
     assert (found["enabled"], found["period"]) == (True, 7_200_000)

@@ -15,25 +15,25 @@ SEND = "/api/v1/messages"
 
 
 @pytest.fixture
-def server() -> AdminServer:
+def server():
     server = AdminServer()
     server.queue()
     return server
 
 
-def send(server: AdminServer, **body: Any) -> dict[str, Any]:
+def send(server, **body):
     reply = server.ask("POST", SEND, body)
     assert reply.status == 200, (reply.status, reply.body)
     answer: dict[str, Any] = reply.json
     return answer
 
 
-def messages(server: AdminServer, queue: str = "q") -> list[dict[str, Any]]:
+def messages(server, queue="q"):
     found: list[dict[str, Any]] = server.get(path("queues", queue, "messages"))["data"]
     return found
 
 
-def test_headers_mean_what_they_mean_in_send(server: AdminServer) -> None:
+def test_headers_mean_what_they_mean_in_send(server):
     answer = send(
         server,
         address="q",
@@ -53,7 +53,7 @@ def test_headers_mean_what_they_mean_in_send(server: AdminServer) -> None:
     assert message["headers"]["reply-to"] == "answers"
 
 
-def test_a_consumer_receives_what_is_sent(server: AdminServer) -> None:
+def test_a_consumer_receives_what_is_sent(server):
     client = server.stomp()
     client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="auto")
     send(server, address="q", body="hello", headers={"content-type": "text/plain"})
@@ -65,13 +65,13 @@ def test_a_consumer_receives_what_is_sent(server: AdminServer) -> None:
     ("encoding", "body", "raw"),
     [("base64", "AP8=", b"\x00\xff"), ("hex", "00 FF", b"\x00\xff"), ("text", "", b"")],
 )
-def test_encodings(server: AdminServer, encoding: str, body: str, raw: bytes) -> None:
+def test_encodings(server, encoding, body, raw):
     send(server, address="q", body=body, encoding=encoding)
     (message,) = messages(server)
     assert server.ask("GET", path("queues", "q", "messages", message["messageID"], "body")).body == raw
 
 
-def test_schedules(server: AdminServer) -> None:
+def test_schedules(server):
     send(
         server,
         address="q",
@@ -82,12 +82,12 @@ def test_schedules(server: AdminServer) -> None:
     assert message["recurrence"]["repeat"] == 2
 
 
-def test_a_count_sends_many(server: AdminServer) -> None:
+def test_a_count_sends_many(server):
     assert send(server, address="q", body="x", count=55)["sent"] == 55
     assert server.directory.queue("q").count == 55
 
 
-def test_one_queue_is_a_target(server: AdminServer) -> None:
+def test_one_queue_is_a_target(server):
     for name in ("one", "two"):
         server.queue(name, "news", MULTICAST)
     send(server, queue="two", body="x")
@@ -96,13 +96,13 @@ def test_one_queue_is_a_target(server: AdminServer) -> None:
     assert [each["body"] for each in messages(server, "two")] == ["x"]
 
 
-def test_an_address_is_created_as_for_a_send(server: AdminServer) -> None:
+def test_an_address_is_created_as_for_a_send(server):
     assert send(server, address="new", routingType="ANYCAST", body="x")["unrouted"] == 0
     assert len(messages(server, "new")) == 1
     assert send(server, address="nobody", routingType="MULTICAST", body="x", count=2)["unrouted"] == 2
 
 
-def test_a_duplicate_is_rejected(server: AdminServer) -> None:
+def test_a_duplicate_is_rejected(server):
     send(server, address="q", headers={"_AMQ_DUPL_ID": "once"})
     answer = send(server, address="q", headers={"_AMQ_DUPL_ID": "once"})
     assert (answer["sent"], answer["rejected"]) == (0, 1) and "_AMQ_DUPL_ID" in answer["reason"]
@@ -110,7 +110,7 @@ def test_a_duplicate_is_rejected(server: AdminServer) -> None:
 
 
 @pytest.mark.parametrize("full", ["FAIL", "BLOCK"])
-def test_a_full_address_ends_it(full: str) -> None:
+def test_a_full_address_ends_it(full):
     server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": full}})
     server.queue()
     answer = send(server, address="q", body="x", count=5)
@@ -119,7 +119,7 @@ def test_a_full_address_ends_it(full: str) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["room", "no room", "fault"])
-def test_it_waits_for_a_store_with_much_to_write(server: AdminServer, outcome: str) -> None:
+def test_it_waits_for_a_store_with_much_to_write(server, outcome):
     limit = server.broker.storage.write_limit
     limit.set_limits(10)
     limit.bytes = 10
@@ -138,7 +138,7 @@ def test_it_waits_for_a_store_with_much_to_write(server: AdminServer, outcome: s
         assert reply.json["detail"] == f"Address q rejects durable messages: {reason}"
 
 
-def test_what_a_full_address_drops_is_counted() -> None:
+def test_what_a_full_address_drops_is_counted():
     server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": "DROP"}})
     server.queue()
     answer = send(server, address="q", body="x", count=5)
@@ -146,7 +146,7 @@ def test_what_a_full_address_drops_is_counted() -> None:
     assert server.get(path("addresses", "q"))["droppedMessageCount"] == 3
 
 
-def test_what_only_a_broker_may_set_is_removed(server: AdminServer) -> None:
+def test_what_only_a_broker_may_set_is_removed(server):
     send(server, address="q", headers={"_AMQ_ORIG_QUEUE": "forged", "JMSXUserID": "root", "message-id": "1"})
     (message,) = messages(server)
     assert not {"_AMQ_ORIG_QUEUE", "JMSXUserID", "message-id"} & message["headers"].keys()
@@ -182,15 +182,13 @@ def test_what_only_a_broker_may_set_is_removed(server: AdminServer) -> None:
         ({"address": "q", "count": True}, 400, "count"),
     ],
 )
-def test_invalid_requests_send_nothing(
-    server: AdminServer, body: dict[str, Any], status: int, named: str
-) -> None:
+def test_invalid_requests_send_nothing(server, body, status, named):
     problem = server.refused(status, "POST", SEND, body)
     assert named in problem["detail"], problem
     assert messages(server) == []
 
 
-def test_settings_of_the_address_apply() -> None:
+def test_settings_of_the_address_apply():
     server = AdminServer(address_settings=(AddressSettingEntry("q", {"expiry_delay": 1000}),))
     server.queue()
     send(server, address="q")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +41,7 @@ FILE = """<configuration><core>
 class Broker:
     """A broker with a broker.xml that the test rewrites."""
 
-    def __init__(self, tmp_path: Path, **parts: str) -> None:
+    def __init__(self, tmp_path, **parts):
         self.file = tmp_path / "broker.xml"
         self.write(**parts)
         configuration = read_broker_xml(str(self.file))
@@ -51,22 +50,22 @@ class Broker:
         )
         self.directory: Directory = self.server.directory
 
-    def write(self, **parts: str) -> None:
+    def write(self, **parts):
         empty = dict.fromkeys(("core", "addresses", "plugins", "everywhere", "orders", "settings"), "")
         self.file.write_text(FILE.format(**{**empty, **parts}), encoding="utf-8")
 
-    def settings(self, kind: str, name: str) -> dict[str, dict[str, Any]]:
+    def settings(self, kind, name):
         data = self.server.get(path(kind, name, "settings"))["data"]
         return {row["name"]: row for row in data}
 
-    def reload(self, dry: bool) -> dict[str, Any]:
+    def reload(self, dry):
         reply = self.server.ask("POST", "/api/v1/reload", {"dryRun": dry})
         assert reply.status == 200, reply.body
         answer: dict[str, Any] = reply.json
         assert answer.pop("dryRun") is dry
         return answer
 
-    def state(self) -> object:
+    def state(self):
         """Whatever a reload might change."""
         return (
             {name: (queue.attributes, queue.as_configured) for name, queue in self.directory.queues.items()},
@@ -82,7 +81,7 @@ class Broker:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Broker:
+def broker(tmp_path):
     return Broker(tmp_path)
 
 
@@ -101,21 +100,19 @@ def broker(tmp_path: Path) -> Broker:
         ("plain", "routingType", "ANYCAST", "queue", None),
     ],
 )
-def test_origin_of_attributes_of_a_queue(
-    broker: Broker, queue: str, name: str, value: object, source: str, match: str | None
-) -> None:
+def test_origin_of_attributes_of_a_queue(broker, queue, name, value, source, match):
     row = broker.settings("queues", queue)[name]
     assert (row["value"], row["source"], row["match"]) == (value, source, match)
 
 
-def test_changed_attribute_is_the_queues_own(broker: Broker) -> None:
+def test_changed_attribute_is_the_queues_own(broker):
     broker.server.ask("PATCH", "/api/v1/queues/plain", {"ringSize": 9, "filter": "a = 1"})
     found = broker.settings("queues", "plain")
     assert (found["ringSize"]["value"], found["ringSize"]["source"]) == (9, "queue")
     assert (found["filter"]["value"], found["filter"]["source"]) == ("a = 1", "queue")
 
 
-def test_queue_keeps_values_when_address_settings_change(broker: Broker) -> None:
+def test_queue_keeps_values_when_address_settings_change(broker):
     broker.directory.create_queue(QueueConfiguration("other", "orders.us", ANYCAST))
     assert broker.settings("queues", "other")["ringSize"]["match"] == "orders.#"
     broker.write(
@@ -136,9 +133,7 @@ def test_queue_keeps_values_when_address_settings_change(broker: Broker) -> None
         ("addressPolicy", [], "default", None, None),
     ],
 )
-def test_origin_of_address_settings(
-    broker: Broker, name: str, value: object, source: str, match: str | None, unit: str | None
-) -> None:
+def test_origin_of_address_settings(broker, name, value, source, match, unit):
     row = broker.settings("addresses", "orders.eu")[name]
     if name == "maxSizeBytes":
         assert row["value"] in (1_000_000, 1_048_576)
@@ -149,7 +144,7 @@ def test_origin_of_address_settings(
     assert (row["line"] is not None) == (source == "address-setting")
 
 
-def test_every_attribute_and_every_setting_is_shown(broker: Broker) -> None:
+def test_every_attribute_and_every_setting_is_shown(broker):
     shown = broker.settings("addresses", "orders.eu")
     detail = broker.server.get("/api/v1/addresses/orders.eu")["settings"]
     assert shown.keys() == detail.keys()
@@ -161,7 +156,7 @@ def test_every_attribute_and_every_setting_is_shown(broker: Broker) -> None:
         assert queue[name] == row["value"], name
 
 
-def test_line_of_the_entry_is_shown(broker: Broker) -> None:
+def test_line_of_the_entry_is_shown(broker):
     row = broker.settings("addresses", "orders.eu")["maxSizeBytes"]
     assert (
         broker.file.read_text()
@@ -204,7 +199,7 @@ CHANGES: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_dry_run_tells_what_the_reload_does(tmp_path: Path, change: str) -> None:
+def test_dry_run_tells_what_the_reload_does(tmp_path, change):
     broker = Broker(tmp_path)
     broker.write(**CHANGES[change])
     before = broker.state()
@@ -218,7 +213,7 @@ def test_dry_run_tells_what_the_reload_does(tmp_path: Path, change: str) -> None
     assert again["applied"] == [] and again["restartRequired"] == told["restartRequired"]
 
 
-def test_dry_run_of_removed_queues_and_addresses(tmp_path: Path) -> None:
+def test_dry_run_of_removed_queues_and_addresses(tmp_path):
     forced = "".join(f"<{one}>FORCE</{one}>" for one in ("config-delete-queues", "config-delete-addresses"))
     gone = '<address name="gone"><anycast><queue name="gone"/></anycast></address>'
     broker = Broker(tmp_path, addresses=gone, everywhere=forced)
@@ -230,7 +225,7 @@ def test_dry_run_of_removed_queues_and_addresses(tmp_path: Path) -> None:
     assert "gone" not in broker.directory.queues and "gone" not in broker.directory.addresses
 
 
-def test_dry_run_of_a_change_that_fails(broker: Broker) -> None:
+def test_dry_run_of_a_change_that_fails(broker):
     client = broker.server.stomp()
     for number in range(2):
         client.send("SUBSCRIBE", destination="/queue/orders.eu", id=str(number))
@@ -242,7 +237,7 @@ def test_dry_run_of_a_change_that_fails(broker: Broker) -> None:
     assert broker.reload(dry=False) == told
 
 
-def test_values_before_and_after(broker: Broker) -> None:
+def test_values_before_and_after(broker):
     broker.write(
         core="<name>other</name>",
         everywhere="<expiry-delay>5</expiry-delay>",
@@ -267,7 +262,7 @@ def test_values_before_and_after(broker: Broker) -> None:
     ]
 
 
-def test_secrets_are_not_shown(tmp_path: Path) -> None:
+def test_secrets_are_not_shown(tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("marker-1")
     plugin = (
@@ -283,7 +278,7 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dry", [True, False])
-def test_file_with_an_error_is_refused_with_its_line(broker: Broker, dry: bool) -> None:
+def test_file_with_an_error_is_refused_with_its_line(broker, dry):
     broker.write(everywhere="<max-size>5</max-size>")
     before = broker.state()
     detail = broker.server.refused(409, "POST", "/api/v1/reload", {"dryRun": dry})["detail"]
@@ -291,7 +286,7 @@ def test_file_with_an_error_is_refused_with_its_line(broker: Broker, dry: bool) 
     assert broker.state() == before
 
 
-def test_dry_run_checks_users_and_plugins_without_using_them(tmp_path: Path) -> None:
+def test_dry_run_checks_users_and_plugins_without_using_them(tmp_path):
     users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
     users.write_text(f"anna = {QUICK.hash('x')}\n")
     roles.write_text("admins = anna\n")
@@ -328,7 +323,7 @@ def test_dry_run_checks_users_and_plugins_without_using_them(tmp_path: Path) -> 
     assert detail.startswith(f"{roles}:2: ")
 
 
-def test_invalid_dry_run_gets_400(broker: Broker) -> None:
+def test_invalid_dry_run_gets_400(broker):
     assert broker.server.refused(400, "POST", "/api/v1/reload", {"dryRun": "yes"})["field"] == "dryRun"
 
 
@@ -352,7 +347,7 @@ class Faulty(AddressPolicy):
 '''
 
 
-def test_plugins_with_parameters_uses_and_errors(tmp_path: Path) -> None:
+def test_plugins_with_parameters_uses_and_errors(tmp_path):
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "faulty.py").write_text(FAULTY)
     broker = Broker(
@@ -394,7 +389,7 @@ def test_plugins_with_parameters_uses_and_errors(tmp_path: Path) -> None:
     assert unused["parameters"][0]["source"] == "default" and unused["parameters"][0]["value"] == "1"
 
 
-def test_slow_hooks_are_shown_with_the_longest(broker: Broker) -> None:
+def test_slow_hooks_are_shown_with_the_longest(broker):
     recorded = broker.server.service.policies.recorded
     broker.write(plugins='<broker-plugin name="stamp"/>')
     broker.reload(dry=False)
@@ -404,7 +399,7 @@ def test_slow_hooks_are_shown_with_the_longest(broker: Broker) -> None:
     assert {"hook": "timer", "errors": 0, "slow": 3, "longest": 70.0} in found["hooks"]
 
 
-def test_policy_of_full_addresses_is_a_use(tmp_path: Path) -> None:
+def test_policy_of_full_addresses_is_a_use(tmp_path):
     broker = Broker(
         tmp_path,
         plugins='<broker-plugin name="mine" policy="spill"><property key="to" value="x"/></broker-plugin>',
@@ -415,11 +410,11 @@ def test_policy_of_full_addresses_is_a_use(tmp_path: Path) -> None:
     assert found["matches"] == ["orders.#"]
 
 
-def test_without_plugins_the_list_is_empty() -> None:
+def test_without_plugins_the_list_is_empty():
     assert AdminServer().get("/api/v1/plugins") == {"data": []}
 
 
-def test_a_reload_lists_settings_of_artemis_without_effect(broker: Broker) -> None:
+def test_a_reload_lists_settings_of_artemis_without_effect(broker):
     assert broker.reload(dry=True)["ignored"] == []
     broker.write(core="<journal-type>NIO</journal-type><read-whole-page>true</read-whole-page>")
     for dry in (True, False):

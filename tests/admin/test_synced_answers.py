@@ -13,15 +13,15 @@ from twisted.python.failure import Failure
 from stompring.admin.http import SYNC_TIME
 
 from ..session.test_slow_disk import SlowStorage
-from .admin_server import AdminServer, Reply, Wire
-from .test_openapi import ALL, BODIES, Operation, Scene, label, scene
+from .admin_server import AdminServer, Wire
+from .test_openapi import ALL, BODIES, label, scene
 
 __all__ = ["scene"]
 
 CHANGES = [operation for operation in ALL if operation.method != "GET"]
 
 
-def request(server: AdminServer, method: str, path: str, body: bytes = b"") -> bytes:
+def request(server, method, path, body=b""):
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
     )
@@ -33,7 +33,7 @@ def request(server: AdminServer, method: str, path: str, body: bytes = b"") -> b
 class Asked:
     """A request whose answer has not come yet."""
 
-    def __init__(self, server: AdminServer, method: str, path: str, body: bytes = b"") -> None:
+    def __init__(self, server, method, path, body=b""):
         self.server = server
         self.method = method
         self.channel: Any
@@ -42,30 +42,30 @@ class Asked:
         self.channel.dataReceived(request(server, method, path, body))
         self.wait(0)
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds):
         """Time passes, and everything that is due happens."""
         self.server.reactor.advance(seconds)
         for _ in range(100):
             self.server.reactor.advance(0)
 
     @property
-    def reply(self) -> Reply | None:
+    def reply(self):
         """The answer, where it has come."""
         return AdminServer.parse(self.wire.value(), self.method) if self.wire.value() else None
 
-    def hang_up(self) -> None:
+    def hang_up(self):
         """The client goes away."""
         self.channel.connectionLost(Failure(ConnectionLost()))
 
 
-def slow(server: AdminServer) -> SlowStorage:
+def slow(server):
     """From now on the disk syncs when it is told to."""
     storage = server.broker.storage = SlowStorage()
     return storage
 
 
 @pytest.mark.parametrize("operation", CHANGES, ids=label)
-def test_every_change_waits_for_its_sync(scene: Scene, operation: Operation) -> None:
+def test_every_change_waits_for_its_sync(scene, operation):
     path = scene.path(operation)
     storage = slow(scene.server)
     body = BODIES.get(operation.identifier)
@@ -78,13 +78,13 @@ def test_every_change_waits_for_its_sync(scene: Scene, operation: Operation) -> 
     asked.wait(SYNC_TIME)  # and nothing follows it
 
 
-def test_get_does_not_wait_for_sync(scene: Scene) -> None:
+def test_get_does_not_wait_for_sync(scene):
     slow(scene.server)
     assert scene.server.ask("GET", "/api/v1/queues/q").status == 200
 
 
 @pytest.mark.parametrize("operation", CHANGES, ids=label)
-def test_unsynced_change_gets_503(scene: Scene, operation: Operation) -> None:
+def test_unsynced_change_gets_503(scene, operation):
     path = scene.path(operation)
     storage = slow(scene.server)
     scene.server.service.store = SimpleNamespace(  # type: ignore[assignment]
@@ -102,7 +102,7 @@ def test_unsynced_change_gets_503(scene: Scene, operation: Operation) -> None:
     assert asked.reply.status == 503
 
 
-def test_slow_disk_is_named_in_detail() -> None:
+def test_slow_disk_is_named_in_detail():
     server = AdminServer()
     slow(server)
     asked = Asked(server, "POST", "/api/v1/addresses", b'{"name": "a"}')
@@ -112,7 +112,7 @@ def test_slow_disk_is_named_in_detail() -> None:
     assert "a" in server.directory.addresses
 
 
-def test_conflict_waits_for_sync() -> None:
+def test_conflict_waits_for_sync():
     """Who is told that a queue exists already relies on it as its maker does."""
     server = AdminServer()
     storage = slow(server)
@@ -124,7 +124,7 @@ def test_conflict_waits_for_sync() -> None:
     assert (first.reply.status, second.reply.status) == (201, 409)
 
 
-def test_rejected_change_is_not_reported_as_made() -> None:
+def test_rejected_change_is_not_reported_as_made():
     server = AdminServer()
     slow(server)
     asked = Asked(server, "DELETE", "/api/v1/queues/none")
@@ -136,7 +136,7 @@ def test_rejected_change_is_not_reported_as_made() -> None:
     ("path", "body", "status"),
     [("nothing", b"", 404), ("queues", b"[", 400), ("queues", b'{"nmae": "q"}', 400)],
 )
-def test_invalid_request_is_rejected_at_once(path: str, body: bytes, status: int) -> None:
+def test_invalid_request_is_rejected_at_once(path, body, status):
     server = AdminServer()
     slow(server)
     asked = Asked(server, "POST", f"/api/v1/{path}", body)
@@ -144,7 +144,7 @@ def test_invalid_request_is_rejected_at_once(path: str, body: bytes, status: int
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["synced", "too-late"])
-def test_client_disconnects_before_sync(late: bool) -> None:
+def test_client_disconnects_before_sync(late):
     server = AdminServer()
     storage = slow(server)
     asked = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')

@@ -25,7 +25,6 @@ from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..broker_document import EVERYBODY
 from ..broker_process import PATIENCE
-from ..conftest import StartBroker
 from ..security.hashers import QUICK, QUICK_BUT_OTHER
 from .admin_server import AdminServer, path
 
@@ -35,7 +34,7 @@ P = PermissionType
 class Broker:
     """A broker with the managers' role ``admins``, and its files."""
 
-    def __init__(self, tmp_path: Path, **more: Any) -> None:
+    def __init__(self, tmp_path, **more):
         self.users, self.roles = tmp_path / "users.properties", tmp_path / "roles.properties"
         self.users.write_text(f"# people\nanna = {QUICK.hash('a')}\nberta = {QUICK.hash('b')}\n")
         self.roles.write_text("# who does what\nadmins = anna\nstaff = berta\n")
@@ -57,23 +56,23 @@ class Broker:
         self.server.headers = login("anna", "a")
 
     @property
-    def files(self) -> tuple[str, str]:
+    def files(self):
         return self.users.read_text(), self.roles.read_text()
 
-    def names(self) -> list[str]:
+    def names(self):
         return [user["name"] for user in self.server.get("/api/v1/users")["data"]]
 
 
-def login(name: str, password: str) -> dict[str, str | None]:
+def login(name, password):
     return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Broker:
+def broker(tmp_path):
     return Broker(tmp_path)
 
 
-def test_life_of_a_user(broker: Broker) -> None:
+def test_life_of_a_user(broker):
     server = broker.server
     reply = server.ask("POST", "/api/v1/users", {"name": "clara", "password": "sécret", "roles": ["staff"]})
     assert (reply.status, reply.headers["location"]) == (201, "/api/v1/users/clara")
@@ -108,7 +107,7 @@ def test_life_of_a_user(broker: Broker) -> None:
     assert broker.users.stat().st_mode & 0o777 == 0o600
 
 
-def test_lists(broker: Broker) -> None:
+def test_lists(broker):
     assert broker.names() == ["anna", "berta"]
     page = broker.server.get("/api/v1/users?roles=staff&size=1")
     assert (page["count"], page["data"][0]["name"]) == (1, "berta")
@@ -124,7 +123,7 @@ def test_lists(broker: Broker) -> None:
     ]
 
 
-def test_hash_with_outdated_parameters_is_shown(broker: Broker) -> None:
+def test_hash_with_outdated_parameters_is_shown(broker):
     broker.security.users._hasher = QUICK
     broker.users.write_text(f"anna={QUICK.hash('a')}\nold={QUICK_BUT_OTHER.hash('x')}\n")
     assert {user["name"]: user["hashOutdated"] for user in broker.server.get("/api/v1/users")["data"]} == {
@@ -133,7 +132,7 @@ def test_hash_with_outdated_parameters_is_shown(broker: Broker) -> None:
     }
 
 
-def test_new_permissions_apply_to_open_connections(broker: Broker) -> None:
+def test_new_permissions_apply_to_open_connections(broker):
     client = broker.server.stomp(login="berta", passcode="b")
     client.send("SEND", b"x", destination="/queue/orders", receipt="1")
     assert b"does not have permission='SEND'" in client.received
@@ -163,7 +162,7 @@ ODD_NAMES = [
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_odd_names_are_only_names(broker: Broker, name: str) -> None:
+def test_odd_names_are_only_names(broker, name):
     server = broker.server
     reply = server.ask("POST", "/api/v1/users", {"name": name, "password": "x", "roles": ["staff"]})
     assert (reply.status, reply.json["name"]) == (201, name)
@@ -205,7 +204,7 @@ def test_odd_names_are_only_names(broker: Broker, name: str) -> None:
         ({"name": "a", "password": "x", "role": "staff"}, "role"),
     ],
 )
-def test_invalid_input_changes_nothing(broker: Broker, body: dict[str, Any], field: str) -> None:
+def test_invalid_input_changes_nothing(broker, body, field):
     before = broker.files
     assert broker.server.refused(400, "POST", "/api/v1/users", body)["field"] == field
     if "name" in body and field in ("password", "roles") and field in body:
@@ -214,7 +213,7 @@ def test_invalid_input_changes_nothing(broker: Broker, body: dict[str, Any], fie
     assert broker.files == before
 
 
-def test_existing_and_unknown_users(broker: Broker) -> None:
+def test_existing_and_unknown_users(broker):
     server, before = broker.server, broker.files
     problem = server.refused(409, "POST", "/api/v1/users", {"name": "berta", "password": "x"})
     assert problem["detail"] == "User berta exists already"
@@ -226,13 +225,13 @@ def test_existing_and_unknown_users(broker: Broker) -> None:
     assert broker.files == before
 
 
-def test_new_user_does_not_get_roles_of_an_earlier_one(broker: Broker) -> None:
+def test_new_user_does_not_get_roles_of_an_earlier_one(broker):
     broker.roles.write_text("admins = anna, clara\nstaff = berta\n")
     broker.server.ask("POST", "/api/v1/users", {"name": "clara", "password": "x"})
     assert broker.server.get("/api/v1/users/clara")["roles"] == []
 
 
-def test_passwords_are_in_no_answer_and_no_log(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_passwords_are_in_no_answer_and_no_log(broker, caplog):
     caplog.set_level(logging.DEBUG)
     server, marker = broker.server, "sécret-marker"
     answers = [
@@ -288,9 +287,7 @@ MANAGERS: list[tuple[str, str, Any, dict[str, str], bool]] = [
 @pytest.mark.parametrize(
     ("what", "method", "body", "roles", "done"), MANAGERS, ids=[case[0] for case in MANAGERS]
 )
-def test_last_manager_stays(
-    broker: Broker, what: str, method: str, body: Any, roles: dict[str, str], done: bool
-) -> None:
+def test_last_manager_stays(broker, what, method, body, roles, done):
     broker.roles.write_text("".join(f"{role} = {users}\n" for role, users in roles.items()))
     before = broker.files
     reply = broker.server.ask(method, "/api/v1/users/anna", body)
@@ -305,7 +302,7 @@ def test_last_manager_stays(
         assert "Grant a role with this permission to another user first" in reply.json["detail"]
 
 
-def test_manager_with_a_certificate_counts(tmp_path: Path) -> None:
+def test_manager_with_a_certificate_counts(tmp_path):
     certificates = tmp_path / "certificates.properties"
     certificates.write_text("carla = CN=carla, O=Example\n")
     broker = Broker(tmp_path, certificate_users_file=str(certificates))
@@ -321,7 +318,7 @@ def test_manager_with_a_certificate_counts(tmp_path: Path) -> None:
     assert broker.server.ask("DELETE", "/api/v1/users/anna").status == 204
 
 
-def test_roles_of_a_user_with_a_certificate_can_be_changed(tmp_path: Path) -> None:
+def test_roles_of_a_user_with_a_certificate_can_be_changed(tmp_path):
     certificates = tmp_path / "certificates.properties"
     certificates.write_text("carla = CN=carla\n")
     broker = Broker(tmp_path, certificate_users_file=str(certificates))
@@ -333,7 +330,7 @@ def test_roles_of_a_user_with_a_certificate_can_be_changed(tmp_path: Path) -> No
 # ---- files changed by hand
 
 
-def test_changes_by_hand_are_seen_and_preserved(broker: Broker) -> None:
+def test_changes_by_hand_are_seen_and_preserved(broker):
     with broker.users.open("a") as file:
         file.write(f"\n# by hand\ndora = {QUICK.hash('d')}\n")
     with broker.roles.open("a") as file:
@@ -344,18 +341,18 @@ def test_changes_by_hand_are_seen_and_preserved(broker: Broker) -> None:
     assert "# by hand\ndora" in users and "# by hand\nstaff2 = dora, clara" in roles
 
 
-def editing(broker: Broker, change: Callable[[], object]) -> None:
+def editing(broker, change):
     """Have ``change`` happen while a password is hashed, between reading and writing of the users file."""
 
     class Hasher:
-        def hash(self, password: str) -> str:
+        def hash(self, password):
             change()
             return QUICK.hash(password)
 
     broker.security._user_files = replace(broker.security._user_files, hasher=Hasher())
 
 
-def test_change_by_an_editor_at_the_same_moment_is_not_lost(broker: Broker) -> None:
+def test_change_by_an_editor_at_the_same_moment_is_not_lost(broker):
     text = broker.users.read_text() + f"dora = {QUICK.hash('d')}\n"
     editing(broker, lambda: broker.users.write_text(text))
     problem = broker.server.refused(409, "POST", "/api/v1/users", {"name": "clara", "password": "x"})
@@ -367,9 +364,7 @@ def test_change_by_an_editor_at_the_same_moment_is_not_lost(broker: Broker) -> N
     assert [file.name for file in broker.users.parent.iterdir() if file.name.startswith(".")] == []
 
 
-def test_lock_of_another_program_is_not_awaited_forever(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_of_another_program_is_not_awaited_forever(broker, monkeypatch):
     monkeypatch.setattr(properties_file, "LOCK_TIME", 0.05)
     directory = os.open(broker.users.parent, os.O_RDONLY)
     try:
@@ -384,7 +379,7 @@ def test_lock_of_another_program_is_not_awaited_forever(
 
 
 @pytest.mark.parametrize("which", ["users", "roles"])
-def test_invalid_line_by_hand_is_named_and_nothing_changed(broker: Broker, which: str) -> None:
+def test_invalid_line_by_hand_is_named_and_nothing_changed(broker, which):
     file: Path = getattr(broker, which)
     file.write_text(file.read_text() + "no equals sign\n")
     before = broker.files
@@ -399,8 +394,8 @@ def test_invalid_line_by_hand_is_named_and_nothing_changed(broker: Broker, which
     assert broker.names() == ["anna", "berta"], "the last valid files stay in effect"
 
 
-def test_half_done_change_says_what_was_done(broker: Broker) -> None:
-    def unusable() -> None:
+def test_half_done_change_says_what_was_done(broker):
+    def unusable():
         broker.roles.unlink()
         broker.roles.mkdir()
 
@@ -413,7 +408,7 @@ def test_half_done_change_says_what_was_done(broker: Broker) -> None:
     assert "clara" in broker.users.read_text()
 
 
-def test_without_security_there_are_no_users(broker: Broker) -> None:
+def test_without_security_there_are_no_users(broker):
     server = AdminServer()
     for method, where, body in (
         ("GET", "users", None),
@@ -430,19 +425,15 @@ def test_without_security_there_are_no_users(broker: Broker) -> None:
 class LaterThreads:
     """A thread pool whose work the test runs."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.waiting: list[Callable[[], object]] = []
 
-    def callInThreadWithCallback(
-        self, done: Callable[[bool, object], None], work: Callable[..., object], *a: object
-    ) -> None:
+    def callInThreadWithCallback(self, done, work, *a):
         """See IThreadPool."""
         self.waiting.append(lambda: done(True, work(*a)))
 
 
-def test_passwords_are_hashed_in_a_thread_one_at_a_time(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passwords_are_hashed_in_a_thread_one_at_a_time(broker, monkeypatch):
     server, hashed = broker.server, []
     editing(broker, lambda: hashed.append(1))
     server.get("/api/v1/whoami")  # the login is verified from now on
@@ -477,9 +468,7 @@ def test_passwords_are_hashed_in_a_thread_one_at_a_time(
 # ---- a broker process, its users changed by others at the same time
 
 
-def test_changes_by_http_and_by_the_command_line_at_the_same_time(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
+def test_changes_by_http_and_by_the_command_line_at_the_same_time(start_broker, tmp_path):
     users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
     with edit_users(users, QUICK) as edit:
         edit.put("anna", "x")
@@ -487,7 +476,7 @@ def test_changes_by_http_and_by_the_command_line_at_the_same_time(
         granted.grant(EVERYBODY, "anna")
     broker = start_broker(secure=True)
 
-    def by_http(number: int) -> None:
+    def by_http(number):
         connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
         body = dumps({"name": f"http{number}", "password": "x", "roles": ["r"]})
         headers = {
@@ -499,7 +488,7 @@ def test_changes_by_http_and_by_the_command_line_at_the_same_time(
         assert answer.status == 201, answer.read()
         connection.close()
 
-    def by_hand(number: int) -> None:
+    def by_hand(number):
         with edit_users(users, QUICK) as edit:  # as stompring user does
             edit.put(f"hand{number}", "x")
         with edit_roles(roles) as granted:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-
-import pytest
 
 from benchmarks import document, scaling
 from benchmarks.results import Results, Run
@@ -20,7 +17,7 @@ MACHINE: dict[str, str | int] = {
 }
 
 
-def numbers(**found: float) -> dict[str, float]:
+def numbers(**found):
     return {
         "msgs_per_s": 1000.0,
         "broker_cpu_s": 0.5,
@@ -30,7 +27,7 @@ def numbers(**found: float) -> dict[str, float]:
     } | found
 
 
-def bench_results() -> Results:
+def bench_results():
     results = Results(machine=dict(MACHINE), taken="2026-01-02T03:04:05+00:00")
     results.setup = {"rounds": 1, "seconds": 2, "took_seconds": 90}
     results.versions = {"stompring": "1.0", "pure Python": "1.0", "artemis": "2.0"}
@@ -45,7 +42,7 @@ def bench_results() -> Results:
     return results
 
 
-def scaling_results() -> Results:
+def scaling_results():
     results = Results(
         machine=dict(MACHINE), versions={"stompring": "1.0", "rabbitmq": "3"}, taken="2026-01-02"
     )
@@ -57,22 +54,22 @@ def scaling_results() -> Results:
     return results
 
 
-def test_the_page_is_what_the_committed_results_give() -> None:
+def test_the_page_is_what_the_committed_results_give():
     page = document.PAGE.read_text()
     assert document.render(page) == page, "run `make bench-docs`"
 
 
-def test_the_page_has_every_block_once() -> None:
+def test_the_page_has_every_block_once():
     found = [match[2] for match in document.BLOCK.finditer(document.PAGE.read_text())]
     assert sorted(found) == sorted(document.BLOCKS)
 
 
-def test_every_image_of_the_results_is_there() -> None:
+def test_every_image_of_the_results_is_there():
     images = re.findall(r"\]\((images/performance-[\w-]+\.svg)\)", document.PAGE.read_text())
     assert [image for image in images if not (document.PAGE.parent / image).exists()] == []
 
 
-def test_goals_are_reached_missed_or_have_a_reason() -> None:
+def test_goals_are_reached_missed_or_have_a_reason():
     rows = [line.strip("| ").split("|") for line in document.goals(bench_results()).splitlines()]
     found = {row[0].strip(): (row[1].strip(), row[2].strip()) for row in rows if len(row) == 3}
     assert found["auto (rate): at least 10 times artemis"] == ("9.00", "**missed**")
@@ -82,13 +79,13 @@ def test_goals_are_reached_missed_or_have_a_reason() -> None:
     assert found["start (start): at most 2 s"] == ("", "not measured: start on stompring failed: not ready")
 
 
-def test_builds_are_compared_with_the_first() -> None:
+def test_builds_are_compared_with_the_first():
     assert "| auto " in document.variants(bench_results())
     assert "3,000 (0.33)" in document.variants(bench_results())
     assert set(VARIANTS) == {"stompring", "pure Python", "stock reactor", "pure Python, stock reactor"}
 
 
-def test_a_busy_machine_is_mentioned() -> None:
+def test_a_busy_machine_is_mentioned():
     results = bench_results()
     assert "busy" not in document.provenance(results)
     assert "rabbitmq was skipped: not installed." in document.provenance(results)
@@ -96,7 +93,7 @@ def test_a_busy_machine_is_mentioned() -> None:
     assert "busy" in document.provenance(results)
 
 
-def test_page_and_plots_are_written_from_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_and_plots_are_written_from_the_results(tmp_path, monkeypatch):
     bench_results().save(tmp_path / "bench.json")
     scaling_results().save(tmp_path / "scaling.json")
     page = tmp_path / "page.md"
@@ -123,13 +120,13 @@ def test_page_and_plots_are_written_from_the_results(tmp_path: Path, monkeypatch
     assert {path: path.read_bytes() for path in document.write()} == first
 
 
-def test_a_page_keeps_blocks_without_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_keeps_blocks_without_results(tmp_path, monkeypatch):
     monkeypatch.setattr(document, "BLOCKS", {"goals": (tmp_path / "absent.json", document.goals)})
     page = "a\n<!-- results: goals; written by `make bench-docs` -->\nkept\n<!-- end -->\nb\n"
     assert document.render(page) == page
 
 
-def test_every_point_of_an_axis_has_its_options() -> None:
+def test_every_point_of_an_axis_has_its_options():
     of = scaling.AXES
     assert of["connections"].options(1000)[:6] == ["-p", "500", "-c", "500", "-q", "500"]
     assert of["bodies"].options(1_000_000) == ["-s", "1000000", "-W", "64"]
@@ -137,7 +134,7 @@ def test_every_point_of_an_axis_has_its_options() -> None:
     assert of["queues"].options(10)[:2] == ["-Q", "10"]
 
 
-def test_a_point_is_left_out_after_a_failure_or_if_subscribing_would_take_too_long() -> None:
+def test_a_point_is_left_out_after_a_failure_or_if_subscribing_would_take_too_long():
     axis = scaling.AXES["queues"]
     results = Results(machine={})
     results.runs.append(Run("queues:1000", "rabbitmq", 1, failure="lost"))
@@ -151,7 +148,7 @@ def test_a_point_is_left_out_after_a_failure_or_if_subscribing_would_take_too_lo
     assert scaling.obstacle(results, axis, 100, "rabbitmq") is None
 
 
-def test_rates_of_bodies_are_in_megabytes() -> None:
+def test_rates_of_bodies_are_in_megabytes():
     results = Results(machine={}, versions={"stompring": "1"})
     results.runs.append(Run("bodies:100000", "stompring", 1, numbers(msgs_per_s=300)))
     row = next(

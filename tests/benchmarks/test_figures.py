@@ -1,9 +1,5 @@
 """What the programs make of their measurements."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from benchmarks import before_after, deep_queue, disk, whole_broker
@@ -14,7 +10,7 @@ from benchmarks.results import Results, Run
 from benchmarks.targets import TARGETS, Target, verdict
 
 
-def numbers(rate: float, cpu: float, sent: int = 1000, received: int = 1000) -> dict[str, float]:
+def numbers(rate, cpu, sent=1000, received=1000):
     return {"msgs_per_s": rate, "broker_cpu_s": cpu, "sent": sent, "received": received, "p50_us": 100}
 
 
@@ -27,11 +23,11 @@ def numbers(rate: float, cpu: float, sent: int = 1000, received: int = 1000) -> 
         (1.31, 1.3, True, "MISSED: 1.31"),
     ],
 )
-def test_a_verdict(found: float, limit: float, below: bool, expected: str) -> None:
+def test_a_verdict(found, limit, below, expected):
     assert verdict(found, limit, below) == expected
 
 
-def test_a_target_compares_medians() -> None:
+def test_a_target_compares_medians():
     results = Results(machine={})
     for number, (ours, theirs) in enumerate([(10, 3), (30, 1), (20, 2)], 1):
         results.runs.append(Run("auto", "stompring", number, numbers(ours, 1)))
@@ -40,14 +36,14 @@ def test_a_target_compares_medians() -> None:
     assert Target("auto", "activemq", 10).verdict(results) == "not measured: auto was not run on activemq"
 
 
-def test_a_target_without_a_peer_limits_the_figure_itself() -> None:
+def test_a_target_without_a_peer_limits_the_figure_itself():
     results = Results(machine={})
     results.runs.append(Run("start", "stompring", 1, {"start_s": 1.5}))
     assert Target("start", None, 2, field="start_s", below=True).verdict(results) == "reached: 1.50"
     assert Target("start", None, 1, field="start_s", below=True).verdict(results) == "MISSED: 1.50"
 
 
-def test_a_target_that_was_not_measured_has_the_reason() -> None:
+def test_a_target_that_was_not_measured_has_the_reason():
     results = Results(
         machine={}, skipped={"rabbitmq": "not installed"}, left_out={"drain": "left out by --only"}
     )
@@ -65,12 +61,12 @@ def test_a_target_that_was_not_measured_has_the_reason() -> None:
     ]
 
 
-def test_every_target_names_a_case_and_a_broker() -> None:
+def test_every_target_names_a_case_and_a_broker():
     assert {target.case for target in TARGETS} <= {*CASES, *PARTS, "held-memory"}
     assert {target.peer for target in TARGETS} <= {None, *BROKERS, *FLOORS}
 
 
-def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_results_are_read_as_they_were_written(tmp_path):
     results = Results(versions={"stompring": "1"}, setup={"rounds": 1}, left_out={"drain": "no time"})
     results.runs += [
         Run("auto", "stompring", 1, numbers(10, 1)),
@@ -80,21 +76,21 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert Results.load(tmp_path / "deeper/bench.json") == results
 
 
-def test_results_of_another_format_are_refused(tmp_path: Path) -> None:
+def test_results_of_another_format_are_refused(tmp_path):
     (tmp_path / "old.json").write_text('{"format": 1, "runs": []}')
     with pytest.raises(ValueError, match="format 1 is not 2"):
         Results.load(tmp_path / "old.json")
 
 
-def test_the_plan_shares_what_the_parts_leave() -> None:
+def test_the_plan_shares_what_the_parts_leave():
     plan = whole_broker.Plan(runs=100, warm=60.0, parts=120.0)
     seconds = plan.seconds_of_a_run(10)
     assert plan.minutes(seconds) == pytest.approx(10)
     assert plan.seconds_of_a_run(1) == whole_broker.SHORTEST
 
 
-def test_a_case_runs_only_where_it_can() -> None:
-    def of(case: str) -> list[str]:
+def test_a_case_runs_only_where_it_can():
+    def of(case):
         kinds = BROKERS | FLOORS
         return [name for name, kind in kinds.items() if whole_broker.runs_on(CASES[case], name, kind)]
 
@@ -104,7 +100,7 @@ def test_a_case_runs_only_where_it_can() -> None:
     assert of("receipts") == ["stompring", "rabbitmq", "activemq", "artemis"]
 
 
-def test_what_a_message_costs_counts_those_sent_where_nobody_consumes() -> None:
+def test_what_a_message_costs_counts_those_sent_where_nobody_consumes():
     results = Results(machine={})
     results.runs.append(Run("durable-held", "stompring", 1, numbers(1, 0.5, sent=1000, received=0)))
     results.runs.append(Run("fan-out", "stompring", 1, numbers(1, 0.5, sent=100, received=1000)))
@@ -112,7 +108,7 @@ def test_what_a_message_costs_counts_those_sent_where_nobody_consumes() -> None:
     assert results.costs("fan-out", "stompring") == [500.0]
 
 
-def test_before_and_after_are_compared_within_a_round() -> None:
+def test_before_and_after_are_compared_within_a_round():
     results = Results(machine={})
     for number, (before, after) in enumerate([(100, 90), (200, 180), (50, 50)], 1):
         results.runs.append(Run("auto", before_after.BEFORE, number, numbers(before, 1.0)))
@@ -124,7 +120,7 @@ def test_before_and_after_are_compared_within_a_round() -> None:
     assert "MISSED" in before_after.table(results, [CASES["auto"]])
 
 
-def test_a_failed_run_is_no_comparison() -> None:
+def test_a_failed_run_is_no_comparison():
     results = Results(machine={})
     results.runs.append(Run("auto", before_after.BEFORE, 1, numbers(1, 1)))
     results.runs.append(Run("auto", before_after.AFTER, 1, failure="lost"))
@@ -132,16 +128,16 @@ def test_a_failed_run_is_no_comparison() -> None:
     assert "not measured" in before_after.table(results, [CASES["auto"]])
 
 
-def passage(**found: float) -> deep_queue.Passage:
+def passage(**found):
     steps = [deep_queue.Step(10 * n, rate, 0, 0) for n, rate in enumerate((100.0, 80.0, 90.0), 1)]
     return deep_queue.Passage(found, steps)
 
 
-def test_flatness_is_that_of_the_slowest_step() -> None:
+def test_flatness_is_that_of_the_slowest_step():
     assert passage().flatness == pytest.approx(0.8)
 
 
-def test_what_came_out_wrong_is_named() -> None:
+def test_what_came_out_wrong_is_named():
     good = passage(sent=5, received=5, distinct=5, repeated=0, disordered=0)
     assert deep_queue.faults(5, good, good) == []
     bad = passage(sent=5, received=5, distinct=4, repeated=1, disordered=2)
@@ -152,7 +148,7 @@ def test_what_came_out_wrong_is_named() -> None:
     ]
 
 
-def test_what_a_directory_takes(tmp_path: Path) -> None:
+def test_what_a_directory_takes(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/1.page").write_bytes(b"x" * 100_000)
     (tmp_path / "sparse").write_bytes(b"")
@@ -164,7 +160,7 @@ def test_what_a_directory_takes(tmp_path: Path) -> None:
     assert (tmp_path / "a/1.page").read_bytes() == b"x" * 100_000
 
 
-def test_the_disk_alone(tmp_path: Path) -> None:
+def test_the_disk_alone(tmp_path):
     found = disk.sync_time(tmp_path, 0.05)
     assert found.count >= 1 and found.mean > 0 and found.median > 0
     assert list(tmp_path.iterdir()) == []

@@ -6,23 +6,21 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from benchmarks import load
 from benchmarks.brokers import Relay, Stompring
-from benchmarks.brokers.process import HOST, Broker, Launch
+from benchmarks.brokers.process import HOST, Broker
 
 pytestmark = pytest.mark.skipif(
     not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="a C compiler is not installed"
 )
 
 
-def message(producer: int, serial: int, redelivered: bool = False) -> bytes:
+def message(producer, serial, redelivered=False):
     """A MESSAGE as it comes when stompload sent it with -C."""
     body = f"{0:019d} {producer:04d} {serial:012d} xx"
     again = f"redelivered:{'true' if redelivered else 'false'}\n"
@@ -37,7 +35,7 @@ class Scripted(Broker):
 
     name = "scripted"
 
-    def __init__(self, *frames: bytes) -> None:
+    def __init__(self, *frames):
         super().__init__()
         self.sent: list[bytes] = []
         self.subscribed: list[bytes] = []
@@ -46,20 +44,20 @@ class Scripted(Broker):
         threading.Thread(target=self._serve, daemon=True).start()
 
     @classmethod
-    def missing(cls) -> str | None:
+    def missing(cls):
         return None
 
-    def version(self) -> str:
+    def version(self):
         return "0"
 
-    def prepare(self) -> Launch:
+    def prepare(self):
         raise AssertionError("it is not started")
 
-    def close(self) -> None:
+    def close(self):
         """Accept nobody any more."""
         self._listener.close()
 
-    def _serve(self) -> None:
+    def _serve(self):
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -67,7 +65,7 @@ class Scripted(Broker):
                 return
             threading.Thread(target=self._talk, args=(client,), daemon=True).start()
 
-    def _talk(self, client: socket.socket) -> None:
+    def _talk(self, client):
         unread = b""
         while read := client.recv(65536):
             unread += read
@@ -76,7 +74,7 @@ class Scripted(Broker):
                 self._answer(client, frame.lstrip())
         client.close()
 
-    def _answer(self, client: socket.socket, frame: bytes) -> None:
+    def _answer(self, client, frame):
         command = frame.split(b"\n", 1)[0]
         if command == b"CONNECT":
             client.sendall(b"CONNECTED\nversion:1.2\n\n\0")
@@ -91,14 +89,14 @@ class Scripted(Broker):
 
 
 @pytest.fixture
-def scripted(request: pytest.FixtureRequest) -> Iterator[Scripted]:
+def scripted(request):
     """A server with the frames of the test's parameter."""
     server = Scripted(*getattr(request, "param", ()))
     yield server
     server.close()
 
 
-def found(server: Scripted, frames: int, *options: str) -> tuple[float, float, float, float]:
+def found(server, frames, *options):
     numbers = load.run(server, "-m", "consume", "-C", "1", "-n", str(frames), "-T", "5", *options)
     assert numbers["received"] == frames
     return numbers["distinct"], numbers["repeated"], numbers["disordered"], numbers["redelivered"]
@@ -114,59 +112,57 @@ def found(server: Scripted, frames: int, *options: str) -> tuple[float, float, f
         ([70_000, 140_000, 70_000], (2, 1, 1, 0)),
     ],
 )
-def test_repeated_and_disordered_messages_are_counted(
-    serials: list[int], expected: tuple[int, int, int, int]
-) -> None:
+def test_repeated_and_disordered_messages_are_counted(serials, expected):
     server = Scripted(*(message(0, serial) for serial in serials))
     assert found(server, len(serials)) == expected
     server.close()
 
 
-def test_producers_are_told_apart() -> None:
+def test_producers_are_told_apart():
     server = Scripted(message(0, 0), message(1, 0), message(1, 1), message(0, 1))
     assert found(server, 4) == (4, 0, 0, 0)
     server.close()
 
 
-def test_redelivered_messages_are_counted() -> None:
+def test_redelivered_messages_are_counted():
     server = Scripted(message(0, 0), message(0, 1, redelivered=True))
     assert found(server, 2) == (2, 0, 0, 1)
     server.close()
 
 
-def test_each_subscriber_of_a_topic_may_have_each_message_once() -> None:
+def test_each_subscriber_of_a_topic_may_have_each_message_once():
     server = Scripted(message(0, 0), message(0, 1))
     numbers = load.run(server, "-m", "consume", "-C", "1", "-t", "1", "-c", "2", "-n", "2", "-T", "5")
     assert (numbers["received"], numbers["distinct"], numbers["repeated"]) == (4, 4, 0)
     server.close()
 
 
-def test_a_message_that_does_not_come_is_a_failure(scripted: Scripted) -> None:
+def test_a_message_that_does_not_come_is_a_failure(scripted):
     with pytest.raises(load.LoadFailed, match="ended with 3"):
         load.run(scripted, "-m", "consume", "-n", "1", "-T", "1")
 
 
-def test_a_body_without_a_number_is_a_failure() -> None:
+def test_a_body_without_a_number_is_a_failure():
     server = Scripted(b"MESSAGE\nmessage-id:1\n\nhello\0")
     with pytest.raises(load.LoadFailed, match="no number"):
         load.run(server, "-m", "consume", "-C", "1", "-n", "1", "-T", "5")
     server.close()
 
 
-def test_producers_number_their_bodies(scripted: Scripted) -> None:
+def test_producers_number_their_bodies(scripted):
     load.run(scripted, "-m", "produce", "-C", "1", "-n", "3", "-r", "1", "-s", "20")
     bodies = [frame.split(b"\n\n", 1)[1] for frame in scripted.sent]
     assert [body[20:38] for body in bodies] == [b"0000 %012d " % serial for serial in range(3)]
 
 
-def test_progress_is_told_after_every_so_many_messages(scripted: Scripted) -> None:
+def test_progress_is_told_after_every_so_many_messages(scripted):
     with load.Running(scripted, "-m", "produce", "-n", "10", "-r", "1", "-i", "4") as running:
         done = [told["done"] for told in running.lines()]
         assert running.finish()["sent"] == 10
     assert done == [4, 8]
 
 
-def test_a_stuck_consumer_reads_nothing_until_it_is_released() -> None:
+def test_a_stuck_consumer_reads_nothing_until_it_is_released():
     server = Scripted(*(message(0, serial) for serial in range(10)))
     with load.Running(server, "-m", "consume", "-k", "1", "-C", "1", "-n", "10", "-i", "10") as running:
         told = running.lines()
@@ -177,7 +173,7 @@ def test_a_stuck_consumer_reads_nothing_until_it_is_released() -> None:
     server.close()
 
 
-def test_an_interrupted_run_tells_what_it_did() -> None:
+def test_an_interrupted_run_tells_what_it_did():
     server = Scripted(message(0, 0), message(0, 1))
     with load.Running(server, "-m", "consume", "-n", "5", "-i", "2") as running:
         next(running.lines())
@@ -186,32 +182,30 @@ def test_an_interrupted_run_tells_what_it_did() -> None:
     server.close()
 
 
-def test_it_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_built_once(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "BUILD", tmp_path)
     first = load.build().stat().st_mtime_ns
     assert load.build().stat().st_mtime_ns == first
 
 
-def test_processes_that_build_at_once_all_find_a_whole_program(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_processes_that_build_at_once_all_find_a_whole_program(monkeypatch, tmp_path):
     monkeypatch.setattr(load, "BUILD", tmp_path)
 
-    def started(_: int) -> int:
+    def started(_):
         return subprocess.run([load.build(), "-h"], capture_output=True).returncode
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(started, range(8)))) == 1
 
 
-def nats_server(read: list[bytes]) -> Scripted:
+def nats_server(read):
     """A server that speaks as much of NATS as a run needs: what is published goes to all subscriptions."""
 
     class Speaking(Scripted):
         protocol = "nats"
         receivers: ClassVar[list[tuple[socket.socket, bytes]]] = []
 
-        def _talk(self, client: socket.socket) -> None:
+        def _talk(self, client):
             client.sendall(b"INFO {}\r\n")
             with client.makefile("rb") as lines:
                 for line in lines:
@@ -229,7 +223,7 @@ def nats_server(read: list[bytes]) -> Scripted:
     return Speaking()
 
 
-def test_it_speaks_nats() -> None:
+def test_it_speaks_nats():
     subjects: list[bytes] = []
     server = nats_server(subjects)
     numbers = load.run(server, "-n", "5", "-C", "1", "-d", "bench", "-T", "5")
@@ -238,13 +232,13 @@ def test_it_speaks_nats() -> None:
     server.close()
 
 
-def test_destinations_are_sent_to_in_turn(scripted: Scripted) -> None:
+def test_destinations_are_sent_to_in_turn(scripted):
     load.run(scripted, "-m", "produce", "-Q", "3", "-n", "4", "-r", "1", "-d", "/queue/q")
     names = [frame.split(b"destination:", 1)[1].split(b"\n", 1)[0] for frame in scripted.sent]
     assert names == [b"/queue/q.000000", b"/queue/q.000001", b"/queue/q.000002", b"/queue/q.000000"]
 
 
-def test_a_consumer_of_many_destinations_subscribes_to_each(scripted: Scripted) -> None:
+def test_a_consumer_of_many_destinations_subscribes_to_each(scripted):
     with pytest.raises(load.LoadFailed, match="not subscribed after"):
         load.run(scripted, "-Q", "3", "-n", "1", "-O", "0.2", "-d", "/queue/q")
     names = [frame.split(b"destination:", 1)[1].split(b"\n", 1)[0] for frame in scripted.subscribed]
@@ -252,7 +246,7 @@ def test_a_consumer_of_many_destinations_subscribes_to_each(scripted: Scripted) 
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Stompring]:
+def broker():
     """One broker with listeners for TCP, WebSocket and TLS."""
     with Stompring(tls=True) as started:
         yield started
@@ -260,7 +254,7 @@ def broker() -> Iterator[Stompring]:
 
 @pytest.mark.parametrize("body", ["128", "100000"])
 @pytest.mark.parametrize("transport", ["tcp", "ws", "tls"])
-def test_every_message_arrives_over_each_transport(broker: Stompring, transport: str, body: str) -> None:
+def test_every_message_arrives_over_each_transport(broker, transport, body):
     if broker.transport_port(transport) is None:
         pytest.skip("openssl is not installed")
     options = ["-E", transport, "-C", "1", "-s", body, "-n", "60", "-a", "client-individual", "-r", "1"]
@@ -273,12 +267,12 @@ def test_every_message_arrives_over_each_transport(broker: Stompring, transport:
     assert (numbers["received"], numbers["distinct"], numbers["disordered"]) == (60, 60, 0)
 
 
-def test_a_run_over_many_destinations_loses_nothing(broker: Stompring) -> None:
+def test_a_run_over_many_destinations_loses_nothing(broker):
     numbers = load.run(broker, "-Q", "7", "-p", "2", "-c", "3", "-C", "1", "-n", "100", "-d", "/queue/many")
     assert (numbers["received"], numbers["distinct"], numbers["repeated"]) == (100, 100, 0)
 
 
-def test_the_relay_passes_on_what_producers_send() -> None:
+def test_the_relay_passes_on_what_producers_send():
     with Relay() as relay:
         numbers = load.run(relay, "-n", "50", "-C", "1", "-c", "2", "-t", "1", "-T", "20")
     assert (numbers["received"], numbers["distinct"]) == (100, 100)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from stompring.broker.queue import Queue
 from stompring.settings.model import FullPolicy
 
 from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, bodies, join
 
 
-def added(*queues: Queue) -> list[int]:
+def added(*queues):
     return [queue.messages_added for queue in queues]
 
 
-def test_anycast_queues_take_turns() -> None:
+def test_anycast_queues_take_turns():
     world = BrokerFixture()
     queues = [world.queue(f"q{n}", "a") for n in range(3)]
     for _ in range(6):
@@ -24,7 +21,7 @@ def test_anycast_queues_take_turns() -> None:
     assert added(*queues) == [2, 2, 2]
 
 
-def test_multicast_reaches_all() -> None:
+def test_multicast_reaches_all():
     world = BrokerFixture()
     queues = [world.queue(f"q{n}", "a", MULTICAST) for n in range(3)]
     world.send("a")
@@ -39,7 +36,7 @@ def test_multicast_reaches_all() -> None:
 @pytest.mark.parametrize(
     ("routing_type", "expected"), [(None, [1, 0, 1, 1]), (ANYCAST, [1, 0, 0, 0]), (MULTICAST, [0, 0, 1, 1])]
 )
-def test_mixed_address(routing_type: object, expected: list[int]) -> None:
+def test_mixed_address(routing_type, expected):
     world = BrokerFixture()
     queues = [world.queue(f"a{n}", "a") for n in range(2)]
     queues += [world.queue(f"m{n}", "a", MULTICAST) for n in range(2)]
@@ -47,7 +44,7 @@ def test_mixed_address(routing_type: object, expected: list[int]) -> None:
     assert added(*queues) == expected
 
 
-def test_filters_are_asked_in_turn() -> None:
+def test_filters_are_asked_in_turn():
     world = BrokerFixture()
     red = world.queue("red", "a", filter="colour = 'red'")
     blue = world.queue("blue", "a", filter="colour = 'blue'")
@@ -57,7 +54,7 @@ def test_filters_are_asked_in_turn() -> None:
     assert world.address("a").unrouted_messages == 1
 
 
-def test_queues_that_are_disabled_get_nothing() -> None:
+def test_queues_that_are_disabled_get_nothing():
     world = BrokerFixture()
     queue = world.queue()
     world.send()
@@ -69,7 +66,7 @@ def test_queues_that_are_disabled_get_nothing() -> None:
     assert queue.messages_added == 2
 
 
-def test_a_filter_that_changes_counts_for_what_comes() -> None:
+def test_a_filter_that_changes_counts_for_what_comes():
     world = BrokerFixture()
     queue = world.queue()
     world.send(body=b"1")
@@ -79,7 +76,7 @@ def test_a_filter_that_changes_counts_for_what_comes() -> None:
     assert bodies(queue) == [b"1", b"3"]
 
 
-def test_wildcard_queues_get_what_matches_once() -> None:
+def test_wildcard_queues_get_what_matches_once():
     world = BrokerFixture()
     exact = world.queue("exact", "news.europe", MULTICAST)
     world.send("news.europe")
@@ -93,7 +90,7 @@ def test_wildcard_queues_get_what_matches_once() -> None:
     assert added(exact, star, both) == [3, 1, 3]
 
 
-def test_wildcard_size_is_counted_where_it_was_sent() -> None:
+def test_wildcard_size_is_counted_where_it_was_sent():
     world = BrokerFixture()
     queue = world.queue("all", "#", MULTICAST)
     for name in ("a", "b"):
@@ -105,7 +102,7 @@ def test_wildcard_size_is_counted_where_it_was_sent() -> None:
     assert [world.address(name).memory_limit.bytes for name in ("a", "b", "#")] == [0, 0, 0]
 
 
-def test_scheduled_messages_are_routed_when_sent() -> None:
+def test_scheduled_messages_are_routed_when_sent():
     world = BrokerFixture()
     queues = [world.queue(f"q{n}", "a") for n in range(2)]
     for _ in range(4):
@@ -113,7 +110,7 @@ def test_scheduled_messages_are_routed_when_sent() -> None:
     assert [queue.scheduled_count for queue in queues] == [2, 2]
 
 
-def test_full_is_told_and_ends() -> None:
+def test_full_is_told_and_ends():
     world = BrokerFixture({"q": {"max_size_messages": 2, "address_full_policy": FullPolicy.FAIL}})
     queue = world.queue()
     address = queue.address
@@ -126,7 +123,7 @@ def test_full_is_told_and_ends() -> None:
     assert address.full is None
 
 
-def test_a_new_limit_holds_at_once() -> None:
+def test_a_new_limit_holds_at_once():
     world = BrokerFixture()
     queue = world.queue()
     for _ in range(3):
@@ -140,7 +137,7 @@ def test_a_new_limit_holds_at_once() -> None:
     assert address.full is None
 
 
-def test_the_whole_broker_may_be_full() -> None:
+def test_the_whole_broker_may_be_full():
     world = BrokerFixture(global_max_size=1)
     world.queue("a")
     queue = world.queue("b")
@@ -162,7 +159,7 @@ CHOICES: list[tuple[str, list[tuple[object, str | None]]]] = [
 
 @pytest.mark.parametrize("routing_type", [None, ANYCAST, MULTICAST])
 @pytest.mark.parametrize("queues", [queues for _, queues in CHOICES], ids=[name for name, _ in CHOICES])
-def test_who_is_chosen_is_who_is_reached(queues: list[tuple[Any, str | None]], routing_type: object) -> None:
+def test_who_is_chosen_is_who_is_reached(queues, routing_type):
     """An address that pages asks who should have a message; one that does not gives it to them at once."""
     asked, reached = BrokerFixture(), BrokerFixture()
     for world in (asked, reached):
@@ -179,7 +176,7 @@ def test_who_is_chosen_is_who_is_reached(queues: list[tuple[Any, str | None]], r
         }
 
 
-def test_choices_follow_the_bindings() -> None:
+def test_choices_follow_the_bindings():
     world = BrokerFixture()
     first = world.queue("first", "a", MULTICAST)
     assert list(world.address("a").choose(world.message("a"))) == [first]

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from stompring.broker.address import Address
 from stompring.broker.admission import Rejection, check, drop
 from stompring.broker.memory import MemoryLimit
 from stompring.settings.model import DiskFullPolicy, FullPolicy, PageFullPolicy
@@ -25,9 +24,7 @@ class Pages:
     messages: int = 0
 
 
-def place(
-    pages: Pages | None = None, held: int = 0, store: bool = True, **settings: Any
-) -> tuple[BrokerFixture, Address]:
+def place(pages=None, held=0, store=True, **settings):
     """A broker (with a store, as far as is asked here) and its address q, which holds some messages."""
     world = BrokerFixture({"q": settings}, persistence_enabled=store)
     if store:
@@ -80,12 +77,12 @@ CASES: list[tuple[str, dict[str, Any], bool, bool, tuple[FullPolicy, str] | None
     ("what", "where", "durable", "disk_full", "expected"), CASES, ids=[c[0] for c in CASES]
 )
 def test_what_stands_in_the_way(
-    what: str,
-    where: dict[str, Any],
-    durable: bool,
-    disk_full: bool,
-    expected: tuple[FullPolicy, str] | None,
-) -> None:
+    what,
+    where,
+    durable,
+    disk_full,
+    expected,
+):
     world, address = place(**where)
     if disk_full:
         world.broker.disk.set_fault("the disk of /d is full")
@@ -94,7 +91,7 @@ def test_what_stands_in_the_way(
     assert found == (None if expected is None else Rejection(address, expected[0], rooms[expected[1]]))
 
 
-def test_the_store_is_waited_for_whatever_the_policies() -> None:
+def test_the_store_is_waited_for_whatever_the_policies():
     world, address = place(disk_full_policy=DiskFullPolicy.DROP)
     store = world.broker.storage.write_limit
     store.set_fault("cannot write /d/journal/000000001.journal: No space left on device")
@@ -108,7 +105,7 @@ def test_the_store_is_waited_for_whatever_the_policies() -> None:
     assert found is not None and found.describe().endswith("rejects durable messages: the disk is too slow")
 
 
-def test_the_reason_says_why_a_message_that_is_not_durable_needs_the_disk() -> None:
+def test_the_reason_says_why_a_message_that_is_not_durable_needs_the_disk():
     world, address = place(pages=Pages())
     world.broker.disk.set_fault("the disk of /d is full")
     found = check(address, durable=False)
@@ -118,7 +115,7 @@ def test_the_reason_says_why_a_message_that_is_not_durable_needs_the_disk() -> N
     )
 
 
-def test_the_broker_as_a_whole_is_full() -> None:
+def test_the_broker_as_a_whole_is_full():
     world, address = place(held=3, address_full_policy=FAIL)
     world.broker.memory.set_limits(-1, 3)
     found = check(address, durable=False)
@@ -129,7 +126,7 @@ def test_the_broker_as_a_whole_is_full() -> None:
     assert found is not None and found.describe() == "Address q is full: global-max-size 200 bytes is used up"
 
 
-def test_of_two_addresses_the_larger_one_needs_the_disk() -> None:
+def test_of_two_addresses_the_larger_one_needs_the_disk():
     world, large = place(held=20)
     small = world.address("small")
     world.broker.memory.set_limits(-1, 20)
@@ -145,9 +142,7 @@ SAID = [
 
 
 @pytest.mark.parametrize(("limit", "text"), SAID)
-def test_dropping_at_a_page_limit_is_said_once(
-    limit: dict[str, int], text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dropping_at_a_page_limit_is_said_once(limit, text, caplog):
     caplog.set_level("INFO")
     pages = Pages(900, 5)
     _, address = place(pages, page_full_policy=PageFullPolicy.DROP, **limit)
@@ -173,9 +168,7 @@ def test_dropping_at_a_page_limit_is_said_once(
         ({"max_size_messages": 2, "address_full_policy": PAGE}, None),
     ],
 )
-def test_settings_that_change_while_an_address_pages(
-    changed: dict[str, Any], expected: FullPolicy | None
-) -> None:
+def test_settings_that_change_while_an_address_pages(changed, expected):
     """Where nothing limits the pages that is known beforehand; what comes to limit them counts at once."""
     _, address = place(Pages(10**9, 10**9), held=2)
     assert address.memory_limit.unbounded and check(address, durable=False) is None
@@ -186,8 +179,8 @@ def test_settings_that_change_while_an_address_pages(
 
 
 def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     world, address = place(disk_full_policy=DiskFullPolicy.DROP)
     world.broker.disk.set_fault("the disk of /d is full")
     found = check(address, durable=True)
@@ -196,7 +189,7 @@ def test_dropping_because_of_the_disk_is_counted_and_left_to_its_monitor_to_say(
     assert address.dropped_messages == 1 and not caplog.records
 
 
-def test_waiting_for_the_disk_does_not_say_that_the_address_is_full(caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_for_the_disk_does_not_say_that_the_address_is_full(caplog):
     _, address = place()
     address.block(MemoryLimit())
     assert address.blocked_producers == 1 and not caplog.records

@@ -1,9 +1,5 @@
 """What a queue may be."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.broker.queue import QueueAttributes
@@ -13,7 +9,7 @@ from stompring.settings.model import AddressSettings, QueueConfiguration, Routin
 ANYCAST = RoutingType.ANYCAST
 
 
-def of(settings: AddressSettings | None = None, **configuration: Any) -> QueueAttributes:
+def of(settings=None, **configuration):
     return QueueAttributes.of(
         QueueConfiguration("q", "q", ANYCAST, **configuration), settings or AddressSettings()
     )
@@ -35,7 +31,7 @@ DEFAULTS = [
 
 
 @pytest.mark.parametrize(("attribute", "setting", "value"), DEFAULTS)
-def test_settings_fill_what_a_queue_leaves_open(attribute: str, setting: str, value: Any) -> None:
+def test_settings_fill_what_a_queue_leaves_open(attribute, setting, value):
     settings = AddressSettings(**{setting: value})
     assert getattr(of(settings), attribute) == value
     plain = getattr(AddressSettings(), setting)
@@ -45,7 +41,7 @@ def test_settings_fill_what_a_queue_leaves_open(attribute: str, setting: str, va
 @pytest.mark.parametrize(
     ("attribute", "setting", "value"), [*DEFAULTS, ("group_first_key", "default_group_first_key", "first")]
 )
-def test_settings_fill_what_a_declared_queue_leaves_open(attribute: str, setting: str, value: Any) -> None:
+def test_settings_fill_what_a_declared_queue_leaves_open(attribute, setting, value):
     """As in Artemis 2.44. Only the ring differs: there a declared queue has none by default."""
     expected = False if attribute == "purge_on_no_consumers" else value
     assert getattr(of(AddressSettings(**{setting: value}), configured=True), attribute) == expected
@@ -64,25 +60,25 @@ def test_settings_fill_what_a_declared_queue_leaves_open(attribute: str, setting
         ({"colour": "red"}, "no attribute colour"),
     ],
 )
-def test_bad_values_are_refused_by_name(changes: dict[str, Any], words: str) -> None:
+def test_bad_values_are_refused_by_name(changes, words):
     attributes = of()
     with pytest.raises(Refused, match=words) as refused:
         attributes.changed(changes)
     assert refused.value.status == 400
 
 
-def test_a_ring_of_nothing_as_default_is_refused_too() -> None:
+def test_a_ring_of_nothing_as_default_is_refused_too():
     with pytest.raises(Refused, match="ring-size"):
         of(AddressSettings(default_ring_size=0))
 
 
 @pytest.mark.parametrize("text", [None, "", "  "])
-def test_an_empty_filter_is_none(text: str | None) -> None:
+def test_an_empty_filter_is_none(text):
     attributes = of(filter=text)
     assert attributes.filter is None and attributes.accepts is None
 
 
-def test_changes_keep_the_rest() -> None:
+def test_changes_keep_the_rest():
     attributes = of(ring_size=5, filter="a = 'b'").changed({"max_consumers": 1})
     assert (attributes.ring_size, attributes.max_consumers, attributes.filter) == (5, 1, "a = 'b'")
     assert attributes.accepts is not None

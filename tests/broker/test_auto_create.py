@@ -1,16 +1,11 @@
 """Auto-creation and auto-deletion."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
-from stompring.broker.address import Address
 from stompring.broker.auto_create import allow_all
 from stompring.broker.auto_delete import CHECKED_AT_ONCE, CHECKED_PER_CREATION, UNUSED_AFTER
 from stompring.errors import NotFound, Refused
-from stompring.settings.model import QueueConfiguration, RoutingType
+from stompring.settings.model import QueueConfiguration
 
 from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, join
 
@@ -26,23 +21,21 @@ from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, join
         (ANYCAST, MULTICAST, ANYCAST, MULTICAST),
     ],
 )
-def test_the_type_of_a_send(
-    have: RoutingType | None, asked: RoutingType | None, default: RoutingType, found: RoutingType
-) -> None:
+def test_the_type_of_a_send(have, asked, default, found):
     world = BrokerFixture({"#": {"default_address_routing_type": default}})
     if have is not None:
         world.directory.create_address("a", frozenset({have}))
     assert world.broker.auto_create.type_for("a", asked) is found
 
 
-def test_an_untyped_send_never_changes_an_address() -> None:
+def test_an_untyped_send_never_changes_an_address():
     world = BrokerFixture()  # whose default type is MULTICAST
     world.queue("a")
     address = world.broker.auto_create.address_for_send("a", None, allow_all)
     assert address.routing_types == {ANYCAST}
 
 
-def test_anycast_send_makes_address_and_queue() -> None:
+def test_anycast_send_makes_address_and_queue():
     world = BrokerFixture()
     address = world.broker.auto_create.address_for_send("a", ANYCAST, allow_all)
     queue = world.directory.queue("a")
@@ -51,13 +44,13 @@ def test_anycast_send_makes_address_and_queue() -> None:
     assert len(address.queues) == 1
 
 
-def test_multicast_send_makes_no_queue() -> None:
+def test_multicast_send_makes_no_queue():
     world = BrokerFixture()
     world.broker.auto_create.address_for_send("a", MULTICAST, allow_all)
     assert not world.directory.queues
 
 
-def test_sending_the_other_type_adds_it() -> None:
+def test_sending_the_other_type_adds_it():
     world = BrokerFixture()
     queue = world.queue("a")
     address = world.broker.auto_create.address_for_send("a", MULTICAST, allow_all)
@@ -66,7 +59,7 @@ def test_sending_the_other_type_adds_it() -> None:
     assert queue.count == 0
 
 
-def test_nothing_is_made_where_it_may_not_be() -> None:
+def test_nothing_is_made_where_it_may_not_be():
     world = BrokerFixture({"#": {"auto_create_addresses": False, "auto_create_queues": False}})
     auto_create = world.broker.auto_create
     with pytest.raises(NotFound, match="Destination a does not exist, and auto-create-addresses is off"):
@@ -84,7 +77,7 @@ def test_nothing_is_made_where_it_may_not_be() -> None:
     assert not world.directory.queues
 
 
-def test_full_names() -> None:
+def test_full_names():
     world = BrokerFixture()
     auto_create = world.broker.auto_create
     queue = world.queue("q", "a")
@@ -101,7 +94,7 @@ def test_full_names() -> None:
     assert (made.address.name, made.attributes.routing_type) == ("new", MULTICAST)
 
 
-def test_a_consumer_reads_the_queue_of_the_same_name_or_the_least_read() -> None:
+def test_a_consumer_reads_the_queue_of_the_same_name_or_the_least_read():
     world = BrokerFixture()
     one, two = world.queue("one", "a"), world.queue("two", "a")
     join(one)
@@ -110,11 +103,11 @@ def test_a_consumer_reads_the_queue_of_the_same_name_or_the_least_read() -> None
     assert world.broker.auto_create.queue_to_consume("a", allow_all) is own
 
 
-def durable(**more: Any) -> QueueConfiguration:
+def durable(**more):
     return QueueConfiguration("client.sub", "topic", MULTICAST, auto_created=True, **more)
 
 
-def test_a_durable_subscription_is_found_again() -> None:
+def test_a_durable_subscription_is_found_again():
     world = BrokerFixture()
     auto_create = world.broker.auto_create
     queue = auto_create.subscription_queue(durable(), allow_all)
@@ -129,12 +122,12 @@ def test_a_durable_subscription_is_found_again() -> None:
         auto_create.subscription_queue(QueueConfiguration("client.sub2", "topic", MULTICAST), allow_all)
 
 
-def made(world: BrokerFixture, name: str = "a") -> Any:
+def made(world, name="a"):
     world.broker.auto_create.address_for_send(name, ANYCAST, allow_all)
     return world.directory.queue(name)
 
 
-def test_a_queue_goes_with_its_last_consumer_and_takes_its_address_along() -> None:
+def test_a_queue_goes_with_its_last_consumer_and_takes_its_address_along():
     world = BrokerFixture()
     queue = made(world)
     one, two = join(queue), join(queue)
@@ -144,7 +137,7 @@ def test_a_queue_goes_with_its_last_consumer_and_takes_its_address_along() -> No
     assert queue.deleted and "a" not in world.directory.addresses
 
 
-def test_a_queue_that_was_never_used_stays() -> None:
+def test_a_queue_that_was_never_used_stays():
     world = BrokerFixture()
     queue = made(world)
     world.send("a", expires=world.now + 125)
@@ -152,7 +145,7 @@ def test_a_queue_that_was_never_used_stays() -> None:
     assert queue.message_count == 0 and not queue.deleted
 
 
-def test_or_goes_where_the_usage_check_is_skipped() -> None:
+def test_or_goes_where_the_usage_check_is_skipped():
     world = BrokerFixture({"#": {"auto_delete_queues_skip_usage_check": True}})
     queue = made(world)
     world.send("a", expires=world.now + 125)
@@ -163,7 +156,7 @@ def test_or_goes_where_the_usage_check_is_skipped() -> None:
 @pytest.mark.parametrize(
     ("limit", "left", "deleted"), [(0, 1, False), (1, 1, True), (1, 2, False), (-1, 9, True)]
 )
-def test_messages_that_are_left(limit: int, left: int, deleted: bool) -> None:
+def test_messages_that_are_left(limit, left, deleted):
     world = BrokerFixture({"#": {"auto_delete_queues_message_count": limit}})
     queue = made(world)
     join(queue, 0)
@@ -173,7 +166,7 @@ def test_messages_that_are_left(limit: int, left: int, deleted: bool) -> None:
     assert queue.deleted is deleted
 
 
-def test_a_queue_with_messages_goes_when_they_have_expired() -> None:
+def test_a_queue_with_messages_goes_when_they_have_expired():
     world = BrokerFixture()
     queue = made(world)
     taker = join(queue, 0)
@@ -184,7 +177,7 @@ def test_a_queue_with_messages_goes_when_they_have_expired() -> None:
     assert queue.deleted
 
 
-def test_delays_count_from_the_last_consumer() -> None:
+def test_delays_count_from_the_last_consumer():
     world = BrokerFixture({"#": {"auto_delete_queues_delay": 1000, "auto_delete_addresses_delay": 500}})
     queue = made(world)
     join(queue).close()
@@ -199,7 +192,7 @@ def test_delays_count_from_the_last_consumer() -> None:
     assert not world.clock.calls
 
 
-def test_a_consumer_that_comes_within_the_delay_keeps_the_queue() -> None:
+def test_a_consumer_that_comes_within_the_delay_keeps_the_queue():
     world = BrokerFixture({"#": {"auto_delete_queues_delay": 1000}})
     queue = made(world)
     join(queue).close()
@@ -209,7 +202,7 @@ def test_a_consumer_that_comes_within_the_delay_keeps_the_queue() -> None:
 
 
 @pytest.mark.parametrize("setting", ["auto_delete_queues", "auto_delete_addresses"])
-def test_switched_off(setting: str) -> None:
+def test_switched_off(setting):
     world = BrokerFixture({"#": {setting: False}})
     queue = made(world)
     join(queue).close()
@@ -217,7 +210,7 @@ def test_switched_off(setting: str) -> None:
     assert "a" in world.directory.addresses
 
 
-def test_what_was_configured_stays() -> None:
+def test_what_was_configured_stays():
     world = BrokerFixture()
     queue = world.queue()
     join(queue).close()
@@ -227,7 +220,7 @@ def test_what_was_configured_stays() -> None:
 # ---- addresses that never had a queue
 
 
-def sent(world: BrokerFixture, name: str = "t", messages: int = 1) -> Address:
+def sent(world, name="t", messages=1):
     """An address that was made for messages to a topic that nobody reads."""
     address = world.broker.auto_create.address_for_send(name, MULTICAST, allow_all)
     for _ in range(messages):
@@ -235,7 +228,7 @@ def sent(world: BrokerFixture, name: str = "t", messages: int = 1) -> Address:
     return address
 
 
-def test_an_address_that_nobody_reads_goes_when_nothing_is_sent_any_more() -> None:
+def test_an_address_that_nobody_reads_goes_when_nothing_is_sent_any_more():
     world = BrokerFixture()
     address = sent(world)
     assert address.unrouted_messages == 1
@@ -246,7 +239,7 @@ def test_an_address_that_nobody_reads_goes_when_nothing_is_sent_any_more() -> No
     assert not world.clock.calls
 
 
-def test_an_address_stays_while_somebody_sends_there() -> None:
+def test_an_address_stays_while_somebody_sends_there():
     world = BrokerFixture()
     address = sent(world)
     for _ in range(5):
@@ -257,7 +250,7 @@ def test_an_address_stays_while_somebody_sends_there() -> None:
     assert address.deleted and not world.clock.calls
 
 
-def test_an_address_that_gets_a_queue_after_all_goes_with_it() -> None:
+def test_an_address_that_gets_a_queue_after_all_goes_with_it():
     world = BrokerFixture()
     address = sent(world)
     queue = world.queue("q", "t", MULTICAST, auto_created=True, auto_delete=True)
@@ -267,7 +260,7 @@ def test_an_address_that_gets_a_queue_after_all_goes_with_it() -> None:
     assert address.deleted
 
 
-def test_the_delay_of_an_address_counts_where_it_is_longer() -> None:
+def test_the_delay_of_an_address_counts_where_it_is_longer():
     world = BrokerFixture({"slow.#": {"auto_delete_addresses_delay": 4 * UNUSED_AFTER}})
     slow, quick = sent(world, "slow.t"), sent(world, "t")
     world.pass_time(UNUSED_AFTER)
@@ -278,7 +271,7 @@ def test_the_delay_of_an_address_counts_where_it_is_longer() -> None:
     assert slow.deleted
 
 
-def test_an_address_that_nobody_reads_stays_where_that_is_switched_off() -> None:
+def test_an_address_that_nobody_reads_stays_where_that_is_switched_off():
     world = BrokerFixture({"#": {"auto_delete_addresses": False}})
     address = sent(world)
     assert not world.clock.calls
@@ -286,7 +279,7 @@ def test_an_address_that_nobody_reads_stays_where_that_is_switched_off() -> None
     assert not address.deleted
 
 
-def test_an_address_stays_while_a_wildcard_address_holds_its_messages() -> None:
+def test_an_address_stays_while_a_wildcard_address_holds_its_messages():
     world = BrokerFixture()
     queue = world.queue("all", "t.#", MULTICAST)
     address = sent(world, "t.a")
@@ -297,7 +290,7 @@ def test_an_address_stays_while_a_wildcard_address_holds_its_messages() -> None:
     assert address.deleted
 
 
-def test_an_address_that_was_made_for_a_queue_that_may_not_be_goes() -> None:
+def test_an_address_that_was_made_for_a_queue_that_may_not_be_goes():
     world = BrokerFixture({"#": {"auto_create_queues": False}})
     for refused in (
         lambda: world.broker.auto_create.queue_to_consume("a", allow_all),
@@ -310,7 +303,7 @@ def test_an_address_that_was_made_for_a_queue_that_may_not_be_goes() -> None:
     assert not world.directory.addresses and not world.clock.calls
 
 
-def test_many_addresses_go_a_few_at_a_time() -> None:
+def test_many_addresses_go_a_few_at_a_time():
     world = BrokerFixture()
     for number in range(3 * CHECKED_AT_ONCE):
         sent(world, f"t{number}")
@@ -327,7 +320,7 @@ def test_many_addresses_go_a_few_at_a_time() -> None:
     assert not world.directory.addresses and not world.clock.calls
 
 
-def test_a_queue_without_messages_goes_at_once_however_much_else_is_to_be_done() -> None:
+def test_a_queue_without_messages_goes_at_once_however_much_else_is_to_be_done():
     world = BrokerFixture()
     world.slice_finely()
     full = world.queue("full")
@@ -344,7 +337,7 @@ def test_a_queue_without_messages_goes_at_once_however_much_else_is_to_be_done()
     assert full.message_count and len(world.broker.background) == jobs
 
 
-def test_no_timer_for_unread_addresses_is_left_at_the_end() -> None:
+def test_no_timer_for_unread_addresses_is_left_at_the_end():
     world = BrokerFixture()
     sent(world)
     world.broker.stop()

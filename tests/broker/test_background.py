@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -19,32 +18,32 @@ from .broker_fixture import turn
 class Desk:
     """Jobs, on a clock of which each look takes a tenth of a slice."""
 
-    def __init__(self, look: float = SLICE / 10) -> None:
+    def __init__(self, look=SLICE / 10):
         self.reactor = TwistedClock()
         self.looks = count()
         self.background = Background(Clock(self.reactor), lambda: next(self.looks) * look)
         self.did: list[str] = []
 
-    def job(self, name: str, steps: int) -> Iterator[None]:
+    def job(self, name, steps):
         for _ in range(steps):
             self.did.append(name)
             yield
 
-    def turn(self) -> list[str]:
+    def turn(self):
         """What is done in one turn of the reactor."""
         self.did.clear()
         turn(self.reactor)
         return list(self.did)
 
 
-def test_a_small_job_is_done_at_once() -> None:
+def test_a_small_job_is_done_at_once():
     desk = Desk()
     desk.background.run(desk.job("a", LEAST - 2))
     assert len(desk.did) == LEAST - 2
     assert not len(desk.background) and not desk.reactor.calls
 
 
-def test_a_large_job_leaves_the_reactor_to_others_after_each_slice() -> None:
+def test_a_large_job_leaves_the_reactor_to_others_after_each_slice():
     desk = Desk()
     desk.background.run(desk.job("a", 200))
     assert LEAST <= len(desk.did) <= LEAST + 10
@@ -58,7 +57,7 @@ def test_a_large_job_leaves_the_reactor_to_others_after_each_slice() -> None:
     assert not desk.reactor.calls
 
 
-def test_many_small_jobs_of_one_turn_share_its_slice() -> None:
+def test_many_small_jobs_of_one_turn_share_its_slice():
     desk = Desk()
     for _ in range(100):
         desk.background.run(desk.job("a", 10))
@@ -70,7 +69,7 @@ def test_many_small_jobs_of_one_turn_share_its_slice() -> None:
     assert desk.did == ["b"] * 10, "a new turn has a slice of its own"
 
 
-def test_jobs_of_one_key_are_done_one_after_the_other() -> None:
+def test_jobs_of_one_key_are_done_one_after_the_other():
     desk = Desk()
     desk.background.run(desk.job("a", 100), "queue")
     desk.background.run(desk.job("b", 3), "queue")
@@ -82,7 +81,7 @@ def test_jobs_of_one_key_are_done_one_after_the_other() -> None:
     assert "".join(done).lstrip("a") == "bbbc"
 
 
-def test_jobs_of_different_keys_take_turns() -> None:
+def test_jobs_of_different_keys_take_turns():
     desk = Desk(look=SLICE / 100)
     desk.background.run(desk.job("a", 1000), "one")
     desk.background.run(desk.job("b", 1000), "other")
@@ -91,10 +90,10 @@ def test_jobs_of_different_keys_take_turns() -> None:
     assert abs(done.count("a") - done.count("b")) <= STEPS
 
 
-def test_a_job_may_begin_another_one_of_its_key() -> None:
+def test_a_job_may_begin_another_one_of_its_key():
     desk = Desk()
 
-    def first() -> Iterator[None]:
+    def first():
         desk.background.run(desk.job("b", 2), "queue")
         desk.did.append("a")
         yield
@@ -103,10 +102,10 @@ def test_a_job_may_begin_another_one_of_its_key() -> None:
     assert desk.did == ["a", "b", "b"]
 
 
-def test_an_error_stops_its_own_job_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_stops_its_own_job_alone(caplog):
     desk = Desk()
 
-    def broken() -> Iterator[None]:
+    def broken():
         yield from desk.job("a", 100)
         raise ZeroDivisionError
 
@@ -119,8 +118,8 @@ def test_an_error_stops_its_own_job_alone(caplog: pytest.LogCaptureFixture) -> N
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_an_error_within_the_first_slice_is_raised() -> None:
-    def broken() -> Iterator[None]:
+def test_an_error_within_the_first_slice_is_raised():
+    def broken():
         raise ZeroDivisionError
         yield
 
@@ -130,7 +129,7 @@ def test_an_error_within_the_first_slice_is_raised() -> None:
     assert not len(desk.background)
 
 
-def test_all_is_done_when_the_broker_stops() -> None:
+def test_all_is_done_when_the_broker_stops():
     desk = Desk()
     for name in "ab":
         desk.background.run(desk.job(name, 1000))
@@ -142,7 +141,7 @@ class Thing:
     """Something that takes its time to be freed."""
 
 
-def test_what_is_let_go_of_is_freed_by_and_by() -> None:
+def test_what_is_let_go_of_is_freed_by_and_by():
     desk = Desk()
     things = [Thing() for _ in range(10_000)]
     living = weakref.WeakSet(things)

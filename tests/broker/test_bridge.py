@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stompring.broker.bridge import Bridge, Bridges, BridgeState, BridgeWorker
+from stompring.broker.bridge import Bridges, BridgeState
 from stompring.settings.connector import Connector
 from stompring.settings.model import (
     BridgeConfiguration,
@@ -27,13 +27,13 @@ ONE, TWO = Connector("one", "one", 1), Connector("two", "two", 2)
 class Remote:
     """A connection to a broker that a test plays."""
 
-    def __init__(self, worker: BridgeWorker, connector: Connector) -> None:
+    def __init__(self, worker, connector):
         self.worker = worker
         self.connector = connector
         self.frames: list[tuple[dict[str, str], bytes]] = []
         self.closed = False
 
-    def write(self, data: bytes) -> None:
+    def write(self, data):
         while data:
             head, _, rest = data.partition(b"\n\n")
             command, *lines = head.decode().split("\n")
@@ -44,18 +44,18 @@ class Remote:
             assert rest[length : length + 2] == b"\0\n"
             data = rest[length + 2 :]
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
     @property
-    def bodies(self) -> list[bytes]:
+    def bodies(self):
         return [body for _, body in self.frames]
 
-    def accept(self, server: str = "test") -> Remote:
+    def accept(self, server="test"):
         self.worker.on_connected(b"1.2", server)
         return self
 
-    def confirm(self, count: int = 1) -> None:
+    def confirm(self, count=1):
         """Confirm the first messages that are in flight."""
         for receipt in list(self.worker.in_flight)[:count]:
             self.worker.on_receipt(receipt)
@@ -64,7 +64,7 @@ class Remote:
 class Fixture(BrokerFixture):
     """A broker with one bridge."""
 
-    def __init__(self, settings: dict[str, dict[str, Any]] | None = None, **more: Any) -> None:
+    def __init__(self, settings=None, **more):
         super().__init__(settings)
         self.q = self.queue("q")
         self.remotes: list[Remote] = []
@@ -75,31 +75,31 @@ class Fixture(BrokerFixture):
         self.bridge.start()
 
     @property
-    def bridge(self) -> Bridge:
+    def bridge(self):
         return self.bridges.by_name["b"]
 
     @property
-    def remote(self) -> Remote:
+    def remote(self):
         return self.remotes[-1]
 
-    def connect(self, worker: BridgeWorker, connector: Connector) -> Remote:
+    def connect(self, worker, connector):
         self.remotes.append(Remote(worker, connector))
         return self.remote
 
-    def send_all(self, *bodies: bytes, **traits: Any) -> None:
+    def send_all(self, *bodies, **traits):
         for body in bodies:
             self.send("q", body, **traits)
         self.settle_down()
 
-    def lose(self, reason: str = "lost") -> None:
+    def lose(self, reason="lost"):
         self.remote.worker.on_closed(reason)
         self.settle_down()
 
-    def dead_letters(self) -> list[bytes]:
+    def dead_letters(self):
         return [ref.message.body for ref in self.directory.queues["dead"].dispatcher.pending]
 
 
-def test_a_message_is_acknowledged_when_its_receipt_comes() -> None:
+def test_a_message_is_acknowledged_when_its_receipt_comes():
     world = Fixture()
     world.send_all(b"a", b"b")
     assert world.bridge.state is BridgeState.CONNECTING and world.q.delivering == 0
@@ -114,7 +114,7 @@ def test_a_message_is_acknowledged_when_its_receipt_comes() -> None:
     assert world.q.message_count == 0 and world.bridge.messages_forwarded == 2
 
 
-def test_a_receipt_that_nobody_asked_for_changes_nothing() -> None:
+def test_a_receipt_that_nobody_asked_for_changes_nothing():
     world = Fixture()
     world.remote.accept()
     world.send_all(b"a")
@@ -125,7 +125,7 @@ def test_a_receipt_that_nobody_asked_for_changes_nothing() -> None:
     assert world.q.messages_acknowledged == 1
 
 
-def test_what_is_not_confirmed_is_sent_again_in_order_after_a_lost_connection() -> None:
+def test_what_is_not_confirmed_is_sent_again_in_order_after_a_lost_connection():
     world = Fixture()
     world.remote.accept()
     world.send_all(b"a", b"b", b"c")
@@ -150,7 +150,7 @@ def test_what_is_not_confirmed_is_sent_again_in_order_after_a_lost_connection() 
         (ComponentRoutingType.MULTICAST, RoutingType.ANYCAST, "MULTICAST"),
     ],
 )
-def test_routing_type(routing: ComponentRoutingType, sent: RoutingType | None, forwarded: str | None) -> None:
+def test_routing_type(routing, sent, forwarded):
     world = Fixture(routing_type=routing)
     world.remote.accept()
     world.send_all(b"a", routing_type=sent, headers={"destination-type": "MULTICAST", "x": "1"})
@@ -158,7 +158,7 @@ def test_routing_type(routing: ComponentRoutingType, sent: RoutingType | None, f
     assert headers.get("destination-type") == forwarded and headers["x"] == "1"
 
 
-def test_headers_of_this_broker_are_not_forwarded() -> None:
+def test_headers_of_this_broker_are_not_forwarded():
     world = Fixture(forwarding_address="far:away")
     world.remote.accept()
     expires = world.now + 5000
@@ -177,7 +177,7 @@ def test_headers_of_this_broker_are_not_forwarded() -> None:
     }
 
 
-def test_the_id_of_a_client_is_kept_and_none_is_added_without_duplicate_detection() -> None:
+def test_the_id_of_a_client_is_kept_and_none_is_added_without_duplicate_detection():
     world = Fixture()
     world.remote.accept()
     world.send_all(b"a", headers={"_AMQ_DUPL_ID": "own"})
@@ -188,7 +188,7 @@ def test_the_id_of_a_client_is_kept_and_none_is_added_without_duplicate_detectio
     assert "_AMQ_DUPL_ID" not in world.remote.frames[0][0]
 
 
-def test_a_transformer_sets_and_removes_headers() -> None:
+def test_a_transformer_sets_and_removes_headers():
     added = (Property("branch", "7"), Property("priority", "9"))
     world = Fixture(transformer=TransformerConfiguration(added, ("secret",)))
     world.remote.accept()
@@ -199,7 +199,7 @@ def test_a_transformer_sets_and_removes_headers() -> None:
     }  # fmt: skip
 
 
-def test_rabbitmq_gets_the_time_that_is_left() -> None:
+def test_rabbitmq_gets_the_time_that_is_left():
     world = Fixture()
     world.remote.accept("RabbitMQ/3.10.8")
     world.send_all(b"a", expires=world.now + 5000)
@@ -207,14 +207,14 @@ def test_rabbitmq_gets_the_time_that_is_left() -> None:
     assert headers["expiration"] == "5000" and "expires" not in headers
 
 
-def test_stomp_1_1_has_other_escapes() -> None:
+def test_stomp_1_1_has_other_escapes():
     world = Fixture()
     world.remote.worker.on_connected(b"1.1", "")
     world.send_all(b"a", headers={"x": "1\\r\\c2"})
     assert world.remote.frames[0][0]["x"] == "1\r\\c2"
 
 
-def test_nothing_is_taken_from_the_queue_beyond_the_window() -> None:
+def test_nothing_is_taken_from_the_queue_beyond_the_window():
     world = Fixture(confirmation_window_size=3000)
     world.remote.accept()
     world.send_all(*[b"x" * 1000] * 10)
@@ -224,7 +224,7 @@ def test_nothing_is_taken_from_the_queue_beyond_the_window() -> None:
     assert len(world.remote.frames) == 4 and world.bridge.in_flight == 3
 
 
-def test_a_slow_socket_pauses_the_bridge() -> None:
+def test_a_slow_socket_pauses_the_bridge():
     world = Fixture()
     world.remote.accept()
     world.remote.worker.on_unwritable()
@@ -235,7 +235,7 @@ def test_a_slow_socket_pauses_the_bridge() -> None:
     assert world.remote.bodies == [b"a"]
 
 
-def test_only_what_the_filter_matches_is_forwarded() -> None:
+def test_only_what_the_filter_matches_is_forwarded():
     world = Fixture(filter="x = '1'")
     world.remote.accept()
     world.send_all(b"no", headers={"x": "2"})
@@ -243,7 +243,7 @@ def test_only_what_the_filter_matches_is_forwarded() -> None:
     assert world.remote.bodies == [b"yes"] and world.q.count == 1
 
 
-def test_pause_and_resume_leave_the_connection_open() -> None:
+def test_pause_and_resume_leave_the_connection_open():
     world = Fixture()
     world.remote.accept()
     world.bridge.set_paused(True)
@@ -254,7 +254,7 @@ def test_pause_and_resume_leave_the_connection_open() -> None:
     assert world.remote.bodies == [b"a"] and len(world.remotes) == 1
 
 
-def test_connectors_are_tried_in_order_then_after_a_delay_that_grows() -> None:
+def test_connectors_are_tried_in_order_then_after_a_delay_that_grows():
     world = Fixture(
         connectors=(ONE, TWO), retry_interval=1000, retry_interval_multiplier=2, max_retry_interval=3000
     )
@@ -268,7 +268,7 @@ def test_connectors_are_tried_in_order_then_after_a_delay_that_grows() -> None:
     assert tried == [0, 0, 1000, 1000, 3000, 3000, 6000, 6000, 9000, 9000]
 
 
-def test_a_connection_that_worked_is_replaced_at_once_beginning_with_the_first_connector() -> None:
+def test_a_connection_that_worked_is_replaced_at_once_beginning_with_the_first_connector():
     world = Fixture(connectors=(ONE, TWO), retry_interval=1000)
     world.lose("refused")
     world.remote.accept()
@@ -282,7 +282,7 @@ def test_a_connection_that_worked_is_replaced_at_once_beginning_with_the_first_c
     ("limits", "attempts"),
     [({"initial_connect_attempts": 3}, 3), ({"initial_connect_attempts": 1}, 1)],
 )
-def test_initial_connect_attempts(limits: dict[str, int], attempts: int) -> None:
+def test_initial_connect_attempts(limits, attempts):
     world = Fixture(**limits)
     for _ in range(attempts):
         world.pass_time(2000)
@@ -294,7 +294,7 @@ def test_initial_connect_attempts(limits: dict[str, int], attempts: int) -> None
 
 
 @pytest.mark.parametrize("attempts", [0, 2])
-def test_reconnect_attempts(attempts: int) -> None:
+def test_reconnect_attempts(attempts):
     world = Fixture(reconnect_attempts=attempts)
     world.remote.accept()
     world.pass_time(2000)
@@ -306,7 +306,7 @@ def test_reconnect_attempts(attempts: int) -> None:
     assert world.bridge.state is BridgeState.FAILED and len(world.remotes) == 1 + attempts
 
 
-def rejecting(world: Fixture, poison: bytes, name_it: bool, rounds: int) -> tuple[list[bytes], list[int]]:
+def rejecting(world, poison, name_it, rounds):
     """Play a remote broker that rejects one body: what it has accepted, and when connections began."""
     accepted: list[bytes] = []
     begun: list[int] = []
@@ -333,8 +333,8 @@ def rejecting(world: Fixture, poison: bytes, name_it: bool, rounds: int) -> tupl
 
 @pytest.mark.parametrize("name_it", [True, False])
 def test_a_message_that_the_remote_broker_rejects_becomes_a_dead_letter_and_the_others_arrive(
-    name_it: bool,
-) -> None:
+    name_it,
+):
     world = Fixture({"q": {"dead_letter_address": "dead", "max_delivery_attempts": 3}})
     world.queue("dead")
     world.send_all(b"a", b"b", b"poison", b"c", b"d")
@@ -347,9 +347,7 @@ def test_a_message_that_the_remote_broker_rejects_becomes_a_dead_letter_and_the_
 
 
 @pytest.mark.parametrize("settings", [{}, {"q": {"dead_letter_address": "missing"}}])
-def test_without_a_place_for_dead_letters_a_rejected_message_is_retained_and_retried_slowly(
-    settings: dict[str, dict[str, Any]], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_place_for_dead_letters_a_rejected_message_is_retained_and_retried_slowly(settings, caplog):
     caplog.set_level(logging.WARNING)
     world = Fixture(settings)
     world.send_all(b"poison", b"b")
@@ -363,7 +361,7 @@ def test_without_a_place_for_dead_letters_a_rejected_message_is_retained_and_ret
     assert len(rejections) == 1 and "dead-letter-address" in rejections[0].getMessage()
 
 
-def test_each_fault_is_logged_once_until_a_connection_works(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_fault_is_logged_once_until_a_connection_works(caplog):
     caplog.set_level(logging.INFO)
     world = Fixture(connectors=(ONE, TWO))
     for _ in range(10):
@@ -379,7 +377,7 @@ def test_each_fault_is_logged_once_until_a_connection_works(caplog: pytest.LogCa
     assert "connected to one:1" in caplog.records[-1].getMessage()
 
 
-def test_a_missing_queue_is_waited_for() -> None:
+def test_a_missing_queue_is_waited_for():
     world = Fixture(queue_name="later")
     assert world.bridge.state is BridgeState.WAITING and world.remotes == []
     assert "queue later does not exist" in str(world.bridge.last_error)
@@ -388,7 +386,7 @@ def test_a_missing_queue_is_waited_for() -> None:
     assert world.bridge.state is BridgeState.CONNECTING
 
 
-def test_a_deleted_queue_ends_the_connection() -> None:
+def test_a_deleted_queue_ends_the_connection():
     world = Fixture()
     world.remote.accept()
     world.send_all(b"a")
@@ -397,14 +395,14 @@ def test_a_deleted_queue_ends_the_connection() -> None:
     assert world.remote.closed and world.bridge.in_flight == 0 and world.bridge.state is BridgeState.WAITING
 
 
-def test_a_non_destructive_queue_is_not_bridged() -> None:
+def test_a_non_destructive_queue_is_not_bridged():
     world = Fixture(queue_name="all")
     world.queue("all", non_destructive=True)
     world.pass_time(4000)
     assert world.remotes == [] and "non-destructive" in str(world.bridge.last_error)
 
 
-def test_stop_waits_for_confirmations() -> None:
+def test_stop_waits_for_confirmations():
     world = Fixture(pending_ack_timeout=5000)
     world.remote.accept()
     world.send_all(b"a", b"b")
@@ -421,7 +419,7 @@ def test_stop_waits_for_confirmations() -> None:
     assert world.remote.bodies == [b"c"]
 
 
-def test_a_bridge_that_is_started_while_it_stops_begins_again_when_it_has_stopped() -> None:
+def test_a_bridge_that_is_started_while_it_stops_begins_again_when_it_has_stopped():
     world = Fixture()
     world.remote.accept()
     world.send_all(b"a")
@@ -431,7 +429,7 @@ def test_a_bridge_that_is_started_while_it_stops_begins_again_when_it_has_stoppe
     assert len(world.remotes) == 2 and world.bridge.state is BridgeState.CONNECTING and world.bridge.started
 
 
-def test_stop_waits_no_longer_than_the_timeout() -> None:
+def test_stop_waits_no_longer_than_the_timeout():
     world = Fixture(pending_ack_timeout=5000)
     world.remote.accept()
     world.send_all(b"a")
@@ -441,7 +439,7 @@ def test_stop_waits_no_longer_than_the_timeout() -> None:
     assert done and world.remote.closed and world.q.count == 1
 
 
-def test_a_reload_replaces_what_has_changed_and_leaves_the_others_alone() -> None:
+def test_a_reload_replaces_what_has_changed_and_leaves_the_others_alone():
     world = Fixture()
     other = replace(world.configuration, name="other")
     world.bridges.start()
@@ -454,7 +452,7 @@ def test_a_reload_replaces_what_has_changed_and_leaves_the_others_alone() -> Non
     assert list(world.bridges.by_name) == ["b"] and kept.started
 
 
-def test_the_order_of_redelivered_and_new_messages_is_kept() -> None:
+def test_the_order_of_redelivered_and_new_messages_is_kept():
     world = Fixture(confirmation_window_size=400)
     bodies = [b"%d" % number for number in range(40)]
     arrived: list[bytes] = []
@@ -479,7 +477,7 @@ def test_the_order_of_redelivered_and_new_messages_is_kept() -> None:
     assert arrived == bodies
 
 
-def test_several_workers_share_the_queue() -> None:
+def test_several_workers_share_the_queue():
     world = Fixture(concurrency=2)
     for remote in world.remotes:
         remote.accept()
@@ -487,7 +485,7 @@ def test_several_workers_share_the_queue() -> None:
     assert [len(remote.frames) for remote in world.remotes] == [2, 2] and world.bridge.in_flight == 4
 
 
-def test_notifications() -> None:
+def test_notifications():
     world = Fixture()
     world.remote.accept()
     world.pass_time(2000)

@@ -1,7 +1,5 @@
 """What happens to messages that leave otherwise than by a consumer, and to those that recur."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker import publish
@@ -11,12 +9,12 @@ from stompring.broker.transaction import Transaction
 from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, assert_nothing_held, bodies, join
 
 
-def origin(world: BrokerFixture, queue: str) -> dict[str, str]:
+def origin(world, queue):
     (ref,) = world.directory.queues[queue].dispatcher.in_order()
     return {name: value for name, value in ref.message.headers().items() if name.startswith("_AMQ_")}
 
 
-def test_dead_letters_after_the_last_attempt() -> None:
+def test_dead_letters_after_the_last_attempt():
     world = BrokerFixture({"q": {"dead_letter_address": "DLQ", "max_delivery_attempts": 3}})
     dead = world.queue("DLQ")
     queue = world.queue()
@@ -38,7 +36,7 @@ def test_dead_letters_after_the_last_attempt() -> None:
 
 
 @pytest.mark.parametrize("target", [None, "nowhere"])
-def test_without_a_place_for_dead_letters_they_are_gone(target: str | None) -> None:
+def test_without_a_place_for_dead_letters_they_are_gone(target):
     world = BrokerFixture({"q": {"dead_letter_address": target, "max_delivery_attempts": 1}})
     queue = world.queue()
     world.send()
@@ -48,7 +46,7 @@ def test_without_a_place_for_dead_letters_they_are_gone(target: str | None) -> N
 
 
 @pytest.mark.parametrize("unlimited", [-1, 0])
-def test_any_number_of_attempts(unlimited: int) -> None:
+def test_any_number_of_attempts(unlimited):
     world = BrokerFixture({"q": {"max_delivery_attempts": unlimited, "dead_letter_address": "DLQ"}})
     queue = world.queue()
     world.send()
@@ -58,7 +56,7 @@ def test_any_number_of_attempts(unlimited: int) -> None:
     assert taker.deliveries == list(range(1, 52))
 
 
-def test_dead_letters_stay_in_their_own_queue() -> None:
+def test_dead_letters_stay_in_their_own_queue():
     world = BrokerFixture({"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1}})
     dead = world.queue("DLQ")
     world.send("DLQ")
@@ -66,7 +64,7 @@ def test_dead_letters_stay_in_their_own_queue() -> None:
     assert dead.delivering == 1
 
 
-def test_auto_created_dead_letter_queue_takes_only_its_own_address() -> None:
+def test_auto_created_dead_letter_queue_takes_only_its_own_address():
     settings = {
         "dead_letter_address": "DLA",
         "max_delivery_attempts": 1,
@@ -82,7 +80,7 @@ def test_auto_created_dead_letter_queue_takes_only_its_own_address() -> None:
     assert one.attributes.routing_type is MULTICAST and one.address.name == "DLA"
 
 
-def test_no_route_goes_to_the_dead_letters_where_asked() -> None:
+def test_no_route_goes_to_the_dead_letters_where_asked():
     world = BrokerFixture({"lost": {"dead_letter_address": "DLQ", "send_to_dla_on_no_route": True}})
     dead = world.queue("DLQ")
     world.send("lost", b"1")
@@ -92,7 +90,7 @@ def test_no_route_goes_to_the_dead_letters_where_asked() -> None:
     assert origin(world, "DLQ")["_AMQ_ORIG_ADDRESS"] == "lost"
 
 
-def test_no_matching_filter_is_no_route() -> None:
+def test_no_matching_filter_is_no_route():
     world = BrokerFixture({"q": {"dead_letter_address": "DLQ", "send_to_dla_on_no_route": True}})
     dead = world.queue("DLQ")
     world.queue(filter="colour = 'red'")
@@ -101,7 +99,7 @@ def test_no_matching_filter_is_no_route() -> None:
     assert dead.count == 1
 
 
-def test_expired_messages_move_with_their_expiry() -> None:
+def test_expired_messages_move_with_their_expiry():
     world = BrokerFixture({"q": {"expiry_address": "EXP"}})
     world.queue("EXP")
     queue = world.queue()
@@ -124,7 +122,7 @@ def test_expired_messages_move_with_their_expiry() -> None:
     assert world.directory.queues["EXP"].count == 1, "the copy does not expire"
 
 
-def test_expiry_queue_does_not_feed_itself() -> None:
+def test_expiry_queue_does_not_feed_itself():
     world = BrokerFixture({"#": {"expiry_address": "EXP"}})
     expired = world.queue("EXP")
     world.send("EXP", expires=world.now + 125)
@@ -132,7 +130,7 @@ def test_expiry_queue_does_not_feed_itself() -> None:
     assert (expired.count, expired.messages_expired) == (0, 1)
 
 
-def test_auto_created_expiry_queue() -> None:
+def test_auto_created_expiry_queue():
     world = BrokerFixture(
         {"q": {"expiry_address": "EXA", "auto_create_expiry_resources": True, "expiry_queue_prefix": "X-"}}
     )
@@ -142,7 +140,7 @@ def test_auto_created_expiry_queue() -> None:
     assert bodies(world.directory.queues["X-q"]) == [b"1"]
 
 
-def test_a_copy_of_a_copy_tells_of_its_last_place_only() -> None:
+def test_a_copy_of_a_copy_tells_of_its_last_place_only():
     world = BrokerFixture(
         {"q": {"expiry_address": "p"}, "p": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1}}
     )
@@ -158,7 +156,7 @@ def test_a_copy_of_a_copy_tells_of_its_last_place_only() -> None:
     assert ref.message.header(b"user") == b"header"
 
 
-def test_period_and_repeat() -> None:
+def test_period_and_repeat():
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue)
@@ -175,7 +173,7 @@ def test_period_and_repeat() -> None:
     assert not world.clock.calls
 
 
-def test_queues_of_one_address_count_repeats_on_their_own() -> None:
+def test_queues_of_one_address_count_repeats_on_their_own():
     world = BrokerFixture()
     takers = [join(world.queue(name, "topic", MULTICAST)) for name in ("one", "two")]
     world.send("topic", due=world.now + 500, recurrence=Recurrence(500, 2))
@@ -183,7 +181,7 @@ def test_queues_of_one_address_count_repeats_on_their_own() -> None:
     assert [len(taker.got) for taker in takers] == [3, 3]
 
 
-def test_forever_until_it_is_killed() -> None:
+def test_forever_until_it_is_killed():
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, auto=True)
@@ -196,7 +194,7 @@ def test_forever_until_it_is_killed() -> None:
     assert_nothing_held(world)
 
 
-def test_cron_with_a_series() -> None:
+def test_cron_with_a_series():
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, auto=True)
@@ -213,7 +211,7 @@ def test_cron_with_a_series() -> None:
     assert queue.scheduled_count == 1
 
 
-def test_a_scheduled_message_in_a_transaction_waits_for_the_commit() -> None:
+def test_a_scheduled_message_in_a_transaction_waits_for_the_commit():
     world = BrokerFixture()
     queue = world.queue()
     transaction = Transaction(world.broker)
@@ -228,7 +226,7 @@ def test_a_scheduled_message_in_a_transaction_waits_for_the_commit() -> None:
     assert queue.count == 1
 
 
-def test_to_one_queue_by_its_full_name() -> None:
+def test_to_one_queue_by_its_full_name():
     world = BrokerFixture()
     one, two = world.queue("one", "a", filter="x = '1'"), world.queue("two", "a")
     publish.send_to_queue(one, world.message("a", b"no"))
@@ -237,7 +235,7 @@ def test_to_one_queue_by_its_full_name() -> None:
     assert (one.address.routed_messages, one.address.unrouted_messages) == (1, 1)
 
 
-def test_stop_leaves_no_timer() -> None:
+def test_stop_leaves_no_timer():
     world = BrokerFixture({"#": {"auto_delete_queues_delay": 1000}})
     queue = world.queue(auto_delete=True)
     join(queue).close()

@@ -1,7 +1,5 @@
 """What open transactions hold."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker.transaction import STEP_OVERHEAD, ByteQuota, Transaction
@@ -10,11 +8,11 @@ from stompring.errors import LimitReached
 from .broker_fixture import BrokerFixture
 
 
-def add(world: BrokerFixture, transaction: Transaction, size: int) -> None:
+def add(world, transaction, size):
     transaction.send(size, lambda: world.address("q"), lambda: world.send("q", b"x" * size), durable=False)
 
 
-def test_the_one_that_reaches_the_limit_is_the_last() -> None:
+def test_the_one_that_reaches_the_limit_is_the_last():
     whole = ByteQuota(-1)
     held = ByteQuota(1000, whole)
     held.reserve(999)
@@ -27,7 +25,7 @@ def test_the_one_that_reaches_the_limit_is_the_last() -> None:
     held.reserve(1)
 
 
-def test_all_connections_together() -> None:
+def test_all_connections_together():
     whole = ByteQuota(1000)
     first, second = ByteQuota(-1, whole), ByteQuota(-1, whole)
     first.reserve(600)
@@ -42,7 +40,7 @@ def test_all_connections_together() -> None:
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_a_transaction_gives_back_what_it_held(end: str) -> None:
+def test_a_transaction_gives_back_what_it_held(end):
     world = BrokerFixture()
     held = ByteQuota(-1, world.broker.transaction_bytes)
     one, other = Transaction(world.broker, held), Transaction(world.broker, held)
@@ -56,7 +54,7 @@ def test_a_transaction_gives_back_what_it_held(end: str) -> None:
     assert held.bytes == 50 + STEP_OVERHEAD, "twice is not more"
 
 
-def test_what_is_held_is_not_in_the_room_of_messages() -> None:
+def test_what_is_held_is_not_in_the_room_of_messages():
     """A COMMIT under BLOCK would wait for its own transaction."""
     world = BrokerFixture()
     transaction = Transaction(world.broker, ByteQuota(-1, world.broker.transaction_bytes))

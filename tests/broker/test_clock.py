@@ -1,12 +1,9 @@
 """Somebody sets the wall clock: delays go on, deadlines of the wall clock follow it."""
 
-from __future__ import annotations
-
 import pytest
 from twisted.internet.task import Clock as TurnedByHand
 
 from stompring.broker.clock import NOTICED, Clock
-from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 
 from .broker_fixture import BEGIN, BrokerFixture, bodies, join
@@ -18,31 +15,31 @@ JUMPS = pytest.mark.parametrize("jump", [-DAY, DAY], ids=["back", "forward"])
 class SetClock(TurnedByHand):
     """A reactor with a wall clock that can be set; its own seconds have begun long ago, and only go on."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.ahead = 0.0
 
-    def wall_seconds(self) -> float:
+    def wall_seconds(self):
         return self.seconds() + self.ahead
 
-    def set(self, milliseconds: int) -> None:
+    def set(self, milliseconds):
         self.ahead += milliseconds / 1000
 
 
-def world(**settings: object) -> tuple[BrokerFixture, SetClock, Queue]:
+def world(**settings):
     reactor = SetClock()
     reactor.ahead = BEGIN
     made = BrokerFixture({"q": settings}, reactor=reactor)
     return made, reactor, made.queue()
 
 
-def test_the_two_clocks_are_one_where_the_reactor_has_one() -> None:
+def test_the_two_clocks_are_one_where_the_reactor_has_one():
     clock = Clock(TurnedByHand())
     assert clock.steady is clock
 
 
 @JUMPS
-def test_a_wall_clock_that_is_set_does_not_move_the_steady_one(jump: int) -> None:
+def test_a_wall_clock_that_is_set_does_not_move_the_steady_one(jump):
     reactor = SetClock()
     reactor.ahead = BEGIN
     clock = Clock(reactor)
@@ -54,7 +51,7 @@ def test_a_wall_clock_that_is_set_does_not_move_the_steady_one(jump: int) -> Non
 
 
 @JUMPS
-def test_a_delay_lasts_as_long_as_it_was_asked_for(jump: int) -> None:
+def test_a_delay_lasts_as_long_as_it_was_asked_for(jump):
     here, reactor, queue = world()
     here.send(body=b"1", due=here.broker.clock.from_now(5000))
     here.pass_time(2000)
@@ -66,7 +63,7 @@ def test_a_delay_lasts_as_long_as_it_was_asked_for(jump: int) -> None:
 
 
 @JUMPS
-def test_a_redelivery_waits_as_long_as_ever(jump: int) -> None:
+def test_a_redelivery_waits_as_long_as_ever(jump):
     here, reactor, queue = world(redelivery_delay=4000)
     here.send(body=b"1")
     taker = join(queue)
@@ -79,7 +76,7 @@ def test_a_redelivery_waits_as_long_as_ever(jump: int) -> None:
 
 
 @JUMPS
-def test_repeats_go_on_at_their_pace(jump: int) -> None:
+def test_repeats_go_on_at_their_pace(jump):
     here, reactor, queue = world()
     due = here.broker.clock.from_now(1000)
     here.send(body=b"r", due=due, recurrence=Recurrence(period=1000, repeat=-1))
@@ -90,7 +87,7 @@ def test_repeats_go_on_at_their_pace(jump: int) -> None:
     assert len(bodies(queue)) == 6
 
 
-def test_a_time_of_the_wall_clock_follows_it_forward() -> None:
+def test_a_time_of_the_wall_clock_follows_it_forward():
     here, reactor, queue = world()
     here.send(body=b"1", due=here.now + DAY)
     here.pass_time(5000)
@@ -99,7 +96,7 @@ def test_a_time_of_the_wall_clock_follows_it_forward() -> None:
     assert bodies(queue) == [b"1"]
 
 
-def test_a_time_of_the_wall_clock_follows_it_back() -> None:
+def test_a_time_of_the_wall_clock_follows_it_back():
     here, reactor, queue = world()
     here.send(body=b"1", due=here.now + 5000)
     here.pass_time(1000)
@@ -110,7 +107,7 @@ def test_a_time_of_the_wall_clock_follows_it_back() -> None:
     assert bodies(queue) == [b"1"]
 
 
-def test_cron_follows_the_wall_clock() -> None:
+def test_cron_follows_the_wall_clock():
     here, reactor, queue = world()
     recurrence = Recurrence(cron="0 * * * *", repeat=0)
     due = recurrence.next_cron(here.now)
@@ -127,7 +124,7 @@ def test_cron_follows_the_wall_clock() -> None:
 
 
 @JUMPS
-def test_expiry_is_a_time_of_the_wall_clock(jump: int) -> None:
+def test_expiry_is_a_time_of_the_wall_clock(jump):
     here, reactor, queue = world()
     here.send(body=b"1", expires=here.now + 5000)
     here.pass_time(1000)
@@ -141,7 +138,7 @@ def test_expiry_is_a_time_of_the_wall_clock(jump: int) -> None:
     assert (bodies(queue), queue.messages_expired) == ([], 1)
 
 
-def test_a_cancelled_delay_leaves_no_entry_and_a_purge_none_of_many() -> None:
+def test_a_cancelled_delay_leaves_no_entry_and_a_purge_none_of_many():
     here, _, queue = world()
     for _ in range(1000):
         here.send(due=here.broker.clock.from_now(60_000))

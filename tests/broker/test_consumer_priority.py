@@ -1,34 +1,29 @@
 """Priorities of consumers, alone and with all that decides who receives a message."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from stompring.broker.dispatcher import PRIORITIES
-from stompring.broker.queue import Queue
 
 from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is
 
 RED = header_is(b"colour", b"red")
 
 
-def consumer(queue: Queue, priority: int, credit: int | None = None, **more: Any) -> Taker:
+def consumer(queue, priority, credit=None, **more):
     taker = Taker(credit, **more)
     taker.priority = priority
     queue.add_consumer(taker)
     return taker
 
 
-def send(world: BrokerFixture, *bodies: str, **traits: Any) -> None:
+def send(world, *bodies, **traits):
     for body in bodies:
         world.send(body=body.encode(), **traits)
 
 
-def texts(taker: Taker) -> str:
+def texts(taker):
     return b" ".join(taker.bodies).decode()
 
 
-def test_highest_priority_receives_everything_while_it_has_credit() -> None:
+def test_highest_priority_receives_everything_while_it_has_credit():
     world = BrokerFixture()
     queue = world.queue()
     low, middle, high = consumer(queue, -5), consumer(queue, 0), consumer(queue, 5, 2)
@@ -39,7 +34,7 @@ def test_highest_priority_receives_everything_while_it_has_credit() -> None:
     assert texts(high) == "1 2 5"
 
 
-def test_round_robin_within_one_priority() -> None:
+def test_round_robin_within_one_priority():
     world = BrokerFixture()
     queue = world.queue()
     low = consumer(queue, 1)
@@ -48,7 +43,7 @@ def test_round_robin_within_one_priority() -> None:
     assert (texts(low), texts(one), texts(two)) == ("", "1 3", "2 4")
 
 
-def test_round_robin_within_lower_priorities() -> None:
+def test_round_robin_within_lower_priorities():
     world = BrokerFixture()
     queue = world.queue()
     consumer(queue, 9, 0)
@@ -58,7 +53,7 @@ def test_round_robin_within_lower_priorities() -> None:
     assert (texts(one), texts(two)) == ("1 3", "2 4")
 
 
-def test_backlog_goes_to_the_highest_first() -> None:
+def test_backlog_goes_to_the_highest_first():
     world = BrokerFixture()
     queue = world.queue()
     send(world, "1", "2", "3")
@@ -68,7 +63,7 @@ def test_backlog_goes_to_the_highest_first() -> None:
     assert (texts(low), texts(high)) == ("3", "1 2")
 
 
-def test_message_that_the_highest_does_not_match_goes_to_lower() -> None:
+def test_message_that_the_highest_does_not_match_goes_to_lower():
     world = BrokerFixture()
     queue = world.queue()
     high, low = consumer(queue, 9, matches=RED), consumer(queue, 1)
@@ -77,7 +72,7 @@ def test_message_that_the_highest_does_not_match_goes_to_lower() -> None:
     assert (texts(high), texts(low)) == ("0 2", "1 3")
 
 
-def test_lower_selector_does_not_take_what_the_highest_wants() -> None:
+def test_lower_selector_does_not_take_what_the_highest_wants():
     world = BrokerFixture()
     queue = world.queue()
     low, high = consumer(queue, 1, matches=RED), consumer(queue, 9)
@@ -85,7 +80,7 @@ def test_lower_selector_does_not_take_what_the_highest_wants() -> None:
     assert (texts(low), texts(high)) == ("", "1")
 
 
-def test_group_stays_with_its_owner_of_lower_priority() -> None:
+def test_group_stays_with_its_owner_of_lower_priority():
     world = BrokerFixture()
     queue = world.queue()
     low = consumer(queue, 1)
@@ -97,7 +92,7 @@ def test_group_stays_with_its_owner_of_lower_priority() -> None:
     assert (texts(low), texts(high)) == ("a1 a2", "b1 plain")
 
 
-def test_rejected_message_goes_to_lower_priority_first() -> None:
+def test_rejected_message_goes_to_lower_priority_first():
     world = BrokerFixture()
     queue = world.queue()
     low, high = consumer(queue, 1, 1), consumer(queue, 9, 1)
@@ -108,7 +103,7 @@ def test_rejected_message_goes_to_lower_priority_first() -> None:
     assert texts(high) == "1 1"
 
 
-def test_exclusive_queue_serves_the_highest_before_the_first_delivery() -> None:
+def test_exclusive_queue_serves_the_highest_before_the_first_delivery():
     world = BrokerFixture()
     queue = world.queue(exclusive=True)
     low, high = consumer(queue, 1), consumer(queue, 9)
@@ -120,7 +115,7 @@ def test_exclusive_queue_serves_the_highest_before_the_first_delivery() -> None:
     assert (texts(low), texts(higher)) == ("", "1 2")
 
 
-def test_exclusive_queue_prefers_the_oldest_of_one_priority() -> None:
+def test_exclusive_queue_prefers_the_oldest_of_one_priority():
     world = BrokerFixture()
     queue = world.queue(exclusive=True)
     first, second, third = consumer(queue, 1), consumer(queue, 5), consumer(queue, 5)
@@ -129,7 +124,7 @@ def test_exclusive_queue_prefers_the_oldest_of_one_priority() -> None:
     assert (texts(first), texts(third)) == ("", "1")
 
 
-def test_non_destructive_queue_delivers_to_all_priorities() -> None:
+def test_non_destructive_queue_delivers_to_all_priorities():
     world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     low, high = consumer(queue, 1), consumer(queue, 9)
@@ -137,7 +132,7 @@ def test_non_destructive_queue_delivers_to_all_priorities() -> None:
     assert (texts(low), texts(high)) == ("1 2", "1 2")
 
 
-def test_ring_evicts_only_what_nobody_can_take() -> None:
+def test_ring_evicts_only_what_nobody_can_take():
     world = BrokerFixture()
     queue = world.queue(ring_size=1)
     low, high = consumer(queue, 1, 1), consumer(queue, 9, 1)
@@ -145,7 +140,7 @@ def test_ring_evicts_only_what_nobody_can_take() -> None:
     assert (texts(high), texts(low), queue.messages_replaced) == ("1", "2", 1)
 
 
-def test_equal_priorities_keep_direct_delivery() -> None:
+def test_equal_priorities_keep_direct_delivery():
     world = BrokerFixture()
     queue = world.queue()
     dispatcher = queue.dispatcher
@@ -163,7 +158,7 @@ def test_equal_priorities_keep_direct_delivery() -> None:
     assert_nothing_held(world)
 
 
-def test_consumer_that_resumes_finds_its_place_among_the_ready_ones() -> None:
+def test_consumer_that_resumes_finds_its_place_among_the_ready_ones():
     world = BrokerFixture()
     queue = world.queue()
     takers = [consumer(queue, priority, 1) for priority in (3, 1, 2)]

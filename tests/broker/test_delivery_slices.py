@@ -1,7 +1,5 @@
 """A long backlog is delivered in slices of the reactor's time: what others see meanwhile, and that nothing is lost."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import pytest
@@ -13,7 +11,6 @@ from stompring.broker.background import (
     DELIVERY_SLICE,
     LONGEST_DELIVERY_SLICE,
 )
-from stompring.broker.queue import Queue
 
 from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, join
 
@@ -22,25 +19,25 @@ MANY = 300
 A_TURN = 2 * DELIVERIES
 
 
-def numbered(count: int) -> list[bytes]:
+def numbered(count):
     return [b"%d" % number for number in range(count)]
 
 
 class SlicedBroker(BrokerFixture):
     """A broker in which a slice is over at the second look at the time, and queues with `MANY` messages."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__({"#": {"auto_delete_queues": False}})
         self.broker.delivery_slices.now = count().__next__
 
-    def filled(self, name: str = "q", **attributes: object) -> Queue:
+    def filled(self, name="q", **attributes):
         queue = self.queue(name, **attributes)
         for body in numbered(MANY):
             self.send(name, body)
         return queue
 
 
-def test_a_long_backlog_leaves_the_reactor_to_others_after_each_slice() -> None:
+def test_a_long_backlog_leaves_the_reactor_to_others_after_each_slice():
     world = SlicedBroker()
     queue, other = world.filled(), join(world.queue("other"), auto=True)
     taker = join(queue, auto=True)
@@ -58,7 +55,7 @@ def test_a_long_backlog_leaves_the_reactor_to_others_after_each_slice() -> None:
     assert_nothing_held(world)
 
 
-def test_a_short_backlog_is_delivered_at_once_and_sets_no_timer() -> None:
+def test_a_short_backlog_is_delivered_at_once_and_sets_no_timer():
     world = SlicedBroker()
     queue = world.queue()
     for body in numbered(DELIVERIES - 1):
@@ -67,7 +64,7 @@ def test_a_short_backlog_is_delivered_at_once_and_sets_no_timer() -> None:
     assert not world.clock.calls
 
 
-def test_a_short_backlog_is_delivered_at_once_though_others_have_used_up_the_slice() -> None:
+def test_a_short_backlog_is_delivered_at_once_though_others_have_used_up_the_slice():
     world = SlicedBroker()
     long, short = world.filled("long"), world.queue("short")
     world.send("short", b"one")
@@ -75,7 +72,7 @@ def test_a_short_backlog_is_delivered_at_once_though_others_have_used_up_the_sli
     assert join(short, auto=True).bodies == [b"one"]
 
 
-def test_queues_share_a_slice_and_go_on_round_robin() -> None:
+def test_queues_share_a_slice_and_go_on_round_robin():
     world = SlicedBroker()
     takers = [join(world.filled(name), auto=True) for name in ("a", "b", "c")]
     most = 0
@@ -89,7 +86,7 @@ def test_queues_share_a_slice_and_go_on_round_robin() -> None:
     assert [taker.bodies for taker in takers] == [numbered(MANY)] * 3
 
 
-def test_a_backlog_shrinks_while_messages_arrive_faster_than_slices() -> None:
+def test_a_backlog_shrinks_while_messages_arrive_faster_than_slices():
     world = SlicedBroker()
     queue = world.filled()
     taker = join(queue, auto=True)
@@ -102,7 +99,7 @@ def test_a_backlog_shrinks_while_messages_arrive_faster_than_slices() -> None:
     assert taker.bodies == numbered(MANY + sent)
 
 
-def test_a_consumer_that_leaves_between_slices_gets_no_more_and_nothing_is_lost() -> None:
+def test_a_consumer_that_leaves_between_slices_gets_no_more_and_nothing_is_lost():
     world = SlicedBroker()
     queue = world.filled()
     first = join(queue, auto=True)
@@ -116,7 +113,7 @@ def test_a_consumer_that_leaves_between_slices_gets_no_more_and_nothing_is_lost(
     assert first.bodies + second.bodies == numbered(MANY)
 
 
-def test_a_paused_consumer_gets_no_more_until_it_is_resumed() -> None:
+def test_a_paused_consumer_gets_no_more_until_it_is_resumed():
     world = SlicedBroker()
     queue = world.filled()
     taker = join(queue, 2 * A_TURN)
@@ -128,7 +125,7 @@ def test_a_paused_consumer_gets_no_more_until_it_is_resumed() -> None:
 
 
 @pytest.mark.parametrize("act", ["delete", "purge", "pause"])
-def test_what_happens_to_a_queue_between_slices_ends_its_delivery(act: str) -> None:
+def test_what_happens_to_a_queue_between_slices_ends_its_delivery(act):
     world = SlicedBroker()
     queue = world.filled()
     taker = join(queue, auto=True)
@@ -147,7 +144,7 @@ def test_what_happens_to_a_queue_between_slices_ends_its_delivery(act: str) -> N
         assert taker.bodies[-1] == b"later", "delivery is direct again"
 
 
-def test_consumers_of_one_queue_take_turns_across_slices() -> None:
+def test_consumers_of_one_queue_take_turns_across_slices():
     world = SlicedBroker()
     queue = world.filled()
     takers = [Taker(auto=True) for _ in range(3)]
@@ -159,7 +156,7 @@ def test_consumers_of_one_queue_take_turns_across_slices() -> None:
     assert [len(taker.got) for taker in takers] == [MANY // 3] * 3
 
 
-def test_a_queue_with_priorities_is_delivered_in_slices_to_the_highest() -> None:
+def test_a_queue_with_priorities_is_delivered_in_slices_to_the_highest():
     world = SlicedBroker()
     queue = world.filled()
     low, high = Taker(auto=True), Taker(auto=True)
@@ -174,7 +171,7 @@ def test_a_queue_with_priorities_is_delivered_in_slices_to_the_highest() -> None
     assert not low.got
 
 
-def test_messages_of_groups_stay_in_order_across_slices() -> None:
+def test_messages_of_groups_stay_in_order_across_slices():
     world = SlicedBroker()
     queue = world.queue()
     for number in range(MANY):
@@ -202,11 +199,11 @@ def test_messages_of_groups_stay_in_order_across_slices() -> None:
         (1.0, LONGEST_DELIVERY_SLICE),
     ],
 )
-def test_a_slice_is_a_part_of_what_others_took(others: float, expected: float) -> None:
+def test_a_slice_is_a_part_of_what_others_took(others, expected):
     world, time = BrokerFixture(), [0.0]
     slices, per_look = world.broker.delivery_slices, 1e-5
 
-    def now() -> float:
+    def now():
         time[0] += per_look
         return time[0]
 

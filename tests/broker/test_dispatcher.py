@@ -1,7 +1,5 @@
 """The dispatcher: consumers in turn, selectors, exclusive queues, message groups."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from stompring.broker.dispatcher import (
@@ -19,24 +17,22 @@ from stompring.broker.reference import GONE, PENDING, Reference
 from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is, join
 
 
-def red(body: bytes, world: BrokerFixture) -> None:
+def red(body, world):
     world.send(body=body, headers={"colour": "red"})
 
 
-def blue(body: bytes, world: BrokerFixture) -> None:
+def blue(body, world):
     world.send(body=body, headers={"colour": "blue"})
 
 
-def grouped(
-    world: BrokerFixture, group: bytes, body: bytes, *, ends: bool = False, colour: str = "red"
-) -> None:
+def grouped(world, group, body, *, ends=False, colour="red"):
     world.send(body=body, group=group, group_sequence=-1 if ends else 0, headers={"colour": colour})
 
 
 RED, BLUE = header_is(b"colour", b"red"), header_is(b"colour", b"blue")
 
 
-def test_two_consumers_alternate() -> None:
+def test_two_consumers_alternate():
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue), join(queue)
@@ -45,7 +41,7 @@ def test_two_consumers_alternate() -> None:
     assert (one.bodies, two.bodies) == ([b"0", b"2", b"4"], [b"1", b"3", b"5"])
 
 
-def test_backlog_is_delivered_round_robin() -> None:
+def test_backlog_is_delivered_round_robin():
     world = BrokerFixture()
     queue = world.queue()
     for number in range(6):
@@ -56,7 +52,7 @@ def test_backlog_is_delivered_round_robin() -> None:
     assert (len(one.got), len(two.got)) == (3, 3)
 
 
-def test_stuck_consumer_has_no_more_than_its_credit() -> None:
+def test_stuck_consumer_has_no_more_than_its_credit():
     world = BrokerFixture()
     queue = world.queue()
     stuck, live = join(queue, 2), join(queue, auto=True)
@@ -65,7 +61,7 @@ def test_stuck_consumer_has_no_more_than_its_credit() -> None:
     assert (len(stuck.got), len(live.got), queue.count) == (2, 98, 0)
 
 
-def test_consumer_without_credit_is_delivered_to_once_it_has_some() -> None:
+def test_consumer_without_credit_is_delivered_to_once_it_has_some():
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, 0)
@@ -75,7 +71,7 @@ def test_consumer_without_credit_is_delivered_to_once_it_has_some() -> None:
     assert taker.bodies == [b"1"]
 
 
-def test_selective_consumer_is_delivered_matches_behind_others() -> None:
+def test_selective_consumer_is_delivered_matches_behind_others():
     world = BrokerFixture()
     queue = world.queue()
     for number in range(100):
@@ -88,7 +84,7 @@ def test_selective_consumer_is_delivered_matches_behind_others() -> None:
     assert taker.bodies == [b"here", b"and here"]
 
 
-def test_message_refused_by_a_selector_goes_to_another_consumer() -> None:
+def test_message_refused_by_a_selector_goes_to_another_consumer():
     world = BrokerFixture()
     queue = world.queue()
     selective, plain = join(queue, matches=RED), join(queue)
@@ -99,7 +95,7 @@ def test_message_refused_by_a_selector_goes_to_another_consumer() -> None:
     assert len(selective.got) + len(plain.got) == 6
 
 
-def test_equal_selectors_share_one_list() -> None:
+def test_equal_selectors_share_one_list():
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1, matches=RED, key="red"), join(queue, 1, matches=RED, key="red")
@@ -115,7 +111,7 @@ def test_equal_selectors_share_one_list() -> None:
     assert queue.count == 2
 
 
-def test_exclusive_queue_delivers_all_to_the_first_consumer() -> None:
+def test_exclusive_queue_delivers_all_to_the_first_consumer():
     world = BrokerFixture()
     queue = world.queue(exclusive=True)
     first, second = join(queue, 2), join(queue)
@@ -128,7 +124,7 @@ def test_exclusive_queue_delivers_all_to_the_first_consumer() -> None:
     assert second.bodies == [b"2", b"3"], "what came back comes first"
 
 
-def test_exclusive_queue_delivers_in_order_when_the_first_consumer_leaves() -> None:
+def test_exclusive_queue_delivers_in_order_when_the_first_consumer_leaves():
     world = BrokerFixture()
     queue = world.queue(exclusive=True)
     first, second = join(queue, 1), join(queue)
@@ -138,7 +134,7 @@ def test_exclusive_queue_delivers_in_order_when_the_first_consumer_leaves() -> N
     assert second.bodies == [b"0", b"1", b"2"]
 
 
-def test_exclusive_switched_on_with_several_consumers() -> None:
+def test_exclusive_switched_on_with_several_consumers():
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue), join(queue, 1)
@@ -154,7 +150,7 @@ def test_exclusive_switched_on_with_several_consumers() -> None:
     assert len(two.got) == 2
 
 
-def test_consumers_before_dispatch_delays_delivery_until_there_are_enough() -> None:
+def test_consumers_before_dispatch_delays_delivery_until_there_are_enough():
     world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=2)
     world.send()
@@ -171,7 +167,7 @@ def test_consumers_before_dispatch_delays_delivery_until_there_are_enough() -> N
     assert three.got == [], "and waits again after the last has left"
 
 
-def test_delay_before_dispatch() -> None:
+def test_delay_before_dispatch():
     world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=3, delay_before_dispatch=1000)
     world.send()
@@ -183,7 +179,7 @@ def test_delay_before_dispatch() -> None:
     assert len(taker.got) == 1
 
 
-def test_delay_before_dispatch_ends_with_the_last_consumer() -> None:
+def test_delay_before_dispatch_ends_with_the_last_consumer():
     world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=3, delay_before_dispatch=1000)
     join(queue).close()
@@ -194,7 +190,7 @@ def test_delay_before_dispatch_ends_with_the_last_consumer() -> None:
     assert len(taker.got) == 1
 
 
-def test_lowered_consumers_before_dispatch_starts_delivery() -> None:
+def test_lowered_consumers_before_dispatch_starts_delivery():
     world = BrokerFixture()
     queue = world.queue(consumers_before_dispatch=3)
     taker = join(queue)
@@ -203,7 +199,7 @@ def test_lowered_consumers_before_dispatch_starts_delivery() -> None:
     assert len(taker.got) == 1
 
 
-def test_group_is_pinned_to_one_consumer() -> None:
+def test_group_is_pinned_to_one_consumer():
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue), join(queue)
@@ -214,7 +210,7 @@ def test_group_is_pinned_to_one_consumer() -> None:
     assert two.bodies == [b"b0", b"b1", b"b2", b"b3"]
 
 
-def test_group_of_a_paused_consumer_does_not_delay_other_groups() -> None:
+def test_group_of_a_paused_consumer_does_not_delay_other_groups():
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
@@ -226,7 +222,7 @@ def test_group_of_a_paused_consumer_does_not_delay_other_groups() -> None:
     assert one.bodies == [b"a0", b"a1"]
 
 
-def test_group_is_unpinned_in_order_when_its_consumer_leaves() -> None:
+def test_group_is_unpinned_in_order_when_its_consumer_leaves():
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
@@ -236,7 +232,7 @@ def test_group_is_unpinned_in_order_when_its_consumer_leaves() -> None:
     assert two.bodies == [b"a0", b"a1", b"a2"]
 
 
-def test_group_ends_with_sequence_minus_one() -> None:
+def test_group_ends_with_sequence_minus_one():
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
@@ -245,7 +241,7 @@ def test_group_ends_with_sequence_minus_one() -> None:
     assert (one.bodies, two.bodies) == ([b"a0"], [b"b0"])
 
 
-def test_backlog_of_a_group_goes_to_others_when_the_group_ends() -> None:
+def test_backlog_of_a_group_goes_to_others_when_the_group_ends():
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue)
@@ -257,7 +253,7 @@ def test_backlog_of_a_group_goes_to_others_when_the_group_ends() -> None:
     assert (one.bodies, two.bodies) == ([b"a0", b"a1"], [b"a2"])
 
 
-def test_owner_is_not_given_what_its_selector_refuses() -> None:
+def test_owner_is_not_given_what_its_selector_refuses():
     world = BrokerFixture()
     queue = world.queue()
     reader = join(queue, matches=RED)
@@ -269,7 +265,7 @@ def test_owner_is_not_given_what_its_selector_refuses() -> None:
     assert (reader.bodies, plain.bodies) == ([b"0", b"2"], [b"1"])
 
 
-def test_group_backlog_is_delivered_by_selector_when_its_owner_leaves() -> None:
+def test_group_backlog_is_delivered_by_selector_when_its_owner_leaves():
     world = BrokerFixture()
     queue = world.queue()
     owner = join(queue, 1)
@@ -281,7 +277,7 @@ def test_group_backlog_is_delivered_by_selector_when_its_owner_leaves() -> None:
     assert selective.bodies == [b"0", b"1"]
 
 
-def test_ring_counts_group_backlogs() -> None:
+def test_ring_counts_group_backlogs():
     world = BrokerFixture()
     queue = world.queue(ring_size=2)
     join(queue, 1)
@@ -292,7 +288,7 @@ def test_ring_counts_group_backlogs() -> None:
     assert (queue.count, queue.messages_replaced, idle.got) == (2, 2, [])
 
 
-def test_rejected_message_of_a_group_is_redelivered_to_its_owner() -> None:
+def test_rejected_message_of_a_group_is_redelivered_to_its_owner():
     world = BrokerFixture({"q": {"redelivery_delay": 500}})
     queue = world.queue()
     owner, other = join(queue, 1), join(queue)
@@ -302,7 +298,7 @@ def test_rejected_message_of_a_group_is_redelivered_to_its_owner() -> None:
     assert (owner.deliveries, other.got) == ([1, 2], [])
 
 
-def test_group_backlog_is_delivered_by_priority() -> None:
+def test_group_backlog_is_delivered_by_priority():
     world = BrokerFixture()
     queue = world.queue()
     owner, other = join(queue, 1), join(queue)
@@ -314,7 +310,7 @@ def test_group_backlog_is_delivered_by_priority() -> None:
     assert other.got == []
 
 
-def test_paused_queue_delivers_nothing() -> None:
+def test_paused_queue_delivers_nothing():
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue)
@@ -327,11 +323,11 @@ def test_paused_queue_delivers_nothing() -> None:
     assert_nothing_held(world)
 
 
-def test_consumer_that_acknowledges_within_the_delivery() -> None:
+def test_consumer_that_acknowledges_within_the_delivery():
     """An ACK from within the delivery leads back into the queue."""
 
     class Hasty(Taker):
-        def deliver_reference(self, ref) -> None:  # type: ignore[no-untyped-def]
+        def deliver_reference(self, ref):  # type: ignore[no-untyped-def]
             super().deliver_reference(ref)
             self.ack()
 
@@ -345,7 +341,7 @@ def test_consumer_that_acknowledges_within_the_delivery() -> None:
     assert_nothing_held(world)
 
 
-def test_each_reason_against_direct_delivery_has_a_bit_while_it_lasts() -> None:
+def test_each_reason_against_direct_delivery_has_a_bit_while_it_lasts():
     world = BrokerFixture()
     queue = world.queue()
     dispatcher = queue.dispatcher
@@ -371,7 +367,7 @@ def test_each_reason_against_direct_delivery_has_a_bit_while_it_lasts() -> None:
     assert world.queue("two", consumers_before_dispatch=2).dispatcher.blocks == AWAITING_CONSUMERS
 
 
-def test_consumer_of_a_deleted_queue_is_not_delivered_to() -> None:
+def test_consumer_of_a_deleted_queue_is_not_delivered_to():
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, 0)
@@ -385,22 +381,22 @@ def test_consumer_of_a_deleted_queue_is_not_delivered_to() -> None:
 class Cast:
     """Groups, and references in them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.world = BrokerFixture()
         self.groups = MessageGroups()
         self.next = 0
 
-    def ref(self, group: bytes | None, ends: bool = False) -> Reference:
+    def ref(self, group, ends=False):
         self.next += 1
         message = self.world.message("a", group=group, group_sequence=-1 if ends else 0)
         return Reference(message, cast(Any, None), self.next, PENDING)
 
-    def own(self, taker: Taker, *groups: bytes) -> None:
+    def own(self, taker, *groups):
         for group in groups:
             self.groups.claim(self.ref(group), taker)
 
 
-def test_first_consumer_of_a_group_owns_it() -> None:
+def test_first_consumer_of_a_group_owns_it():
     play, one, two = Cast(), Taker(), Taker()
     assert play.groups.claim(play.ref(b"g"), one) is one
     assert play.groups.claim(play.ref(b"g"), two) is one
@@ -408,14 +404,14 @@ def test_first_consumer_of_a_group_owns_it() -> None:
     assert play.groups.owner(play.ref(b"g")) is one and play.groups.owner(play.ref(None)) is None
 
 
-def test_message_refused_by_the_owner_does_not_change_the_owner() -> None:
+def test_message_refused_by_the_owner_does_not_change_the_owner():
     play, one, two = Cast(), Taker(matches=lambda message: False), Taker()
     play.own(one, b"g")
     assert play.groups.claim(play.ref(b"g"), two) is two
     assert play.groups.owner(play.ref(b"g")) is one
 
 
-def test_removed_owner_returns_its_pending_backlog_in_order() -> None:
+def test_removed_owner_returns_its_pending_backlog_in_order():
     play, one, two = Cast(), Taker(), Taker()
     play.own(one, b"a", b"c")
     play.own(two, b"b")
@@ -429,7 +425,7 @@ def test_removed_owner_returns_its_pending_backlog_in_order() -> None:
     assert play.groups.remove(one) == []
 
 
-def test_end_of_a_group_returns_only_the_backlog_of_that_group() -> None:
+def test_end_of_a_group_returns_only_the_backlog_of_that_group():
     play, one = Cast(), Taker()
     play.own(one, b"a", b"b")
     kept, freed = play.ref(b"b"), play.ref(b"a")
@@ -440,7 +436,7 @@ def test_end_of_a_group_returns_only_the_backlog_of_that_group() -> None:
     assert one.group_backlog is not None and list(one.group_backlog) == [kept]
 
 
-def test_suspended_delivery_of_the_broker_holds_back_old_and_new_queues() -> None:
+def test_suspended_delivery_of_the_broker_holds_back_old_and_new_queues():
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from stompring.broker import publish
-from stompring.broker.admission import Rejection
-from stompring.broker.message import Message, Traits
+from stompring.broker.message import Traits
 from stompring.broker.publish import Publication
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.transaction import Transaction
@@ -24,34 +21,34 @@ from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, assert_nothing_he
 from .paged_broker import PagedWorld, drained
 
 
-def divert(name: str, address: str, *targets: str, **more: Any) -> DivertConfiguration:
+def divert(name, address, *targets, **more):
     return DivertConfiguration(name, address, targets, **more)
 
 
-def broker(*diverts: DivertConfiguration, **settings: dict[str, Any]) -> BrokerFixture:
+def broker(*diverts, **settings):
     named = {match.replace("_", "."): values for match, values in settings.items()}
     named["#"] = {"default_address_routing_type": ANYCAST, **named.get("#", {})}
     return BrokerFixture(named, diverts=diverts)
 
 
-def queued(world: BrokerFixture, name: str) -> list[bytes]:
+def queued(world, name):
     found = world.directory.queues.get(name)
     return [] if found is None else bodies(found)
 
 
-def only(world: BrokerFixture, name: str) -> Message:
+def only(world, name):
     (ref,) = world.directory.queue(name).dispatcher.in_order()
     return ref.message
 
 
-def publish_to(world: BrokerFixture, address: str, body: bytes = b"", **more: Any) -> Rejection | None:
+def publish_to(world, address, body=b"", **more):
     block = "".join(f"{name}:{value}\n" for name, value in more.pop("headers", {}).items()).encode()
     traits = Traits(block, address.encode(), **more)
     publication = Publication(world.address(address), None, traits, None, world.broker.memory)
     return publish.publish(world.broker, publication, body)
 
 
-def test_a_divert_copies_and_the_message_goes_its_way() -> None:
+def test_a_divert_copies_and_the_message_goes_its_way():
     world = broker(divert("d", "a", "b"))
     world.queue("a")
     assert publish_to(world, "a", b"x") is None
@@ -59,7 +56,7 @@ def test_a_divert_copies_and_the_message_goes_its_way() -> None:
     assert world.broker.diverts.by_name["d"].copied_messages == 1
 
 
-def test_a_copy_tells_where_it_came_from() -> None:
+def test_a_copy_tells_where_it_came_from():
     world = broker(divert("d", "a", "b"))
     world.queue("a")
     original = world.send(
@@ -89,7 +86,7 @@ def test_a_copy_tells_where_it_came_from() -> None:
     assert copy.number != original.number
 
 
-def test_a_copy_of_a_copy_names_the_last_step() -> None:
+def test_a_copy_of_a_copy_names_the_last_step():
     world = broker(divert("one", "a", "b"), divert("two", "b", "c"))
     world.send("a", b"x")
     assert (queued(world, "b"), queued(world, "c")) == ([b"x"], [b"x"])
@@ -98,7 +95,7 @@ def test_a_copy_of_a_copy_names_the_last_step() -> None:
     assert last.header(b"_AMQ_ORIG_MESSAGE_ID") == b"%d" % only(world, "b").number
 
 
-def test_only_what_matches_the_filter_is_copied() -> None:
+def test_only_what_matches_the_filter_is_copied():
     world = broker(divert("d", "a", "b", "c", filter="k = '1'"))
     world.queue("a")
     for value in ("1", "2"):
@@ -107,7 +104,7 @@ def test_only_what_matches_the_filter_is_copied() -> None:
     assert queued(world, "b") == queued(world, "c") == [b"1"]
 
 
-def test_exclusive_diverts_come_first_and_all_that_match_copy() -> None:
+def test_exclusive_diverts_come_first_and_all_that_match_copy():
     world = broker(
         divert("other", "a", "all"),
         divert("one", "a", "b", filter="k = '1'", exclusive=True),
@@ -124,7 +121,7 @@ def test_exclusive_diverts_come_first_and_all_that_match_copy() -> None:
     }
 
 
-def test_what_only_a_divert_has_taken_is_no_dead_letter() -> None:
+def test_what_only_a_divert_has_taken_is_no_dead_letter():
     settings = {"send_to_dla_on_no_route": True, "dead_letter_address": "DLQ"}
     world = broker(divert("d", "a", "b", exclusive=True), divert("e", "c", "b"), a=settings, c=settings)
     world.queue("DLQ")
@@ -136,7 +133,7 @@ def test_what_only_a_divert_has_taken_is_no_dead_letter() -> None:
     assert (world.address("c").routed_messages, world.address("c").unrouted_messages) == (1, 0)
 
 
-def test_a_copy_without_a_queue_is_a_dead_letter_of_its_own_address() -> None:
+def test_a_copy_without_a_queue_is_a_dead_letter_of_its_own_address():
     world = broker(
         divert("d", "a", "b"),
         b={
@@ -161,9 +158,7 @@ def test_a_copy_without_a_queue_is_a_dead_letter_of_its_own_address() -> None:
         (ComponentRoutingType.MULTICAST, ANYCAST, ["multi"], b"MULTICAST"),
     ],
 )
-def test_routing_types(
-    kind: ComponentRoutingType, sent: Any, reached: list[str], shown: bytes | None
-) -> None:
+def test_routing_types(kind, sent, reached, shown):
     world = broker(divert("d", "a", "b", routing_type=kind))
     world.queue("any", "b", ANYCAST)
     world.queue("multi", "b", MULTICAST)
@@ -172,7 +167,7 @@ def test_routing_types(
     assert only(world, reached[0]).header(b"destination-type") == shown
 
 
-def test_a_transformer_changes_the_copy_alone() -> None:
+def test_a_transformer_changes_the_copy_alone():
     transformer = TransformerConfiguration((Property("region", "eu"), Property("priority", "9")), ("card",))
     world = broker(divert("d", "a", "b", transformer=transformer))
     world.queue("a")
@@ -185,7 +180,7 @@ def test_a_transformer_changes_the_copy_alone() -> None:
     assert (original.header(b"region"), original.header(b"card")) == (b"us", b"1")
 
 
-def test_wildcard_addresses_divert_all_that_they_match() -> None:
+def test_wildcard_addresses_divert_all_that_they_match():
     world = broker(divert("d", "a.#", "b"), divert("e", "a.*", "c"))
     world.queue("a.x")
     world.send("a.x", b"1")
@@ -194,7 +189,7 @@ def test_wildcard_addresses_divert_all_that_they_match() -> None:
     assert (queued(world, "b"), queued(world, "c")) == ([b"1", b"2"], [b"1"])
 
 
-def test_scheduled_messages_are_copied_with_their_schedule() -> None:
+def test_scheduled_messages_are_copied_with_their_schedule():
     world = broker(divert("d", "a", "b"), divert("e", "x", "y", exclusive=True))
     world.queue("a")
     for source in ("a", "x"):
@@ -207,7 +202,7 @@ def test_scheduled_messages_are_copied_with_their_schedule() -> None:
     assert [bodies(queue) for queue in targets] == [[b"x"] * 2] * 3
 
 
-def test_a_copy_expires_as_its_address_says() -> None:
+def test_a_copy_expires_as_its_address_says():
     world = broker(divert("d", "a", "b", "c"), b={"max_expiry_delay": 10}, c={"no_expiry": True})
     world.queue("a")
     world.send("a", b"x", expires=world.now + 5000)
@@ -215,7 +210,7 @@ def test_a_copy_expires_as_its_address_says() -> None:
     assert only(world, "c").expires == 0
 
 
-def test_messages_to_one_queue_are_diverted_too() -> None:
+def test_messages_to_one_queue_are_diverted_too():
     world = broker(divert("d", "a", "b", filter="k = '1'", exclusive=True), divert("e", "a", "c"))
     queue = world.queue("q", "a")
     for value in ("1", "2"):
@@ -223,7 +218,7 @@ def test_messages_to_one_queue_are_diverted_too() -> None:
     assert (queued(world, "q"), queued(world, "b"), queued(world, "c")) == ([b"2"], [b"1"], [b"2"])
 
 
-def test_a_producer_waits_for_a_full_forwarding_address() -> None:
+def test_a_producer_waits_for_a_full_forwarding_address():
     world = broker(
         divert("d", "a", "b", filter="k = '1'"),
         divert("e", "b", "c"),
@@ -241,7 +236,7 @@ def test_a_producer_waits_for_a_full_forwarding_address() -> None:
     assert waited and publish_to(world, "a", b"2", headers={"k": "1"}) is None
 
 
-def test_fail_refuses_the_message_and_drop_the_copy() -> None:
+def test_fail_refuses_the_message_and_drop_the_copy():
     world = broker(
         divert("d", "a", "b"),
         divert("e", "x", "y"),
@@ -259,7 +254,7 @@ def test_fail_refuses_the_message_and_drop_the_copy() -> None:
     assert world.address("y").dropped_messages == 1
 
 
-def test_copies_for_a_paging_address_are_paged() -> None:
+def test_copies_for_a_paging_address_are_paged():
     world = PagedWorld(2, diverts=(divert("d", "a", "b"),))
     world.queue("a")
     world.queue("b")
@@ -271,7 +266,7 @@ def test_copies_for_a_paging_address_are_paged() -> None:
     assert drained(world, join(world.directory.queue("b"), auto=True)) == sent
 
 
-def test_a_transaction_names_the_addresses_of_its_copies() -> None:
+def test_a_transaction_names_the_addresses_of_its_copies():
     world = broker(divert("d", "a", "b"))
     target = world.queue("b").address
     transaction = Transaction(world.broker)
@@ -284,7 +279,7 @@ def test_a_transaction_names_the_addresses_of_its_copies() -> None:
     assert len(queued(world, "b")) == 1
 
 
-def test_a_loop_through_a_dead_letter_address_ends() -> None:
+def test_a_loop_through_a_dead_letter_address_ends():
     world = broker(
         divert("d", "a", "b"),
         b={
@@ -298,7 +293,7 @@ def test_a_loop_through_a_dead_letter_address_ends() -> None:
     assert queued(world, "a") == [b"x"]  # the dead letter of the copy would come back
 
 
-def test_a_loop_of_diverts_ends_where_it_closes(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loop_of_diverts_ends_where_it_closes(caplog):
     world = broker(divert("d", "a", "b"), divert("e", "b", "a"))
     world.queue("a")
     for _ in range(2):
@@ -310,7 +305,7 @@ def test_a_loop_of_diverts_ends_where_it_closes(caplog: pytest.LogCaptureFixture
     assert not world.broker.copying_to
 
 
-def test_an_address_that_cannot_be_created_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_address_that_cannot_be_created_is_logged_once(caplog):
     world = broker(divert("d", "a", "b"), b={"auto_create_addresses": False})
     world.queue("a")
     for _ in range(3):
@@ -322,7 +317,7 @@ def test_an_address_that_cannot_be_created_is_logged_once(caplog: pytest.LogCapt
     assert queued(world, "b") == [b"y"]
 
 
-def test_copies_follow_a_forwarding_address_that_is_created_again() -> None:
+def test_copies_follow_a_forwarding_address_that_is_created_again():
     world = broker(divert("d", "a", "b"))
     world.queue("a")
     world.send("a", b"1")
@@ -336,7 +331,7 @@ def test_copies_follow_a_forwarding_address_that_is_created_again() -> None:
     assert_nothing_held(world)
 
 
-def test_an_address_without_diverts_takes_the_short_way() -> None:
+def test_an_address_without_diverts_takes_the_short_way():
     world = broker(divert("d", "a", "b"))
     assert world.address("a").memory_limit.slow_path
     world.queue("c")
@@ -346,7 +341,7 @@ def test_an_address_without_diverts_takes_the_short_way() -> None:
     assert not world.address("a").memory_limit.slow_path
 
 
-def test_dead_letters_and_expired_messages_are_diverted() -> None:
+def test_dead_letters_and_expired_messages_are_diverted():
     world = broker(divert("d", "DLQ", "audit"), a={"dead_letter_address": "DLQ", "max_delivery_attempts": 1})
     world.queue("DLQ")
     queue = world.queue("a")

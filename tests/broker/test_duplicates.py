@@ -1,7 +1,5 @@
 """The ids by which an address knows duplicates."""
 
-from __future__ import annotations
-
 import logging
 from collections import OrderedDict
 
@@ -26,7 +24,7 @@ from .broker_fixture import BrokerFixture
         (2, "abca", "ca"),  # forgotten, and so new again
     ],
 )
-def test_the_latest_are_known(size: int, sent: str, known: str) -> None:
+def test_the_latest_are_known(size, sent, known):
     cache = DuplicateIds(size)
     for each in sent:
         if each.encode() not in cache:
@@ -35,7 +33,7 @@ def test_the_latest_are_known(size: int, sent: str, known: str) -> None:
     assert all(each.encode() in cache for each in known) and len(cache) == len(known)
 
 
-def test_a_smaller_size_forgets_the_oldest_at_once() -> None:
+def test_a_smaller_size_forgets_the_oldest_at_once():
     cache = DuplicateIds(5)
     for number in range(5):
         cache.add(b"%d" % number, persisted=number % 2 == 0)
@@ -57,7 +55,7 @@ def test_a_smaller_size_forgets_the_oldest_at_once() -> None:
         max_size=60,
     )
 )
-def test_it_is_a_circle_of_ids(steps: list[tuple[object, int]]) -> None:
+def test_it_is_a_circle_of_ids(steps):
     cache, model, size, persisted = DuplicateIds(4), OrderedDict[bytes, bool](), 4, 0
     for what, more in steps:
         if what == "size":
@@ -77,7 +75,7 @@ def test_it_is_a_circle_of_ids(steps: list[tuple[object, int]]) -> None:
 
 
 @given(st.lists(st.integers(0, 1000), unique=True, max_size=30), st.integers(1, 10))
-def test_what_was_restored_goes_first(before: list[int], size: int) -> None:
+def test_what_was_restored_goes_first(before, size):
     ids = [b"%d" % number for number in before][-size:]
     cache = DuplicateIds(size)
     cache.restore(ids)
@@ -87,7 +85,7 @@ def test_what_was_restored_goes_first(before: list[int], size: int) -> None:
     assert cache.forgotten == max(0, len(ids) + 1 - size)
 
 
-def test_an_address_has_none_until_it_needs_one() -> None:
+def test_an_address_has_none_until_it_needs_one():
     world = BrokerFixture({"few": {"id_cache_size": 2}, "none": {"id_cache_size": 0}}, id_cache_size=7)
     world.queue("q"), world.queue("few"), world.queue("none")
     assert [cache_size(world.address(name)) for name in ("q", "few", "none")] == [7, 2, 0]
@@ -97,7 +95,7 @@ def test_an_address_has_none_until_it_needs_one() -> None:
     assert cache is not None and cache.size == 2
 
 
-def test_it_is_said_at_times(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_said_at_times(caplog):
     world = BrokerFixture()
     world.queue("q")
     address = world.address("q")
@@ -123,11 +121,11 @@ def test_it_is_said_at_times(caplog: pytest.LogCaptureFixture) -> None:
         (b"x" * 100, "x" * 80 + "…"),
     ],
 )
-def test_ids_for_people(identifier: bytes, text: str) -> None:
+def test_ids_for_people(identifier, text):
     assert printable_id(identifier) == text
 
 
-def test_an_address_that_is_deleted_remembers_nothing() -> None:
+def test_an_address_that_is_deleted_remembers_nothing():
     world = BrokerFixture()
     world.queue("q")
     address = world.address("q")

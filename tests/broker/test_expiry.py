@@ -1,9 +1,5 @@
 """When messages expire, as a table."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.broker.expiry import expiry_time
@@ -31,5 +27,5 @@ NOW = 1_000_000
         ({"min_expiry_delay": 20}, NOW - 500, NOW + 20),
     ],
 )
-def test_lifetimes(settings: dict[str, Any], asked: int, expires: int) -> None:
+def test_lifetimes(settings, asked, expires):
     assert expiry_time(AddressSettings(**settings), NOW, asked) == expires

@@ -21,13 +21,13 @@ BEGIN = 1_700_000_040
 class Recorder:
     """A history of one counter and one gauge, and its clock."""
 
-    def __init__(self, memory: HistoryMemory | None = None) -> None:
+    def __init__(self, memory=None):
         self.memory = memory or HistoryMemory()
         self.memory.second = self.memory.sampling = BEGIN
         self.count = self.gauge = 0
         self.history = History(self.memory, (0, 0), 1, BEGIN)
 
-    def second(self, count: int = 0, gauge: int | None = None, late: int = 1) -> None:
+    def second(self, count=0, gauge=None, late=1):
         """``late`` seconds pass, in which the counter rises by ``count``."""
         self.memory.sampling += late
         changed = count or (gauge is not None and gauge != self.gauge)
@@ -37,36 +37,36 @@ class Recorder:
             self.history.record((self.count, self.gauge), late)
         self.memory.second = self.memory.sampling
 
-    def idle(self, seconds: int) -> None:
+    def idle(self, seconds):
         self.memory.sampling += seconds
         self.memory.second = self.memory.sampling
 
-    def read(self, resolution: int = 0, first: int | None = None) -> list[list[float | None]]:
+    def read(self, resolution=0, first=None):
         begin = BEGIN // RESOLUTIONS[resolution][0]
         return self.history.points(resolution, begin if first is None else begin + first)
 
 
 @pytest.mark.parametrize("value", [0, 1, 2047, 2048, 2049, 4095, 4096, 65_535, 10**6, 10**9, 10**12])
-def test_a_point_is_exact_up_to_2047_and_near_above(value: int) -> None:
+def test_a_point_is_exact_up_to_2047_and_near_above(value):
     code = pack(value)
     assert 0 <= code <= 0xFFFF
     assert unpack(code) == value if value < 2048 else abs(unpack(code) - value) <= value / 2000
 
 
-def test_each_value_is_packed_in_order() -> None:
+def test_each_value_is_packed_in_order():
     values = [*range(5000), *range(5000, 10**6, 997)]
     codes = [pack(value) for value in values]
     assert codes == sorted(codes)
 
 
-def test_points_of_seconds() -> None:
+def test_points_of_seconds():
     recorder = Recorder()
     for count, gauge in ((3, 3), (0, 3), (5, 8), (0, 0)):
         recorder.second(count, gauge)
     assert recorder.read() == [[3.0, 0.0, 5.0, 0.0], [3, 3, 8, 0]]
 
 
-def test_idle_seconds_are_0_and_keep_the_gauge_before_and_after_they_are_recorded() -> None:
+def test_idle_seconds_are_0_and_keep_the_gauge_before_and_after_they_are_recorded():
     recorder = Recorder()
     recorder.idle(2)
     recorder.second(4, 7)
@@ -77,7 +77,7 @@ def test_idle_seconds_are_0_and_keep_the_gauge_before_and_after_they_are_recorde
     assert recorder.read() == [[*expected[0], 1.0], [*expected[1], 8]]
 
 
-def test_coarser_points_are_means_of_counters_and_the_last_value_of_gauges() -> None:
+def test_coarser_points_are_means_of_counters_and_the_last_value_of_gauges():
     recorder = Recorder()
     for second in range(120):
         recorder.second(1 if second < 60 else 2, second)
@@ -85,7 +85,7 @@ def test_coarser_points_are_means_of_counters_and_the_last_value_of_gauges() -> 
     assert recorder.read(2) == [[1.0, 2.0], [59, 119]]
 
 
-def test_coarse_points_with_idle_parts_have_every_change_once() -> None:
+def test_coarse_points_with_idle_parts_have_every_change_once():
     recorder = Recorder()
     recorder.idle(3)
     recorder.second(10)  # in point 0
@@ -96,7 +96,7 @@ def test_coarse_points_with_idle_parts_have_every_change_once() -> None:
     assert recorder.read(2)[0] == [pytest.approx(40 / 60, abs=0.001)]
 
 
-def test_an_incomplete_point_is_not_shown() -> None:
+def test_an_incomplete_point_is_not_shown():
     recorder = Recorder()
     for _ in range(15):
         recorder.second(1)
@@ -104,7 +104,7 @@ def test_an_incomplete_point_is_not_shown() -> None:
     assert recorder.read(2)[0] == []
 
 
-def test_a_late_round_spreads_what_happened_over_the_seconds_missed() -> None:
+def test_a_late_round_spreads_what_happened_over_the_seconds_missed():
     recorder = Recorder()
     recorder.second(4)
     recorder.second(9, late=3)
@@ -112,7 +112,7 @@ def test_a_late_round_spreads_what_happened_over_the_seconds_missed() -> None:
     assert recorder.read()[0] == [4.0, 3.0, 3.0, 3.0, 2.0]
 
 
-def test_a_counter_that_falls_counts_as_nothing() -> None:
+def test_a_counter_that_falls_counts_as_nothing():
     recorder = Recorder()
     recorder.second(5)
     recorder.second(-5)
@@ -120,7 +120,7 @@ def test_a_counter_that_falls_counts_as_nothing() -> None:
     assert recorder.read()[0] == [5.0, 0.0, 2.0]
 
 
-def test_points_before_it_began_are_unknown() -> None:
+def test_points_before_it_began_are_unknown():
     recorder = Recorder()
     recorder.second(1)
     assert recorder.read(first=-2) == [[None, None, 1.0], [None, None, 0]]
@@ -129,7 +129,7 @@ def test_points_before_it_began_are_unknown() -> None:
     assert idle.read(first=-1) == [[None, 0.0, 0.0], [None, 0, 0]]
 
 
-def test_more_points_than_the_limit_are_forgotten() -> None:
+def test_more_points_than_the_limit_are_forgotten():
     recorder = Recorder()
     for second in range(1000):
         recorder.second(second % 7 + 1)
@@ -141,7 +141,7 @@ def test_more_points_than_the_limit_are_forgotten() -> None:
     assert series.size == 300
 
 
-def test_a_long_pause_fills_no_memory_and_keeps_the_gauge() -> None:
+def test_a_long_pause_fills_no_memory_and_keeps_the_gauge():
     recorder = Recorder()
     recorder.second(1, 5)
     recorder.idle(400)
@@ -155,7 +155,7 @@ def test_a_long_pause_fills_no_memory_and_keeps_the_gauge() -> None:
     assert recorder.history.series == [None] * 3
 
 
-def test_rates_are_means_of_ten_seconds() -> None:
+def test_rates_are_means_of_ten_seconds():
     recorder = Recorder()
     assert recorder.history.rate(0) is None  # nothing is known yet
     recorder.second(6)
@@ -171,7 +171,7 @@ def test_rates_are_means_of_ten_seconds() -> None:
     assert recorder.history.rate(0) == 0.0
 
 
-def test_a_reader_during_a_round_sees_the_seconds_before_it() -> None:
+def test_a_reader_during_a_round_sees_the_seconds_before_it():
     recorder = Recorder()
     for _ in range(RATE_PERIOD):
         recorder.second(2)
@@ -182,7 +182,7 @@ def test_a_reader_during_a_round_sees_the_seconds_before_it() -> None:
     assert recorder.read()[0] == [2.0] * RATE_PERIOD
 
 
-def test_while_memory_is_short_the_oldest_minutes_go_first() -> None:
+def test_while_memory_is_short_the_oldest_minutes_go_first():
     memory = HistoryMemory(max_bytes=1000)
     memory.review(1001)
     assert memory.limits == [300, 360, 1080]
@@ -194,7 +194,7 @@ def test_while_memory_is_short_the_oldest_minutes_go_first() -> None:
     assert memory.limits == [points for _, points in RESOLUTIONS]
 
 
-def test_trimmed_points_are_unknown_not_0() -> None:
+def test_trimmed_points_are_unknown_not_0():
     recorder = Recorder(HistoryMemory(max_bytes=10**9))
     for _ in range(200):
         recorder.second(1)
@@ -203,7 +203,7 @@ def test_trimmed_points_are_unknown_not_0() -> None:
     assert recorder.read()[0] == [None] * 100 + [1.0] * 100
 
 
-def test_nothing_is_stored_beyond_the_memory_and_that_is_unknown() -> None:
+def test_nothing_is_stored_beyond_the_memory_and_that_is_unknown():
     memory = HistoryMemory(max_bytes=1)
     first, second = Recorder(memory), Recorder(memory)
     first.second(1)
@@ -213,7 +213,7 @@ def test_nothing_is_stored_beyond_the_memory_and_that_is_unknown() -> None:
     assert second.read()[0] == [None, None] and second.history.rate(0) is None
 
 
-def test_used_memory_is_counted() -> None:
+def test_used_memory_is_counted():
     recorder = Recorder()
     for second in range(4000):
         recorder.second(1, second)

@@ -1,9 +1,5 @@
 """Last-value queues in memory: which message of a key stays, whatever happens to it and around it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.broker import publish
@@ -17,26 +13,26 @@ from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_i
 KEYED = {"last_value_key": "code"}
 
 
-def world_of(**attributes: Any) -> tuple[BrokerFixture, Queue]:
+def world_of(**attributes):
     world = BrokerFixture()
     return world, world.queue(**{**KEYED, **attributes})
 
 
-def send(world: BrokerFixture, body: bytes, key: str | None = "K", address: str = "q", **more: Any) -> None:
+def send(world, body, key="K", address="q", **more):
     world.send(address, body, headers={} if key is None else {"code": key}, **more)
 
 
-def counts(queue: Queue) -> tuple[int, int, int]:
+def counts(queue):
     return queue.message_count, queue.delivering, queue.messages_replaced
 
 
-def index_of(queue: Queue) -> int:
+def index_of(queue):
     assert isinstance(queue, LastValueQueue)
     assert not queue._superseded or queue.delivering
     return queue.keys
 
 
-def test_a_new_value_replaces_the_pending_one_and_stands_at_the_tail() -> None:
+def test_a_new_value_replaces_the_pending_one_and_stands_at_the_tail():
     world, queue = world_of()
     for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A"), (b"n1", None), (b"n2", None)):
         send(world, body, key)
@@ -62,9 +58,7 @@ def test_a_new_value_replaces_the_pending_one_and_stands_at_the_tail() -> None:
         ({"last_value_key": "co:de"}, [{"co\\cde": "1\\n"}, {"co\\cde": "1\\n"}], 1),
     ],
 )
-def test_which_header_has_the_key(
-    attributes: dict[str, Any], headers: list[dict[str, str]], expected: int
-) -> None:
+def test_which_header_has_the_key(attributes, headers, expected):
     world = BrokerFixture()
     queue = world.queue(**attributes)
     for each in headers:
@@ -72,7 +66,7 @@ def test_which_header_has_the_key(
     assert queue.message_count == expected
 
 
-def test_a_queue_is_a_last_value_queue_by_either_setting_or_its_default() -> None:
+def test_a_queue_is_a_last_value_queue_by_either_setting_or_its_default():
     world = BrokerFixture(
         {"k.#": {"default_last_value_key": "code"}, "b.#": {"default_last_value_queue": True}}
     )
@@ -83,7 +77,7 @@ def test_a_queue_is_a_last_value_queue_by_either_setting_or_its_default() -> Non
     assert type(off) is Queue and off.attributes.last_value_key is None
 
 
-def test_a_message_in_delivery_is_not_recalled_and_may_be_acknowledged() -> None:
+def test_a_message_in_delivery_is_not_recalled_and_may_be_acknowledged():
     world, queue = world_of()
     taker = join(queue)
     send(world, b"1")
@@ -96,7 +90,7 @@ def test_a_message_in_delivery_is_not_recalled_and_may_be_acknowledged() -> None
 
 
 @pytest.mark.parametrize("pending", [True, False])
-def test_a_message_that_comes_back_is_dropped_once_a_newer_one_has_entered(pending: bool) -> None:
+def test_a_message_that_comes_back_is_dropped_once_a_newer_one_has_entered(pending):
     world, queue = world_of()
     taker = join(queue, 1)
     send(world, b"1")
@@ -115,7 +109,7 @@ def test_a_message_that_comes_back_is_dropped_once_a_newer_one_has_entered(pendi
         assert_nothing_held(world)
 
 
-def test_a_message_that_comes_back_stays_while_it_is_the_newest() -> None:
+def test_a_message_that_comes_back_stays_while_it_is_the_newest():
     world, queue = world_of()
     taker = join(queue)
     send(world, b"1")
@@ -125,7 +119,7 @@ def test_a_message_that_comes_back_stays_while_it_is_the_newest() -> None:
     assert bodies(queue) == [b"2"] and counts(queue) == (1, 0, 1)
 
 
-def test_of_several_that_come_back_the_newest_of_each_key_stays() -> None:
+def test_of_several_that_come_back_the_newest_of_each_key_stays():
     world, queue = world_of()
     taker = join(queue)
     for body, key in ((b"m1", "K"), (b"m2", "K"), (b"o1", "L"), (b"m3", "K"), (b"n1", None)):
@@ -134,7 +128,7 @@ def test_of_several_that_come_back_the_newest_of_each_key_stays() -> None:
     assert bodies(queue) == [b"o1", b"m3", b"n1"] and counts(queue) == (3, 0, 2)
 
 
-def test_a_rejected_message_goes_to_the_dead_letters_although_a_newer_one_has_its_key() -> None:
+def test_a_rejected_message_goes_to_the_dead_letters_although_a_newer_one_has_its_key():
     world = BrokerFixture({"q": {"max_delivery_attempts": 1, "dead_letter_address": "DLQ"}})
     queue, dead = world.queue(**KEYED), world.queue("DLQ")
     taker = join(queue, 1)
@@ -146,7 +140,7 @@ def test_a_rejected_message_goes_to_the_dead_letters_although_a_newer_one_has_it
     assert index_of(queue) == 0 and queue.message_count == 0
 
 
-def test_a_message_that_waits_for_its_redelivery_is_replaced_at_once() -> None:
+def test_a_message_that_waits_for_its_redelivery_is_replaced_at_once():
     world = BrokerFixture({"q": {"redelivery_delay": 1000}})
     queue = world.queue(**KEYED)
     taker = join(queue)
@@ -161,7 +155,7 @@ def test_a_message_that_waits_for_its_redelivery_is_replaced_at_once() -> None:
     assert_nothing_held(world)
 
 
-def test_a_commit_of_several_leaves_the_newest_and_a_rollback_leaves_what_was() -> None:
+def test_a_commit_of_several_leaves_the_newest_and_a_rollback_leaves_what_was():
     world, queue = world_of()
     taker = join(queue)
     send(world, b"1")
@@ -184,7 +178,7 @@ def test_a_commit_of_several_leaves_the_newest_and_a_rollback_leaves_what_was() 
     assert bodies(queue) == [b"4"] and queue.messages_replaced == 3
 
 
-def test_an_expiring_value_empties_its_key() -> None:
+def test_an_expiring_value_empties_its_key():
     world = BrokerFixture({"q": {"expiry_address": "EXP"}})
     queue, expired = world.queue(**KEYED), world.queue("EXP")
     send(world, b"1")
@@ -196,7 +190,7 @@ def test_an_expiring_value_empties_its_key() -> None:
     assert index_of(queue) == 0
 
 
-def test_a_newer_value_of_lower_priority_replaces_one_of_higher() -> None:
+def test_a_newer_value_of_lower_priority_replaces_one_of_higher():
     world, queue = world_of()
     send(world, b"old", priority=9)
     send(world, b"x", "L", priority=5)
@@ -204,7 +198,7 @@ def test_a_newer_value_of_lower_priority_replaces_one_of_higher() -> None:
     assert bodies(queue) == [b"x", b"new"]
 
 
-def test_a_replaced_message_makes_place_in_a_ring_before_the_ring_evicts() -> None:
+def test_a_replaced_message_makes_place_in_a_ring_before_the_ring_evicts():
     world, queue = world_of(ring_size=3)
     for body, key in ((b"a1", "A"), (b"b1", "B"), (b"c1", "C"), (b"a2", "A"), (b"b2", "B")):
         send(world, body, key)
@@ -216,7 +210,7 @@ def test_a_replaced_message_makes_place_in_a_ring_before_the_ring_evicts() -> No
     assert bodies(queue) == [b"b2", b"d1", b"c2"]
 
 
-def test_a_scheduled_message_replaces_when_it_falls_due_and_not_before() -> None:
+def test_a_scheduled_message_replaces_when_it_falls_due_and_not_before():
     world, queue = world_of()
     send(world, b"now")
     send(world, b"later", due=world.now + 1000)
@@ -228,7 +222,7 @@ def test_a_scheduled_message_replaces_when_it_falls_due_and_not_before() -> None
     assert bodies(queue) == [b"newest"]
 
 
-def test_of_scheduled_messages_that_fall_due_together_the_newest_stays() -> None:
+def test_of_scheduled_messages_that_fall_due_together_the_newest_stays():
     for ring in (-1, 2):
         world, queue = world_of(ring_size=ring)
         for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A"), (b"b2", "B")):
@@ -238,7 +232,7 @@ def test_of_scheduled_messages_that_fall_due_together_the_newest_stays() -> None
         assert index_of(queue) == 2
 
 
-def test_a_scheduled_message_that_falls_due_supersedes_one_in_delivery() -> None:
+def test_a_scheduled_message_that_falls_due_supersedes_one_in_delivery():
     world, queue = world_of()
     taker = join(queue, 1)
     send(world, b"1")
@@ -248,7 +242,7 @@ def test_a_scheduled_message_that_falls_due_supersedes_one_in_delivery() -> None
     assert bodies(queue) == [b"2"] and counts(queue) == (1, 0, 1)
 
 
-def test_consumers_with_selectors_and_groups_see_only_the_newest() -> None:
+def test_consumers_with_selectors_and_groups_see_only_the_newest():
     world, queue = world_of()
     for number in range(6):
         headers = {"code": f"k{number % 2}", "colour": "red" if number % 3 else "blue"}
@@ -258,7 +252,7 @@ def test_consumers_with_selectors_and_groups_see_only_the_newest() -> None:
     assert_nothing_held(world)
 
 
-def test_purge_and_removal_leave_nothing_in_the_index() -> None:
+def test_purge_and_removal_leave_nothing_in_the_index():
     world, queue = world_of()
     for number in range(50):
         send(world, b"%d" % number, f"k{number % 10}")
@@ -269,7 +263,7 @@ def test_purge_and_removal_leave_nothing_in_the_index() -> None:
     assert_nothing_held(world)
 
 
-def test_each_queue_of_an_address_has_its_own_values() -> None:
+def test_each_queue_of_an_address_has_its_own_values():
     world = BrokerFixture()
     multicast = RoutingType.MULTICAST
     plain = world.queue("plain", "t.x", multicast)
@@ -282,7 +276,7 @@ def test_each_queue_of_an_address_has_its_own_values() -> None:
 
 
 class TestNonDestructive:
-    def test_each_consumer_gets_the_newest_of_each_key(self) -> None:
+    def test_each_consumer_gets_the_newest_of_each_key(self):
         world, queue = world_of(non_destructive=True)
         for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A")):
             send(world, body, key)
@@ -294,7 +288,7 @@ class TestNonDestructive:
         second.ack()
         assert counts(queue) == (2, 0, 2) and bodies(queue) == [b"b1", b"a3"]
 
-    def test_a_replaced_message_that_a_consumer_has_does_not_come_back(self) -> None:
+    def test_a_replaced_message_that_a_consumer_has_does_not_come_back(self):
         world, queue = world_of(non_destructive=True)
         taker = join(queue)
         send(world, b"1")
@@ -305,7 +299,7 @@ class TestNonDestructive:
         queue.purge()
         assert_nothing_held(world)
 
-    def test_a_tombstone_empties_the_key(self) -> None:
+    def test_a_tombstone_empties_the_key(self):
         world, queue = world_of(non_destructive=True)
         send(world, b"1")
         send(world, b"", expires=world.now + 1000)
@@ -313,7 +307,7 @@ class TestNonDestructive:
         assert queue.message_count == 0
         assert join(queue).bodies == []
 
-    def test_a_ring_of_values(self) -> None:
+    def test_a_ring_of_values(self):
         world, queue = world_of(non_destructive=True, ring_size=2)
         for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A"), (b"c1", "C")):
             send(world, body, key)

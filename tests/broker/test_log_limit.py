@@ -1,10 +1,6 @@
 """Log lines of one kind: so many in an interval, and one line about the others."""
 
-from __future__ import annotations
-
 import logging
-
-import pytest
 
 from stompring.broker.rejections import INTERVAL, LINES
 
@@ -13,18 +9,18 @@ from .broker_fixture import BrokerFixture
 log = logging.getLogger("stompring.test")
 
 
-def say(world: BrokerFixture, number: int, kind: str = "storm") -> None:
+def say(world, number, kind="storm"):
     for each in range(number):
         world.broker.log_limit.info(log, kind, "line %d", each, fields={"queue": f"q{each}"})
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+def lines(caplog):
     found = [record.getMessage() for record in caplog.records if record.name == log.name]
     caplog.clear()
     return found
 
 
-def test_lines_beyond_the_limit_are_suppressed_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_beyond_the_limit_are_suppressed_and_counted(caplog):
     caplog.set_level(logging.INFO)
     world = BrokerFixture()
     say(world, LINES + 7)
@@ -35,7 +31,7 @@ def test_lines_beyond_the_limit_are_suppressed_and_counted(caplog: pytest.LogCap
     assert lines(caplog) == ["line 0"]
 
 
-def test_nothing_is_reported_and_no_timer_runs_below_the_limit(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_reported_and_no_timer_runs_below_the_limit(caplog):
     caplog.set_level(logging.INFO)
     world = BrokerFixture()
     for _ in range(3):
@@ -47,7 +43,7 @@ def test_nothing_is_reported_and_no_timer_runs_below_the_limit(caplog: pytest.Lo
     assert not lines(caplog)
 
 
-def test_kinds_have_limits_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_kinds_have_limits_of_their_own(caplog):
     caplog.set_level(logging.INFO)
     world = BrokerFixture()
     say(world, LINES + 1)
@@ -56,7 +52,7 @@ def test_kinds_have_limits_of_their_own(caplog: pytest.LogCaptureFixture) -> Non
     assert lines(caplog) == ["line 0"]
 
 
-def test_a_stop_reports_what_was_suppressed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stop_reports_what_was_suppressed(caplog):
     caplog.set_level(logging.INFO)
     world = BrokerFixture()
     say(world, LINES + 2)
@@ -67,7 +63,7 @@ def test_a_stop_reports_what_was_suppressed(caplog: pytest.LogCaptureFixture) ->
     assert not lines(caplog)
 
 
-def test_lines_that_nobody_reads_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_that_nobody_reads_are_not_counted(caplog):
     caplog.set_level(logging.WARNING)
     world = BrokerFixture()
     say(world, LINES + 2)

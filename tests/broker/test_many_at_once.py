@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompring.broker.consumer import Matches
 from stompring.broker.dispatcher import SCANNED_AT_ONCE
-from stompring.broker.message import Message
 from stompring.errors import NotFound
 
 from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join
@@ -15,11 +13,11 @@ from .paged_broker import PagedWorld, assert_nothing_paged, drained
 MANY = 300
 
 
-def numbered(count: int) -> list[bytes]:
+def numbered(count):
     return [b"%d" % number for number in range(count)]
 
 
-def sliced(settings: dict[str, object] | None = None) -> BrokerFixture:
+def sliced(settings=None):
     world = BrokerFixture(
         {"#": {"auto_delete_queues": False, "max_delivery_attempts": -1, **(settings or {})}}
     )
@@ -27,7 +25,7 @@ def sliced(settings: dict[str, object] | None = None) -> BrokerFixture:
     return world
 
 
-def test_messages_that_expire_together_expire_in_slices_and_in_order() -> None:
+def test_messages_that_expire_together_expire_in_slices_and_in_order():
     world = sliced({"expiry_address": "EXP"})
     queue, expired = world.queue(), world.queue("EXP")
     for body in numbered(MANY):
@@ -48,7 +46,7 @@ def test_messages_that_expire_together_expire_in_slices_and_in_order() -> None:
     assert not world.clock.calls
 
 
-def test_a_message_whose_time_is_over_is_not_delivered_while_others_expire() -> None:
+def test_a_message_whose_time_is_over_is_not_delivered_while_others_expire():
     world = sliced()
     queue = world.queue()
     for body in numbered(MANY):
@@ -61,7 +59,7 @@ def test_a_message_whose_time_is_over_is_not_delivered_while_others_expire() -> 
     assert queue.messages_expired == MANY
 
 
-def test_messages_that_fall_due_together_come_in_order() -> None:
+def test_messages_that_fall_due_together_come_in_order():
     world = sliced()
     queue = world.queue()
     world.send(body=b"waits")
@@ -76,7 +74,7 @@ def test_messages_that_fall_due_together_come_in_order() -> None:
     assert bodies(queue) == [*numbered(MANY), b"waits"]
 
 
-def test_slices_do_not_change_what_a_ring_keeps() -> None:
+def test_slices_do_not_change_what_a_ring_keeps():
     world = sliced()
     queue = world.queue(ring_size=10)
     for body in numbered(MANY):
@@ -87,7 +85,7 @@ def test_slices_do_not_change_what_a_ring_keeps() -> None:
     assert queue.messages_replaced == MANY - 10
 
 
-def test_what_a_consumer_had_comes_back_in_slices_and_nobody_is_given_anything_before_all_is_back() -> None:
+def test_what_a_consumer_had_comes_back_in_slices_and_nobody_is_given_anything_before_all_is_back():
     world = sliced()
     queue = world.queue()
     first, second = join(queue), join(queue, 0)
@@ -111,7 +109,7 @@ def test_what_a_consumer_had_comes_back_in_slices_and_nobody_is_given_anything_b
 
 
 @pytest.mark.parametrize("ring", [1, 7, MANY - 1])
-def test_a_ring_keeps_the_newest_of_what_comes_back_in_slices(ring: int) -> None:
+def test_a_ring_keeps_the_newest_of_what_comes_back_in_slices(ring):
     world = sliced()
     queue = world.queue(ring_size=ring)
     taker = join(queue)
@@ -125,7 +123,7 @@ def test_a_ring_keeps_the_newest_of_what_comes_back_in_slices(ring: int) -> None
     assert bodies(queue) == [*numbered(MANY)[-ring + 1 if ring > 1 else MANY :], b"new"]
 
 
-def test_what_two_consumers_had_comes_back_in_one_order() -> None:
+def test_what_two_consumers_had_comes_back_in_one_order():
     world = sliced()
     queue = world.queue()
     takers = [join(queue), join(queue)]
@@ -141,7 +139,7 @@ def test_what_two_consumers_had_comes_back_in_one_order() -> None:
     assert {ref.attempts for ref in last.unsettled} == {1}
 
 
-def test_a_deleted_queue_is_gone_at_once_and_its_messages_by_and_by() -> None:
+def test_a_deleted_queue_is_gone_at_once_and_its_messages_by_and_by():
     world = sliced()
     queue = world.queue()
     taker = join(queue, 10)
@@ -174,7 +172,7 @@ def test_a_deleted_queue_is_gone_at_once_and_its_messages_by_and_by() -> None:
     assert_nothing_held(world, queue, again)
 
 
-def test_a_purge_kills_what_was_there_and_nothing_that_comes_meanwhile() -> None:
+def test_a_purge_kills_what_was_there_and_nothing_that_comes_meanwhile():
     world = sliced()
     queue = world.queue()
     for body in numbered(MANY):
@@ -188,7 +186,7 @@ def test_a_purge_kills_what_was_there_and_nothing_that_comes_meanwhile() -> None
     assert queue.messages_killed == MANY
 
 
-def test_a_queue_that_is_purged_when_its_last_consumer_goes() -> None:
+def test_a_queue_that_is_purged_when_its_last_consumer_goes():
     world = sliced()
     queue = world.queue(purge_on_no_consumers=True)
     taker = join(queue, MANY // 2)
@@ -200,7 +198,7 @@ def test_a_queue_that_is_purged_when_its_last_consumer_goes() -> None:
     assert_nothing_held(world)
 
 
-def test_what_comes_back_to_a_queue_that_pages() -> None:
+def test_what_comes_back_to_a_queue_that_pages():
     world = PagedWorld(limit=5, memory=2000)
     world.slice_finely()
     queue = world.queue()
@@ -218,7 +216,7 @@ def test_what_comes_back_to_a_queue_that_pages() -> None:
     assert_nothing_held(world)
 
 
-def test_a_deleted_queue_that_pages() -> None:
+def test_a_deleted_queue_that_pages():
     world = PagedWorld(limit=5, memory=2000)
     world.slice_finely()
     queue = world.queue()
@@ -232,7 +230,7 @@ def test_a_deleted_queue_that_pages() -> None:
     assert_nothing_paged(world)
 
 
-def test_what_is_not_wanted_any_more_leaves_the_agenda_in_slices() -> None:
+def test_what_is_not_wanted_any_more_leaves_the_agenda_in_slices():
     world = sliced()
     queue = world.queue()
     for number in range(MANY):
@@ -249,18 +247,18 @@ def test_what_is_not_wanted_any_more_leaves_the_agenda_in_slices() -> None:
     assert queue.messages_expired == len(keep)
 
 
-def asked_of(counts: list[int], value: bytes) -> Matches:
+def asked_of(counts, value):
     """A selector that matches one colour, and counts its evaluations."""
     matches = header_is(b"colour", value)
 
-    def counted(message: Message) -> bool:
+    def counted(message):
         counts[0] += 1
         return matches(message)
 
     return counted
 
 
-def test_the_scans_of_many_selectors_share_a_slice() -> None:
+def test_the_scans_of_many_selectors_share_a_slice():
     world = sliced()
     queue, other = world.queue(), join(world.queue("other"), auto=True)
     for body in numbered(MANY):

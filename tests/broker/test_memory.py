@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -18,7 +17,7 @@ from stompring.broker.memory import (
 )
 
 
-def fill(limit: MemoryLimit, messages: int, size: int = 100) -> None:
+def fill(limit, messages, size=100):
     for _ in range(abs(messages)):
         limit.bytes += size if messages > 0 else -size
         limit.messages += 1 if messages > 0 else -1
@@ -39,13 +38,13 @@ def fill(limit: MemoryLimit, messages: int, size: int = 100) -> None:
         (200, 3, 2, True),
     ],
 )
-def test_a_limit_is_reached_not_passed(max_bytes: int, max_messages: int, messages: int, full: bool) -> None:
+def test_a_limit_is_reached_not_passed(max_bytes, max_messages, messages, full):
     limit = MemoryLimit(max_bytes, max_messages)
     fill(limit, messages)
     assert limit.full is full
 
 
-def test_those_who_wait_are_called_one_at_a_time_in_order() -> None:
+def test_those_who_wait_are_called_one_at_a_time_in_order():
     limit = MemoryLimit(max_messages=2)
     fill(limit, 2)
     called: list[str] = []
@@ -66,7 +65,7 @@ def test_those_who_wait_are_called_one_at_a_time_in_order() -> None:
     assert not limit.waiting
 
 
-def test_raising_the_limit_makes_room() -> None:
+def test_raising_the_limit_makes_room():
     limit = MemoryLimit(max_messages=1)
     fill(limit, 1)
     called: list[int] = []
@@ -75,7 +74,7 @@ def test_raising_the_limit_makes_room() -> None:
     assert called == [1] and not limit.full
 
 
-def test_percent_is_of_the_nearer_limit() -> None:
+def test_percent_is_of_the_nearer_limit():
     limit = MemoryLimit()
     fill(limit, 5)
     assert limit.percent == 0
@@ -85,7 +84,7 @@ def test_percent_is_of_the_nearer_limit() -> None:
     assert limit.percent == 100
 
 
-def test_a_fault_shuts_it_whatever_the_counts() -> None:
+def test_a_fault_shuts_it_whatever_the_counts():
     limit = MemoryLimit()
     called: list[int] = []
     limit.set_fault("the roof leaks")
@@ -101,7 +100,7 @@ def test_a_fault_shuts_it_whatever_the_counts() -> None:
     assert limit.full, "there was another reason"
 
 
-def test_a_paging_address_takes_the_long_way_and_is_not_full() -> None:
+def test_a_paging_address_takes_the_long_way_and_is_not_full():
     limit = MemoryLimit(max_messages=1)
     limit.set_paging(True)
     assert limit.slow_path and not limit.full
@@ -115,7 +114,7 @@ def test_a_paging_address_takes_the_long_way_and_is_not_full() -> None:
     assert limit.slow_path, "full"
 
 
-def test_of_several_rooms_one_that_is_full_is_enough() -> None:
+def test_of_several_rooms_one_that_is_full_is_enough():
     rooms = [MemoryLimit(max_messages=1) for _ in range(3)]
     together = MemoryLimits(*rooms)
     assert not together.full
@@ -136,11 +135,11 @@ class Part:
 class Shares:
     """Parts of one shared limit, which grow while they should not page."""
 
-    def __init__(self, parts: int, max_bytes: int = -1, max_messages: int = -1) -> None:
+    def __init__(self, parts, max_bytes=-1, max_messages=-1):
         self.parts = [Part() for _ in range(parts)]
         self.shared = GlobalMemoryLimit(max_bytes, max_messages, lambda: self.parts)
 
-    def take(self, part: int, size: int = 1) -> bool:
+    def take(self, part, size=1):
         """A message comes; False when it should be paged."""
         if self.shared.should_page(self.parts[part].memory_limit):
             return False
@@ -150,11 +149,11 @@ class Shares:
             limit.review()
         return True
 
-    def grow(self, part: int, messages: int) -> int:
+    def grow(self, part, messages):
         """How many of so many messages stay in memory."""
         return sum(self.take(part) for _ in range(messages))
 
-    def shrink(self, part: int, messages: int) -> None:
+    def shrink(self, part, messages):
         for limit in (self.parts[part].memory_limit, self.shared):
             limit.bytes -= messages
             limit.messages -= messages
@@ -162,7 +161,7 @@ class Shares:
 
 
 @pytest.mark.parametrize("limits", [(50, -1), (-1, 50), (50, 10_000), (10_000, 50), (50, 50)])
-def test_one_address_pages_when_the_limit_is_reached(limits: tuple[int, int]) -> None:
+def test_one_address_pages_when_the_limit_is_reached(limits):
     shares = Shares(1, *limits)
     assert shares.grow(0, 60) == 50
     assert shares.grow(0, 1) == 0
@@ -170,18 +169,18 @@ def test_one_address_pages_when_the_limit_is_reached(limits: tuple[int, int]) ->
     assert shares.grow(0, 2) == 1
 
 
-def test_its_own_limit_counts_as_well() -> None:
+def test_its_own_limit_counts_as_well():
     shares = Shares(1, 1000)
     shares.parts[0].memory_limit.set_limits(-1, 3)
     assert shares.grow(0, 5) == 3
 
 
-def test_no_limit_no_paging() -> None:
+def test_no_limit_no_paging():
     assert Shares(1).grow(0, 1000) == 1000
 
 
 @pytest.mark.parametrize("limits", [(800, -1), (-1, 800)])
-def test_the_largest_pages_first_not_the_unlucky_one(limits: tuple[int, int]) -> None:
+def test_the_largest_pages_first_not_the_unlucky_one(limits):
     shares = Shares(3, *limits)
     large, small, late = range(3)
     assert shares.grow(large, 700) == 700
@@ -194,7 +193,7 @@ def test_the_largest_pages_first_not_the_unlucky_one(limits: tuple[int, int]) ->
         shares.shrink(late, 1)
 
 
-def test_the_more_is_passed_the_smaller_they_must_be() -> None:
+def test_the_more_is_passed_the_smaller_they_must_be():
     shares = Shares(101, 800)
     shares.grow(0, 600)
     shares.grow(1, 200)
@@ -207,7 +206,7 @@ def test_the_more_is_passed_the_smaller_they_must_be() -> None:
     assert shares.grow(100, 5) == 0 or shares.shared.bytes == 900
 
 
-def test_who_has_shrunk_is_the_largest_no_more() -> None:
+def test_who_has_shrunk_is_the_largest_no_more():
     shares = Shares(3, 800)
     shares.grow(0, 600)
     shares.grow(1, 200)
@@ -218,7 +217,7 @@ def test_who_has_shrunk_is_the_largest_no_more() -> None:
     assert shares.grow(1, 1) == 0
 
 
-def test_who_grew_while_nobody_asked_is_found() -> None:
+def test_who_grew_while_nobody_asked_is_found():
     shares = Shares(2, 800)
     shares.grow(0, 500)
     shares.grow(1, 301)
@@ -239,12 +238,12 @@ class Watched(list[Part]):
 
     looks = 0
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self):
         self.looks += 1
         return super().__iter__()
 
 
-def test_asking_is_cheap_with_many_addresses() -> None:
+def test_asking_is_cheap_with_many_addresses():
     """Even where the largest shrinks with every ask, not all addresses are looked at each time."""
     parts = Watched(Part() for _ in range(10_000))
     shared = GlobalMemoryLimit(1000, -1, lambda: parts)
@@ -275,9 +274,7 @@ def test_asking_is_cheap_with_many_addresses() -> None:
     st.integers(1, 300),
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 20), st.booleans()), max_size=200),
 )
-def test_memory_is_bounded_and_small_is_never_worse_than_large(
-    limit: int, steps: list[tuple[int, int, bool]]
-) -> None:
+def test_memory_is_bounded_and_small_is_never_worse_than_large(limit, steps):
     shares = Shares(5, limit)
     for part, size, goes in steps:
         used = shares.parts[part].memory_limit.bytes

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is
 RED = header_is(b"colour", b"red")
 
 
-def grouped(world: BrokerFixture, *messages: str, ends: bool = False, colour: str = "red") -> None:
+def grouped(world, *messages, ends=False, colour="red"):
     """A message for each name: ``a1`` is of group ``a``."""
     for name in messages:
         world.send(
@@ -28,35 +26,35 @@ def grouped(world: BrokerFixture, *messages: str, ends: bool = False, colour: st
         )
 
 
-def texts(taker: Taker) -> list[str]:
+def texts(taker):
     return [body.decode() for body in taker.bodies]
 
 
 class Marked(Taker):
     """A consumer that notes which messages came with an additional header."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
+    def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
         self.marks: list[tuple[bytes, bytes, bytes]] = []
         self._header: tuple[bytes, bytes] | None = None
 
     @contextmanager
-    def additional_header(self, name: bytes, value: bytes) -> Iterator[None]:
+    def additional_header(self, name, value):
         self._header = name, value
         yield
         self._header = None
 
-    def deliver_reference(self, ref: Any) -> None:
+    def deliver_reference(self, ref):
         if self._header is not None:
             self.marks.append((ref.message.body, *self._header))
         super().deliver_reference(ref)
 
     @property
-    def first(self) -> list[str]:
+    def first(self):
         return [body.decode() for body, _, _ in self.marks]
 
 
-def marked(queue: Any, credit: int | None = None, **more: Any) -> Marked:
+def marked(queue, credit=None, **more):
     taker = Marked(credit, **more)
     queue.add_consumer(taker)
     return taker
@@ -65,7 +63,7 @@ def marked(queue: Any, credit: int | None = None, **more: Any) -> Marked:
 # ---- buckets
 
 
-def test_groups_of_one_bucket_have_one_owner() -> None:
+def test_groups_of_one_bucket_have_one_owner():
     world = BrokerFixture()
     queue = world.queue(group_buckets=1)
     one, two = join(queue), join(queue)
@@ -74,7 +72,7 @@ def test_groups_of_one_bucket_have_one_owner() -> None:
     assert (one.group_count, queue.dispatcher.group_count) == (1, 1)
 
 
-def test_many_groups_take_the_memory_of_the_buckets() -> None:
+def test_many_groups_take_the_memory_of_the_buckets():
     world = BrokerFixture()
     queue = world.queue(group_buckets=4)
     takers = [join(queue, auto=True) for _ in range(2)]
@@ -86,13 +84,13 @@ def test_many_groups_take_the_memory_of_the_buckets() -> None:
     assert sum(taker.group_count for taker in takers) == 4
 
 
-def test_bucket_of_a_group_is_the_same_after_its_owner_left() -> None:
+def test_bucket_of_a_group_is_the_same_after_its_owner_left():
     groups = [MessageGroups(7), MessageGroups(7)]
     keys = [[each._key(b"%d" % number) for number in range(100)] for each in groups]
     assert keys[0] == keys[1] and set(keys[0]) == set(range(7))
 
 
-def test_end_of_a_group_unpins_its_bucket() -> None:
+def test_end_of_a_group_unpins_its_bucket():
     world = BrokerFixture()
     queue = world.queue(group_buckets=1)
     one, two = join(queue, 1), join(queue)
@@ -101,7 +99,7 @@ def test_end_of_a_group_unpins_its_bucket() -> None:
     assert (texts(one), texts(two)) == (["a1"], ["b1"])
 
 
-def test_no_buckets_turn_groups_off() -> None:
+def test_no_buckets_turn_groups_off():
     world = BrokerFixture()
     queue = world.queue(group_buckets=0)
     one, two = join(queue), join(queue)
@@ -110,7 +108,7 @@ def test_no_buckets_turn_groups_off() -> None:
     assert not queue.dispatcher.blocks & GROUPS and queue.dispatcher.group_count == 0
 
 
-def test_buckets_can_change_while_messages_wait_for_their_owners() -> None:
+def test_buckets_can_change_while_messages_wait_for_their_owners():
     world = BrokerFixture()
     queue = world.queue()
     one, two = join(queue, 1), join(queue, 1)
@@ -136,7 +134,7 @@ def test_buckets_can_change_while_messages_wait_for_their_owners() -> None:
 # ---- rebalancing
 
 
-def test_new_consumer_gets_a_share_of_the_groups() -> None:
+def test_new_consumer_gets_a_share_of_the_groups():
     world = BrokerFixture()
     queue = world.queue(group_rebalance=True)
     one = join(queue)
@@ -147,7 +145,7 @@ def test_new_consumer_gets_a_share_of_the_groups() -> None:
     assert texts(one)[2:] + texts(two) in (["a2", "a3", "b2", "b3"], ["b2", "b3", "a2", "a3"])
 
 
-def test_without_rebalance_a_new_consumer_gets_new_groups_only() -> None:
+def test_without_rebalance_a_new_consumer_gets_new_groups_only():
     world = BrokerFixture()
     queue = world.queue()
     one = join(queue)
@@ -158,7 +156,7 @@ def test_without_rebalance_a_new_consumer_gets_new_groups_only() -> None:
     assert texts(one)[:4] == ["a1", "b1", "a2", "b2"]
 
 
-def test_backlog_of_busy_owners_goes_to_a_new_consumer() -> None:
+def test_backlog_of_busy_owners_goes_to_a_new_consumer():
     world = BrokerFixture()
     queue = world.queue(group_rebalance=True)
     one = join(queue, 1)
@@ -170,7 +168,7 @@ def test_backlog_of_busy_owners_goes_to_a_new_consumer() -> None:
     assert texts(two) == ["a2", "b1", "a3", "a1"]
 
 
-def test_pause_dispatch_waits_until_everything_is_settled() -> None:
+def test_pause_dispatch_waits_until_everything_is_settled():
     world = BrokerFixture()
     queue = world.queue(group_rebalance=True, group_rebalance_pause_dispatch=True)
     one = join(queue)
@@ -186,7 +184,7 @@ def test_pause_dispatch_waits_until_everything_is_settled() -> None:
     assert sorted(texts(one)[2:] + texts(two)) == ["a2", "b2"] and len(two.got) == 1
 
 
-def test_pause_dispatch_ends_with_a_rejected_message() -> None:
+def test_pause_dispatch_ends_with_a_rejected_message():
     world = BrokerFixture()
     queue = world.queue(group_rebalance=True, group_rebalance_pause_dispatch=True)
     one = join(queue)
@@ -198,7 +196,7 @@ def test_pause_dispatch_ends_with_a_rejected_message() -> None:
     assert texts(one) + texts(two) == ["a1", "a1", "a2"], "one consumer has both, in order"
 
 
-def test_pause_dispatch_ends_when_the_owner_leaves() -> None:
+def test_pause_dispatch_ends_when_the_owner_leaves():
     world = BrokerFixture()
     queue = world.queue(group_rebalance=True, group_rebalance_pause_dispatch=True)
     one = join(queue)
@@ -211,7 +209,7 @@ def test_pause_dispatch_ends_when_the_owner_leaves() -> None:
     assert texts(two) == ["a1", "a2"]
 
 
-def test_pause_dispatch_is_over_when_it_is_switched_off() -> None:
+def test_pause_dispatch_is_over_when_it_is_switched_off():
     world = BrokerFixture()
     queue = world.queue(group_rebalance=True, group_rebalance_pause_dispatch=True)
     join(queue)
@@ -222,7 +220,7 @@ def test_pause_dispatch_is_over_when_it_is_switched_off() -> None:
     assert texts(two) == ["b1"] or queue.count == 0
 
 
-def test_nothing_waits_where_nothing_is_in_delivery() -> None:
+def test_nothing_waits_where_nothing_is_in_delivery():
     world = BrokerFixture()
     queue = world.queue(group_rebalance=True, group_rebalance_pause_dispatch=True)
     join(queue, auto=True)
@@ -236,7 +234,7 @@ def test_nothing_waits_where_nothing_is_in_delivery() -> None:
 # ---- the header on the first message
 
 
-def test_first_message_of_each_group_is_marked() -> None:
+def test_first_message_of_each_group_is_marked():
     world = BrokerFixture()
     queue = world.queue(group_first_key="FIRST")
     one = marked(queue)
@@ -246,7 +244,7 @@ def test_first_message_of_each_group_is_marked() -> None:
     assert len(one.got) == 5
 
 
-def test_group_is_marked_again_after_its_end_and_with_another_owner() -> None:
+def test_group_is_marked_again_after_its_end_and_with_another_owner():
     world = BrokerFixture()
     queue = world.queue(group_first_key="FIRST")
     one = marked(queue)
@@ -259,7 +257,7 @@ def test_group_is_marked_again_after_its_end_and_with_another_owner() -> None:
     assert two.first == ["a1", "a3"] and texts(two) == ["a1", "a2", "a3", "a4"]
 
 
-def test_redelivery_to_the_owner_is_not_marked() -> None:
+def test_redelivery_to_the_owner_is_not_marked():
     world = BrokerFixture()
     queue = world.queue(group_first_key="FIRST")
     one = marked(queue, 1)
@@ -268,7 +266,7 @@ def test_redelivery_to_the_owner_is_not_marked() -> None:
     assert texts(one) == ["a1", "a1"] and one.first == ["a1"]
 
 
-def test_first_message_from_a_backlog_is_marked() -> None:
+def test_first_message_from_a_backlog_is_marked():
     world = BrokerFixture()
     queue = world.queue(group_first_key="FIRST")
     grouped(world, "a1", "b1", "a2")
@@ -276,7 +274,7 @@ def test_first_message_from_a_backlog_is_marked() -> None:
     assert one.first == ["a1", "b1"]
 
 
-def test_only_the_first_message_of_an_exclusive_consumer_is_marked() -> None:
+def test_only_the_first_message_of_an_exclusive_consumer_is_marked():
     world = BrokerFixture()
     queue = world.queue(group_first_key="FIRST", exclusive=True)
     one, two = marked(queue), marked(queue)
@@ -288,7 +286,7 @@ def test_only_the_first_message_of_an_exclusive_consumer_is_marked() -> None:
 
 
 @pytest.mark.parametrize("name", ["destination", "Message-Id", "a\nb"])
-def test_first_key_must_be_a_header_of_its_own(name: str) -> None:
+def test_first_key_must_be_a_header_of_its_own(name):
     world = BrokerFixture()
     with pytest.raises(Refused, match="group-first-key must not"):
         world.queue(group_first_key=name)
@@ -300,7 +298,7 @@ def test_first_key_must_be_a_header_of_its_own(name: str) -> None:
 # ---- resetting
 
 
-def test_reset_of_one_group_unpins_only_that() -> None:
+def test_reset_of_one_group_unpins_only_that():
     world = BrokerFixture()
     queue = world.queue()
     one = join(queue, 2)
@@ -312,7 +310,7 @@ def test_reset_of_one_group_unpins_only_that() -> None:
     assert (one.group_count, two.group_count) == (1, 1)
 
 
-def test_reset_of_all_groups_gives_the_backlog_to_others() -> None:
+def test_reset_of_all_groups_gives_the_backlog_to_others():
     world = BrokerFixture()
     queue = world.queue()
     one = join(queue, 2)
@@ -326,7 +324,7 @@ def test_reset_of_all_groups_gives_the_backlog_to_others() -> None:
 # ---- owners that leave
 
 
-def test_order_of_each_group_survives_owners_that_leave_with_messages_in_delivery() -> None:
+def test_order_of_each_group_survives_owners_that_leave_with_messages_in_delivery():
     world = BrokerFixture()
     queue = world.queue()
     one, two, three = join(queue, 2), join(queue, 2), join(queue, 0)
@@ -337,7 +335,7 @@ def test_order_of_each_group_survives_owners_that_leave_with_messages_in_deliver
     assert texts(three) == ["a1", "b1", "a2", "b2", "a3", "b3", "a4"]
 
 
-def test_groups_of_consumers_that_left_are_forgotten_in_the_end() -> None:
+def test_groups_of_consumers_that_left_are_forgotten_in_the_end():
     world = BrokerFixture()
     queue = world.queue()
     for round_ in range(3):
@@ -352,7 +350,7 @@ def test_groups_of_consumers_that_left_are_forgotten_in_the_end() -> None:
     assert queue.dispatcher.group_count == 0
 
 
-def test_group_moves_where_the_selector_of_its_owner_no_longer_matters() -> None:
+def test_group_moves_where_the_selector_of_its_owner_no_longer_matters():
     world = BrokerFixture()
     queue = world.queue()
     owner, other = join(queue, matches=RED), join(queue)
@@ -362,7 +360,7 @@ def test_group_moves_where_the_selector_of_its_owner_no_longer_matters() -> None
     assert texts(other)[-1] == "a2" and owned.group_count == 1
 
 
-def test_end_of_a_group_frees_what_waits_behind_it_only() -> None:
+def test_end_of_a_group_frees_what_waits_behind_it_only():
     world = BrokerFixture()
     queue = world.queue()
     owner, other = join(queue, 1), join(queue)
@@ -376,7 +374,7 @@ def test_end_of_a_group_frees_what_waits_behind_it_only() -> None:
     assert_nothing_held_after(world, owner, other)
 
 
-def assert_nothing_held_after(world: BrokerFixture, *takers: Taker) -> None:
+def assert_nothing_held_after(world, *takers):
     for taker in takers:
         taker.ack()
         taker.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,25 +18,25 @@ LEASE = 4 * STEP
 class Desk:
     """Takes requests for leases; ``written`` is what a start finds on disk."""
 
-    def __init__(self, written: int = 1) -> None:
+    def __init__(self, written=1):
         self.written = written
         self.now = NOW
         self.requests: list[int] = []
 
-    def start(self) -> MessageNumbers:
+    def start(self):
         self.requests.clear()
         numbers = MessageNumbers(self.written, LEASE, lambda: self.now, self.requests.append)
         self.requests.append(self.written + LEASE)
         return numbers
 
-    def write(self, numbers: MessageNumbers) -> None:
+    def write(self, numbers):
         """The last request comes to disk."""
         if self.requests:
             self.written = max(self.written, self.requests[-1])
             numbers.granted(self.written)
 
 
-def test_they_begin_behind_the_last_lease() -> None:
+def test_they_begin_behind_the_last_lease():
     desk = Desk(100)
     numbers = desk.start()
     desk.write(numbers)
@@ -47,7 +46,7 @@ def test_they_begin_behind_the_last_lease() -> None:
     assert again.next() == 100 + LEASE
 
 
-def test_the_next_lease_is_requested_when_half_is_used(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_next_lease_is_requested_when_half_is_used(caplog):
     desk = Desk()
     numbers = desk.start()
     desk.write(numbers)
@@ -58,7 +57,7 @@ def test_the_next_lease_is_requested_when_half_is_used(caplog: pytest.LogCapture
     assert len(desk.requests) < 25 and not caplog.records
 
 
-def test_without_a_lease_they_go_on_from_the_clock(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_lease_they_go_on_from_the_clock(caplog):
     desk = Desk()
     numbers = desk.start()
     desk.write(numbers)
@@ -83,7 +82,7 @@ def test_without_a_lease_they_go_on_from_the_clock(caplog: pytest.LogCaptureFixt
         max_size=12,
     )
 )
-def test_no_number_is_given_twice(runs: list[tuple[int, bool, int]]) -> None:
+def test_no_number_is_given_twice(runs):
     """Runs that end at any time; of each the leases come to disk or do not."""
     desk = Desk()
     seen: list[range] = []
@@ -103,7 +102,7 @@ def test_no_number_is_given_twice(runs: list[tuple[int, bool, int]]) -> None:
         assert before.stop <= after.start
 
 
-def test_the_clock_is_far_above_leases() -> None:
+def test_the_clock_is_far_above_leases():
     assert clock_number(NOW) > FIRST_OF_CLOCK > 1_000_000 * 10_000_000
     assert clock_number(NOW + 1) - clock_number(NOW) == 1000
     assert clock_number(NOW * 2) < 1 << 53, "what reads JSON can have them exactly"

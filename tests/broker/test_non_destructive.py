@@ -1,13 +1,11 @@
 """Queues that are read, not emptied."""
 
-from __future__ import annotations
-
 import pytest
 
 from .broker_fixture import BrokerFixture, bodies, header_is, join
 
 
-def test_every_consumer_is_delivered_every_message_once() -> None:
+def test_every_consumer_is_delivered_every_message_once():
     world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     for number in range(3):
@@ -22,7 +20,7 @@ def test_every_consumer_is_delivered_every_message_once() -> None:
     assert bodies(queue) == [b"0", b"1", b"2", b"3"]
 
 
-def test_ring() -> None:  # RQ-7
+def test_ring():  # RQ-7
     world = BrokerFixture()
     queue = world.queue(non_destructive=True, ring_size=1)
     world.send(body=b"0")
@@ -36,7 +34,7 @@ def test_ring() -> None:  # RQ-7
         assert queue.message_count == 1
 
 
-def test_ring_and_consumer_close() -> None:  # RQ-8
+def test_ring_and_consumer_close():  # RQ-8
     world = BrokerFixture()
     queue = world.queue(non_destructive=True, ring_size=1)
     world.send()
@@ -46,7 +44,7 @@ def test_ring_and_consumer_close() -> None:  # RQ-8
     assert (queue.delivering, queue.message_count) == (0, 1)
 
 
-def test_an_evicted_message_in_delivery_leaves_the_counts_right() -> None:
+def test_an_evicted_message_in_delivery_leaves_the_counts_right():
     world = BrokerFixture()
     queue = world.queue(non_destructive=True, ring_size=1)
     taker = join(queue)
@@ -59,7 +57,7 @@ def test_an_evicted_message_in_delivery_leaves_the_counts_right() -> None:
     assert (queue.count, queue.persistent_size, world.broker.memory.bytes) == (0, 0, 0)
 
 
-def test_expiry_removes() -> None:
+def test_expiry_removes():
     world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     world.send(expires=world.now + 500)
@@ -70,7 +68,7 @@ def test_expiry_removes() -> None:
     assert (queue.delivering, world.broker.memory.messages) == (0, 0)
 
 
-def test_selectors() -> None:
+def test_selectors():
     world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     for colour in ("red", "blue", "red"):
@@ -80,7 +78,7 @@ def test_selectors() -> None:
 
 @pytest.mark.parametrize("last_value", [False, True])
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_reader_that_leaves_costs_no_attempt(last_value: bool, failed: bool) -> None:
+def test_a_reader_that_leaves_costs_no_attempt(last_value, failed):
     world = BrokerFixture({"q": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
     dead = world.queue("DLQ")
     queue = world.queue(non_destructive=True, last_value_key="key" if last_value else None)
@@ -92,7 +90,7 @@ def test_a_reader_that_leaves_costs_no_attempt(last_value: bool, failed: bool) -
     assert (queue.message_count, queue.messages_killed, dead.count) == (1, 0, 0)
 
 
-def test_a_refused_message_is_offered_again_and_ends_as_dead_letter() -> None:
+def test_a_refused_message_is_offered_again_and_ends_as_dead_letter():
     world = BrokerFixture({"q": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
     dead = world.queue("DLQ")
     queue = world.queue(non_destructive=True)
@@ -104,7 +102,7 @@ def test_a_refused_message_is_offered_again_and_ends_as_dead_letter() -> None:
     assert (queue.message_count, queue.messages_killed, dead.count) == (0, 1, 1)
 
 
-def test_groups_are_ignored_on_a_non_destructive_queue() -> None:
+def test_groups_are_ignored_on_a_non_destructive_queue():
     world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     one, two = join(queue, 1), join(queue)
@@ -115,7 +113,7 @@ def test_groups_are_ignored_on_a_non_destructive_queue() -> None:
     assert one.bodies == two.bodies == [b"0", b"1", b"2"]
 
 
-def test_list_of_a_consumer_is_dropped_when_it_leaves() -> None:
+def test_list_of_a_consumer_is_dropped_when_it_leaves():
     world = BrokerFixture()
     queue = world.queue(non_destructive=True)
     for _ in range(3):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
 from stompring.broker import publish
-from stompring.broker.admission import Rejection
 from stompring.broker.message import Traits
 
 from .broker_fixture import MULTICAST, assert_nothing_held, header_is, join
 from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
 
-def test_the_message_that_reaches_the_limit_is_the_last_in_memory() -> None:
+def test_the_message_that_reaches_the_limit_is_the_last_in_memory():
     world = PagedWorld(limit=5)
     queue = world.queue()
     world.fill(4)
@@ -28,7 +26,7 @@ def test_the_message_that_reaches_the_limit_is_the_last_in_memory() -> None:
     assert world.paging.appended == 10
 
 
-def test_entering_and_leaving_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_entering_and_leaving_are_said_once(caplog):
     caplog.set_level(logging.INFO)
     world = PagedWorld(limit=5)
     queue = world.queue()
@@ -45,7 +43,7 @@ def test_entering_and_leaving_are_said_once(caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.parametrize("auto", [True, False], ids=["auto", "acknowledged"])
 @pytest.mark.parametrize("credit", [1, 3, None])
-def test_a_queue_is_drained_in_order(auto: bool, credit: int | None) -> None:
+def test_a_queue_is_drained_in_order(auto, credit):
     world = PagedWorld(limit=5)
     queue = world.queue()
     sent = world.fill(57)
@@ -67,7 +65,7 @@ def test_a_queue_is_drained_in_order(auto: bool, credit: int | None) -> None:
     assert queue.messages_added == queue.messages_acknowledged == 57
 
 
-def test_every_message_goes_to_pages_while_any_is_left() -> None:
+def test_every_message_goes_to_pages_while_any_is_left():
     world = PagedWorld(limit=5)
     queue = world.queue()
     world.fill(20)
@@ -83,7 +81,7 @@ def test_every_message_goes_to_pages_while_any_is_left() -> None:
     assert world.paging.appended == 16
 
 
-def test_a_second_overflow_pages_again() -> None:
+def test_a_second_overflow_pages_again():
     world = PagedWorld(limit=5)
     queue = world.queue()
     for _ in range(3):
@@ -98,7 +96,7 @@ def test_a_second_overflow_pages_again() -> None:
     assert world.address("q").times_paged == 3
 
 
-def test_an_address_that_always_pages_never_holds_anything_itself() -> None:
+def test_an_address_that_always_pages_never_holds_anything_itself():
     world = PagedWorld(limit=0)
     queue = world.queue()
     sent = world.fill(10)
@@ -109,7 +107,7 @@ def test_an_address_that_always_pages_never_holds_anything_itself() -> None:
     assert world.pages().empty
 
 
-def test_a_lazy_subscriber_slows_nobody() -> None:
+def test_a_lazy_subscriber_slows_nobody():
     world = PagedWorld(limit=5)
     active, lazy = world.queue("active", "t", MULTICAST), world.queue("lazy", "t", MULTICAST)
     taker = join(active, auto=True)
@@ -126,7 +124,7 @@ def test_a_lazy_subscriber_slows_nobody() -> None:
     assert_nothing_paged(world)
 
 
-def test_what_is_durable_is_served_from_memory_too() -> None:
+def test_what_is_durable_is_served_from_memory_too():
     world = PagedWorld(limit=5)
     active, lazy = world.queue("active", "t", MULTICAST), world.queue("lazy", "t", MULTICAST)
     taker = join(active)
@@ -139,7 +137,7 @@ def test_what_is_durable_is_served_from_memory_too() -> None:
     assert lazy.message_count == 100
 
 
-def test_a_message_is_written_once_for_all_queues() -> None:
+def test_a_message_is_written_once_for_all_queues():
     world = PagedWorld(limit=5)
     queues = [world.queue(f"q{number}", "t", MULTICAST) for number in range(4)]
     sent = world.fill(50, "t")
@@ -151,7 +149,7 @@ def test_a_message_is_written_once_for_all_queues() -> None:
     assert_nothing_held(world)
 
 
-def test_filters_decide_who_is_a_member() -> None:
+def test_filters_decide_who_is_a_member():
     world = PagedWorld(limit=2)
     red = world.queue("red", "t", MULTICAST, filter="colour = 'red'")
     blue = world.queue("blue", "t", MULTICAST, filter="colour = 'blue'")
@@ -163,7 +161,7 @@ def test_filters_decide_who_is_a_member() -> None:
     assert_nothing_paged(world)
 
 
-def test_what_nobody_wants_is_not_written() -> None:
+def test_what_nobody_wants_is_not_written():
     world = PagedWorld(limit=1)
     world.queue("red", "t", MULTICAST, filter="colour = 'red'")
     world.send("t", headers={"colour": "red"})
@@ -174,7 +172,7 @@ def test_what_nobody_wants_is_not_written() -> None:
     assert world.paging.appended == 0
 
 
-def test_anycast_queues_take_turns_while_paging() -> None:
+def test_anycast_queues_take_turns_while_paging():
     world = PagedWorld(limit=2)
     queues = [world.queue(name, "a") for name in ("one", "two", "three")]
     world.fill(32, "a")
@@ -184,7 +182,7 @@ def test_anycast_queues_take_turns_while_paging() -> None:
     assert_nothing_paged(world)
 
 
-def test_a_fully_qualified_send_pages_for_its_queue_alone() -> None:
+def test_a_fully_qualified_send_pages_for_its_queue_alone():
     world = PagedWorld(limit=2)
     one, two = world.queue("one", "t", MULTICAST), world.queue("two", "t", MULTICAST)
     for _ in range(10):
@@ -195,7 +193,7 @@ def test_a_fully_qualified_send_pages_for_its_queue_alone() -> None:
     assert_nothing_paged(world)
 
 
-def test_a_wildcard_queue_has_a_cursor_for_each_address() -> None:
+def test_a_wildcard_queue_has_a_cursor_for_each_address():
     world = PagedWorld(limit=5)
     every = world.queue("every", "#", MULTICAST)
     own = world.queue("own", "a.b", MULTICAST)
@@ -215,7 +213,7 @@ def test_a_wildcard_queue_has_a_cursor_for_each_address() -> None:
     assert_nothing_held(world)
 
 
-def test_a_wildcard_queue_merges_what_both_addresses_paged() -> None:
+def test_a_wildcard_queue_merges_what_both_addresses_paged():
     world = PagedWorld(limit=0)
     every = world.queue("every", "#", MULTICAST)
     world.fill(1, "x")  # neither address is made by the loop
@@ -226,7 +224,7 @@ def test_a_wildcard_queue_merges_what_both_addresses_paged() -> None:
     assert drained(world, every_taker) == [b"%d" % n for n in range(40)]
 
 
-def test_messages_that_may_not_be_written_stay_in_memory() -> None:
+def test_messages_that_may_not_be_written_stay_in_memory():
     world = PagedWorld(limit=3)
     kept = world.queue("kept", "t", MULTICAST, non_destructive=True)
     other = world.queue("other", "t", MULTICAST)
@@ -238,7 +236,7 @@ def test_messages_that_may_not_be_written_stay_in_memory() -> None:
     assert world.address("t").pages is None or world.pages("t").empty
 
 
-def test_dead_letters_page_too() -> None:
+def test_dead_letters_page_too():
     world = PagedWorld(limit=3, settings={"dead_letter_address": "DLQ", "max_delivery_attempts": 1})
     queue, dead = world.queue(), world.queue("DLQ")
     world.fill(20)
@@ -255,7 +253,7 @@ def test_dead_letters_page_too() -> None:
     assert_nothing_paged(world)
 
 
-def test_without_a_store_nothing_pages() -> None:
+def test_without_a_store_nothing_pages():
     world = PagedWorld(limit=3)
     world.broker.paging = None
     queue = world.queue()
@@ -266,7 +264,7 @@ def test_without_a_store_nothing_pages() -> None:
 class TestOrder:
     """PG-8 and PG-11: order from memory to pages, after give-back and acknowledgement out of order."""
 
-    def test_what_comes_back_finds_its_old_place(self) -> None:
+    def test_what_comes_back_finds_its_old_place(self):
         world = PagedWorld(limit=5)
         queue = world.queue()
         sent = world.fill(40)
@@ -279,7 +277,7 @@ class TestOrder:
         assert [count for count in second.deliveries[:17]] == [2] * 17
         assert second.deliveries[17:] == [1] * 23
 
-    def test_one_that_was_acknowledged_in_the_middle_is_gone(self) -> None:
+    def test_one_that_was_acknowledged_in_the_middle_is_gone(self):
         world = PagedWorld(limit=5)
         queue = world.queue()
         sent = world.fill(100)
@@ -291,7 +289,7 @@ class TestOrder:
         assert drained(world, second) == sent[:77] + sent[78:]
         assert_nothing_paged(world)
 
-    def test_a_page_goes_when_all_of_it_is_settled_wherever_it_is(self) -> None:
+    def test_a_page_goes_when_all_of_it_is_settled_wherever_it_is(self):
         world = PagedWorld(limit=5, page_size=10)
         queue = world.queue()
         world.fill(45)
@@ -303,7 +301,7 @@ class TestOrder:
         drained(world, taker)
         assert_nothing_paged(world)
 
-    def test_priorities(self) -> None:
+    def test_priorities(self):
         world = PagedWorld(limit=5)
         queue = world.queue()
         expected: list[tuple[int, int]] = []
@@ -314,7 +312,7 @@ class TestOrder:
         got = [int(body) for body in drained(world, join(queue))]
         assert got == [number for _, number in sorted(expected)]
 
-    def test_no_lower_priority_goes_out_while_a_higher_one_waits(self) -> None:
+    def test_no_lower_priority_goes_out_while_a_higher_one_waits(self):
         world = PagedWorld(limit=5)
         queue = world.queue()
         taker = join(queue, 1)
@@ -326,7 +324,7 @@ class TestOrder:
         world.settle_down()
         assert taker.bodies[:2] == [b"0", b"urgent"]
 
-    def test_one_that_was_refused_is_dead_after_its_attempts(self) -> None:
+    def test_one_that_was_refused_is_dead_after_its_attempts(self):
         world = PagedWorld(
             limit=2,
             settings={"dead_letter_address": "DLQ", "max_delivery_attempts": 3},
@@ -345,7 +343,7 @@ class TestOrder:
         assert [ref.message.body for ref in dead.dispatcher.in_order()] == [b"4"]
         assert taker.bodies == [b"0", b"1", b"2", b"3", b"4", b"4", b"4", b"5"]
 
-    def test_redelivery_delay(self) -> None:
+    def test_redelivery_delay(self):
         world = PagedWorld(limit=2, settings={"redelivery_delay": 1000})
         queue = world.queue()
         sent = world.fill(20)
@@ -365,7 +363,7 @@ class TestOrder:
 class TestLeaving:
     """PG-13, PG-14: what else empties pages."""
 
-    def test_purge(self) -> None:
+    def test_purge(self):
         world = PagedWorld(limit=5)
         queue = world.queue()
         world.fill(40)
@@ -375,7 +373,7 @@ class TestLeaving:
         assert_nothing_paged(world)
         assert_nothing_held(world)
 
-    def test_purge_leaves_what_is_in_delivery(self) -> None:
+    def test_purge_leaves_what_is_in_delivery(self):
         world = PagedWorld(limit=5)
         queue = world.queue()
         sent = world.fill(40)
@@ -388,7 +386,7 @@ class TestLeaving:
         assert taker.bodies == sent[:12]
         assert_nothing_paged(world)
 
-    def test_purge_on_no_consumers(self) -> None:
+    def test_purge_on_no_consumers(self):
         world = PagedWorld(limit=5)
         queue = world.queue(purge_on_no_consumers=True)
         taker = join(queue, 3)
@@ -398,7 +396,7 @@ class TestLeaving:
         assert queue.message_count == 0
         assert_nothing_paged(world)
 
-    def test_a_queue_is_deleted(self) -> None:
+    def test_a_queue_is_deleted(self):
         world = PagedWorld(limit=5)
         queue = world.queue()
         world.fill(40)
@@ -410,7 +408,7 @@ class TestLeaving:
         world.settle_down()
         assert_nothing_paged(world)
 
-    def test_a_temporary_subscription_takes_its_pages_along(self) -> None:
+    def test_a_temporary_subscription_takes_its_pages_along(self):
         world = PagedWorld(limit=5)
         lazy = world.queue("lazy", "t", MULTICAST, temporary=True, auto_delete=True)
         taker = join(lazy, 3)
@@ -422,7 +420,7 @@ class TestLeaving:
         assert_nothing_paged(world)
         assert_nothing_held(world)
 
-    def test_an_address_is_deleted(self) -> None:
+    def test_an_address_is_deleted(self):
         world = PagedWorld(limit=5)
         world.queue("one", "t", MULTICAST)
         world.queue("two", "t", MULTICAST)
@@ -433,7 +431,7 @@ class TestLeaving:
         assert not world.areas.areas
         assert world.areas.budget.used == 0
 
-    def test_auto_delete_waits_for_what_is_paged(self) -> None:
+    def test_auto_delete_waits_for_what_is_paged(self):
         world = PagedWorld(limit=2)
         queue = world.queue(auto_delete=True)
         world.fill(20)
@@ -448,7 +446,7 @@ class TestLeaving:
 
 
 class TestConsumers:
-    def test_paused(self) -> None:
+    def test_paused(self):
         world = PagedWorld(limit=3)
         queue = world.queue()
         queue.pause()
@@ -459,7 +457,7 @@ class TestConsumers:
         queue.resume()
         assert drained(world, taker) == sent
 
-    def test_exclusive(self) -> None:
+    def test_exclusive(self):
         world = PagedWorld(limit=3)
         queue = world.queue(exclusive=True)
         sent = world.fill(30)
@@ -470,7 +468,7 @@ class TestConsumers:
         first.close()
         assert drained(world, second) == sent
 
-    def test_consumers_before_dispatch(self) -> None:
+    def test_consumers_before_dispatch(self):
         world = PagedWorld(limit=3)
         queue = world.queue(consumers_before_dispatch=2)
         sent = world.fill(30)
@@ -482,7 +480,7 @@ class TestConsumers:
         assert sorted(map(int, first.bodies + second.bodies)) == list(range(30))
         assert set(sent) == set(first.bodies + second.bodies)
 
-    def test_two_consumers_take_turns(self) -> None:
+    def test_two_consumers_take_turns(self):
         world = PagedWorld(limit=3)
         queue = world.queue()
         world.fill(40)
@@ -493,7 +491,7 @@ class TestConsumers:
             assert list(map(int, taker.bodies)) == sorted(map(int, taker.bodies))
         assert_nothing_paged(world)
 
-    def test_no_selector_starves(self) -> None:
+    def test_no_selector_starves(self):
         """PG-17, mended: the only match is far behind what nobody takes."""
         world = PagedWorld(limit=5, settings={"max_read_page_messages": 10, "prefetch_page_messages": 5})
         queue = world.queue()
@@ -510,14 +508,14 @@ class TestConsumers:
         assert_nothing_paged(world)
 
 
-def published(world: PagedWorld, body: bytes = b"x", **traits: Any) -> Rejection | None:
+def published(world, body=b"x", **traits):
     """As a producer's SEND to the address q."""
     made = Traits(b"", b"q", **traits)
     publication = publish.Publication(world.address("q"), None, made, None, world.broker.memory)
     return publish.publish(world.broker, publication, body)
 
 
-def paging_world() -> PagedWorld:
+def paging_world():
     world = PagedWorld(limit=5)
     world.queue()
     world.fill(8)
@@ -526,7 +524,7 @@ def paging_world() -> PagedWorld:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_what_producers_send_while_an_address_pages_is_paged_and_counted(durable: bool) -> None:
+def test_what_producers_send_while_an_address_pages_is_paged_and_counted(durable):
     world = paging_world()
     queue, address = world.directory.queues["q"], world.address("q")
     appended, routed = world.paging.appended, address.routed_messages
@@ -536,7 +534,7 @@ def test_what_producers_send_while_an_address_pages_is_paged_and_counted(durable
     assert drained(world, join(queue))[-1] == b"last"
 
 
-def test_what_producers_send_to_an_address_that_pages_and_has_no_queue_for_it_is_unrouted() -> None:
+def test_what_producers_send_to_an_address_that_pages_and_has_no_queue_for_it_is_unrouted():
     world = paging_world()
     world.directory.queues["q"].accepts = header_is(b"colour", b"red")
     world.address("q").changed()
@@ -546,7 +544,7 @@ def test_what_producers_send_to_an_address_that_pages_and_has_no_queue_for_it_is
 
 
 @pytest.mark.parametrize("which", ["disk", "write_limit"])
-def test_producers_wait_for_the_disk_while_an_address_pages(which: str) -> None:
+def test_producers_wait_for_the_disk_while_an_address_pages(which):
     world = paging_world()
     broker = world.broker
     limit = broker.disk if which == "disk" else broker.storage.write_limit
@@ -558,7 +556,7 @@ def test_producers_wait_for_the_disk_while_an_address_pages(which: str) -> None:
     assert world.directory.queues["q"].message_count == 9
 
 
-def test_an_address_whose_pages_are_empty_stops_paging_with_the_next_message_of_a_producer() -> None:
+def test_an_address_whose_pages_are_empty_stops_paging_with_the_next_message_of_a_producer():
     world = PagedWorld(limit=5)
     queue, address = world.queue(), world.address("q")
     world.fill(5)

@@ -1,13 +1,8 @@
 """Management and browsing of a queue that is partly on disk (spec PG-9, PG-13, PG-18, PG-20)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
 import pytest
 
 from stompring.broker import queue_browser
-from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead
 from stompring.broker.reference import STATES, Reference
 from stompring.errors import NotFound, Refused
@@ -19,11 +14,11 @@ from .paged_broker import PagedWorld, assert_nothing_paged, drained
 class OpenTaker(Taker):
     """A consumer that shows what it has not settled."""
 
-    def unsettled_references(self) -> Iterable[Reference]:
+    def unsettled_references(self):
         return self.unsettled
 
 
-def walked(world: PagedWorld, walk: Iterable[object]) -> list[Reference]:
+def walked(world, walk):
     """What a walk gives, its pauses waited for."""
     refs = []
     for one in walk:
@@ -36,7 +31,7 @@ def walked(world: PagedWorld, walk: Iterable[object]) -> list[Reference]:
     return refs
 
 
-def total(world: PagedWorld, walk: Iterable[object]) -> int:
+def total(world, walk):
     removed = 0
     for one in walk:
         if isinstance(one, PageRead):
@@ -47,16 +42,16 @@ def total(world: PagedWorld, walk: Iterable[object]) -> int:
     return removed
 
 
-def finish(world: PagedWorld, steps: Iterable[PageRead]) -> None:
+def finish(world, steps):
     for _ in steps:
         world.settle_down()
 
 
-def bodies(world: PagedWorld, queue: Queue, selector: str | None = None) -> list[bytes]:
+def bodies(world, queue, selector=None):
     return [ref.message.body for ref in walked(world, queue_browser.browse(queue, selector))]
 
 
-def paged(count: int = 60, **more: int) -> tuple[PagedWorld, Queue]:
+def paged(count=60, **more):
     world = PagedWorld(limit=5, **more)
     queue = world.queue()
     for number in range(count):
@@ -64,7 +59,7 @@ def paged(count: int = 60, **more: int) -> tuple[PagedWorld, Queue]:
     return world, queue
 
 
-def test_browsing_shows_memory_and_pages_once_and_in_order() -> None:
+def test_browsing_shows_memory_and_pages_once_and_in_order():
     world, queue = paged(memory=10_000)
     assert queue.paged_count > 30
     assert bodies(world, queue) == [b"%d" % n for n in range(60)]
@@ -73,12 +68,12 @@ def test_browsing_shows_memory_and_pages_once_and_in_order() -> None:
     assert drained(world, join(queue)) == [b"%d" % n for n in range(60)]
 
 
-def test_browsing_with_a_selector() -> None:
+def test_browsing_with_a_selector():
     world, queue = paged()
     assert bodies(world, queue, "colour = 'red'") == [b"%d" % n for n in range(0, 60, 7)]
 
 
-def test_browsing_follows_priorities() -> None:
+def test_browsing_follows_priorities():
     world = PagedWorld(limit=3, memory=3_000)
     queue = world.queue()
     order = []
@@ -88,7 +83,7 @@ def test_browsing_follows_priorities() -> None:
     assert bodies(world, queue) == [b"%d" % number for _, number in sorted(order)]
 
 
-def test_browsing_goes_on_while_the_queue_is_drained() -> None:
+def test_browsing_goes_on_while_the_queue_is_drained():
     world, queue = paged(memory=5_000)
     walk = queue_browser.browse(queue)
     seen = []
@@ -108,7 +103,7 @@ def test_browsing_goes_on_while_the_queue_is_drained() -> None:
     assert 59 in seen
 
 
-def test_browsing_shows_what_is_scheduled_and_in_delivery() -> None:
+def test_browsing_shows_what_is_scheduled_and_in_delivery():
     world = PagedWorld(limit=2)
     queue = world.queue()
     taker = OpenTaker(3)
@@ -127,7 +122,7 @@ def test_browsing_shows_what_is_scheduled_and_in_delivery() -> None:
     assert queue.scheduled_count == 4
 
 
-def test_removing_by_id_finds_it_anywhere() -> None:
+def test_removing_by_id_finds_it_anywhere():
     for wanted in (0, 4, 5, 17, 33, 58, 59):
         world, queue = paged(memory=8_000)
         ref = walked(world, queue_browser.browse(queue))[wanted]
@@ -140,7 +135,7 @@ def test_removing_by_id_finds_it_anywhere() -> None:
         assert_nothing_held(world)
 
 
-def test_removing_what_is_in_delivery_or_unknown() -> None:
+def test_removing_what_is_in_delivery_or_unknown():
     world, queue = paged()
     taker = OpenTaker(12)
     queue.add_consumer(taker)
@@ -153,7 +148,7 @@ def test_removing_what_is_in_delivery_or_unknown() -> None:
     assert queue.message_count == 60
 
 
-def test_purging_with_a_selector() -> None:
+def test_purging_with_a_selector():
     world, queue = paged(memory=8_000)
     assert total(world, queue_browser.purge(queue, "colour = 'blue'")) == 51
     assert (queue.message_count, queue.messages_killed) == (9, 51)
@@ -161,7 +156,7 @@ def test_purging_with_a_selector() -> None:
     assert_nothing_paged(world)
 
 
-def test_purging_everything_reads_nothing() -> None:
+def test_purging_everything_reads_nothing():
     world, queue = paged(memory=4_000)
     reads = world.pages().reads
     pages = world.pages()
@@ -172,7 +167,7 @@ def test_purging_everything_reads_nothing() -> None:
     assert_nothing_held(world)
 
 
-def test_cancelling_and_delivering_what_is_scheduled_in_pages() -> None:
+def test_cancelling_and_delivering_what_is_scheduled_in_pages():
     world = PagedWorld(limit=0)
     queue = world.queue()
     sent = [world.send(body=b"%d" % n, due=world.now + 60_000) for n in range(30)]

@@ -1,14 +1,12 @@
 """Messages in pages that expire or are scheduled (spec PG-12, §2)."""
 
-from __future__ import annotations
-
 import pytest
 
 from .broker_fixture import MULTICAST, assert_nothing_held, header_is, join
 from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
 
-def test_what_is_on_disk_expires_at_its_time() -> None:
+def test_what_is_on_disk_expires_at_its_time():
     world = PagedWorld(limit=3, settings={"expiry_address": "EXP"})
     queue, dead = world.queue(), world.queue("EXP")
     world.fill(10)
@@ -25,7 +23,7 @@ def test_what_is_on_disk_expires_at_its_time() -> None:
     assert_nothing_held(world)
 
 
-def test_each_at_its_own_time() -> None:
+def test_each_at_its_own_time():
     world = PagedWorld(limit=0, memory=2000)
     queue = world.queue()
     for number in range(60):
@@ -39,7 +37,7 @@ def test_each_at_its_own_time() -> None:
 BEGIN_MS = 1_700_000_000_000
 
 
-def test_times_beyond_the_horizon_are_found_later() -> None:
+def test_times_beyond_the_horizon_are_found_later():
     world = PagedWorld(limit=0, memory=2000)
     queue = world.queue()
     hour = 3_600_000
@@ -53,7 +51,7 @@ def test_times_beyond_the_horizon_are_found_later() -> None:
     assert queue.message_count == 0
 
 
-def test_consumers_go_on_among_thousands_that_expire() -> None:
+def test_consumers_go_on_among_thousands_that_expire():
     world = PagedWorld(limit=5, page_size=100, block_size=20)
     queue = world.queue()
     expected = []
@@ -71,7 +69,7 @@ def test_consumers_go_on_among_thousands_that_expire() -> None:
     assert_nothing_paged(world)
 
 
-def test_what_is_in_memory_expires_too_and_not_twice() -> None:
+def test_what_is_in_memory_expires_too_and_not_twice():
     world = PagedWorld(limit=5)
     queue = world.queue()
     for number in range(20):
@@ -88,7 +86,7 @@ def test_what_is_in_memory_expires_too_and_not_twice() -> None:
 
 
 @pytest.mark.parametrize("queues", [1, 3])
-def test_scheduled_messages_fall_due_in_order_and_at_the_head(queues: int) -> None:
+def test_scheduled_messages_fall_due_in_order_and_at_the_head(queues):
     world = PagedWorld(limit=2)
     all_queues = [world.queue(f"q{n}", "t", MULTICAST) for n in range(queues)]
     world.fill(20, "t")
@@ -115,7 +113,7 @@ def test_scheduled_messages_fall_due_in_order_and_at_the_head(queues: int) -> No
 
 
 @pytest.mark.parametrize("counts_paged", [False, True])
-def test_the_newest_of_those_on_disk_that_fall_due_together_stay_in_a_ring(counts_paged: bool) -> None:
+def test_the_newest_of_those_on_disk_that_fall_due_together_stay_in_a_ring(counts_paged):
     world = PagedWorld(limit=0, block_size=2, page_size=4)
     queue = world.queue(ring_size=3, ring_counts_paged=counts_paged)
     for number in range(20):
@@ -127,7 +125,7 @@ def test_the_newest_of_those_on_disk_that_fall_due_together_stay_in_a_ring(count
     assert_nothing_held(world)
 
 
-def test_those_on_disk_that_fall_due_push_out_nothing_that_waited() -> None:
+def test_those_on_disk_that_fall_due_push_out_nothing_that_waited():
     world = PagedWorld(limit=2, block_size=2, page_size=4)
     queue = world.queue(ring_size=3)
     world.send(body=b"X")
@@ -139,7 +137,7 @@ def test_those_on_disk_that_fall_due_push_out_nothing_that_waited() -> None:
     assert drained(world, join(queue)) == [b"5", b"X", b"Y"]
 
 
-def test_a_full_ring_that_counts_pages_gives_something_up_before_it_delivers_what_has_come() -> None:
+def test_a_full_ring_that_counts_pages_gives_something_up_before_it_delivers_what_has_come():
     world = PagedWorld(limit=0)
     queue = world.queue(ring_size=2, ring_counts_paged=True)
     taker = join(queue, matches=header_is(b"colour", b"red"))
@@ -150,7 +148,7 @@ def test_a_full_ring_that_counts_pages_gives_something_up_before_it_delivers_wha
     assert (queue.message_count, queue.delivering, queue.messages_replaced) == (3, 2, 2)
 
 
-def test_what_falls_due_waits_on_disk_while_there_is_no_room() -> None:
+def test_what_falls_due_waits_on_disk_while_there_is_no_room():
     world = PagedWorld(limit=0, settings={"prefetch_page_messages": 5})
     queue = world.queue()
     for number in range(40):
@@ -164,7 +162,7 @@ def test_what_falls_due_waits_on_disk_while_there_is_no_room() -> None:
     assert queue.message_count == 0
 
 
-def test_scheduled_ones_expire_while_they_wait() -> None:
+def test_scheduled_ones_expire_while_they_wait():
     world = PagedWorld(limit=0)
     queue = world.queue()
     for _ in range(10):
@@ -173,7 +171,7 @@ def test_scheduled_ones_expire_while_they_wait() -> None:
     assert (queue.message_count, queue.messages_expired) == (0, 10)
 
 
-def test_recurring_messages_stay_in_memory() -> None:
+def test_recurring_messages_stay_in_memory():
     from stompring.broker.recurrence import Recurrence
 
     world = PagedWorld(limit=0)

@@ -1,17 +1,14 @@
 """Hooks of one queue or address: copies have everything that the original has."""
 
-from __future__ import annotations
-
 from stompring.broker.policy_hooks import Hooks, hooks_with_notifications, hooks_with_settled
-from stompring.broker.reference import Reference
 from stompring.settings.model import FullPolicy
 
 
-def overflow(view: object, returns: bool) -> None:
+def overflow(view, returns):
     """No ring."""
 
 
-def full_hooks() -> Hooks:
+def full_hooks():
     """Each attribute has a value of its own."""
     hooks = Hooks(FullPolicy.DROP, overflow)
     for name in Hooks.__slots__:
@@ -20,11 +17,11 @@ def full_hooks() -> Hooks:
     return hooks
 
 
-def listen(ref: Reference) -> None:
+def listen(ref):
     """A listener."""
 
 
-def test_hooks_with_another_listener_keep_all_others() -> None:
+def test_hooks_with_another_listener_keep_all_others():
     hooks = full_hooks()
     before = {name: getattr(hooks, name) for name in Hooks.__slots__}
     settled = hooks_with_settled(hooks, listen)

@@ -1,9 +1,5 @@
 """A queue: what comes back, what falls due, and its whole life."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.errors import Refused
@@ -11,7 +7,7 @@ from stompring.errors import Refused
 from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, join
 
 
-def test_purge_on_no_consumers_kills_what_comes_back() -> None:
+def test_purge_on_no_consumers_kills_what_comes_back():
     world = BrokerFixture()
     queue = world.queue(purge_on_no_consumers=True)
     world.send()
@@ -27,7 +23,7 @@ def test_purge_on_no_consumers_kills_what_comes_back() -> None:
     assert_nothing_held(world)
 
 
-def test_schedule_order() -> None:
+def test_schedule_order():
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue)
@@ -37,7 +33,7 @@ def test_schedule_order() -> None:
     assert taker.bodies == [b"m2", b"m4", b"m1", b"m3", b"m5"]
 
 
-def test_due_at_the_same_time_keeps_the_order_of_sending_and_goes_to_the_head() -> None:
+def test_due_at_the_same_time_keeps_the_order_of_sending_and_goes_to_the_head():
     world = BrokerFixture()
     queue = world.queue()
     world.send(body=b"waiting")
@@ -47,7 +43,7 @@ def test_due_at_the_same_time_keeps_the_order_of_sending_and_goes_to_the_head() 
     assert bodies(queue) == [b"%d" % number for number in range(10)] + [b"waiting"]
 
 
-def test_a_time_in_the_past_still_goes_to_the_head() -> None:
+def test_a_time_in_the_past_still_goes_to_the_head():
     world = BrokerFixture()
     queue = world.queue()
     world.send(body=b"waiting")
@@ -57,7 +53,7 @@ def test_a_time_in_the_past_still_goes_to_the_head() -> None:
     assert bodies(queue) == [b"late", b"waiting"]
 
 
-def test_requeued_messages_keep_their_order() -> None:
+def test_requeued_messages_keep_their_order():
     world = BrokerFixture()
     queue = world.queue()
     for number in range(6):
@@ -71,7 +67,7 @@ def test_requeued_messages_keep_their_order() -> None:
     assert again.deliveries == [2, 2, 2, 2, 1, 1]
 
 
-def test_nack_waits_for_the_redelivery_delay() -> None:
+def test_nack_waits_for_the_redelivery_delay():
     world = BrokerFixture(
         {"q": {"redelivery_delay": 500, "redelivery_delay_multiplier": 2.0, "max_delivery_attempts": -1}}
     )
@@ -88,7 +84,7 @@ def test_nack_waits_for_the_redelivery_delay() -> None:
     assert taker.deliveries == [1, 2, 3, 4]
 
 
-def test_redelivery_delay_holds_for_a_lost_connection_and_not_for_a_consumer_that_leaves() -> None:
+def test_redelivery_delay_holds_for_a_lost_connection_and_not_for_a_consumer_that_leaves():
     world = BrokerFixture({"q": {"redelivery_delay": 500}})
     queue = world.queue()
     taker = join(queue)
@@ -101,7 +97,7 @@ def test_redelivery_delay_holds_for_a_lost_connection_and_not_for_a_consumer_tha
     assert bodies(queue) == [b"1"]
 
 
-def test_a_nacked_message_goes_to_another_consumer_first() -> None:
+def test_a_nacked_message_goes_to_another_consumer_first():
     world = BrokerFixture()
     queue = world.queue()
     one = join(queue, 1)
@@ -113,7 +109,7 @@ def test_a_nacked_message_goes_to_another_consumer_first() -> None:
     assert one.bodies == [b"1", b"1"]
 
 
-def test_a_nacked_message_comes_back_to_the_only_consumer() -> None:
+def test_a_nacked_message_comes_back_to_the_only_consumer():
     world = BrokerFixture()
     queue = world.queue()
     one = join(queue, 1)
@@ -122,7 +118,7 @@ def test_a_nacked_message_comes_back_to_the_only_consumer() -> None:
     assert one.deliveries == [1, 2]
 
 
-def test_an_expired_message_is_not_delivered_as_it_arrives() -> None:
+def test_an_expired_message_is_not_delivered_as_it_arrives():
     world = BrokerFixture()
     queue = world.queue()
     taker = join(queue, auto=True)
@@ -132,7 +128,7 @@ def test_an_expired_message_is_not_delivered_as_it_arrives() -> None:
     assert_nothing_held(world)
 
 
-def test_an_acknowledged_message_does_not_expire_later() -> None:
+def test_an_acknowledged_message_does_not_expire_later():
     world = BrokerFixture()
     queue = world.queue()
     world.send(expires=world.now + 500)
@@ -143,7 +139,7 @@ def test_an_acknowledged_message_does_not_expire_later() -> None:
     assert_nothing_held(world)
 
 
-def test_message_in_delivery_expires_when_it_is_requeued() -> None:
+def test_message_in_delivery_expires_when_it_is_requeued():
     world = BrokerFixture()
     queue = world.queue()
     world.send(expires=world.now + 500)
@@ -155,7 +151,7 @@ def test_message_in_delivery_expires_when_it_is_requeued() -> None:
     assert_nothing_held(world)
 
 
-def test_requeued_message_expires_at_its_time() -> None:
+def test_requeued_message_expires_at_its_time():
     world = BrokerFixture()
     queue = world.queue()
     world.send(expires=world.now + 500)
@@ -168,7 +164,7 @@ def test_requeued_message_expires_at_its_time() -> None:
     assert_nothing_held(world)
 
 
-def test_scheduled_messages_expire_too() -> None:
+def test_scheduled_messages_expire_too():
     world = BrokerFixture()
     queue = world.queue()
     world.send(due=world.now + 1000, expires=world.now + 500)
@@ -178,7 +174,7 @@ def test_scheduled_messages_expire_too() -> None:
     assert_nothing_held(world)
 
 
-def test_close_cancels_consumers_and_kills_messages() -> None:
+def test_close_cancels_consumers_and_kills_messages():
     world = BrokerFixture()
     queue = world.queue(exclusive=True)
     one, two = join(queue, 1), join(queue, auto=True)
@@ -191,7 +187,7 @@ def test_close_cancels_consumers_and_kills_messages() -> None:
     assert_nothing_held(world, queue)
 
 
-def test_settling_after_the_queue_was_deleted() -> None:
+def test_settling_after_the_queue_was_deleted():
     world = BrokerFixture()
     queue = world.queue()
     world.send()
@@ -204,7 +200,7 @@ def test_settling_after_the_queue_was_deleted() -> None:
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_pending_lists_drop_messages_that_left(kill: bool) -> None:
+def test_pending_lists_drop_messages_that_left(kill):
     world = BrokerFixture()
     queue = world.queue()
     selective = join(queue, 0, matches=lambda message: True)
@@ -219,7 +215,7 @@ def test_pending_lists_drop_messages_that_left(kill: bool) -> None:
     assert all(target.pending.size < 200 for target in queue.dispatcher.selector_lists.values())
 
 
-def test_max_consumers() -> None:
+def test_max_consumers():
     queue = BrokerFixture().queue(max_consumers=1)
     join(queue)
     with pytest.raises(Refused, match="max-consumers of 1"):
@@ -230,7 +226,7 @@ def test_max_consumers() -> None:
 @pytest.mark.parametrize(
     "attributes", [{}, {"exclusive": True}, {"ring_size": 3}, {"consumers_before_dispatch": 1}]
 )
-def test_all_counters_are_zero_when_all_is_settled(attributes: dict[str, Any]) -> None:
+def test_all_counters_are_zero_when_all_is_settled(attributes):
     world = BrokerFixture()
     queue = world.queue(**attributes)
     for number in range(20):

@@ -1,15 +1,10 @@
 """Looking into queues, and removing or releasing single messages by management."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
 import pytest
 
 from stompring.broker import queue_browser
-from stompring.broker.queue import Queue
 from stompring.broker.recurrence import FOREVER, Recurrence
-from stompring.broker.reference import STATES, Reference
+from stompring.broker.reference import STATES
 from stompring.errors import NotFound, Refused
 from stompring.settings.model import RingPolicy
 
@@ -19,26 +14,26 @@ from .broker_fixture import MULTICAST, BrokerFixture, Taker, assert_nothing_held
 class OpenTaker(Taker):
     """A consumer that shows what it has not settled."""
 
-    def unsettled_references(self) -> Iterable[Reference]:
+    def unsettled_references(self):
         return self.unsettled
 
 
-def join_open(queue: Queue, credit: int) -> OpenTaker:
+def join_open(queue, credit):
     taker = OpenTaker(credit)
     queue.add_consumer(taker)
     return taker
 
 
-def seen(refs: Iterable[Reference]) -> list[tuple[bytes, str]]:
+def seen(refs):
     return [(ref.message.body, STATES[ref.state]) for ref in refs]
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
+def world():
     return BrokerFixture()
 
 
-def test_browse_shows_pending_then_scheduled_then_delivering(world: BrokerFixture) -> None:
+def test_browse_shows_pending_then_scheduled_then_delivering(world):
     queue = world.queue()
     taker = join_open(queue, 1)
     world.send(body=b"taken")
@@ -57,7 +52,7 @@ def test_browse_shows_pending_then_scheduled_then_delivering(world: BrokerFixtur
     assert (b"taken", "delivering") not in seen(queue_browser.browse(queue))
 
 
-def test_browse_leaves_everything_as_it_is(world: BrokerFixture) -> None:
+def test_browse_leaves_everything_as_it_is(world):
     queue = world.queue()
     for body in (b"a", b"b"):
         world.send(body=body)
@@ -66,7 +61,7 @@ def test_browse_leaves_everything_as_it_is(world: BrokerFixture) -> None:
     assert (queue.message_count, queue.delivering, queue.messages_acknowledged) == (2, 0, 0)
 
 
-def test_browse_adds_what_a_transaction_holds_and_only_of_this_queue(world: BrokerFixture) -> None:
+def test_browse_adds_what_a_transaction_holds_and_only_of_this_queue(world):
     queue, other = world.queue("q"), world.queue("other")
     takers = [join_open(queue, 1), join_open(other, 1)]
     world.send("q", b"mine")
@@ -76,7 +71,7 @@ def test_browse_adds_what_a_transaction_holds_and_only_of_this_queue(world: Brok
     assert seen(queue_browser.browse(queue, elsewhere=held)) == [(b"mine", "delivering")]
 
 
-def test_browse_with_a_selector(world: BrokerFixture) -> None:
+def test_browse_with_a_selector(world):
     queue = world.queue()
     for colour in ("red", "blue", "red"):
         world.send(body=colour.encode(), headers={"colour": colour})
@@ -84,13 +79,13 @@ def test_browse_with_a_selector(world: BrokerFixture) -> None:
     assert len(list(queue_browser.browse(queue, "  "))) == 3
 
 
-def test_browse_refuses_a_broken_selector_at_once(world: BrokerFixture) -> None:
+def test_browse_refuses_a_broken_selector_at_once(world):
     with pytest.raises(Refused, match="filter: ") as refused:
         queue_browser.browse(world.queue(), "colour = ")
     assert refused.value.status == 400
 
 
-def test_browse_goes_on_while_the_queue_changes(world: BrokerFixture) -> None:
+def test_browse_goes_on_while_the_queue_changes(world):
     queue = world.queue()
     for number in range(5):
         world.send(body=b"%d" % number)
@@ -101,7 +96,7 @@ def test_browse_goes_on_while_the_queue_changes(world: BrokerFixture) -> None:
     assert [ref.message.body for ref in refs] == [b"1", b"3", b"4"]
 
 
-def test_browse_shows_messages_set_aside_for_a_group_once(world: BrokerFixture) -> None:
+def test_browse_shows_messages_set_aside_for_a_group_once(world):
     queue = world.queue()
     first = join_open(queue, 1)
     world.send(body=b"a1", group=b"a")
@@ -114,7 +109,7 @@ def test_browse_shows_messages_set_aside_for_a_group_once(world: BrokerFixture) 
     assert queue.count == 2 and first.bodies == [b"a1"]
 
 
-def test_remove_a_pending_message(world: BrokerFixture) -> None:
+def test_remove_a_pending_message(world):
     queue = world.queue()
     doomed = world.send(body=b"a")
     world.send(body=b"b")
@@ -127,7 +122,7 @@ def test_remove_a_pending_message(world: BrokerFixture) -> None:
     assert_nothing_held(world)
 
 
-def test_remove_a_scheduled_message(world: BrokerFixture) -> None:
+def test_remove_a_scheduled_message(world):
     queue = world.queue()
     doomed = world.send(body=b"a", due=world.now + 1000)
     list(queue_browser.remove_message(queue, doomed.number))
@@ -137,7 +132,7 @@ def test_remove_a_scheduled_message(world: BrokerFixture) -> None:
     assert_nothing_held(world)
 
 
-def test_a_message_in_delivery_is_its_consumers(world: BrokerFixture) -> None:
+def test_a_message_in_delivery_is_its_consumers(world):
     queue = world.queue()
     taker = join_open(queue, 1)
     message = world.send()
@@ -149,7 +144,7 @@ def test_a_message_in_delivery_is_its_consumers(world: BrokerFixture) -> None:
         list(queue_browser.remove_message(queue, message.number))
 
 
-def test_removing_the_last_message_lets_an_auto_delete_queue_go(world: BrokerFixture) -> None:
+def test_removing_the_last_message_lets_an_auto_delete_queue_go(world):
     queue = world.queue(auto_created=True, auto_delete=True)
     keeper = join(queue, 0)
     message = world.send()
@@ -159,7 +154,7 @@ def test_removing_the_last_message_lets_an_auto_delete_queue_go(world: BrokerFix
     assert "q" not in world.directory.queues
 
 
-def test_cancel_a_recurring_message(world: BrokerFixture) -> None:
+def test_cancel_a_recurring_message(world):
     queue = world.queue()
     message = world.send(due=world.now + 1000, recurrence=Recurrence(period=1000, repeat=FOREVER))
     list(queue_browser.cancel_scheduled(queue, message.number))
@@ -168,7 +163,7 @@ def test_cancel_a_recurring_message(world: BrokerFixture) -> None:
     assert_nothing_held(world)
 
 
-def test_cancel_takes_back_only_what_is_scheduled(world: BrokerFixture) -> None:
+def test_cancel_takes_back_only_what_is_scheduled(world):
     queue = world.queue()
     message = world.send()
     for call in (queue_browser.cancel_scheduled, queue_browser.deliver_now):
@@ -176,7 +171,7 @@ def test_cancel_takes_back_only_what_is_scheduled(world: BrokerFixture) -> None:
             list(call(queue, message.number))
 
 
-def test_deliver_now_goes_to_the_head_and_happens_once(world: BrokerFixture) -> None:
+def test_deliver_now_goes_to_the_head_and_happens_once(world):
     queue = world.queue()
     scheduled = world.send(body=b"scheduled", due=world.now + 1000)
     world.send(body=b"pending")
@@ -187,7 +182,7 @@ def test_deliver_now_goes_to_the_head_and_happens_once(world: BrokerFixture) -> 
     assert bodies(queue) == [b"scheduled", b"pending"]
 
 
-def test_deliver_now_of_a_recurring_message_keeps_its_schedule(world: BrokerFixture) -> None:
+def test_deliver_now_of_a_recurring_message_keeps_its_schedule(world):
     queue = world.queue()
     begin = world.now
     message = world.send(body=b"x", due=begin + 10_000, recurrence=Recurrence(period=1000, repeat=1))
@@ -200,7 +195,7 @@ def test_deliver_now_of_a_recurring_message_keeps_its_schedule(world: BrokerFixt
     assert (queue.count, queue.scheduled_count) == (3, 0)
 
 
-def test_deliver_now_is_lost_to_a_full_ring(world: BrokerFixture) -> None:
+def test_deliver_now_is_lost_to_a_full_ring(world):
     queue = world.queue(ring_size=1, ring_policy=RingPolicy.DISCARD)
     scheduled = world.send(body=b"scheduled", due=world.now + 1000)
     world.send(body=b"pending")
@@ -209,7 +204,7 @@ def test_deliver_now_is_lost_to_a_full_ring(world: BrokerFixture) -> None:
     assert queue.messages_replaced == 1
 
 
-def test_many_delivered_now_leave_a_working_schedule(world: BrokerFixture) -> None:
+def test_many_delivered_now_leave_a_working_schedule(world):
     queue = world.queue()
     messages = [world.send(body=b"%d" % number, due=world.now + 1000) for number in range(300)]
     for message in messages[:200]:
@@ -218,7 +213,7 @@ def test_many_delivered_now_leave_a_working_schedule(world: BrokerFixture) -> No
     assert (queue.count, queue.scheduled_count) == (300, 0)
 
 
-def test_purge_kills_what_matches_and_spares_what_is_in_delivery(world: BrokerFixture) -> None:
+def test_purge_kills_what_matches_and_spares_what_is_in_delivery(world):
     queue = world.queue()
     taker = join_open(queue, 1)
     world.send(body=b"taken", headers={"colour": "red"})
@@ -233,7 +228,7 @@ def test_purge_kills_what_matches_and_spares_what_is_in_delivery(world: BrokerFi
     assert_nothing_held(world)
 
 
-def test_purge_spares_what_arrives_while_it_runs(world: BrokerFixture) -> None:
+def test_purge_spares_what_arrives_while_it_runs(world):
     queue = world.queue()
     world.send(body=b"old")
     world.send(body=b"old too")
@@ -244,7 +239,7 @@ def test_purge_spares_what_arrives_while_it_runs(world: BrokerFixture) -> None:
     assert bodies(queue) == [b"new"]
 
 
-def test_trim_enforces_a_lowered_ring(world: BrokerFixture) -> None:
+def test_trim_enforces_a_lowered_ring(world):
     queue = world.queue(ring_size=5)
     for number in range(5):
         world.send(body=b"%d" % number)
@@ -255,14 +250,14 @@ def test_trim_enforces_a_lowered_ring(world: BrokerFixture) -> None:
     assert sum(queue.trim()) == 0
 
 
-def test_trim_of_a_queue_without_a_ring_does_nothing(world: BrokerFixture) -> None:
+def test_trim_of_a_queue_without_a_ring_does_nothing(world):
     queue = world.queue(routing_type=MULTICAST)
     world.send()
     assert sum(queue.trim()) == 0
     assert queue.count == 1
 
 
-def test_a_non_destructive_queue_shows_each_message_once(world: BrokerFixture) -> None:
+def test_a_non_destructive_queue_shows_each_message_once(world):
     queue = world.queue(non_destructive=True)
     taker = join_open(queue, 5)
     message = world.send(body=b"a")

@@ -1,14 +1,11 @@
 """Rings. RQ-… are rows of Artemis's RingQueueTest, D… the examples of its manual."""
 
-from __future__ import annotations
-
-from stompring.broker.queue import Queue
 from stompring.settings.model import RingPolicy
 
 from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join
 
 
-def counts(queue: Queue) -> dict[str, int]:
+def counts(queue):
     return {
         "count": queue.message_count,
         "delivering": queue.delivering,
@@ -18,7 +15,7 @@ def counts(queue: Queue) -> dict[str, int]:
     }
 
 
-def test_ring_evicts_oldest_when_full() -> None:  # RQ-1
+def test_ring_evicts_oldest_when_full():  # RQ-1
     world = BrokerFixture()
     queue = world.queue(ring_size=1)
     for round_ in range(1, 51):
@@ -33,7 +30,7 @@ def test_ring_evicts_oldest_when_full() -> None:  # RQ-1
     assert_nothing_held(world)
 
 
-def test_requeued_messages_are_dropped_by_a_full_ring() -> None:  # RQ-2
+def test_requeued_messages_are_dropped_by_a_full_ring():  # RQ-2
     world = BrokerFixture()
     queue = world.queue(ring_size=1)
     taker = join(queue, 1)
@@ -54,7 +51,7 @@ def test_requeued_messages_are_dropped_by_a_full_ring() -> None:  # RQ-2
     assert counts(queue) == {"count": 0, "delivering": 0, "scheduled": 0, "replaced": 1, "acknowledged": 1}
 
 
-def test_ring_of_scheduled_messages() -> None:  # RQ-4
+def test_ring_of_scheduled_messages():  # RQ-4
     world = BrokerFixture()
     queue = world.queue(ring_size=1)
     for body in (b"first", b"second"):
@@ -64,22 +61,22 @@ def test_ring_of_scheduled_messages() -> None:  # RQ-4
     assert (queue.scheduled_count, bodies(queue), queue.messages_replaced) == (0, [b"second"], 1)
 
 
-def test_ring_is_resized_and_trims_nothing_by_itself() -> None:  # RQ-6
+def test_ring_is_resized_and_trims_nothing_by_itself():  # RQ-6
     world = BrokerFixture()
     queue = world.queue()
 
-    def send(number: int) -> None:
+    def send(number):
         for _ in range(number):
             world.send()
 
-    def consume(number: int) -> None:
+    def consume(number):
         taker = join(queue, number, auto=True)
         taker.close()
 
-    def resize(size: int) -> None:
+    def resize(size):
         world.directory.update_queue(queue, {"ring_size": size})
 
-    def expect(count: int, replaced: int) -> None:
+    def expect(count, replaced):
         assert (queue.message_count, queue.messages_replaced) == (count, replaced)
 
     send(100)
@@ -104,7 +101,7 @@ def test_ring_is_resized_and_trims_nothing_by_itself() -> None:  # RQ-6
     expect(10, 7)
 
 
-def test_ring_above_its_size_evicts_one_for_each_arrival() -> None:
+def test_ring_above_its_size_evicts_one_for_each_arrival():
     world = BrokerFixture()
     queue = world.queue()
     for number in range(5):
@@ -117,7 +114,7 @@ def test_ring_above_its_size_evicts_one_for_each_arrival() -> None:
     assert queue.messages_replaced == 4
 
 
-def test_ring_with_a_prefetching_consumer() -> None:  # RQ-D2
+def test_ring_with_a_prefetching_consumer():  # RQ-D2
     world = BrokerFixture()
     queue = world.queue(ring_size=3)
     taker = join(queue)
@@ -128,7 +125,7 @@ def test_ring_with_a_prefetching_consumer() -> None:  # RQ-D2
     assert (bodies(queue), queue.messages_replaced) == ([b"B", b"C", b"D"], 1)
 
 
-def test_scheduled_for_the_head_of_a_full_ring() -> None:  # RQ-D3
+def test_scheduled_for_the_head_of_a_full_ring():  # RQ-D3
     world = BrokerFixture()
     queue = world.queue(ring_size=3)
     world.send(body=b"A", due=world.now + 1000)
@@ -139,7 +136,7 @@ def test_scheduled_for_the_head_of_a_full_ring() -> None:  # RQ-D3
     assert (bodies(queue), queue.messages_replaced) == ([b"B", b"C", b"D"], 1)
 
 
-def test_due_batch_keeps_the_newest_sent_in_a_full_ring() -> None:
+def test_due_batch_keeps_the_newest_sent_in_a_full_ring():
     world = BrokerFixture()
     queue = world.queue(ring_size=3)
     for body in (b"A", b"B", b"C", b"D", b"E"):
@@ -148,7 +145,7 @@ def test_due_batch_keeps_the_newest_sent_in_a_full_ring() -> None:
     assert (bodies(queue), queue.messages_replaced, queue.scheduled_count) == ([b"C", b"D", b"E"], 2, 0)
 
 
-def test_due_batch_evicts_no_message_that_was_pending_before() -> None:
+def test_due_batch_evicts_no_message_that_was_pending_before():
     world = BrokerFixture()
     queue = world.queue(ring_size=3)
     for body in (b"A", b"B", b"C"):
@@ -159,7 +156,7 @@ def test_due_batch_evicts_no_message_that_was_pending_before() -> None:
     assert (bodies(queue), queue.messages_replaced) == ([b"C", b"X", b"Y"], 2)
 
 
-def test_later_due_batch_evicts_nothing_of_an_earlier_one() -> None:
+def test_later_due_batch_evicts_nothing_of_an_earlier_one():
     world = BrokerFixture()
     queue = world.queue(ring_size=1)
     world.send(body=b"A", due=world.now + 1000)
@@ -168,7 +165,7 @@ def test_later_due_batch_evicts_nothing_of_an_earlier_one() -> None:
     assert (bodies(queue), queue.messages_replaced) == ([b"A"], 1)
 
 
-def test_delayed_redeliveries_keep_the_newest_in_a_full_ring() -> None:
+def test_delayed_redeliveries_keep_the_newest_in_a_full_ring():
     world = BrokerFixture({"q": {"redelivery_delay": 1000, "max_delivery_attempts": -1}})
     queue = world.queue(ring_size=2)
     taker = join(queue)
@@ -180,7 +177,7 @@ def test_delayed_redeliveries_keep_the_newest_in_a_full_ring() -> None:
     assert (bodies(queue), queue.messages_replaced) == ([b"B", b"C"], 1)
 
 
-def test_message_delivered_as_it_falls_due_is_not_evicted() -> None:
+def test_message_delivered_as_it_falls_due_is_not_evicted():
     world = BrokerFixture()
     queue = world.queue(ring_size=1)
     for body in (b"A", b"B", b"C"):
@@ -190,7 +187,7 @@ def test_message_delivered_as_it_falls_due_is_not_evicted() -> None:
     assert (taker.bodies, bodies(queue), queue.messages_replaced) == ([b"A"], [b"C"], 1)
 
 
-def test_full_ring_evicts_before_it_delivers_an_arrival() -> None:
+def test_full_ring_evicts_before_it_delivers_an_arrival():
     world = BrokerFixture()
     queue = world.queue(ring_size=2)
     taker = join(queue, matches=header_is(b"colour", b"red"))
@@ -202,7 +199,7 @@ def test_full_ring_evicts_before_it_delivers_an_arrival() -> None:
     assert bodies(queue) == [b"D", b"E"]
 
 
-def test_full_ring_does_not_deliver_an_arrival_it_evicts() -> None:
+def test_full_ring_does_not_deliver_an_arrival_it_evicts():
     world = BrokerFixture()
     queue = world.queue(ring_size=1)
     taker = join(queue, matches=header_is(b"colour", b"red"))
@@ -211,7 +208,7 @@ def test_full_ring_does_not_deliver_an_arrival_it_evicts() -> None:
     assert (taker.bodies, bodies(queue), queue.messages_replaced) == ([], [b"low"], 1)
 
 
-def test_ring_evicts_the_message_that_would_be_delivered_next() -> None:
+def test_ring_evicts_the_message_that_would_be_delivered_next():
     world = BrokerFixture()
     queue = world.queue(ring_size=2)
     for body, priority in ((b"low", 0), (b"high", 9), (b"normal", 4)):
@@ -219,7 +216,7 @@ def test_ring_evicts_the_message_that_would_be_delivered_next() -> None:
     assert bodies(queue) == [b"normal", b"low"]
 
 
-def test_a_paused_ring_still_evicts() -> None:
+def test_a_paused_ring_still_evicts():
     world = BrokerFixture()
     queue = world.queue(ring_size=1)
     taker = join(queue)
@@ -231,7 +228,7 @@ def test_a_paused_ring_still_evicts() -> None:
     assert taker.bodies == [b"2"]
 
 
-def test_an_expired_message_that_is_evicted_counts_as_replaced() -> None:
+def test_an_expired_message_that_is_evicted_counts_as_replaced():
     world = BrokerFixture({"#": {"expiry_address": "EXP"}})
     expired = world.queue("EXP")
     queue = world.queue(ring_size=1)
@@ -243,7 +240,7 @@ def test_an_expired_message_that_is_evicted_counts_as_replaced() -> None:
     assert expired.count == 1
 
 
-def test_ring_policy_dead_letter_copies_the_evicted_message() -> None:
+def test_ring_policy_dead_letter_copies_the_evicted_message():
     world = BrokerFixture({"q": {"dead_letter_address": "DLQ"}})
     dead = world.queue("DLQ")
     queue = world.queue(ring_size=1, ring_policy=RingPolicy.DEAD_LETTER)

@@ -1,9 +1,5 @@
 """Redelivery delays, as tables."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +10,7 @@ from stompring.settings.model import AddressSettings
 NOW = 1_000_000
 
 
-def half() -> float:
+def half():
     return 0.5
 
 
@@ -33,18 +29,18 @@ def half() -> float:
         ({"redelivery_delay_multiplier": 2.0, "max_redelivery_delay": 9}, [0, 0]),
     ],
 )
-def test_delays(settings: dict[str, Any], delays: list[int]) -> None:
+def test_delays(settings, delays):
     found = [redelivery_delay(AddressSettings(**settings), n + 1, half) for n in range(len(delays))]
     assert found == delays
 
 
-def test_thousands_of_attempts_do_not_overflow() -> None:
+def test_thousands_of_attempts_do_not_overflow():
     settings = AddressSettings(redelivery_delay=1000, redelivery_delay_multiplier=10.0)
     assert redelivery_delay(settings, 100_000, half) == 10_000
 
 
 @given(st.floats(0, 1), st.integers(1, 10), st.floats(0, 1))
-def test_collision_avoidance_stays_within_its_factor(random: float, attempts: int, factor: float) -> None:
+def test_collision_avoidance_stays_within_its_factor(random, attempts, factor):
     settings = AddressSettings(
         redelivery_delay=1000,
         redelivery_delay_multiplier=2.0,

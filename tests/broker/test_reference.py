@@ -15,16 +15,16 @@ from .broker_fixture import BrokerFixture
 ADDRESS = BrokerFixture().address("a")
 
 
-def reference(sequence: int, priority: int = 4) -> Reference:
+def reference(sequence, priority=4):
     message = Message(sequence, ADDRESS, Traits(b"", priority=priority), b"", 0)
     return Reference(message, cast(Any, None), sequence, PENDING)
 
 
-def sequences(pending: PendingList) -> list[int]:
+def sequences(pending):
     return [ref.sequence for ref in pending]
 
 
-def filled(*sequences: int) -> tuple[PendingList, dict[int, Reference]]:
+def filled(*sequences):
     pending, refs = PendingList(), {}
     for sequence in sequences:
         refs[sequence] = reference(sequence)
@@ -32,7 +32,7 @@ def filled(*sequences: int) -> tuple[PendingList, dict[int, Reference]]:
     return pending, refs
 
 
-def test_highest_priority_first_then_oldest() -> None:
+def test_highest_priority_first_then_oldest():
     pending = PendingList()
     for sequence, priority in enumerate([4, 9, 0, 9, 4]):
         pending.append(reference(sequence, priority))
@@ -41,7 +41,7 @@ def test_highest_priority_first_then_oldest() -> None:
     assert head is not None and head.sequence == 1
 
 
-def test_head_drops_references_that_are_not_pending() -> None:
+def test_head_drops_references_that_are_not_pending():
     pending, refs = filled(1, 2, 3)
     refs[1].state, refs[2].state = GONE, DELIVERING
     assert pending.head() is refs[3]
@@ -51,7 +51,7 @@ def test_head_drops_references_that_are_not_pending() -> None:
     assert pending.size == 0
 
 
-def test_restore_puts_a_reference_at_its_old_position() -> None:
+def test_restore_puts_a_reference_at_its_old_position():
     pending, refs = filled(1, 2, 3, 4)
     for sequence in (1, 2, 3):
         pending.head()
@@ -61,7 +61,7 @@ def test_restore_puts_a_reference_at_its_old_position() -> None:
     assert sequences(pending) == [1, 2, 3, 4]
 
 
-def test_restore_of_what_is_still_listed_does_nothing() -> None:
+def test_restore_of_what_is_still_listed_does_nothing():
     pending, refs = filled(1, 2, 3)
     for ref in refs.values():
         pending.restore(ref)
@@ -69,7 +69,7 @@ def test_restore_of_what_is_still_listed_does_nothing() -> None:
     assert pending.size == 3
 
 
-def test_restore_after_a_level_became_empty() -> None:
+def test_restore_after_a_level_became_empty():
     pending, refs = filled(1)
     pending.head()
     pending.pop_head(refs[1])
@@ -78,7 +78,7 @@ def test_restore_after_a_level_became_empty() -> None:
     assert pending.head() is refs[1]
 
 
-def test_sweep_drops_references_that_are_not_pending() -> None:
+def test_sweep_drops_references_that_are_not_pending():
     pending, refs = filled(*range(1000))
     for sequence in range(0, 1000, 2):
         refs[sequence].state = GONE
@@ -93,7 +93,7 @@ def test_sweep_drops_references_that_are_not_pending() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=80))
-def test_any_order_of_leaving_and_coming_back(moves: list[tuple[int, bool]]) -> None:
+def test_any_order_of_leaving_and_coming_back(moves):
     pending, refs = filled(*range(31))
     here = set(refs)
     for sequence, comes in moves:
@@ -117,7 +117,7 @@ def test_any_order_of_leaving_and_coming_back(moves: list[tuple[int, bool]]) -> 
     listed=st.lists(st.integers(0, 300), unique=True, max_size=120),
     returning=st.lists(st.integers(0, 300), unique=True, max_size=200),
 )
-def test_restoring_many_at_once_is_as_restoring_each(listed: list[int], returning: list[int]) -> None:
+def test_restoring_many_at_once_is_as_restoring_each(listed, returning):
     refs = {sequence: reference(sequence, sequence % 3) for sequence in {*listed, *returning}}
     together, one_by_one = PendingList(), PendingList()
     for sequence in sorted(listed):
@@ -131,14 +131,14 @@ def test_restoring_many_at_once_is_as_restoring_each(listed: list[int], returnin
     assert (together.size, together.mask) == (one_by_one.size, one_by_one.mask)
 
 
-def run_of(refs: list[Reference]) -> ReferenceRun:
+def run_of(refs):
     return ReferenceRun(refs[0].sequence, refs[-1].sequence, len(refs), lambda _: refs)
 
 
-def test_a_run_counts_as_its_references_and_makes_them_once() -> None:
+def test_a_run_counts_as_its_references_and_makes_them_once():
     pending, made = PendingList(), []
 
-    def make(run: ReferenceRun) -> list[Reference]:
+    def make(run):
         made.append(run)
         return [reference(sequence) for sequence in range(10, 20)]
 
@@ -161,9 +161,7 @@ MOVES = st.lists(
 
 @settings(deadline=None)
 @given(st.data(), st.lists(st.integers(1, 5), min_size=1, max_size=8), MOVES)
-def test_runs_are_as_the_references_they_stand_for(
-    data: st.DataObject, lengths: list[int], moves: list[str]
-) -> None:
+def test_runs_are_as_the_references_they_stand_for(data, lengths, moves):
     """One list has runs, another one the references: whatever is done, both have the same."""
     runs, plain = PendingList(), PendingList()
     of_runs, of_plain = {}, {}  # references by sequence
@@ -180,10 +178,10 @@ def test_runs_are_as_the_references_they_stand_for(
             runs.append_run(run_of([of_runs[number] for number in numbers]), 4)
     out: list[int] = []  # in no list
 
-    def leave(found: Reference | None, other: Reference | None) -> None:
+    def leave(found, other):
         assert (None if found is None else found.sequence) == (None if other is None else other.sequence)
 
-    def come_back(numbers: list[int], how: str) -> None:
+    def come_back(numbers, how):
         for pending, refs in ((runs, of_runs), (plain, of_plain)):
             for number in numbers:
                 refs.setdefault(number, reference(number)).state = PENDING

@@ -1,22 +1,18 @@
 """What is refused by limits: counted each time, and logged so that nobody can flood the log."""
 
-from __future__ import annotations
-
-import pytest
-
 from stompring.broker.rejections import LIMITS, QUIET
 from stompring.errors import LimitReached, ProtocolError, Refused
 
 from .broker_fixture import BrokerFixture
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+def lines(caplog):
     found = [record.getMessage() for record in caplog.records if record.name == "stompring.broker.rejections"]
     caplog.clear()
     return found
 
 
-def test_each_is_counted_and_the_first_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_is_counted_and_the_first_is_logged(caplog):
     world = BrokerFixture()
     refusals = world.broker.rejections
     assert refusals.counts == dict.fromkeys(LIMITS, 0)
@@ -29,7 +25,7 @@ def test_each_is_counted_and_the_first_is_logged(caplog: pytest.LogCaptureFixtur
     assert lines(caplog) == ["rejected 999 more times within 10 s by maxHeaders"]
 
 
-def test_while_it_goes_on_there_is_a_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+def test_while_it_goes_on_there_is_a_line_in_ten_seconds(caplog):
     world = BrokerFixture()
     for _ in range(100):
         world.broker.rejections.add("maxHeaders", "a client", "too many")
@@ -42,7 +38,7 @@ def test_while_it_goes_on_there_is_a_line_in_ten_seconds(caplog: pytest.LogCaptu
     assert lines(caplog) == ["a client: again"]
 
 
-def test_what_was_not_told_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_not_told_is_told_at_the_end(caplog):
     world = BrokerFixture()
     for _ in range(3):
         world.broker.rejections.add("maxHeaders", "a client", "too many")
@@ -52,7 +48,7 @@ def test_what_was_not_told_is_told_at_the_end(caplog: pytest.LogCaptureFixture) 
     assert not world.clock.calls
 
 
-def test_only_limits_are_counted() -> None:
+def test_only_limits_are_counted():
     refusals = BrokerFixture().broker.rejections
     assert not refusals.add_error(Refused("no"), "ann", "no")
     assert not refusals.add_error(ProtocolError("no"), "ann", "no")

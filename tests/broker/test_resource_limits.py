@@ -1,7 +1,5 @@
 """How many addresses, queues and sessions there may be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -13,11 +11,11 @@ from stompring.settings.model import QueueConfiguration, ResourceLimit
 from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture
 
 
-def limit_of(error: pytest.ExceptionInfo[LimitReached]) -> str | None:
+def limit_of(error):
     return error.value.limit
 
 
-def test_queues_in_all() -> None:
+def test_queues_in_all():
     world = BrokerFixture(global_max_queues=2)
     auto_create = world.broker.auto_create
     auto_create.address_for_send("a", ANYCAST, allow_all)
@@ -39,7 +37,7 @@ def test_queues_in_all() -> None:
     auto_create.queue_to_consume("c", allow_all)
 
 
-def test_addresses_in_all() -> None:
+def test_addresses_in_all():
     world = BrokerFixture(global_max_addresses=1)
     world.broker.auto_create.address_for_send("a", MULTICAST, allow_all)
     with pytest.raises(LimitReached, match="There are 1 addresses") as caught:
@@ -48,7 +46,7 @@ def test_addresses_in_all() -> None:
     world.broker.auto_create.queue_to_consume("a", allow_all)
 
 
-def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
+def test_what_the_broker_makes_itself_is_always_made_and_counts():
     settings = {
         "#": {
             "dead_letter_address": "DLA",
@@ -66,7 +64,7 @@ def test_what_the_broker_makes_itself_is_always_made_and_counts() -> None:
         world.broker.auto_create.queue_to_consume("b", allow_all)
 
 
-def test_queues_of_a_user() -> None:
+def test_queues_of_a_user():
     world = BrokerFixture(resource_limits=(ResourceLimit("ann", max_queues=2),))
     auto_create = world.broker.auto_create
     auto_create.address_for_send("a", ANYCAST, allow_all, user="ann")
@@ -84,7 +82,7 @@ def test_queues_of_a_user() -> None:
     auto_create.queue_to_consume("e", allow_all, user="ann")
 
 
-def test_a_queue_that_gets_another_owner() -> None:
+def test_a_queue_that_gets_another_owner():
     world = BrokerFixture(resource_limits=(ResourceLimit("ann", max_queues=1),))
     resource_limits = world.directory.resource_limits
     queue = world.queue(user="ann")
@@ -97,7 +95,7 @@ def test_a_queue_that_gets_another_owner() -> None:
     assert not resource_limits.queues
 
 
-def test_sessions_of_a_user() -> None:
+def test_sessions_of_a_user():
     world = BrokerFixture(
         resource_limits=(ResourceLimit("ann", max_sessions=1), ResourceLimit("eve", max_sessions=0))
     )
@@ -117,7 +115,7 @@ def test_sessions_of_a_user() -> None:
     assert dict(resource_limits.sessions) == {"ann": 1, "bob": 2}
 
 
-def test_new_limits_hold_for_what_comes() -> None:
+def test_new_limits_hold_for_what_comes():
     world = BrokerFixture()
     world.queue("a")
     world.queue("b")

@@ -1,12 +1,7 @@
 """Retroactive addresses: the last messages of an address, for queues that are created later."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
-from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.errors import Refused
 from stompring.settings.match import SettingsRepository
@@ -18,11 +13,11 @@ from .paged_broker import PagedWorld, drained
 RETRO = {"retroactive_message_count": 3}
 
 
-def broker(count: int = 3, match: str = "#", **more: Any) -> BrokerFixture:
+def broker(count=3, match="#", **more):
     return BrokerFixture({match: {"retroactive_message_count": count}}, **more)
 
 
-def settings(world: BrokerFixture, **values: Any) -> None:
+def settings(world, **values):
     world.directory.settings = SettingsRepository((AddressSettingEntry("#", values),))
     for address in list(world.directory.addresses.values()):
         address.apply(world.directory.settings.lookup(address.name))
@@ -30,16 +25,16 @@ def settings(world: BrokerFixture, **values: Any) -> None:
     world.settle_down()
 
 
-def send(world: BrokerFixture, *texts: str, address: str = "a", **more: Any) -> None:
+def send(world, *texts, address="a", **more):
     for text in texts:
         world.send(address, text.encode(), **more)
 
 
-def texts(queue: Queue) -> str:
+def texts(queue):
     return b"".join(bodies(queue)).decode()
 
 
-def test_a_new_queue_gets_the_last_messages_in_order() -> None:
+def test_a_new_queue_gets_the_last_messages_in_order():
     world = broker()
     send(world, *"12345")
     assert texts(world.queue("one", "a", MULTICAST)) == "345"
@@ -48,7 +43,7 @@ def test_a_new_queue_gets_the_last_messages_in_order() -> None:
     assert texts(world.directory.queue("one")) == "3456"
 
 
-def test_messages_that_were_consumed_count_too() -> None:
+def test_messages_that_were_consumed_count_too():
     world = broker()
     taker = join(world.queue("one", "a", MULTICAST), auto=True)
     send(world, *"12")
@@ -56,14 +51,14 @@ def test_messages_that_were_consumed_count_too() -> None:
     assert texts(world.queue("two", "a", MULTICAST)) == "12"
 
 
-def test_a_filter_selects_of_the_last_messages() -> None:
+def test_a_filter_selects_of_the_last_messages():
     world = broker()
     for number in range(6):
         world.send("a", b"%d" % number, headers={"even": str(number % 2 == 0)})
     assert texts(world.queue("q", "a", MULTICAST, filter="even = 'True'")) == "4"
 
 
-def test_each_routing_type_has_its_last_messages() -> None:
+def test_each_routing_type_has_its_last_messages():
     world = broker()
     send(world, *"mn", routing_type=MULTICAST)
     send(world, *"abcd", routing_type=ANYCAST)
@@ -73,7 +68,7 @@ def test_each_routing_type_has_its_last_messages() -> None:
     assert texts(world.queue("other", "a", ANYCAST)) == "cdx"
 
 
-def test_a_wildcard_queue_gets_those_of_all_addresses_in_order() -> None:
+def test_a_wildcard_queue_gets_those_of_all_addresses_in_order():
     world = broker(2, "n.*")
     for text, address in [("1", "n.a"), ("2", "n.b"), ("3", "n.a"), ("4", "n.c"), ("5", "n.a"), ("6", "x.a")]:
         send(world, text, address=address)
@@ -82,14 +77,14 @@ def test_a_wildcard_queue_gets_those_of_all_addresses_in_order() -> None:
     assert texts(world.queue("none", "x.*", MULTICAST)) == ""
 
 
-def test_a_wildcard_queue_gets_no_copy_of_what_is_kept() -> None:
+def test_a_wildcard_queue_gets_no_copy_of_what_is_kept():
     world = broker()
     queue = world.queue("every", "#", MULTICAST)
     send(world, "1")
     assert texts(queue) == "1"
 
 
-def test_copies_tell_that_they_are_some() -> None:
+def test_copies_tell_that_they_are_some():
     world = broker()
     first = world.send(
         "a",
@@ -113,14 +108,14 @@ def test_copies_tell_that_they_are_some() -> None:
     assert two.header(b"_AMQ_ORIG_REASON") == b"expired"  # a copy itself
 
 
-def test_the_oldest_leaves_whatever_its_priority() -> None:
+def test_the_oldest_leaves_whatever_its_priority():
     world = broker()
     for priority, text in [(9, "1"), (0, "2"), (5, "3"), (9, "4")]:
         send(world, text, priority=priority)
     assert texts(world.queue("q", "a", MULTICAST)) == "432"
 
 
-def test_scheduled_messages_count_from_their_time_on() -> None:
+def test_scheduled_messages_count_from_their_time_on():
     world = broker()
     world.send("a", b"later", due=world.now + 1000, recurrence=Recurrence(1000, 1))
     send(world, *"123")
@@ -129,7 +124,7 @@ def test_scheduled_messages_count_from_their_time_on() -> None:
     assert texts(world.queue("after", "a", MULTICAST)) == "23later"
 
 
-def test_expired_messages_leave_without_a_copy() -> None:
+def test_expired_messages_leave_without_a_copy():
     world = BrokerFixture({"#": {**RETRO, "expiry_address": "EXP"}})
     expired = world.queue("EXP")
     world.send("a", b"soon", expires=world.now + 500)
@@ -139,7 +134,7 @@ def test_expired_messages_leave_without_a_copy() -> None:
     assert texts(expired) == ""
 
 
-def test_an_own_message_is_not_for_a_subscription_without_local_ones() -> None:
+def test_an_own_message_is_not_for_a_subscription_without_local_ones():
     world = broker()
     send(world, "mine", origin="me")
     send(world, "yours", origin="you")
@@ -147,14 +142,14 @@ def test_an_own_message_is_not_for_a_subscription_without_local_ones() -> None:
     assert texts(queue) == "yours"
 
 
-def test_the_limits_of_the_address_do_not_count_what_is_kept() -> None:
+def test_the_limits_of_the_address_do_not_count_what_is_kept():
     world = BrokerFixture({"#": {**RETRO, "max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}})
     send(world, *"123")
     assert world.address("a").full is None
     assert world.address("a").retroactive is not None and world.address("a").retroactive.count == 3
 
 
-def test_it_works_while_the_address_pages() -> None:
+def test_it_works_while_the_address_pages():
     world = PagedWorld(2, RETRO)
     queue = world.queue("q", "a", MULTICAST)
     sent = world.fill(8, "a")
@@ -165,7 +160,7 @@ def test_it_works_while_the_address_pages() -> None:
     assert drained(world, join(queue, auto=True)) == [*sent, b"8"]
 
 
-def test_it_is_resized_live() -> None:
+def test_it_is_resized_live():
     world = broker()
     send(world, *"123")
     settings(world, retroactive_message_count=2)
@@ -179,7 +174,7 @@ def test_it_is_resized_live() -> None:
     assert not world.address("a").memory_limit.slow_path
 
 
-def test_settings_may_begin_it() -> None:
+def test_settings_may_begin_it():
     world = BrokerFixture()
     world.queue("q", "a", MULTICAST)
     send(world, "1")
@@ -188,7 +183,7 @@ def test_settings_may_begin_it() -> None:
     assert texts(world.queue("late", "a", MULTICAST)) == "2"
 
 
-def test_it_is_removed_with_the_address() -> None:
+def test_it_is_removed_with_the_address():
     world = broker()
     send(world, *"123")
     world.queue("q", "a", MULTICAST)
@@ -198,7 +193,7 @@ def test_it_is_removed_with_the_address() -> None:
     assert_nothing_held(world)
 
 
-def test_an_address_that_keeps_messages_is_not_deleted_for_want_of_a_queue() -> None:
+def test_an_address_that_keeps_messages_is_not_deleted_for_want_of_a_queue():
     world = broker()
     queue = world.queue("q", "a", MULTICAST, auto_created=True, auto_delete=True)
     taker = join(queue, auto=True)
@@ -209,7 +204,7 @@ def test_an_address_that_keeps_messages_is_not_deleted_for_want_of_a_queue() -> 
     assert texts(world.queue("late", "a", MULTICAST)) == "1"
 
 
-def test_internal_names_are_refused_and_not_routed_to() -> None:
+def test_internal_names_are_refused_and_not_routed_to():
     world = broker()
     send(world, "1")
     (internal,) = [name for name in world.directory.addresses if name.startswith("$")]
@@ -224,7 +219,7 @@ def test_internal_names_are_refused_and_not_routed_to() -> None:
     assert world.directory.addresses[internal].retroactive is None
 
 
-def test_what_an_exclusive_divert_takes_is_not_kept() -> None:
+def test_what_an_exclusive_divert_takes_is_not_kept():
     exclusive = DivertConfiguration("d", "a", ("b",), "k = '1'", exclusive=True)
     world = broker(diverts=(exclusive,))
     world.send("a", b"taken", headers={"k": "1"})
@@ -232,7 +227,7 @@ def test_what_an_exclusive_divert_takes_is_not_kept() -> None:
     assert texts(world.queue("q", "a", MULTICAST)) == "1"
 
 
-def test_many_messages_come_in_slices_and_before_those_sent_meanwhile() -> None:
+def test_many_messages_come_in_slices_and_before_those_sent_meanwhile():
     world = broker(5000)
     sent = [str(number) for number in range(3000)]
     send(world, *sent)
@@ -247,7 +242,7 @@ def test_many_messages_come_in_slices_and_before_those_sent_meanwhile() -> None:
     assert [body.decode() for body in taker.bodies] == [*sent, "last"]
 
 
-def test_a_queue_that_is_deleted_meanwhile() -> None:
+def test_a_queue_that_is_deleted_meanwhile():
     world = broker(50)
     send(world, *map(str, range(50)))
     world.slice_finely()
@@ -260,13 +255,13 @@ def test_a_queue_that_is_deleted_meanwhile() -> None:
     assert_nothing_held(world)
 
 
-def test_a_ring_gets_no_more_than_it_holds() -> None:
+def test_a_ring_gets_no_more_than_it_holds():
     world = broker()
     send(world, *"123")
     assert texts(world.queue("q", "a", MULTICAST, ring_size=2)) == "23"
 
 
-def test_what_is_kept_does_not_keep_others_from_paging() -> None:
+def test_what_is_kept_does_not_keep_others_from_paging():
     world = PagedWorld(-1, {"retroactive_message_count": 0}, global_max_messages=10, more={"a": {**RETRO}})
     settings_of_a = {"retroactive_message_count": 100}
     world.directory.settings = SettingsRepository(

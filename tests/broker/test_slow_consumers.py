@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from stompring.broker.queue import Queue
 from stompring.settings.model import SlowConsumerPolicy, ThresholdUnit
 
 from .broker_fixture import MULTICAST, BrokerFixture, Taker
@@ -18,23 +16,23 @@ PERIOD = 5000
 class Client(Taker):
     """A consumer that can be closed."""
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more):
         super().__init__(**more)
         self.ends: list[str] = []
 
-    def cancelled(self, reason: str) -> None:
+    def cancelled(self, reason):
         """As a session does it."""
         self.ends.append(reason)
         self.queue.remove_consumer(self, [])
 
 
-def world_with(threshold: int = 10, **settings: Any) -> tuple[BrokerFixture, Queue]:
+def world_with(threshold=10, **settings):
     values = {f"slow_consumer_{name}": value for name, value in settings.items()}
     world = BrokerFixture({"q": {"slow_consumer_threshold": threshold, **values}})
     return world, world.queue()
 
 
-def seconds(world: BrokerFixture, number: int, sent: int = 0, taken: dict[Client, int] | None = None) -> None:
+def seconds(world, number, sent=0, taken=None):
     """Let seconds pass, in each of which ``sent`` messages come and consumers take so many."""
     for _ in range(number):
         for _ in range(sent):
@@ -44,7 +42,7 @@ def seconds(world: BrokerFixture, number: int, sent: int = 0, taken: dict[Client
         world.pass_time(1000)
 
 
-def test_nobody_is_looked_at_without_a_threshold() -> None:
+def test_nobody_is_looked_at_without_a_threshold():
     world, queue = world_with(-1)
     queue.add_consumer(Client())
     seconds(world, 30, sent=20)
@@ -52,7 +50,7 @@ def test_nobody_is_looked_at_without_a_threshold() -> None:
     assert world.broker.slow_consumers.slow == 0
 
 
-def test_one_of_two_is_slow() -> None:
+def test_one_of_two_is_slow():
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
     fast, slow = Client(), Client()
     queue.add_consumer(fast)
@@ -67,7 +65,7 @@ def test_one_of_two_is_slow() -> None:
     assert (counters.killed, counters.notified, counters.slow) == (1, 0, 1)
 
 
-def test_notify_leaves_it_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_notify_leaves_it_alone(caplog):
     world, queue = world_with(10)
     slow = Client()
     slow.remote = "203.0.113.9:4000"
@@ -85,7 +83,7 @@ def test_notify_leaves_it_alone(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
-def test_who_stands_by_is_not_slow(exclusive: bool) -> None:
+def test_who_stands_by_is_not_slow(exclusive):
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
     if exclusive:
         world.directory.update_queue(queue, {"exclusive": True})
@@ -100,7 +98,7 @@ def test_who_stands_by_is_not_slow(exclusive: bool) -> None:
     assert second.ends, "it can take nothing, whoever comes first"
 
 
-def test_too_little_for_all_of_them_is_nobodys_fault() -> None:
+def test_too_little_for_all_of_them_is_nobodys_fault():
     """Fewer come than they should take together, and fewer wait."""
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
     clients = [Client(credit=0), Client(credit=0)]
@@ -112,7 +110,7 @@ def test_too_little_for_all_of_them_is_nobodys_fault() -> None:
     assert queue.message_count >= 20 and all(client.ends for client in clients), "now 20 wait"
 
 
-def test_a_new_consumer_is_given_a_whole_period() -> None:
+def test_a_new_consumer_is_given_a_whole_period():
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
     first = Client()
     queue.add_consumer(first)
@@ -125,7 +123,7 @@ def test_a_new_consumer_is_given_a_whole_period() -> None:
     assert late.ends and not first.ends
 
 
-def test_a_threshold_of_none_is_passed_by_who_takes_nothing() -> None:
+def test_a_threshold_of_none_is_passed_by_who_takes_nothing():
     world, queue = world_with(0, policy=SlowConsumerPolicy.KILL)
     idle, busy = Client(), Client()
     queue.add_consumer(idle)
@@ -135,7 +133,7 @@ def test_a_threshold_of_none_is_passed_by_who_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("unit", "enough"), [("MINUTE", 1), ("HOUR", 1), ("DAY", 1)])
-def test_other_units(unit: str, enough: int) -> None:
+def test_other_units(unit, enough):
     measure = ThresholdUnit(f"MESSAGES_PER_{unit}")
     world, queue = world_with(10, policy=SlowConsumerPolicy.KILL, threshold_measurement_unit=measure)
     slow, fast = Client(), Client()
@@ -146,7 +144,7 @@ def test_other_units(unit: str, enough: int) -> None:
     assert f"10 messages per {unit.lower()}" in reason and not fast.ends
 
 
-def test_the_period() -> None:
+def test_the_period():
     world, queue = world_with(10, check_period=60)
     queue.add_consumer(Client())
     seconds(world, 59, sent=30)
@@ -155,7 +153,7 @@ def test_the_period() -> None:
     assert world.broker.slow_consumers.notified == 1
 
 
-def test_a_reload_begins_and_ends_it() -> None:
+def test_a_reload_begins_and_ends_it():
     world, queue = world_with(-1)
     queue.add_consumer(Client())
     address = queue.address
@@ -168,7 +166,7 @@ def test_a_reload_begins_and_ends_it() -> None:
     assert not world.clock.calls
 
 
-def test_no_timer_once_nobody_is_there() -> None:
+def test_no_timer_once_nobody_is_there():
     world, queue = world_with(10)
     client = Client()
     queue.add_consumer(client)
@@ -181,7 +179,7 @@ def test_no_timer_once_nobody_is_there() -> None:
     assert not world.clock.calls
 
 
-def test_many_queues_have_one_timer() -> None:
+def test_many_queues_have_one_timer():
     world = BrokerFixture({"#": {"slow_consumer_threshold": 1}})
     for number in range(100):
         world.queue(f"q{number}").add_consumer(Client())
@@ -189,7 +187,7 @@ def test_many_queues_have_one_timer() -> None:
     assert len(world.clock.calls) == 1
 
 
-def test_those_who_subscribe_to_notifications_are_told() -> None:
+def test_those_who_subscribe_to_notifications_are_told():
     world, queue = world_with(10)
     world.queue("listener", "activemq.notifications", MULTICAST)
     listener = world.directory.queue("listener")

@@ -17,7 +17,7 @@ from .broker_fixture import BEGIN, BrokerFixture
 class Book:
     """An agenda whose entries are wanted while they are pending."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.twisted = TwistedClock()
         self.twisted.advance(BEGIN)
         self.clock = Clock(self.twisted)
@@ -29,22 +29,22 @@ class Book:
         )
         self.message = BrokerFixture().message("a")
 
-    def sweep(self) -> list[Reference]:
+    def sweep(self):
         refs: list[Reference] = []
         self.sweeps.append((self.clock.now - self.begin, refs))
         return refs
 
     @property
-    def rang(self) -> list[tuple[int, list[int]]]:
+    def rang(self):
         return [(at, [ref.sequence for ref in refs]) for at, refs in self.sweeps if refs]
 
-    def enter(self, sequence: int, due: int) -> Reference:
+    def enter(self, sequence, due):
         ref = Reference(self.message, cast(Any, None), sequence, PENDING)
         self.agenda.enter(ref, self.begin + due)
         return ref
 
 
-def test_soonest_first_and_never_early() -> None:
+def test_soonest_first_and_never_early():
     book = Book()
     for sequence, due in ((1, 500), (2, 250), (3, 750)):
         book.enter(sequence, due)
@@ -55,7 +55,7 @@ def test_soonest_first_and_never_early() -> None:
     assert not book.twisted.calls
 
 
-def test_same_time_keeps_the_order_of_entering() -> None:
+def test_same_time_keeps_the_order_of_entering():
     book = Book()
     for sequence in (5, 3, 9, 1):
         book.enter(sequence, 250)
@@ -63,7 +63,7 @@ def test_same_time_keeps_the_order_of_entering() -> None:
     assert book.rang == [(250, [5, 3, 9, 1])]
 
 
-def test_a_late_timer_takes_everything_that_is_due() -> None:
+def test_a_late_timer_takes_everything_that_is_due():
     book = Book()
     for sequence, due in ((1, 500), (2, 250), (3, 10_000)):
         book.enter(sequence, due)
@@ -71,7 +71,7 @@ def test_a_late_timer_takes_everything_that_is_due() -> None:
     assert book.rang == [(5000, [2, 1])]
 
 
-def test_the_unwanted_are_passed_over() -> None:
+def test_the_unwanted_are_passed_over():
     book = Book()
     ref = book.enter(1, 250)
     book.enter(2, 250)
@@ -81,7 +81,7 @@ def test_the_unwanted_are_passed_over() -> None:
     assert book.rang == [(1000, [2])]
 
 
-def test_a_heap_of_unwanted_entries_does_not_grow() -> None:
+def test_a_heap_of_unwanted_entries_does_not_grow():
     book = Book()
     for sequence in range(10_000):
         book.enter(sequence, 3_600_000).state = GONE
@@ -92,7 +92,7 @@ def test_a_heap_of_unwanted_entries_does_not_grow() -> None:
     assert book.rang == [(1000, [keep.sequence])]
 
 
-def test_an_error_of_one_batch_does_not_stop_the_clock() -> None:
+def test_an_error_of_one_batch_does_not_stop_the_clock():
     book = Book()
     book.enter(1, 250)
     book.enter(2, 500)
@@ -106,7 +106,7 @@ def test_an_error_of_one_batch_does_not_stop_the_clock() -> None:
     assert book.rang == [(500, [2])]
 
 
-def test_stop_leaves_no_timer() -> None:
+def test_stop_leaves_no_timer():
     book = Book()
     book.enter(1, 250)
     book.agenda.stop()

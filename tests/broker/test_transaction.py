@@ -1,19 +1,17 @@
 """What stands between BEGIN and COMMIT."""
 
-from __future__ import annotations
-
 from stompring.broker import publish
 from stompring.broker.transaction import Transaction, requeue
 
 from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, join
 
 
-def sending(world: BrokerFixture, transaction: Transaction, body: bytes, address: str = "q") -> None:
+def sending(world, transaction, body, address="q"):
     message = world.message(address, body)
     transaction.send(message.size, lambda: message.address, lambda: publish.send(message), durable=False)
 
 
-def test_nothing_is_seen_before_the_commit() -> None:
+def test_nothing_is_seen_before_the_commit():
     world = BrokerFixture()
     queue = world.queue()
     transaction = Transaction(world.broker)
@@ -25,7 +23,7 @@ def test_nothing_is_seen_before_the_commit() -> None:
     assert bodies(queue) == [b"0", b"1", b"2"]
 
 
-def test_five_sends_into_a_ring_of_three() -> None:
+def test_five_sends_into_a_ring_of_three():
     world = BrokerFixture()
     queue = world.queue(ring_size=3)
     transaction = Transaction(world.broker)
@@ -35,7 +33,7 @@ def test_five_sends_into_a_ring_of_three() -> None:
     assert (bodies(queue), queue.messages_replaced) == ([b"2", b"3", b"4"], 2)
 
 
-def test_rollback_forgets_sends_and_leaves_acknowledged_with_their_consumer() -> None:
+def test_rollback_forgets_sends_and_leaves_acknowledged_with_their_consumer():
     world = BrokerFixture({"q": {"redelivery_delay": 500}})
     queue = world.queue()
     for number in range(3):
@@ -55,7 +53,7 @@ def test_rollback_forgets_sends_and_leaves_acknowledged_with_their_consumer() ->
     assert_nothing_held(world)
 
 
-def test_acknowledged_messages_stay_in_delivery_until_the_commit() -> None:
+def test_acknowledged_messages_stay_in_delivery_until_the_commit():
     world = BrokerFixture()
     queue = world.queue()
     world.send()
@@ -69,7 +67,7 @@ def test_acknowledged_messages_stay_in_delivery_until_the_commit() -> None:
     assert_nothing_held(world)
 
 
-def test_rollback_after_the_consumer_left_gives_back_without_an_attempt_or_a_delay() -> None:
+def test_rollback_after_the_consumer_left_gives_back_without_an_attempt_or_a_delay():
     world = BrokerFixture(
         {"q": {"redelivery_delay": 500, "max_delivery_attempts": 1, "dead_letter_address": "DLQ"}}
     )
@@ -88,7 +86,7 @@ def test_rollback_after_the_consumer_left_gives_back_without_an_attempt_or_a_del
     assert [(ref.deliveries, ref.attempts) for ref in queue.dispatcher.in_order()] == [(1, 0), (1, 0)]
 
 
-def test_rollback_kills_what_a_deleted_queue_has_in_delivery() -> None:
+def test_rollback_kills_what_a_deleted_queue_has_in_delivery():
     world = BrokerFixture()
     queue = world.queue()
     world.send()
@@ -101,7 +99,7 @@ def test_rollback_kills_what_a_deleted_queue_has_in_delivery() -> None:
     assert world.broker.memory.bytes == 0
 
 
-def test_refused_in_a_transaction() -> None:
+def test_refused_in_a_transaction():
     world = BrokerFixture()
     queue = world.queue()
     world.send(body=b"1")
@@ -113,7 +111,7 @@ def test_refused_in_a_transaction() -> None:
     assert two.deliveries == [2]
 
 
-def test_a_queue_that_waited_for_the_commit_is_deleted_after_it() -> None:
+def test_a_queue_that_waited_for_the_commit_is_deleted_after_it():
     world = BrokerFixture()
     queue = world.queue(auto_created=True, auto_delete=True)
     world.send()
@@ -127,7 +125,7 @@ def test_a_queue_that_waited_for_the_commit_is_deleted_after_it() -> None:
     assert_nothing_held(world, queue)
 
 
-def test_references_of_several_queues_go_home() -> None:
+def test_references_of_several_queues_go_home():
     world = BrokerFixture()
     one, two = world.queue("one"), world.queue("two")
     world.send("one", b"1")

@@ -1,7 +1,5 @@
 """Copies for other addresses."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker.transfer import Transfer, copy_for, without_headers
@@ -19,12 +17,12 @@ from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture
         (b"", (b"a",), b""),
     ],
 )
-def test_headers_are_taken_out_whole(block: bytes, names: tuple[bytes, ...], rest: bytes) -> None:
+def test_headers_are_taken_out_whole(block, names, rest):
     assert without_headers(block, names) == rest
 
 
 @pytest.mark.parametrize(("routing_type", "shown"), [(None, None), (ANYCAST, b"1"), (MULTICAST, b"0")])
-def test_a_copy_tells_where_it_came_from(routing_type: object, shown: bytes | None) -> None:
+def test_a_copy_tells_where_it_came_from(routing_type, shown):
     world = BrokerFixture()
     original = world.message(
         "a:b",

@@ -1,7 +1,5 @@
 """Transformers: the headers of copies."""
 
-from __future__ import annotations
-
 from stompring.broker.message import Message, Traits
 from stompring.broker.transformer import changed_headers, copied_traits, sent_headers
 from stompring.settings.model import RoutingType
@@ -11,11 +9,11 @@ from .broker_fixture import BrokerFixture
 BLOCK = b"priority:7\npersistent:true\nregion:eu\nnote:a\\cb\n"
 
 
-def traits() -> Traits:
+def traits():
     return Traits(BLOCK, b"/queue/a", RoutingType.ANYCAST, 7, True, 9000, b"g", 0, "origin", "ada")
 
 
-def test_headers_are_added_replaced_and_removed() -> None:
+def test_headers_are_added_replaced_and_removed():
     copied = copied_traits(traits(), b"b", None, {b"region": b"us", b"note": None, b"new:er": b"x\ny"})
     assert copied.block == b"priority:7\npersistent:true\nregion:us\nnew\\cer:x\\ny\n"
     assert copied.destination == b"b" and copied.routing_type is None
@@ -23,26 +21,26 @@ def test_headers_are_added_replaced_and_removed() -> None:
     assert (copied.group, copied.origin, copied.user) == (b"g", "origin", "ada")
 
 
-def test_headers_with_a_meaning_keep_it() -> None:
+def test_headers_with_a_meaning_keep_it():
     changes = {b"priority": b"2", b"persistent": b"false", b"expires": b"12", b"JMSXGroupID": b"h"}
     copied = copied_traits(traits(), b"b", None, changes)
     assert (copied.priority, copied.durable, copied.requested_expiry, copied.group) == (2, False, 12, b"h")
     assert copied.block == b"priority:2\npersistent:false\nregion:eu\nnote:a\\cb\nJMSXGroupID:h\n"
 
 
-def test_removed_headers_lose_their_meaning() -> None:
+def test_removed_headers_lose_their_meaning():
     removed = dict.fromkeys((b"priority", b"persistent", b"expires", b"JMSXGroupID"))
     copied = copied_traits(traits(), b"b", None, removed)
     assert (copied.priority, copied.durable, copied.requested_expiry, copied.group) == (4, False, 0, None)
     assert copied.block.startswith(b"priority:4\npersistent:false\n")
 
 
-def test_a_value_without_meaning_is_ignored() -> None:
+def test_a_value_without_meaning_is_ignored():
     copied = copied_traits(traits(), b"b", None, {b"priority": b"11", b"expires": b"soon"})
     assert (copied.priority, copied.requested_expiry) == (7, 9000)
 
 
-def test_headers_of_a_message_are_decoded() -> None:
+def test_headers_of_a_message_are_decoded():
     world = BrokerFixture()
     message = Message(1, world.address("a"), traits(), b"", 0)
     headers = sent_headers(message)

@@ -1,7 +1,5 @@
 """Which patterns match which addresses (Artemis, wildcard routing)."""
 
-from __future__ import annotations
-
 import random
 import time
 
@@ -32,7 +30,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("pattern", "matched", "unmatched"), TABLE)
-def test_routing_table(pattern: str, matched: list[str], unmatched: list[str]) -> None:
+def test_routing_table(pattern, matched, unmatched):
     wildcards = WildcardAddresses(WildcardSyntax())
     assert wildcards.is_wildcard(pattern)
     wildcards.add(pattern)
@@ -43,11 +41,11 @@ def test_routing_table(pattern: str, matched: list[str], unmatched: list[str]) -
 
 
 @pytest.mark.parametrize("name", ["a.b.c*", "#a.b.c", "*a.b", "a.b#", "a", "a**"])
-def test_only_whole_words_are_wildcards(name: str) -> None:
+def test_only_whole_words_are_wildcards(name):
     assert not WildcardAddresses(WildcardSyntax()).is_wildcard(name)
 
 
-def test_other_syntax() -> None:
+def test_other_syntax():
     syntax = WildcardSyntax(delimiter="/", any_words="**", single_word="+")
     wildcards = WildcardAddresses(syntax)
     assert wildcards.is_wildcard("a/+") and not wildcards.is_wildcard("a/*")
@@ -55,7 +53,7 @@ def test_other_syntax() -> None:
     assert wildcards.matching("a/b/c") == {"a/**"}
 
 
-def test_switched_off() -> None:
+def test_switched_off():
     assert not WildcardAddresses(WildcardSyntax(routing_enabled=False)).is_wildcard("a.#")
 
 
@@ -63,7 +61,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=5)
 NAMES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5)
 
 
-def matches(pattern: list[str], name: list[str]) -> bool:
+def matches(pattern, name):
     if not pattern:
         return not name
     if pattern[0] == "#":
@@ -71,16 +69,14 @@ def matches(pattern: list[str], name: list[str]) -> bool:
     return bool(name) and pattern[0] in ("*", name[0]) and matches(pattern[1:], name[1:])
 
 
-def words_after(patterns: list[str]) -> int:
+def words_after(patterns):
     """Words below a wildcard, those that patterns begin with in common once."""
     begins = {tuple(p.split(".")[:end]) for p in patterns for end in range(1, p.count(".") + 2)}
     return sum(not {"*", "#"}.isdisjoint(begin[:-1]) for begin in begins)
 
 
 @given(st.lists(WORDS, max_size=6), NAMES, st.lists(st.integers(0, 5), max_size=6))
-def test_a_tree_of_patterns_agrees_with_trying_each(
-    patterns: list[list[str]], name: list[str], removed: list[int]
-) -> None:
+def test_a_tree_of_patterns_agrees_with_trying_each(patterns, name, removed):
     wildcards = WildcardAddresses(WildcardSyntax())
     names = list({".".join(pattern) for pattern in patterns})
     for pattern in names:
@@ -93,7 +89,7 @@ def test_a_tree_of_patterns_agrees_with_trying_each(
     assert wildcards.matching(".".join(name)) == {p for p in names if matches(p.split("."), name)}
 
 
-def test_a_name_of_a_thousand_words() -> None:
+def test_a_name_of_a_thousand_words():
     wildcards = WildcardAddresses(WildcardSyntax())
     name = ".".join(["a"] * 1024)
     wildcards.add(name + ".#")
@@ -102,7 +98,7 @@ def test_a_name_of_a_thousand_words() -> None:
 
 
 @given(st.lists(WORDS, max_size=30), st.lists(st.sampled_from("ab"), min_size=1, max_size=40))
-def test_each_node_is_visited_once_at_most(patterns: list[list[str]], name: list[str]) -> None:
+def test_each_node_is_visited_once_at_most(patterns, name):
     wildcards = WildcardAddresses(WildcardSyntax())
     for pattern in {".".join(pattern) for pattern in patterns}:
         wildcards.add(pattern)
@@ -110,7 +106,7 @@ def test_each_node_is_visited_once_at_most(patterns: list[list[str]], name: list
     assert wildcards.visited <= wildcards.words_after + 3 * (len(name) + 1)
 
 
-def evil(alphabet: str, words: int) -> WildcardAddresses:
+def evil(alphabet, words):
     """Addresses that nearly match `a.a.a…`, with that many words after their first wildcards."""
     chance = random.Random(12)
     wildcards = WildcardAddresses(WildcardSyntax())
@@ -122,7 +118,7 @@ def evil(alphabet: str, words: int) -> WildcardAddresses:
 
 
 @pytest.mark.parametrize("alphabet", ["a#", "a*#", "a*", "ab*#"])
-def test_patterns_made_to_be_slow_take_a_few_milliseconds(alphabet: str) -> None:
+def test_patterns_made_to_be_slow_take_a_few_milliseconds(alphabet):
     wildcards = evil(alphabet, MOST)
     for name in ("a", "ab"):
         seconds = []
@@ -133,14 +129,14 @@ def test_patterns_made_to_be_slow_take_a_few_milliseconds(alphabet: str) -> None
         assert min(seconds) < 0.05, (alphabet, name, seconds)
 
 
-def test_five_hundred_any_words() -> None:
+def test_five_hundred_any_words():
     wildcards = WildcardAddresses(WildcardSyntax())
     wildcards.add(".".join("#" * 1000))
     wildcards.matching(".".join("a" * 1000))
     assert wildcards.visited == 1001
 
 
-def test_patterns_that_begin_with_names_are_as_many_as_you_like() -> None:
+def test_patterns_that_begin_with_names_are_as_many_as_you_like():
     """A subscriber for each of many devices: only what is below a wildcard counts, and a name finds its own alone."""
     wildcards = WildcardAddresses(WildcardSyntax())
     for device in range(20_000):

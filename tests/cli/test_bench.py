@@ -1,13 +1,10 @@
 """``stompring bench`` as a process, against a real broker: that what it reports is what the broker did."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,7 +17,7 @@ from .command import run, start
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     config = tmp_path_factory.mktemp("bench") / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as process:
@@ -28,11 +25,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def to(broker: BrokerProcess) -> tuple[str, ...]:
+def to(broker):
     return "--broker", f"stomp://127.0.0.1:{broker.port}"
 
 
-def test_the_rows_are_what_the_broker_has_counted(broker: BrokerProcess, to: tuple[str, ...]) -> None:
+def test_the_rows_are_what_the_broker_has_counted(broker, to):
     done = run(
         *(
             "bench",
@@ -62,7 +59,7 @@ def test_the_rows_are_what_the_broker_has_counted(broker: BrokerProcess, to: tup
     assert queue["messagesAdded"] == 3 * 500 + 3 * 1000 + 9  # and one at the end of each producer
 
 
-def test_receipts_persistence_and_sizes(broker: BrokerProcess, to: tuple[str, ...]) -> None:
+def test_receipts_persistence_and_sizes(broker, to):
     done = run(
         *(
             "bench",
@@ -86,7 +83,7 @@ def test_receipts_persistence_and_sizes(broker: BrokerProcess, to: tuple[str, ..
     assert all(row["size"] == 1024 and row["persistent"] and row["received"] == 60 for row in rows)
 
 
-def test_each_consumer_of_a_topic_receives_every_message(to: tuple[str, ...]) -> None:
+def test_each_consumer_of_a_topic_receives_every_message(to):
     done = run(
         *(
             "bench",
@@ -106,7 +103,7 @@ def test_each_consumer_of_a_topic_receives_every_message(to: tuple[str, ...]) ->
     assert (row["sent"], row["received"], row["missing"]) == (200, 600, 0)
 
 
-def test_a_rate_and_a_duration_hold(to: tuple[str, ...]) -> None:
+def test_a_rate_and_a_duration_hold(to):
     done = run("bench", "--rate", "200", "--duration", "1", "--warmup", "100ms", "--json", *to)
     (row,) = json.loads(done.stdout)
     assert 150 <= row["sent"] <= 200
@@ -114,27 +111,27 @@ def test_a_rate_and_a_duration_hold(to: tuple[str, ...]) -> None:
     assert abs(row["received"] - row["sent"]) <= 20  # of the warm-up, or after the end
 
 
-def test_messages_of_others_are_not_counted(broker: BrokerProcess, to: tuple[str, ...]) -> None:
+def test_messages_of_others_are_not_counted(broker, to):
     run("send", "/queue/shared", "from another program, long enough", "--count", "50", *to)
     done = run("bench", "--count", "10", "--warmup", "0", "--destination", "/queue/shared", "--json", *to)
     (row,) = json.loads(done.stdout)
     assert (row["sent"], row["received"]) == (10, 10)
 
 
-def test_the_table_has_a_line_for_each_run(to: tuple[str, ...]) -> None:
+def test_the_table_has_a_line_for_each_run(to):
     done = run("bench", "--count", "20", "--warmup", "0", "--size", "16,100", *to)
     title, *rows = done.stdout.decode().splitlines()
     assert title.split()[:4] == ["PROD", "CONS", "BYTES", "ACK"]
     assert [row.split()[2] for row in rows] == ["16", "100"]
 
 
-def test_the_ceiling_of_the_driver_needs_no_broker() -> None:
+def test_the_ceiling_of_the_driver_needs_no_broker():
     (row,) = json.loads(run("bench", "--ceiling", "--duration", "300ms", "--json").stdout)
     assert row["size"] == 100
     assert row["sendPerSecond"] > 1000 and row["receivePerSecond"] > 1000
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens():
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         done = run("bench", "--broker", f"127.0.0.1:{reserved.getsockname()[1]}", code=5)
@@ -153,13 +150,11 @@ def test_nobody_listens() -> None:
         (("--persistent", "maybe"), "must be no, yes"),
     ],
 )
-def test_bad_options_are_named(options: tuple[str, ...], text: str) -> None:
+def test_bad_options_are_named(options, text):
     assert text in run("bench", *options, code=2).stderr.decode()
 
 
-def test_ctrl_c_reports_the_complete_runs_and_leaves_no_client(
-    broker: BrokerProcess, to: tuple[str, ...]
-) -> None:
+def test_ctrl_c_reports_the_complete_runs_and_leaves_no_client(broker, to):
     running = start("bench", "--rate", "100", "--duration", "1h", "--warmup", "0", *to)
     management, deadline = Management(broker.http_port), time.monotonic() + PATIENCE
     while management.ask("GET", "/connections")["count"] < 2:
@@ -174,22 +169,22 @@ def test_ctrl_c_reports_the_complete_runs_and_leaves_no_client(
         time.sleep(0.05)
 
 
-def test_percentiles_of_known_times() -> None:
+def test_percentiles_of_known_times():
     times = Counter({1_000_000: 50, 2_000_000: 45, 3_000_000: 4, 9_000_000: 1})
     assert percentiles(times) == {"p50": 1.0, "p95": 2.0, "p99": 3.0, "max": 9.0}
     assert percentiles({}) is None
 
 
-def test_times_are_rounded_by_less_than_two_percent() -> None:
+def test_times_are_rounded_by_less_than_two_percent():
     for value in (0, 1, 127, 128, 1000, 123_456_789):
         ((shown, number),) = rounded([value]).items()
         assert number == 1 and value * 0.98 <= shown <= value
 
 
 @pytest.mark.parametrize(("text", "size"), [("16", 16), ("1k", 1024), ("64KiB", 65536), ("2M", 2 * 1024**2)])
-def test_sizes(text: str, size: int) -> None:
+def test_sizes(text, size):
     assert parse_size(text) == size
 
 
-def test_milliseconds_have_three_digits() -> None:
+def test_milliseconds_have_three_digits():
     assert [milliseconds(each) for each in (None, 0.123, 12.34, 1234.5)] == ["-", "0.12", "12.3", "1,234"]

@@ -1,16 +1,13 @@
 """``stompring check-config``."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stompring.cli.check_config import check_config
 
@@ -31,22 +28,22 @@ BAD = b"""<configuration><core>
 
 
 @pytest.fixture
-def good(tmp_path: Path) -> str:
+def good(tmp_path):
     (tmp_path / "good.xml").write_bytes(GOOD)
     return str(tmp_path / "good.xml")
 
 
 @pytest.fixture
-def bad(tmp_path: Path) -> str:
+def bad(tmp_path):
     (tmp_path / "bad.xml").write_bytes(BAD)
     return str(tmp_path / "bad.xml")
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments):
     return CliRunner().invoke(check_config, arguments)
 
 
-def test_a_good_file_is_summed_up(good: str) -> None:
+def test_a_good_file_is_summed_up(good):
     result = run(good)
     assert result.exit_code == 0
     assert result.stderr == ""
@@ -61,7 +58,7 @@ def test_a_good_file_is_summed_up(good: str) -> None:
     ]
 
 
-def test_all_faults_of_a_bad_file_are_told(bad: str) -> None:
+def test_all_faults_of_a_bad_file_are_told(bad):
     result = run(bad)
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -72,7 +69,7 @@ def test_all_faults_of_a_bad_file_are_told(bad: str) -> None:
     ]
 
 
-def test_json_has_faults_warnings_and_summary_of_each_file(good: str, bad: str, tmp_path: Path) -> None:
+def test_json_has_faults_warnings_and_summary_of_each_file(good, bad, tmp_path):
     broken = tmp_path / "broken.xml"
     broken.write_text("<configuration>\n  <core></cor></configuration>")
     missing = str(tmp_path / "missing.xml")
@@ -98,7 +95,7 @@ def test_json_has_faults_warnings_and_summary_of_each_file(good: str, bad: str, 
     assert alone.exit_code == 0 and json.loads(alone.stdout)["valid"] is True
 
 
-def test_one_bad_file_does_not_stop_the_others(good: str, bad: str, tmp_path: Path) -> None:
+def test_one_bad_file_does_not_stop_the_others(good, bad, tmp_path):
     missing = str(tmp_path / "missing.xml")
     result = run(bad, missing, good)
     assert result.exit_code == 1
@@ -107,7 +104,7 @@ def test_one_bad_file_does_not_stop_the_others(good: str, bad: str, tmp_path: Pa
     assert f"{bad}:2: " in result.stderr
 
 
-def test_a_users_file_is_named_and_looked_for(tmp_path: Path) -> None:
+def test_a_users_file_is_named_and_looked_for(tmp_path):
     path = tmp_path / "broker.xml"
     path.write_bytes(b"<configuration><core/></configuration>")
     users = tmp_path / "users.properties"
@@ -126,7 +123,7 @@ def test_a_users_file_is_named_and_looked_for(tmp_path: Path) -> None:
     ]
 
 
-def test_permissions_are_counted(tmp_path: Path) -> None:
+def test_permissions_are_counted(tmp_path):
     path, roles = tmp_path / "broker.xml", tmp_path / "roles.properties"
     (tmp_path / "users.properties").touch()
     settings = (
@@ -139,7 +136,7 @@ def test_permissions_are_counted(tmp_path: Path) -> None:
     assert f"{line}\n" in run(str(path)).stdout
 
 
-def test_permissions_on_the_management_are_a_warning(tmp_path: Path) -> None:
+def test_permissions_on_the_management_are_a_warning(tmp_path):
     path = tmp_path / "broker.xml"
     for name in ("users", "roles"):
         (tmp_path / f"{name}.properties").touch()
@@ -156,7 +153,7 @@ def test_permissions_on_the_management_are_a_warning(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
-def test_a_secret_is_not_shown(tmp_path: Path) -> None:
+def test_a_secret_is_not_shown(tmp_path):
     path = tmp_path / "broker.xml"
     (tmp_path / "secret").write_text("m4rker\n")
     (tmp_path / "spill.py").write_text("")
@@ -168,13 +165,13 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
     assert "m4rker" not in result.output and str(path) in result.output
 
 
-def test_without_a_store_everything_is_in_memory(tmp_path: Path) -> None:
+def test_without_a_store_everything_is_in_memory(tmp_path):
     path = tmp_path / "broker.xml"
     path.write_bytes(GOOD.replace(b"<core>", b"<core><persistence-enabled>false</persistence-enabled>", 1))
     assert "  persistence off: all messages in memory\n" in run(str(path)).stdout
 
 
-def test_warnings_are_told_and_no_faults(tmp_path: Path) -> None:
+def test_warnings_are_told_and_no_faults(tmp_path):
     path = tmp_path / "broker.xml"
     half = b'<address-setting match="#"><page-limit-messages>5</page-limit-messages></address-setting>'
     path.write_bytes(GOOD.replace(b'<address-setting match="#"/>', half))
@@ -190,7 +187,7 @@ ARTEMIS = GOOD.replace(
 )
 
 
-def test_settings_of_artemis_without_effect_are_listed(tmp_path: Path) -> None:
+def test_settings_of_artemis_without_effect_are_listed(tmp_path):
     (tmp_path / "artemis.xml").write_bytes(ARTEMIS)
     result = run(str(tmp_path / "artemis.xml"))
     assert (result.exit_code, result.stderr) == (0, "")
@@ -204,7 +201,7 @@ def test_settings_of_artemis_without_effect_are_listed(tmp_path: Path) -> None:
     }
 
 
-def test_strict_refuses_settings_of_artemis_without_effect(tmp_path: Path, good: str) -> None:
+def test_strict_refuses_settings_of_artemis_without_effect(tmp_path, good):
     file = tmp_path / "artemis.xml"
     file.write_bytes(ARTEMIS)
     result = run("--strict", str(file))
@@ -224,7 +221,7 @@ def test_strict_refuses_settings_of_artemis_without_effect(tmp_path: Path, good:
     )
 
 
-def test_a_file_must_be_named() -> None:
+def test_a_file_must_be_named():
     assert run().exit_code == 2
 
 
@@ -239,7 +236,7 @@ SECURE = b"""<configuration><core>
 
 
 @pytest.fixture
-def home() -> Iterator[Path]:
+def home():
     """A configuration that root has made, in a directory that everybody may enter."""
     directory = Path(tempfile.mkdtemp(prefix="stompring-check-"))
     directory.chmod(0o755)
@@ -250,7 +247,7 @@ def home() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def as_nobody(*arguments: str) -> tuple[int, str]:
+def as_nobody(*arguments):
     """Exit status and output of the command, run by another user."""
     if os.getuid() != 0:
         pytest.skip("only root can be another user")
@@ -274,7 +271,7 @@ def as_nobody(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", ["users.properties", "roles.properties", "certificates.properties"])
-def test_a_file_that_the_user_cannot_read(home: Path, name: str) -> None:
+def test_a_file_that_the_user_cannot_read(home, name):
     data = home / "data"
     data.mkdir()
     os.chmod(data, 0o777)
@@ -289,7 +286,7 @@ def test_a_file_that_the_user_cannot_read(home: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "closed", ["data", "data/journal", "data/paging", "data/journal/000000001.journal", "data/broker.lock"]
 )
-def test_data_that_the_user_cannot_write(home: Path, closed: str) -> None:
+def test_data_that_the_user_cannot_write(home, closed):
     data = home / "data"
     (data / "journal").mkdir(parents=True)
     (data / "paging").mkdir()
@@ -303,7 +300,7 @@ def test_data_that_the_user_cannot_write(home: Path, closed: str) -> None:
     assert status == 1 and str(home / closed) in output, output
 
 
-def test_a_data_directory_that_cannot_be_made(home: Path) -> None:
+def test_a_data_directory_that_cannot_be_made(home):
     status, output = as_nobody(str(home / "broker.xml"))
     assert (
         status == 1
@@ -314,13 +311,13 @@ def test_a_data_directory_that_cannot_be_made(home: Path) -> None:
     assert f"{home / 'data'} is not a directory" in run(str(home / "broker.xml")).output
 
 
-def test_users_that_cannot_be(home: Path) -> None:
+def test_users_that_cannot_be(home):
     (home / "users.properties").write_text("ada = plain\n")
     found = run(str(home / "broker.xml"))
     assert found.exit_code == 1 and "users.properties:1:" in found.output
 
 
-def test_another_data_directory(home: Path) -> None:
+def test_another_data_directory(home):
     found = run("--data", str(home / "elsewhere"), str(home / "broker.xml"))
     assert found.exit_code == 0 and f"journal in {home / 'elsewhere' / 'journal'}" in found.output
     assert not (home / "elsewhere").exists(), "nothing is made"

@@ -3,12 +3,8 @@
 Each file mixes what works, what has no effect and what is refused, as files in the field do.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stompring.cli.main import main
 
@@ -21,7 +17,7 @@ TUNING = (
 OPEN = "<security-enabled>false</security-enabled>"
 
 
-def check(folder: Path, core: str, *acceptors: str, strict: bool = False) -> Result:
+def check(folder, core, *acceptors, strict=False):
     """``stompring check-config`` of a file with this inside ``<core>``, one element on a line."""
     config = folder / "broker.xml"
     listed = "\n".join(acceptors or (STOMP,))
@@ -86,14 +82,14 @@ WORKING = {
 
 
 @pytest.mark.parametrize("name", sorted(WORKING))
-def test_configuration_starts_as_it_is(tmp_path: Path, name: str) -> None:
+def test_configuration_starts_as_it_is(tmp_path, name):
     core, acceptors = WORKING[name]
     result = check(tmp_path, core, *acceptors)
     assert result.exit_code == 0, result.output
     assert "broker.xml: ok" in result.stdout
 
 
-def test_settings_without_effect_are_listed_and_refused_by_strict(tmp_path: Path) -> None:
+def test_settings_without_effect_are_listed_and_refused_by_strict(tmp_path):
     result = check(tmp_path, OPEN + TUNING)
     assert (
         "7 settings have no effect here: journal-type, journal-datasync, journal-min-files, " in result.stdout
@@ -120,7 +116,7 @@ WARNED = {
 }
 
 
-def test_a_declared_queue_that_is_a_ring_here_and_none_in_artemis_is_a_warning(tmp_path: Path) -> None:
+def test_a_declared_queue_that_is_a_ring_here_and_none_in_artemis_is_a_warning(tmp_path):
     core = (
         '<address-settings><address-setting match="a.#"><default-ring-size>5</default-ring-size></address-setting>'
         '</address-settings><addresses><address name="a.b"><anycast><queue name="open"/>'
@@ -134,7 +130,7 @@ def test_a_declared_queue_that_is_a_ring_here_and_none_in_artemis_is_a_warning(t
 
 
 @pytest.mark.parametrize("name", sorted(WARNED))
-def test_what_other_brokers_and_databases_did_is_a_warning(tmp_path: Path, name: str) -> None:
+def test_what_other_brokers_and_databases_did_is_a_warning(tmp_path, name):
     core, words = WARNED[name]
     result = check(tmp_path, f"{OPEN}\n{core}")
     assert result.exit_code == 0, result.output
@@ -165,7 +161,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_refusal_is_the_only_fault_and_has_line_and_advice(tmp_path: Path, name: str) -> None:
+def test_refusal_is_the_only_fault_and_has_line_and_advice(tmp_path, name):
     core, words = REFUSED[name]
     result = check(tmp_path, f"{OPEN}{TUNING}\n{core}")
     assert result.exit_code == 1
@@ -174,19 +170,19 @@ def test_refusal_is_the_only_fault_and_has_line_and_advice(tmp_path: Path, name:
     assert words in fault
 
 
-def test_all_refusals_are_reported_together(tmp_path: Path) -> None:
+def test_all_refusals_are_reported_together(tmp_path):
     found = check(tmp_path, "\n".join([OPEN, *(core for core, _ in REFUSED.values())])).stderr
     assert all(words in found for _, words in REFUSED.values())
     assert len(found.strip().splitlines()) == len(REFUSED)
 
 
-def test_broker_without_stomp_is_refused(tmp_path: Path) -> None:
+def test_broker_without_stomp_is_refused(tmp_path):
     result = check(tmp_path, OPEN, '<acceptor name="amqp">tcp://127.0.0.1:5672?protocols=AMQP</acceptor>')
     assert result.exit_code == 1
     assert "no acceptor speaks STOMP: add one, for example" in result.stderr
 
 
-def test_open_broker_for_other_machines_is_refused(tmp_path: Path) -> None:
+def test_open_broker_for_other_machines_is_refused(tmp_path):
     """Artemis starts with it. What anybody may do is never passed over."""
     result = check(tmp_path, OPEN, STOMP.replace("127.0.0.1", "0.0.0.0"))
     assert result.exit_code == 1

@@ -1,9 +1,5 @@
 """``stompring check-config`` and a replicated log."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from click.testing import CliRunner
 
@@ -11,7 +7,7 @@ from stompring.cli import check_config
 from stompring.cli.main import main
 
 
-def check(folder: Path, attributes: str) -> str:
+def check(folder, attributes):
     file = folder / "broker.xml"
     file.write_text(
         "<configuration><core><security-enabled>false</security-enabled>"
@@ -20,19 +16,17 @@ def check(folder: Path, attributes: str) -> str:
     return CliRunner().invoke(main, ["check-config", str(file)]).output
 
 
-def test_summary_names_the_log(tmp_path: Path) -> None:
+def test_summary_names_the_log(tmp_path):
     output = check(tmp_path, 'url="nats://a:4222" broker="b1" user="u" password="hills"')
     assert "  replicated log orders at nats://a:4222, as broker b1\n" in output and "hills" not in output
 
 
-def test_missing_file_is_a_fault(tmp_path: Path) -> None:
+def test_missing_file_is_a_fault(tmp_path):
     output = check(tmp_path, 'url="tls://a:4222" credentials="n.creds"')
     assert f"credentials of <replicated-log>: {tmp_path}/n.creds does not exist" in output
 
 
 @pytest.mark.parametrize(("url", "library"), [("nats://a", "nats"), ("postgresql://a/b", "psycopg")])
-def test_missing_client_is_a_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, library: str
-) -> None:
+def test_missing_client_is_a_fault(tmp_path, monkeypatch, url, library):
     monkeypatch.setattr(check_config, "find_spec", lambda name: None)
     assert f"requires the package {library}: pip install 'stompring[ha]'" in check(tmp_path, f'url="{url}"')

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -24,15 +23,15 @@ HASH = "ENC(1024:8F:756C50)"
 OWNED = 'user="u"'
 
 
-def acceptor(url: str, name: str = "s") -> str:
+def acceptor(url, name="s"):
     return f'<acceptor name="{name}">{url}</acceptor>'
 
 
-def acceptors(*urls: str) -> str:
+def acceptors(*urls):
     return f"<acceptors>{''.join(acceptor(url, f'a{at}') for at, url in enumerate(urls))}</acceptors>"
 
 
-def queues(*names: str, options: str = "") -> str:
+def queues(*names, options=""):
     inside = "".join(
         f'<address name="{name}"><anycast><queue name="{name}" {options}/></anycast></address>'
         for name in names
@@ -107,7 +106,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def written(folder: Path, core: str, files: dict[str, str], port: int) -> Path:
+def written(folder, core, files, port):
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(text)
@@ -116,7 +115,7 @@ def written(folder: Path, core: str, files: dict[str, str], port: int) -> Path:
     return file
 
 
-def start(file: Path) -> tuple[bool, str]:
+def start(file):
     """Whether a broker becomes ready, which is then stopped; and what it says."""
     child = NURSERY.fork(["run", "--config", str(file)])
     said = ""
@@ -132,7 +131,7 @@ def start(file: Path) -> tuple[bool, str]:
 
 
 @pytest.mark.parametrize("case", CONFIGURATIONS)
-def test_check_config_refuses_what_a_start_refuses(case: str, tmp_path: Path) -> None:
+def test_check_config_refuses_what_a_start_refuses(case, tmp_path):
     core, files = CONFIGURATIONS[case]
     file = written(tmp_path, core, files, free_port())
     checked = CliRunner().invoke(main, ["check-config", str(file)])
@@ -145,7 +144,7 @@ def test_check_config_refuses_what_a_start_refuses(case: str, tmp_path: Path) ->
     ), "check-config creates nothing"
 
 
-def test_a_port_and_a_data_directory_in_use_are_reported_and_no_faults(tmp_path: Path) -> None:
+def test_a_port_and_a_data_directory_in_use_are_reported_and_no_faults(tmp_path):
     """The process that uses them may be the broker with this very configuration, which is to be reloaded."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         port = listening.getsockname()[1]

@@ -1,11 +1,8 @@
 """``stompring data export``: everything that a broker would find when it starts is in the file."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +11,13 @@ from stompring.admin.counters import QUEUE, fields_of
 from stompring.admin.queues import FIELDS
 from stompring.store.segment import HEADER, find_footer
 
-from ..store.populated_directory import Expected, PopulatedDirectory
-from .conftest import Stopped, invoke
+from ..store.populated_directory import Expected
+from .conftest import invoke
 
 Line = dict[str, Any]
 
 
-def exported(file: Path) -> tuple[list[Line], list[Line], list[Line]]:
+def exported(file):
     """Addresses, queues and messages of a file."""
     opened = gzip.open(file, "rt") if file.suffix == ".gz" else file.open()
     with opened as lines:
@@ -34,12 +31,12 @@ def exported(file: Path) -> tuple[list[Line], list[Line], list[Line]]:
     return kinds["address"], kinds["queue"], kinds["message"]
 
 
-def raw(value: Any) -> bytes:
+def raw(value):
     """A text, or bytes that are none."""
     return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])
 
 
-def expected_of(messages: list[Line], queue: str) -> list[Expected]:
+def expected_of(messages, queue):
     """The messages of one queue, as the filler has noted them."""
     found = []
     for message in messages:
@@ -60,7 +57,7 @@ def expected_of(messages: list[Line], queue: str) -> list[Expected]:
     return found
 
 
-def check(file: Path, stopped: Stopped) -> None:
+def check(file, stopped):
     addresses, queues, messages = exported(file)
     assert {each["name"] for each in addresses} == stopped.addresses.keys()
     assert {each["name"] for each in queues} == stopped.queues.keys()
@@ -74,7 +71,7 @@ def check(file: Path, stopped: Stopped) -> None:
 
 
 @pytest.mark.parametrize("name", ["all.json", "all.json.gz"])
-def test_everything_is_in_the_file(stopped: Stopped, tmp_path: Path, name: str) -> None:
+def test_everything_is_in_the_file(stopped, tmp_path, name):
     file = tmp_path / name
     result = invoke("export", file, "--data", stopped.filled.data)
     assert result.exit_code == 0, result.output
@@ -83,7 +80,7 @@ def test_everything_is_in_the_file(stopped: Stopped, tmp_path: Path, name: str) 
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_result_as_json(stopped: Stopped, tmp_path: Path) -> None:
+def test_result_as_json(stopped, tmp_path):
     file = tmp_path / "all.json"
     result = invoke("export", file, "--json", "--data", stopped.filled.data)
     addresses, queues, messages = map(len, exported(file))
@@ -97,14 +94,14 @@ def test_result_as_json(stopped: Stopped, tmp_path: Path) -> None:
     }
 
 
-def test_of_a_running_broker(stopped: Stopped) -> None:
+def test_of_a_running_broker(stopped):
     file = stopped.filled.data.parent / "live.gz"
     result = stopped.live["export", str(file)]
     assert result.exit_code == 0 and "of a running broker" in result.stdout, result.output
     check(file, stopped)
 
 
-def test_every_attribute_that_a_queue_has(stopped: Stopped, tmp_path: Path) -> None:
+def test_every_attribute_that_a_queue_has(stopped, tmp_path):
     """None is forgotten: what the management API shows of a queue, but for its counters and rates."""
     file = tmp_path / "all.json"
     invoke("export", file, "--data", stopped.filled.data)
@@ -114,7 +111,7 @@ def test_every_attribute_that_a_queue_has(stopped: Stopped, tmp_path: Path) -> N
     assert shown <= queues[0].keys()
 
 
-def test_a_file_that_is_there_is_kept(stopped: Stopped, tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_kept(stopped, tmp_path):
     file = tmp_path / "all.json"
     file.write_text("mine")
     result = invoke("export", file, "--data", stopped.filled.data)
@@ -124,14 +121,14 @@ def test_a_file_that_is_there_is_kept(stopped: Stopped, tmp_path: Path) -> None:
     exported(file)
 
 
-def test_a_directory_that_cannot_be_written(stopped: Stopped, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written(stopped, tmp_path):
     file = tmp_path / "absent" / "all.json"
     result = invoke("export", file, "--data", stopped.filled.data)
     assert result.exit_code == 1
     assert str(file) in result.stderr and "No such file" in result.stderr
 
 
-def test_damage_is_told_and_the_rest_is_there(filled: PopulatedDirectory, tmp_path: Path) -> None:
+def test_damage_is_told_and_the_rest_is_there(filled, tmp_path):
     """One message in the middle of a complete page cannot be read: those behind it keep their places."""
     page = min((filled.data / "paging").rglob("*.page"))
     data = bytearray(page.read_bytes())
@@ -145,9 +142,7 @@ def test_damage_is_told_and_the_rest_is_there(filled: PopulatedDirectory, tmp_pa
     assert lost in places
 
 
-def damaged(
-    filled: PopulatedDirectory, page: Path, data: bytes, at: int, tmp_path: Path, whole: list[Line]
-) -> bool:
+def damaged(filled, page, data, at, tmp_path, whole):
     """Whether damage to this record loses exactly one message; one that nobody has any more loses none."""
     page.write_bytes(data[: at + 80] + bytes([data[at + 80] ^ 1]) + data[at + 81 :])
     file = tmp_path / f"{at}.json"
@@ -159,6 +154,6 @@ def damaged(
     return len(left) < len(whole)
 
 
-def exported_messages(filled: PopulatedDirectory, file: Path) -> list[Line]:
+def exported_messages(filled, file):
     assert invoke("export", file, "--data", filled.data).exit_code == 0
     return exported(file)[2]

@@ -1,8 +1,5 @@
 """What the data commands make of an answer over HTTP that no broker gives."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -14,12 +11,12 @@ from stompring.cli.data_import_online import ManagementApi
 
 
 @contextmanager
-def answering(status: bytes, body: bytes) -> Iterator[str]:
+def answering(status, body):
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.wfile.write(status + b"\r\nConnection: close\r\n\r\n" + body)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format, *args):
             """Nothing is logged."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -33,13 +30,13 @@ def answering(status: bytes, body: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"9" * 5001, b"[" * 200_000, b"\xff"])
-def test_no_json(body: bytes) -> None:
+def test_no_json(body):
     with answering(b"HTTP/1.1 200 OK", body) as root:
         with pytest.raises(click.ClickException, match=r"is not a management API: the response is not JSON"):
             ManagementApi(root).ask("GET", ("broker",))
 
 
-def test_no_http() -> None:
+def test_no_http():
     with answering(b"9" * 5001, b"") as root:
         with pytest.raises(click.ClickException, match="cannot connect to the management API"):
             ManagementApi(root).ask("GET", ("broker",))

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,30 +23,29 @@ from stompring.store.export import ExportWriter
 from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import ROOT, BrokerProcess
 from ..certificates import Authority
-from ..conftest import StartBroker
 from ..end_to_end.secured import document
 from ..management import Answered, Management
 from ..stomp_client import StompClient
-from .conftest import Stopped, invoke
-from .test_data_export import Line, exported
+from .conftest import invoke
+from .test_data_export import exported
 
 #: Pages almost everything.
 PAGING = broker_xml(settings={"#": {"max-size-messages": 20, "page-size-bytes": "10K"}})
 
 
 @pytest.fixture(scope="module")
-def file(stopped: Stopped, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(stopped, tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "all.json"
     result = invoke("export", path, "--data", stopped.filled.data)
     assert result.exit_code == 0, result.output
     return path
 
 
-def without_numbers(messages: list[Line]) -> list[Line]:
+def without_numbers(messages):
     return [{name: value for name, value in message.items() if name != "number"} for message in messages]
 
 
-def contents(data: Path, tmp_path: Path) -> tuple[list[Line], list[Line], list[Line]]:
+def contents(data, tmp_path):
     """What a directory holds, in order, and that it is in order."""
     result = invoke("verify", "--data", data)
     assert (result.exit_code, result.stdout) == (0, ""), result.output
@@ -58,7 +56,7 @@ def contents(data: Path, tmp_path: Path) -> tuple[list[Line], list[Line], list[L
     return addresses, queues, without_numbers(messages)
 
 
-def expected(file: Path) -> tuple[list[Line], list[Line], list[Line]]:
+def expected(file):
     addresses, queues, messages = exported(file)
     return addresses, queues, without_numbers(messages)
 
@@ -66,7 +64,7 @@ def expected(file: Path) -> tuple[list[Line], list[Line], list[Line]]:
 # ---- into a directory
 
 
-def test_everything_comes_back(file: Path, tmp_path: Path) -> None:
+def test_everything_comes_back(file, tmp_path):
     data = tmp_path / "data"
     result = invoke("import", file, "--data", data)
     assert result.exit_code == 0, result.output
@@ -74,12 +72,12 @@ def test_everything_comes_back(file: Path, tmp_path: Path) -> None:
     assert contents(data, tmp_path) == expected(file)
 
 
-def test_result_as_json(file: Path, tmp_path: Path) -> None:
+def test_result_as_json(file, tmp_path):
     result = invoke("import", file, "--json", "--data", tmp_path / "data")
     assert json.loads(result.stdout) == {"file": str(file), "messages": len(exported(file)[2]), "earlier": 0}
 
 
-def test_what_does_not_fit_into_memory_is_paged(file: Path, tmp_path: Path) -> None:
+def test_what_does_not_fit_into_memory_is_paged(file, tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(PAGING)
     result = invoke("import", file, "--config", config)
@@ -91,7 +89,7 @@ def test_what_does_not_fit_into_memory_is_paged(file: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("document", [broker_xml(), PAGING], ids=["memory", "paging"])
-def test_a_broker_goes_on_with_it(stopped: Stopped, file: Path, tmp_path: Path, document: str) -> None:
+def test_a_broker_goes_on_with_it(stopped, file, tmp_path, document):
     config, data = tmp_path / "broker.xml", tmp_path / "data"
     config.write_text(document)
     assert invoke("import", file, "--config", config).exit_code == 0
@@ -126,7 +124,7 @@ def test_a_broker_goes_on_with_it(stopped: Stopped, file: Path, tmp_path: Path, 
         dialogue.nothing()
 
 
-def test_it_comes_after_what_is_there(file: Path, tmp_path: Path) -> None:
+def test_it_comes_after_what_is_there(file, tmp_path):
     data = tmp_path / "data"
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     write(first, ["a", "b"], ringSize=7)
@@ -138,7 +136,7 @@ def test_it_comes_after_what_is_there(file: Path, tmp_path: Path) -> None:
     assert [message["body"] for message in messages] == ["a", "b", "c", "d"]
 
 
-def test_a_ring_that_is_smaller_there_keeps_the_newest(tmp_path: Path) -> None:
+def test_a_ring_that_is_smaller_there_keeps_the_newest(tmp_path):
     data = tmp_path / "data"
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     write(first, list("abc"), ringSize=5)
@@ -148,7 +146,7 @@ def test_a_ring_that_is_smaller_there_keeps_the_newest(tmp_path: Path) -> None:
     assert [message["body"] for message in contents(data, tmp_path)[2]] == list("cdefg")
 
 
-def test_the_same_file_once(file: Path, tmp_path: Path) -> None:
+def test_the_same_file_once(file, tmp_path):
     data = tmp_path / "data"
     assert invoke("import", file, "--data", data).exit_code == 0
     result = invoke("import", file, "--data", data)
@@ -162,16 +160,14 @@ def test_the_same_file_once(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("after", [0, 1, 5, 11])
 @pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize("document", [broker_xml(), PAGING], ids=["memory", "paging"])
-def test_an_import_that_was_interrupted_goes_on(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, safe: bool, document: str
-) -> None:
+def test_an_import_that_was_interrupted_goes_on(file, tmp_path, monkeypatch, after, safe, document):
     """It ends before or after a commit, without a word."""
     config, data = tmp_path / "broker.xml", tmp_path / "data"
     config.write_text(document)
     commits = 0
     commit = OfflineImport.commit
 
-    def interrupted(self: OfflineImport, done: int) -> None:
+    def interrupted(self, done):
         nonlocal commits
         commits += 1
         if commits > after and not safe:
@@ -191,7 +187,7 @@ def test_an_import_that_was_interrupted_goes_on(
     assert contents(data, tmp_path) == expected(file)
 
 
-def test_an_import_that_was_killed_goes_on(tmp_path: Path) -> None:
+def test_an_import_that_was_killed_goes_on(tmp_path):
     file, data = tmp_path / "many.json.gz", tmp_path / "data"
     bodies = [f"{number}" for number in range(15_000)]
     write(file, bodies)
@@ -212,7 +208,7 @@ def test_an_import_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert [message["body"] for message in contents(data, tmp_path)[2]] == bodies
 
 
-def write(file: Path, bodies: list[str], **attributes: object) -> None:
+def write(file, bodies, **attributes):
     """A file of one queue."""
     made: dict[str, Any] = {
         **{"name": "q", "address": "q", "routingType": "ANYCAST", "durable": True, "filter": None},
@@ -229,7 +225,7 @@ def write(file: Path, bodies: list[str], **attributes: object) -> None:
             writer.write("message", message(number, body))
 
 
-def message(number: int, text: str, **fields: object) -> Line:
+def message(number, text, **fields):
     place = {"queue": "q", "deliveryCount": 0, "failedAttempts": 0, "dueTime": None, "recurrence": None}
     return {
         **{"number": number, "address": "q", "queues": [place], "priority": 4, "durable": True},
@@ -244,7 +240,7 @@ def message(number: int, text: str, **fields: object) -> Line:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 5000, -1, -3])
-def test_a_file_that_was_cut_off_changes_nothing(file: Path, tmp_path: Path, size: int) -> None:
+def test_a_file_that_was_cut_off_changes_nothing(file, tmp_path, size):
     part = tmp_path / "part.json"
     part.write_bytes(file.read_bytes()[: size or 0])
     result = invoke("import", part, "--data", tmp_path / "data")
@@ -267,7 +263,7 @@ def test_a_file_that_was_cut_off_changes_nothing(file: Path, tmp_path: Path, siz
         ({"colour": 1}, "unknown field colour"),
     ],
 )
-def test_a_line_that_cannot_be(tmp_path: Path, changes: Line, words: str) -> None:
+def test_a_line_that_cannot_be(tmp_path, changes, words):
     file, data = tmp_path / "some.json", tmp_path / "data"
     write(file, ["a", "b"])
     lines = file.read_text().splitlines()
@@ -285,7 +281,7 @@ def test_a_line_that_cannot_be(tmp_path: Path, changes: Line, words: str) -> Non
     assert [each["body"] for each in contents(data, tmp_path)[2]] == ["a", "b"]
 
 
-def test_a_queue_that_cannot_become_what_the_file_says(tmp_path: Path) -> None:
+def test_a_queue_that_cannot_become_what_the_file_says(tmp_path):
     file, data = tmp_path / "some.json", tmp_path / "data"
     write(file, ["a"])
     assert invoke("import", file, "--data", data).exit_code == 0
@@ -298,7 +294,7 @@ def test_a_queue_that_cannot_become_what_the_file_says(tmp_path: Path) -> None:
     assert [each["body"] for each in contents(data, tmp_path)[2]] == ["a"]
 
 
-def test_a_broker_that_keeps_nothing(tmp_path: Path) -> None:
+def test_a_broker_that_keeps_nothing(tmp_path):
     file, config = tmp_path / "some.json", tmp_path / "broker.xml"
     write(file, ["a"])
     config.write_text(broker_xml(core="<persistence-enabled>false</persistence-enabled>"))
@@ -309,11 +305,11 @@ def test_a_broker_that_keeps_nothing(tmp_path: Path) -> None:
 # ---- into a running broker
 
 
-def places(broker: BrokerProcess) -> list[str]:
+def places(broker):
     return ["--stomp", f"127.0.0.1:{broker.port}", "--http", f"http://127.0.0.1:{broker.http_port}"]
 
 
-def check_running(stopped: Stopped, broker: BrokerProcess) -> None:
+def check_running(stopped, broker):
     management = Management(broker.http_port)
     for name, before in stopped.queues.items():
         queue = management.queue(name)
@@ -344,16 +340,14 @@ def check_running(stopped: Stopped, broker: BrokerProcess) -> None:
     assert not [each for each in management.ask("GET", "/queues")["data"] if "import" in each["name"]]
 
 
-def test_into_a_running_broker(stopped: Stopped, file: Path, start_broker: StartBroker) -> None:
+def test_into_a_running_broker(stopped, file, start_broker):
     broker = start_broker()
     result = invoke("import", file, *places(broker))
     assert result.exit_code == 0, result.output
     check_running(stopped, broker)
 
 
-def test_dead_letters_of_a_running_broker_come_back_to_the_queue_of_their_origin(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
+def test_dead_letters_of_a_running_broker_come_back_to_the_queue_of_their_origin(start_broker, tmp_path):
     """That queue's filter asks for headers which no other sender may set."""
     settings = {
         "#": {
@@ -383,14 +377,12 @@ def test_dead_letters_of_a_running_broker_come_back_to_the_queue_of_their_origin
 
 
 @pytest.mark.parametrize("after", [1, 4])
-def test_a_running_import_that_was_interrupted_goes_on(
-    stopped: Stopped, file: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, after: int
-) -> None:
+def test_a_running_import_that_was_interrupted_goes_on(stopped, file, start_broker, monkeypatch, after):
     broker = start_broker()
     commits = 0
     commit = OnlineImport.commit
 
-    def interrupted(self: OnlineImport, done: int) -> None:
+    def interrupted(self, done):
         nonlocal commits
         commits += 1
         if commits > after:
@@ -406,9 +398,7 @@ def test_a_running_import_that_was_interrupted_goes_on(
     check_running(stopped, broker)
 
 
-def test_a_running_broker_is_asked_where_it_listens(
-    file: Path, start_broker: StartBroker, tmp_path: Path
-) -> None:
+def test_a_running_broker_is_asked_where_it_listens(file, start_broker, tmp_path):
     broker = start_broker()
     data = broker.config.with_name(f"{broker.config.stem}-data")
     result = invoke("import", file, "--data", data)
@@ -417,14 +407,12 @@ def test_a_running_broker_is_asked_where_it_listens(
         Management(broker.http_port).queue("plain")
 
 
-def test_nobody_listens(file: Path) -> None:
+def test_nobody_listens(file):
     result = invoke("import", file, "--stomp", "127.0.0.1:1", "--http", "http://127.0.0.1:1")
     assert result.exit_code == 1 and "cannot connect to the management API" in result.stderr
 
 
-def test_one_import_of_a_file_at_a_time(
-    file: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_import_of_a_file_at_a_time(file, start_broker, monkeypatch):
     """What the other has under way would come too late to be counted."""
     broker = start_broker()
     export = json.loads(file.read_text().partition("\n")[0])["export"]
@@ -438,7 +426,7 @@ def test_one_import_of_a_file_at_a_time(
     assert invoke("import", file, *places(broker)).exit_code == 0
 
 
-def test_over_tls(file: Path, tmp_path: Path) -> None:
+def test_over_tls(file, tmp_path):
     """As broker.xml says where its doors are, and as the command line does."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         stomp, http = (each.getsockname()[1] for each in (one, two))
@@ -482,12 +470,12 @@ def test_over_tls(file: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_places_that_are_none(file: Path, words: list[str], text: str) -> None:
+def test_places_that_are_none(file, words, text):
     result = invoke("import", file, *words)
     assert result.exit_code == 2 and text in result.stderr
 
 
-def test_a_login_is_needed_where_security_is_on(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_a_login_is_needed_where_security_is_on(start_broker, tmp_path):
     file = tmp_path / "some.json"
     write(file, ["a"])
     users = tmp_path / "users.json"

@@ -1,10 +1,6 @@
 """``stompring data import --from artemis-xml`` with an export that Artemis 2.44 made: clients get what was sent."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +9,8 @@ from stompring.cli.data_import_offline import OfflineImport
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..management import Management
-from ..stomp_client import Frame, StompClient
-from .artemis_messages import EXPORT, NEWS, PRODUCED, SCHEDULED, STOMP, Sent
+from ..stomp_client import StompClient
+from .artemis_messages import EXPORT, NEWS, PRODUCED, SCHEDULED, STOMP
 from .conftest import invoke
 
 #: Messages of the file.
@@ -25,12 +21,12 @@ CONFIGURED = broker_xml(
 )
 
 
-def artemis(file: Path, *arguments: str | Path) -> list[str | Path]:
+def artemis(file, *arguments):
     return ["import", "--from", "artemis-xml", file, *arguments]
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     """A broker on a directory that the export was imported into."""
     root = tmp_path_factory.mktemp("moved")
     config = root / "broker.xml"
@@ -43,7 +39,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-def received(broker: BrokerProcess, queue: str, number: int) -> list[Frame]:
+def received(broker, queue, number):
     client = StompClient(broker.port)
     client.connect()
     client.subscribe(f"::{queue}", ack="auto")
@@ -52,7 +48,7 @@ def received(broker: BrokerProcess, queue: str, number: int) -> list[Frame]:
     return found
 
 
-def check(frame: Frame, sent: Sent) -> None:
+def check(frame, sent):
     """Header values are in the frame as in 1.2."""
     assert frame.body == sent.body
     for name, value in sent.arrives.items():
@@ -62,7 +58,7 @@ def check(frame: Frame, sent: Sent) -> None:
         assert frame.get(name) is None
 
 
-def test_stomp_messages_arrive_as_they_were_sent(broker: BrokerProcess) -> None:
+def test_stomp_messages_arrive_as_they_were_sent(broker):
     for queue in ("orders", "large"):
         wanted = [each for each in STOMP if each.queue == queue]
         wanted.sort(key=lambda each: -int(each.headers.get("priority", "4")))
@@ -70,19 +66,19 @@ def test_stomp_messages_arrive_as_they_were_sent(broker: BrokerProcess) -> None:
             check(frame, sent)
 
 
-def test_paged_messages_come_in_their_order(broker: BrokerProcess) -> None:
+def test_paged_messages_come_in_their_order(broker):
     bodies = [each.body for each in STOMP if each.queue == "pages"]
     assert [frame.body for frame in received(broker, "pages", 6)] == [*bodies, b"not durable"]
 
 
-def test_durable_subscriptions_have_what_they_had_not_acknowledged(broker: BrokerProcess) -> None:
+def test_durable_subscriptions_have_what_they_had_not_acknowledged(broker):
     for queue, bodies in NEWS.items():
         if queue == "app.all":
             continue
         assert [frame.body for frame in received(broker, queue, len(bodies))] == bodies
 
 
-def test_subscriber_comes_back_to_its_durable_subscription(broker: BrokerProcess) -> None:
+def test_subscriber_comes_back_to_its_durable_subscription(broker):
     client = StompClient(broker.port)
     client.connect({"client-id": "app"})
     client.subscribe("/topic/news.eu", ack="auto", durable_subscription_name="all")
@@ -90,13 +86,13 @@ def test_subscriber_comes_back_to_its_durable_subscription(broker: BrokerProcess
     client.nothing()
 
 
-def test_scheduled_messages_keep_their_time(broker: BrokerProcess) -> None:
+def test_scheduled_messages_keep_their_time(broker):
     management = Management(broker.http_port)
     assert management.queue("later")["scheduledCount"] == len(SCHEDULED)
     assert not received(broker, "later", 0)
 
 
-def test_messages_of_artemis_own_producer(broker: BrokerProcess) -> None:
+def test_messages_of_artemis_own_producer(broker):
     for queue, _, _, body in PRODUCED:
         (frame,) = received(broker, queue, 1)
         if body is not None:
@@ -110,19 +106,19 @@ def test_messages_of_artemis_own_producer(broker: BrokerProcess) -> None:
             assert frame["JMSXGroupID"] == "g"
 
 
-def test_expired_message_tells_where_it_came_from(broker: BrokerProcess) -> None:
+def test_expired_message_tells_where_it_came_from(broker):
     (frame,) = received(broker, "ExpiryQueue", 1)
     assert frame.body == b"expired" and frame["_AMQ_ORIG_QUEUE"] == "soon"
 
 
-def test_configured_queue_has_the_attributes_of_broker_xml(broker: BrokerProcess) -> None:
+def test_configured_queue_has_the_attributes_of_broker_xml(broker):
     management = Management(broker.http_port)
     assert management.queue("pages")["ringSize"] == 100
     assert management.queue("orders")["ringSize"] == -1
     assert management.queue("app.red")["filter"] == "colour = 'red'"
 
 
-def test_message_that_is_sent_again_after_the_move_is_a_duplicate(broker: BrokerProcess) -> None:
+def test_message_that_is_sent_again_after_the_move_is_a_duplicate(broker):
     client = StompClient(broker.port)
     client.connect()
     client.put("/queue/orders", "once", persistent="true", _AMQ_DUPL_ID="id-1")
@@ -137,7 +133,7 @@ def test_message_that_is_sent_again_after_the_move_is_a_duplicate(broker: Broker
 # ---- the command
 
 
-def test_import_goes_into_a_running_broker(tmp_path: Path) -> None:
+def test_import_goes_into_a_running_broker(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(CONFIGURED)
     with BrokerProcess(config, tmp_path / "data") as process:
@@ -162,10 +158,10 @@ def test_import_goes_into_a_running_broker(tmp_path: Path) -> None:
         assert management.queue("app.wild")["messageCount"] == 4
 
 
-def test_interrupted_import_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_import_goes_on(tmp_path, monkeypatch):
     commit, commits = OfflineImport.commit, 0
 
-    def interrupted(self: OfflineImport, done: int) -> None:
+    def interrupted(self, done):
         nonlocal commits
         commit(self, done)
         commits += 1
@@ -184,13 +180,13 @@ def test_interrupted_import_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert json.loads(invoke("print", "--json", "--data", tmp_path).stdout)["messages"] == COUNT
 
 
-def test_the_same_file_is_imported_once(tmp_path: Path) -> None:
+def test_the_same_file_is_imported_once(tmp_path):
     assert invoke(*artemis(EXPORT, "--data", tmp_path)).exit_code == 0
     result = invoke(*artemis(EXPORT, "--data", tmp_path))
     assert result.exit_code == 1 and "--again" in result.stderr
 
 
-def test_fault_stops_the_import_with_file_and_line(tmp_path: Path) -> None:
+def test_fault_stops_the_import_with_file_and_line(tmp_path):
     file = tmp_path / "broken.xml"
     file.write_bytes(EXPORT.read_bytes().replace(b'priority="9"', b'priority="11"'))
     line = file.read_bytes().partition(b'priority="11"')[0].count(b"\n") + 1
@@ -199,7 +195,7 @@ def test_fault_stops_the_import_with_file_and_line(tmp_path: Path) -> None:
     assert f"{file}:{line}: <message>: priority is an integer from 0 to 9, not '11'" in result.stderr
 
 
-def test_queue_that_is_another_one_in_the_broker_is_refused(tmp_path: Path) -> None:
+def test_queue_that_is_another_one_in_the_broker_is_refused(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml())
     file = tmp_path / "other.xml"
@@ -213,7 +209,7 @@ def test_queue_that_is_another_one_in_the_broker_is_refused(tmp_path: Path) -> N
     )
 
 
-def test_filter_that_is_no_selector_is_refused(tmp_path: Path) -> None:
+def test_filter_that_is_no_selector_is_refused(tmp_path):
     file = tmp_path / "other.xml"
     file.write_bytes(EXPORT.read_bytes().replace(b"\"colour = 'red'\"", b'"colour = "'))
     result = invoke(*artemis(file, "--data", tmp_path / "data"))
@@ -221,7 +217,7 @@ def test_filter_that_is_no_selector_is_refused(tmp_path: Path) -> None:
     assert f"{file}:25: queue app.red: filter: " in result.stderr
 
 
-def test_an_export_of_stompring_is_not_taken_for_one_of_artemis(tmp_path: Path) -> None:
+def test_an_export_of_stompring_is_not_taken_for_one_of_artemis(tmp_path):
     assert invoke(*artemis(EXPORT, "--data", tmp_path / "data")).exit_code == 0
     file = tmp_path / "own.json"
     assert invoke("export", file, "--data", tmp_path / "data").exit_code == 0

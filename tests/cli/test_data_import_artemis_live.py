@@ -1,9 +1,5 @@
 """The export that is test data, and one that Artemis makes now: the same messages have the same form."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from stompring.store.artemis_export import ArtemisExportReader
@@ -22,7 +18,7 @@ OTHERS = {"soon", "ExpiryQueue", *(queue for queue, *_ in PRODUCED[1:])}
 VARYING = {b"ThreadSent"}
 
 
-def contents(file: Path) -> tuple[set[DeclaredQueue], list[tuple[object, ...]]]:
+def contents(file):
     queues, messages = set(), []
     with ArtemisExportReader(file) as reader:
         for entry in reader.entries():
@@ -45,7 +41,7 @@ def contents(file: Path) -> tuple[set[DeclaredQueue], list[tuple[object, ...]]]:
     return queues, messages
 
 
-def test_export_of_the_installed_artemis_is_as_the_committed_one(tmp_path: Path) -> None:
+def test_export_of_the_installed_artemis_is_as_the_committed_one(tmp_path):
     file = tmp_path / "export.xml"
     make_export(installed(), tmp_path, file, all_of_it=False)
     assert contents(file) == contents(EXPORT)

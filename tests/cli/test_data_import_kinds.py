@@ -1,21 +1,16 @@
 """Queues of every kind in an export: a broker goes on with them, and a running broker creates them."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..management import Management
-from ..property.test_export_import import KINDS, Fields, write
+from ..property.test_export_import import KINDS, write
 from ..stomp_client import StompClient
 from .conftest import invoke
 
 
-def message(number: int, queue: str, **headers: str) -> Fields:
+def message(number, queue, **headers):
     place = {"queue": queue, "deliveryCount": 0, "failedAttempts": 0, "dueTime": None, "recurrence": None}
     pairs = [["priority", "4"], ["persistent", "true"], *([name, value] for name, value in headers.items())]
     return {
@@ -38,16 +33,14 @@ MESSAGES = [
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("kinds") / "all.json"
     write(path, MESSAGES)
     return path
 
 
 @pytest.fixture(scope="module", params=["offline", "online"])
-def broker(
-    request: pytest.FixtureRequest, file: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BrokerProcess]:
+def broker(request, file, tmp_path_factory):
     root = tmp_path_factory.mktemp("broker")
     config = root / "broker.xml"
     config.write_text(broker_xml())
@@ -68,12 +61,12 @@ def broker(
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_options_of_the_queue_are_in_the_broker(broker: BrokerProcess, kind: str) -> None:
+def test_options_of_the_queue_are_in_the_broker(broker, kind):
     queue = Management(broker.http_port).queue(kind)
     assert {name: queue[name] for name in KINDS[kind]} == KINDS[kind]
 
 
-def received(broker: BrokerProcess, queue: str, number: int) -> list[dict[str, str | None]]:
+def received(broker, queue, number):
     client = StompClient(broker.port)
     client.connect()
     client.subscribe(f"::{queue}", ack="auto")
@@ -83,7 +76,7 @@ def received(broker: BrokerProcess, queue: str, number: int) -> list[dict[str, s
     return [{"body": frame.body.decode(), "first": frame.get("first")} for frame in frames]
 
 
-def test_next_message_replaces_the_imported_one_of_its_key(broker: BrokerProcess) -> None:
+def test_next_message_replaces_the_imported_one_of_its_key(broker):
     client = StompClient(broker.port)
     client.connect()
     for queue in ("last-value", "table"):
@@ -92,11 +85,11 @@ def test_next_message_replaces_the_imported_one_of_its_key(broker: BrokerProcess
     assert [each["body"] for each in received(broker, "table", 1)] == ["new"]
 
 
-def test_groups_go_to_one_consumer_with_a_header_on_the_first(broker: BrokerProcess) -> None:
+def test_groups_go_to_one_consumer_with_a_header_on_the_first(broker):
     found = received(broker, "groups", 2)
     assert [each["body"] for each in found] == ["6", "7"]
     assert found[0]["first"] == "true" and found[1]["first"] is None
 
 
-def test_non_destructive_queue_has_its_messages_for_every_consumer(broker: BrokerProcess) -> None:
+def test_non_destructive_queue_has_its_messages_for_every_consumer(broker):
     assert [received(broker, "topic", 1)[0]["body"] for _ in range(2)] == ["8", "8"]

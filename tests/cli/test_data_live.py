@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +32,7 @@ FILES = 40
 class Load(threading.Thread):
     """Sends to a queue and consumes it, so that about `KEPT` messages stay."""
 
-    def __init__(self, port: int, queue: str) -> None:
+    def __init__(self, port, queue):
         super().__init__(daemon=True)
         self._port = port
         self._queue = queue
@@ -42,13 +41,13 @@ class Load(threading.Thread):
         self.sent = 0
         self.failure: BaseException | None = None
 
-    def run(self) -> None:
+    def run(self):
         try:
             self._work()
         except BaseException as failure:
             self.failure = failure
 
-    def _work(self) -> None:
+    def _work(self):
         dialogue = StompClient(self._port)
         dialogue.connect()
         self._send(dialogue, KEPT)
@@ -60,14 +59,14 @@ class Load(threading.Thread):
             dialogue.answer("ACK", messages[-1])
         dialogue.ask("DISCONNECT")
 
-    def _send(self, dialogue: StompClient, count: int) -> None:
+    def _send(self, dialogue, count):
         bodies = [f"{self.sent + place} " + "x" * 200 for place in range(count)]
         dialogue.put(f"/queue/{self._queue}", *bodies, persistent="true")
         self.sent += count
 
 
 @contextmanager
-def busy(tmp_path: Path) -> Iterator[Path]:
+def busy(tmp_path):
     config, data = tmp_path / "broker.xml", tmp_path / "data"
     config.write_text(DOCUMENT)
     with BrokerProcess(config, data) as broker:
@@ -88,7 +87,7 @@ def busy(tmp_path: Path) -> Iterator[Path]:
         assert all(load.sent > KEPT for load in loads)
 
 
-def test_nothing_is_found_at_any_moment(tmp_path: Path) -> None:
+def test_nothing_is_found_at_any_moment(tmp_path):
     with busy(tmp_path) as data:
         directory = data_directory(BrokerConfiguration(), str(data))
         seen: set[Path] = set()
@@ -100,7 +99,7 @@ def test_nothing_is_found_at_any_moment(tmp_path: Path) -> None:
             assert [str(finding) for finding in verification.findings] == []
 
 
-def test_an_export_is_one_moment(tmp_path: Path) -> None:
+def test_an_export_is_one_moment(tmp_path):
     """Of each queue it has messages that follow one another, about as many as there ever are."""
     file = tmp_path / "all.json"
     with busy(tmp_path) as data:

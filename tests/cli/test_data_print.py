@@ -1,12 +1,8 @@
 """``stompring data print``: its counts are those of the broker that filled the directory."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
-from ..store.populated_directory import PopulatedDirectory
-from .conftest import Stopped, invoke
+from .conftest import invoke
 
 #: Counters that mean the same on disk and in a broker, for durable messages.
 SAME = (
@@ -22,7 +18,7 @@ SAME = (
 )
 
 
-def test_it_tells_what_the_broker_had(stopped: Stopped) -> None:
+def test_it_tells_what_the_broker_had(stopped):
     result = invoke("print", "--json", "--data", stopped.filled.data)
     assert result.exit_code == 0, result.output
     shown = json.loads(result.stdout)
@@ -37,7 +33,7 @@ def test_it_tells_what_the_broker_had(stopped: Stopped) -> None:
     assert {each["name"] for each in shown["addresses"]} == stopped.addresses.keys()
 
 
-def test_every_attribute_of_a_queue_is_there(stopped: Stopped) -> None:
+def test_every_attribute_of_a_queue_is_there(stopped):
     queues = json.loads(invoke("print", "--json", "--data", stopped.filled.data).stdout)["queues"]
     counters = {"messageCount", "pagedCount", "scheduledCount", "deliveredCount", "messageBytes"}
     for queue in queues:
@@ -46,7 +42,7 @@ def test_every_attribute_of_a_queue_is_there(stopped: Stopped) -> None:
         assert {field: queue[field] for field in attributes} == {field: broker[field] for field in attributes}
 
 
-def test_pages_and_segments(stopped: Stopped) -> None:
+def test_pages_and_segments(stopped):
     data = stopped.filled.data
     shown = json.loads(invoke("print", "--json", "--data", data).stdout)
     (pages,) = shown["paging"]
@@ -61,7 +57,7 @@ def test_pages_and_segments(stopped: Stopped) -> None:
     assert shown["messages"] == pages["liveMessages"] + sum(each["liveMessages"] for each in shown["journal"])
 
 
-def test_duplicate_ids(stopped: Stopped) -> None:
+def test_duplicate_ids(stopped):
     shown = json.loads(invoke("print", "--json", "--data", stopped.filled.data).stdout)
     assert shown["duplicateIds"] == [{"address": "plain", "count": 3}]
     lines = invoke("print", "--data", stopped.filled.data).stdout.splitlines()
@@ -69,7 +65,7 @@ def test_duplicate_ids(stopped: Stopped) -> None:
     assert lines[table + 1].split() == ["plain", "3"]
 
 
-def test_for_people(stopped: Stopped) -> None:
+def test_for_people(stopped):
     text = invoke("print", "--data", stopped.filled.data).stdout
     plain = [line.split() for line in text.splitlines() if line.startswith("plain ")]
     assert [
@@ -87,7 +83,7 @@ def test_for_people(stopped: Stopped) -> None:
     assert "running" not in text
 
 
-def test_while_the_broker_runs(stopped: Stopped) -> None:
+def test_while_the_broker_runs(stopped):
     assert "a broker is running" in stopped.live["print",].stdout
     live = json.loads(stopped.live["print", "--json"].stdout)
     assert live["running"] is True
@@ -95,13 +91,13 @@ def test_while_the_broker_runs(stopped: Stopped) -> None:
     assert counts == {name: len(stopped.filled.of(name)) for name in stopped.queues}
 
 
-def test_damage_is_passed_over(filled: PopulatedDirectory) -> None:
+def test_damage_is_passed_over(filled):
     newest = max((filled.data / "journal").glob("*.journal"))
     newest.write_bytes(newest.read_bytes()[:-5])
     assert invoke("print", "--data", filled.data).exit_code == 0
 
 
-def test_the_directory_of_a_broker_xml(stopped: Stopped, tmp_path: Path) -> None:
+def test_the_directory_of_a_broker_xml(stopped, tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(stopped.filled.config.read_text())
     (tmp_path / "data").symlink_to(stopped.filled.data)
@@ -109,7 +105,7 @@ def test_the_directory_of_a_broker_xml(stopped: Stopped, tmp_path: Path) -> None
     assert shown["directory"] == str(tmp_path / "data") and shown["messages"] > 0
 
 
-def test_what_is_no_data_directory(tmp_path: Path) -> None:
+def test_what_is_no_data_directory(tmp_path):
     for command in ("print", "verify"):
         result = invoke(command, "--data", tmp_path)
         assert result.exit_code == 1

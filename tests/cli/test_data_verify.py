@@ -1,12 +1,8 @@
 """``stompring data verify``: nothing to find in what a broker leaves, and everything in what was damaged."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
-from collections.abc import Callable
-from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -27,11 +23,10 @@ from stompring.store.record import (
 )
 from stompring.store.segment import HEADER, JOURNAL, SegmentScan, find_footer, pack_header
 
-from ..store.populated_directory import PopulatedDirectory
-from .conftest import Stopped, invoke
+from .conftest import invoke
 
 
-def findings(data: Path) -> list[dict[str, object]]:
+def findings(data):
     """What is found, as JSON; the exit status must agree."""
     result = invoke("verify", "--json", "--data", data)
     found = json.loads(result.stdout)["findings"]
@@ -39,19 +34,19 @@ def findings(data: Path) -> list[dict[str, object]]:
     return list(found)
 
 
-def newest(data: Path) -> Path:
+def newest(data):
     return max((data / "journal").glob("*.journal"))
 
 
-def oldest(data: Path) -> Path:
+def oldest(data):
     return min((data / "journal").glob("*.journal"))
 
 
-def page(data: Path) -> Path:
+def page(data):
     return min((data / "paging").rglob("*.page"))
 
 
-def test_what_a_broker_leaves_is_in_order(stopped: Stopped) -> None:
+def test_what_a_broker_leaves_is_in_order(stopped):
     result = invoke("verify", "--data", stopped.filled.data)
     assert (result.exit_code, result.stdout) == (0, ""), result.output
     assert "0 findings" in result.stderr and "broker runs" not in result.stderr
@@ -60,14 +55,14 @@ def test_what_a_broker_leaves_is_in_order(stopped: Stopped) -> None:
     assert told["pages"] > 2 and told["segments"] > 2 and told["queues"] == len(stopped.queues)
 
 
-def test_a_running_broker_is_no_finding(stopped: Stopped) -> None:
+def test_a_running_broker_is_no_finding(stopped):
     result = stopped.live["verify",]
     assert (result.exit_code, result.stdout) == (0, ""), result.output
     assert "while a broker runs on it" in result.stderr
 
 
-def test_nothing_is_changed(filled: PopulatedDirectory) -> None:
-    def contents() -> dict[Path, bytes]:
+def test_nothing_is_changed(filled):
+    def contents():
         return {path: path.read_bytes() for path in filled.data.rglob("*") if path.is_file()}
 
     newest(filled.data).write_bytes(newest(filled.data).read_bytes()[:-3])
@@ -77,7 +72,7 @@ def test_nothing_is_changed(filled: PopulatedDirectory) -> None:
 
 
 @pytest.mark.parametrize("which", [newest, oldest, page])
-def test_every_flipped_byte_is_found(filled: PopulatedDirectory, which: Callable[[Path], Path]) -> None:
+def test_every_flipped_byte_is_found(filled, which):
     path = which(filled.data)
     whole = path.read_bytes()
     places = random.Random(7).sample(range(len(whole)), 40) + [
@@ -93,7 +88,7 @@ def test_every_flipped_byte_is_found(filled: PopulatedDirectory, which: Callable
 
 
 @pytest.mark.parametrize("which", [newest, oldest, page])
-def test_every_cut_is_found(filled: PopulatedDirectory, which: Callable[[Path], Path]) -> None:
+def test_every_cut_is_found(filled, which):
     """But for one exactly between two records of a file without a footer: nothing is missing there."""
     path = which(filled.data)
     whole = path.read_bytes()
@@ -104,7 +99,7 @@ def test_every_cut_is_found(filled: PopulatedDirectory, which: Callable[[Path], 
         assert size in ends or [each for each in found if each["file"] == str(path)], size
 
 
-def test_a_torn_tail_is_one_line_with_its_place(filled: PopulatedDirectory) -> None:
+def test_a_torn_tail_is_one_line_with_its_place(filled):
     path = newest(filled.data)
     whole = path.read_bytes()
     path.write_bytes(whole + framed(SETTLED.pack(Kind.SETTLED, 0, 0, 1, 0))[:-1])
@@ -114,7 +109,7 @@ def test_a_torn_tail_is_one_line_with_its_place(filled: PopulatedDirectory) -> N
     assert line.startswith(f"{path}:{len(whole)}: ")
 
 
-def test_zeros_that_prefill_the_newest_segment_are_no_finding(filled: PopulatedDirectory) -> None:
+def test_zeros_that_prefill_the_newest_segment_are_no_finding(filled):
     path = newest(filled.data)
     whole = path.read_bytes()
     path.write_bytes(whole + bytes(4096))
@@ -124,7 +119,7 @@ def test_zeros_that_prefill_the_newest_segment_are_no_finding(filled: PopulatedD
     path.write_bytes(whole)
 
 
-def test_a_torn_tail_is_being_written_while_a_broker_runs(filled: PopulatedDirectory) -> None:
+def test_a_torn_tail_is_being_written_while_a_broker_runs(filled):
     for path in (newest(filled.data), max((filled.data / "paging").rglob("*.page"))):
         data = path.read_bytes()
         footer = find_footer(data)
@@ -143,7 +138,7 @@ def test_a_torn_tail_is_being_written_while_a_broker_runs(filled: PopulatedDirec
 @pytest.mark.parametrize(
     "name", ["notes.txt", "journal/7.journal", "paging/x", "paging/{0}/1.page", "journal/a.new"]
 )
-def test_what_does_not_belong(filled: PopulatedDirectory, name: str) -> None:
+def test_what_does_not_belong(filled, name):
     folder = page(filled.data).parent.name
     path = filled.data / name.format(folder)
     path.write_text("")
@@ -151,14 +146,14 @@ def test_what_does_not_belong(filled: PopulatedDirectory, name: str) -> None:
     assert found == {"file": str(path), "position": None, "text": "unknown file"}
 
 
-def test_what_a_recovery_set_aside_is_only_noted(filled: PopulatedDirectory) -> None:
+def test_what_a_recovery_set_aside_is_only_noted(filled):
     (filled.data / "journal" / "000000001.journal.damaged").write_text("")
     (filled.data / "schema-version.new").write_text("")
     told = json.loads(invoke("verify", "--json", "--data", filled.data).stdout)
     assert told["findings"] == [] and len(told["notes"]) == 2
 
 
-def test_local_copy_of_a_replicated_log_is_a_data_directory(filled: PopulatedDirectory) -> None:
+def test_local_copy_of_a_replicated_log_is_a_data_directory(filled):
     (filled.data / "replicated-log").write_text("{}")
     (filled.data / "replicated-log.new").write_text("{")
     (filled.data / "journal.discarded").mkdir()
@@ -170,7 +165,7 @@ def test_local_copy_of_a_replicated_log_is_a_data_directory(filled: PopulatedDir
     ]
 
 
-def test_a_segment_that_is_missing(filled: PopulatedDirectory) -> None:
+def test_a_segment_that_is_missing(filled):
     segments = sorted((filled.data / "journal").glob("*.journal"))
     segments[1].unlink()
     text = f"segment {int(segments[1].stem)} is missing; number of lost messages unknown"
@@ -178,7 +173,7 @@ def test_a_segment_that_is_missing(filled: PopulatedDirectory) -> None:
 
 
 @pytest.mark.parametrize("which", [newest, oldest])
-def test_a_segment_at_an_end_is_missing(filled: PopulatedDirectory, which: Callable[[Path], Path]) -> None:
+def test_a_segment_at_an_end_is_missing(filled, which):
     path = which(filled.data)
     path.unlink()
     assert any(
@@ -186,7 +181,7 @@ def test_a_segment_at_an_end_is_missing(filled: PopulatedDirectory, which: Calla
     )
 
 
-def test_a_page_that_is_missing(filled: PopulatedDirectory) -> None:
+def test_a_page_that_is_missing(filled):
     pages = sorted((filled.data / "paging").rglob("*.page"))
     pages[1].unlink()
     (found,) = findings(filled.data)
@@ -196,7 +191,7 @@ def test_a_page_that_is_missing(filled: PopulatedDirectory) -> None:
 
 @pytest.mark.parametrize("kind", ["journal", "paging"])
 @pytest.mark.parametrize("onto", ["over another", "to a new number"])
-def test_a_file_that_is_not_what_its_name_says(filled: PopulatedDirectory, kind: str, onto: str) -> None:
+def test_a_file_that_is_not_what_its_name_says(filled, kind, onto):
     files = sorted((filled.data / kind).rglob("*.journal" if kind == "journal" else "*.page"))
     target = files[1]
     if onto == "to a new number":
@@ -208,7 +203,7 @@ def test_a_file_that_is_not_what_its_name_says(filled: PopulatedDirectory, kind:
     assert len(found) == (2 if target == files[1] and kind == "paging" else 1)
 
 
-def test_files_of_another_directory(filled: PopulatedDirectory) -> None:
+def test_files_of_another_directory(filled):
     identity = filled.data / "identity"
     other = "0123456789abcdef" * 2
     was = identity.read_text().strip()
@@ -218,7 +213,7 @@ def test_files_of_another_directory(filled: PopulatedDirectory) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "rubbish\n"])
-def test_an_identity_that_cannot_be_read(filled: PopulatedDirectory, text: str | None) -> None:
+def test_an_identity_that_cannot_be_read(filled, text):
     identity = filled.data / "identity"
     identity.unlink()
     if text is not None:
@@ -228,7 +223,7 @@ def test_an_identity_that_cannot_be_read(filled: PopulatedDirectory, text: str |
 
 
 @pytest.mark.parametrize("text", ["", "4\n", "one\n"])
-def test_another_schema(filled: PopulatedDirectory, text: str) -> None:
+def test_another_schema(filled, text):
     (filled.data / "schema-version").write_text(text)
     (found,) = findings(filled.data)
     assert found["file"] == str(filled.data / "schema-version")
@@ -237,13 +232,13 @@ def test_another_schema(filled: PopulatedDirectory, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("", "missing or empty"), ("other", "'other', but the pages belong to")]
 )
-def test_the_name_of_a_folder(filled: PopulatedDirectory, text: str, expected: str) -> None:
+def test_the_name_of_a_folder(filled, text, expected):
     (page(filled.data).parent / "address.txt").write_text(text)
     (found,) = findings(filled.data)
     assert expected in str(found["text"])
 
 
-def dangling() -> list[object]:
+def dangling():
     """Facts about what never was, and words of what is to be said of them."""
     never = 10_000_000
     return [
@@ -278,7 +273,7 @@ def dangling() -> list[object]:
 
 
 @pytest.mark.parametrize(("payload", "words"), dangling())
-def test_facts_about_nothing(filled: PopulatedDirectory, payload: bytes, words: str) -> None:
+def test_facts_about_nothing(filled, payload, words):
     if payload[0] == Kind.PAGE_SETTLED:
         number = int(page(filled.data).stem)
         queue = next(iter(queues_of(filled)))
@@ -292,7 +287,7 @@ def test_facts_about_nothing(filled: PopulatedDirectory, payload: bytes, words: 
         assert (found[0]["file"], found[0]["position"]) == (str(path), place + 8)
 
 
-def queues_of(filled: PopulatedDirectory) -> set[int]:
+def queues_of(filled):
     """Numbers of queues that have something in the first page."""
     footer = find_footer(page(filled.data).read_bytes())
     assert footer is not None
@@ -301,7 +296,7 @@ def queues_of(filled: PopulatedDirectory) -> set[int]:
     return set(summary.members)
 
 
-def another_segment(data: Path, records: bytes) -> tuple[Path, int]:
+def another_segment(data, records):
     """One more segment, and where its records begin."""
     last = newest(data)
     path = last.with_name(f"{int(last.stem) + 1:09d}.journal")
@@ -311,7 +306,7 @@ def another_segment(data: Path, records: bytes) -> tuple[Path, int]:
     return path, len(header + numbers)
 
 
-def test_a_message_in_a_queue_that_is_not_there(filled: PopulatedDirectory) -> None:
+def test_a_message_in_a_queue_that_is_not_there(filled):
     """Its binding is cut out of all segments; all else stays as it is."""
     for path in sorted((filled.data / "journal").glob("*.journal")):
         data = path.read_bytes()

@@ -22,13 +22,13 @@ from .command import environment, run
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch):
     """Few syncs; the command as a process takes its second."""
     monkeypatch.setattr(doctor, "SYNC_SECONDS", 0.02)
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Path:
+def instance(tmp_path):
     """A new instance with TLS on free ports, without a fault."""
     run("init", tmp_path / "orders", "--tls", "--stomp-port", "1", "--http-port", "2")
     config = tmp_path / "orders" / "etc" / "broker.xml"
@@ -39,7 +39,7 @@ def instance(tmp_path: Path) -> Path:
     return config
 
 
-def examined(config: Path, *options: str, code: int = 0) -> dict[str, list[dict[str, str]]]:
+def examined(config, *options, code=0):
     """Findings by check."""
     result = CliRunner().invoke(main, ["doctor", "--config", str(config), "--json", *options])
     assert result.exit_code == code, result.output
@@ -51,11 +51,11 @@ def examined(config: Path, *options: str, code: int = 0) -> dict[str, list[dict[
     return found
 
 
-def faults(found: dict[str, list[dict[str, str]]], check: str) -> list[dict[str, str]]:
+def faults(found, check):
     return [each for each in found.get(check, []) if each["level"] != "ok"]
 
 
-def test_a_new_instance_has_no_fault(instance: Path) -> None:
+def test_a_new_instance_has_no_fault(instance):
     found = examined(instance)
     assert {
         "python",
@@ -73,14 +73,14 @@ def test_a_new_instance_has_no_fault(instance: Path) -> None:
     ] == []
 
 
-def test_the_lines_are_for_people_without_json(instance: Path) -> None:
+def test_the_lines_are_for_people_without_json(instance):
     lines = run("doctor", "--config", instance).stdout.decode().splitlines()
     assert f"ok       configuration  {instance}" in lines
     assert lines[-1].endswith("warnings, 0 errors")
 
 
-def test_limits_that_are_off_are_listed(instance: Path) -> None:
-    def off(*changes: tuple[str, str]) -> str:
+def test_limits_that_are_off_are_listed(instance):
+    def off(*changes):
         text = instance.read_text()
         for old, new in changes:
             assert old in text
@@ -125,7 +125,7 @@ def test_limits_that_are_off_are_listed(instance: Path) -> None:
     )
 
 
-def test_clients_that_reach_the_management_are_a_warning(instance: Path) -> None:
+def test_clients_that_reach_the_management_are_a_warning(instance):
     assert "security" not in examined(instance)
     text = instance.read_text()
     start = text.index('      <security-setting match="activemq.#">')
@@ -148,9 +148,7 @@ def test_clients_that_reach_the_management_are_a_warning(instance: Path) -> None
         ("tls", 0o777, "error", "can be replaced by everybody"),
     ],
 )
-def test_files_that_others_can_read_or_change(
-    instance: Path, file: str, mode: int, level: str, text: str
-) -> None:
+def test_files_that_others_can_read_or_change(instance, file, mode, level, text):
     path = instance.parent / file
     path.chmod(mode)
     (fault,) = faults(examined(instance, code=1 if level == "error" else 0), "permissions")
@@ -159,7 +157,7 @@ def test_files_that_others_can_read_or_change(
     assert fault["action"].startswith("chmod") and str(path) in fault["action"]
 
 
-def test_a_missing_users_file_is_an_error_with_the_command_that_helps(instance: Path) -> None:
+def test_a_missing_users_file_is_an_error_with_the_command_that_helps(instance):
     (instance.parent / "users.properties").unlink()
     (fault,) = faults(examined(instance, code=1), "permissions")
     assert "users.properties does not exist" in fault["text"]
@@ -174,13 +172,13 @@ def test_a_missing_users_file_is_an_error_with_the_command_that_helps(instance: 
         ("tls/broker.pem", "tls/absent.pem", "absent.pem"),
     ],
 )
-def test_a_wrong_configuration_is_an_error(instance: Path, before: str, after: str, text: str) -> None:
+def test_a_wrong_configuration_is_an_error(instance, before, after, text):
     instance.write_text(instance.read_text().replace(before, after))
     (fault, *_) = faults(examined(instance, code=1), "configuration")
     assert fault["level"] == "error" and text in fault["text"] and str(instance) in fault["text"]
 
 
-def test_a_port_in_use_names_who_answers(tmp_path: Path) -> None:
+def test_a_port_in_use_names_who_answers(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     other = tmp_path / "other.xml"
@@ -193,7 +191,7 @@ def test_a_port_in_use_names_who_answers(tmp_path: Path) -> None:
         assert faults(examined(other, "--data", str(tmp_path / "data")), "ports") == []
 
 
-def test_a_silent_program_on_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_program_on_the_port(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "PROBE", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = tmp_path / "broker.xml"
@@ -211,21 +209,21 @@ def test_a_silent_program_on_the_port(tmp_path: Path, monkeypatch: pytest.Monkey
         ("<global-max-size>8000GB</global-max-size>", "error", "is more than the memory"),
     ],
 )
-def test_memory_that_is_not_there(tmp_path: Path, core: str, level: str, text: str) -> None:
+def test_memory_that_is_not_there(tmp_path, core, level, text):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(core=core))
     (fault,) = faults(examined(config, code=1 if level == "error" else 0), "memory")
     assert (fault["level"], text in fault["text"]) == (level, True)
 
 
-def test_few_open_files(tmp_path: Path) -> None:
+def test_few_open_files(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(core="<global-max-connections>2000000000</global-max-connections>"))
     (fault,) = faults(examined(config), "open files")
     assert "LimitNOFILE" in fault["action"]
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(core="<max-disk-usage>0</max-disk-usage>"))
     fault, *_ = faults(examined(config, code=1), "disk")
@@ -233,7 +231,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm")
-def test_a_data_directory_in_memory(tmp_path: Path) -> None:
+def test_a_data_directory_in_memory(tmp_path):
     if doctor.filesystem(Path("/dev/shm")) != "tmpfs":
         pytest.skip("/dev/shm is no tmpfs")
     config = tmp_path / "broker.xml"
@@ -243,7 +241,7 @@ def test_a_data_directory_in_memory(tmp_path: Path) -> None:
     assert not Path("/dev/shm/stompring-doctor-test").exists()
 
 
-def test_files_from_the_future_show_a_clock_that_was_set_back(tmp_path: Path) -> None:
+def test_files_from_the_future_show_a_clock_that_was_set_back(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml())
     directories = data_directory(read_broker_xml(str(config)), str(tmp_path / "data"))
@@ -256,7 +254,7 @@ def test_files_from_the_future_show_a_clock_that_was_set_back(tmp_path: Path) ->
     assert fault.level == "warning"
 
 
-def test_file_systems_are_found_by_their_longest_mount(tmp_path: Path) -> None:
+def test_file_systems_are_found_by_their_longest_mount(tmp_path):
     mounts = tmp_path / "mounts"
     (tmp_path / "a b" / "c").mkdir(parents=True)
     escaped = str(tmp_path / "a b").replace(" ", "\\040")
@@ -266,7 +264,7 @@ def test_file_systems_are_found_by_their_longest_mount(tmp_path: Path) -> None:
     assert doctor.filesystem(tmp_path, tmp_path / "absent") is None
 
 
-def test_without_a_configuration_the_packaged_one_is_checked(tmp_path: Path) -> None:
+def test_without_a_configuration_the_packaged_one_is_checked(tmp_path):
     env = environment(tmp_path, XDG_STATE_HOME=str(tmp_path / "state"))
     report = json.loads(run("doctor", "--json", cwd=tmp_path, env=env, code=None).stdout)
     texts = {each["check"]: each["text"] for each in report["findings"]}
@@ -274,7 +272,7 @@ def test_without_a_configuration_the_packaged_one_is_checked(tmp_path: Path) -> 
     assert not (tmp_path / "state").exists(), "it changes nothing"
 
 
-def test_syncs_are_measured_and_leave_nothing(tmp_path: Path) -> None:
+def test_syncs_are_measured_and_leave_nothing(tmp_path):
     times = doctor.sync_times(tmp_path)
     assert 1 <= len(times) <= doctor.SYNCS and all(each > 0 for each in times)
     assert list(tmp_path.iterdir()) == []

@@ -6,11 +6,8 @@ import json
 import queue
 import signal
 import socket
-import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +20,7 @@ from .remote_cli import Cli
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     config = tmp_path_factory.mktemp("events") / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as process:
@@ -31,25 +28,25 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def cli(broker: BrokerProcess, tmp_path: Path) -> Cli:
+def cli(broker, tmp_path):
     return Cli(broker.http_port, tmp_path)
 
 
 class Following:
     """The output of a command that runs."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process):
         self.process = process
         self._lines: queue.Queue[str] = queue.Queue()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def _read(self) -> None:
+    def _read(self):
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line.rstrip("\n"))
 
-    def expect(self, text: str) -> str:
+    def expect(self, text):
         """The next line with this text."""
         while True:
             line = self._lines.get(timeout=PATIENCE)
@@ -58,7 +55,7 @@ class Following:
 
 
 @contextmanager
-def following(process: subprocess.Popen[str]) -> Iterator[Following]:
+def following(process):
     try:
         yield Following(process)
     finally:
@@ -66,7 +63,7 @@ def following(process: subprocess.Popen[str]) -> Iterator[Following]:
         process.wait()
 
 
-def test_events_are_followed_until_ctrl_c(cli: Cli) -> None:
+def test_events_are_followed_until_ctrl_c(cli):
     cli.run("queue", "create", "before")
     with following(cli.start("events", "--type", "binding_added", "--json")) as output:
         first = json.loads(output.expect("before"))
@@ -78,7 +75,7 @@ def test_events_are_followed_until_ctrl_c(cli: Cli) -> None:
         assert output.process.wait(PATIENCE) == 0
 
 
-def test_events_that_have_happened(cli: Cli) -> None:
+def test_events_that_have_happened(cli):
     for name in ("one", "two", "three"):
         cli.run("queue", "create", f"happened.{name}")
     listed = cli.run("events", "--no-follow", "-n", "2", "--type", "BINDING_ADDED")
@@ -91,7 +88,7 @@ def test_events_that_have_happened(cli: Cli) -> None:
     assert "unknown type" in cli.run("events", "--no-follow", "--type", "NONSENSE", status=1).stderr
 
 
-def test_events_continue_after_a_restart(tmp_path: Path) -> None:
+def test_events_continue_after_a_restart(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -126,11 +123,11 @@ def test_events_continue_after_a_restart(tmp_path: Path) -> None:
         (b'data: {"id": 3}\n', []),
     ],
 )
-def test_server_sent_events(stream: bytes, events: list[dict[str, int]]) -> None:
+def test_server_sent_events(stream, events):
     assert list(server_sent_events(iter(stream.splitlines(keepends=True)))) == events
 
 
-def test_reload_dry_run_changes_nothing(tmp_path: Path) -> None:
+def test_reload_dry_run_changes_nothing(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as process:
@@ -142,7 +139,7 @@ def test_reload_dry_run_changes_nothing(tmp_path: Path) -> None:
         assert "applied: <global-max-size>" in cli.run("reload").stdout
 
 
-def test_settings_with_their_origin(cli: Cli) -> None:
+def test_settings_with_their_origin(cli):
     cli.run("queue", "create", "origin", "--ring-size", "5")
     rows = {row["element"]: row for row in cli.run("queue", "settings", "origin").rows}
     assert (rows["ring-size"]["value"], rows["ring-size"]["source"]) == ("5", "queue")
@@ -154,7 +151,7 @@ def test_settings_with_their_origin(cli: Cli) -> None:
     assert rows["max-delivery-attempts"]["source"] == "default"
 
 
-def test_permissions_without_security(cli: Cli) -> None:
+def test_permissions_without_security(cli):
     assert {row["allowed"] for row in cli.run("permission", "check", "--address", "a").rows} == {"true"}
     assert "securityEnabled\tfalse" in cli.run("permission", "whoami").stdout
     assert cli.run("permission", "list").rows == []
@@ -162,7 +159,7 @@ def test_permissions_without_security(cli: Cli) -> None:
         assert "Security is disabled" in terminal.wait()
 
 
-def test_drain_waits_for_connections_and_undrain_ends_it(tmp_path: Path) -> None:
+def test_drain_waits_for_connections_and_undrain_ends_it(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as process:
@@ -189,7 +186,7 @@ def test_drain_waits_for_connections_and_undrain_ends_it(tmp_path: Path) -> None
         assert cli.management.ask("GET", "/drain")["draining"] is True
 
 
-def test_log_level_changes_while_the_broker_runs(cli: Cli) -> None:
+def test_log_level_changes_while_the_broker_runs(cli):
     changed = cli.run("logger", "set", "stompring.session", "DEBUG")
     assert changed.stdout == "logger stompring.session logs debug and above\n"
     rows = {row["name"]: row for row in cli.run("logger", "list", "--where", "configured=false").rows}

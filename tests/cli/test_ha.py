@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from stompring.cli import ha
 from stompring.cli.main import main
 from stompring.replication import engines
 from stompring.replication.beat import Beat, encode_beat
-from stompring.replication.log import FileChange, LogMissing, LogStatus, LogUnavailable, Operation, UnsafeLog
+from stompring.replication.log import FileChange, LogMissing, LogUnavailable, Operation, UnsafeLog
 from stompring.replication.role import START_FAILED
-from stompring.settings.model import ReplicatedLogSettings
 from stompring.store.datadir import MARKER, DataLock
 
 from ..replication.memory_log import MemoryEngine, MemoryLog
@@ -32,18 +30,18 @@ BROKER_XML = (
 class Cluster:
     """The engine that the commands see. ``missing``: the log was not created; ``unsafe``: why it is not safe."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.engine = MemoryEngine()
         self.missing = False
         self.unsafe: str | None = None
         self.unavailable = False
         self.created: list[int] = []
 
-    def open(self, settings: ReplicatedLogSettings) -> MemoryLog:
+    def open(self, settings):
         assert settings.stream == "orders"
         return _Log(self)
 
-    def create(self, settings: ReplicatedLogSettings, max_bytes: int) -> None:
+    def create(self, settings, max_bytes):
         if not self.missing:
             raise UnsafeLog("stream orders exists already; nothing was changed")
         self.missing = False
@@ -51,11 +49,11 @@ class Cluster:
 
 
 class _Log(MemoryLog):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster):
         super().__init__(cluster.engine)
         self._cluster = cluster
 
-    def connect(self) -> LogStatus:
+    def connect(self):
         if self._cluster.unavailable:
             raise LogUnavailable("no answer")
         if self._cluster.missing:
@@ -68,7 +66,7 @@ class _Log(MemoryLog):
 class FakeBroker:
     """A broker of the log: as a standby it claims after a RELEASE that allows it, active it beats and steps down."""
 
-    def __init__(self, cluster: Cluster, name: str, number: int, *, active: bool = False) -> None:
+    def __init__(self, cluster, name, number, *, active=False):
         self.name, self._number = name, number
         self.log = MemoryLog(cluster.engine, name)
         self.log.connect()
@@ -82,30 +80,30 @@ class FakeBroker:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self):
         self._stop.set()
         self._thread.join(10)
         self.log.close()
 
-    def wait_until_left(self) -> None:
+    def wait_until_left(self):
         for _ in range(1000):
             if self.left:
                 return
             self._stop.wait(0.02)
         raise AssertionError("the request did not arrive")
 
-    def _run(self) -> None:
+    def _run(self):
         while not self._stop.wait(0.02):
             self._step()
 
-    def _entry(self, operation: Operation, **more: Any) -> FileChange:
+    def _entry(self, operation, **more):
         return FileChange(operation, data=encode_beat(Beat(self.name, "host", 7, 1000, "1.0", **more)))
 
-    def _claim(self) -> bool:
+    def _claim(self):
         found = self.log.claim(self._number, self.log.status().last, self._entry(Operation.CLAIM))
         return found is not None
 
-    def _step(self) -> None:
+    def _step(self):
         for request in self.log.requests(self.name, active=self._active):
             command, _, successor = request.partition(" ")
             if command in ("leave", "release") and self._active:
@@ -125,7 +123,7 @@ class FakeBroker:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster(monkeypatch):
     found = Cluster()
     monkeypatch.setattr(engines, "open_log", found.open)
     monkeypatch.setattr(engines, "create_log", found.create)
@@ -138,10 +136,10 @@ Start = Callable[..., FakeBroker]
 
 
 @pytest.fixture
-def start(cluster: Cluster) -> Iterator[Start]:
+def start(cluster):
     started: list[FakeBroker] = []
 
-    def begin(name: str, *, active: bool = False) -> FakeBroker:
+    def begin(name, *, active=False):
         started.append(FakeBroker(cluster, name, len(started) + 1, active=active))
         return started[-1]
 
@@ -151,11 +149,11 @@ def start(cluster: Cluster) -> Iterator[Start]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Result]:
+def run(tmp_path):
     file = tmp_path / "broker.xml"
     file.write_text(BROKER_XML)
 
-    def call(*words: str) -> Result:
+    def call(*words):
         result = CliRunner().invoke(main, ["ha", *words, "--config", str(file)])
         assert "hills" not in result.output
         return result
@@ -166,12 +164,12 @@ def run(tmp_path: Path) -> Callable[..., Result]:
 Run = Callable[..., Result]
 
 
-def status(run: Run) -> dict[str, Any]:
+def status(run):
     found: dict[str, Any] = json.loads(run("status", "--json").stdout)
     return found
 
 
-def test_without_a_log_in_broker_xml_the_fault_says_what_to_write(tmp_path: Path) -> None:
+def test_without_a_log_in_broker_xml_the_fault_says_what_to_write(tmp_path):
     file = tmp_path / "broker.xml"
     file.write_text("<configuration><core/></configuration>")
     result = CliRunner().invoke(main, ["ha", "status", "--config", str(file)])
@@ -181,31 +179,31 @@ def test_without_a_log_in_broker_xml_the_fault_says_what_to_write(tmp_path: Path
 # ---- init
 
 
-def test_init_creates_the_log_with_its_limit(cluster: Cluster, run: Run) -> None:
+def test_init_creates_the_log_with_its_limit(cluster, run):
     cluster.missing = True
     result = run("init", "--max-bytes", "50GB")
     assert result.exit_code == 0 and cluster.created == [50 * 1024**3]
     assert result.stdout == "created log orders at nats://a:4222\n" and not result.stderr
 
 
-def test_init_without_a_limit_is_a_warning(cluster: Cluster, run: Run) -> None:
+def test_init_without_a_limit_is_a_warning(cluster, run):
     cluster.missing = True
     result = run("init")
     assert result.exit_code == 0 and cluster.created == [-1] and "--max-bytes" in result.stderr
 
 
-def test_init_refuses_an_existing_log(cluster: Cluster, run: Run) -> None:
+def test_init_refuses_an_existing_log(cluster, run):
     result = run("init")
     assert result.exit_code == 1 and "exists already; nothing was changed" in result.stderr
     assert not cluster.created
 
 
 @pytest.mark.parametrize("size", ["10MB", "x", "-1"])
-def test_init_refuses_a_limit_that_is_none(cluster: Cluster, run: Run, size: str) -> None:
+def test_init_refuses_a_limit_that_is_none(cluster, run, size):
     assert run("init", "--max-bytes", size).exit_code == 2 and not cluster.created
 
 
-def test_dry_run_of_init_creates_nothing(cluster: Cluster, run: Run) -> None:
+def test_dry_run_of_init_creates_nothing(cluster, run):
     cluster.missing = True
     result = run("init", "--dry-run", "--max-bytes", "1GB")
     assert result.exit_code == 0
@@ -214,13 +212,13 @@ def test_dry_run_of_init_creates_nothing(cluster: Cluster, run: Run) -> None:
 
 
 @pytest.mark.parametrize("unsafe", [None, "2 replicas"])
-def test_dry_run_of_init_refuses_an_existing_log(cluster: Cluster, run: Run, unsafe: str | None) -> None:
+def test_dry_run_of_init_refuses_an_existing_log(cluster, run, unsafe):
     cluster.unsafe = unsafe
     result = run("init", "--dry-run")
     assert result.exit_code == 1 and "exists" in result.stderr and (unsafe or "") in result.stderr
 
 
-def data_directory(folder: Path) -> Path:
+def data_directory(folder):
     data = folder / "data"
     (data / "journal").mkdir(parents=True)
     (data / "journal" / "000000001.journal").write_bytes(b"x" * 300_000)
@@ -228,7 +226,7 @@ def data_directory(folder: Path) -> Path:
     return data
 
 
-def test_init_uploads_a_data_directory(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+def test_init_uploads_a_data_directory(cluster, run, tmp_path):
     cluster.missing = True
     data_directory(tmp_path)
     dry = run("init", "--from-data", "--dry-run")
@@ -245,7 +243,7 @@ def test_init_uploads_a_data_directory(cluster: Cluster, run: Run, tmp_path: Pat
     assert status(run)["problems"] == ["no broker is active: cli has stepped down (stopped)"]
 
 
-def test_init_refuses_a_data_directory_in_use(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+def test_init_refuses_a_data_directory_in_use(cluster, run, tmp_path):
     cluster.missing = True
     lock = DataLock(data_directory(tmp_path))
     try:
@@ -255,13 +253,13 @@ def test_init_refuses_a_data_directory_in_use(cluster: Cluster, run: Run, tmp_pa
     assert result.exit_code == 1 and "a broker runs on" in result.stderr and not cluster.created
 
 
-def test_init_refuses_a_data_directory_that_is_not_there(cluster: Cluster, run: Run) -> None:
+def test_init_refuses_a_data_directory_that_is_not_there(cluster, run):
     cluster.missing = True
     result = run("init", "--from-data")
     assert result.exit_code == 1 and "there is no data directory" in result.stderr and not cluster.created
 
 
-def test_failed_upload_says_what_to_do(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+def test_failed_upload_says_what_to_do(cluster, run, tmp_path):
     cluster.missing = True
     cluster.engine.max_bytes = 100_000
     data_directory(tmp_path)
@@ -273,7 +271,7 @@ def test_failed_upload_says_what_to_do(cluster: Cluster, run: Run, tmp_path: Pat
 # ---- status
 
 
-def test_status_is_0_with_an_active_broker(cluster: Cluster, run: Run, start: Start) -> None:
+def test_status_is_0_with_an_active_broker(cluster, run, start):
     start("b1", active=True)
     found = status(run)
     assert (found["healthy"], found["problems"], found["activeBroker"]) == (True, [], "b1")
@@ -284,9 +282,7 @@ def test_status_is_0_with_an_active_broker(cluster: Cluster, run: Run, start: St
     assert found["copiedSequence"] is None and "copy on this machine" not in result.stdout
 
 
-def test_status_shows_how_far_the_copy_of_this_machine_is(
-    cluster: Cluster, run: Run, start: Start, tmp_path: Path
-) -> None:
+def test_status_shows_how_far_the_copy_of_this_machine_is(cluster, run, start, tmp_path):
     start("b1", active=True).stop()
     last = cluster.engine.last
     marker = tmp_path / "data" / MARKER
@@ -302,26 +298,26 @@ def test_status_shows_how_far_the_copy_of_this_machine_is(
     assert status(run)["copiedSequence"] is None
 
 
-def test_status_is_1_without_a_broker(cluster: Cluster, run: Run) -> None:
+def test_status_is_1_without_a_broker(cluster, run):
     result = run("status")
     assert result.exit_code == 1 and "no broker is active: none has used this log yet" in result.stdout
 
 
-def test_status_is_1_when_the_active_broker_is_silent(cluster: Cluster, run: Run, start: Start) -> None:
+def test_status_is_1_when_the_active_broker_is_silent(cluster, run, start):
     start("b1", active=True).stop()
     found = status(run)
     assert found["problems"] == ["no broker is active: b1 is silent"]
     assert found["activeBroker"] is None and found["lastBeatBroker"] == "b1"
 
 
-def test_status_is_1_after_a_release(cluster: Cluster, run: Run, start: Start) -> None:
+def test_status_is_1_after_a_release(cluster, run, start):
     broker = start("b1", active=True)
     assert run("leave").exit_code == 0
     broker.wait_until_left()
     assert status(run)["problems"] == ["no broker is active: b1 has stepped down (leave)"]
 
 
-def test_status_shows_that_brokers_cannot_start(cluster: Cluster, run: Run) -> None:
+def test_status_shows_that_brokers_cannot_start(cluster, run):
     log = MemoryLog(cluster.engine, "b1")
     log.connect()
     data = encode_beat(Beat("b1", reason=START_FAILED, failures=2))
@@ -331,14 +327,14 @@ def test_status_shows_that_brokers_cannot_start(cluster: Cluster, run: Run) -> N
     assert "2 in a row became active and could not start, b1 the last one" in problem
 
 
-def test_status_shows_why_a_log_is_not_safe(cluster: Cluster, run: Run) -> None:
+def test_status_shows_why_a_log_is_not_safe(cluster, run):
     cluster.unsafe = "stream orders has 1 replica, at least 3 are needed"
     result = run("status")
     assert result.exit_code == 1 and "not safe: stream orders has 1 replica" in result.stdout
     assert status(run)["safe"] is False
 
 
-def test_status_without_a_log_or_an_engine(cluster: Cluster, run: Run) -> None:
+def test_status_without_a_log_or_an_engine(cluster, run):
     cluster.missing = True
     result = run("status")
     assert result.exit_code == 1 and "stompring ha init" in result.stderr
@@ -347,7 +343,7 @@ def test_status_without_a_log_or_an_engine(cluster: Cluster, run: Run) -> None:
     assert result.exit_code == 5 and "the engine does not answer: no answer" in result.stderr
 
 
-def test_an_almost_full_log_is_a_problem(cluster: Cluster, run: Run, start: Start) -> None:
+def test_an_almost_full_log_is_a_problem(cluster, run, start):
     start("b1", active=True)
     cluster.engine.max_bytes = 100_000_000
     assert status(run)["healthy"] is True
@@ -358,7 +354,7 @@ def test_an_almost_full_log_is_a_problem(cluster: Cluster, run: Run, start: Star
 # ---- promote and leave
 
 
-def test_promote_waits_until_another_broker_is_active(cluster: Cluster, run: Run, start: Start) -> None:
+def test_promote_waits_until_another_broker_is_active(cluster, run, start):
     start("b1", active=True)
     start("b2")
     result = run("promote", "--timeout", "20s")
@@ -366,40 +362,38 @@ def test_promote_waits_until_another_broker_is_active(cluster: Cluster, run: Run
     assert status(run)["activeBroker"] == "b2"
 
 
-def test_promote_names_the_standby_that_takes_over(cluster: Cluster, run: Run, start: Start) -> None:
+def test_promote_names_the_standby_that_takes_over(cluster, run, start):
     for name in ("b1", "b2", "b3"):
         start(name, active=name == "b1")
     result = run("promote", "b3")
     assert result.exit_code == 0 and result.stdout.startswith("b3 is active")
 
 
-def test_promote_of_the_active_broker_changes_nothing(cluster: Cluster, run: Run, start: Start) -> None:
+def test_promote_of_the_active_broker_changes_nothing(cluster, run, start):
     start("b1", active=True)
     result = run("promote", "b1")
     assert result.exit_code == 0 and result.stdout == "b1 is active already\n"
 
 
-def test_promote_of_a_broker_that_is_not_there_changes_nothing(
-    cluster: Cluster, run: Run, start: Start
-) -> None:
+def test_promote_of_a_broker_that_is_not_there_changes_nothing(cluster, run, start):
     start("b1", active=True)
     result = run("promote", "b9")
     assert result.exit_code == 1 and "no standby b9 follows the log: nothing was changed" in result.stderr
     assert status(run)["activeBroker"] == "b1"
 
 
-def test_promote_without_an_active_broker_is_a_fault(cluster: Cluster, run: Run) -> None:
+def test_promote_without_an_active_broker_is_a_fault(cluster, run):
     result = run("promote")
     assert result.exit_code == 1 and "no broker is active" in result.stderr
 
 
-def test_promote_ends_after_its_timeout(cluster: Cluster, run: Run, start: Start) -> None:
+def test_promote_ends_after_its_timeout(cluster, run, start):
     start("b1", active=True)
     result = run("promote", "--timeout", "1s")
     assert result.exit_code == 1 and "no broker became active in 1 seconds" in result.stderr
 
 
-def test_leave_stops_the_named_broker(cluster: Cluster, run: Run, start: Start) -> None:
+def test_leave_stops_the_named_broker(cluster, run, start):
     active, standby = start("b1", active=True), start("b2")
     result = run("leave", "b2")
     assert result.exit_code == 0 and result.stdout == "b2 stops\n"
@@ -407,6 +401,6 @@ def test_leave_stops_the_named_broker(cluster: Cluster, run: Run, start: Start) 
     assert not active.left
 
 
-def test_leave_of_a_broker_that_is_not_there_is_a_fault(cluster: Cluster, run: Run) -> None:
+def test_leave_of_a_broker_that_is_not_there_is_a_fault(cluster, run):
     result = run("leave", "b9")
     assert result.exit_code == 1 and "b9 did not receive the request" in result.stderr

@@ -1,7 +1,5 @@
 """``stompring init``: an instance that starts, whose secrets nobody else can read, and that nothing overwrites."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -23,17 +21,17 @@ from ..certificates import Authority
 from .command import environment, run
 
 
-def free_ports() -> list[str]:
+def free_ports():
     """As options."""
     first, second = ports.free_ports(2)
     return ["--stomp-port", str(first), "--http-port", str(second)]
 
 
-def mode(path: Path) -> int:
+def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def status_with(port: int, login: str, scheme: str = "http", trusted: ssl.SSLContext | None = None) -> str:
+def status_with(port, login, scheme="http", trusted=None):
     """The broker's name, as the management API has it for a user."""
     headers = {"Authorization": f"Basic {b64encode(login.encode()).decode()}"}
     request = Request(f"{scheme}://127.0.0.1:{port}/api/v1/broker", headers=headers)
@@ -41,7 +39,7 @@ def status_with(port: int, login: str, scheme: str = "http", trusted: ssl.SSLCon
         return str(json.loads(answer.read())["name"])
 
 
-def test_the_instance_starts_and_its_admin_logs_in(tmp_path: Path) -> None:
+def test_the_instance_starts_and_its_admin_logs_in(tmp_path):
     made = json.loads(run("init", tmp_path / "orders", "--json", *free_ports()).stdout)
     password = made["password"]
     config = tmp_path / "orders" / "etc" / "broker.xml"
@@ -59,7 +57,7 @@ def test_the_instance_starts_and_its_admin_logs_in(tmp_path: Path) -> None:
     assert (tmp_path / "orders" / "data" / "journal").is_dir()
 
 
-def test_the_next_commands_are_those_that_work(tmp_path: Path) -> None:
+def test_the_next_commands_are_those_that_work(tmp_path):
     made = json.loads(
         run("init", tmp_path / "my orders", "--json", "--user", "grace hopper", *free_ports()).stdout
     )
@@ -72,7 +70,7 @@ def test_the_next_commands_are_those_that_work(tmp_path: Path) -> None:
     assert b"1 confirmed" in done.stderr
 
 
-def test_secrets_are_readable_by_their_owner_only_and_the_password_is_shown_once(tmp_path: Path) -> None:
+def test_secrets_are_readable_by_their_owner_only_and_the_password_is_shown_once(tmp_path):
     done = run("init", tmp_path / "a", "--tls", *free_ports())
     shown = [line for line in done.stdout.decode().splitlines() if line.startswith("user admin, password ")]
     password = shown[0].rpartition(" ")[2]
@@ -92,7 +90,7 @@ def test_secrets_are_readable_by_their_owner_only_and_the_password_is_shown_once
     assert password not in again
 
 
-def test_tls_with_its_own_certificate(tmp_path: Path) -> None:
+def test_tls_with_its_own_certificate(tmp_path):
     made = json.loads(run("init", tmp_path / "a", "--tls", "--json", *free_ports()).stdout)
     with BrokerProcess(Path(made["configuration"])) as broker:
         trusted = ssl.create_default_context(cafile=made["ca"])
@@ -105,7 +103,7 @@ def test_tls_with_its_own_certificate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_tls_with_a_certificate_of_the_user(tmp_path: Path, apart: bool) -> None:
+def test_tls_with_a_certificate_of_the_user(tmp_path, apart):
     (tmp_path / "ca; mine? 100%").mkdir()
     authority = Authority(tmp_path / "ca; mine? 100%")
     certificate = authority.issue("site.pem", key_apart=apart)
@@ -120,7 +118,7 @@ def test_tls_with_a_certificate_of_the_user(tmp_path: Path, apart: bool) -> None
         run("send", "/queue/a", "x", *options, env=env)
 
 
-def test_a_password_from_standard_input_is_not_shown(tmp_path: Path) -> None:
+def test_a_password_from_standard_input_is_not_shown(tmp_path):
     done = run(
         "init", tmp_path / "a", "--user", "ada", "--password-stdin", *free_ports(), stdin=b"correct horse\n"
     )
@@ -128,7 +126,7 @@ def test_a_password_from_standard_input_is_not_shown(tmp_path: Path) -> None:
     assert Users(tmp_path / "a" / "etc" / "users.properties").verify("ada", "correct horse")
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_nothing_is_overwritten(tmp_path):
     (tmp_path / "empty").mkdir()
     run("init", tmp_path / "empty", *free_ports())
     before = {file: file.read_bytes() for file in (tmp_path / "empty").rglob("*") if file.is_file()}
@@ -141,7 +139,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         assert b"is not a directory: nothing was created" in run("init", tmp_path / name, code=1).stderr
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failure_leaves_nothing_behind(tmp_path):
     (tmp_path / "no.pem").write_text("no certificate")
     done = run("init", tmp_path / "a", "--cert", tmp_path / "no.pem", code=1)
     assert f"{tmp_path}/a/etc/broker.xml: acceptor 'stomp': {tmp_path}/no.pem" in done.stderr.decode()
@@ -161,14 +159,14 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
         (("--stomp-port", "70000"), "70000"),
     ],
 )
-def test_bad_options_are_named(tmp_path: Path, options: tuple[str, ...], text: str) -> None:
+def test_bad_options_are_named(tmp_path, options, text):
     done = run("init", tmp_path / "a", *options, code=2)
     assert text in done.stderr.decode()
     assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path):
     directory = tmp_path / "my $orders"
     run("init", directory, "--service-user", "root", *free_ports())
     done = subprocess.run(
@@ -181,7 +179,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert "stompring.service" not in done.stderr, done.stderr
 
 
-def test_the_unit_names_the_files_of_the_instance(tmp_path: Path) -> None:
+def test_the_unit_names_the_files_of_the_instance(tmp_path):
     run("init", tmp_path / "a", "--service-user", "ada", *free_ports())
     lines = (tmp_path / "a" / "stompring.service").read_text().splitlines()
     (command,) = (line for line in lines if line.startswith("ExecStart="))

@@ -1,7 +1,5 @@
 """The commands of a lake where what they need is not there, and what they cost those who do not use them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -12,7 +10,7 @@ from stompring.cli import lake as module
 from stompring.cli.main import main
 
 
-def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_what_to_install(monkeypatch):
     there = module.find_spec
     missing = ("pyspark", "deltalake")
     monkeypatch.setattr(module, "find_spec", lambda name: None if name in missing else there("click"))
@@ -23,7 +21,7 @@ def test_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--data" in CliRunner().invoke(main, ["lake", "ingest", "--help"]).output
 
 
-def test_the_broker_and_other_commands_bring_none_of_it() -> None:
+def test_the_broker_and_other_commands_bring_none_of_it():
     code = (
         "import sys, stompring.cli.main, stompring.server.service\n"
         f"print([name for name in {module.REQUIRED_LIBRARIES!r} + ('stompring.pipeline',) if name in sys.modules])"
@@ -33,12 +31,12 @@ def test_the_broker_and_other_commands_bring_none_of_it() -> None:
 
 
 @pytest.mark.parametrize("command", ["tables", "sql", "ingest", "report", "replay", "compact", "vacuum"])
-def test_every_command_takes_a_master(command: str) -> None:
+def test_every_command_takes_a_master(command):
     told = CliRunner().invoke(main, ["lake", command, "--help"]).output
     assert "--master " in told and "--conf " in told
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
-def test_numbers_are_finite(number: str) -> None:
+def test_numbers_are_finite(number):
     told = CliRunner().invoke(main, ["lake", "replay", "--lake", "nowhere", f"--rate={number}"])
     assert told.exit_code == 2 and "--rate" in told.output

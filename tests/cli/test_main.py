@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -15,12 +14,12 @@ from stompring.cli.main import COMMANDS, main
 from stompring.errors import ConfigurationError
 
 
-def test_version() -> None:
+def test_version():
     result = CliRunner().invoke(main, ["--version"])
     assert (result.exit_code, result.output) == (0, f"stompring, version {__version__} ({build()})\n")
 
 
-def test_help_names_every_command_with_what_it_does() -> None:
+def test_help_names_every_command_with_what_it_does():
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
     for name, command in commands_of(main):
@@ -28,7 +27,7 @@ def test_help_names_every_command_with_what_it_does() -> None:
         assert command.help, f"{name} has no help text"
 
 
-def commands_of(group: click.Group) -> list[tuple[str, click.Command]]:
+def commands_of(group):
     context = click.Context(group)
     found = [(name, group.get_command(context, name)) for name in group.list_commands(context)]
     return [(name, command) for name, command in found if command is not None]
@@ -37,13 +36,13 @@ def commands_of(group: click.Group) -> list[tuple[str, click.Command]]:
 @pytest.mark.parametrize(
     ("name", "line"), [(name, line) for part in COMMANDS.values() for name, (_, line) in part.items()]
 )
-def test_line_in_the_help_is_that_of_the_command(name: str, line: str) -> None:
+def test_line_in_the_help_is_that_of_the_command(name, line):
     help_text = dict(commands_of(main))[name].help
     assert help_text is not None
     assert " ".join(help_text.partition("\n\n")[0].split()).startswith(line)
 
 
-def all_commands(group: click.Group, *path: str) -> list[list[str]]:
+def all_commands(group, *path):
     found = []
     for name, command in commands_of(group):
         found.append([*path, name])
@@ -53,7 +52,7 @@ def all_commands(group: click.Group, *path: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("path", all_commands(main), ids=" ".join)
-def test_every_command_and_option_has_a_help_text(path: list[str]) -> None:
+def test_every_command_and_option_has_a_help_text(path):
     result = CliRunner().invoke(main, [*path, "--help"])
     assert result.exit_code == 0
     command: click.Command = main
@@ -66,9 +65,9 @@ def test_every_command_and_option_has_a_help_text(path: list[str]) -> None:
             assert parameter.help, f"{parameter.name} has no help text"
 
 
-def test_a_wrong_configuration_is_a_message_and_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_configuration_is_a_message_and_status_1(monkeypatch):
     @click.command()
-    def fails() -> None:
+    def fails():
         raise ConfigurationError("no such thing", "broker.xml", 7)
 
     monkeypatch.setitem(main.commands, "fails", fails)
@@ -78,16 +77,16 @@ def test_a_wrong_configuration_is_a_message_and_status_1(monkeypatch: pytest.Mon
     assert result.stdout == ""
 
 
-def test_any_other_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_exception_keeps_its_traceback(monkeypatch):
     @click.command()
-    def fails() -> None:
+    def fails():
         raise ZeroDivisionError
 
     monkeypatch.setitem(main.commands, "fails", fails)
     assert isinstance(CliRunner().invoke(main, ["fails"]).exception, ZeroDivisionError)
 
 
-def test_python_m_is_the_same_command(tmp_path: Path) -> None:
+def test_python_m_is_the_same_command(tmp_path):
     command = [sys.executable, "-m", "stompring"]
     shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
     assert shown.startswith("Usage: stompring [OPTIONS] COMMAND")
@@ -98,7 +97,7 @@ def test_python_m_is_the_same_command(tmp_path: Path) -> None:
     assert "absent.xml" in failed.stderr and "Traceback" not in failed.stderr
 
 
-def test_the_reactor_is_loaded_by_run_alone() -> None:
+def test_the_reactor_is_loaded_by_run_alone():
     script = (
         "import sys, stompring.cli.main; print([name for name in sys.modules if name.startswith('twisted')])"
     )
@@ -106,7 +105,7 @@ def test_the_reactor_is_loaded_by_run_alone() -> None:
     assert output == "[]\n"
 
 
-def test_unknown_command_is_an_error_with_the_nearest() -> None:
+def test_unknown_command_is_an_error_with_the_nearest():
     result = CliRunner().invoke(main, ["queu", "list"])
     assert result.exit_code == 2 and "there is no command 'queu'; did you mean 'queue'?" in result.stderr
     result = CliRunner().invoke(main, ["\x1b[31m"])

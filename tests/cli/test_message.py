@@ -1,13 +1,9 @@
 """``stompring message``, moves and retries, ``connection``, ``consumer``, ``task``, ``status``, ``reload``."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +16,7 @@ EVIL = "\x1b]0;owned\x07[bold]x[/bold]\u202e"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     config = tmp_path_factory.mktemp("message") / "broker.xml"
     settings = {
         "#": {
@@ -37,22 +33,22 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def cli(broker: BrokerProcess, tmp_path: Path) -> Cli:
+def cli(broker, tmp_path):
     return Cli(broker.http_port, tmp_path)
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[StompClient]:
+def client(broker):
     with closing(StompClient(broker.port)) as client:
         client.connect()
         yield client
 
 
-def bodies(cli: Cli, queue: str) -> list[str]:
+def bodies(cli, queue):
     return [each["body"] for each in cli.management.messages(queue)]
 
 
-def test_browse_in_a_pipe_and_on_a_terminal(cli: Cli, client: StompClient) -> None:
+def test_browse_in_a_pipe_and_on_a_terminal(cli, client):
     client.put("/queue/browsed", "one", "two\tand\nlines", colour="red")
     client.put("/queue/browsed", EVIL, colour="blue")
     rows = cli.run("message", "browse", "browsed").rows
@@ -70,13 +66,13 @@ def test_browse_in_a_pipe_and_on_a_terminal(cli: Cli, client: StompClient) -> No
     assert "filter: column 4" in cli.run("message", "browse", "browsed", "--filter", "a =", status=1).stderr
 
 
-def test_browse_reads_several_pages(cli: Cli, client: StompClient) -> None:
+def test_browse_reads_several_pages(cli, client):
     client.put("/queue/pages", *(str(number) for number in range(450)))
     rows = cli.run("message", "browse", "pages", "--limit", "420", "--columns", "messageID,body").rows
     assert [row["body"] for row in rows] == [str(number) for number in range(420)]
 
 
-def test_send(cli: Cli) -> None:
+def test_send(cli):
     sent = cli.run(
         *("message", "send", "posted", '{"id": 1}', "-H", "content-type=application/json"),
         *("--priority", "7", "--count", "2", "--expires", "1h"),
@@ -92,14 +88,14 @@ def test_send(cli: Cli) -> None:
     assert "NAME=VALUE" in cli.run("message", "send", "posted", "x", "-H", "novalue", status=2).stderr
 
 
-def test_deliver_makes_a_scheduled_message_due(cli: Cli, client: StompClient) -> None:
+def test_deliver_makes_a_scheduled_message_due(cli, client):
     client.put("/queue/later", "wake up", AMQ_SCHEDULED_DELAY="3600000")
     (row,) = cli.run("message", "browse", "later", "--scheduled").rows
     cli.run("message", "deliver", "later", row["messageID"])
     assert cli.management.messages("later")[0]["state"] == "pending"
 
 
-def test_show_one_message(cli: Cli, client: StompClient, tmp_path: Path) -> None:
+def test_show_one_message(cli, client, tmp_path):
     client.put("/queue/shown", '{"deep": {"er": [1, 2]}}', colour=EVIL)
     identifier = cli.management.messages("shown")[0]["messageID"]
     with cli.terminal("message", "show", "shown", identifier, columns=100) as terminal:
@@ -116,7 +112,7 @@ def test_show_one_message(cli: Cli, client: StompClient, tmp_path: Path) -> None
     assert "no message" in cli.run("message", "show", "shown", "1-999999", status=3).stderr
 
 
-def test_delete_and_expire_messages(cli: Cli, client: StompClient) -> None:
+def test_delete_and_expire_messages(cli, client):
     client.put("/queue/removed", "a", "b", colour="red")
     client.put("/queue/removed", "c", "d", "e")
     first = cli.management.messages("removed")[0]["messageID"]
@@ -132,7 +128,7 @@ def test_delete_and_expire_messages(cli: Cli, client: StompClient) -> None:
     assert bodies(cli, "removed") == []
 
 
-def test_move_and_copy(cli: Cli, client: StompClient) -> None:
+def test_move_and_copy(cli, client):
     client.put("/queue/from", "a", "b", "c")
     ids = [each["messageID"] for each in cli.management.messages("from")]
     moved = cli.run("queue", "move", "from", "to", "--message", ids[1])
@@ -154,7 +150,7 @@ def test_move_and_copy(cli: Cli, client: StompClient) -> None:
     )
 
 
-def test_progress_is_shown_and_ctrl_c_cancels_the_task(cli: Cli, client: StompClient) -> None:
+def test_progress_is_shown_and_ctrl_c_cancels_the_task(cli, client):
     client.put("/queue/slow", *("x" for _ in range(20)))
     with cli.terminal("queue", "move", "slow", "blocked") as terminal:  # which is full after five
         terminal.expect(r"move slow.* 5/20")
@@ -167,7 +163,7 @@ def test_progress_is_shown_and_ctrl_c_cancels_the_task(cli: Cli, client: StompCl
     assert cli.management.queue("slow")["messageCount"] == 15
 
 
-def test_dead_letters_go_back(cli: Cli, client: StompClient) -> None:
+def test_dead_letters_go_back(cli, client):
     client.put("/queue/failing", "bad", "worse")
     client.subscribe("/queue/failing", "client-individual", "dead")
     for _ in range(2):
@@ -180,7 +176,7 @@ def test_dead_letters_go_back(cli: Cli, client: StompClient) -> None:
     assert bodies(cli, "failing") == ["bad", "worse"]
 
 
-def test_dead_letters_are_listed_and_sent_back_by_group(cli: Cli, client: StompClient) -> None:
+def test_dead_letters_are_listed_and_sent_back_by_group(cli, client):
     assert cli.run("dead-letters", "list").rows == []
     assert "no such dead letters" in cli.run("dead-letters", "retry", "DLQ", status=3).stderr
     for queue in ("first", "second"):
@@ -207,7 +203,7 @@ def test_dead_letters_are_listed_and_sent_back_by_group(cli: Cli, client: StompC
 
 
 @pytest.mark.parametrize("name", ["saved.jsonl", "saved.jsonl.gz"])
-def test_download_and_upload(cli: Cli, client: StompClient, tmp_path: Path, name: str) -> None:
+def test_download_and_upload(cli, client, tmp_path, name):
     source, target = f"source.{name}", f"target.{name}"
     client.put(f"/queue/{source}", "one", EVIL, b"\xff\xfe", colour="red")
     client.put(f"/queue/{source}", "x" * 700_000)
@@ -228,9 +224,7 @@ def test_download_and_upload(cli: Cli, client: StompClient, tmp_path: Path, name
     assert cli.management.queue(target)["messageCount"] == 8
 
 
-def test_upload_names_the_invalid_line_and_how_to_continue(
-    cli: Cli, client: StompClient, tmp_path: Path
-) -> None:
+def test_upload_names_the_invalid_line_and_how_to_continue(cli, client, tmp_path):
     client.put("/queue/valid", *("x" * 200_000 for _ in range(3)))
     file = tmp_path / "lines"
     cli.run("message", "download", "valid", str(file))
@@ -245,7 +239,7 @@ def test_upload_names_the_invalid_line_and_how_to_continue(
     assert "cannot read" in cli.run("message", "upload", "broken", str(truncated), status=1).stderr
 
 
-def test_connections_and_consumers(cli: Cli, broker: BrokerProcess, client: StompClient) -> None:
+def test_connections_and_consumers(cli, broker, client):
     client.subscribe("/queue/seen", "client", "watcher")
     number = client.connected["session"] if client.connected else ""
     (row,) = [row for row in cli.run("connection", "list").rows if row["connectionID"] == number]
@@ -262,7 +256,7 @@ def test_connections_and_consumers(cli: Cli, broker: BrokerProcess, client: Stom
     assert "does not exist" in cli.run("connection", "show", "nix", status=3).stderr
 
 
-def test_status_of_a_ready_broker(cli: Cli) -> None:
+def test_status_of_a_ready_broker(cli):
     shown = cli.run("status")
     assert shown.stdout.splitlines()[0].endswith(": ready") and "listener stomp" in shown.stdout
     assert cli.run("status", "--quiet").stdout == ""
@@ -274,7 +268,7 @@ def test_status_of_a_ready_broker(cli: Cli) -> None:
         assert "uptime" in terminal.wait() and "\x1b[" not in terminal.output
 
 
-def test_reload_reports_changes_and_mistakes(tmp_path: Path) -> None:
+def test_reload_reports_changes_and_mistakes(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as process:
@@ -287,7 +281,7 @@ def test_reload_reports_changes_and_mistakes(tmp_path: Path) -> None:
         assert "broker.xml:1" in failed.stderr
 
 
-def test_purge_shows_progress(cli: Cli, client: StompClient) -> None:
+def test_purge_shows_progress(cli, client):
     client.put("/queue/emptied", *("x" for _ in range(100)))
     with cli.terminal("queue", "purge", "emptied", "--yes") as terminal:
         text = terminal.wait(0)

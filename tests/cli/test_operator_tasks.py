@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ SETTINGS = {"#": {"max-delivery-attempts": 1, "dead-letter-address": "DLQ"}}
 
 
 @contextmanager
-def broker_with_work(config: Path) -> Iterator[BrokerProcess]:
+def broker_with_work(config):
     """Orders of which two are dead letters, and a consumer that holds one message of another queue."""
     config.write_text(broker_xml(settings=SETTINGS, addresses=DLQ), encoding="utf-8")
     with BrokerProcess(config) as process, closing(StompClient(process.port)) as client:
@@ -38,17 +37,17 @@ def broker_with_work(config: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     with broker_with_work(tmp_path_factory.mktemp("operator") / "broker.xml") as process:
         yield process
 
 
 @pytest.fixture
-def cli(broker: BrokerProcess, tmp_path: Path) -> Cli:
+def cli(broker, tmp_path):
     return Cli(broker.http_port, tmp_path)
 
 
-def count(cli: Cli, queue: str) -> int:
+def count(cli, queue):
     return int(cli.management.queue(queue)["messageCount"])
 
 
@@ -107,7 +106,7 @@ TASKS: list[tuple[str, list[str], Callable[[Cli, list[str]], bool]]] = [
 ]
 
 
-def test_ten_tasks_of_an_operator(cli: Cli) -> None:
+def test_ten_tasks_of_an_operator(cli):
     steps = {}
     for task, commands, is_done in TASKS:
         outputs: list[str] = []

@@ -6,11 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stompring.cli.main import main
 from stompring.policy.load import ENTRY_POINT_GROUP, PluginSources, load
@@ -54,13 +53,13 @@ BROKER_XML = """<configuration><core>
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def config(here: Path) -> Path:
+def config(here):
     """A broker.xml at the default place, and policies."""
     config = here / "config" / "broker.xml"
     (config.parent / "plugins").mkdir(parents=True)
@@ -73,7 +72,7 @@ def config(here: Path) -> Path:
 
 
 @pytest.fixture
-def installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(here, monkeypatch):
     """A package with a policy, as pip leaves it."""
     information = here / "site" / "acme_policies-2.3.dist-info"
     information.mkdir(parents=True)
@@ -85,11 +84,11 @@ def installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(here / "site")
 
 
-def plugins(*arguments: str | Path) -> Result:
+def plugins(*arguments):
     return CliRunner().invoke(main, ["plugins", *map(str, arguments)])
 
 
-def shown(*arguments: str | Path) -> dict[str, Any]:
+def shown(*arguments):
     result = plugins("list", "--json", *arguments)
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
@@ -101,11 +100,11 @@ def shown(*arguments: str | Path) -> dict[str, Any]:
 # ---- list
 
 
-def paragraphs(text: str) -> list[str]:
+def paragraphs(text):
     return text.rstrip("\n").split("\n\n")
 
 
-def test_list(config: Path, installed: None) -> None:
+def test_list(config, installed):
     result = plugins("list")
     assert (result.exit_code, result.stderr) == (0, "")
     beside, above = config.parent / "plugins", config.parent.parent / "plugins"
@@ -136,7 +135,7 @@ def test_list(config: Path, installed: None) -> None:
     )
 
 
-def test_list_with_parameters_loads_what_broker_xml_names(config: Path, installed: None) -> None:
+def test_list_with_parameters_loads_what_broker_xml_names(config, installed):
     beside = config.parent / "plugins"
     (beside / "limit.py").write_text(LIMIT)  # the one that counts; all others would end the command
     result = plugins("list", "--parameters")
@@ -152,14 +151,14 @@ def test_list_with_parameters_loads_what_broker_xml_names(config: Path, installe
     assert result.stdout.count("The largest.") == 1
 
 
-def test_list_with_parameters_shows_why_a_policy_cannot_be_loaded(config: Path) -> None:
+def test_list_with_parameters_shows_why_a_policy_cannot_be_loaded(config):
     result = plugins("list", "--parameters")
     assert result.exit_code == 0
     path = config.parent / "plugins" / "limit.py"
     assert f"  error: {path}:1: SystemExit: this was imported\n" in result.stdout
 
 
-def test_list_for_machines(config: Path, installed: None) -> None:
+def test_list_for_machines(config, installed):
     found = shown("--config", config)
     beside, above = config.parent / "plugins", config.parent.parent / "plugins"
     assert found.keys() == {"config", "folders", "policies", "missing", "shipped"}
@@ -209,7 +208,7 @@ def test_list_for_machines(config: Path, installed: None) -> None:
     assert found["missing"] == [{"name": "gone", "policy": "limmit", "line": 7, "uses": uses}]
 
 
-def test_list_for_machines_with_parameters(config: Path, installed: None) -> None:
+def test_list_for_machines_with_parameters(config, installed):
     without = shown("--config", config)["policies"]
     (config.parent / "plugins" / "limit.py").write_text(LIMIT)
     broken, limit, hidden, also_hidden, acme = shown("--config", config, "--parameters")["policies"]
@@ -238,7 +237,7 @@ def test_list_for_machines_with_parameters(config: Path, installed: None) -> Non
     }
 
 
-def test_without_a_broker_xml_packages_are_listed(here: Path, installed: None) -> None:
+def test_without_a_broker_xml_packages_are_listed(here, installed):
     result = plugins("list")
     assert result.exit_code == 0
     assert f"no config/broker.xml in the directory {here}: " in result.stderr
@@ -251,13 +250,13 @@ def test_without_a_broker_xml_packages_are_listed(here: Path, installed: None) -
     assert found["config"] is None and found["folders"] == found["missing"] == []
 
 
-def test_without_anything_the_shipped_policies_are_listed(here: Path) -> None:
+def test_without_anything_the_shipped_policies_are_listed(here):
     result = plugins("list")
     assert result.exit_code == 0
     assert "  from stompring, rate_limit.py, class RateLimit\n" in result.stdout
 
 
-def test_a_broker_xml_that_is_named_must_be_right(here: Path) -> None:
+def test_a_broker_xml_that_is_named_must_be_right(here):
     result = plugins("list", "--config", "absent.xml")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "Error: absent.xml: cannot be read: No such file or directory\n"
@@ -265,7 +264,7 @@ def test_a_broker_xml_that_is_named_must_be_right(here: Path) -> None:
     assert "bad.xml:2: " in plugins("list", "--config", "bad.xml").stderr
 
 
-def test_other_commands_do_not_import_policies() -> None:
+def test_other_commands_do_not_import_policies():
     script = (
         "import sys, stompring.cli.main; print([n for n in sys.modules if n.startswith('stompring.policy')])"
     )
@@ -276,7 +275,7 @@ def test_other_commands_do_not_import_policies() -> None:
 # ---- new
 
 
-def run(*arguments: str | Path) -> None:
+def run(*arguments):
     """A command with this Python, which must do well."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
@@ -289,14 +288,14 @@ def run(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def policy_xml(output: str) -> str:
+def policy_xml(output):
     """What the command says is to be written into broker.xml."""
     lines = output.splitlines()
     start = lines.index("  <broker-plugins>")
     return "\n".join(lines[start : lines.index("  </address-settings>") + 1])
 
 
-def test_new(here: Path) -> None:
+def test_new(here):
     config = here / "config" / "broker.xml"
     config.parent.mkdir()
     config.write_text("<configuration><core/></configuration>")
@@ -323,7 +322,7 @@ def test_new(here: Path) -> None:
 
 
 @pytest.mark.parametrize("package", [(), ("--package",)])
-def test_new_as_json(here: Path, package: tuple[str, ...]) -> None:
+def test_new_as_json(here, package):
     result = plugins("new", "size-limit", "--folder", here, "--json", *package)
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     found = json.loads(result.stdout)
@@ -333,14 +332,14 @@ def test_new_as_json(here: Path, package: tuple[str, ...]) -> None:
     assert (found["install"] is None) is not bool(package)
 
 
-def test_new_does_not_write_one_of_two(here: Path) -> None:
+def test_new_does_not_write_one_of_two(here):
     (here / "test_mine.py").write_text("mine")
     result = plugins("new", "mine", "--folder", here)
     assert result.exit_code == 1 and "test_mine.py exists already" in result.stderr
     assert [path.name for path in here.iterdir()] == ["test_mine.py"]
 
 
-def test_new_writes_to_the_existing_plugin_directory(here: Path) -> None:
+def test_new_writes_to_the_existing_plugin_directory(here):
     (here / "etc").mkdir()
     (here / "plugins").mkdir()
     (here / "etc" / "broker.xml").write_text("<configuration><core/></configuration>")
@@ -350,7 +349,7 @@ def test_new_writes_to_the_existing_plugin_directory(here: Path) -> None:
     assert result.exit_code == 1 and "--config FILE" in result.stderr
 
 
-def test_new_in_a_folder(here: Path) -> None:
+def test_new_in_a_folder(here):
     result = plugins("new", "refuse", "--folder", "some/where")
     assert result.exit_code == 0, result.output
     assert "class RefusePolicy(AddressPolicy):" in (here / "some" / "where" / "refuse.py").read_text()
@@ -379,7 +378,7 @@ def test_new_in_a_folder(here: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("package", [(), ("--package",)], ids=["module", "package"])
-def test_names_that_cannot_be(here: Path, name: str, reason: str, package: tuple[str, ...]) -> None:
+def test_names_that_cannot_be(here, name, reason, package):
     result = plugins("new", "--folder", here, *package, "--", name)
     assert result.exit_code == 2 and reason in result.stderr
     assert list(here.iterdir()) == []
@@ -389,13 +388,13 @@ def test_names_that_cannot_be(here: Path, name: str, reason: str, package: tuple
     ("name", "reason"),
     [("json", "of the standard library"), ("stompring", "a module stompring exists already")],
 )
-def test_names_of_modules_that_are_there(here: Path, name: str, reason: str) -> None:
+def test_names_of_modules_that_are_there(here, name, reason):
     result = plugins("new", name, "--folder", here)
     assert result.exit_code == 1 and reason in result.stderr
     assert list(here.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written(here: Path) -> None:
+def test_a_folder_that_cannot_be_written(here):
     (here / "file").write_text("")
     result = plugins("new", "mine", "--folder", "file/plugins")
     assert result.exit_code == 1 and "cannot be written: Not a directory" in result.stderr
@@ -403,7 +402,7 @@ def test_a_folder_that_cannot_be_written(here: Path) -> None:
     assert result.exit_code == 1 and "File name too long" in result.stderr
 
 
-def test_new_package(here: Path) -> None:
+def test_new_package(here):
     result = plugins("new", "size_limit", "--package")
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     project = here / "stompring-size-limit"

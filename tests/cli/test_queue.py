@@ -1,11 +1,7 @@
 """``stompring queue`` and ``stompring address`` against a real broker."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +25,7 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     config = tmp_path_factory.mktemp("queue") / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as process:
@@ -37,17 +33,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def cli(broker: BrokerProcess, tmp_path: Path) -> Cli:
+def cli(broker, tmp_path):
     return Cli(broker.http_port, tmp_path)
 
 
-def fill(broker: BrokerProcess, queue: str, count: int, **headers: str) -> None:
+def fill(broker, queue, count, **headers):
     with closing(StompClient(broker.port)) as client:
         client.connect()
         client.put(f"/queue/{queue}", *(f"body {number}" for number in range(count)), **headers)
 
 
-def test_queue_from_creation_to_deletion(cli: Cli) -> None:
+def test_queue_from_creation_to_deletion(cli):
     made = cli.run("queue", "create", "life", "--ring-size", "7", "--address", "lives", "--no-durable")
     assert made.stdout == "queue life created on address lives\n"
     found = cli.management.queue("life")
@@ -70,7 +66,7 @@ def test_queue_from_creation_to_deletion(cli: Cli) -> None:
     cli.management.gone("life")
 
 
-def test_groups_are_unpinned(cli: Cli, broker: BrokerProcess) -> None:
+def test_groups_are_unpinned(cli, broker):
     with closing(StompClient(broker.port)) as client:
         client.connect()
         client.subscribe("/queue/groups", ack="auto")
@@ -83,7 +79,7 @@ def test_groups_are_unpinned(cli: Cli, broker: BrokerProcess) -> None:
         assert cli.management.queue("groups")["groupCount"] == 0
 
 
-def test_list_in_a_pipe_is_whole_lines_with_tabs(cli: Cli) -> None:
+def test_list_in_a_pipe_is_whole_lines_with_tabs(cli):
     long = "list." + "x" * 150
     for name in ("list.a", "list.b", long):
         cli.run("queue", "create", name)
@@ -100,7 +96,7 @@ def test_list_in_a_pipe_is_whole_lines_with_tabs(cli: Cli) -> None:
     assert "unknown field 'nam'" in cli.run("queue", "list", "--columns", "nam", status=2).stderr
 
 
-def test_list_on_a_terminal_leaves_out_columns_that_do_not_fit(cli: Cli) -> None:
+def test_list_on_a_terminal_leaves_out_columns_that_do_not_fit(cli):
     cli.run("queue", "create", "fits")
     with cli.terminal("queue", "list", "--search", "fits", columns=50) as narrow:
         text = narrow.wait()
@@ -112,7 +108,7 @@ def test_list_on_a_terminal_leaves_out_columns_that_do_not_fit(cli: Cli) -> None
     assert "FILTER" in text and "not shown" not in text
 
 
-def test_purge_and_trim_report_numbers(broker: BrokerProcess, cli: Cli) -> None:
+def test_purge_and_trim_report_numbers(broker, cli):
     fill(broker, "many", 5, colour="red")
     fill(broker, "many", 4, colour="blue")
     purged = cli.run("queue", "purge", "many", "--filter", "colour = 'red'", "--yes")
@@ -133,7 +129,7 @@ def test_purge_and_trim_report_numbers(broker: BrokerProcess, cli: Cli) -> None:
     ],
     ids=" ".join,
 )
-def test_destructive_commands_need_confirmation(cli: Cli, words: tuple[str, ...]) -> None:
+def test_destructive_commands_need_confirmation(cli, words):
     if "safe" not in cli.run("queue", "list", "-q").stdout.split():
         cli.run("queue", "create", "safe")
     refused = cli.run(*words, status=2, typed="y\n")
@@ -145,7 +141,7 @@ def test_destructive_commands_need_confirmation(cli: Cli, words: tuple[str, ...]
     assert cli.management.queue("safe")
 
 
-def test_deleting_with_confirmation_on_a_terminal(cli: Cli) -> None:
+def test_deleting_with_confirmation_on_a_terminal(cli):
     cli.run("queue", "create", "confirmed")
     with cli.terminal("queue", "delete", "confirmed") as terminal:
         terminal.expect(r"Delete queue confirmed\? \[y/N\]")
@@ -154,7 +150,7 @@ def test_deleting_with_confirmation_on_a_terminal(cli: Cli) -> None:
     cli.management.gone("confirmed")
 
 
-def test_ctrl_c_at_a_question_changes_nothing(cli: Cli) -> None:
+def test_ctrl_c_at_a_question_changes_nothing(cli):
     cli.run("queue", "create", "kept")
     with cli.terminal("queue", "delete", "kept") as terminal:
         terminal.expect(r"\[y/N\]")
@@ -164,7 +160,7 @@ def test_ctrl_c_at_a_question_changes_nothing(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_survive_and_reach_no_terminal_raw(cli: Cli, name: str) -> None:
+def test_hostile_names_survive_and_reach_no_terminal_raw(cli, name):
     created = cli.run("queue", "create", "--", name, status=None)
     if created.status:  # the broker refuses control characters
         assert "\x9b" in name and "\x9b" not in created.stderr
@@ -182,7 +178,7 @@ def test_hostile_names_survive_and_reach_no_terminal_raw(cli: Cli, name: str) ->
     cli.management.gone(name)
 
 
-def test_several_queues_stop_at_the_first_failure(cli: Cli) -> None:
+def test_several_queues_stop_at_the_first_failure(cli):
     cli.run("queue", "create", "first")
     cli.run("queue", "create", "last")
     failed = cli.run("queue", "pause", "first", "absent", "last", status=3)
@@ -190,7 +186,7 @@ def test_several_queues_stop_at_the_first_failure(cli: Cli) -> None:
     assert failed.stderr == "Error: Queue absent does not exist; not tried: last\n"
 
 
-def test_consumers_of_a_queue(broker: BrokerProcess, cli: Cli) -> None:
+def test_consumers_of_a_queue(broker, cli):
     with closing(StompClient(broker.port)) as client:
         client.connect()
         client.subscribe("/queue/watched", "client", "s1")
@@ -206,7 +202,7 @@ def test_consumers_of_a_queue(broker: BrokerProcess, cli: Cli) -> None:
     assert "does not exist" in cli.run("queue", "consumers", "watched", status=3).stderr
 
 
-def test_address_from_creation_to_deletion(cli: Cli) -> None:
+def test_address_from_creation_to_deletion(cli):
     cli.run("address", "create", "market", "--routing-type", "MULTICAST")
     assert cli.management.address("market")["routingTypes"] == ["MULTICAST"]
     cli.run("address", "update", "market", "--routing-type", "anycast", "--routing-type", "MULTICAST")

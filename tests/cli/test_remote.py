@@ -1,7 +1,5 @@
 """How commands find a broker, log in, and fail: exit statuses and texts for every kind of failure."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import json
@@ -11,10 +9,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 
 import click
 import pytest
@@ -34,12 +29,12 @@ CERTIFICATE = "keyStorePath=broker.pem"
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("remote")
 
 
 @pytest.fixture(scope="module")
-def broker(directory: Path) -> Iterator[BrokerProcess]:
+def broker(directory):
     """With security, and TLS beside plain HTTP."""
     authority = Authority(directory)
     authority.issue("broker.pem")
@@ -58,11 +53,11 @@ def broker(directory: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def cli(broker: BrokerProcess, tmp_path: Path) -> Cli:
+def cli(broker, tmp_path):
     return Cli(broker.http_port, tmp_path / "home")
 
 
-def test_login(cli: Cli, tmp_path: Path) -> None:
+def test_login(cli, tmp_path):
     nobody = cli.run("queue", "list", status=4)
     assert nobody.stderr == f"Error: {cli.server} requires a login: use --user NAME or a context\n"
     missing = cli.run("queue", "list", "--user", "ada", status=4)
@@ -80,7 +75,7 @@ def test_login(cli: Cli, tmp_path: Path) -> None:
     assert "'EDIT'" in denied.stderr
 
 
-def test_options_before_the_command_are_those_of_the_command(cli: Cli, tmp_path: Path) -> None:
+def test_options_before_the_command_are_those_of_the_command(cli, tmp_path):
     file = tmp_path / "password"
     file.write_text("secret ü\n", encoding="utf-8")
     login = ["--user", "ada", "--password-file", str(file)]
@@ -110,14 +105,12 @@ def test_options_before_the_command_are_those_of_the_command(cli: Cli, tmp_path:
     ],
     ids=" ".join,
 )
-def test_options_before_a_command_that_lacks_them_are_an_error(
-    cli: Cli, words: tuple[str, ...], text: str
-) -> None:
+def test_options_before_a_command_that_lacks_them_are_an_error(cli, words, text):
     failed = cli.run(*words, status=2)
     assert text in failed.stderr and failed.stdout == ""
 
 
-def test_password_prompt_on_a_terminal_does_not_echo(cli: Cli) -> None:
+def test_password_prompt_on_a_terminal_does_not_echo(cli):
     with cli.terminal("queue", "list", "--user", "ada") as terminal:
         terminal.expect("Password of ada: ")
         terminal.type("secret ü\n")
@@ -126,7 +119,7 @@ def test_password_prompt_on_a_terminal_does_not_echo(cli: Cli) -> None:
     assert "secret" not in text
 
 
-def test_tls(broker: BrokerProcess, cli: Cli, directory: Path) -> None:
+def test_tls(broker, cli, directory):
     secure = f"https://127.0.0.1:{broker.ports['https']}"
     login = {"STOMPRING_USER": "ada", "STOMPRING_PASSWORD": "secret ü"}
     untrusted = cli.run("queue", "list", "--server", secure, status=5, **login)
@@ -145,11 +138,11 @@ def test_tls(broker: BrokerProcess, cli: Cli, directory: Path) -> None:
 
 
 @contextmanager
-def answering(text: bytes) -> Iterator[str]:
+def answering(text):
     """A server that answers anything with this."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve() -> None:
+        def serve():
             while True:
                 try:
                     connection, _ = listener.accept()
@@ -176,13 +169,13 @@ def answering(text: bytes) -> Iterator[str]:
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, "is not the management API"),
     ],
 )
-def test_wrong_server(cli: Cli, answer: bytes, text: str) -> None:
+def test_wrong_server(cli, answer, text):
     with answering(answer) as url:
         ran = cli.run("queue", "show", "orders", "--server", url, status=5)
     assert text in ran.stderr and ran.stderr.startswith("Error: ")
 
 
-def test_connection_refused(cli: Cli) -> None:
+def test_connection_refused(cli):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     ran = cli.run("queue", "list", "--server", f"http://127.0.0.1:{port}", status=5)
@@ -191,7 +184,7 @@ def test_connection_refused(cli: Cli) -> None:
     )
 
 
-def test_stomp_port_is_named(broker: BrokerProcess, cli: Cli) -> None:
+def test_stomp_port_is_named(broker, cli):
     ran = cli.run("queue", "list", "--server", f"http://127.0.0.1:{broker.port}", status=5)
     assert "is a STOMP acceptor" in ran.stderr
 
@@ -207,14 +200,14 @@ def test_stomp_port_is_named(broker: BrokerProcess, cli: Cli) -> None:
         ("http://[::1]:8161/proxied/", "http://[::1]:8161/proxied"),
     ],
 )
-def test_urls(url: str, parsed: str) -> None:
+def test_urls(url, parsed):
     assert str(parse_server(url)) == parsed
 
 
 @pytest.mark.parametrize(
     "url", ["", "ftp://x", "http://", "http://u:p@x", "stomp://x:61613", "http://x:99999", "http://x?y=1"]
 )
-def test_invalid_urls(url: str) -> None:
+def test_invalid_urls(url):
     with pytest.raises(click.UsageError):
         parse_server(url)
 
@@ -222,7 +215,7 @@ def test_invalid_urls(url: str) -> None:
 # ---- contexts
 
 
-def test_contexts(cli: Cli, directory: Path) -> None:
+def test_contexts(cli, directory):
     cli.environment["STOMPRING_SERVER"] = ""
     added = cli.run(
         "context",
@@ -263,7 +256,7 @@ def test_contexts(cli: Cli, directory: Path) -> None:
     assert cli.run("context", "show", status=3).stderr.startswith("Error: there is no current context")
 
 
-def test_password_of_the_current_context_is_not_sent_to_another_server(cli: Cli) -> None:
+def test_password_of_the_current_context_is_not_sent_to_another_server(cli):
     cli.environment["STOMPRING_SERVER"] = ""
     add = ["context", "add", "prod", "--server", "http://127.0.0.1:1", "--user", "ada", "--save-password"]
     cli.run(*add, typed="secret ü\n")
@@ -276,7 +269,7 @@ def test_password_of_the_current_context_is_not_sent_to_another_server(cli: Cli)
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"contexts": {"a": {"server": 1}}}', '{"contexts": {"a": {"sever": ""}}}', "\xff"]
 )
-def test_damaged_contexts_file_is_named(cli: Cli, text: str) -> None:
+def test_damaged_contexts_file_is_named(cli, text):
     file = cli.home / "stompring" / "contexts.json"
     file.parent.mkdir(parents=True)
     file.write_text(text, encoding="latin-1")
@@ -285,7 +278,7 @@ def test_damaged_contexts_file_is_named(cli: Cli, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 65, "-x"])
-def test_context_names_are_file_names(cli: Cli, name: str) -> None:
+def test_context_names_are_file_names(cli, name):
     assert "letters, digits" in cli.run("context", "add", "--", name, status=2).stderr
 
 
@@ -304,7 +297,7 @@ def test_context_names_are_file_names(cli: Cli, name: str) -> None:
         ("\ud800", "\\ud800"),
     ],
 )
-def test_printable(text: str, shown: str) -> None:
+def test_printable(text, shown):
     assert printable(text) == shown
     assert json.loads(to_json({"a": text})) == {"a": text}
     assert to_json({"a": text}).replace("\n", "").isprintable()
@@ -314,11 +307,11 @@ def test_printable(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_script(cli: Cli, shell: str) -> None:
+def test_completion_script(cli, shell):
     assert "_STOMPRING_COMPLETE" in cli.run("completion", shell).stdout
 
 
-def completed(cli: Cli, *words: str, **environment: str) -> list[str]:
+def completed(cli, *words, **environment):
     ran = cli.run(
         COMP_WORDS=" ".join(["stompring", *words]),
         COMP_CWORD=str(len(words)),
@@ -328,7 +321,7 @@ def completed(cli: Cli, *words: str, **environment: str) -> list[str]:
     return [line.partition(",")[2] for line in ran.stdout.split()]
 
 
-def test_commands_are_completed(cli: Cli) -> None:
+def test_commands_are_completed(cli):
     assert "queue" in completed(cli, "qu")
     assert "purge" in completed(cli, "queue", "pu")
     assert "purge" in completed(cli, "--server", "http://127.0.0.1:1", "queue", "pu")
@@ -337,7 +330,7 @@ def test_commands_are_completed(cli: Cli) -> None:
     assert completed(cli, "queue", "show", "D") == [], "without a login nothing is offered and nothing asked"
 
 
-def test_names_that_a_shell_would_interpret_are_not_completed(tmp_path: Path) -> None:
+def test_names_that_a_shell_would_interpret_are_not_completed(tmp_path):
     config = tmp_path / "broker.xml"
     names = ("cc.orders", "cc.$(id)", "cc.`id`", "cc.a b", "cc.;x", "cc.a/b")
     queues = "".join(
@@ -355,22 +348,22 @@ class Tasks(Remote):
 
     state, looks = "", 0
 
-    def post(self, *path: object, **_: object) -> object:
+    def post(self, *path, **_):
         self.state = "running"
         return {"taskID": 1}
 
-    def get(self, *path: object, **_: object) -> object:
+    def get(self, *path, **_):
         self.looks += 1
         if self.looks == 3 and self.state == "running":
             self.state = "completed"
         return {"state": self.state}
 
-    def delete(self, *path: object, **_: object) -> object:
+    def delete(self, *path, **_):
         self.state = "cancelled"
         return None
 
 
-def test_an_interrupt_at_any_time_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_at_any_time_ends_the_task(monkeypatch):
     """At each instruction of the functions that start a task and follow it (each line with Python 3.12)."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
     source, states = inspect.getsourcefile(Remote), set()
@@ -378,7 +371,7 @@ def test_an_interrupt_at_any_time_ends_the_task(monkeypatch: pytest.MonkeyPatch)
         tasks = Tasks(parse_server("http://broker"), Login(None, Context()))
         now = iter([*itertools.repeat(False, instruction), True])
 
-        def trace(frame: FrameType, event: str, _: object, now: Iterator[bool] = now) -> object:
+        def trace(frame, event, _, now=now):
             if frame.f_code.co_filename != source:
                 return None
             frame.f_trace_opcodes = True

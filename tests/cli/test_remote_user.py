@@ -1,10 +1,6 @@
 """``stompring user`` with ``--server``: the users of a running broker."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +10,7 @@ from .remote_cli import Cli
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
+def cli(tmp_path):
     config = tmp_path / "broker.xml"
     files = "<users-file>users.properties</users-file><roles-file>roles.properties</roles-file>"
     config.write_text(broker_xml(secure=True, core=files), encoding="utf-8")
@@ -28,7 +24,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
         yield cli
 
 
-def test_users_of_a_running_broker(cli: Cli) -> None:
+def test_users_of_a_running_broker(cli):
     server = ["--server", f"http://127.0.0.1:{cli.port}"]
     added = cli.run(
         "user", "add", "ada", "--password-stdin", "--role", "viewers", *server, typed="lovelace\n"
@@ -51,7 +47,7 @@ def test_users_of_a_running_broker(cli: Cli) -> None:
     assert "ada" in cli.run("user", "grant", "ada", "x", *server, status=3).stderr
 
 
-def test_files_stay_the_default_and_exclude_a_server(cli: Cli, tmp_path: Path) -> None:
+def test_files_stay_the_default_and_exclude_a_server(cli, tmp_path):
     url = f"http://127.0.0.1:{cli.port}"
     config = str(tmp_path / "broker.xml")
     assert "exclude" in cli.run("user", "list", "--config", config, "--server", url, status=2).stderr
@@ -67,12 +63,12 @@ def test_files_stay_the_default_and_exclude_a_server(cli: Cli, tmp_path: Path) -
     assert "root" in cli.run("user", "list", STOMPRING_SERVER=url).stdout
 
 
-def test_changes_of_files_as_json(tmp_path: Path) -> None:
+def test_changes_of_files_as_json(tmp_path):
     cli = Cli(0, tmp_path)
     cli.environment["STOMPRING_SERVER"] = ""
     where = ["--users", str(tmp_path / "users"), "--roles", str(tmp_path / "roles"), "--json"]
 
-    def run(*words: str) -> object:
+    def run(*words):
         return json.loads(cli.run("user", *words, *where, typed="secret").stdout)
 
     added = {"name": "ada", "saved": str(tmp_path / "users"), "rolesGranted": ["a"]}

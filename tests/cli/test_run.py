@@ -18,11 +18,11 @@ from .command import environment, start
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[object, ...]]:
+def calls(monkeypatch, tmp_path):
     """The calls that reach the service, which is not started; the current directory is an empty one."""
     made: list[tuple[object, ...]] = []
 
-    def run(config_path: str, data_dir: str | None, log_level: str, log_format: str, **more: object) -> int:
+    def run(config_path, data_dir, log_level, log_format, **more):
         assert more.pop("stock_because") is None
         assert more.pop("wait") is False
         made.append((config_path, data_dir, log_level, log_format, *more.values()))
@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[object,
     return made
 
 
-def test_the_default_file_is_taken_when_it_is_there(calls: list[tuple[object, ...]]) -> None:
+def test_the_default_file_is_taken_when_it_is_there(calls):
     Path("config").mkdir()
     Path("config/broker.xml").touch()
     result = CliRunner().invoke(main, ["run"])
@@ -51,13 +51,13 @@ def test_the_default_file_is_taken_when_it_is_there(calls: list[tuple[object, ..
     ],
 )
 def test_without_any_file_it_takes_the_packaged_one_and_a_data_directory_of_the_user(
-    calls: list[tuple[object, ...]],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    state: str,
-    options: list[str],
-    data: str,
-) -> None:
+    calls,
+    monkeypatch,
+    tmp_path,
+    state,
+    options,
+    data,
+):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", state.format(home=tmp_path))
     result = CliRunner().invoke(main, ["run", *options])
@@ -71,7 +71,7 @@ def test_without_any_file_it_takes_the_packaged_one_and_a_data_directory_of_the_
     )
 
 
-def test_the_packaged_configuration_starts_on_loopback(tmp_path: Path) -> None:
+def test_the_packaged_configuration_starts_on_loopback(tmp_path):
     process = start(
         "run", env=environment(tmp_path, XDG_STATE_HOME=str(tmp_path), STOMPRING_BROKER=""), cwd=tmp_path
     )
@@ -93,7 +93,7 @@ def test_the_packaged_configuration_starts_on_loopback(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_all_options_are_passed_on(calls: list[tuple[object, ...]]) -> None:
+def test_all_options_are_passed_on(calls):
     options = [
         "--config",
         "b.xml",
@@ -113,13 +113,13 @@ def test_all_options_are_passed_on(calls: list[tuple[object, ...]]) -> None:
 @pytest.mark.parametrize(
     "options", [["--log-level", "loud"], ["--log-format", "xml"], ["--nonsense"], ["b.xml"]]
 )
-def test_options_that_cannot_be_are_refused(calls: list[tuple[object, ...]], options: list[str]) -> None:
+def test_options_that_cannot_be_are_refused(calls, options):
     result = CliRunner().invoke(main, ["run", *options])
     assert result.exit_code == 2
     assert calls == []
 
 
-def test_a_file_that_is_not_there_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_told_by_its_name(tmp_path):
     result = CliRunner().invoke(main, ["run", "--config", str(tmp_path / "absent.xml")])
     assert result.exit_code == 1
     assert "absent.xml" in result.stderr

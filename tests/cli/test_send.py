@@ -1,15 +1,11 @@
 """``stompring send`` as a process, against a real broker: what arrives there, and what it says when something fails."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +17,7 @@ from .command import environment, on_terminal, run, start
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     config = tmp_path_factory.mktemp("send") / "broker.xml"
     config.write_text(broker_xml(settings={"strict.#": {"auto-create-addresses": "false"}}), encoding="utf-8")
     with BrokerProcess(config) as process:
@@ -29,24 +25,24 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def queue(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
+def queue(broker, request):
     return str(request.node.name).partition("[")[0] + str(abs(hash(request.node.name)) % 10_000)
 
 
 @pytest.fixture
-def to(broker: BrokerProcess) -> tuple[str, str]:
+def to(broker):
     return "--broker", f"stomp://127.0.0.1:{broker.port}"
 
 
-def messages(broker: BrokerProcess, queue: str) -> list[dict[str, object]]:
+def messages(broker, queue):
     return list(Management(broker.http_port).ask("GET", f"/queues/{queue}/messages", size=200)["data"])
 
 
-def bodies(broker: BrokerProcess, queue: str) -> list[object]:
+def bodies(broker, queue):
     return [each["body"] for each in messages(broker, queue)]
 
 
-def test_a_body_from_the_command_line_arrives(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+def test_a_body_from_the_command_line_arrives(broker, to, queue):
     done = run("send", f"/queue/{queue}", "grüße", *to)
     assert bodies(broker, queue) == ["grüße"]
     assert done.stderr.decode() == f"sent 1 message to /queue/{queue}, 1 confirmed\n"
@@ -65,20 +61,18 @@ def test_a_body_from_the_command_line_arrives(broker: BrokerProcess, to: tuple[s
     ],
 )
 def test_standard_input_becomes_messages(
-    broker: BrokerProcess,
-    to: tuple[str, str],
-    queue: str,
-    options: tuple[str, ...],
-    stdin: bytes,
-    expected: list[str],
-) -> None:
+    broker,
+    to,
+    queue,
+    options,
+    stdin,
+    expected,
+):
     run("send", queue, *options, *to, stdin=stdin)
     assert bodies(broker, queue) == expected
 
 
-def test_several_files_are_sent_in_their_order_as_often_as_asked(
-    broker: BrokerProcess, to: tuple[str, str], queue: str, tmp_path: Path
-) -> None:
+def test_several_files_are_sent_in_their_order_as_often_as_asked(broker, to, queue, tmp_path):
     for name in "ab":
         (tmp_path / name).write_text(f"{name}1\n{name}2\n")
     run("send", queue, "--file", tmp_path / "a", "--file", tmp_path / "b", *to)
@@ -86,7 +80,7 @@ def test_several_files_are_sent_in_their_order_as_often_as_asked(
     assert bodies(broker, queue) == ["a1\na2\n", "b1\nb2\n", "b1", "b2", "b1", "b2"]
 
 
-def test_options_become_headers(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+def test_options_become_headers(broker, to, queue):
     client = StompClient(broker.port)
     client.connect()
     client.subscribe(queue)
@@ -113,16 +107,14 @@ def test_options_become_headers(broker: BrokerProcess, to: tuple[str, str], queu
     assert before + 3_600_000 <= int(headers["expires"]) <= time.time() * 1000 + 3_600_000
 
 
-def test_schedules_are_those_of_the_options(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+def test_schedules_are_those_of_the_options(broker, to, queue):
     run("send", queue, "later", "--delay", "2h", "--period", "90s", "--repeat", "3", *to)
     run("send", queue, "daily", "--cron", "0 6 * * *", *to)
     found = {each["body"]: each["state"] for each in messages(broker, queue)}
     assert found == {"daily": "scheduled", "later": "scheduled"}
 
 
-def test_lines_are_sent_while_the_input_is_still_open(
-    broker: BrokerProcess, to: tuple[str, str], queue: str
-) -> None:
+def test_lines_are_sent_while_the_input_is_still_open(broker, to, queue):
     client = StompClient(broker.port)
     client.connect()
     client.subscribe(queue)
@@ -137,19 +129,17 @@ def test_lines_are_sent_while_the_input_is_still_open(
     assert b"sent 2 messages" in stderr
 
 
-def test_the_summary_as_json(to: tuple[str, str], queue: str) -> None:
+def test_the_summary_as_json(to, queue):
     summary = json.loads(run("send", queue, "x", "--count", "1234", "--json", *to).stdout)
     assert (summary["sent"], summary["confirmed"]) == (1234, 1234)
 
 
-def test_a_rate_is_not_exceeded(to: tuple[str, str], queue: str) -> None:
+def test_a_rate_is_not_exceeded(to, queue):
     summary = json.loads(run("send", queue, "x", "--count", "6", "--rate", "20", "--json", *to).stdout)
     assert summary["seconds"] >= 5 / 20
 
 
-def test_without_receipts_everything_arrives_too(
-    broker: BrokerProcess, to: tuple[str, str], queue: str
-) -> None:
+def test_without_receipts_everything_arrives_too(broker, to, queue):
     run("send", queue, "x", "--count", "5000", "--no-receipt", *to)
     assert Management(broker.http_port).queue(queue)["messageCount"] == 5000
 
@@ -174,20 +164,18 @@ def test_without_receipts_everything_arrives_too(
         (("x", "--cron", "nonsense"), b"", 1, "AMQ_SCHEDULED_CRON"),
     ],
 )
-def test_bad_input_is_named(
-    to: tuple[str, str], queue: str, arguments: tuple[str, ...], stdin: bytes, code: int, text: str
-) -> None:
+def test_bad_input_is_named(to, queue, arguments, stdin, code, text):
     done = run("send", queue, *arguments, *to, stdin=stdin, code=code)
     assert text in done.stderr.decode()
 
 
-def test_an_address_that_must_not_be_created_is_not_found(to: tuple[str, str]) -> None:
+def test_an_address_that_must_not_be_created_is_not_found(to):
     done = run("send", "/queue/strict.orders", "x", *to, code=3)
     assert b"Destination strict.orders does not exist" in done.stderr
     assert b"(0 messages confirmed; whether further 1 arrived is not known)" in done.stderr
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens():
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
@@ -196,11 +184,11 @@ def test_nobody_listens() -> None:
 
 
 @contextmanager
-def stub(*answers: bytes) -> Iterator[int]:
+def stub(*answers):
     """A listener that answers each read of its one client with the next of some bytes, then closes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve() -> None:
+        def serve():
             client, _ = listener.accept()
             with client:
                 for answer in answers:
@@ -226,18 +214,14 @@ CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
         ([b"ERROR\nmessage:Access refused\n\n\0"], 4, "log in with --user"),
     ],
 )
-def test_a_broker_that_fails_is_reported_with_what_was_confirmed(
-    answers: list[bytes], code: int, text: str
-) -> None:
+def test_a_broker_that_fails_is_reported_with_what_was_confirmed(answers, code, text):
     with stub(*answers) as port:
         done = run("send", "q", "x", "--count", "400", "--broker", f"127.0.0.1:{port}", code=code)
     assert text in done.stderr.decode()
     assert b"\x1b" not in done.stderr
 
 
-def test_ctrl_c_reports_how_many_were_confirmed(
-    broker: BrokerProcess, to: tuple[str, str], queue: str
-) -> None:
+def test_ctrl_c_reports_how_many_were_confirmed(broker, to, queue):
     sending = start("send", queue, "x", "--count", "1000000", "--rate", "200", *to)
     management = Management(broker.http_port)
     deadline = time.monotonic() + PATIENCE
@@ -255,7 +239,7 @@ def test_ctrl_c_reports_how_many_were_confirmed(
     assert f", {there:,} confirmed" in stderr.decode()
 
 
-def test_progress_is_one_line_of_the_terminal(to: tuple[str, str], queue: str) -> None:
+def test_progress_is_one_line_of_the_terminal(to, queue):
     code, output = on_terminal("send", queue, "x", "--count", "20", "--rate", "25", *to)
     assert code == 0
     assert b"\rsent " in output
@@ -263,7 +247,7 @@ def test_progress_is_one_line_of_the_terminal(to: tuple[str, str], queue: str) -
     assert b"sent 20 messages" in last
 
 
-def test_a_login_from_environment_file_and_url(tmp_path: Path) -> None:
+def test_a_login_from_environment_file_and_url(tmp_path):
     config = tmp_path / "broker.xml"
     core = "<users-file>users.properties</users-file><roles-file>roles.properties</roles-file>"
     config.write_text(broker_xml(secure=True, core=core), encoding="utf-8")
@@ -304,9 +288,7 @@ def test_a_login_from_environment_file_and_url(tmp_path: Path) -> None:
         assert b"must not have a password in it" in refused.stderr and b"secret@" not in refused.stderr
 
 
-def test_a_context_names_broker_user_and_password_file(
-    broker: BrokerProcess, queue: str, tmp_path: Path
-) -> None:
+def test_a_context_names_broker_user_and_password_file(broker, queue, tmp_path):
     (tmp_path / "stompring").mkdir()
     contexts = {"current": "here", "contexts": {"here": {"broker": f"stomp://127.0.0.1:{broker.port}"}}}
     (tmp_path / "stompring" / "contexts.json").write_text(json.dumps(contexts))

@@ -1,13 +1,10 @@
 """``stompring subscribe`` as a process, against a real broker: what it prints, writes and acknowledges."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,14 +23,14 @@ HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202eevil\r\b"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     made = Authority(tmp_path_factory.mktemp("subscribe"))
     made.issue("broker.pem")
     return made
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority) -> Iterator[BrokerProcess]:
+def broker(authority):
     config = authority.directory / "broker.xml"
     secure = '<acceptor name="tls">ssl://127.0.0.1:0?keyStorePath=broker.pem</acceptor>'
     config.write_text(broker_xml(acceptors=secure), encoding="utf-8")
@@ -42,16 +39,16 @@ def broker(authority: Authority) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def queue(request: pytest.FixtureRequest) -> str:
+def queue(request):
     return str(request.node.name).partition("[")[0] + str(abs(hash(request.node.name)) % 10_000)
 
 
 @pytest.fixture
-def to(broker: BrokerProcess) -> tuple[str, str]:
+def to(broker):
     return "--broker", f"stomp://127.0.0.1:{broker.port}"
 
 
-def put(broker: BrokerProcess, destination: str, *bodies: bytes | str, **headers: object) -> None:
+def put(broker, destination, *bodies, **headers):
     client = StompClient(broker.port)
     client.connect()
     for body in bodies:
@@ -60,11 +57,11 @@ def put(broker: BrokerProcess, destination: str, *bodies: bytes | str, **headers
     client.disconnect()
 
 
-def left(broker: BrokerProcess, queue: str) -> dict[str, object]:
+def left(broker, queue):
     return Management(broker.http_port).queue(queue)
 
 
-def test_a_pipe_gets_bodies_as_they_are(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+def test_a_pipe_gets_bodies_as_they_are(broker, to, queue):
     put(broker, queue, b'{"a": 1}', b"\x00\xff\x1b")
     done = run("subscribe", queue, "--count", "2", *to)
     assert done.stdout == b'{"a": 1}\n\x00\xff\x1b\n'
@@ -72,9 +69,7 @@ def test_a_pipe_gets_bodies_as_they_are(broker: BrokerProcess, to: tuple[str, st
 
 
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
-def test_printed_messages_are_settled_and_no_others(
-    broker: BrokerProcess, to: tuple[str, str], queue: str, mode: str
-) -> None:
+def test_printed_messages_are_settled_and_no_others(broker, to, queue, mode):
     put(broker, queue, *map(str, range(5)))
     done = run("subscribe", queue, "--count", "2", "--ack", mode, *to)
     assert done.stdout == b"0\n1\n"
@@ -86,9 +81,7 @@ def test_printed_messages_are_settled_and_no_others(
     assert left(broker, queue)["messageCount"] == 0
 
 
-def test_an_end_without_acknowledgement_is_no_failed_attempt(
-    broker: BrokerProcess, to: tuple[str, str], queue: str
-) -> None:
+def test_an_end_without_acknowledgement_is_no_failed_attempt(broker, to, queue):
     put(broker, queue, "a", "b", "c")
     for _ in range(12):  # more often than max-delivery-attempts
         run("subscribe", queue, "--browse", *to)
@@ -97,7 +90,7 @@ def test_an_end_without_acknowledgement_is_no_failed_attempt(
     assert following["failedAttempts"] == 0
 
 
-def test_json_lines_are_what_send_reads(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+def test_json_lines_are_what_send_reads(broker, to, queue):
     put(broker, queue, "text", b"\xff\x00", note="a:b\nc")
     lines = run("subscribe", queue, "--count", "2", "--json", *to).stdout
     assert [json.loads(line)["encoding"] for line in lines.splitlines()] == ["text", "base64"]
@@ -110,7 +103,7 @@ def test_json_lines_are_what_send_reads(broker: BrokerProcess, to: tuple[str, st
     ]
 
 
-def test_a_selector_leaves_the_others(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+def test_a_selector_leaves_the_others(broker, to, queue):
     put(broker, queue, "small", amount=1)
     put(broker, queue, "large", amount=1000)
     done = run("subscribe", queue, "--selector", "amount > 100", "--timeout", "500ms", *to)
@@ -118,21 +111,19 @@ def test_a_selector_leaves_the_others(broker: BrokerProcess, to: tuple[str, str]
     assert left(broker, queue)["messageCount"] == 1
 
 
-def test_browsing_takes_nothing(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+def test_browsing_takes_nothing(broker, to, queue):
     put(broker, queue, "a", "b")
     assert run("subscribe", queue, "--browse", *to).stdout == b"a\nb\n"
     assert left(broker, queue)["messageCount"] == 2
 
 
-def test_too_few_messages_are_a_failure(to: tuple[str, str], queue: str) -> None:
+def test_too_few_messages_are_a_failure(to, queue):
     done = run("subscribe", queue, "--count", "1", "--timeout", "200ms", *to, code=1)
     assert done.stderr == b"Error: 0 of 1 messages came before --timeout\n"
     assert run("subscribe", queue, "--timeout", "200ms", *to).stdout == b""
 
 
-def test_bodies_and_headers_go_to_files(
-    broker: BrokerProcess, to: tuple[str, str], queue: str, tmp_path: Path
-) -> None:
+def test_bodies_and_headers_go_to_files(broker, to, queue, tmp_path):
     put(broker, queue, '{"a": 1}', b"\xff", "plain", path="../../etc/passwd")
     for count in ("2", "1"):
         done = run("subscribe", queue, "--count", count, "--output", tmp_path / "out", *to)
@@ -148,9 +139,7 @@ def test_bodies_and_headers_go_to_files(
     assert index[0]["headers"]["path"] == "../../etc/passwd"
 
 
-def test_a_message_that_cannot_be_written_stays(
-    broker: BrokerProcess, to: tuple[str, str], queue: str, tmp_path: Path
-) -> None:
+def test_a_message_that_cannot_be_written_stays(broker, to, queue, tmp_path):
     put(broker, queue, "x")
     (tmp_path / "file").touch()
     done = run("subscribe", queue, "--output", tmp_path / "file" / "below", "--count", "1", *to, code=1)
@@ -158,9 +147,7 @@ def test_a_message_that_cannot_be_written_stays(
     assert left(broker, queue)["messageCount"] == 1
 
 
-def test_a_durable_subscription_collects_until_it_is_deleted(
-    broker: BrokerProcess, to: tuple[str, str], queue: str
-) -> None:
+def test_a_durable_subscription_collects_until_it_is_deleted(broker, to, queue):
     durable = (
         "subscribe",
         f"/topic/{queue}",
@@ -192,16 +179,16 @@ def test_a_durable_subscription_collects_until_it_is_deleted(
         (("-H", "x"), "NAME=VALUE"),
     ],
 )
-def test_contradictions_are_usage_errors(to: tuple[str, str], options: tuple[str, ...], text: str) -> None:
+def test_contradictions_are_usage_errors(to, options, text):
     assert text in run("subscribe", "q", *options, *to, code=2).stderr.decode()
 
 
-def test_a_selector_that_is_none_is_reported(to: tuple[str, str]) -> None:
+def test_a_selector_that_is_none_is_reported(to):
     done = run("subscribe", "q", "--selector", "amount >", *to, code=1)
     assert b"refuses: " in done.stderr and b"(0 messages received)" in done.stderr
 
 
-def test_ctrl_c_ends_it_without_an_error(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+def test_ctrl_c_ends_it_without_an_error(broker, to, queue):
     following = start("subscribe", f"/queue/{queue}", *to)
     management, deadline = Management(broker.http_port), time.monotonic() + PATIENCE
     while not management.ask("GET", "/queues", name=queue)["count"]:
@@ -216,9 +203,7 @@ def test_ctrl_c_ends_it_without_an_error(broker: BrokerProcess, to: tuple[str, s
     assert left(broker, queue)["messageCount"] == 0
 
 
-def test_a_reader_that_ends_early_leaves_what_was_not_written(
-    broker: BrokerProcess, to: tuple[str, str], queue: str
-) -> None:
+def test_a_reader_that_ends_early_leaves_what_was_not_written(broker, to, queue):
     put(broker, queue, *("x" * 100_000 for _ in range(20)))  # more than a pipe buffers
     following = start("subscribe", queue, *to)
     assert following.stdout is not None and following.stderr is not None
@@ -231,7 +216,7 @@ def test_a_reader_that_ends_early_leaves_what_was_not_written(
     assert left(broker, queue)["deliveringCount"] == 0
 
 
-def test_a_lost_broker_is_an_error(tmp_path: Path) -> None:
+def test_a_lost_broker_is_an_error(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as broker:
@@ -244,7 +229,7 @@ def test_a_lost_broker_is_an_error(tmp_path: Path) -> None:
     assert b"(1 messages received)" in stderr
 
 
-def test_tls_checks_the_certificate(broker: BrokerProcess, authority: Authority, queue: str) -> None:
+def test_tls_checks_the_certificate(broker, authority, queue):
     url = f"stomp+ssl://localhost:{broker.ports['tls']}"
     run("send", queue, "secret", "--broker", url, "--ca", authority.file)
     done = run("subscribe", queue, "--count", "1", "--broker", url, "--ca", authority.file)
@@ -253,7 +238,7 @@ def test_tls_checks_the_certificate(broker: BrokerProcess, authority: Authority,
     assert b"certificate verify failed" in refused.stderr.lower()
 
 
-def test_nothing_hostile_reaches_a_terminal(broker: BrokerProcess, to: tuple[str, str], queue: str) -> None:
+def test_nothing_hostile_reaches_a_terminal(broker, to, queue):
     put(broker, queue, HOSTILE, '{"text": "\\u001b[2J"}', b"\x1b\xff", HOSTILE.replace("\x1b", "x"))
     put(broker, queue, "x", note=HOSTILE)
     for options in ((), ("--raw",), ("--json",)):
@@ -266,9 +251,7 @@ def test_nothing_hostile_reaches_a_terminal(broker: BrokerProcess, to: tuple[str
         assert b"evil" in output
 
 
-def test_a_terminal_shows_headers_and_indented_json(
-    broker: BrokerProcess, to: tuple[str, str], queue: str
-) -> None:
+def test_a_terminal_shows_headers_and_indented_json(broker, to, queue):
     put(broker, f"/queue/{queue}", '{"id":1}', type="order", content_type="application/json")
     code, output = on_terminal("subscribe", f"/queue/{queue}", "--count", "1", *to)
     text = output.decode().replace("\r\n", "\n")
@@ -291,17 +274,17 @@ def test_a_terminal_shows_headers_and_indented_json(
         (b"[" * 100_000, "[" * 100_000),
     ],
 )
-def test_bodies_for_a_terminal(body: bytes, shown: str) -> None:
+def test_bodies_for_a_terminal(body, shown):
     assert body_text(body) == shown
 
 
-def test_a_hex_dump_has_sixteen_bytes_per_line() -> None:
+def test_a_hex_dump_has_sixteen_bytes_per_line():
     first, second = hex_dump(bytes(range(60, 80))).splitlines()
     assert first == "00000000  3c 3d 3e 3f 40 41 42 43 44 45 46 47 48 49 4a 4b  |<=>?@ABCDEFGHIJK|"
     assert second.startswith("00000010  4c 4d 4e 4f ")
 
 
-def test_no_control_character_is_printable() -> None:
+def test_no_control_character_is_printable():
     every = "".join(
         map(chr, [*range(0x20), *range(0x7F, 0xA0), 0x202E, 0x2028, 0x2066, 0xFEFF, 0xE0041, 0xD800])
     )
@@ -310,7 +293,7 @@ def test_no_control_character_is_printable() -> None:
     assert one_line("a\nb\tc") == "a\\nb\\tc"
 
 
-def test_browsing_takes_nothing_from_a_broker_that_cannot_browse(queue: str) -> None:
+def test_browsing_takes_nothing_from_a_broker_that_cannot_browse(queue):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         browsing = start("subscribe", queue, "--browse", "--broker", f"127.0.0.1:{listener.getsockname()[1]}")
         with listener.accept()[0] as connection, connection.makefile("rwb") as stream:

@@ -1,13 +1,9 @@
 """``stompring top`` on a terminal: tables, keys, sizes, lost connections, and a terminal that is restored."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +18,7 @@ ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     config = tmp_path_factory.mktemp("top") / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as process:
@@ -34,11 +30,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def cli(broker: BrokerProcess, tmp_path: Path) -> Cli:
+def cli(broker, tmp_path):
     return Cli(broker.http_port, tmp_path)
 
 
-def test_keys_sort_and_switch_tables_and_q_restores_the_terminal(broker: BrokerProcess, cli: Cli) -> None:
+def test_keys_sort_and_switch_tables_and_q_restores_the_terminal(broker, cli):
     with closing(StompClient(broker.port)) as client, cli.terminal("top", "--interval", "200ms") as terminal:
         client.connect()
         client.subscribe("/queue/few", "client", "watcher")
@@ -65,7 +61,7 @@ def test_keys_sort_and_switch_tables_and_q_restores_the_terminal(broker: BrokerP
     assert "\u202e" not in terminal.output
 
 
-def test_it_adapts_to_the_size_of_the_window(cli: Cli) -> None:
+def test_it_adapts_to_the_size_of_the_window(cli):
     with cli.terminal("top", "--interval", "10s", columns=150, rows=30) as terminal:
         at = terminal.expect(r"SCHEDULED[^$]*q:quit")
         terminal.resize(50, 14)
@@ -79,7 +75,7 @@ def test_it_adapts_to_the_size_of_the_window(cli: Cli) -> None:
     assert not any("SCHEDULED" in line for line in frame)
 
 
-def test_sigterm_restores_the_terminal(cli: Cli) -> None:
+def test_sigterm_restores_the_terminal(cli):
     with cli.terminal("top") as terminal:
         terminal.expect("q:quit")
         os.kill(terminal.pid, signal.SIGTERM)
@@ -87,7 +83,7 @@ def test_sigterm_restores_the_terminal(cli: Cli) -> None:
     assert LEAVE in terminal.output
 
 
-def test_lost_connection_is_shown_and_tried_again(tmp_path: Path) -> None:
+def test_lost_connection_is_shown_and_tried_again(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as first:
@@ -105,7 +101,7 @@ def test_lost_connection_is_shown_and_tried_again(tmp_path: Path) -> None:
             terminal.wait()
 
 
-def test_without_a_terminal(cli: Cli) -> None:
+def test_without_a_terminal(cli):
     assert "needs a terminal" in cli.run("top", status=2).stderr
     rows = cli.run("top", "--once").rows
     assert (rows[0]["name"], rows[0]["messageCount"]) == ("many[bold]\\u202e", "1234")
@@ -114,7 +110,7 @@ def test_without_a_terminal(cli: Cli) -> None:
     assert "sort" in cli.run("top", "--once", "--sort", "nonsense", status=1).stderr
 
 
-def test_a_broker_that_is_not_there_is_an_error_without_a_screen(tmp_path: Path) -> None:
+def test_a_broker_that_is_not_there_is_an_error_without_a_screen(tmp_path):
     with Cli(1, tmp_path).terminal("top") as terminal:
         assert "connection refused" in terminal.wait(5)
     assert ENTER not in terminal.output
@@ -131,11 +127,11 @@ def test_a_broker_that_is_not_there_is_an_error_without_a_screen(tmp_path: Path)
         ([-1, 4], "  ▁█"),
     ],
 )
-def test_sparkline(values: list[float | None], line: str) -> None:
+def test_sparkline(values, line):
     assert sparkline(values, 4) == line
 
 
-def test_sparkline_has_symbols_that_the_terminal_can_show() -> None:
+def test_sparkline_has_symbols_that_the_terminal_can_show():
     assert symbols_of("utf-8") == BLOCKS and symbols_of("latin-1") == ASCII == symbols_of(None)
 
 
@@ -149,5 +145,5 @@ def test_sparkline_has_symbols_that_the_terminal_can_show() -> None:
         ("\x1bOA\x1b[B", ["\x1bOA", "\x1b[B"]),
     ],
 )
-def test_escape_sequences_are_one_key(text: str, keys: list[str]) -> None:
+def test_escape_sequences_are_one_key(text, keys):
     assert split_keys(text) == keys

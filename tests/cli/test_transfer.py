@@ -7,9 +7,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +15,6 @@ from stompring.cli.endpoint import Interrupts
 from stompring.cli.transfer import DuplicateIds, Plan, Transfer, send_frame
 from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.stomp.client import StompClient as Reader
-from stompring.stomp.frames import Head
 
 from ..artemis_instance import free_port
 from ..broker_document import broker_xml
@@ -32,7 +29,7 @@ LOCAL = "127.0.0.1"
 class Side:
     """A broker that keeps its port and its data when it is started again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         directory.mkdir()
         self.port = free_port()
         document = broker_xml(settings={"full.#": {"max-size-messages": 3, "address-full-policy": "FAIL"}})
@@ -41,33 +38,33 @@ class Side:
         self.config.write_text(stomp.sub(f"tcp://{LOCAL}:{self.port}", document, count=1), encoding="utf-8")
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         self.broker = BrokerProcess(self.config)
         self.broker.__enter__()
 
-    def kill(self) -> None:
+    def kill(self):
         self.broker.terminate(signal.SIGKILL)
         self.broker.exit_code()
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"stomp://{LOCAL}:{self.port}"
 
     @property
-    def management(self) -> Management:
+    def management(self):
         return Management(self.broker.http_port)
 
-    def client(self) -> StompClient:
+    def client(self):
         client = StompClient(self.port)
         client.connect()
         return client
 
-    def put(self, queue: str, *bodies: str, **headers: object) -> None:
+    def put(self, queue, *bodies, **headers):
         client = self.client()
         client.put(f"/queue/{queue}", *bodies, **headers)
         client.close()
 
-    def take(self, queue: str, ack: str = "auto") -> list[str]:
+    def take(self, queue, ack="auto"):
         """The bodies of all messages; with another ``ack`` they stay."""
         count = self.management.queue(queue)["messageCount"]
         client = self.client()
@@ -78,7 +75,7 @@ class Side:
 
 
 @pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+def sides(tmp_path_factory):
     directory = tmp_path_factory.mktemp("transfer")
     both = Side(directory / "a"), Side(directory / "b")
     yield both
@@ -87,18 +84,18 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
 
 
 @pytest.fixture
-def queue(request: pytest.FixtureRequest) -> str:
+def queue(request):
     return re.sub(r"\W", "-", str(request.node.name))
 
 
-def words(queue: str, source: Side, target: Side | Refusing, *more: str) -> tuple[str, ...]:
+def words(queue, source, target, *more):
     return "transfer", f"/queue/{queue}", "--from", source.url, "--to", target.url, "--timeout", "0.3", *more
 
 
 class Refusing(threading.Thread):
     """A broker of a few lines whose answer to a SEND is a RECEIPT where ``verdict`` is empty, else an ERROR with it."""
 
-    def __init__(self, verdict: Callable[[int], str], version: str = "1.2", stall: float = 0.0) -> None:
+    def __init__(self, verdict, version="1.2", stall=0.0):
         super().__init__(daemon=True)
         self.verdict, self.version = verdict, version
         self.stall = stall  # seconds in which it reads nothing after CONNECT
@@ -108,13 +105,13 @@ class Refusing(threading.Thread):
         self.url = f"stomp://{LOCAL}:{self._listener.getsockname()[1]}"
         self.start()
 
-    def run(self) -> None:
+    def run(self):
         while True:
             connection, _ = self._listener.accept()
             with suppress(OSError), connection:
                 self._talk(connection)
 
-    def _talk(self, connection: socket.socket) -> None:
+    def _talk(self, connection):
         rest = b""
         while data := connection.recv(1 << 22):
             *frames, rest = (rest + data).split(b"\0")
@@ -140,7 +137,7 @@ class Refusing(threading.Thread):
                     connection.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
 
 
-def test_all_messages_with_their_headers(sides: tuple[Side, Side], queue: str) -> None:
+def test_all_messages_with_their_headers(sides, queue):
     a, b = sides
     body = "zażółć\0 🐢" * 20_000
     own = {"x-a": "1:2\\\n", "content-type": "text/plain", "content-length": len(body.encode())}
@@ -162,7 +159,7 @@ def test_all_messages_with_their_headers(sides: tuple[Side, Side], queue: str) -
     assert text["persistent"] == "false" and text["redelivered"] == "false"
 
 
-def test_some_messages(sides: tuple[Side, Side], queue: str) -> None:
+def test_some_messages(sides, queue):
     a, b = sides
     for n in range(6):
         a.put(queue, str(n), n=n)
@@ -176,7 +173,7 @@ def test_some_messages(sides: tuple[Side, Side], queue: str) -> None:
 
 
 @pytest.mark.parametrize("killed", ["command", "interrupted", "source", "target"])
-def test_nothing_is_lost_whatever_stops(sides: tuple[Side, Side], queue: str, killed: str) -> None:
+def test_nothing_is_lost_whatever_stops(sides, queue, killed):
     a, b = sides
     expected = [str(n) for n in range(2000)]
     a.put(queue, *expected, persistent="true")
@@ -208,7 +205,7 @@ def test_nothing_is_lost_whatever_stops(sides: tuple[Side, Side], queue: str, ki
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_target_that_refuses_every_third(sides: tuple[Side, Side], queue: str, version: str) -> None:
+def test_a_target_that_refuses_every_third(sides, queue, version):
     a, _ = sides
     expected = [str(n) for n in range(10)]
     a.put(queue, *expected, persistent="true")
@@ -223,7 +220,7 @@ def test_a_target_that_refuses_every_third(sides: tuple[Side, Side], queue: str,
     assert a.management.queue(queue)["messageCount"] == 0
 
 
-def test_a_full_target_is_the_reason(sides: tuple[Side, Side], queue: str) -> None:
+def test_a_full_target_is_the_reason(sides, queue):
     a, b = sides
     a.put(queue, *"12345")
     done = run(*words(queue, a, b, "--to-destination", f"/queue/full.{queue}"), code=1)
@@ -232,7 +229,7 @@ def test_a_full_target_is_the_reason(sides: tuple[Side, Side], queue: str) -> No
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_source_of_an_earlier_version(sides: tuple[Side, Side], queue: str, version: str) -> None:
+def test_a_source_of_an_earlier_version(sides, queue, version):
     a, b = sides
     a.put(queue, "1", "2", **{"x": "a:b\\c"})
     with pytest.MonkeyPatch.context() as patch:
@@ -245,9 +242,7 @@ def test_a_source_of_an_earlier_version(sides: tuple[Side, Side], queue: str, ve
     client.close()
 
 
-def transfer(
-    queue: str, source: Side, target: Side | Refusing, heart_beat: int = 0, timeout: float = 0.3
-) -> int:
+def transfer(queue, source, target, heart_beat=0, timeout=0.3):
     """Within this process; returns the number of messages."""
     work = Transfer(Plan(f"/queue/{queue}", f"/queue/{queue}", None, None, timeout, 100), Interrupts(), True)
     port = int(target.url.rpartition(":")[2])
@@ -256,9 +251,7 @@ def transfer(
     return work.transferred
 
 
-def test_the_source_gets_heart_beats_while_the_target_reads_nothing(
-    sides: tuple[Side, Side], queue: str
-) -> None:
+def test_the_source_gets_heart_beats_while_the_target_reads_nothing(sides, queue):
     a, _ = sides
     body = "x" * 20_000_000  # more than sockets hold
     a.put(queue, body)
@@ -269,7 +262,7 @@ def test_the_source_gets_heart_beats_while_the_target_reads_nothing(
     assert target.accepted == [body] and a.management.queue(queue)["messageCount"] == 0
 
 
-def test_a_target_that_does_not_answer(sides: tuple[Side, Side], queue: str) -> None:
+def test_a_target_that_does_not_answer(sides, queue):
     a, _ = sides
     a.put(queue, "1")
     ever = threading.Event()
@@ -280,7 +273,7 @@ def test_a_target_that_does_not_answer(sides: tuple[Side, Side], queue: str) -> 
     assert a.take(queue) == ["1"]
 
 
-def test_the_source_is_not_the_target(sides: tuple[Side, Side], queue: str) -> None:
+def test_the_source_is_not_the_target(sides, queue):
     a, _ = sides
     a.put(queue, "1", "2", "3")
     done = run(*words(queue, a, a), code=2)
@@ -290,7 +283,7 @@ def test_the_source_is_not_the_target(sides: tuple[Side, Side], queue: str) -> N
     assert sorted(a.take(queue)) == ["1", "2", "3"]
 
 
-def test_there_and_back_with_duplicate_ids(sides: tuple[Side, Side], queue: str) -> None:
+def test_there_and_back_with_duplicate_ids(sides, queue):
     a, b = sides
     a.put(queue, "1", _AMQ_DUPL_ID="own")
     for source, target in ((a, b), (b, a), (a, b)):
@@ -305,7 +298,7 @@ def test_there_and_back_with_duplicate_ids(sides: tuple[Side, Side], queue: str)
     assert "needs two brokers" in done.stderr.decode()
 
 
-def test_each_end_has_its_own_login(sides: tuple[Side, Side], queue: str, tmp_path: Path) -> None:
+def test_each_end_has_its_own_login(sides, queue, tmp_path):
     a, b = sides
     named = a.url.replace("//", "//ada@")
     shared = environment(tmp_path, STOMPRING_PASSWORD="secret")
@@ -323,7 +316,7 @@ def test_each_end_has_its_own_login(sides: tuple[Side, Side], queue: str, tmp_pa
     assert b.take(queue) == ["1"]
 
 
-def message(body: bytes = b"x", **headers: str) -> tuple[Head, bytes]:
+def message(body=b"x", **headers):
     lines = {"message-id": "q-1", "destination": "/queue/q", "subscription": "0", "timestamp": "5", **headers}
     block = "".join(f"{name}:{value}\n" for name, value in lines.items())
     reader = Reader()
@@ -343,13 +336,13 @@ def message(body: bytes = b"x", **headers: str) -> tuple[Head, bytes]:
         ({"content-length": "1"}, "content-length:1\n"),  # else a text message of JMS, which stays one
     ],
 )
-def test_headers_that_are_forwarded(headers: dict[str, str], kept: str) -> None:
+def test_headers_that_are_forwarded(headers, kept):
     own, fixed = [(b"destination", b"d")], [(b"priority", b"9")] if "priority" in headers else []
     found = send_frame(own, fixed, *message(**headers), b"1.2").decode()
     assert sorted(found.splitlines()) == sorted(f"SEND\ndestination:d\n{kept}\nx\0".splitlines())
 
 
-def test_a_duplicate_id_is_of_one_message_and_of_each_of_its_deliveries() -> None:
+def test_a_duplicate_id_is_of_one_message_and_of_each_of_its_deliveries():
     ids, artemis = DuplicateIds("a", "ours"), DuplicateIds("a", "ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis …")
     first = ids.of(*message(redelivered="false"))
     assert first == ids.of(*message(redelivered="true", **{"message-id": "q-1"}))

@@ -1,11 +1,7 @@
 """``stompring user add|rm|list``, by a users file and by a broker.xml that names one."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stompring.cli.main import main
 from stompring.security import users
@@ -22,10 +18,10 @@ BROKER_XML = """<configuration><core>
 
 
 @pytest.fixture(autouse=True)
-def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_hashes(monkeypatch):
     """Cheap hashes for everything that edits here."""
 
-    def put_quickly(edit: users.UsersEdit, name: str, password: str) -> None:
+    def put_quickly(edit, name, password):
         edit._hasher = QUICK
         put(edit, name, password)
 
@@ -34,20 +30,20 @@ def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path / "users.properties"
 
 
-def user(*arguments: str | Path, typed: str = "") -> Result:
+def user(*arguments, typed=""):
     return CliRunner().invoke(main, ["user", *map(str, arguments)], input=typed)
 
 
-def add(path: Path, name: str, password: str) -> None:
+def add(path, name, password):
     assert user("add", name, "--password-stdin", "--users", path, typed=password).exit_code == 0
 
 
-def test_add_prompts_twice_and_echoes_nothing(path: Path) -> None:
+def test_add_prompts_twice_and_echoes_nothing(path):
     result = user("add", "ada", "--users", path, typed="lovelace\nlovelace\n")
     assert result.exit_code == 0
     assert "Password of ada:" in result.output and f"user 'ada' saved in {path}" in result.output
@@ -55,14 +51,14 @@ def test_add_prompts_twice_and_echoes_nothing(path: Path) -> None:
     assert Users(path).verify("ada", "lovelace")
 
 
-def test_add_prompts_again_for_different_or_invalid_passwords(path: Path) -> None:
+def test_add_prompts_again_for_different_or_invalid_passwords(path):
     result = user("add", "ada", "--users", path, typed="one\ntwo\nthree\nthree\n")
     assert result.exit_code == 0
     assert "do not match" in result.output
     assert Users(path).verify("ada", "three")
 
 
-def test_add_writes_nothing_when_the_question_is_left(path: Path) -> None:
+def test_add_writes_nothing_when_the_question_is_left(path):
     assert user("add", "ada", "--users", path, typed="lovelace\n").exit_code == 130
     assert not path.exists()
 
@@ -76,7 +72,7 @@ def test_add_writes_nothing_when_the_question_is_left(path: Path) -> None:
         ("  two words ", "  two words "),
     ],
 )
-def test_add_takes_the_password_from_standard_input(path: Path, typed: str, password: str) -> None:
+def test_add_takes_the_password_from_standard_input(path, typed, password):
     result = user("add", "ada", "--password-stdin", "--users", path, typed=typed)
     assert result.exit_code == 0
     assert "Password of" not in result.output
@@ -84,14 +80,14 @@ def test_add_takes_the_password_from_standard_input(path: Path, typed: str, pass
 
 
 @pytest.mark.parametrize(("typed", "reason"), [("", "empty"), ("\n", "empty"), ("one\ntwo\n", "line end")])
-def test_a_password_on_standard_input_that_cannot_be_is_refused(path: Path, typed: str, reason: str) -> None:
+def test_a_password_on_standard_input_that_cannot_be_is_refused(path, typed, reason):
     result = user("add", "ada", "--password-stdin", "--users", path, typed=typed)
     assert result.exit_code == 1
     assert "on standard input: a password cannot" in result.stderr and reason in result.stderr
     assert not path.exists()
 
 
-def test_a_password_on_standard_input_must_be_text(path: Path) -> None:
+def test_a_password_on_standard_input_must_be_text(path):
     arguments = ["user", "add", "ada", "--password-stdin", "--users", str(path)]
     result = CliRunner().invoke(main, arguments, input=b"l\xf6velace\n")
     assert result.exit_code == 1
@@ -99,7 +95,7 @@ def test_a_password_on_standard_input_must_be_text(path: Path) -> None:
     assert not path.exists()
 
 
-def test_the_password_cannot_be_an_argument(path: Path) -> None:
+def test_the_password_cannot_be_an_argument(path):
     assert user("add", "ada", "lovelace", "--users", path).exit_code == 2
     assert user("add", "ada", "--password", "lovelace", "--users", path).exit_code == 2
     assert not path.exists()
@@ -107,14 +103,14 @@ def test_the_password_cannot_be_an_argument(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", " ada", "ada ", "a=b", "#ada", "a\nb"])
 @pytest.mark.parametrize("command", ["add", "rm"])
-def test_names_that_cannot_be_are_refused(path: Path, command: str, name: str) -> None:
+def test_names_that_cannot_be_are_refused(path, command, name):
     result = user(command, "--users", path, "--", name)
     assert result.exit_code == 2
     assert "user name" in result.stderr
     assert not path.exists()
 
 
-def test_existing_user_is_replaced_only_with_the_option(path: Path) -> None:
+def test_existing_user_is_replaced_only_with_the_option(path):
     add(path, "ada", "first")
     result = user("add", "ada", "--users", path)  # no input: it must not come to the question
     assert result.exit_code == 1
@@ -127,7 +123,7 @@ def test_existing_user_is_replaced_only_with_the_option(path: Path) -> None:
     assert Users(path).names() == ["ada"]
 
 
-def test_rm(path: Path) -> None:
+def test_rm(path):
     add(path, "ada", "x")
     add(path, "grace", "y")
     result = user("rm", "ada", "--users", path)
@@ -137,7 +133,7 @@ def test_rm(path: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, f"Error: no user 'ada' in {path}\n")
 
 
-def test_list_prints_names_and_nothing_else(path: Path) -> None:
+def test_list_prints_names_and_nothing_else(path):
     add(path, "grace", "x")
     add(path, "ada", "y")
     result = user("list", "--users", path)
@@ -146,7 +142,7 @@ def test_list_prints_names_and_nothing_else(path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["list"], ["rm", "ada"]])
-def test_missing_file_is_an_error_with_advice(path: Path, command: list[str]) -> None:
+def test_missing_file_is_an_error_with_advice(path, command):
     result = user(*command, "--users", path)
     assert result.exit_code == 1
     assert "No such file or directory; create it with: stompring user add NAME" in result.stderr
@@ -154,7 +150,7 @@ def test_missing_file_is_an_error_with_advice(path: Path, command: list[str]) ->
 
 
 @pytest.mark.parametrize("command", [["list"], ["rm", "ada"], ["add", "ada", "--password-stdin"]])
-def test_error_in_the_file_is_reported_with_its_line(path: Path, command: list[str]) -> None:
+def test_error_in_the_file_is_reported_with_its_line(path, command):
     path.write_text("# users\nada = lovelace\n")
     result = user(*command, "--users", path, typed="x")
     assert result.exit_code == 1
@@ -162,7 +158,7 @@ def test_error_in_the_file_is_reported_with_its_line(path: Path, command: list[s
     assert path.read_text() == "# users\nada = lovelace\n"
 
 
-def test_the_broker_xml_says_where_the_users_are(path: Path) -> None:
+def test_the_broker_xml_says_where_the_users_are(path):
     config = path.parent / "elsewhere" / "broker.xml"
     config.parent.mkdir()
     config.write_text(BROKER_XML.format(secure="true", users="<users-file>people</users-file>"))
@@ -172,7 +168,7 @@ def test_the_broker_xml_says_where_the_users_are(path: Path) -> None:
     assert user("list", "--config", config).stdout == "ada\n"
 
 
-def test_default_broker_xml_is_used_without_options(path: Path) -> None:
+def test_default_broker_xml_is_used_without_options(path):
     assert "--config FILE" in user("list").stderr
     config = path.parent / "config" / "broker.xml"
     config.parent.mkdir()
@@ -181,7 +177,7 @@ def test_default_broker_xml_is_used_without_options(path: Path) -> None:
     assert user("list").stdout == "ada\n"
 
 
-def test_disabled_security_without_users_file_is_an_error_with_advice(path: Path) -> None:
+def test_disabled_security_without_users_file_is_an_error_with_advice(path):
     config = path.with_name("broker.xml")
     config.write_text(BROKER_XML.format(secure="false", users=""))
     result = user("list", "--config", config)
@@ -190,7 +186,7 @@ def test_disabled_security_without_users_file_is_an_error_with_advice(path: Path
     assert "<security-enabled>" in result.stderr and "--users FILE" in result.stderr
 
 
-def test_users_may_be_added_before_security_is_switched_on(path: Path) -> None:
+def test_users_may_be_added_before_security_is_switched_on(path):
     config = path.with_name("broker.xml")
     config.write_text(BROKER_XML.format(secure="false", users="<users-file>people</users-file>"))
     result = user("add", "ada", "--password-stdin", "--config", config, typed="x")
@@ -199,13 +195,13 @@ def test_users_may_be_added_before_security_is_switched_on(path: Path) -> None:
     assert Users(path.with_name("people")).names() == ["ada"]
 
 
-def test_config_and_users_exclude_each_other(path: Path) -> None:
+def test_config_and_users_exclude_each_other(path):
     result = user("list", "--config", "broker.xml", "--users", path)
     assert result.exit_code == 2
     assert "are mutually exclusive" in result.stderr
 
 
-def test_broken_broker_xml_is_reported_with_its_line(path: Path) -> None:
+def test_broken_broker_xml_is_reported_with_its_line(path):
     config = path.with_name("broker.xml")
     config.write_text("<configuration>\n<kore/></configuration>")
     result = user("list", "--config", config)
@@ -217,13 +213,13 @@ def test_broken_broker_xml_is_reported_with_its_line(path: Path) -> None:
 
 
 @pytest.fixture
-def config(path: Path) -> Path:
+def config(path):
     config = path.with_name("broker.xml")
     config.write_text(BROKER_XML.format(secure="true", users=""))
     return config
 
 
-def test_add_gives_roles_and_list_shows_them(config: Path) -> None:
+def test_add_gives_roles_and_list_shows_them(config):
     roles = ["--role", "clerks", "--role", "admins"]
     result = user("add", "ada", "--password-stdin", *roles, "--config", config, typed="x")
     assert result.exit_code == 0, result.output
@@ -236,7 +232,7 @@ def test_add_gives_roles_and_list_shows_them(config: Path) -> None:
     assert user("list", "--config", config).stdout == "ada\tadmins, clerks\nbob\n"
 
 
-def test_grant_and_revoke(config: Path) -> None:
+def test_grant_and_revoke(config):
     user("add", "ada", "--password-stdin", "--config", config, typed="x")
     assert user("grant", "ada", "a", "b", "--config", config).exit_code == 0
     assert user("grant", "ada", "b", "--config", config).exit_code == 0, "once more is no fault"
@@ -244,14 +240,14 @@ def test_grant_and_revoke(config: Path) -> None:
     assert user("list", "--config", config).stdout == "ada\tb\n"
 
 
-def test_rm_takes_the_roles_too(config: Path) -> None:
+def test_rm_takes_the_roles_too(config):
     user("add", "ada", "--password-stdin", "--role", "a", "--config", config, typed="x")
     result = user("rm", "ada", "--config", config)
     assert result.exit_code == 0 and "role 'a' revoked from user" in result.stdout
     assert config.with_name("roles.properties").read_text() == ""
 
 
-def test_invalid_grants_and_revocations_are_errors(config: Path) -> None:
+def test_invalid_grants_and_revocations_are_errors(config):
     user("add", "ada", "--password-stdin", "--role", "a", "--config", config, typed="x")
     nobody = user("grant", "bob", "a", "--config", config)
     assert nobody.exit_code == 1 and "no user 'bob'" in nobody.stderr
@@ -265,7 +261,7 @@ def test_invalid_grants_and_revocations_are_errors(config: Path) -> None:
     assert user("list", "--config", config).stdout == "ada\ta\n", "nothing was added"
 
 
-def test_roles_beside_a_users_file_alone_must_be_named(path: Path) -> None:
+def test_roles_beside_a_users_file_alone_must_be_named(path):
     result = user("add", "ada", "--password-stdin", "--role", "a", "--users", path, typed="x")
     assert result.exit_code == 2 and "--roles FILE" in result.stderr and not path.exists()
     roles = path.with_name("who")
@@ -274,7 +270,7 @@ def test_roles_beside_a_users_file_alone_must_be_named(path: Path) -> None:
     assert user("list", *named).stdout == "ada\ta\n" and user("list", "--users", path).stdout == "ada\n"
 
 
-def test_broken_roles_file_is_reported_before_any_change(config: Path) -> None:
+def test_broken_roles_file_is_reported_before_any_change(config):
     roles = config.with_name("roles.properties")
     roles.write_text("broken\n")
     result = user("add", "ada", "--password-stdin", "--role", "a", "--config", config, typed="x")

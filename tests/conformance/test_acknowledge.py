@@ -1,18 +1,11 @@
 """ACK and NACK in the three modes (STOMP 1.2, "SUBSCRIBE ack Header", "ACK", "NACK")."""
 
-from __future__ import annotations
-
 import pytest
-
-from ..conftest import Connect
-from ..management import Management
 
 FIVE = ("1", "2", "3", "4", "5")
 
 
-def test_auto_settles_by_being_written(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_auto_settles_by_being_written(connect, version, name, management):
     client = connect(version)
     client.put(f"/queue/{name}", *FIVE)
     client.subscribe(f"/queue/{name}", ack="auto")
@@ -20,7 +13,7 @@ def test_auto_settles_by_being_written(
     management.expect(name, messageCount=0, deliveringCount=0, messagesAcknowledged=5, messagesAdded=5)
 
 
-def test_auto_is_the_default(connect: Connect, version: str, name: str) -> None:
+def test_auto_is_the_default(connect, version, name):
     client = connect(version)
     client.put(f"/queue/{name}", "x")
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1"})
@@ -31,7 +24,7 @@ def test_auto_is_the_default(connect: Connect, version: str, name: str) -> None:
     reader.nothing()
 
 
-def test_client_is_cumulative(connect: Connect, version: str, name: str, management: Management) -> None:
+def test_client_is_cumulative(connect, version, name, management):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="client")
     client.put(f"/queue/{name}", *FIVE)
@@ -42,9 +35,7 @@ def test_client_is_cumulative(connect: Connect, version: str, name: str, managem
     management.expect(name, messageCount=0, deliveringCount=0, messagesAcknowledged=5)
 
 
-def test_client_does_not_reach_other_subscriptions(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_client_does_not_reach_other_subscriptions(connect, name, management):
     client = connect()
     for letter in "ab":
         client.subscribe(f"/queue/{name}.{letter}", ack="client", id=letter)
@@ -55,9 +46,7 @@ def test_client_does_not_reach_other_subscriptions(
     management.expect(f"{name}.b", messageCount=0)
 
 
-def test_client_individual_speaks_of_one(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_client_individual_speaks_of_one(connect, version, name, management):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="client-individual")
     client.put(f"/queue/{name}", *FIVE)
@@ -72,9 +61,7 @@ def test_client_individual_speaks_of_one(
 
 
 @pytest.mark.parametrize("extra", [{}, {"subscription": "s"}])
-def test_ids_in_every_spelling_at_once(
-    connect: Connect, version: str, name: str, extra: dict[str, str]
-) -> None:
+def test_ids_in_every_spelling_at_once(connect, version, name, extra):
     client = connect(version)
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "1", "2")
@@ -84,7 +71,7 @@ def test_ids_in_every_spelling_at_once(
     client.message("2")
 
 
-def test_1_2_may_acknowledge_by_message_id(connect: Connect, name: str, management: Management) -> None:
+def test_1_2_may_acknowledge_by_message_id(connect, name, management):
     client = connect("1.2")
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
@@ -92,7 +79,7 @@ def test_1_2_may_acknowledge_by_message_id(connect: Connect, name: str, manageme
     management.expect(name, messageCount=0)
 
 
-def test_nack_puts_back_and_marks(connect: Connect, version: str, name: str, management: Management) -> None:
+def test_nack_puts_back_and_marks(connect, version, name, management):
     client = connect(version)
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
@@ -107,7 +94,7 @@ def test_nack_puts_back_and_marks(connect: Connect, version: str, name: str, man
     management.expect(name, messageCount=0, messagesAcknowledged=1)
 
 
-def test_nack_in_client_mode_is_cumulative(connect: Connect, version: str, name: str) -> None:
+def test_nack_in_client_mode_is_cumulative(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="client")
     client.put(f"/queue/{name}", *FIVE)
@@ -116,7 +103,7 @@ def test_nack_in_client_mode_is_cumulative(connect: Connect, version: str, name:
     client.nothing()
 
 
-def test_a_nacked_message_goes_to_another_consumer_first(connect: Connect, name: str) -> None:
+def test_a_nacked_message_goes_to_another_consumer_first(connect, name):
     refusing, willing = connect(), connect()
     refusing.subscribe(f"/queue/{name}")
     refusing.put(f"/queue/{name}", "x")
@@ -128,9 +115,7 @@ def test_a_nacked_message_goes_to_another_consumer_first(connect: Connect, name:
 
 
 @pytest.mark.broker(settings={"#": {"redelivery-delay": 1000}})
-def test_a_nacked_message_comes_back_to_its_only_consumer_after_the_delay(
-    connect: Connect, name: str
-) -> None:
+def test_a_nacked_message_comes_back_to_its_only_consumer_after_the_delay(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
@@ -139,7 +124,7 @@ def test_a_nacked_message_comes_back_to_its_only_consumer_after_the_delay(
     assert client.message("x")["redelivered"] == "true"
 
 
-def test_two_consumers_alternate(connect: Connect, version: str, name: str) -> None:
+def test_two_consumers_alternate(connect, version, name):
     first, second = connect(version), connect(version)
     first.subscribe(f"/queue/{name}", ack="auto")
     second.subscribe(f"/queue/{name}", ack="auto")

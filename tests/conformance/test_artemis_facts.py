@@ -1,22 +1,18 @@
 """What clients of Artemis and ActiveMQ have come to count on beyond the specification, one test for each."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker_document import anycast
-from ..conftest import Connect
-from ..management import Management
 
 
 @pytest.mark.parametrize("host", [None, "", "localhost", "no.such.host", "/", "größe"])
-def test_host_may_be_anything_or_missing(connect: Connect, version: str, host: str | None) -> None:
+def test_host_may_be_anything_or_missing(connect, version, host):
     client = connect(version, greet=False)
     client.send("CONNECT", {"accept-version": version, **({} if host is None else {"host": host})})
     client.expect("CONNECTED", version=version)
 
 
-def test_unknown_headers_are_tolerated_everywhere(connect: Connect, version: str, name: str) -> None:
+def test_unknown_headers_are_tolerated_everywhere(connect, version, name):
     client = connect(version, greet=False)
     strange = {"x-strange": "1", "exclusive": "true", "activemq.retroactive": "true", "priority": "5"}
     client.send("CONNECT", {"accept-version": version, "host": "h", **strange})
@@ -31,12 +27,12 @@ def test_unknown_headers_are_tolerated_everywhere(connect: Connect, version: str
 
 
 @pytest.mark.broker(parameters="disableStompServerHeader=true")
-def test_the_server_header_can_be_left_out(connect: Connect, version: str) -> None:
+def test_the_server_header_can_be_left_out(connect, version):
     connected = connect(version).connected
     assert connected is not None and connected.get("server") is None
 
 
-def test_one_message_has_an_id_of_its_own_in_each_subscription(connect: Connect, name: str) -> None:
+def test_one_message_has_an_id_of_its_own_in_each_subscription(connect, name):
     client = connect()
     client.subscribe(f"/topic/{name}", id="1")
     client.subscribe(f"/topic/{name}", id="2")
@@ -48,9 +44,7 @@ def test_one_message_has_an_id_of_its_own_in_each_subscription(connect: Connect,
     client.answer("ACK", second)
 
 
-def test_a_disconnected_topic_subscriber_gets_nothing_until_it_subscribes_again(
-    connect: Connect, name: str
-) -> None:
+def test_a_disconnected_topic_subscriber_gets_nothing_until_it_subscribes_again(connect, name):
     client = connect()
     client.subscribe(f"/topic/{name}", ack="auto")
     client.disconnect()
@@ -62,19 +56,19 @@ def test_a_disconnected_topic_subscriber_gets_nothing_until_it_subscribes_again(
     client.message("seen")
 
 
-def test_a_bad_selector_makes_nothing(connect: Connect, name: str, management: Management) -> None:
+def test_a_bad_selector_makes_nothing(connect, name, management):
     client = connect()
     client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "selector": "a >"})
     client.error("Invalid selector", "a >")
     management.gone(name)
 
 
-def test_two_connections_with_one_client_id_are_allowed(connect: Connect, name: str) -> None:
+def test_two_connections_with_one_client_id_are_allowed(connect, name):
     for client in (connect(client_id=name), connect(client_id=name)):
         client.nothing()
 
 
-def test_a_durable_name_on_a_queue_means_nothing(connect: Connect, name: str, management: Management) -> None:
+def test_a_durable_name_on_a_queue_means_nothing(connect, name, management):
     client = connect(client_id=name)
     client.subscribe(f"/queue/{name}", ack="auto", durable_subscription_name="d")
     client.put(f"/queue/{name}", "x")
@@ -82,7 +76,7 @@ def test_a_durable_name_on_a_queue_means_nothing(connect: Connect, name: str, ma
     management.gone(f"{name}.d")
 
 
-def test_persistent_messages_are_marked_so(connect: Connect, version: str, name: str) -> None:
+def test_persistent_messages_are_marked_so(connect, version, name):
     client = connect(version)
     client.subscribe(name, ack="auto")
     client.put(name, "1", persistent="true")
@@ -92,7 +86,7 @@ def test_persistent_messages_are_marked_so(connect: Connect, version: str, name:
 
 
 @pytest.mark.broker(addresses=anycast("lvq", 'non-destructive="true"'))
-def test_a_non_destructive_queue_shows_all_to_each(connect: Connect) -> None:
+def test_a_non_destructive_queue_shows_all_to_each(connect):
     client = connect()
     client.put("lvq", "1", "2")
     for reader in ("a", "b"):
@@ -108,15 +102,15 @@ def test_a_non_destructive_queue_shows_all_to_each(connect: Connect) -> None:
     + anycast("ringed", 'last-value-key="code" ring-size="3"')
     + anycast("table", 'last-value-key="code" non-destructive="true"')
 )
-def test_last_value_queues_as_artemis_2_44_showed_them(connect: Connect, management: Management) -> None:
+def test_last_value_queues_as_artemis_2_44_showed_them(connect, management):
     """Each line was measured beside Artemis 2.44.0 over STOMP."""
     client, reader = connect(), connect()
 
-    def put(queue: str, *messages: tuple[str, str], **more: object) -> None:
+    def put(queue, *messages, **more):
         for body, key in messages:
             client.put(queue, body, **({"code": key} if key else {}), **more)
 
-    def shows(queue: str, *bodies: str) -> None:
+    def shows(queue, *bodies):
         reader.subscribe(queue, ack="auto")
         reader.messages(*bodies)
         reader.nothing()
@@ -143,7 +137,7 @@ def test_last_value_queues_as_artemis_2_44_showed_them(connect: Connect, managem
     shows("table", "b1", "a2")
 
 
-def test_a_thousand_subscriptions_on_one_connection(connect: Connect, name: str) -> None:
+def test_a_thousand_subscriptions_on_one_connection(connect, name):
     client = connect()
     for n in range(1000):
         client.send("SUBSCRIBE", {"destination": f"/topic/{name}", "id": str(n)})

@@ -1,10 +1,6 @@
 """Bodies: by length, by NUL, with anything in them (STOMP 1.2, "Body" and "Header content-length")."""
 
-from __future__ import annotations
-
 import pytest
-
-from ..conftest import Connect
 
 BODIES = [
     b"",
@@ -23,9 +19,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_body_with_content_length_comes_back(
-    connect: Connect, version: str, name: str, body: bytes
-) -> None:
+def test_a_body_with_content_length_comes_back(connect, version, name, body):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.send("SEND", {"destination": f"/queue/{name}", "content-length": len(body)}, body)
@@ -33,18 +27,14 @@ def test_a_body_with_content_length_comes_back(
 
 
 @pytest.mark.parametrize("body", [body for body in BODIES if b"\0" not in body])
-def test_a_body_without_content_length_comes_back(
-    connect: Connect, version: str, name: str, body: bytes
-) -> None:
+def test_a_body_without_content_length_comes_back(connect, version, name, body):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.send("SEND", {"destination": f"/queue/{name}"}, body)
     assert client.message(body)["content-length"] == str(len(body))
 
 
-def test_without_content_length_the_body_ends_at_the_first_nul(
-    connect: Connect, version: str, name: str
-) -> None:
+def test_without_content_length_the_body_ends_at_the_first_nul(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.raw(f"SEND\ndestination:/queue/{name}\n\nfirst\0\n\n".encode())
@@ -53,20 +43,20 @@ def test_without_content_length_the_body_ends_at_the_first_nul(
 
 
 @pytest.mark.parametrize(("length", "body"), [("2", b"four"), ("5", b"four\0more\0"), ("0", b"x")])
-def test_a_wrong_content_length_is_an_error(connect: Connect, version: str, length: str, body: bytes) -> None:
+def test_a_wrong_content_length_is_an_error(connect, version, length, body):
     client = connect(version)
     client.send("SEND", {"destination": "/queue/x", "content-length": length}, body)
     client.error("content-length", length)
 
 
 @pytest.mark.parametrize("length", ["four", "-1", "1.5", "0x10", "", "+3"])
-def test_a_content_length_that_is_no_number_is_an_error(connect: Connect, version: str, length: str) -> None:
+def test_a_content_length_that_is_no_number_is_an_error(connect, version, length):
     client = connect(version)
     client.send("SEND", {"destination": "/queue/x", "content-length": length}, b"body")
     client.error("content-length", length)
 
 
-def test_a_body_of_a_megabyte_in_odd_pieces(connect: Connect, version: str, name: str) -> None:
+def test_a_body_of_a_megabyte_in_odd_pieces(connect, version, name):
     body = bytes(range(251)) * 4178
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="auto")

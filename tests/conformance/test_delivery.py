@@ -1,15 +1,11 @@
 """In which order and to whom: priorities, groups, exclusive queues, consumer limits."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker_document import anycast, multicast
-from ..conftest import Connect
-from ..management import Management
 
 
-def test_messages_of_one_priority_keep_their_order(connect: Connect, version: str, name: str) -> None:
+def test_messages_of_one_priority_keep_their_order(connect, version, name):
     client = connect(version)
     bodies = [str(n) for n in range(1000)]
     client.put(f"/queue/{name}", *bodies)
@@ -17,7 +13,7 @@ def test_messages_of_one_priority_keep_their_order(connect: Connect, version: st
     client.messages(*bodies)
 
 
-def test_higher_priorities_come_first(connect: Connect, version: str, name: str) -> None:
+def test_higher_priorities_come_first(connect, version, name):
     client = connect(version)
     for priority in (4, 0, 9, 5, 9, 1):
         client.put(f"/queue/{name}", str(priority), priority=priority)
@@ -27,7 +23,7 @@ def test_higher_priorities_come_first(connect: Connect, version: str, name: str)
     assert [message["priority"] for message in got] == ["9", "9", "5", "4", "4", "1", "0"]
 
 
-def test_a_group_stays_with_one_consumer(connect: Connect, name: str) -> None:
+def test_a_group_stays_with_one_consumer(connect, name):
     first, second = connect(), connect()
     first.subscribe(f"/queue/{name}")
     second.subscribe(f"/queue/{name}")
@@ -41,7 +37,7 @@ def test_a_group_stays_with_one_consumer(connect: Connect, name: str) -> None:
         assert other.message(f"b{n}")["JMSXGroupID"] == "b"
 
 
-def test_a_group_moves_when_its_consumer_goes(connect: Connect, name: str) -> None:
+def test_a_group_moves_when_its_consumer_goes(connect, name):
     first, sender = connect(), connect()
     first.subscribe(f"/queue/{name}")
     sender.put(f"/queue/{name}", "1", "2", JMSXGroupID="g")
@@ -55,7 +51,7 @@ def test_a_group_moves_when_its_consumer_goes(connect: Connect, name: str) -> No
     second.messages("2", "3")
 
 
-def test_a_group_waits_for_its_busy_consumer_and_others_do_not(connect: Connect, name: str) -> None:
+def test_a_group_waits_for_its_busy_consumer_and_others_do_not(connect, name):
     busy, free, sender = connect(), connect(), connect()
     busy.subscribe(f"/queue/{name}", prefetch_count=1)
     sender.put(f"/queue/{name}", "a1", JMSXGroupID="a")
@@ -69,7 +65,7 @@ def test_a_group_waits_for_its_busy_consumer_and_others_do_not(connect: Connect,
     busy.message("a2")
 
 
-def test_a_group_can_be_closed(connect: Connect, name: str) -> None:
+def test_a_group_can_be_closed(connect, name):
     first, second, sender = connect(), connect(), connect()
     for client in (first, second):
         client.subscribe(f"/queue/{name}")
@@ -93,7 +89,7 @@ def test_a_group_can_be_closed(connect: Connect, name: str) -> None:
 class TestConfiguredQueues:
     """What the attributes of a configured queue do."""
 
-    def test_exclusive_serves_one_until_it_goes(self, connect: Connect) -> None:
+    def test_exclusive_serves_one_until_it_goes(self, connect):
         first, second, sender = connect(), connect(), connect()
         first.subscribe("alone", prefetch_count=1)
         second.subscribe("alone", prefetch_count=1)
@@ -104,7 +100,7 @@ class TestConfiguredQueues:
         second.answer("ACK", second.message("1"))
         second.answer("ACK", second.message("2"))
 
-    def test_max_consumers(self, connect: Connect) -> None:
+    def test_max_consumers(self, connect):
         clients = [connect() for _ in range(3)]
         for client in clients[:2]:
             client.subscribe("pair")
@@ -113,7 +109,7 @@ class TestConfiguredQueues:
         clients[0].disconnect()
         connect().subscribe("pair")
 
-    def test_consumers_before_dispatch(self, connect: Connect) -> None:
+    def test_consumers_before_dispatch(self, connect):
         first, second = connect(), connect()
         first.put("patient", "1", "2")
         first.subscribe("patient", prefetch_count=1)
@@ -121,14 +117,14 @@ class TestConfiguredQueues:
         second.subscribe("patient", prefetch_count=1)
         assert {first.message().body, second.message().body} == {b"1", b"2"}
 
-    def test_delay_before_dispatch(self, connect: Connect) -> None:
+    def test_delay_before_dispatch(self, connect):
         client = connect()
         client.put("patient.for.a.while", "x")
         client.subscribe("patient.for.a.while", ack="auto")
         client.nothing()
         client.message("x")
 
-    def test_purge_on_no_consumers(self, connect: Connect, management: Management) -> None:
+    def test_purge_on_no_consumers(self, connect, management):
         client = connect()
         client.subscribe("volatile")
         client.put("volatile", "x")
@@ -138,7 +134,7 @@ class TestConfiguredQueues:
         client.put("volatile", "to nobody")
         management.expect("volatile", messageCount=0, messagesAdded=1)
 
-    def test_a_filter_lets_in_what_it_names(self, connect: Connect, management: Management) -> None:
+    def test_a_filter_lets_in_what_it_names(self, connect, management):
         client = connect()
         client.put("filtered", "1", keep="yes")
         client.put("filtered", "2", keep="no")
@@ -147,7 +143,7 @@ class TestConfiguredQueues:
         management.expect_address("filtered", routedMessageCount=1, unRoutedMessageCount=2)
 
 
-def test_a_paused_queue_keeps_what_comes(connect: Connect, name: str, management: Management) -> None:
+def test_a_paused_queue_keeps_what_comes(connect, name, management):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     management.update(name, paused=True)
@@ -159,9 +155,7 @@ def test_a_paused_queue_keeps_what_comes(connect: Connect, name: str, management
 
 
 @pytest.mark.broker(base={})
-def test_an_auto_created_queue_goes_with_its_last_consumer(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_an_auto_created_queue_goes_with_its_last_consumer(connect, name, management):
     client = connect()
     client.put(f"/queue/{name}", "x")
     client.subscribe(f"/queue/{name}")
@@ -176,7 +170,7 @@ def test_an_auto_created_queue_goes_with_its_last_consumer(
 
 
 @pytest.mark.broker(settings={"#": {"auto-delete-queues": "true", "auto-delete-queues-delay": 1500}})
-def test_auto_delete_waits_its_delay(connect: Connect, name: str, management: Management) -> None:
+def test_auto_delete_waits_its_delay(connect, name, management):
     client = connect()
     client.subscribe(f"/queue/{name}")
     client.ask("UNSUBSCRIBE", {"id": "s"})
@@ -184,9 +178,7 @@ def test_auto_delete_waits_its_delay(connect: Connect, name: str, management: Ma
     management.gone(name)
 
 
-def test_a_subscriber_is_told_when_its_queue_is_deleted(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_a_subscriber_is_told_when_its_queue_is_deleted(connect, name, management):
     client = connect()
     client.subscribe(f"/queue/{name}", id="mine")
     management.ask("DELETE", f"/queues/{name}", force="true")

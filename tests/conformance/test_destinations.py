@@ -1,20 +1,14 @@
 """Where messages go: queues and topics, prefixes, qualified names, wildcards, temporary queues."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker_document import anycast, multicast
-from ..conftest import Connect
-from ..management import Management
 
 
 @pytest.mark.parametrize(
     "form", ["/queue/{}", "queue/{}", "{}", "/queue/{}/with/slashes", "/queue/{}.with.dots"]
 )
-def test_a_queue_keeps_what_comes_before_its_subscriber(
-    connect: Connect, version: str, name: str, form: str
-) -> None:
+def test_a_queue_keeps_what_comes_before_its_subscriber(connect, version, name, form):
     destination = form.format(name)
     client = connect(version)
     client.put(destination, "early")
@@ -23,7 +17,7 @@ def test_a_queue_keeps_what_comes_before_its_subscriber(
 
 
 @pytest.mark.parametrize("form", ["/topic/{}", "topic/{}"])
-def test_a_topic_reaches_who_is_there(connect: Connect, version: str, name: str, form: str) -> None:
+def test_a_topic_reaches_who_is_there(connect, version, name, form):
     destination = form.format(name)
     client, first, second = connect(version), connect(version), connect(version)
     client.put(destination, "early")
@@ -35,16 +29,14 @@ def test_a_topic_reaches_who_is_there(connect: Connect, version: str, name: str,
     first.nothing()
 
 
-def test_destination_is_as_the_subscriber_wrote_it(connect: Connect, name: str) -> None:
+def test_destination_is_as_the_subscriber_wrote_it(connect, name):
     client = connect()
     client.subscribe(name, ack="auto")
     client.put(f"/queue/{name}", "x")
     assert client.message("x")["destination"] == name
 
 
-def test_the_queue_of_a_topic_subscription_goes_with_it(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_the_queue_of_a_topic_subscription_goes_with_it(connect, name, management):
     client = connect()
     before = management.ask("GET", "/broker")["queueCount"]
     client.subscribe(f"/topic/{name}", ack="auto")
@@ -56,7 +48,7 @@ def test_the_queue_of_a_topic_subscription_goes_with_it(
 @pytest.mark.parametrize(
     ("header", "value"), [("destination-type", "MULTICAST"), ("subscription-type", "MULTICAST")]
 )
-def test_the_type_may_be_said_by_header(connect: Connect, name: str, header: str, value: str) -> None:
+def test_the_type_may_be_said_by_header(connect, name, header, value):
     client = connect()
     client.ask("SUBSCRIBE", {"destination": name, "id": "1", header: value})
     client.ask("SUBSCRIBE", {"destination": name, "id": "2", header: value})
@@ -64,9 +56,7 @@ def test_the_type_may_be_said_by_header(connect: Connect, name: str, header: str
     assert {client.message("x")["subscription"] for _ in range(2)} == {"1", "2"}
 
 
-def test_an_untyped_frame_takes_the_type_that_the_address_has(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_an_untyped_frame_takes_the_type_that_the_address_has(connect, name, management):
     client = connect()
     client.subscribe(f"/topic/{name}", ack="auto", id="1")
     client.put(name, "x")
@@ -75,7 +65,7 @@ def test_an_untyped_frame_takes_the_type_that_the_address_has(
 
 
 @pytest.mark.broker(base={})
-def test_artemis_s_default_type_holds_where_nothing_is_said(connect: Connect, name: str) -> None:
+def test_artemis_s_default_type_holds_where_nothing_is_said(connect, name):
     client = connect()
     client.subscribe(name, id="1", ack="auto")
     client.subscribe(name, id="2", ack="auto")
@@ -83,7 +73,7 @@ def test_artemis_s_default_type_holds_where_nothing_is_said(connect: Connect, na
     assert {client.message("to both")["subscription"] for _ in range(2)} == {"1", "2"}
 
 
-def test_a_typed_send_reaches_queues_of_its_type_only(connect: Connect, name: str) -> None:
+def test_a_typed_send_reaches_queues_of_its_type_only(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", id="queue", ack="auto")
     client.subscribe(f"/topic/{name}", id="topic", ack="auto")
@@ -106,7 +96,7 @@ def test_a_typed_send_reaches_queues_of_its_type_only(connect: Connect, name: st
 class TestConfiguredAddresses:
     """Addresses that are there from the start."""
 
-    def test_anycast_queues_take_turns(self, connect: Connect) -> None:
+    def test_anycast_queues_take_turns(self, connect):
         client = connect()
         for queue in ("left", "right"):
             client.subscribe(f"two::{queue}", id=queue, ack="auto")
@@ -114,46 +104,44 @@ class TestConfiguredAddresses:
         found = [(message["subscription"], message.body) for message in (client.message() for _ in range(4))]
         assert sorted(found) == [("left", b"1"), ("left", b"3"), ("right", b"2"), ("right", b"4")]
 
-    def test_a_qualified_name_reaches_one_queue(self, connect: Connect) -> None:
+    def test_a_qualified_name_reaches_one_queue(self, connect):
         client = connect()
         client.put("two::right", "1", "2")
         client.subscribe("two::right", id="r", ack="auto")
         client.messages("1", "2")
 
-    def test_a_multicast_queue_is_read_by_its_qualified_name(self, connect: Connect) -> None:
+    def test_a_multicast_queue_is_read_by_its_qualified_name(self, connect):
         client = connect()
         client.put("news", "kept without a subscriber")
         client.subscribe("news::copies", ack="auto")
         client.message("kept without a subscriber")
 
-    def test_the_queue_alone_is_enough(self, connect: Connect) -> None:
+    def test_the_queue_alone_is_enough(self, connect):
         client = connect()
         client.put("two::left", "x")
         client.subscribe("::left", ack="auto")
         client.message("x")
 
     @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
-    def test_another_type_is_refused_where_addresses_are_fixed(self, connect: Connect, command: str) -> None:
+    def test_another_type_is_refused_where_addresses_are_fixed(self, connect, command):
         client = connect()
         client.send(command, {"destination": "/topic/fixed", "id": "1", "receipt": "r"})
         client.error("MULTICAST", "fixed", receipt="r")
 
     @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
     @pytest.mark.parametrize("destination", ["/queue/closed.a", "/topic/closed.a", "closed.a::b"])
-    def test_nothing_is_made_where_auto_create_is_off(
-        self, connect: Connect, command: str, destination: str
-    ) -> None:
+    def test_nothing_is_made_where_auto_create_is_off(self, connect, command, destination):
         client = connect()
         client.send(command, {"destination": destination, "id": "1", "receipt": "r"})
         client.error("closed.a", "auto-create", receipt="r")
 
-    def test_a_qualified_name_must_name_the_right_address(self, connect: Connect) -> None:
+    def test_a_qualified_name_must_name_the_right_address(self, connect):
         client = connect()
         client.send("SUBSCRIBE", {"destination": "news::left", "id": "1"})
         client.error("left", "two", "news")
 
 
-def test_a_qualified_name_makes_what_it_names(connect: Connect, name: str, management: Management) -> None:
+def test_a_qualified_name_makes_what_it_names(connect, name, management):
     client = connect()
     client.put(f"/topic/{name}::{name}.copy", "x")
     assert management.queue(f"{name}.copy")["address"] == name
@@ -171,9 +159,7 @@ def test_a_qualified_name_makes_what_it_names(connect: Connect, name: str, manag
         ("{}.#.end", ["{}.end", "{}.a.b.end"], ["{}.end.not"]),
     ],
 )
-def test_wildcard_subscriptions(
-    connect: Connect, version: str, name: str, pattern: str, hit: list[str], miss: list[str]
-) -> None:
+def test_wildcard_subscriptions(connect, version, name, pattern, hit, miss):
     client = connect(version)
     client.subscribe("/topic/" + pattern.format(name), ack="auto")
     for form in miss + hit:
@@ -183,7 +169,7 @@ def test_wildcard_subscriptions(
     client.nothing()
 
 
-def test_a_wildcard_subscription_sees_addresses_made_later(connect: Connect, name: str) -> None:
+def test_a_wildcard_subscription_sees_addresses_made_later(connect, name):
     client = connect()
     client.subscribe(f"/topic/{name}.#", ack="client-individual")
     for n in range(3):
@@ -191,7 +177,7 @@ def test_a_wildcard_subscription_sees_addresses_made_later(connect: Connect, nam
         client.answer("ACK", client.message("x"))
 
 
-def test_replies_by_temporary_queue_in_reply_to(connect: Connect, version: str, name: str) -> None:
+def test_replies_by_temporary_queue_in_reply_to(connect, version, name):
     """As in RabbitMQ: naming it in reply-to is enough, no SUBSCRIBE is needed."""
     asking, answering = connect(version), connect(version)
     answering.subscribe(f"/queue/{name}", ack="auto")
@@ -203,7 +189,7 @@ def test_replies_by_temporary_queue_in_reply_to(connect: Connect, version: str, 
     assert reply["destination"] == reply["subscription"] == "/temp-queue/answers"
 
 
-def test_a_temporary_queue_may_be_subscribed_to(connect: Connect, version: str, name: str) -> None:
+def test_a_temporary_queue_may_be_subscribed_to(connect, version, name):
     asking, answering = connect(version), connect(version)
     asking.subscribe("/temp-queue/mine", id="7", ack="auto")
     answering.subscribe(f"/queue/{name}", ack="auto")
@@ -212,7 +198,7 @@ def test_a_temporary_queue_may_be_subscribed_to(connect: Connect, version: str, 
     assert asking.message("answer")["subscription"] == "7"
 
 
-def test_temporary_queues_of_two_connections_are_two(connect: Connect) -> None:
+def test_temporary_queues_of_two_connections_are_two(connect):
     first, second = connect(), connect()
     first.subscribe("/temp-queue/same", ack="auto")
     second.subscribe("/temp-queue/same", ack="auto")
@@ -221,7 +207,7 @@ def test_temporary_queues_of_two_connections_are_two(connect: Connect) -> None:
     second.nothing()
 
 
-def test_a_temporary_queue_goes_with_its_connection(connect: Connect, name: str) -> None:
+def test_a_temporary_queue_goes_with_its_connection(connect, name):
     asking, answering = connect(), connect()
     answering.subscribe(f"/queue/{name}", ack="auto")
     asking.put(f"/queue/{name}", "question", reply_to="/temp-queue/answers")
@@ -231,7 +217,7 @@ def test_a_temporary_queue_goes_with_its_connection(connect: Connect, name: str)
     answering.error("does not exist", receipt="r")
 
 
-def test_a_client_sends_to_many_destinations(connect: Connect, name: str) -> None:
+def test_a_client_sends_to_many_destinations(connect, name):
     client = connect()
     for _ in range(2):
         for number in range(600):

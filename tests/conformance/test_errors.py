@@ -1,10 +1,6 @@
 """ERROR frames: each says which rule, header or name, answers the receipt, and is the last frame."""
 
-from __future__ import annotations
-
 import pytest
-
-from ..conftest import Connect
 
 REFUSED = [
     ("SEND", {}, ["SEND", "destination"]),
@@ -68,9 +64,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "headers", "words"), REFUSED)
-def test_an_error_says_why_answers_the_receipt_and_closes(
-    connect: Connect, version: str, command: str, headers: dict[str, str], words: list[str]
-) -> None:
+def test_an_error_says_why_answers_the_receipt_and_closes(connect, version, command, headers, words):
     client = connect(version)
     client.send(command, {**headers, "receipt": "asked"}, b"body")
     error = client.error(*words, receipt="asked")
@@ -78,13 +72,13 @@ def test_an_error_says_why_answers_the_receipt_and_closes(
     assert "\n" not in error["message"]
 
 
-def test_without_receipt_there_is_no_receipt_id(connect: Connect, version: str) -> None:
+def test_without_receipt_there_is_no_receipt_id(connect, version):
     client = connect(version)
     client.send("UNSUBSCRIBE", {"id": "nobody"})
     client.error("nobody", receipt=None)
 
 
-def test_nothing_behind_an_error_is_done(connect: Connect, version: str, name: str) -> None:
+def test_nothing_behind_an_error_is_done(connect, version, name):
     client = connect(version)
     client.put(f"/queue/{name}", "before")
     client.raw(f"UNSUBSCRIBE\nid:nobody\n\n\0SEND\ndestination:/queue/{name}\n\nafter\0".encode())
@@ -95,7 +89,7 @@ def test_nothing_behind_an_error_is_done(connect: Connect, version: str, name: s
     reader.nothing()
 
 
-def test_an_error_leaves_other_connections_alone(connect: Connect, name: str) -> None:
+def test_an_error_leaves_other_connections_alone(connect, name):
     other = connect()
     other.subscribe(f"/queue/{name}", ack="auto")
     client = connect()
@@ -105,7 +99,7 @@ def test_an_error_leaves_other_connections_alone(connect: Connect, name: str) ->
     other.message("still served")
 
 
-def test_what_came_before_an_error_in_the_same_write_was_done(connect: Connect, name: str) -> None:
+def test_what_came_before_an_error_in_the_same_write_was_done(connect, name):
     client = connect()
     client.raw(f"SEND\ndestination:/queue/{name}\nreceipt:1\n\nkept\0ABORT\n\n\0".encode())
     client.expect("RECEIPT", receipt_id="1")
@@ -115,28 +109,28 @@ def test_what_came_before_an_error_in_the_same_write_was_done(connect: Connect, 
     reader.message("kept")
 
 
-def test_an_id_may_be_used_once(connect: Connect, version: str, name: str) -> None:
+def test_an_id_may_be_used_once(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}", id="same")
     client.send("SUBSCRIBE", {"destination": f"/queue/{name}.other", "id": "same", "receipt": "r"})
     client.error("same", receipt="r")
 
 
-def test_an_id_is_free_again_after_unsubscribe(connect: Connect, version: str, name: str) -> None:
+def test_an_id_is_free_again_after_unsubscribe(connect, version, name):
     client = connect(version)
     for _ in range(3):
         client.subscribe(f"/queue/{name}", id="same")
         client.ask("UNSUBSCRIBE", {"id": "same"})
 
 
-def test_begin_twice_is_an_error(connect: Connect, version: str) -> None:
+def test_begin_twice_is_an_error(connect, version):
     client = connect(version)
     client.ask("BEGIN", {"transaction": "twice"})
     client.send("BEGIN", {"transaction": "twice", "receipt": "r"})
     client.error("twice", "already", receipt="r")
 
 
-def test_an_ack_that_names_the_wrong_subscription_leaves_the_message(connect: Connect, name: str) -> None:
+def test_an_ack_that_names_the_wrong_subscription_leaves_the_message(connect, name):
     client = connect("1.1")
     client.subscribe(f"/queue/{name}", id="right")
     client.put(f"/queue/{name}", "x")
@@ -149,7 +143,7 @@ def test_an_ack_that_names_the_wrong_subscription_leaves_the_message(connect: Co
     assert reader.message("x")["redelivered"] == "true"
 
 
-def test_acknowledging_twice_is_an_error(connect: Connect, version: str, name: str) -> None:
+def test_acknowledging_twice_is_an_error(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
@@ -159,7 +153,7 @@ def test_acknowledging_twice_is_an_error(connect: Connect, version: str, name: s
     client.error(message["message-id"], receipt="r")
 
 
-def test_acknowledging_after_unsubscribe_is_an_error(connect: Connect, version: str, name: str) -> None:
+def test_acknowledging_after_unsubscribe_is_an_error(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
@@ -169,9 +163,7 @@ def test_acknowledging_after_unsubscribe_is_an_error(connect: Connect, version: 
     client.error(message["message-id"])
 
 
-def test_rubbish_behind_a_frame_that_never_ends_is_not_answered(
-    connect: Connect, version: str, name: str
-) -> None:
+def test_rubbish_behind_a_frame_that_never_ends_is_not_answered(connect, version, name):
     client = connect(version)
     client.raw(b"BEGIN\ntransaction:t\nreceipt:r\n\n\0rubbish without an end")
     client.expect("RECEIPT", receipt_id="r")

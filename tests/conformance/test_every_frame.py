@@ -1,15 +1,10 @@
 """Every client frame in every version: what it does, and its receipt."""
 
-from __future__ import annotations
-
 import pytest
-
-from ..conftest import Connect
-from ..management import Management
 
 
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
-def test_connect_and_stomp_are_the_same(connect: Connect, version: str, command: str) -> None:
+def test_connect_and_stomp_are_the_same(connect, version, command):
     client = connect(version, greet=False)
     client.send(
         command, {"accept-version": version, "host": "anything at all", "login": "who", "passcode": "ever"}
@@ -17,7 +12,7 @@ def test_connect_and_stomp_are_the_same(connect: Connect, version: str, command:
     client.expect("CONNECTED", version=version)
 
 
-def test_connect_without_any_header_is_version_1_0(connect: Connect) -> None:
+def test_connect_without_any_header_is_version_1_0(connect):
     client = connect(greet=False, version="1.0")
     client.raw(b"CONNECT\n\n\0")
     assert client.expect("CONNECTED").get("version") in (None, "1.0")
@@ -25,7 +20,7 @@ def test_connect_without_any_header_is_version_1_0(connect: Connect) -> None:
     client.expect("RECEIPT", receipt_id="r")
 
 
-def test_connected_carries_session_server_and_heart_beat(connect: Connect, version: str) -> None:
+def test_connected_carries_session_server_and_heart_beat(connect, version):
     client = connect(version, heart_beat="0,0")
     assert client.connected is not None
     assert client.connected["session"]
@@ -33,17 +28,17 @@ def test_connected_carries_session_server_and_heart_beat(connect: Connect, versi
     assert client.connected["heart-beat"] == "0,0"
 
 
-def test_each_connection_has_a_session_of_its_own(connect: Connect) -> None:
+def test_each_connection_has_a_session_of_its_own(connect):
     greetings = [connect().connected for _ in range(3)]
     assert len({greeting["session"] for greeting in greetings if greeting is not None}) == 3
 
 
-def test_request_id_is_answered(connect: Connect, version: str) -> None:
+def test_request_id_is_answered(connect, version):
     client = connect(version, request_id="1")
     assert client.connected is not None and client.connected["response-id"] == "1"
 
 
-def test_every_frame_is_answered_with_its_receipt(connect: Connect, version: str, name: str) -> None:
+def test_every_frame_is_answered_with_its_receipt(connect, version, name):
     client = connect(version)
     destination = f"/queue/{name}"
     client.ask("SUBSCRIBE", {"destination": destination, "id": "1", "ack": "client"})
@@ -61,18 +56,18 @@ def test_every_frame_is_answered_with_its_receipt(connect: Connect, version: str
     client.closed()
 
 
-def test_connect_is_answered_with_its_receipt_too(connect: Connect, version: str) -> None:
+def test_connect_is_answered_with_its_receipt_too(connect, version):
     client = connect(version, receipt="c")
     client.expect("RECEIPT", receipt_id="c")
 
 
-def test_disconnect_without_receipt_closes(connect: Connect, version: str) -> None:
+def test_disconnect_without_receipt_closes(connect, version):
     client = connect(version)
     client.send("DISCONNECT")
     client.closed()
 
 
-def test_what_follows_disconnect_is_not_done(connect: Connect, version: str, name: str) -> None:
+def test_what_follows_disconnect_is_not_done(connect, version, name):
     client = connect(version)
     client.put(f"/queue/{name}", "before")
     client.raw(b"DISCONNECT\nreceipt:bye\n\n\0SEND\ndestination:/queue/" + name.encode() + b"\n\nafter\0")
@@ -84,7 +79,7 @@ def test_what_follows_disconnect_is_not_done(connect: Connect, version: str, nam
     reader.nothing()
 
 
-def test_a_message_already_due_comes_before_the_receipt_of_disconnect(connect: Connect, name: str) -> None:
+def test_a_message_already_due_comes_before_the_receipt_of_disconnect(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     client.raw(
@@ -94,9 +89,7 @@ def test_a_message_already_due_comes_before_the_receipt_of_disconnect(connect: C
     client.expect("RECEIPT", receipt_id="bye")
 
 
-def test_the_receipt_of_subscribe_comes_before_its_messages(
-    connect: Connect, version: str, name: str
-) -> None:
+def test_the_receipt_of_subscribe_comes_before_its_messages(connect, version, name):
     client = connect(version)
     client.put(f"/queue/{name}", "waiting")
     client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "receipt": "r"})
@@ -104,16 +97,14 @@ def test_the_receipt_of_subscribe_comes_before_its_messages(
     client.expect("MESSAGE")
 
 
-def test_the_receipt_of_a_send_in_a_transaction_comes_before_commit(connect: Connect, name: str) -> None:
+def test_the_receipt_of_a_send_in_a_transaction_comes_before_commit(connect, name):
     client = connect()
     client.send("BEGIN", {"transaction": "t"})
     client.ask("SEND", {"destination": f"/queue/{name}", "transaction": "t"}, b"x")
     client.ask("COMMIT", {"transaction": "t"})
 
 
-def test_unsubscribe_stops_messages(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_unsubscribe_stops_messages(connect, version, name, management):
     client = connect(version)
     client.subscribe(f"/queue/{name}", id="7")
     client.put(f"/queue/{name}", "one")
@@ -124,7 +115,7 @@ def test_unsubscribe_stops_messages(
     management.expect(name, messageCount=2, deliveringCount=0, consumerCount=0)
 
 
-def test_1_0_subscribes_without_id_and_unsubscribes_by_destination(connect: Connect, name: str) -> None:
+def test_1_0_subscribes_without_id_and_unsubscribes_by_destination(connect, name):
     client = connect("1.0")
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}"})
     client.put(f"/queue/{name}", "one")
@@ -135,7 +126,7 @@ def test_1_0_subscribes_without_id_and_unsubscribes_by_destination(connect: Conn
 
 
 @pytest.mark.parametrize("spoken", ["1.1", "1.2"])
-def test_later_versions_subscribe_without_id_too(connect: Connect, name: str, spoken: str) -> None:
+def test_later_versions_subscribe_without_id_too(connect, name, spoken):
     client = connect(spoken)
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}"})
     client.put(f"/queue/{name}", "one")
@@ -145,7 +136,7 @@ def test_later_versions_subscribe_without_id_too(connect: Connect, name: str, sp
     client.nothing()
 
 
-def test_a_message_frame_has_all_that_it_must(connect: Connect, version: str, name: str) -> None:
+def test_a_message_frame_has_all_that_it_must(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}", id="sub 1")
     client.put(f"/queue/{name}", "body", content_type="text/plain")
@@ -165,14 +156,14 @@ def test_a_message_frame_has_all_that_it_must(connect: Connect, version: str, na
     assert len(names) == len(set(names)), message.raw
 
 
-def test_an_auto_subscriber_of_1_2_gets_no_ack_header(connect: Connect, name: str) -> None:
+def test_an_auto_subscriber_of_1_2_gets_no_ack_header(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(f"/queue/{name}", "x")
     assert client.message("x").get("ack") is None
 
 
-def test_transport_headers_are_not_passed_on(connect: Connect, version: str, name: str) -> None:
+def test_transport_headers_are_not_passed_on(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.ask("BEGIN", {"transaction": "t"})
@@ -185,9 +176,7 @@ def test_transport_headers_are_not_passed_on(connect: Connect, version: str, nam
 
 
 @pytest.mark.parametrize("ahead", [b"\n", b"\n\n\n\n", b"\n" * 5000])
-def test_line_ends_before_and_between_frames_are_ignored(
-    connect: Connect, version: str, ahead: bytes
-) -> None:
+def test_line_ends_before_and_between_frames_are_ignored(connect, version, ahead):
     client = connect(version)
     client.raw(ahead)
     client.ask("BEGIN", {"transaction": "t"})
@@ -195,13 +184,13 @@ def test_line_ends_before_and_between_frames_are_ignored(
     client.ask("ABORT", {"transaction": "t"})
 
 
-def test_line_ends_before_connect_are_ignored(connect: Connect) -> None:
+def test_line_ends_before_connect_are_ignored(connect):
     client = connect(greet=False)
     client.raw(b"\n\r\n\n")
     client.connect()
 
 
-def test_frames_of_one_write_are_all_answered_in_order(connect: Connect, version: str, name: str) -> None:
+def test_frames_of_one_write_are_all_answered_in_order(connect, version, name):
     client = connect(version)
     one = f"SEND\ndestination:/queue/{name}\nreceipt:%d\n\nbody %d\0"
     client.raw("".join(one % (n, n) for n in range(500)).encode())
@@ -211,7 +200,7 @@ def test_frames_of_one_write_are_all_answered_in_order(connect: Connect, version
         client.message(f"body {n}")
 
 
-def test_a_conversation_split_at_every_byte(connect: Connect, version: str, name: str) -> None:
+def test_a_conversation_split_at_every_byte(connect, version, name):
     client = connect(version, greet=False)
     said = (
         f"CONNECT\naccept-version:{version}\nhost:h\n\n\0\n"
@@ -230,7 +219,7 @@ def test_a_conversation_split_at_every_byte(connect: Connect, version: str, name
     client.closed()
 
 
-def test_a_conversation_cut_in_two_at_each_place(connect: Connect, name: str) -> None:
+def test_a_conversation_cut_in_two_at_each_place(connect, name):
     client = connect()
     said = f"SEND\ndestination:/queue/{name}\ncontent-length:3\nreceipt:%d\n\n\0\n\0\0\r\n\n".encode()
     for at in range(1, len(said)):

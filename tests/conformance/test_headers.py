@@ -1,14 +1,9 @@
 """Header lines: escaping, repetition, blanks and line ends, each by the rules of its version."""
 
-from __future__ import annotations
-
 import pytest
 
-from ..conftest import Connect
-from ..stomp_client import Frame, StompClient
 
-
-def echo(client: StompClient, name: str, lines: bytes, eol: bytes = b"\n") -> Frame:
+def echo(client, name, lines, eol=b"\n"):
     """What a subscriber of the same connection sees of a SEND with these header lines."""
     client.subscribe(f"/queue/{name}", ack="auto")
     client.raw(eol.join((b"SEND", b"destination:/queue/" + name.encode(), lines, b"", b"x\0")))
@@ -33,38 +28,36 @@ def echo(client: StompClient, name: str, lines: bytes, eol: bytes = b"\n") -> Fr
         ("1.1", b"h:a:b", "a:b"),
     ],
 )
-def test_values_come_back_as_meant(
-    connect: Connect, name: str, version: str, wire: bytes, meaning: str
-) -> None:
+def test_values_come_back_as_meant(connect, name, version, wire, meaning):
     assert echo(connect(version), name, wire)["h"] == meaning
 
 
 @pytest.mark.parametrize(("version", "wire"), [("1.1", b"a\\cb\\\\:v"), ("1.2", b"a\\cb\\\\:v")])
-def test_names_are_escaped_too(connect: Connect, name: str, version: str, wire: bytes) -> None:
+def test_names_are_escaped_too(connect, name, version, wire):
     assert echo(connect(version), name, wire)["a:b\\"] == "v"
 
 
-def test_names_may_be_utf_8(connect: Connect, version: str, name: str) -> None:
+def test_names_may_be_utf_8(connect, version, name):
     assert echo(connect(version), name, "größe €:ja".encode())["größe €"] == "ja"
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_the_first_of_repeated_headers_counts(connect: Connect, version: str, name: str) -> None:
+def test_the_first_of_repeated_headers_counts(connect, version, name):
     message = echo(connect(version), name, b"foo:first\nfoo:second\ndestination:/queue/elsewhere")
     assert message["foo"] == "first"
     assert [value for key, value in message.headers if key == "foo"] == ["first"]
 
 
-def test_the_last_of_repeated_headers_counts_in_1_0(connect: Connect, name: str) -> None:
+def test_the_last_of_repeated_headers_counts_in_1_0(connect, name):
     assert echo(connect("1.0"), name, b"foo:first\nfoo:second")["foo"] == "second"
 
 
-def test_1_2_takes_cr_lf_line_ends(connect: Connect, name: str) -> None:
+def test_1_2_takes_cr_lf_line_ends(connect, name):
     message = echo(connect("1.2"), name, b"a:1\r\nb:2", eol=b"\r\n")
     assert (message["a"], message["b"]) == ("1", "2")
 
 
-def test_1_2_takes_mixed_line_ends(connect: Connect, name: str) -> None:
+def test_1_2_takes_mixed_line_ends(connect, name):
     client = connect("1.2")
     client.subscribe(f"/queue/{name}", ack="auto")
     client.raw(f"SEND\ndestination:/queue/{name}\r\na:1\n\r\nx\0\r\n\r\n".encode())
@@ -72,7 +65,7 @@ def test_1_2_takes_mixed_line_ends(connect: Connect, name: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_client_that_opens_with_cr_lf_may_go_on_so(connect: Connect, version: str, name: str) -> None:
+def test_a_client_that_opens_with_cr_lf_may_go_on_so(connect, version, name):
     client = connect(version, greet=False)
     client.raw(f"CONNECT\r\naccept-version:{version}\r\nhost:h\r\n\r\n\0\r\n".encode())
     client.expect("CONNECTED", version=version)
@@ -93,23 +86,21 @@ def test_a_client_that_opens_with_cr_lf_may_go_on_so(connect: Connect, version: 
         ("1.2", b"h:a\rb", ["carriage return"]),
     ],
 )
-def test_a_malformed_line_is_an_error_that_shows_it(
-    connect: Connect, version: str, line: bytes, words: list[str]
-) -> None:
+def test_a_malformed_line_is_an_error_that_shows_it(connect, version, line, words):
     client = connect(version)
     client.raw(b"SEND\ndestination:/queue/x\n" + line + b"\n\nbody\0")
     client.error(*words)
 
 
 @pytest.mark.parametrize("value", ["a:b", "a\\b", "a\nb", "a:b\\n\n:"])
-def test_a_receipt_is_answered_as_it_was_asked(connect: Connect, value: str) -> None:
+def test_a_receipt_is_answered_as_it_was_asked(connect, value):
     client = connect("1.2")
     client.send("BEGIN", {"transaction": "t", "receipt": value})
     client.expect("RECEIPT", receipt_id=value)
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_ids_with_special_characters_survive(connect: Connect, version: str, name: str) -> None:
+def test_ids_with_special_characters_survive(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}:with\\odd", id="a:b\\c")
     client.put(f"/queue/{name}:with\\odd", "x")
@@ -120,7 +111,7 @@ def test_ids_with_special_characters_survive(connect: Connect, version: str, nam
     client.ask("UNSUBSCRIBE", {"id": "a:b\\c"})
 
 
-def test_headers_cross_versions(connect: Connect, name: str) -> None:
+def test_headers_cross_versions(connect, name):
     """What a 1.2 client escapes reaches a 1.1 client in 1.1's escapes, and a 1.0 client without any."""
     readers = {version: connect(version) for version in ("1.0", "1.1", "1.2")}
     for reader in readers.values():
@@ -133,7 +124,7 @@ def test_headers_cross_versions(connect: Connect, name: str) -> None:
         reader.nothing()
 
 
-def test_a_user_header_never_shadows_a_standard_one(connect: Connect, version: str, name: str) -> None:
+def test_a_user_header_never_shadows_a_standard_one(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}", id="mine", ack="client-individual")
     forged = b"message-id:forged\nsubscription:forged\nredelivered:true\nack:forged\ntimestamp:0"
@@ -145,7 +136,7 @@ def test_a_user_header_never_shadows_a_standard_one(connect: Connect, version: s
     client.answer("ACK", message)
 
 
-def test_user_headers_come_back_untouched_and_in_order(connect: Connect, version: str, name: str) -> None:
+def test_user_headers_come_back_untouched_and_in_order(connect, version, name):
     message = echo(
         connect(version),
         name,
@@ -156,7 +147,7 @@ def test_user_headers_come_back_untouched_and_in_order(connect: Connect, version
     assert message["consumerWindowSize"] == "7" and message["transformation"] == "none"
 
 
-def test_standard_headers_come_back(connect: Connect, version: str, name: str) -> None:
+def test_standard_headers_come_back(connect, version, name):
     given = b"correlation-id:c\nreply-to:/queue/r\ntype:t\npriority:3\npersistent:true\ncontent-type:a/b"
     message = echo(connect(version), name, given)
     for line in given.decode().split("\n"):
@@ -165,7 +156,7 @@ def test_standard_headers_come_back(connect: Connect, version: str, name: str) -
 
 
 @pytest.mark.parametrize("header", ["correlation-id", "reply-to", "type", "content-type"])
-def test_standard_headers_that_were_not_sent_do_not_come(connect: Connect, name: str, header: str) -> None:
+def test_standard_headers_that_were_not_sent_do_not_come(connect, name, header):
     assert echo(connect(), name, b"other:1").get(header) is None
 
 
@@ -181,7 +172,7 @@ def test_standard_headers_that_were_not_sent_do_not_come(connect: Connect, name:
         ("expires", "9" * 30, "0 to"),
     ],
 )
-def test_bad_numbers_are_refused(connect: Connect, version: str, header: str, value: str, limit: str) -> None:
+def test_bad_numbers_are_refused(connect, version, header, value, limit):
     client = connect(version)
     client.send("SEND", {"destination": "/queue/x", header: value, "receipt": "r"}, b"x")
     client.error(header, value, limit, receipt="r")

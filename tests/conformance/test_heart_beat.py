@@ -1,12 +1,8 @@
 """Heart-beats both ways, and how long a silent connection lives (Artemis's numbers, short ones here)."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
-
-from ..conftest import Connect
 
 DAY = 24 * 3600 * 1000
 
@@ -26,13 +22,13 @@ DAY = 24 * 3600 * 1000
     ],
 )
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_the_answer_to_heart_beat(connect: Connect, version: str, asked: str, answered: str) -> None:
+def test_the_answer_to_heart_beat(connect, version, asked, answered):
     connected = connect(version, heart_beat=asked).connected
     assert connected is not None and connected["heart-beat"] == answered
 
 
 @pytest.mark.parametrize("asked", ["", "1", "1,2,3", "a,b", "-1,0", "1.5,1", "0,"])
-def test_a_malformed_heart_beat_is_an_error(connect: Connect, version: str, asked: str) -> None:
+def test_a_malformed_heart_beat_is_an_error(connect, version, asked):
     client = connect(version, greet=False)
     client.send("CONNECT", {"accept-version": version, "host": "h", "heart-beat": asked, "receipt": "r"})
     client.error("heart-beat", asked, receipt="r")
@@ -40,21 +36,19 @@ def test_a_malformed_heart_beat_is_an_error(connect: Connect, version: str, aske
 
 @pytest.mark.broker(parameters="connectionTtlMin=500;connectionTtlMax=1500")
 @pytest.mark.parametrize(("asked", "answered"), [("1,0", "0,250"), ("20000,0", "0,750"), ("400,0", "0,400")])
-def test_the_answer_is_bounded_by_the_ttl_of_the_acceptor(
-    connect: Connect, asked: str, answered: str
-) -> None:
+def test_the_answer_is_bounded_by_the_ttl_of_the_acceptor(connect, asked, answered):
     connected = connect(heart_beat=asked).connected
     assert connected is not None and connected["heart-beat"] == answered
 
 
 @pytest.mark.broker(parameters="heartBeatToConnectionTtlModifier=1.5;connectionTtlMin=300")
-def test_the_modifier_sets_how_many_beats_may_be_missed(connect: Connect) -> None:
+def test_the_modifier_sets_how_many_beats_may_be_missed(connect):
     client = connect(heart_beat="400,0")
     assert client.connected is not None and client.connected["heart-beat"] == "0,400"
     client.error("600ms")
 
 
-def test_the_broker_beats_when_it_has_nothing_to_say(connect: Connect) -> None:
+def test_the_broker_beats_when_it_has_nothing_to_say(connect):
     client = connect(heart_beat="0,500")
     began = time.monotonic()
     while len(client.beats) < 3:
@@ -63,7 +57,7 @@ def test_the_broker_beats_when_it_has_nothing_to_say(connect: Connect) -> None:
     assert time.monotonic() - began > 1.0  # and not faster than agreed
 
 
-def test_traffic_stands_for_beats(connect: Connect, name: str) -> None:
+def test_traffic_stands_for_beats(connect, name):
     client = connect(heart_beat="0,1000")
     began = asked = time.monotonic()
     pauses = 0
@@ -76,14 +70,14 @@ def test_traffic_stands_for_beats(connect: Connect, name: str) -> None:
     assert len(client.beats) <= pauses
 
 
-def test_who_asked_for_no_beats_gets_none(connect: Connect) -> None:
+def test_who_asked_for_no_beats_gets_none(connect):
     client = connect(heart_beat="0,0")
     client.hear(0.7)
     assert not client.beats
 
 
 @pytest.mark.broker(parameters="connectionTtlMin=300")
-def test_a_client_that_stops_beating_is_told_and_closed(connect: Connect, version: str) -> None:
+def test_a_client_that_stops_beating_is_told_and_closed(connect, version):
     client = connect(version, heart_beat="200,0")
     began = time.monotonic()
     client.error("400ms connection TTL")
@@ -91,7 +85,7 @@ def test_a_client_that_stops_beating_is_told_and_closed(connect: Connect, versio
 
 
 @pytest.mark.broker(parameters="connectionTtlMin=300")
-def test_line_ends_keep_a_connection_alive(connect: Connect) -> None:
+def test_line_ends_keep_a_connection_alive(connect):
     client = connect(heart_beat="600,0")
     for _ in range(25):  # 2.5 s, more than twice the TTL of 1200 ms
         client.raw(b"\n")
@@ -101,9 +95,7 @@ def test_line_ends_keep_a_connection_alive(connect: Connect) -> None:
 
 @pytest.mark.broker(parameters="connectionTtlMin=300;connectionTtlMax=600")
 @pytest.mark.parametrize("headers", [{}, {"heart_beat": "0,0"}, {"heart_beat": "0,500"}])
-def test_a_client_that_promised_no_beats_is_never_cut_off(
-    connect: Connect, version: str, headers: dict[str, str]
-) -> None:
+def test_a_client_that_promised_no_beats_is_never_cut_off(connect, version, headers):
     client = connect(version, **headers)
     client.hear(1.0)
     client.ask("DISCONNECT")
@@ -111,19 +103,19 @@ def test_a_client_that_promised_no_beats_is_never_cut_off(
 
 @pytest.mark.broker(parameters="connectionTtl=500")
 @pytest.mark.parametrize("headers", [{}, {"heart_beat": "0,0"}])
-def test_a_ttl_of_the_acceptor_holds_for_all(connect: Connect, version: str, headers: dict[str, str]) -> None:
+def test_a_ttl_of_the_acceptor_holds_for_all(connect, version, headers):
     client = connect(version, **headers)
     assert client.connected is not None and client.connected["heart-beat"] == "0,250"
     client.error("500ms connection TTL")
 
 
 @pytest.mark.broker(core="<connection-ttl-override>500</connection-ttl-override>")
-def test_the_ttl_override_holds_where_the_acceptor_says_nothing(connect: Connect) -> None:
+def test_the_ttl_override_holds_where_the_acceptor_says_nothing(connect):
     connect().error("500ms connection TTL")
 
 
 @pytest.mark.broker(parameters="connectionTtlMin=300")
-def test_what_a_silent_client_held_goes_back(connect: Connect, name: str) -> None:
+def test_what_a_silent_client_held_goes_back(connect, name):
     silent = connect(heart_beat="1,0")
     silent.subscribe(f"/queue/{name}")
     silent.put(f"/queue/{name}", "x")
@@ -135,7 +127,7 @@ def test_what_a_silent_client_held_goes_back(connect: Connect, name: str) -> Non
 
 
 @pytest.mark.broker(parameters="handshake-timeout=1")
-def test_a_connection_that_never_says_connect_is_closed(connect: Connect) -> None:
+def test_a_connection_that_never_says_connect_is_closed(connect):
     client = connect(greet=False)
     client.raw(b"CONN")
     client.error("CONNECT", "1 s")

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from ..conftest import Connect
-from ..management import Management
 from ..stomp_client import StompClient
 
 ENDS: dict[str, Callable[[StompClient], object]] = {
@@ -20,9 +18,7 @@ ENDS: dict[str, Callable[[StompClient], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_unsettled_messages_come_back(
-    connect: Connect, version: str, name: str, management: Management, end: str
-) -> None:
+def test_unsettled_messages_come_back(connect, version, name, management, end):
     client = connect(version)
     client.subscribe(f"/queue/{name}", prefetch_count=5)
     client.put(f"/queue/{name}", *"12345678")
@@ -41,7 +37,7 @@ def test_unsettled_messages_come_back(
     ]
 
 
-def test_they_come_before_what_arrived_in_the_meantime(connect: Connect, name: str) -> None:
+def test_they_come_before_what_arrived_in_the_meantime(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", prefetch_count=2)
     client.put(f"/queue/{name}", "1", "2")
@@ -52,9 +48,7 @@ def test_they_come_before_what_arrived_in_the_meantime(connect: Connect, name: s
     client.messages("1", "2", "3", "4")
 
 
-def test_what_two_consumers_held_comes_back_in_one_order(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_what_two_consumers_held_comes_back_in_one_order(connect, name, management):
     first, second = connect(), connect()
     first.subscribe(f"/queue/{name}")
     second.subscribe(f"/queue/{name}")
@@ -71,7 +65,7 @@ def test_what_two_consumers_held_comes_back_in_one_order(
     reader.messages(*"123456")
 
 
-def test_priorities_are_kept_when_messages_come_back(connect: Connect, name: str) -> None:
+def test_priorities_are_kept_when_messages_come_back(connect, name):
     client = connect()
     client.put(f"/queue/{name}", "low", priority=1)
     client.put(f"/queue/{name}", "high", priority=8)

@@ -1,11 +1,6 @@
 """What else SUBSCRIBE can ask for: selectors, durable names, no-local, windows, browsing."""
 
-from __future__ import annotations
-
 import pytest
-
-from ..conftest import Connect
-from ..management import Management
 
 DURABLE = ["durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName"]
 
@@ -23,9 +18,7 @@ DURABLE = ["durable-subscription-name", "durable-subscriber-name", "activemq.sub
         ("convert_string_expressions:size = 10", ["blue 10"]),
     ],
 )
-def test_selectors(
-    connect: Connect, version: str, name: str, kind: str, selector: str, matching: list[str]
-) -> None:
+def test_selectors(connect, version, name, kind, selector, matching):
     client = connect(version)
     client.subscribe(f"/{kind}/{name}", ack="auto", selector=selector)
     client.put(f"/{kind}/{name}", "red 5", colour="red", size="5")
@@ -35,7 +28,7 @@ def test_selectors(
     client.nothing()
 
 
-def test_what_a_selector_leaves_is_for_others(connect: Connect, name: str) -> None:
+def test_what_a_selector_leaves_is_for_others(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto", id="odd", selector="n IN ('1', '3')")
     for n in range(1, 5):
@@ -46,9 +39,7 @@ def test_what_a_selector_leaves_is_for_others(connect: Connect, name: str) -> No
 
 
 @pytest.mark.parametrize("header", DURABLE)
-def test_a_durable_subscription_gathers_while_its_client_is_away(
-    connect: Connect, version: str, name: str, header: str
-) -> None:
+def test_a_durable_subscription_gathers_while_its_client_is_away(connect, version, name, header):
     sender = connect(version)
     client = connect(version, client_id=name)
     client.ask("SUBSCRIBE", {"destination": f"/topic/{name}", "id": "1", header: "news"})
@@ -65,7 +56,7 @@ def test_a_durable_subscription_gathers_while_its_client_is_away(
     client.nothing()
 
 
-def test_unsubscribing_by_id_alone_keeps_a_durable_subscription(connect: Connect, name: str) -> None:
+def test_unsubscribing_by_id_alone_keeps_a_durable_subscription(connect, name):
     client = connect(client_id=name)
     client.subscribe(f"/topic/{name}", ack="auto", durable_subscription_name="news")
     client.ask("UNSUBSCRIBE", {"id": "s"})
@@ -74,9 +65,7 @@ def test_unsubscribing_by_id_alone_keeps_a_durable_subscription(connect: Connect
     client.message("kept")
 
 
-def test_two_connections_share_a_durable_subscription(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_two_connections_share_a_durable_subscription(connect, name, management):
     first, second = connect(client_id=name), connect(client_id=name)
     for client in (first, second):
         client.subscribe(f"/topic/{name}", ack="auto", durable_subscription_name="news")
@@ -88,7 +77,7 @@ def test_two_connections_share_a_durable_subscription(
     first.error("news", "in use")
 
 
-def test_a_changed_selector_takes_effect(connect: Connect, name: str) -> None:
+def test_a_changed_selector_takes_effect(connect, name):
     client = connect(client_id=name)
     client.subscribe(f"/topic/{name}", ack="auto", durable_subscription_name="d", selector="a = '1'")
     client.ask("UNSUBSCRIBE", {"id": "s"})
@@ -101,7 +90,7 @@ def test_a_changed_selector_takes_effect(connect: Connect, name: str) -> None:
 
 @pytest.mark.parametrize("header", ["no-local", "activemq.noLocal"])
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_no_local(connect: Connect, version: str, name: str, header: str, kind: str) -> None:
+def test_no_local(connect, version, name, header, kind):
     client, other = connect(version), connect(version)
     client.ask("SUBSCRIBE", {"destination": f"/{kind}/{name}", "id": "1", header: "true"})
     client.put(f"/{kind}/{name}", "own")
@@ -110,7 +99,7 @@ def test_no_local(connect: Connect, version: str, name: str, header: str, kind: 
     client.nothing()
 
 
-def test_no_local_and_a_selector(connect: Connect, name: str) -> None:
+def test_no_local_and_a_selector(connect, name):
     client, other = connect(), connect()
     client.subscribe(f"/topic/{name}", ack="auto", no_local="true", selector="a = 'foo' OR b = 'bar'")
     client.put(f"/topic/{name}", "own", a="foo")
@@ -122,7 +111,7 @@ def test_no_local_and_a_selector(connect: Connect, name: str) -> None:
 
 @pytest.mark.parametrize("header", ["prefetch-count", "activemq.prefetchSize"])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_a_window_in_messages(connect: Connect, version: str, name: str, header: str, ack: str) -> None:
+def test_a_window_in_messages(connect, version, name, header, ack):
     client = connect(version)
     client.put(f"/queue/{name}", *"12345")
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "ack": ack, header: "2"})
@@ -135,7 +124,7 @@ def test_a_window_in_messages(connect: Connect, version: str, name: str, header:
     client.message("2")
 
 
-def test_a_window_in_bytes_is_soft(connect: Connect, version: str, name: str) -> None:
+def test_a_window_in_bytes_is_soft(connect, version, name):
     """A message goes out while there is credit, so the last one may exceed it (Artemis)."""
     client = connect(version)
     client.put(f"/queue/{name}", *(str(n) * 400 for n in range(4)))
@@ -148,7 +137,7 @@ def test_a_window_in_bytes_is_soft(connect: Connect, version: str, name: str) ->
     client.nothing()
 
 
-def test_a_cumulative_ack_gives_the_credit_of_all(connect: Connect, version: str, name: str) -> None:
+def test_a_cumulative_ack_gives_the_credit_of_all(connect, version, name):
     client = connect(version)
     client.put(f"/queue/{name}", *"1234")
     client.subscribe(f"/queue/{name}", ack="client", prefetch_count=2)
@@ -157,9 +146,7 @@ def test_a_cumulative_ack_gives_the_credit_of_all(connect: Connect, version: str
 
 
 @pytest.mark.parametrize("settle", ["ACK", "NACK"])
-def test_a_window_of_0_is_one_message_at_a_time(
-    connect: Connect, version: str, name: str, settle: str
-) -> None:
+def test_a_window_of_0_is_one_message_at_a_time(connect, version, name, settle):
     client = connect(version)
     client.put(f"/queue/{name}", "1", "2")
     client.subscribe(f"/queue/{name}", consumer_window_size=0)
@@ -171,7 +158,7 @@ def test_a_window_of_0_is_one_message_at_a_time(
 
 
 @pytest.mark.broker(parameters="stompConsumerWindowSize=1000")
-def test_the_acceptor_s_window_is_for_clients_who_acknowledge(connect: Connect, name: str) -> None:
+def test_the_acceptor_s_window_is_for_clients_who_acknowledge(connect, name):
     client = connect()
     client.put(f"/queue/{name}", *(str(n) * 600 for n in range(6)))
     client.subscribe(f"/queue/{name}", id="1")
@@ -182,7 +169,7 @@ def test_the_acceptor_s_window_is_for_clients_who_acknowledge(connect: Connect, 
 
 
 @pytest.mark.broker(parameters="stompPrefetchCount=1")
-def test_the_acceptor_s_prefetch_count(connect: Connect, name: str) -> None:
+def test_the_acceptor_s_prefetch_count(connect, name):
     client = connect()
     client.put(f"/queue/{name}", "1", "2")
     client.subscribe(f"/queue/{name}")
@@ -190,14 +177,14 @@ def test_the_acceptor_s_prefetch_count(connect: Connect, name: str) -> None:
     client.nothing()
 
 
-def test_a_message_larger_than_the_window_is_delivered(connect: Connect, name: str) -> None:
+def test_a_message_larger_than_the_window_is_delivered(connect, name):
     client = connect()
     client.put(f"/queue/{name}", "x" * 10_000)
     client.subscribe(f"/queue/{name}", consumer_window_size=10)
     client.message("x" * 10_000)
 
 
-def test_a_stuck_consumer_holds_back_no_more_than_its_window(connect: Connect, name: str) -> None:
+def test_a_stuck_consumer_holds_back_no_more_than_its_window(connect, name):
     stuck, busy = connect(), connect()
     stuck.subscribe(f"/queue/{name}", prefetch_count=1)
     busy.subscribe(f"/queue/{name}", ack="auto")
@@ -206,7 +193,7 @@ def test_a_stuck_consumer_holds_back_no_more_than_its_window(connect: Connect, n
     busy.messages("2", "3", "4", "5")
 
 
-def test_browsing_shows_and_leaves(connect: Connect, version: str, name: str, management: Management) -> None:
+def test_browsing_shows_and_leaves(connect, version, name, management):
     client = connect(version)
     client.put(f"/queue/{name}", "1", "2", "3", n="1")
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "b", "browser": "true"})
@@ -220,7 +207,7 @@ def test_browsing_shows_and_leaves(connect: Connect, version: str, name: str, ma
     assert {message["redelivered"] for message in client.messages("1", "2", "3")} == {"false"}
 
 
-def test_browsing_gives_its_receipt_first(connect: Connect, name: str) -> None:
+def test_browsing_gives_its_receipt_first(connect, name):
     client = connect()
     client.put(f"/queue/{name}", "1")
     client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "b", "browser": "true", "receipt": "r"})
@@ -228,7 +215,7 @@ def test_browsing_gives_its_receipt_first(connect: Connect, name: str) -> None:
     client.message("1")
 
 
-def test_browsing_with_a_selector(connect: Connect, name: str) -> None:
+def test_browsing_with_a_selector(connect, name):
     client = connect()
     for n in range(4):
         client.put(f"/queue/{name}", str(n), n=n)
@@ -237,13 +224,13 @@ def test_browsing_with_a_selector(connect: Connect, name: str) -> None:
     assert client.message("")["browser"] == "end"
 
 
-def test_browsing_an_empty_queue_ends_at_once(connect: Connect, name: str) -> None:
+def test_browsing_an_empty_queue_ends_at_once(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto", browser="true")
     assert client.message("")["browser"] == "end"
 
 
-def test_browsing_more_than_the_socket_takes(connect: Connect, name: str) -> None:
+def test_browsing_more_than_the_socket_takes(connect, name):
     client = connect()
     client.put(f"/queue/{name}", *("x" * 50_000 for _ in range(200)))
     client.subscribe(f"/queue/{name}", ack="auto", browser="true")

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from ..conftest import Connect
-from ..management import Management
 from ..stomp_client import StompClient
 
 UNDONE: dict[str, Callable[[StompClient], object]] = {
@@ -17,7 +15,7 @@ UNDONE: dict[str, Callable[[StompClient], object]] = {
 }
 
 
-def test_sends_are_seen_at_commit(connect: Connect, version: str, name: str) -> None:
+def test_sends_are_seen_at_commit(connect, version, name):
     client, reader = connect(version), connect(version)
     reader.subscribe(f"/queue/{name}", ack="auto")
     client.ask("BEGIN", {"transaction": "t"})
@@ -27,7 +25,7 @@ def test_sends_are_seen_at_commit(connect: Connect, version: str, name: str) -> 
     reader.messages("1", "2", "3")
 
 
-def test_sends_outside_do_not_wait_for_those_inside(connect: Connect, version: str, name: str) -> None:
+def test_sends_outside_do_not_wait_for_those_inside(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.ask("BEGIN", {"transaction": "t"})
@@ -39,9 +37,7 @@ def test_sends_outside_do_not_wait_for_those_inside(connect: Connect, version: s
 
 
 @pytest.mark.parametrize("undo", UNDONE)
-def test_sends_are_undone(
-    connect: Connect, version: str, name: str, management: Management, undo: str
-) -> None:
+def test_sends_are_undone(connect, version, name, management, undo):
     client = connect(version)
     client.put(f"/queue/{name}", "stays")
     client.ask("BEGIN", {"transaction": "t"})
@@ -54,9 +50,7 @@ def test_sends_are_undone(
     management.expect(name, messagesAdded=1)
 
 
-def test_acks_take_effect_at_commit(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_acks_take_effect_at_commit(connect, version, name, management):
     client = connect(version)
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "1", "2")
@@ -70,9 +64,7 @@ def test_acks_take_effect_at_commit(
 
 
 @pytest.mark.parametrize("undo", UNDONE)
-def test_acks_are_undone(
-    connect: Connect, version: str, name: str, management: Management, undo: str
-) -> None:
+def test_acks_are_undone(connect, version, name, management, undo):
     client = connect(version)
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "1", "2", "3")
@@ -99,9 +91,7 @@ def test_acks_are_undone(
 
 
 @pytest.mark.parametrize("end", ["NACK", "UNSUBSCRIBE", "DISCONNECT", "reset"])
-def test_after_abort_a_message_comes_back_only_when_its_delivery_ends(
-    connect: Connect, version: str, name: str, end: str
-) -> None:
+def test_after_abort_a_message_comes_back_only_when_its_delivery_ends(connect, version, name, end):
     client, other = connect(version), connect(version)
     client.subscribe(f"/queue/{name}", ack="client")
     client.put(f"/queue/{name}", "x")
@@ -122,9 +112,7 @@ def test_after_abort_a_message_comes_back_only_when_its_delivery_ends(
     assert other.message("x")["redelivered"] == "true"
 
 
-def test_a_cumulative_ack_in_a_transaction(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_a_cumulative_ack_in_a_transaction(connect, version, name, management):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="client")
     client.put(f"/queue/{name}", *"1234")
@@ -135,7 +123,7 @@ def test_a_cumulative_ack_in_a_transaction(
     management.expect(name, messageCount=1, messagesAcknowledged=3)
 
 
-def test_nack_takes_effect_at_commit(connect: Connect, version: str, name: str) -> None:
+def test_nack_takes_effect_at_commit(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
@@ -146,7 +134,7 @@ def test_nack_takes_effect_at_commit(connect: Connect, version: str, name: str) 
     assert client.message("x")["redelivered"] == "true"
 
 
-def test_send_and_ack_together(connect: Connect, version: str, name: str, management: Management) -> None:
+def test_send_and_ack_together(connect, version, name, management):
     """The usual reason for transactions: a message is moved on, wholly or not at all."""
     client = connect(version)
     client.put(f"/queue/{name}.in", "x")
@@ -160,7 +148,7 @@ def test_send_and_ack_together(connect: Connect, version: str, name: str, manage
     management.expect(f"{name}.out", messageCount=0)
 
 
-def test_transactions_of_one_connection_are_independent(connect: Connect, name: str) -> None:
+def test_transactions_of_one_connection_are_independent(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     for transaction in "ab":
@@ -173,7 +161,7 @@ def test_transactions_of_one_connection_are_independent(connect: Connect, name: 
     client.nothing()
 
 
-def test_ids_belong_to_their_connection(connect: Connect, name: str) -> None:
+def test_ids_belong_to_their_connection(connect, name):
     first, second = connect(), connect()
     first.ask("BEGIN", {"transaction": "t"})
     second.ask("BEGIN", {"transaction": "t"})
@@ -186,20 +174,20 @@ def test_ids_belong_to_their_connection(connect: Connect, name: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_ids_are_free_again(connect: Connect, version: str, end: str) -> None:
+def test_ids_are_free_again(connect, version, end):
     client = connect(version)
     for _ in range(3):
         client.ask("BEGIN", {"transaction": "same"})
         client.ask(end, {"transaction": "same"})
 
 
-def test_a_transaction_may_be_empty(connect: Connect, version: str) -> None:
+def test_a_transaction_may_be_empty(connect, version):
     client = connect(version)
     client.ask("BEGIN", {"transaction": "t"})
     client.ask("COMMIT", {"transaction": "t"})
 
 
-def test_a_thousand_sends_in_one_transaction(connect: Connect, name: str, management: Management) -> None:
+def test_a_thousand_sends_in_one_transaction(connect, name, management):
     client = connect()
     client.ask("BEGIN", {"transaction": "t"})
     client.put(f"/queue/{name}", *(str(n) for n in range(1000)), transaction="t")

@@ -1,23 +1,14 @@
 """Addresses: the list, one address with its queues and limits, and every action on it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 from playwright.sync_api import expect
 
-from ..broker_process import BrokerProcess
-from ..conftest import Connect
-from ..management import Management
-from .browser import ConsolePage
-from .conftest import Axe, OpenConsole
 from .test_queues import choose, names, stat
 
 
-def test_list_searches_sorts_and_filters(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_list_searches_sorts_and_filters(console, management, connect, name):
     for address in ("b", "a"):
         management.ask("POST", "/addresses", {"name": f"{name}.{address}", "routingTypes": ["MULTICAST"]})
     management.ask("POST", "/queues", {"name": f"{name}.c", "routingType": "ANYCAST"})
@@ -37,9 +28,7 @@ def test_list_searches_sorts_and_filters(
     expect(page.get_by_label("Search addresses by name")).to_have_value("")
 
 
-def test_address_page_shows_queues_counts_and_limits(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_address_page_shows_queues_counts_and_limits(console, management, connect, name):
     for queue in ("all", "red"):
         management.ask(
             "POST",
@@ -72,9 +61,7 @@ def test_address_page_shows_queues_counts_and_limits(
 @pytest.mark.broker(
     settings={"full.#": {"max-size-bytes": 5000, "page-size-bytes": 2000, "address-full-policy": "PAGE"}}
 )
-def test_paging_address_says_so(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_paging_address_says_so(console, management, connect, name):
     address = f"full.{name}"
     connect().put(f"/queue/{address}", *["x" * 1000] * 20, persistent="true")
     management.expect_address(address, paging=True)
@@ -87,7 +74,7 @@ def test_paging_address_says_so(
     expect(names(page).filter(has_text=address)).to_be_visible()
 
 
-def test_create_change_pause_and_delete(console: ConsolePage, management: Management, name: str) -> None:
+def test_create_change_pause_and_delete(console, management, name):
     page = console.open("#/addresses")
     page.get_by_role("button", name="Create an address").click()
     dialog = page.get_by_role("dialog", name="Create an address")
@@ -125,7 +112,7 @@ def test_create_change_pause_and_delete(console: ConsolePage, management: Manage
     management.gone(f"{name}.queue")
 
 
-def test_forget_duplicates(console: ConsolePage, management: Management, connect: Connect, name: str) -> None:
+def test_forget_duplicates(console, management, connect, name):
     connect().put(f"/queue/{name}", "x", _AMQ_DUPL_ID="one")
     page = console.open(f"#/addresses/{name}")
     dialog = choose(page, "Forget")
@@ -134,9 +121,7 @@ def test_forget_duplicates(console: ConsolePage, management: Management, connect
     expect(page.get_by_text("1 duplicate id forgotten")).to_be_visible()
 
 
-def test_address_page_has_no_violations(
-    open_console: OpenConsole, broker: BrokerProcess, management: Management, axe: Axe, name: str
-) -> None:
+def test_address_page_has_no_violations(open_console, broker, management, axe, name):
     management.ask("POST", "/queues", {"name": f"{name}.q", "address": name})
     for options in ({"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}):
         console = open_console(broker.http_port, **options)

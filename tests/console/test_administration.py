@@ -1,21 +1,14 @@
 """Administration in the console: users, permissions, plugins, reloads, drain, retention, log levels; who may what."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from ..broker_document import PERMISSIONS as PERMISSION_TYPES
 from ..broker_document import broker_xml, everything, permitted
 from ..broker_process import BrokerProcess
-from ..conftest import StartBroker
 from ..end_to_end.test_permissions import add
 from ..management import Management
 from ..stomp_client import StompClient
-from .browser import ConsolePage
-from .conftest import Axe, OpenConsole
 
 VIEWS = {"view": "admins, operators, viewers"}
 PERMISSIONS = (
@@ -32,7 +25,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def secured(tmp_path_factory):
     """A broker with an administrator, an operator, a viewer and somebody without roles."""
     config = tmp_path_factory.mktemp("secured") / "broker.xml"
     config.write_text(broker_xml(secure=True, permissions=PERMISSIONS), encoding="utf-8")
@@ -48,10 +41,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 @pytest.fixture
-def login(open_console: OpenConsole, secured: BrokerProcess) -> Iterator[object]:
+def login(open_console, secured):
     """Opens a page as a user, whose password is the name."""
 
-    def enter(user: str, route: str) -> ConsolePage:
+    def enter(user, route):
         console = open_console(secured.http_port)
         console.allow("401")
         page = console.open(route)
@@ -64,7 +57,7 @@ def login(open_console: OpenConsole, secured: BrokerProcess) -> Iterator[object]
     yield enter
 
 
-def in_dialog(page: Page, label: str) -> None:
+def in_dialog(page, label):
     """Press a button of the open dialog."""
     page.get_by_role("dialog").get_by_role("button", name=label, exact=True).click()
 
@@ -72,7 +65,7 @@ def in_dialog(page: Page, label: str) -> None:
 # ---- users
 
 
-def test_users_are_added_changed_and_deleted(login, axe: Axe, secured: BrokerProcess) -> None:  # type: ignore[no-untyped-def]
+def test_users_are_added_changed_and_deleted(login, axe, secured):  # type: ignore[no-untyped-def]
     console = login("anna", "#/admin/users")
     page = console.page
     expect(
@@ -106,7 +99,7 @@ def test_users_are_added_changed_and_deleted(login, axe: Axe, secured: BrokerPro
     assert axe(console) == []
 
 
-def test_what_the_broker_refuses_of_a_user_is_shown(login) -> None:  # type: ignore[no-untyped-def]
+def test_what_the_broker_refuses_of_a_user_is_shown(login):  # type: ignore[no-untyped-def]
     console = login("anna", "#/admin/users")
     console.allow("400|409")
     page = console.page
@@ -122,7 +115,7 @@ def test_what_the_broker_refuses_of_a_user_is_shown(login) -> None:  # type: ign
 # ---- permissions
 
 
-def test_may_x_do_y_on_z_and_by_which_rule(login, axe: Axe) -> None:  # type: ignore[no-untyped-def]
+def test_may_x_do_y_on_z_and_by_which_rule(login, axe):  # type: ignore[no-untyped-def]
     console = login("anna", "#/admin/permissions")
     page = console.page
     page.get_by_label("User", exact=True).fill("vera")
@@ -139,13 +132,13 @@ def test_may_x_do_y_on_z_and_by_which_rule(login, axe: Axe) -> None:  # type: ig
     assert axe(console) == []
 
 
-def test_a_user_who_does_not_exist(login) -> None:  # type: ignore[no-untyped-def]
+def test_a_user_who_does_not_exist(login):  # type: ignore[no-untyped-def]
     console = login("anna", "#/admin/permissions?user=nobody-here")
     console.allow("404")
     expect(console.page.get_by_text("User nobody-here does not exist")).to_be_visible()
 
 
-def test_everybody_may_ask_about_themselves(login) -> None:  # type: ignore[no-untyped-def]
+def test_everybody_may_ask_about_themselves(login):  # type: ignore[no-untyped-def]
     console = login("nobody", "#/admin/permissions?address=orders.new")
     page = console.page
     expect(page.get_by_label("User", exact=True)).to_be_disabled()
@@ -163,7 +156,7 @@ OFFERS = {
 
 
 @pytest.mark.parametrize("user", OFFERS)
-def test_messages_offer_what_the_user_may_do(login, user: str) -> None:  # type: ignore[no-untyped-def]
+def test_messages_offer_what_the_user_may_do(login, user):  # type: ignore[no-untyped-def]
     page = login(user, "#/queues/orders.new/messages").page
     expect(page.get_by_text("All 2 messages")).to_be_visible()
     group = page.get_by_role("group", name="Actions", exact=True)
@@ -187,7 +180,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("user", HIDDEN)
-def test_pages_and_actions_without_permission_are_not_offered(login, user: str) -> None:  # type: ignore[no-untyped-def]
+def test_pages_and_actions_without_permission_are_not_offered(login, user):  # type: ignore[no-untyped-def]
     console = login(user, "#/admin/permissions")
     page = console.page
     labels, pages = HIDDEN[user]
@@ -201,7 +194,7 @@ def test_pages_and_actions_without_permission_are_not_offered(login, user: str) 
             expect(page.get_by_role("button", name=button, exact=True)).to_have_count(0)
 
 
-def test_a_live_subscription_uses_the_login_of_the_page(login, secured: BrokerProcess) -> None:  # type: ignore[no-untyped-def]
+def test_a_live_subscription_uses_the_login_of_the_page(login, secured):  # type: ignore[no-untyped-def]
     page = login("anna", "#/live").page
     page.get_by_label("Destination").fill("/topic/orders.live")
     page.get_by_role("button", name="Subscribe", exact=True).click()
@@ -213,7 +206,7 @@ def test_a_live_subscription_uses_the_login_of_the_page(login, secured: BrokerPr
     client.close()
 
 
-def test_a_live_subscription_without_permission_is_refused(login) -> None:  # type: ignore[no-untyped-def]
+def test_a_live_subscription_without_permission_is_refused(login):  # type: ignore[no-untyped-def]
     page = login("vera", "#/live").page
     page.get_by_label("Destination").fill("/queue/orders.new")
     page.get_by_role("button", name="Subscribe", exact=True).click()
@@ -223,9 +216,7 @@ def test_a_live_subscription_without_permission_is_refused(login) -> None:  # ty
 # ---- configuration
 
 
-def test_a_reload_shows_what_it_would_change_before_it_is_applied(
-    open_console: OpenConsole, start_broker: StartBroker, axe: Axe
-) -> None:
+def test_a_reload_shows_what_it_would_change_before_it_is_applied(open_console, start_broker, axe):
     broker = start_broker()
     broker.config.write_text(
         broker.config.read_text().replace(
@@ -255,7 +246,7 @@ def test_a_reload_shows_what_it_would_change_before_it_is_applied(
     expect(page.get_by_role("alert")).to_contain_text("default-ring-size")
 
 
-def test_drain_and_undrain(open_console: OpenConsole, start_broker: StartBroker) -> None:
+def test_drain_and_undrain(open_console, start_broker):
     broker = start_broker()
     before = StompClient(broker.port)
     before.connect()
@@ -294,9 +285,7 @@ class Fragile(AddressPolicy):
 """
 
 
-def test_plugins_show_parameters_uses_and_faults(
-    open_console: OpenConsole, start_broker: StartBroker, axe: Axe
-) -> None:
+def test_plugins_show_parameters_uses_and_faults(open_console, start_broker, axe):
     broker = start_broker(
         core='<broker-plugins><broker-plugin name="stamp"/></broker-plugins>',
         settings={
@@ -315,22 +304,22 @@ def test_plugins_show_parameters_uses_and_faults(
     assert axe(console) == []
 
 
-def test_retention_that_is_off_says_how_to_enable_it(console: ConsolePage) -> None:
+def test_retention_that_is_off_says_how_to_enable_it(console):
     expect(console.open("#/admin/retention").get_by_text("journal-retention-directory")).to_be_visible()
 
 
-def test_without_a_replicated_log_the_page_says_what_it_is_for(console: ConsolePage) -> None:
+def test_without_a_replicated_log_the_page_says_what_it_is_for(console):
     expect(console.open("#/admin/ha").get_by_text("another broker takes over")).to_be_visible()
 
 
-def test_retention_shows_its_files(open_console: OpenConsole, start_broker: StartBroker) -> None:
+def test_retention_shows_its_files(open_console, start_broker):
     broker = start_broker(core="<journal-retention-directory>retention</journal-retention-directory>")
     page = open_console(broker.http_port).open("#/admin/retention")
     expect(page.locator(".values")).to_contain_text("retention")
     expect(page.get_by_text("Retained", exact=True)).to_be_visible()
 
 
-def test_log_levels_change_at_once(open_console: OpenConsole, start_broker: StartBroker, axe: Axe) -> None:
+def test_log_levels_change_at_once(open_console, start_broker, axe):
     broker = start_broker()
     console = open_console(broker.http_port)
     page = console.open("#/admin/logging")

@@ -1,19 +1,14 @@
 """The browser of these tests reports what it must: each kind of fault that a page can have."""
 
-from __future__ import annotations
-
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from playwright.sync_api import Browser
 
 from ..broker_process import PATIENCE
 from .browser import ConsolePage
-from .conftest import Axe, OpenConsole
 
 POLICY = "default-src 'none'; script-src 'self' 'nonce-1'; img-src * data:; connect-src *"
 
@@ -33,13 +28,13 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[int]:
+def site():
     """The port of a site whose page /N has the N-th script."""
 
     class Site(BaseHTTPRequestHandler):
         """One page per script."""
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             number = self.path.strip("/")
             known = number.isdigit()
             script = ["", *FAULTS][int(number)] if known else ""
@@ -54,7 +49,7 @@ def site() -> Iterator[int]:
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format, *args):
             """Nobody reads it."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
@@ -65,7 +60,7 @@ def site() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("script", FAULTS)
-def test_a_fault_is_reported(browser: Browser, site: int, script: str) -> None:
+def test_a_fault_is_reported(browser, site, script):
     with ExitStack() as opened:
         console = ConsolePage(browser, site, opened)
         console.open(str(1 + list(FAULTS).index(script)))
@@ -79,14 +74,14 @@ def test_a_fault_is_reported(browser: Browser, site: int, script: str) -> None:
         console.check()
 
 
-def test_a_good_page_has_no_faults(open_console: OpenConsole, site: int, axe: Axe) -> None:
+def test_a_good_page_has_no_faults(open_console, site, axe):
     console = open_console(site)
     console.open("0")
     assert axe(console) == []
     assert console.overflow() == 0
 
 
-def test_axe_reports_violations_under_a_strict_policy(open_console: OpenConsole, site: int, axe: Axe) -> None:
+def test_axe_reports_violations_under_a_strict_policy(open_console, site, axe):
     console = open_console(site)
     page = console.open("0")
     page.evaluate("() => document.querySelector('main').append(document.createElement('input'))")

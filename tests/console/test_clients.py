@@ -1,20 +1,15 @@
 """Connections, consumers, events and live subscriptions in the console, with real clients."""
 
-from __future__ import annotations
-
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from ..broker_document import anycast
-from ..conftest import Connect
-from ..management import Management
-from .browser import ConsolePage
 
 PREFIXES = "anycastPrefix=/queue/;multicastPrefix=/topic/"
 WEB = f'<acceptor name="web">ws://127.0.0.1:0/stomp?{PREFIXES}</acceptor>'
 
 
-def rows(page: Page, label: str, text: str) -> object:
+def rows(page, label, text):
     """The rows with a text in a table."""
     return page.get_by_role("group", name=label).locator("tbody tr", has_text=text)
 
@@ -22,9 +17,7 @@ def rows(page: Page, label: str, text: str) -> object:
 # ---- connections and consumers
 
 
-def test_connections_show_who_holds_messages_and_are_closed(
-    console: ConsolePage, connect: Connect, management: Management, name: str
-) -> None:
+def test_connections_show_who_holds_messages_and_are_closed(console, connect, management, name):
     holder, idle = connect(client_id=f"{name}.holder"), connect(client_id=f"{name}.idle")
     idle.put(f"/queue/{name}", "one", "two", "three")
     holder.subscribe(f"/queue/{name}", ack="client-individual", id=name)
@@ -47,9 +40,7 @@ def test_connections_show_who_holds_messages_and_are_closed(
     management.expect(name, messageCount=3, deliveringCount=0)
 
 
-def test_connections_are_searched_sorted_and_their_columns_chosen(
-    console: ConsolePage, connect: Connect
-) -> None:
+def test_connections_are_searched_sorted_and_their_columns_chosen(console, connect):
     for _ in range(3):
         connect()
     page = console.open("#/connections")
@@ -78,9 +69,7 @@ def test_connections_are_searched_sorted_and_their_columns_chosen(
         }
     }
 )
-def test_consumers_are_sorted_by_what_they_hold_and_slow_ones_marked(
-    console: ConsolePage, connect: Connect, name: str
-) -> None:
+def test_consumers_are_sorted_by_what_they_hold_and_slow_ones_marked(console, connect, name):
     producer, slow, quick = connect(), connect(), connect()
     slow.subscribe(f"/queue/{name}.slow", ack="client-individual", prefetch_count="5")
     quick.subscribe(f"/queue/{name}.quick", ack="auto")
@@ -102,9 +91,7 @@ def test_consumers_are_sorted_by_what_they_hold_and_slow_ones_marked(
 # ---- events
 
 
-def test_events_appear_as_they_happen_and_can_be_paused_and_filtered(
-    console: ConsolePage, connect: Connect, management: Management, name: str
-) -> None:
+def test_events_appear_as_they_happen_and_can_be_paused_and_filtered(console, connect, management, name):
     page = console.open("#/events")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     management.ask("POST", "/queues", {"name": name})
@@ -126,9 +113,7 @@ def test_events_appear_as_they_happen_and_can_be_paused_and_filtered(
     expect(table.locator("tr", has_text="CONNECTION_CREATED").first).to_be_visible()
 
 
-def test_a_hidden_tab_follows_no_events_and_catches_up(
-    console: ConsolePage, management: Management, name: str
-) -> None:
+def test_a_hidden_tab_follows_no_events_and_catches_up(console, management, name):
     page = console.open("#/events")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     hide = "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true}); "
@@ -151,7 +136,7 @@ def test_a_hidden_tab_follows_no_events_and_catches_up(
 with_websocket = pytest.mark.broker(acceptors=WEB, addresses=anycast("console.tests"))
 
 
-def subscribe(page: Page, destination: str, selector: str = "") -> None:
+def subscribe(page, destination, selector=""):
     """Fill the form and subscribe."""
     page.get_by_label("Destination").fill(destination)
     page.get_by_label("Selector").fill(selector)
@@ -159,9 +144,7 @@ def subscribe(page: Page, destination: str, selector: str = "") -> None:
 
 
 @with_websocket
-def test_live_shows_a_topic_with_selector_filter_and_pause(
-    console: ConsolePage, connect: Connect, name: str
-) -> None:
+def test_live_shows_a_topic_with_selector_filter_and_pause(console, connect, name):
     page = console.open("#/live")
     subscribe(page, f"/topic/{name}", "size > 1")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
@@ -189,9 +172,7 @@ def test_live_shows_a_topic_with_selector_filter_and_pause(
 
 
 @with_websocket
-def test_live_consumes_a_queue_and_keeps_a_bounded_list(
-    console: ConsolePage, connect: Connect, management: Management, name: str
-) -> None:
+def test_live_consumes_a_queue_and_keeps_a_bounded_list(console, connect, management, name):
     connect().put(f"/queue/{name}", *(f"message {number}" for number in range(700)))
     page = console.open(f"#/live?destination=/queue/{name}")
     page.get_by_role("button", name="Subscribe", exact=True).click()
@@ -203,9 +184,7 @@ def test_live_consumes_a_queue_and_keeps_a_bounded_list(
 
 
 @with_websocket
-def test_live_holds_few_messages_while_paused_and_returns_them(
-    console: ConsolePage, connect: Connect, management: Management, name: str
-) -> None:
+def test_live_holds_few_messages_while_paused_and_returns_them(console, connect, management, name):
     page = console.open(f"#/live?destination=/queue/{name}")
     page.get_by_role("button", name="Subscribe", exact=True).click()
     expect(page.get_by_text("live", exact=True)).to_be_visible()
@@ -218,9 +197,7 @@ def test_live_holds_few_messages_while_paused_and_returns_them(
 
 
 @with_websocket
-def test_live_browses_a_queue_without_taking_its_messages(
-    console: ConsolePage, connect: Connect, management: Management, name: str
-) -> None:
+def test_live_browses_a_queue_without_taking_its_messages(console, connect, management, name):
     connect().put(f"/queue/{name}", "one", "two")
     page = console.open("#/live")
     page.get_by_label("Messages are").select_option("browse")
@@ -231,7 +208,7 @@ def test_live_browses_a_queue_without_taking_its_messages(
 
 
 @with_websocket
-def test_live_shows_why_a_subscription_is_refused(console: ConsolePage, name: str) -> None:
+def test_live_shows_why_a_subscription_is_refused(console, name):
     page = console.open("#/live")
     subscribe(page, f"/queue/{name}", "colour = = 1")
     expect(page.get_by_role("alert")).to_contain_text("selector")
@@ -239,6 +216,6 @@ def test_live_shows_why_a_subscription_is_refused(console: ConsolePage, name: st
 
 
 @pytest.mark.broker(parameters="protocols=STOMP")
-def test_live_uses_any_listener_that_accepts_websocket(console: ConsolePage) -> None:
+def test_live_uses_any_listener_that_accepts_websocket(console):
     page = console.open("#/live")
     expect(page.get_by_role("heading", level=1)).to_have_text("Live")

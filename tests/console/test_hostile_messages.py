@@ -1,9 +1,6 @@
 """Hostile names, headers and bodies are text on every page: no script runs, and nothing leaves its place."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
@@ -14,7 +11,6 @@ from playwright.sync_api import expect
 from ..broker_document import anycast, broker_xml
 from ..broker_process import BrokerProcess
 from ..stomp_client import StompClient
-from .conftest import OpenConsole
 
 #: Each is a body, a header's name and value, a client-id and a queue's name.
 TEXTS = {
@@ -43,7 +39,7 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, dict[str, str]]]:
+def hostile(tmp_path_factory):
     """A broker with these texts wherever a client can put them; and the names of the queues."""
     config = tmp_path_factory.mktemp("hostile") / "broker.xml"
     config.write_text(
@@ -86,9 +82,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerPr
         yield broker, names
 
 
-def test_no_page_runs_what_clients_sent(
-    open_console: OpenConsole, hostile: tuple[BrokerProcess, dict[str, str]]
-) -> None:
+def test_no_page_runs_what_clients_sent(open_console, hostile):
     broker, names = hostile
     console = open_console(broker.http_port)
     page = console.open("#/")
@@ -102,9 +96,7 @@ def test_no_page_runs_what_clients_sent(
 
 
 @pytest.mark.parametrize("key", TEXTS)
-def test_a_message_is_shown_as_text(
-    open_console: OpenConsole, hostile: tuple[BrokerProcess, dict[str, str]], key: str
-) -> None:
+def test_a_message_is_shown_as_text(open_console, hostile, key):
     broker, names = hostile
     console = open_console(broker.http_port, viewport={"width": 360, "height": 740})
     page = console.open(f"#/queues/{quote(names[key], safe='')}/messages")
@@ -133,9 +125,7 @@ def test_a_message_is_shown_as_text(
     assert len([json.loads(line) for line in lines if line]) == 2
 
 
-def test_dead_letters_of_hostile_queues_are_retried(
-    open_console: OpenConsole, hostile: tuple[BrokerProcess, dict[str, str]]
-) -> None:
+def test_dead_letters_of_hostile_queues_are_retried(open_console, hostile):
     broker, _ = hostile
     console = open_console(broker.http_port)
     page = console.open("#/dead-letters")

@@ -1,7 +1,5 @@
 """Messages in the console: browse, open, select, move, copy, retry, expire, delete, download, upload, send."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +8,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from ..broker_document import anycast
-from ..conftest import Connect
-from ..management import Management
-from .browser import ConsolePage
 
 DEAD_LETTERS = {"#": {"dead-letter-address": "DLQ", "expiry-address": "EXP", "max-delivery-attempts": "1"}}
 with_dead_letters = pytest.mark.broker(settings=DEAD_LETTERS, addresses=anycast("DLQ") + anycast("EXP"))
@@ -22,10 +17,10 @@ Browse = Callable[..., Page]
 
 
 @pytest.fixture
-def browse(console: ConsolePage, connect: Connect, name: str) -> Browse:
+def browse(console, connect, name):
     """Sends messages to the test's queue and opens its page; keywords are headers."""
 
-    def open_page(*bodies: bytes | str, query: str = "", **headers: object) -> Page:
+    def open_page(*bodies, query="", **headers):
         if bodies:
             connect().put(f"/queue/{name}", *bodies, **headers)
         return console.open(f"#/queues/{name}/messages{query}")
@@ -33,37 +28,35 @@ def browse(console: ConsolePage, connect: Connect, name: str) -> Browse:
     return open_page
 
 
-def rows(page: Page) -> list[str]:
+def rows(page):
     """The bodies in the table."""
     return page.locator("table.messages td.preview").all_inner_texts()
 
 
-def choose(page: Page, *numbers: int) -> None:
+def choose(page, *numbers):
     """Select rows, from 0."""
     for number in numbers:
         page.locator("table.messages tbody input[type=checkbox]").nth(number).check()
 
 
-def action(page: Page, label: str) -> None:
+def action(page, label):
     """Press a button above the table."""
     page.get_by_role("group", name="Actions", exact=True).get_by_role(
         "button", name=label, exact=True
     ).click()
 
 
-def in_dialog(page: Page, label: str) -> None:
+def in_dialog(page, label):
     """Press a button of the open dialog."""
     page.get_by_role("dialog").get_by_role("button", name=label, exact=True).click()
 
 
-def note(page: Page, text: str) -> None:
+def note(page, text):
     """Wait for a note."""
     expect(page.locator(".notes")).to_contain_text(text)
 
 
-def test_a_queue_without_messages_names_the_next_step(
-    browse: Browse, management: Management, name: str
-) -> None:
+def test_a_queue_without_messages_names_the_next_step(browse, management, name):
     management.ask("POST", "/queues", {"name": name})
     page = browse()
     expect(page.get_by_text("The queue has no messages.")).to_be_visible()
@@ -71,12 +64,12 @@ def test_a_queue_without_messages_names_the_next_step(
     expect(page.get_by_label("Queue *")).to_have_value(name)
 
 
-def test_a_queue_that_does_not_exist(console: ConsolePage, browse: Browse) -> None:
+def test_a_queue_that_does_not_exist(console, browse):
     console.allow("404")
     expect(browse().get_by_text("Not found")).to_be_visible()
 
 
-def test_a_selector_filters_and_clears(browse: Browse, connect: Connect, name: str) -> None:
+def test_a_selector_filters_and_clears(browse, connect, name):
     connect().put(f"/queue/{name}", "one", "two", colour="red")
     page = browse("three", colour="blue")
     expect(page.locator("table.messages tbody tr")).to_have_count(3)
@@ -91,7 +84,7 @@ def test_a_selector_filters_and_clears(browse: Browse, connect: Connect, name: s
     expect(page.locator("table.messages tbody tr")).to_have_count(3)
 
 
-def test_a_wrong_selector_is_explained_where_it_is(console: ConsolePage, browse: Browse) -> None:
+def test_a_wrong_selector_is_explained_where_it_is(console, browse):
     console.allow("400")
     page = browse("one")
     page.get_by_label("Selector").fill("colour = = 'red'")
@@ -100,7 +93,7 @@ def test_a_wrong_selector_is_explained_where_it_is(console: ConsolePage, browse:
     expect(page.get_by_label("Selector")).to_have_attribute("aria-invalid", "true")
 
 
-def test_pages_of_messages(browse: Browse) -> None:
+def test_pages_of_messages(browse):
     page = browse(*(f"message {number}" for number in range(120)))
     expect(page.get_by_text("1 to 50 of 120")).to_be_visible()
     page.get_by_role("button", name="Next").click()
@@ -116,7 +109,7 @@ def test_pages_of_messages(browse: Browse) -> None:
 # ---- one message
 
 
-def test_json_keeps_its_digits_and_can_be_shown_as_it_is_and_as_hex(browse: Browse) -> None:
+def test_json_keeps_its_digits_and_can_be_shown_as_it_is_and_as_hex(browse):
     body = '{"id":12345678901234567890,"text":"a \\"quoted\\" {word}","list":[],"more":[1.50,{"x":null}]}'
     page = browse(body, **{"content-type": "application/json"})
     page.locator("button.link").click()
@@ -133,13 +126,13 @@ def test_json_keeps_its_digits_and_can_be_shown_as_it_is_and_as_hex(browse: Brow
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_binary_body_is_shown_as_hex(browse: Browse) -> None:
+def test_a_binary_body_is_shown_as_hex(browse):
     page = browse(b"\x00\xff\xfe\x01", **{"content-length": 4})
     page.locator("button.link").click()
     expect(page.get_by_role("group", name="Body", exact=True)).to_contain_text("00 ff fe 01")
 
 
-def test_a_message_shows_its_headers_and_the_arrows_open_the_next(browse: Browse) -> None:
+def test_a_message_shows_its_headers_and_the_arrows_open_the_next(browse):
     page = browse("one", "two", colour="red", priority="7")
     page.locator("button.link").first.click()
     dialog = page.get_by_role("dialog")
@@ -149,7 +142,7 @@ def test_a_message_shows_its_headers_and_the_arrows_open_the_next(browse: Browse
     expect(page.get_by_role("group", name="Body", exact=True)).to_have_text("two")
 
 
-def test_a_large_body_is_truncated_and_downloaded_whole(browse: Browse, tmp_path: Path) -> None:
+def test_a_large_body_is_truncated_and_downloaded_whole(browse, tmp_path):
     body = "0123456789abcdef" * (3 * 65536)  # 3 MiB
     page = browse(body)
     page.locator("button.link").click()
@@ -165,7 +158,7 @@ def test_a_large_body_is_truncated_and_downloaded_whole(browse: Browse, tmp_path
 # ---- some, all, or all that match
 
 
-def test_move_some(browse: Browse, management: Management, name: str) -> None:
+def test_move_some(browse, management, name):
     management.ask("POST", "/queues", {"name": f"{name}.there"})
     page = browse("one", "two", "three")
     choose(page, 0, 2)
@@ -178,9 +171,7 @@ def test_move_some(browse: Browse, management: Management, name: str) -> None:
     assert [each["body"] for each in management.messages(f"{name}.there")] == ["one", "three"]
 
 
-def test_copy_all_that_match_to_an_address(
-    browse: Browse, connect: Connect, management: Management, name: str
-) -> None:
+def test_copy_all_that_match_to_an_address(browse, connect, management, name):
     connect().put(f"/queue/{name}", "red one", colour="red")
     page = browse("blue one", query="?filter=colour%20%3D%20'red'", colour="blue")
     action(page, "Copy")
@@ -194,9 +185,7 @@ def test_copy_all_that_match_to_an_address(
     management.expect(name, messageCount=2)
 
 
-def test_a_move_to_a_queue_that_does_not_exist_is_refused_in_the_dialog(
-    console: ConsolePage, browse: Browse, name: str
-) -> None:
+def test_a_move_to_a_queue_that_does_not_exist_is_refused_in_the_dialog(console, browse, name):
     console.allow("404")
     page = browse("one")
     action(page, "Move")
@@ -205,7 +194,7 @@ def test_a_move_to_a_queue_that_does_not_exist_is_refused_in_the_dialog(
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("does not exist")
 
 
-def test_a_move_to_itself_is_refused_in_the_dialog(console: ConsolePage, browse: Browse, name: str) -> None:
+def test_a_move_to_itself_is_refused_in_the_dialog(console, browse, name):
     console.allow("409")
     page = browse("one")
     action(page, "Move")
@@ -214,7 +203,7 @@ def test_a_move_to_itself_is_refused_in_the_dialog(console: ConsolePage, browse:
     expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
 
 
-def test_delete_all_asks_for_the_name(browse: Browse, management: Management, name: str) -> None:
+def test_delete_all_asks_for_the_name(browse, management, name):
     page = browse("one", "two")
     action(page, "Delete")
     button = page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True)
@@ -226,7 +215,7 @@ def test_delete_all_asks_for_the_name(browse: Browse, management: Management, na
     management.expect(name, messageCount=0)
 
 
-def test_delete_one_of_the_page(browse: Browse, management: Management, name: str) -> None:
+def test_delete_one_of_the_page(browse, management, name):
     page = browse("one", "two")
     page.locator("button.link").first.click()
     in_dialog(page, "Delete")
@@ -236,9 +225,7 @@ def test_delete_one_of_the_page(browse: Browse, management: Management, name: st
 
 
 @with_dead_letters
-def test_expire_and_retry_come_back(
-    browse: Browse, management: Management, name: str, console: ConsolePage
-) -> None:
+def test_expire_and_retry_come_back(browse, management, name, console):
     page = browse("one", "two", persistent="true")
     page.get_by_label("Select all messages of this page").check()
     action(page, "Expire")
@@ -255,9 +242,7 @@ def test_expire_and_retry_come_back(
 
 
 @pytest.mark.broker(settings={"full.#": {"max-size-messages": 5, "address-full-policy": "BLOCK"}})
-def test_a_long_task_shows_its_progress_and_can_be_stopped(
-    browse: Browse, management: Management, name: str
-) -> None:
+def test_a_long_task_shows_its_progress_and_can_be_stopped(browse, management, name):
     management.ask("POST", "/queues", {"name": f"full.{name}"})  # after five messages the task waits
     page = browse(*("x" for _ in range(20)))
     expect(page.get_by_text("All 20 messages")).to_be_visible()
@@ -278,9 +263,7 @@ def test_a_long_task_shows_its_progress_and_can_be_stopped(
 # ---- files
 
 
-def test_download_and_upload_again(
-    browse: Browse, management: Management, name: str, tmp_path: Path, console: ConsolePage
-) -> None:
+def test_download_and_upload_again(browse, management, name, tmp_path, console):
     page = browse("one", "twö", colour="red")
     with page.expect_download() as download:
         page.get_by_role("button", name="Download", exact=True).click()
@@ -301,8 +284,8 @@ def test_download_and_upload_again(
 
 
 def test_a_file_of_many_parts_is_uploaded_whole_and_a_bad_line_is_named(
-    console: ConsolePage, browse: Browse, management: Management, name: str, tmp_path: Path
-) -> None:
+    console, browse, management, name, tmp_path
+):
     page = browse("x" * 100000)
     with page.expect_download() as download:
         page.get_by_role("button", name="Download", exact=True).click()
@@ -325,7 +308,7 @@ def test_a_file_of_many_parts_is_uploaded_whole_and_a_bad_line_is_named(
 # ---- send
 
 
-def test_send_with_headers_and_count(console: ConsolePage, management: Management, name: str) -> None:
+def test_send_with_headers_and_count(console, management, name):
     page = console.open("#/messages/send")
     page.get_by_label("Address *").fill(name)
     page.get_by_label("Routing type").select_option("ANYCAST")
@@ -349,13 +332,13 @@ def test_send_with_headers_and_count(console: ConsolePage, management: Managemen
     [("base64", "AP/+\nAQ==", b"\x00\xff\xfe\x01"), ("hex", "00 ff FE\n01", b"\x00\xff\xfe\x01")],
 )
 def test_send_bytes(
-    console: ConsolePage,
-    connect: Connect,
-    name: str,
-    encoding: str,
-    body: str,
-    sent: bytes,
-) -> None:
+    console,
+    connect,
+    name,
+    encoding,
+    body,
+    sent,
+):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     page = console.open(f"#/messages/send?queue={name}")
@@ -374,9 +357,7 @@ def test_send_bytes(
         ("Cron", "Cron expression", "0 3 * * *"),
     ],
 )
-def test_send_with_a_schedule(
-    console: ConsolePage, management: Management, name: str, choice: str, label: str, value: str
-) -> None:
+def test_send_with_a_schedule(console, management, name, choice, label, value):
     management.ask("POST", "/queues", {"name": name})
     page = console.open(f"#/messages/send?queue={name}")
     page.get_by_label("Body", exact=True).fill("later")
@@ -388,9 +369,7 @@ def test_send_with_a_schedule(
     assert message["state"] == "scheduled"
 
 
-def test_what_the_broker_refuses_is_shown_at_the_form(
-    console: ConsolePage, management: Management, name: str
-) -> None:
+def test_what_the_broker_refuses_is_shown_at_the_form(console, management, name):
     console.allow("400")
     management.ask("POST", "/queues", {"name": name})
     page = console.open(f"#/messages/send?queue={name}")
@@ -403,9 +382,7 @@ def test_what_the_broker_refuses_is_shown_at_the_form(
 # ---- schedules
 
 
-def test_schedules_of_all_queues_are_listed_delivered_and_cancelled(
-    console: ConsolePage, connect: Connect, management: Management, name: str
-) -> None:
+def test_schedules_of_all_queues_are_listed_delivered_and_cancelled(console, connect, management, name):
     client = connect()
     client.put(f"/queue/{name}", "first", AMQ_SCHEDULED_DELAY="600000")
     client.put(f"/queue/{name}", "second", AMQ_SCHEDULED_DELAY="700000")
@@ -428,9 +405,7 @@ def test_schedules_of_all_queues_are_listed_delivered_and_cancelled(
 
 
 @with_dead_letters
-def test_dead_letters_are_grouped_by_origin_and_retried_with_one_click(
-    console: ConsolePage, connect: Connect, management: Management, name: str
-) -> None:
+def test_dead_letters_are_grouped_by_origin_and_retried_with_one_click(console, connect, management, name):
     client = connect()
     client.put(f"/queue/{name}", "poison 1", "poison 2", persistent="true")
     client.subscribe(f"/queue/{name}", ack="client-individual")

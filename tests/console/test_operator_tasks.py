@@ -3,68 +3,64 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 
-from ..broker_process import BrokerProcess
 from ..cli.test_operator_tasks import broker_with_work
 from ..management import Management
-from .conftest import OpenConsole
 
 
 class Operator:
     """Uses a page; each click, field and file is a step of the task at hand."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page):
         self.page = page
         self.steps: dict[str, int] = {}
 
-    def begin(self, task: str) -> None:
+    def begin(self, task):
         """The next steps are those of this task."""
         self.task = task
         self.steps[task] = 0
 
-    def click(self, target: Locator) -> None:
+    def click(self, target):
         target.click()
         self.steps[self.task] += 1
 
-    def fill(self, label: str, value: str) -> None:
+    def fill(self, label, value):
         self.page.get_by_label(label).last.fill(value)
         self.steps[self.task] += 1
 
-    def menu(self, name: str) -> None:
+    def menu(self, name):
         """A page of the navigation."""
         self.click(self.page.get_by_role("navigation").get_by_role("link", name=name, exact=True).first)
 
-    def queue(self, name: str) -> None:
+    def queue(self, name):
         """The page of a queue, by the list of queues."""
         self.menu("Queues")
         self.click(self.page.get_by_role("link", name=name, exact=True))
         expect(self.page.get_by_role("heading", level=1)).to_contain_text(name)
 
-    def button(self, name: str) -> None:
+    def button(self, name):
         self.click(self.page.get_by_role("button", name=name, exact=True))
 
-    def confirm(self, name: str) -> None:
+    def confirm(self, name):
         """The button of the open dialog."""
         self.click(self.page.get_by_role("dialog").get_by_role("button", name=name, exact=True))
 
-    def action(self, name: str) -> None:
+    def action(self, name):
         """An entry of the menu of a queue."""
         self.button("More")
         self.click(self.page.get_by_role("menuitem").filter(has_text=re.compile(f"^{name}")))
 
 
 @pytest.fixture
-def worked(tmp_path: Path) -> Iterator[BrokerProcess]:
+def worked(tmp_path):
     with broker_with_work(tmp_path / "broker.xml") as process:
         yield process
 
 
-def test_ten_tasks_of_an_operator(open_console: OpenConsole, worked: BrokerProcess, tmp_path: Path) -> None:
+def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
     management = Management(worked.http_port)
     page = open_console(worked.http_port).open()
     operator = Operator(page)

@@ -6,23 +6,17 @@ import re
 import time
 
 import pytest
-from playwright.sync_api import Locator, Page, Request, expect
+from playwright.sync_api import Request, expect
 
-from ..broker_process import PATIENCE, BrokerProcess
-from ..conftest import Connect
-from ..management import Management
-from .browser import ConsolePage
-from .conftest import OpenConsole
+from ..broker_process import PATIENCE
 
 
-def figure(page: Page, label: str) -> Locator:
+def figure(page, label):
     """The value of a tile."""
     return page.locator(".stat").filter(has=page.get_by_text(label, exact=True)).locator(".stat-value")
 
 
-def test_healthy_broker_and_its_figures(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_healthy_broker_and_its_figures(console, management, connect, name):
     connect().put(f"/queue/{name}", *["x"] * 300)
     page = console.open()
     expect(page.get_by_role("region", name="Health")).to_contain_text("Healthy")
@@ -43,7 +37,7 @@ def test_healthy_broker_and_its_figures(
     expect(page.get_by_role("heading", level=1)).to_have_text(name)
 
 
-def test_rates_and_depth_are_plotted_live(console: ConsolePage, connect: Connect, name: str) -> None:
+def test_rates_and_depth_are_plotted_live(console, connect, name):
     client = connect()
     page = console.open()
     rates = page.get_by_role("region", name="Rates").get_by_role("img")
@@ -62,9 +56,7 @@ def test_rates_and_depth_are_plotted_live(console: ConsolePage, connect: Connect
         expect(rates.locator("canvas")).to_be_visible()
 
 
-def test_top_queues_by_another_figure(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_top_queues_by_another_figure(console, management, connect, name):
     producer, consumer = connect(), connect()
     producer.put(f"/queue/{name}", *["x"] * 50)
     consumer.subscribe(f"/queue/{name}")
@@ -80,9 +72,7 @@ def test_top_queues_by_another_figure(
 @pytest.mark.broker(
     settings={"full.#": {"max-size-bytes": 5000, "page-size-bytes": 2000, "address-full-policy": "PAGE"}}
 )
-def test_problem_is_shown_with_its_reason_and_the_way_to_it(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_problem_is_shown_with_its_reason_and_the_way_to_it(console, management, connect, name):
     address = f"full.{name}"
     connect().put(f"/queue/{address}", *["x" * 1000] * 20, persistent="true")
     management.expect_address(address, paging=True)
@@ -94,24 +84,24 @@ def test_problem_is_shown_with_its_reason_and_the_way_to_it(
     expect(page.get_by_role("heading", level=1)).to_have_text(address)
 
 
-def test_recent_events_are_shown(console: ConsolePage, management: Management, name: str) -> None:
+def test_recent_events_are_shown(console, management, name):
     management.ask("POST", "/queues", {"name": name})
     page = console.open()
     events = page.get_by_role("region", name="Recent events").get_by_role("listitem")
     expect(events.filter(has_text="BINDING_ADDED").filter(has_text=name)).to_be_visible()
 
 
-def test_page_polls_with_one_request_at_a_time(console: ConsolePage) -> None:
+def test_page_polls_with_one_request_at_a_time(console):
     running: set[Request] = set()
     together: list[int] = []
     finished: list[str] = []
 
-    def begin(request: Request) -> None:
+    def begin(request):
         if "/api/v1/" in request.url:
             running.add(request)
             together.append(len(running))
 
-    def end(request: Request) -> None:
+    def end(request):
         if request in running:
             running.discard(request)
             finished.append(request.url.rpartition("/api/v1/")[2].partition("?")[0])
@@ -128,7 +118,7 @@ def test_page_polls_with_one_request_at_a_time(console: ConsolePage) -> None:
     assert max(together) == 1
 
 
-def test_empty_broker_says_what_comes_next(open_console: OpenConsole, empty: BrokerProcess) -> None:
+def test_empty_broker_says_what_comes_next(open_console, empty):
     page = open_console(empty.http_port).open()
     expect(page.get_by_text("No queues yet")).to_be_visible()
     page.get_by_role("link", name="Create a queue").click()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import expect
 
-from ..broker_process import BrokerProcess
 from .browser import ConsolePage
-from .conftest import Axe, OpenConsole
 from .demo import demo
 
 #: Route, heading, and a text that is there once the data are.
@@ -44,16 +40,14 @@ MODES = {
 
 
 @pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def full(tmp_path_factory):
     """The broker of `demo`."""
     with demo(tmp_path_factory.mktemp("demo")) as broker:
         yield broker
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_pages_are_accessible_and_fit(
-    open_console: OpenConsole, full: BrokerProcess, axe: Axe, mode: str
-) -> None:
+def test_pages_are_accessible_and_fit(open_console, full, axe, mode):
     console = open_console(full.http_port, **MODES[mode])
     page = console.open("#/")
     found = []
@@ -68,9 +62,7 @@ def test_pages_are_accessible_and_fit(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_dialogs_are_accessible_and_fit(
-    open_console: OpenConsole, full: BrokerProcess, axe: Axe, mode: str
-) -> None:
+def test_dialogs_are_accessible_and_fit(open_console, full, axe, mode):
     console = open_console(full.http_port, **MODES[mode])
     page = console.open("#/queues/orders/messages")
     found = []
@@ -91,14 +83,12 @@ def test_dialogs_are_accessible_and_fit(
     assert not found, "\n".join(found)
 
 
-def test_messages_are_opened_selected_and_moved_by_keyboard_alone(
-    open_console: OpenConsole, full: BrokerProcess
-) -> None:
+def test_messages_are_opened_selected_and_moved_by_keyboard_alone(open_console, full):
     page = open_console(full.http_port).open("#/queues/orders/messages")
     expect(page.locator("h1")).to_have_text("Messages of orders")
     expect(page.locator("table.messages")).to_be_visible()
 
-    def tab_to(name: str) -> None:
+    def tab_to(name):
         """Press Tab until the control with this label has the focus."""
         for _ in range(40):
             page.keyboard.press("Tab")
@@ -128,7 +118,7 @@ def test_messages_are_opened_selected_and_moved_by_keyboard_alone(
     expect(page.locator(".notes")).to_contain_text("1 message copied.")
 
 
-def test_every_page_can_be_reached_by_its_shortcut(open_console: OpenConsole, full: BrokerProcess) -> None:
+def test_every_page_can_be_reached_by_its_shortcut(open_console, full):
     page = open_console(full.http_port).open("#/")
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     for key, heading in zip(
@@ -151,7 +141,7 @@ def test_every_page_can_be_reached_by_its_shortcut(open_console: OpenConsole, fu
         expect(page.get_by_role("heading", level=1)).to_have_text(heading)
 
 
-def test_pages_ask_no_other_host_and_poll_modestly(open_console: OpenConsole, full: BrokerProcess) -> None:
+def test_pages_ask_no_other_host_and_poll_modestly(open_console, full):
     console: ConsolePage = open_console(full.http_port)
     page = console.open("#/queues/orders/messages")
     expect(page.get_by_text("All 60 messages")).to_be_visible()

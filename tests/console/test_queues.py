@@ -1,27 +1,20 @@
 """Queues: the list at any length, one queue with its ring, consumers and plots, and every action on it."""
 
-from __future__ import annotations
-
 import re
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 
-from ..broker_process import BrokerProcess
-from ..conftest import Connect, StartBroker
-from ..management import Management
 from ..stomp_client import StompClient
-from .browser import ConsolePage
-from .conftest import Axe, OpenConsole
 
 
-def names(page: Page) -> Locator:
+def names(page):
     """The links of the rows that are shown."""
     return page.locator("tbody tr[data-row] td:first-child a")
 
 
-def stat(page: Page, label: str) -> Locator:
+def stat(page, label):
     """The value of a tile."""
     return page.locator(".stat").filter(has=page.get_by_text(label, exact=True)).locator(".stat-value")
 
@@ -29,9 +22,7 @@ def stat(page: Page, label: str) -> Locator:
 # ---- the list
 
 
-def test_list_searches_sorts_and_filters(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_list_searches_sorts_and_filters(console, management, connect, name):
     for number, queue in enumerate(("b", "a", "c")):
         management.ask("POST", "/queues", {"name": f"{name}.{queue}", "paused": queue == "c"})
         if number:
@@ -56,7 +47,7 @@ def test_list_searches_sorts_and_filters(
     expect(page.get_by_role("status").filter(has_text="queue")).not_to_contain_text("found")
 
 
-def test_chosen_columns_are_remembered(console: ConsolePage, management: Management, name: str) -> None:
+def test_chosen_columns_are_remembered(console, management, name):
     management.ask("POST", "/queues", {"name": name, "address": f"{name}.address"})
     page = console.open(f"#/queues?search={name}")
     expect(page.get_by_role("columnheader", name="Scheduled")).to_be_visible()
@@ -75,9 +66,7 @@ def test_chosen_columns_are_remembered(console: ConsolePage, management: Managem
     expect(page.get_by_role("columnheader", name="Scheduled")).to_be_visible()
 
 
-def test_list_of_10000_queues_holds_few_rows_and_asks_for_what_is_visible(
-    open_console: OpenConsole, start_broker: StartBroker
-) -> None:
+def test_list_of_10000_queues_holds_few_rows_and_asks_for_what_is_visible(open_console, start_broker):
     broker = start_broker()
     client = StompClient(broker.port)
     client.connect()
@@ -105,9 +94,7 @@ def test_list_of_10000_queues_holds_few_rows_and_asks_for_what_is_visible(
 # ---- one queue
 
 
-def test_queue_page_shows_counts_consumers_and_bindings(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_queue_page_shows_counts_consumers_and_bindings(console, management, connect, name):
     producer = connect()
     producer.put(f"/queue/{name}", *["x"] * 20)
     producer.put(f"/queue/{name}", "later", AMQ_SCHEDULED_DELAY=600_000)
@@ -134,7 +121,7 @@ def test_queue_page_shows_counts_consumers_and_bindings(
     expect(stat(page, "Messages")).to_have_text("20")
 
 
-def test_depth_rates_and_age_are_plotted(console: ConsolePage, connect: Connect, name: str) -> None:
+def test_depth_rates_and_age_are_plotted(console, connect, name):
     client = connect()
     client.put(f"/queue/{name}", *["x"] * 20)
     page = console.open(f"#/queues/{name}")
@@ -148,9 +135,7 @@ def test_depth_rates_and_age_are_plotted(console: ConsolePage, connect: Connect,
         expect(plot.locator("canvas")).to_be_visible()
 
 
-def test_ring_is_drawn_with_its_fill_and_evictions(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_ring_is_drawn_with_its_fill_and_evictions(console, management, connect, name):
     management.ask("POST", "/queues", {"name": name, "ringSize": 8})
     client = connect()
     client.put(f"/queue/{name}", *["x"] * 6)
@@ -166,9 +151,7 @@ def test_ring_is_drawn_with_its_fill_and_evictions(
     expect(page.locator(".ring-segments")).to_have_attribute("style", re.compile(r"rotate\(-135deg\)"))
 
 
-def test_queue_that_is_deleted_beneath_the_page(
-    console: ConsolePage, management: Management, name: str
-) -> None:
+def test_queue_that_is_deleted_beneath_the_page(console, management, name):
     management.ask("POST", "/queues", {"name": name})
     page = console.open(f"#/queues/{name}")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
@@ -181,7 +164,7 @@ def test_queue_that_is_deleted_beneath_the_page(
 # ---- actions
 
 
-def test_create_and_change(console: ConsolePage, management: Management, name: str) -> None:
+def test_create_and_change(console, management, name):
     page = console.open("#/queues")
     page.get_by_role("button", name="Create a queue").first.click()
     dialog = page.get_by_role("dialog", name="Create a queue")
@@ -210,7 +193,7 @@ def test_create_and_change(console: ConsolePage, management: Management, name: s
     expect(page.get_by_text("exclusive")).to_be_visible()
 
 
-def test_pause_and_resume(console: ConsolePage, management: Management, name: str) -> None:
+def test_pause_and_resume(console, management, name):
     management.ask("POST", "/queues", {"name": name})
     page = console.open(f"#/queues/{name}")
     page.get_by_role("button", name="Pause").click()
@@ -221,7 +204,7 @@ def test_pause_and_resume(console: ConsolePage, management: Management, name: st
     management.expect(name, paused=False)
 
 
-def choose(page: Page, action: str) -> Locator:
+def choose(page, action):
     """Choose an action of the menu by keyboard; returns the dialog that asks."""
     menu = page.get_by_role("button", name="More")
     menu.focus()
@@ -236,9 +219,7 @@ def choose(page: Page, action: str) -> Locator:
 
 
 @pytest.mark.parametrize("action", ["Purge", "Delete"])
-def test_destructive_actions_ask_for_the_name(
-    console: ConsolePage, management: Management, connect: Connect, name: str, action: str
-) -> None:
+def test_destructive_actions_ask_for_the_name(console, management, connect, name, action):
     connect().put(f"/queue/{name}", *["x"] * 3)
     page = console.open(f"#/queues/{name}")
     dialog = choose(page, action)
@@ -260,7 +241,7 @@ def test_destructive_actions_ask_for_the_name(
         expect(page.get_by_role("heading", level=1)).to_have_text("Queues")
 
 
-def test_escape_cancels_and_focus_returns(console: ConsolePage, management: Management, name: str) -> None:
+def test_escape_cancels_and_focus_returns(console, management, name):
     management.ask("POST", "/queues", {"name": name})
     page = console.open(f"#/queues/{name}")
     expect(page.get_by_role("button", name="More")).to_be_visible()
@@ -272,9 +253,7 @@ def test_escape_cancels_and_focus_returns(console: ConsolePage, management: Mana
     assert management.queue(name)
 
 
-def test_queue_with_consumers_is_deleted_after_a_warning(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_queue_with_consumers_is_deleted_after_a_warning(console, management, connect, name):
     consumer = connect()
     consumer.subscribe(f"/queue/{name}")
     page = console.open(f"#/queues/{name}")
@@ -287,7 +266,7 @@ def test_queue_with_consumers_is_deleted_after_a_warning(
     consumer.error()
 
 
-def test_trim(console: ConsolePage, management: Management, connect: Connect, name: str) -> None:
+def test_trim(console, management, connect, name):
     connect().put(f"/queue/{name}", *["x"] * 9)
     management.update(name, ringSize=4)
     page = console.open(f"#/queues/{name}")
@@ -301,14 +280,14 @@ def test_trim(console: ConsolePage, management: Management, connect: Connect, na
 
 @pytest.mark.parametrize(("action", "left", "done"), [("Move", 3, "moved"), ("Copy", 5, "copied")])
 def test_move_and_copy_what_matches(
-    console: ConsolePage,
-    management: Management,
-    connect: Connect,
-    name: str,
-    action: str,
-    left: int,
-    done: str,
-) -> None:
+    console,
+    management,
+    connect,
+    name,
+    action,
+    left,
+    done,
+):
     client = connect()
     client.put(f"/queue/{name}", *["x"] * 2, colour="red")
     client.put(f"/queue/{name}", *["x"] * 3, colour="blue")
@@ -325,7 +304,7 @@ def test_move_and_copy_what_matches(
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_move_that_cannot_be_says_why(console: ConsolePage, connect: Connect, name: str) -> None:
+def test_move_that_cannot_be_says_why(console, connect, name):
     connect().put(f"/queue/{name}", "x")
     page = console.open(f"#/queues/{name}")
     expect(stat(page, "Messages")).to_have_text("1")
@@ -337,9 +316,7 @@ def test_move_that_cannot_be_says_why(console: ConsolePage, connect: Connect, na
 
 
 @pytest.mark.broker(settings={"#": {"max-delivery-attempts": 1, "dead-letter-address": "dead"}})
-def test_retry_of_dead_letters(
-    console: ConsolePage, management: Management, connect: Connect, name: str
-) -> None:
+def test_retry_of_dead_letters(console, management, connect, name):
     management.ask("POST", "/queues", {"name": "dead"})
     client = connect()
     client.put(f"/queue/{name}", "x")
@@ -355,7 +332,7 @@ def test_retry_of_dead_letters(
     expect(stat(page, "Messages")).to_have_text("0")
 
 
-def test_links_to_messages_and_sending(console: ConsolePage, management: Management, name: str) -> None:
+def test_links_to_messages_and_sending(console, management, name):
     queue = f"{name}/a b"
     management.ask("POST", "/queues", {"name": queue, "address": name})
     page = console.open(f"#/queues/{quote(queue, safe='')}")
@@ -368,13 +345,13 @@ def test_links_to_messages_and_sending(console: ConsolePage, management: Managem
 
 
 def test_queue_page_has_no_violations(
-    open_console: OpenConsole,
-    broker: BrokerProcess,
-    management: Management,
-    connect: Connect,
-    axe: Axe,
-    name: str,
-) -> None:
+    open_console,
+    broker,
+    management,
+    connect,
+    axe,
+    name,
+):
     management.ask("POST", "/queues", {"name": name, "ringSize": 100})
     connect().subscribe(f"/queue/{name}")
     for options in ({"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}):

@@ -1,26 +1,21 @@
 """A broker that restarts beneath the pages, and one with 10,000 queues."""
 
-from __future__ import annotations
-
 import socket
 import time
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from ..broker_document import anycast, broker_xml
 from ..broker_process import BrokerProcess
-from ..conftest import StartBroker
 from ..management import Management
 from ..stomp_client import StompClient
-from .conftest import OpenConsole
 
 
 class Restarted:
     """A broker on the same ports each time."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         sockets = [socket.socket() for _ in range(2)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
@@ -31,18 +26,18 @@ class Restarted:
         document = broker_xml().replace("http://127.0.0.1:0", f"http://127.0.0.1:{self.http}")
         self.config.write_text(document.replace("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{self.stomp}"))
 
-    def run(self) -> BrokerProcess:
+    def run(self):
         """Not yet entered."""
         return BrokerProcess(self.config)
 
 
 @pytest.fixture
-def restarted(tmp_path: Path) -> Restarted:
+def restarted(tmp_path):
     """A broker to start more than once."""
     return Restarted(tmp_path)
 
 
-def send(port: int, destination: str, *bodies: str) -> None:
+def send(port, destination, *bodies):
     """Send durable messages."""
     client = StompClient(port)
     client.connect()
@@ -50,9 +45,7 @@ def send(port: int, destination: str, *bodies: str) -> None:
     client.close()
 
 
-def test_messages_stay_in_view_and_an_action_meanwhile_says_that_there_is_no_answer(
-    open_console: OpenConsole, restarted: Restarted
-) -> None:
+def test_messages_stay_in_view_and_an_action_meanwhile_says_that_there_is_no_answer(open_console, restarted):
     console = open_console(restarted.http)
     console.allow("ERR_CONNECTION|ERR_EMPTY_RESPONSE")
     with restarted.run():
@@ -71,7 +64,7 @@ def test_messages_stay_in_view_and_an_action_meanwhile_says_that_there_is_no_ans
         expect(page.locator("td.preview")).to_have_text(["two"])
 
 
-def test_live_and_events_continue_after_a_restart(open_console: OpenConsole, restarted: Restarted) -> None:
+def test_live_and_events_continue_after_a_restart(open_console, restarted):
     live, events = open_console(restarted.http), open_console(restarted.http)
     for console in (live, events):
         console.allow("ERR_|WebSocket connection")
@@ -97,7 +90,7 @@ def test_live_and_events_continue_after_a_restart(open_console: OpenConsole, res
         expect(happened.locator("tbody tr", has_text="queue work created")).to_have_count(1)
 
 
-def test_pages_with_10000_queues(open_console: OpenConsole, start_broker: StartBroker) -> None:
+def test_pages_with_10000_queues(open_console, start_broker):
     broker = start_broker(
         settings={"#": {"dead-letter-address": "DLQ", "max-delivery-attempts": "1"}}, addresses=anycast("DLQ")
     )

@@ -1,30 +1,24 @@
 """The shell of the console: navigation, keyboard, theme, search, login, a broker that goes away, hostile names."""
 
-from __future__ import annotations
-
 import json
 import socket
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from ..broker_document import broker_xml, permitted
 from ..broker_process import PATIENCE, BrokerProcess
 from ..end_to_end.test_security import stompring
 from ..management import Management
-from .browser import ConsolePage
-from .conftest import Axe, OpenConsole
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&/..%2f?#{{7*7}}"
 
 PHONE = {"width": 360, "height": 740}
 
 
-def heading(page: Page, text: str) -> None:
+def heading(page, text):
     """The page has this heading."""
     expect(page.get_by_role("heading", level=1)).to_have_text(text)
 
@@ -35,7 +29,7 @@ def heading(page: Page, text: str) -> None:
 @pytest.mark.parametrize(
     ("key", "title"), [("q", "Queues"), ("a", "Addresses"), ("o", "Overview")], ids=lambda value: value
 )
-def test_g_and_a_letter_open_a_page(console: ConsolePage, key: str, title: str) -> None:
+def test_g_and_a_letter_open_a_page(console, key, title):
     page = console.open("#/queues/none" if key == "o" else "#/addresses/none")
     console.allow("404")
     expect(page.get_by_text("does not exist")).to_be_visible()
@@ -46,7 +40,7 @@ def test_g_and_a_letter_open_a_page(console: ConsolePage, key: str, title: str) 
     expect(page.locator("nav [aria-current=page] span")).to_have_text(title)
 
 
-def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console: ConsolePage) -> None:
+def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console):
     page = console.open()
     heading(page, "Overview")
     page.keyboard.press("?")
@@ -56,7 +50,7 @@ def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console: C
     expect(dialog).to_have_count(0)
 
 
-def test_slash_focuses_the_search_of_the_page_and_typing_in_it_is_no_shortcut(console: ConsolePage) -> None:
+def test_slash_focuses_the_search_of_the_page_and_typing_in_it_is_no_shortcut(console):
     page = console.open("#/queues")
     heading(page, "Queues")
     page.keyboard.press("/")
@@ -67,7 +61,7 @@ def test_slash_focuses_the_search_of_the_page_and_typing_in_it_is_no_shortcut(co
     heading(page, "Queues")
 
 
-def test_slow_typing_loses_nothing_and_the_address_of_the_page_fills_the_field(console: ConsolePage) -> None:
+def test_slow_typing_loses_nothing_and_the_address_of_the_page_fills_the_field(console):
     page = console.open("#/queues?search=first")
     field = page.get_by_label("Search queues by name")
     expect(field).to_have_value("first")
@@ -80,7 +74,7 @@ def test_slow_typing_loses_nothing_and_the_address_of_the_page_fills_the_field(c
     expect(field).to_have_value("")
 
 
-def test_skip_link_is_first_and_leads_to_the_content(console: ConsolePage) -> None:
+def test_skip_link_is_first_and_leads_to_the_content(console):
     page = console.open("#/queues")
     heading(page, "Queues")
     page.evaluate("() => document.activeElement.blur()")
@@ -90,9 +84,7 @@ def test_skip_link_is_first_and_leads_to_the_content(console: ConsolePage) -> No
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def test_arrows_move_between_rows_and_enter_opens_one(
-    console: ConsolePage, management: Management, name: str
-) -> None:
+def test_arrows_move_between_rows_and_enter_opens_one(console, management, name):
     for number in range(3):
         management.ask("POST", "/queues", {"name": f"{name}.{number}"})
     page = console.open(f"#/queues?search={name}")
@@ -110,7 +102,7 @@ def test_arrows_move_between_rows_and_enter_opens_one(
 # ---- theme and width
 
 
-def test_theme_switch_changes_colours_and_is_remembered(console: ConsolePage) -> None:
+def test_theme_switch_changes_colours_and_is_remembered(console):
     page = console.open()
     background = "() => getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(background)
@@ -125,7 +117,7 @@ def test_theme_switch_changes_colours_and_is_remembered(console: ConsolePage) ->
     assert page.evaluate(background) == dark
 
 
-def test_system_theme_applies_without_a_choice(open_console: OpenConsole, broker: BrokerProcess) -> None:
+def test_system_theme_applies_without_a_choice(open_console, broker):
     colours = set()
     for scheme in ("light", "dark"):
         page = open_console(broker.http_port, color_scheme=scheme).open()
@@ -138,9 +130,7 @@ ROUTES = ("#/", "#/queues", "#/addresses", "#/nowhere")
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_pages_fit_a_phone_and_axe_finds_nothing(
-    open_console: OpenConsole, broker: BrokerProcess, axe: Axe, route: str
-) -> None:
+def test_pages_fit_a_phone_and_axe_finds_nothing(open_console, broker, axe, route):
     for options in ({"viewport": PHONE}, {"color_scheme": "dark"}):
         console = open_console(broker.http_port, **options)
         page = console.open(route)
@@ -150,7 +140,7 @@ def test_pages_fit_a_phone_and_axe_finds_nothing(
         assert console.overflow() == 0
 
 
-def test_navigation_of_a_phone_opens_and_closes(open_console: OpenConsole, broker: BrokerProcess) -> None:
+def test_navigation_of_a_phone_opens_and_closes(open_console, broker):
     page = open_console(broker.http_port, viewport=PHONE).open()
     queues = page.get_by_role("navigation").get_by_role("link", name="Queues")
     expect(queues).to_be_hidden()
@@ -163,7 +153,7 @@ def test_navigation_of_a_phone_opens_and_closes(open_console: OpenConsole, broke
 # ---- search
 
 
-def test_header_finds_queues_and_addresses(console: ConsolePage, management: Management, name: str) -> None:
+def test_header_finds_queues_and_addresses(console, management, name):
     management.ask("POST", "/queues", {"name": f"{name}.q", "address": f"{name}.a"})
     page = console.open()
     field = page.get_by_role("combobox", name="Find a queue or an address")
@@ -184,7 +174,7 @@ def test_header_finds_queues_and_addresses(console: ConsolePage, management: Man
 # ---- states
 
 
-def test_pages_that_do_not_exist(console: ConsolePage) -> None:
+def test_pages_that_do_not_exist(console):
     page = console.open("#/no/such/page")
     heading(page, "Not found")
     for route, title in (("#/queues/no%2Fsuch", "no/such"), ("#/addresses/none", "none")):
@@ -196,7 +186,7 @@ def test_pages_that_do_not_exist(console: ConsolePage) -> None:
     console.allow("status of 404")
 
 
-def test_hidden_tab_does_not_poll(console: ConsolePage, management: Management, name: str) -> None:
+def test_hidden_tab_does_not_poll(console, management, name):
     management.ask("POST", "/queues", {"name": name})
     page = console.open(f"#/queues?search={name}")
     row = page.get_by_role("row").filter(has_text=name)
@@ -214,7 +204,7 @@ def test_hidden_tab_does_not_poll(console: ConsolePage, management: Management, 
     expect(row).to_contain_text("paused")
 
 
-def test_broker_that_restarts_beneath_the_page(open_console: OpenConsole, tmp_path: Path) -> None:
+def test_broker_that_restarts_beneath_the_page(open_console, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -237,7 +227,7 @@ def test_broker_that_restarts_beneath_the_page(open_console: OpenConsole, tmp_pa
         expect(banner).to_have_count(0)
 
 
-def test_hostile_names_are_text(console: ConsolePage, management: Management, name: str) -> None:
+def test_hostile_names_are_text(console, management, name):
     hostile = f"{name}{HOSTILE}"
     management.ask("POST", "/queues", {"name": hostile, "filter": "a = '<script>alert(2)</script>'"})
     page = console.open("#/queues")
@@ -259,7 +249,7 @@ PERMISSIONS = permitted(
 ) + permitted("activemq.management", {"view": "admin,viewer", "edit": "admin", "manage": "admin"})
 
 
-def secured_config(directory: Path, users: Mapping[str, str]) -> Path:
+def secured_config(directory, users):
     """A broker.xml with users and the role of each."""
     config = directory / "broker.xml"
     config.write_text(broker_xml(secure=True, permissions=PERMISSIONS))
@@ -273,7 +263,7 @@ def secured_config(directory: Path, users: Mapping[str, str]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def secured(tmp_path_factory):
     """A broker with an administrator, a user who may only look, and one who may nothing."""
     users = {"ada": "admin", "vic": "viewer", "nil": "nothing"}
     config = secured_config(tmp_path_factory.mktemp("secured"), users)
@@ -284,7 +274,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 class Administrator(Management):
     """The API with a login: that of ada."""
 
-    def text(self, path: str, method: str = "GET", body: object = None) -> str:
+    def text(self, path, method="GET", body=None):
         login = b64encode("ada:ada:pässword".encode()).decode()
         headers = {"Content-Type": "application/json", "Authorization": f"Basic {login}"}
         data = json.dumps(body or {}).encode() if method != "GET" else None
@@ -292,7 +282,7 @@ class Administrator(Management):
             return str(answer.read().decode())
 
 
-def log_in(console: ConsolePage, user: str, password: str | None = None) -> Page:
+def log_in(console, user, password=None):
     """Fill the form of the page that is open."""
     page = console.page
     console.allow("status of 401")  # the browser reports that the first request needs a login
@@ -302,9 +292,7 @@ def log_in(console: ConsolePage, user: str, password: str | None = None) -> Page
     return page
 
 
-def test_login_leads_to_the_page_of_the_address_and_stays_in_memory(
-    open_console: OpenConsole, secured: BrokerProcess
-) -> None:
+def test_login_leads_to_the_page_of_the_address_and_stays_in_memory(open_console, secured):
     console = open_console(secured.http_port)
     console.open("#/queues")
     page = log_in(console, "ada", "wrong")
@@ -318,7 +306,7 @@ def test_login_leads_to_the_page_of_the_address_and_stays_in_memory(
     heading(page, "Log in to the broker")
 
 
-def test_logging_out(open_console: OpenConsole, secured: BrokerProcess) -> None:
+def test_logging_out(open_console, secured):
     console = open_console(secured.http_port)
     console.open("#/addresses")
     page = log_in(console, "ada")
@@ -327,14 +315,14 @@ def test_logging_out(open_console: OpenConsole, secured: BrokerProcess) -> None:
     expect(page.get_by_label("Password")).to_have_value("")
 
 
-def test_login_form_has_no_violations(open_console: OpenConsole, secured: BrokerProcess, axe: Axe) -> None:
+def test_login_form_has_no_violations(open_console, secured, axe):
     console = open_console(secured.http_port, viewport=PHONE)
     console.allow("status of 401")
     heading(console.open(), "Log in to the broker")
     assert axe(console) == [] and console.overflow() == 0
 
 
-def test_what_a_user_may_not_do_is_not_offered(open_console: OpenConsole, secured: BrokerProcess) -> None:
+def test_what_a_user_may_not_do_is_not_offered(open_console, secured):
     admin = open_console(secured.http_port)
     admin.open("#/queues")
     page = log_in(admin, "ada")
@@ -358,7 +346,7 @@ def test_what_a_user_may_not_do_is_not_offered(open_console: OpenConsole, secure
     expect(page.get_by_role("button", name="Create a queue")).to_have_count(0)
 
 
-def test_no_permission_at_all_is_said(open_console: OpenConsole, secured: BrokerProcess) -> None:
+def test_no_permission_at_all_is_said(open_console, secured):
     console = open_console(secured.http_port)
     console.open()
     console.allow("status of 403")
@@ -368,9 +356,7 @@ def test_no_permission_at_all_is_said(open_console: OpenConsole, secured: Broker
     expect(page.get_by_role("alert")).to_contain_text("No permission")
 
 
-def test_login_that_ends_meanwhile_is_asked_for_again(
-    open_console: OpenConsole, secured: BrokerProcess
-) -> None:
+def test_login_that_ends_meanwhile_is_asked_for_again(open_console, secured):
     admin = Administrator(secured.http_port)
     admin.ask("POST", "/users", {"name": "eve", "password": "eve:pässword", "roles": ["viewer"]})
     console = open_console(secured.http_port)

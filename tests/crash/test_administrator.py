@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -15,7 +15,7 @@ from .context import Context
 from .ledger import Ledger
 
 
-def test_a_queue_that_is_not_durable_is_known_until_it_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_is_not_durable_is_known_until_it_is_deleted(monkeypatch):
     """The client may end before it has deleted the queue: a broker that lives on has it then."""
     bindings = Bindings()
     world = SimpleNamespace(random=Random(1), chance=lambda probability: False, port=0, management=None)
@@ -24,7 +24,7 @@ def test_a_queue_that_is_not_durable_is_known_until_it_is_deleted(monkeypatch: p
     asked: list[str] = []
     answers = True
 
-    async def ask(method: str, path: str, body: object = None) -> Any:
+    async def ask(method, path, body=None):
         asked.append(method)
         if not answers and method == "DELETE":
             raise ConnectionBroken
@@ -43,7 +43,7 @@ def test_a_queue_that_is_not_durable_is_known_until_it_is_deleted(monkeypatch: p
     assert name in bindings.absent(MADE)
 
 
-def test_a_queue_whose_change_got_no_answer_is_not_paused() -> None:
+def test_a_queue_whose_change_got_no_answer_is_not_paused():
     """It looks one way or the other: nothing says what the rest of it is."""
     administrator = Administrator.__new__(Administrator)
     administrator.world = cast(Context, SimpleNamespace(random=Random(1)))

@@ -13,7 +13,7 @@ from .connection import Connection, Frame
 from .consumers import Consumer, ConsumerProfile
 from .context import Context
 from .duplicates import Identifiers
-from .ledger import Copy, Ledger, State, Unit, now
+from .ledger import Copy, Ledger, State, now
 from .topology import DEAD, ENDING_GROUPS, EXPIRED, LASTING_GROUPS, RING, Group
 
 QUEUE, OTHER, RINGED, KEYED = "memory.work", "memory.results", "memory.ring", "memory.lastvalue"
@@ -30,20 +30,20 @@ GROUPS = [
 class Story:
     """A ledger, and what a broker shows after a restart."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.ledger = Ledger()
         self.contents: dict[str, list[Seen]] = {QUEUE: [], OTHER: []}
         self.counted: dict[str, tuple[int, int, int]] = {}
 
     def send(
         self,
-        state: State = State.DONE,
-        queues: tuple[str, ...] = (QUEUE,),
-        unit: Unit | None = None,
-        message_group: str = "",
-        key: str = "",
-        **more: int,
-    ) -> Copy:
+        state=State.DONE,
+        queues=(QUEUE,),
+        unit=None,
+        message_group="",
+        key="",
+        **more,
+    ):
         unit = unit or self.ledger.unit("SEND")
         durable = bool(more.pop("durable", True))
         text = self.ledger.enter(
@@ -55,19 +55,19 @@ class Story:
         assert copy is not None
         return copy
 
-    def acknowledge(self, copy: Copy, state: State) -> Unit:
+    def acknowledge(self, copy, state):
         unit = self.ledger.unit("ACK")
         self.ledger.leave(unit, copy)
         unit.move(state)
         return unit
 
-    def show(self, *copies: Copy, place: str = "", state: str = "pending", attempts: int = 0) -> None:
+    def show(self, *copies, place="", state="pending", attempts=0):
         for copy in copies:
             there = place or copy.queue
             seen = Seen(there, copy.queue, copy.text, state, copy.priority, attempts)
             self.contents.setdefault(there, []).append(seen)
 
-    def rules(self, again: bool = False) -> list[str]:
+    def rules(self, again=False):
         """The rules that are broken."""
         self.ledger.forget_done()
         queues = {}
@@ -87,11 +87,11 @@ class Story:
 
 
 @pytest.fixture
-def story() -> Story:
+def story():
     return Story()
 
 
-def test_all_is_well(story: Story) -> None:
+def test_all_is_well(story):
     story.show(story.send(), story.send())
     story.acknowledge(story.send(), State.DONE)
     story.send(State.OPEN)
@@ -100,13 +100,13 @@ def test_all_is_well(story: Story) -> None:
     assert story.rules() == []
 
 
-def test_a_receipted_message_is_missing(story: Story) -> None:
+def test_a_receipted_message_is_missing(story):
     story.send()
     assert story.rules() == ["lost"]
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_what_was_not_receipted_may_be_there_or_not(story: Story, there: bool) -> None:
+def test_what_was_not_receipted_may_be_there_or_not(story, there):
     copy, taken = story.send(State.ASKED), story.send()
     story.acknowledge(taken, State.ASKED)
     if there:
@@ -114,7 +114,7 @@ def test_what_was_not_receipted_may_be_there_or_not(story: Story, there: bool) -
     assert story.rules() == []
 
 
-def test_what_was_found_once_must_stay(story: Story) -> None:
+def test_what_was_found_once_must_stay(story):
     copy = story.send(State.ASKED)
     story.show(copy)
     assert story.rules(again=True) == []
@@ -122,14 +122,14 @@ def test_what_was_found_once_must_stay(story: Story) -> None:
     assert story.rules() == ["lost"]
 
 
-def test_what_was_missing_once_must_not_come_back(story: Story) -> None:
+def test_what_was_missing_once_must_not_come_back(story):
     copy = story.send(State.ASKED)
     assert story.rules(again=True) == []
     story.show(copy)
     assert story.rules() == ["came back"]
 
 
-def test_an_acknowledged_message_comes_back(story: Story) -> None:
+def test_an_acknowledged_message_comes_back(story):
     copy = story.send()
     story.acknowledge(copy, State.DONE)
     story.show(copy)
@@ -137,41 +137,41 @@ def test_an_acknowledged_message_comes_back(story: Story) -> None:
 
 
 @pytest.mark.parametrize("state", [State.OPEN, State.UNDONE])
-def test_a_message_of_an_unfinished_transaction_is_there(story: Story, state: State) -> None:
+def test_a_message_of_an_unfinished_transaction_is_there(story, state):
     story.show(story.send(state))
     assert story.rules() == ["came back"]
 
 
-def test_a_message_that_nobody_sent(story: Story) -> None:
+def test_a_message_that_nobody_sent(story):
     story.contents[QUEUE].append(Seen(QUEUE, QUEUE, "nobody/1", "pending", 4, 0))
     assert story.rules() == ["never sent"]
 
 
-def test_a_message_is_there_twice(story: Story) -> None:
+def test_a_message_is_there_twice(story):
     copy = story.send()
     story.show(copy, copy)
     assert "twice" in story.rules()
 
 
-def test_a_dead_letter_that_is_still_in_its_queue(story: Story) -> None:
+def test_a_dead_letter_that_is_still_in_its_queue(story):
     copy = story.send()
     story.show(copy)
     story.show(copy, place=DEAD)
     assert story.rules() == ["twice"]
 
 
-def test_a_dead_letter_is_not_lost(story: Story) -> None:
+def test_a_dead_letter_is_not_lost(story):
     story.show(story.send(), place=DEAD)
     assert story.rules() == []
 
 
-def test_a_message_that_was_not_durable_survives(story: Story) -> None:
+def test_a_message_that_was_not_durable_survives(story):
     story.show(story.send(durable=False))
     assert story.rules() == ["not durable"]
 
 
 @pytest.mark.parametrize("missing", ["entry", "exit"])
-def test_half_a_transaction(story: Story, missing: str) -> None:
+def test_half_a_transaction(story, missing):
     taken = story.send()
     unit = story.ledger.unit("COMMIT")
     made = story.send(State.ASKED, (OTHER,), unit)
@@ -182,7 +182,7 @@ def test_half_a_transaction(story: Story, missing: str) -> None:
 
 
 @pytest.mark.parametrize("happened", [True, False])
-def test_a_whole_transaction(story: Story, happened: bool) -> None:
+def test_a_whole_transaction(story, happened):
     taken = story.send()
     unit = story.ledger.unit("COMMIT")
     made = [story.send(State.ASKED, (OTHER,), unit) for _ in range(3)]
@@ -191,18 +191,18 @@ def test_a_whole_transaction(story: Story, happened: bool) -> None:
     assert story.rules() == []
 
 
-def test_half_a_topic(story: Story) -> None:
+def test_half_a_topic(story):
     story.show(story.send(State.ASKED, (QUEUE, OTHER)))
     assert story.rules() == ["half"]
 
 
-def test_out_of_order(story: Story) -> None:
+def test_out_of_order(story):
     first, second = story.send(), story.send()
     story.show(second, first)
     assert story.rules() == ["order"]
 
 
-def test_priorities_have_orders_of_their_own(story: Story) -> None:
+def test_priorities_have_orders_of_their_own(story):
     low, high = story.send(priority=1), story.send(priority=9)
     story.show(high, low)
     assert story.rules() == []
@@ -210,13 +210,13 @@ def test_priorities_have_orders_of_their_own(story: Story) -> None:
     assert story.rules() == ["order"]
 
 
-def test_counters_that_lie(story: Story) -> None:
+def test_counters_that_lie(story):
     story.show(story.send())
     story.counted[QUEUE] = (2, 0, 0)
     assert story.rules() == ["counters"]
 
 
-def test_a_ring_holds_the_newest(story: Story) -> None:
+def test_a_ring_holds_the_newest(story):
     copies = [story.send(queues=(RINGED,)) for _ in range(RING + 5)]
     story.show(*copies[-RING:])
     assert story.rules() == []
@@ -232,50 +232,48 @@ RING_FAULTS: list[tuple[str, Callable[[list[Copy]], list[Copy]], list[str]]] = [
 @pytest.mark.parametrize(
     ("shown", "rules"), [case[1:] for case in RING_FAULTS], ids=[case[0] for case in RING_FAULTS]
 )
-def test_a_ring_that_is_wrong(
-    story: Story, shown: Callable[[list[Copy]], list[Copy]], rules: list[str]
-) -> None:
+def test_a_ring_that_is_wrong(story, shown, rules):
     copies = [story.send(queues=(RINGED,)) for _ in range(RING + 5)]
     story.show(*shown(copies))
     assert story.rules() == rules
 
 
-def test_dead_letters_of_a_ring_are_not_in_it(story: Story) -> None:
+def test_dead_letters_of_a_ring_are_not_in_it(story):
     copies = [story.send(queues=(RINGED,)) for _ in range(RING + 1)]
     story.show(copies[0], place=DEAD)
     story.show(*copies[1:])
     assert story.rules() == []
 
 
-def test_a_ring_may_hold_what_the_unreceipted_sends_left(story: Story) -> None:
+def test_a_ring_may_hold_what_the_unreceipted_sends_left(story):
     copies = [story.send(queues=(RINGED,)) for _ in range(RING)]
     story.send(State.ASKED, (RINGED,))
     story.show(*copies)
     assert story.rules() == []
 
 
-def test_schedules(story: Story) -> None:
+def test_schedules(story):
     early, late = story.send(due=now() + 60_000), story.send(due=now() - 60_000)
     story.show(early, state="pending")
     story.show(late, state="scheduled")
     assert story.rules() == ["too early", "too late"]
 
 
-def test_expiry(story: Story) -> None:
+def test_expiry(story):
     overdue, alive = story.send(expires=now() - 60_000), story.send(expires=now() + 60_000)
     story.show(overdue)
     story.show(alive, place=EXPIRED)
     assert story.rules() == ["expired", "overdue"]
 
 
-def test_forgotten_attempts(story: Story) -> None:
+def test_forgotten_attempts(story):
     copy = story.send()
     copy.attempts = 2
     story.show(copy, attempts=1)
     assert story.rules() == ["attempts"]
 
 
-def test_deliveries(story: Story) -> None:
+def test_deliveries(story):
     ledger = story.ledger
     ledger.delivered(QUEUE, story.send().text, "a")
     ledger.delivered(QUEUE, story.send(State.OPEN).text, "a")
@@ -301,15 +299,15 @@ def test_deliveries(story: Story) -> None:
     ]
 
 
-def test_a_message_is_in_delivery_when_all_clients_have_gone(story: Story) -> None:
+def test_a_message_is_in_delivery_when_all_clients_have_gone(story):
     story.show(story.send(), state="delivering")
     assert story.rules() == ["held"]
 
 
-def test_a_group_belongs_to_one_consumer_until_that_goes(story: Story) -> None:
+def test_a_group_belongs_to_one_consumer_until_that_goes(story):
     ledger, (lasting, another), (ending,) = story.ledger, LASTING_GROUPS, ENDING_GROUPS
 
-    def delivered(group: str, holder: str, queue: str = QUEUE, moved: bool = False) -> list[str]:
+    def delivered(group, holder, queue=QUEUE, moved=False):
         copy = story.send(queues=(queue,), message_group=group)
         ledger.delivered(queue, copy.text, holder, moved=moved)
         rules, ledger.faults = [fault.rule for fault in ledger.faults], []
@@ -326,12 +324,12 @@ def test_a_group_belongs_to_one_consumer_until_that_goes(story: Story) -> None:
     assert delivered(lasting, "a") == []
 
 
-def test_a_consumer_is_given_a_group_in_order(story: Story) -> None:
+def test_a_consumer_is_given_a_group_in_order(story):
     world = Context(0, 0, story.ledger, Identifiers(), Random(1))
     consumer = Consumer(world, ConsumerProfile(QUEUE, QUEUE), "c")
     consumer._wire = wire = cast(Connection, object())
 
-    def take(copy: Copy, redelivered: str = "false") -> list[str]:
+    def take(copy, redelivered="false"):
         consumer._take(
             wire, Frame("MESSAGE", {"redelivered": redelivered, "ack": "1"}, copy.text.encode() + b"|")
         )
@@ -346,7 +344,7 @@ def test_a_consumer_is_given_a_group_in_order(story: Story) -> None:
     assert take(second) == ["order"]
 
 
-def test_a_fault_tells_the_whole_history(story: Story) -> None:
+def test_a_fault_tells_the_whole_history(story):
     copy = story.send()
     story.ledger.delivered(QUEUE, copy.text, "somebody")
     story.ledger.delivered(QUEUE, copy.text, "somebody else")
@@ -358,37 +356,37 @@ def test_a_fault_tells_the_whole_history(story: Story) -> None:
 VALUES = (KEYED,)
 
 
-def test_the_newest_value_of_each_key_stays(story: Story) -> None:
+def test_the_newest_value_of_each_key_stays(story):
     story.send(queues=VALUES, key="k")
     story.show(story.send(queues=VALUES, key="k"), story.send(queues=VALUES, key="l"))
     assert story.rules() == []
 
 
 @pytest.mark.parametrize("newer", [True, False])
-def test_a_value_that_was_not_receipted_may_have_replaced_the_older_one(story: Story, newer: bool) -> None:
+def test_a_value_that_was_not_receipted_may_have_replaced_the_older_one(story, newer):
     older, unsure = story.send(queues=VALUES, key="k"), story.send(State.ASKED, queues=VALUES, key="k")
     story.show(unsure if newer else older)
     assert story.rules(again=True) == []
 
 
-def test_two_values_of_one_key(story: Story) -> None:
+def test_two_values_of_one_key(story):
     story.show(story.send(queues=VALUES, key="k"), story.send(queues=VALUES, key="k"))
     assert story.rules() == ["last value"]
 
 
-def test_an_older_value_in_place_of_a_promised_one(story: Story) -> None:
+def test_an_older_value_in_place_of_a_promised_one(story):
     story.show(story.send(queues=VALUES, key="k"))
     story.send(queues=VALUES, key="k")
     assert story.rules() == ["last value", "lost"]
 
 
-def test_a_key_whose_value_is_gone_before_the_next_was_there(story: Story) -> None:
+def test_a_key_whose_value_is_gone_before_the_next_was_there(story):
     story.send(queues=VALUES, key="k")
     story.send(State.ASKED, queues=VALUES, key="k")
     assert story.rules() == ["last value"]
 
 
-def test_an_undone_value_replaces_nothing(story: Story) -> None:
+def test_an_undone_value_replaces_nothing(story):
     story.send(queues=VALUES, key="k")
     story.send(State.UNDONE, queues=VALUES, key="k")
     assert story.rules() == ["last value", "lost"]

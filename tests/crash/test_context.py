@@ -1,7 +1,5 @@
 """The actors of one life: when it ends, the broker has no connection of theirs any more."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from random import Random
@@ -18,12 +16,12 @@ from .ledger import Ledger
 class SlowLogin:
     """A broker that lets its one client wait for CONNECTED."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked = asyncio.Event()
         self.answer = asyncio.Event()
         self.left = asyncio.Event()  # the client has hung up
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader, writer):
         """One connection."""
         await reader.readuntil(b"\0")
         self.asked.set()
@@ -34,14 +32,14 @@ class SlowLogin:
         answering.cancel()
         writer.close()
 
-    async def _answer(self, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, writer):
         await self.answer.wait()
         writer.write(b"CONNECTED\nversion:1.2\n\n\0")
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_a_connection_that_is_opened_while_a_life_ends_is_closed(answers: bool) -> None:
-    async def live() -> None:
+def test_a_connection_that_is_opened_while_a_life_ends_is_closed(answers):
+    async def live():
         broker = SlowLogin()
         async with await asyncio.start_server(broker.serve, "127.0.0.1", 0) as server:
             world = Context(server.sockets[0].getsockname()[1], 0, Ledger(), Identifiers(), Random(1))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations, permutations, product
@@ -53,7 +52,7 @@ class Store:
     known: set[str]  # every message ever sent
     records: dict[Path, list[tuple[int, int, set[str]]]] = field(default_factory=dict)  # begin, end, messages
 
-    def messages(self, path: Path, start: int, stop: int) -> set[str]:
+    def messages(self, path, start, stop):
         """Those with a record in a file that has bytes in a range."""
         return {
             text for begin, end, texts in self.records[path] if begin < stop and start < end for text in texts
@@ -61,7 +60,7 @@ class Store:
 
 
 @cache
-def store() -> Store:
+def store():
     files, ledger = MemoryFiles(), Ledger()
     life = Life(files, ROOT)
     history = History(life, ledger)
@@ -80,7 +79,7 @@ def store() -> Store:
     return found
 
 
-def records(data: bytes, known: set[str]) -> Iterator[tuple[int, int, set[str]]]:
+def records(data, known):
     """Each record with its messages, by the document of the format alone."""
     at = HEADER
     while at + 8 <= len(data):
@@ -92,12 +91,12 @@ def records(data: bytes, known: set[str]) -> Iterator[tuple[int, int, set[str]]]
         at = end
 
 
-def contents_of(life: Life) -> Contents:
+def contents_of(life):
     found = life.observe()
     return {queue: [seen.text for seen in seen_there] for queue, seen_there in found.contents.items()}
 
 
-def started(files: dict[Path, bytes], log: pytest.LogCaptureFixture) -> tuple[Life, Contents, str]:
+def started(files, log):
     """A broker on damaged files, what it has, and what it said of them at the start."""
     log.clear()
     life = Life(MemoryFiles(files), ROOT)
@@ -107,12 +106,12 @@ def started(files: dict[Path, bytes], log: pytest.LogCaptureFixture) -> tuple[Li
 
 
 def wrong(
-    case: str,
-    damaged: dict[Path, bytes],
-    allowed: set[str],
-    log: pytest.LogCaptureFixture,
-    silently: bool = False,
-) -> list[str]:
+    case,
+    damaged,
+    allowed,
+    log,
+    silently=False,
+):
     """What is not as it must be with these files, where ``allowed`` may be missing, even ``silently``."""
     whole = store()
     try:
@@ -146,13 +145,13 @@ def wrong(
     return found
 
 
-def offsets() -> Iterator[tuple[Path, int]]:
+def offsets():
     for number, path in enumerate(sorted(store().files)):
         for at in range(number % STEP, len(store().files[path]), STEP):
             yield path, at
 
 
-def loses(path: Path, at: int) -> set[str]:
+def loses(path, at):
     """What a changed byte may cost.
 
     A page is read up to what is damaged (as in Artemis). In a segment of the journal the footer tells where the next
@@ -166,7 +165,7 @@ def loses(path: Path, at: int) -> set[str]:
 
 
 @pytest.mark.timeout(3600)
-def test_changed_bytes(caplog: pytest.LogCaptureFixture) -> None:
+def test_changed_bytes(caplog):
     faults = []
     for path, at in offsets():
         data = bytearray(store().files[path])
@@ -177,7 +176,7 @@ def test_changed_bytes(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_files_that_were_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_were_cut_off(caplog):
     faults = []
     for path, at in offsets():
         data = store().files[path]
@@ -190,7 +189,7 @@ def test_files_that_were_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
 
 
-def test_files_that_are_missing(caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_are_missing(caplog):
     faults = []
     journal = sorted(path for path in store().files if path.suffix == ".journal")
     for path, data in store().files.items():
@@ -202,18 +201,18 @@ def test_files_that_are_missing(caplog: pytest.LogCaptureFixture) -> None:
     assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
 
 
-def alike(suffix: str) -> list[Path]:
+def alike(suffix):
     return sorted(path for path in store().files if path.suffix == suffix)
 
 
-def costs(path: Path) -> set[str]:
+def costs(path):
     """The messages that go with a file, and where it is of the journal all about which it may have facts."""
     return store().known if path.suffix == ".journal" else store().messages(path, 0, 1 << 62)
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("suffix", [".journal", ".page"])
-def test_files_over_others(suffix: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_over_others(suffix, caplog):
     faults = []
     for source, target in permutations(alike(suffix), 2):
         damaged = {**store().files, target: store().files[source]}
@@ -225,7 +224,7 @@ def test_files_over_others(suffix: str, caplog: pytest.LogCaptureFixture) -> Non
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("suffix", [".journal", ".page"])
-def test_files_that_were_swapped(suffix: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_were_swapped(suffix, caplog):
     faults = []
     for one, other in combinations(alike(suffix), 2):
         files = store().files
@@ -236,7 +235,7 @@ def test_files_that_were_swapped(suffix: str, caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("suffix", [".journal", ".page"])
-def test_files_copied_to_a_new_number(suffix: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_copied_to_a_new_number(suffix, caplog):
     """Nothing is lost, and nothing comes twice."""
     faults = []
     last = max(int(path.stem) for path in alike(suffix))

@@ -1,14 +1,11 @@
 """A broker is killed or stopped while it moves messages: each is in one queue or the other, never in both or none."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
@@ -38,7 +35,7 @@ ORIGIN = {
 }
 
 
-def fill(port: int) -> None:
+def fill(port):
     """Durable dead letters in queue ``away``, each with a body of its own; some are scheduled."""
     client = StompClient(port)
     client.connect()
@@ -52,7 +49,7 @@ def fill(port: int) -> None:
     client.socket.close()
 
 
-def export(port: int, queue: str) -> Counter[str]:
+def export(port, queue):
     with urlopen(f"http://127.0.0.1:{port}/api/v1/queues/{queue}/export", timeout=30) as answer:
         return Counter(json.loads(line)["message"]["body"] for line in answer.read().splitlines())
 
@@ -60,7 +57,7 @@ def export(port: int, queue: str) -> Counter[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("operation", ["move", "retry"])
 @pytest.mark.parametrize("case", CASES)
-def test_every_message_is_in_exactly_one_queue(tmp_path: Path, case: str, operation: str) -> None:
+def test_every_message_is_in_exactly_one_queue(tmp_path, case, operation):
     away, home = CASES[case]
     config = tmp_path / "broker.xml"
     small = "<journal-file-size>200K</journal-file-size>"
@@ -114,7 +111,7 @@ def test_every_message_is_in_exactly_one_queue(tmp_path: Path, case: str, operat
         assert export(broker.http_port, "away") == Counter()
 
 
-def upload(port: int, lines: bytes) -> None:
+def upload(port, lines):
     headers = {"Content-Type": "application/x-ndjson"}
     request = Request(f"http://127.0.0.1:{port}/api/v1/queues/home/import", lines, headers)
     with urlopen(request, timeout=30) as answer:
@@ -123,7 +120,7 @@ def upload(port: int, lines: bytes) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("settings", [{}, PAGED], ids=["memory", "pages"])
-def test_an_import_is_there_as_a_whole_or_not_at_all(tmp_path: Path, settings: dict[str, object]) -> None:
+def test_an_import_is_there_as_a_whole_or_not_at_all(tmp_path, settings):
     """Each request has 1000 durable messages with one body of its own."""
     config = tmp_path / "broker.xml"
     small = "<journal-file-size>200K</journal-file-size>"
@@ -142,7 +139,7 @@ def test_an_import_is_there_as_a_whole_or_not_at_all(tmp_path: Path, settings: d
         with KillableBroker(config) as broker:
             ended = threading.Event()
 
-            def send_all(port: int, kill: int, ended: threading.Event, answered: dict[str, int]) -> None:
+            def send_all(port, kill, ended, answered):
                 try:
                     for number in range(1000):
                         body = f"{kill}-{number}"

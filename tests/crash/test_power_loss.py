@@ -1,7 +1,5 @@
 """The power fails before each operation on a file: what was not synced is lost, torn or whole, by chance."""
 
-from __future__ import annotations
-
 import os
 from copy import deepcopy
 from pathlib import Path
@@ -27,11 +25,11 @@ class PowerLoss(BaseException):
     """Nothing in the broker can do anything about it."""
 
 
-def fails_at(count: int, data: dict[Path, bytes] | None = None) -> MemoryFiles:
+def fails_at(count, data=None):
     """Files that end with operation number ``count``."""
     files = MemoryFiles(data)
 
-    def fault(operation: str, path: Path) -> None:
+    def fault(operation, path):
         if len(files.operations) > count:
             raise PowerLoss(f"{operation} {path}")
 
@@ -39,7 +37,7 @@ def fails_at(count: int, data: dict[Path, bytes] | None = None) -> MemoryFiles:
     return files
 
 
-def played(files: MemoryFiles, ledger: Ledger) -> Life | None:
+def played(files, ledger):
     """As much of the history as the power allowed. None where it was gone before the broker was there."""
     life = None
     try:
@@ -51,7 +49,7 @@ def played(files: MemoryFiles, ledger: Ledger) -> Life | None:
     return life
 
 
-def check(files: MemoryFiles, ledger: Ledger, at: int) -> None:
+def check(files, ledger, at):
     """Play until operation ``at``, and see what a crash at that moment leaves."""
     life = played(files, ledger)
     after = files.crash(Random(at))
@@ -61,7 +59,7 @@ def check(files: MemoryFiles, ledger: Ledger, at: int) -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_what_was_promised_survives() -> None:
+def test_what_was_promised_survives():
     whole = fails_at(NEVER)
     played(whole, Ledger())
     count = len(whole.operations)
@@ -71,7 +69,7 @@ def test_what_was_promised_survives() -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_what_was_promised_survives_in_a_second_life() -> None:
+def test_what_was_promised_survives_in_a_second_life():
     """As above, on what a first life has left: recovery, facts about old pages, compaction of old segments."""
     first, ledger = fails_at(NEVER), Ledger()
     life = played(first, ledger)
@@ -86,7 +84,7 @@ def test_what_was_promised_survives_in_a_second_life() -> None:
         check(fails_at(at, left), deepcopy(ledger), at)
 
 
-def test_files_that_do_not_sync_are_found_out() -> None:
+def test_files_that_do_not_sync_are_found_out():
     """The test fails where it must: here nothing that was synced is safe."""
     files, ledger = MemoryFiles(), Ledger()
     files.sync = lambda descriptor: None  # type: ignore[method-assign]

@@ -1,11 +1,8 @@
 """A broker with a retroactive address is killed while messages are sent: the last ones are kept, without a gap."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -24,13 +21,13 @@ SETTINGS = {
 class Sender(threading.Thread):
     """Sends the next numbers with receipts until the broker is gone."""
 
-    def __init__(self, port: int, address: str, first: int) -> None:
+    def __init__(self, port, address, first):
         super().__init__(daemon=True)
         self.sent = self.receipted = first
         self._address = address
         self._port = port
 
-    def run(self) -> None:
+    def run(self):
         try:
             client = StompClient(self._port)
             client.connect()
@@ -42,7 +39,7 @@ class Sender(threading.Thread):
             pass  # it is gone
 
 
-def kept(port: int, address: str) -> list[int]:
+def kept(port, address):
     """What a new subscriber gets."""
     client = StompClient(port)
     client.connect()
@@ -53,7 +50,7 @@ def kept(port: int, address: str) -> list[int]:
 
 
 @pytest.mark.timeout(300)
-def test_the_last_messages_are_kept_without_a_gap(tmp_path: Path) -> None:
+def test_the_last_messages_are_kept_without_a_gap(tmp_path):
     config = tmp_path / "broker.xml"
     small = "<journal-file-size>16K</journal-file-size>"
     config.write_text(broker_xml(settings=SETTINGS, core=small))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +28,7 @@ class Kind:
     short: bool = False
     heals: bool = True
 
-    def files(self, at: int) -> FaultyFiles:
+    def files(self, at):
         return FaultyFiles(at, self.number, lasting=self.lasting, short=self.short)
 
 
@@ -45,7 +44,7 @@ WAYS = min(len(KINDS), int(os.environ.get("STOMPRING_EXAMPLES", "1")))
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
+def root(tmp_path):
     """A directory in memory where there is one: nothing is synced here, and there are thousands of files."""
     shared = Path("/dev/shm")
     directory = shared / f"stompring-{os.getpid()}" if os.access(shared, os.W_OK) else tmp_path / "root"
@@ -54,32 +53,32 @@ def root(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def play(files: FaultyFiles, root: Path) -> tuple[Life, History]:
+def play(files, root):
     life = Life(files, root)
     history = History(life, Ledger())
     history.play()
     return life, history
 
 
-def finish(history: History) -> None:
+def finish(history):
     """Time in which the store may try again."""
     history.life.wait(5)
     history.listen()
 
 
-def operations(root: Path) -> int:
+def operations(root):
     files = FaultyFiles()
     _, history = play(files, root)
     finish(history)
     return len(files.operations)
 
 
-def empty(root: Path) -> None:
+def empty(root):
     for path in root.iterdir():
         shutil.rmtree(path)
 
 
-def one_fault(kind: Kind, at: int, root: Path) -> list[str]:
+def one_fault(kind, at, root):
     """What is wrong after operation ``at`` failed."""
     files = kind.files(at)
     try:
@@ -108,7 +107,7 @@ def one_fault(kind: Kind, at: int, root: Path) -> list[str]:
 
 
 @pytest.mark.timeout(3600)
-def test_every_operation_fails_once(root: Path) -> None:
+def test_every_operation_fails_once(root):
     count = operations(root)
     assert count > 100
     for at in range(count):
@@ -121,13 +120,13 @@ def test_every_operation_fails_once(root: Path) -> None:
 class LyingFiles(FaultyFiles):
     """Says that it wrote, once, and did not."""
 
-    def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
+    def write(self, descriptor, data, at):
         if self._due("write", descriptor):
             return len(data)
         return super(FaultyFiles, self).write(descriptor, data, at)
 
 
-def test_a_disk_that_lies_is_found_out(root: Path) -> None:
+def test_a_disk_that_lies_is_found_out(root):
     """The tests above fail where they must."""
     missed = []
     for at in range(60, 120):

@@ -15,7 +15,7 @@ PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 SHARED = "errors"
 
 
-def imports_of(importer: str) -> set[str]:
+def imports_of(importer):
     """The other packages that the modules of a package import."""
     found: set[str] = set()
     for path in (PACKAGE / importer).rglob("*.py"):
@@ -29,34 +29,34 @@ def imports_of(importer: str) -> set[str]:
     return found & {*PACKAGES, SHARED} - {importer}
 
 
-def table() -> dict[str, set[str]]:
+def table():
     """Package and its imports, as the document says."""
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \|([^|]*)\|$", TEXT, re.MULTILINE)
     return {name: set(re.findall(r"`(\w+)`", imports)) for name, imports in rows if name in PACKAGES}
 
 
-def test_every_package_has_a_row() -> None:
+def test_every_package_has_a_row():
     assert "broker" in PACKAGES
     assert sorted(table()) == PACKAGES
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_who_imports_whom(package: str) -> None:
+def test_who_imports_whom(package):
     assert table()[package] == imports_of(package)
 
 
 @pytest.mark.parametrize("span", sorted({span for span in SPANS if re.fullmatch(r"\w+/[\w/]+\.py", span)}))
-def test_every_module_named_exists(span: str) -> None:
+def test_every_module_named_exists(span):
     top = ROOT if span.startswith(("tests/", "benchmarks/")) else PACKAGE
     assert (top / span).is_file()
 
 
-def test_every_package_named_exists() -> None:
+def test_every_package_named_exists():
     named = {span.rstrip("/") for span in SPANS if re.fullmatch(r"\w+/", span)}
     assert named <= set(PACKAGES)
 
 
-def test_every_class_named_exists() -> None:
+def test_every_class_named_exists():
     trees = {label(path): parsed(path) for path in PACKAGE.rglob("*.py")}
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
@@ -73,7 +73,7 @@ def test_every_class_named_exists() -> None:
             assert any(re.search(rf"\b{member}\b", ast.unparse(node)) for node in lineage), name
 
 
-def test_every_call_of_the_storage_interface_is_documented() -> None:
+def test_every_call_of_the_storage_interface_is_documented():
     module = parsed(PACKAGE / "broker" / "storage.py")
     storage = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Storage")
     calls = {node.name for node in storage.body if isinstance(node, ast.FunctionDef)}
@@ -82,7 +82,7 @@ def test_every_call_of_the_storage_interface_is_documented() -> None:
     assert set(re.findall(r"`(\w+)`", rows)) == calls
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_lead_somewhere():
     headings = {title.lower().replace(" ", "-") for title in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)}
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):
         file, _, anchor = target.partition("#")

@@ -1,10 +1,7 @@
 """docs/artemis.md: the commands of "Move an instance" are run, with an instance and an export of Artemis 2.44."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +21,7 @@ LOGIN = """activemq {
 """
 
 
-def of_the_tutorial(etc: Path) -> None:
+def of_the_tutorial(etc):
     """The instance of docs/tutorials/from-artemis.md."""
     for block in blocks((ROOT / "docs" / "tutorials" / "from-artemis.md").read_text(encoding="utf-8")):
         if block.key == "file" and block.value.startswith("etc/"):
@@ -33,7 +30,7 @@ def of_the_tutorial(etc: Path) -> None:
     (etc / "bootstrap.xml").write_text('<broker><jaas-security domain="activemq"/></broker>')
 
 
-def of_create(etc: Path) -> None:
+def of_create(etc):
     """The instance that ``artemis create`` makes."""
     made = create_all({"made": ["--no-hornetq-acceptor"]}, etc.parent.parent.parent)
     shutil.copytree(made["made"].parent, etc, dirs_exist_ok=True)
@@ -42,7 +39,7 @@ def of_create(etc: Path) -> None:
 @pytest.mark.parametrize(
     "instance", [of_the_tutorial, pytest.param(of_create, marks=[needs_artemis, needs_java])]
 )
-def test_every_step_does_what_the_page_says(instance: object, tmp_path: Path) -> None:
+def test_every_step_does_what_the_page_says(instance, tmp_path):
     assert callable(instance)
     with ExitStack() as opened:
         tutorial = Tutorial(tmp_path, STEPS, opened)

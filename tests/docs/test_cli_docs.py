@@ -19,20 +19,20 @@ ALL = list(commands())
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-def test_reference_is_up_to_date() -> None:
+def test_reference_is_up_to_date():
     assert written(TEXT) == TEXT, "run: make docs-reference"
 
 
 @pytest.mark.parametrize(
     ("path", "command"), ALL, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
 )
-def test_help_of_every_command_has_examples_of_it(path: tuple[str, ...], command: click.Command) -> None:
+def test_help_of_every_command_has_examples_of_it(path, command):
     _, examples = parts_of(command.help or "")
     assert examples, "the help has no examples"
     assert any(f"stompring {' '.join(path)}" in example for example in examples), examples
 
 
-def stompring_words(line: str) -> list[list[str]]:
+def stompring_words(line):
     """The words after ``stompring`` of each of its calls in a line of shell."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
@@ -50,7 +50,7 @@ def stompring_words(line: str) -> list[list[str]]:
     return found
 
 
-def check(words: list[str]) -> None:
+def check(words):
     """The words name a command, and options that it has. Raises click.UsageError."""
     command: click.Command = main
     rest = list(words)
@@ -74,7 +74,7 @@ def check(words: list[str]) -> None:
         }
     ),
 )
-def test_examples_are_commands_with_options_that_exist(line: str) -> None:
+def test_examples_are_commands_with_options_that_exist(line):
     calls = stompring_words(line.replace("$(", "(").replace('"(', "(").replace(')"', ")"))
     assert calls, line
     for words in calls:
@@ -84,13 +84,13 @@ def test_examples_are_commands_with_options_that_exist(line: str) -> None:
 @pytest.mark.parametrize(
     "span", sorted(set(re.findall(r"`(stompring [^`]+)`", TEXT.partition("<!-- reference")[0])))
 )
-def test_commands_in_the_text_exist(span: str) -> None:
+def test_commands_in_the_text_exist(span):
     if "COMMAND" not in span:
         (words,) = stompring_words(span)
         check(words)
 
 
-def test_exit_codes_are_documented() -> None:
+def test_exit_codes_are_documented():
     rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", TEXT, re.MULTILINE))
     constants = (
         output.FAILED,
@@ -103,7 +103,7 @@ def test_exit_codes_are_documented() -> None:
     assert {int(code) for code in rows} == {0, *constants}
 
 
-def test_environment_variables_are_documented() -> None:
+def test_environment_variables_are_documented():
     package = Path(output.__file__).parent
     used = {
         name

@@ -1,10 +1,5 @@
 """docs/artemis.md: the right column of rows that no other test is about, on a real broker."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from ..broker_document import broker_xml
@@ -23,19 +18,19 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     config = tmp_path_factory.mktemp("differences") / "broker.xml"
     config.write_text(broker_xml(settings=SETTINGS), encoding="utf-8")
     return config
 
 
-def client_of(broker: BrokerProcess, **headers: str) -> StompClient:
+def client_of(broker, **headers):
     client = StompClient(broker.port)
     client.connect({name.replace("_", "-"): value for name, value in headers.items()})
     return client
 
 
-def test_a_smaller_ring_and_a_paused_queue_over_a_restart(home: Path) -> None:
+def test_a_smaller_ring_and_a_paused_queue_over_a_restart(home):
     with BrokerProcess(home) as broker:
         management = Management(broker.http_port)
         management.ask("POST", "/queues", {"name": "ring", "ringSize": 10})
@@ -61,19 +56,19 @@ def test_a_smaller_ring_and_a_paused_queue_over_a_restart(home: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def broker(home: Path) -> Iterator[BrokerProcess]:
+def broker(home):
     with BrokerProcess(home, home.with_name("other-data")) as broker:
         yield broker
 
 
-def test_the_destination_of_a_message_is_as_subscribed(broker: BrokerProcess) -> None:
+def test_the_destination_of_a_message_is_as_subscribed(broker):
     client = client_of(broker)
     client.put("/queue/as", "x")
     client.subscribe("as")
     assert client.message("x")["destination"] == "as"
 
 
-def test_a_durable_subscription_with_a_new_selector(broker: BrokerProcess) -> None:
+def test_a_durable_subscription_with_a_new_selector(broker):
     for colour in ("red", "blue"):
         client = client_of(broker, client_id="c")
         client.ask(
@@ -106,7 +101,7 @@ def test_a_durable_subscription_with_a_new_selector(broker: BrokerProcess) -> No
         "JMSReplyTo = '/queue/r'",
     ],
 )
-def test_names_of_jms_in_selectors(broker: BrokerProcess, selector: str) -> None:
+def test_names_of_jms_in_selectors(broker, selector):
     client = client_of(broker)
     headers = {
         "priority": "7",
@@ -121,7 +116,7 @@ def test_names_of_jms_in_selectors(broker: BrokerProcess, selector: str) -> None
     client.disconnect()
 
 
-def test_priorities_are_strict_while_paging(broker: BrokerProcess) -> None:
+def test_priorities_are_strict_while_paging(broker):
     client = client_of(broker)
     for priority in (1, 5, 9, 0, 4):
         for number in range(20):
@@ -135,7 +130,7 @@ def test_priorities_are_strict_while_paging(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
-def test_a_queue_of_another_address(broker: BrokerProcess, command: str) -> None:
+def test_a_queue_of_another_address(broker, command):
     client = client_of(broker)
     client.put("/queue/mine", "x")
     told = {"destination": "other::mine", **({"id": "1"} if command == "SUBSCRIBE" else {})}

@@ -1,7 +1,5 @@
 """docs/glossary.md: each class of the core packages has a name that is made of its terms, and its modules exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 
@@ -38,12 +36,12 @@ PLAIN = set(
 )
 
 
-def words(name: str) -> list[str]:
+def words(name):
     """The words of a CamelCase name, in lower case."""
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
 
 
-def stems(word: str) -> set[str]:
+def stems(word):
     """A word as it stands, and without the endings of English."""
     found = {word}
     for ending, instead in (
@@ -57,7 +55,7 @@ def stems(word: str) -> set[str]:
 TERMS = {stem for row in ROWS for word in re.findall(r"[a-z]+", row[0].lower()) for stem in stems(word)}
 
 
-def classes() -> list[tuple[str, str]]:
+def classes():
     """Name and module of each class of the core packages."""
     return [
         (node.name, path.relative_to(PACKAGE).as_posix())
@@ -69,25 +67,25 @@ def classes() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "module"), classes())
-def test_each_class_is_named_by_terms_of_the_glossary(name: str, module: str) -> None:
+def test_each_class_is_named_by_terms_of_the_glossary(name, module):
     unknown = [word for word in words(name) if not (stems(word) & TERMS or word in PLAIN)]
     assert unknown == [], (
         f"{module}: {name}: explain {unknown} in docs/glossary.md, or use a term that is there"
     )
 
 
-def test_a_private_word_is_found() -> None:
+def test_a_private_word_is_found():
     assert not stems("crowd") & TERMS and "crowd" not in PLAIN
     assert {"dispatcher", "journal", "cursor"} <= TERMS
 
 
-def test_each_term_has_a_meaning_a_source_and_a_module() -> None:
+def test_each_term_has_a_meaning_a_source_and_a_module():
     assert len(ROWS) > 80
     for row in ROWS:
         assert len(row) == 4 and all(row), row
         assert (PACKAGE / row[3].strip("`")).is_file(), row
 
 
-def test_no_term_is_explained_twice() -> None:
+def test_no_term_is_explained_twice():
     terms = [row[0] for row in ROWS]
     assert sorted(set(terms)) == sorted(terms)

@@ -13,7 +13,7 @@ from .source import ROOT
 TEXT = (ROOT / "docs" / "logging.md").read_text(encoding="utf-8")
 
 
-def fields_of_log_calls() -> set[str]:
+def fields_of_log_calls():
     """Every field in a log call of the broker: keys of ``extra=`` and ``fields=``."""
     found: set[str] = set()
     for package in ("broker", "paging", "store", "session", "admin", "server", "security", "policy"):
@@ -35,15 +35,15 @@ def fields_of_log_calls() -> set[str]:
     return found
 
 
-def test_every_field_is_documented_in_order() -> None:
+def test_every_field_is_documented_in_order():
     assert tuple(re.findall(r"^\| `(\w+)` \| (?:text|number|object) \|", TEXT, re.MULTILINE)) == FIELDS
 
 
-def test_every_field_of_a_log_call_is_written() -> None:
+def test_every_field_of_a_log_call_is_written():
     fields = fields_of_log_calls()
     assert {"queue", "address", "connection", "user", "peer"} <= fields
     assert fields <= set(FIELDS)
 
 
-def test_the_limit_of_lines() -> None:
+def test_the_limit_of_lines():
     assert f"at most {LINES} lines in {INTERVAL // 1000} seconds" in " ".join(TEXT.split())

@@ -13,19 +13,19 @@ from lxml import etree
 
 from stompring.cli.main import main
 
-from .pages import PAGES, Block, anchors, blocks, commands, links, text_of
+from .pages import PAGES, anchors, blocks, commands, links, text_of
 from .source import ROOT
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 DOCS = [page for page in PAGES if page.startswith("docs/")]
 
 
-def of(language: str) -> list[Block]:
+def of(language):
     return [block for block in BLOCKS if block.language == language]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_files_and_headings(page: str) -> None:
+def test_links_lead_to_files_and_headings(page):
     wrong = []
     for target in links(page):
         path, _, anchor = target.partition("#")
@@ -39,14 +39,14 @@ def test_links_lead_to_files_and_headings(page: str) -> None:
     assert wrong == []
 
 
-def test_pages_and_blocks_are_found() -> None:
+def test_pages_and_blocks_are_found():
     assert len(PAGES) > 25 and len(BLOCKS) > 80
     assert sum(len(links(page)) for page in PAGES) > 200
     assert sum(len(commands(page)) for page in PAGES) > 100
 
 
 @pytest.mark.parametrize("page", DOCS)
-def test_a_page_ends_with_the_next_step(page: str) -> None:
+def test_a_page_ends_with_the_next_step(page):
     """A paragraph "Next: …" or a section "Next", with a link, so that no page is the end of the way."""
     text = text_of(page).rstrip()
     found = re.search(r"(?:\n\nNext: |\n## Next\n)((?:(?!\n## ).)*)$", text, re.DOTALL)
@@ -54,12 +54,12 @@ def test_a_page_ends_with_the_next_step(page: str) -> None:
 
 
 @pytest.mark.parametrize("block", of("python"), ids=str)
-def test_python_is_python(block: Block) -> None:
+def test_python_is_python(block):
     compile(block.text, str(block), "exec", flags=0x2000)  # with await at the top level
 
 
 @pytest.mark.parametrize("block", of("json"), ids=str)
-def test_json_is_json(block: Block) -> None:
+def test_json_is_json(block):
     """One document, or one for each line; "…" stands for what is left out."""
     text = re.sub(r",?\s*…", "", block.text)
     try:
@@ -70,18 +70,18 @@ def test_json_is_json(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", of("xml"), ids=str)
-def test_xml_is_well_formed(block: Block) -> None:
+def test_xml_is_well_formed(block):
     """A document, or a part of one."""
     text = re.sub(r"<\?xml.*?\?>", "", block.text)
     etree.fromstring(f"<part xmlns:x='x'>{text}</part>")
 
 
-def test_yaml_is_yaml() -> None:
+def test_yaml_is_yaml():
     for block in [*of("yaml"), *of("yml")]:
         assert yaml.safe_load(block.text) is not None, block
 
 
-def fault_of(words: list[str]) -> str | None:
+def fault_of(words):
     """Why a command does not exist, with its options; None for a right one. Names in capitals stand for values."""
     command: click.Command = main
     context = click.Context(main)
@@ -111,7 +111,7 @@ def fault_of(words: list[str]) -> str | None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_exist_with_their_options(page: str) -> None:
+def test_commands_exist_with_their_options(page):
     faults = [fault for words in commands(page) if (fault := fault_of(words)) is not None]
     assert faults == []
 
@@ -125,12 +125,12 @@ def test_commands_exist_with_their_options(page: str) -> None:
         (["frobnicate"], "no command frobnicate in frobnicate"),
     ],
 )
-def test_wrong_commands_are_found(words: list[str], fault: str | None) -> None:
+def test_wrong_commands_are_found(words, fault):
     assert fault_of(words) == fault
 
 
 @pytest.mark.parametrize("block", [*of("sh"), *of("console"), *of("bash")], ids=str)
-def test_files_of_the_checkout_that_commands_name_exist(block: Block) -> None:
+def test_files_of_the_checkout_that_commands_name_exist(block):
     named = re.findall(
         r"(?<![\w/.-])(?:config|plugins|docs|tests|examples|benchmarks)/[\w./-]+\w", block.text
     )

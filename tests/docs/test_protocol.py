@@ -1,7 +1,5 @@
 """docs/protocol.md tells of every header and every ERROR that there is, and of none that there is not."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -28,7 +26,6 @@ from stompring.stomp.headers import FIRST_FRAME, HeadLimits
 from .source import (
     PACKAGE,
     ROOT,
-    Found,
     error_names,
     header_names,
     label,
@@ -93,7 +90,7 @@ MADE_OF_OTHERS = {
 }
 
 
-def section(title: str, level: int = 2) -> str:
+def section(title, level=2):
     """The text below a heading, up to the next one of its level or above."""
     heading = re.search(rf"^{'#' * level} {re.escape(title)}$", TEXT, re.MULTILINE)
     assert heading, f"docs/protocol.md has no section {title}"
@@ -101,12 +98,12 @@ def section(title: str, level: int = 2) -> str:
     return TEXT[heading.end() :][: following.start() if following else None]
 
 
-def first_cells(text: str) -> list[str]:
+def first_cells(text):
     """What stands in the first column of the tables of a section, between backticks."""
     return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
 
 
-def rows(text: str) -> list[list[str]]:
+def rows(text):
     """The cells of all table rows below a head."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -114,7 +111,7 @@ def rows(text: str) -> list[list[str]]:
     return [row for place, row in enumerate(cells) if place not in heads and place - 1 not in heads]
 
 
-def headers_in_source() -> list[Found]:
+def headers_in_source():
     """Every header that some module of the session, or a message, reads or writes."""
     commands = CLIENT_FRAMES | SERVER_FRAMES
     paths = [*modules("session"), PACKAGE / "broker" / "message.py", PACKAGE / "broker" / "transfer.py"]
@@ -122,7 +119,7 @@ def headers_in_source() -> list[Found]:
     return [name for name in found if name.value not in commands | VALUES]
 
 
-def errors_in_source() -> list[Found]:
+def errors_in_source():
     """Every text of an ERROR, management's included."""
     names = error_names()
     found = [
@@ -141,7 +138,7 @@ def errors_in_source() -> list[Found]:
 # ---- headers
 
 
-def test_headers_are_found_at_all() -> None:
+def test_headers_are_found_at_all():
     names = {found.value for found in headers_in_source()}
     assert {
         "destination",
@@ -155,7 +152,7 @@ def test_headers_are_found_at_all() -> None:
 
 
 @pytest.mark.parametrize("found", headers_in_source(), ids=str)
-def test_every_header_is_documented_where_it_belongs(found: Found) -> None:
+def test_every_header_is_documented_where_it_belongs(found):
     assert found.module in SECTIONS, (
         f"{found.module} has headers, and no section of docs/protocol.md is named here"
     )
@@ -165,12 +162,12 @@ def test_every_header_is_documented_where_it_belongs(found: Found) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({found.value for found in headers_in_source()}))
-def test_every_header_has_a_row(name: str) -> None:
+def test_every_header_has_a_row(name):
     every = {cell for titles in SECTIONS.values() for title in titles for cell in first_cells(section(title))}
     assert name in every
 
 
-def test_no_header_is_documented_that_is_not_there() -> None:
+def test_no_header_is_documented_that_is_not_there():
     known = {found.value for found in headers_in_source()}
     # the session reads none of them, and people look for them
     passed_on = {"content-type", "correlation-id", "type", "_AMQ_LVQ_NAME"}
@@ -180,7 +177,7 @@ def test_no_header_is_documented_that_is_not_there() -> None:
     assert documented - known - passed_on - ignored == set()
 
 
-def test_every_frame_has_its_table() -> None:
+def test_every_frame_has_its_table():
     sections = {"CONNECT and STOMP" if frame in ("CONNECT", "STOMP") else frame for frame in CLIENT_FRAMES}
     for title in sections | SERVER_FRAMES:
         table = rows(section(title))
@@ -189,7 +186,7 @@ def test_every_frame_has_its_table() -> None:
             assert len(row) == 6 and all(row), f"{title}: {row}"
 
 
-def test_headers_that_are_not_forwarded() -> None:
+def test_headers_that_are_not_forwarded():
     paragraph = (
         section("SEND").partition("Headers consumed by the broker and not forwarded")[2].partition("\n\n")[0]
     )
@@ -201,26 +198,26 @@ def test_headers_that_are_not_forwarded() -> None:
 # ---- errors
 
 
-def test_errors_are_found_at_all() -> None:
+def test_errors_are_found_at_all():
     texts = {found.value for found in errors_in_source()}
     assert "Unknown command …" in texts and "Address … is full: max-size-bytes …" in texts
     assert len(texts) > 70
 
 
 @pytest.mark.parametrize("found", errors_in_source(), ids=str)
-def test_every_error_is_documented(found: Found) -> None:
+def test_every_error_is_documented(found):
     if found.value in MANAGEMENT_ONLY:
         return
     assert found.value in first_cells(section("ERROR texts")), str(found)
 
 
-def test_no_error_is_documented_that_is_not_there() -> None:
+def test_no_error_is_documented_that_is_not_there():
     real = {found.value for found in errors_in_source()}
     assert set(first_cells(section("ERROR texts"))) - real == set()
     assert set(MANAGEMENT_ONLY) - real == set(), "an exception that is not needed any more"
 
 
-def test_errors_made_of_other_texts_are_known() -> None:
+def test_errors_made_of_other_texts_are_known():
     names = error_names()
     found = [
         text
@@ -231,7 +228,7 @@ def test_errors_made_of_other_texts_are_known() -> None:
     assert [str(text) for text in found if text.value not in MADE_OF_OTHERS] == []
 
 
-def test_every_error_says_what_to_do() -> None:
+def test_every_error_says_what_to_do():
     for row in rows(section("ERROR texts")):
         assert len(row) == 3 and all(row), row
 
@@ -240,7 +237,7 @@ def test_every_error_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("row", rows(section("Heart-beats")), ids=lambda row: f"{row[0]} ttl {row[1]}")
-def test_heart_beat_table(row: list[str]) -> None:
+def test_heart_beat_table(row):
     asked, ttl, answered, cut_off = (cell.strip("`") for cell in row)
     acceptor = StompAcceptor("a", "127.0.0.1", 0, connection_ttl=None if ttl == "none" else int(ttl))
     pace = agree(None if asked == "none" else asked, acceptor, -1)
@@ -248,7 +245,7 @@ def test_heart_beat_table(row: list[str]) -> None:
     assert (str(pace.ttl) if pace.ttl else "never") == cut_off
 
 
-def test_heart_beat_numbers() -> None:
+def test_heart_beat_numbers():
     text = section("Heart-beats")
     acceptor = StompAcceptor("a", "127.0.0.1", 0)
     assert f"the larger of cy and {MIN_BEAT}" in text
@@ -256,7 +253,7 @@ def test_heart_beat_numbers() -> None:
     assert f"`connectionTtlMin` ({acceptor.connection_ttl_min} ms)" in text
 
 
-def test_limits() -> None:
+def test_limits():
     acceptor = StompAcceptor("a", "127.0.0.1", 0)
     limits = acceptor.limits
     block = HeadLimits(limits.max_headers, limits.max_header_length).max_block
@@ -288,7 +285,7 @@ def test_limits() -> None:
     assert documented == [("no limit" if n == -1 else str(n), setting) for n, setting in expected]
 
 
-def test_who_is_refused_a_websocket() -> None:
+def test_who_is_refused_a_websocket():
     told = section("WebSocket")
     for text, whole in texts_of_calls(source_of(HandshakeRejected), {HandshakeRejected.__name__}):
         assert whole and f"| `{text.value}` |" in told, text
@@ -302,11 +299,11 @@ def test_who_is_refused_a_websocket() -> None:
     assert f"{LINGER:.0f} s to answer" in told
 
 
-def test_versions() -> None:
+def test_versions():
     assert f"`{','.join(sorted(version.decode() for version in VERSIONS))}`" in section("ERROR")
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_lead_somewhere():
     headings = {
         re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
         for title in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
@@ -319,5 +316,5 @@ def test_links_lead_somewhere() -> None:
         assert file or anchor in headings, target
 
 
-def test_modules_named_here_exist() -> None:
+def test_modules_named_here_exist():
     assert set(SECTIONS) - {label(path) for path in modules("session", "broker")} == set()

@@ -7,9 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -34,7 +32,7 @@ class Block:
 BLOCKS = [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)]
 
 
-def session() -> list[tuple[Block, Block | None]]:
+def session():
     """The blocks that are run, in order, each with the output that follows it where one is shown."""
     followed = zip(BLOCKS, [*BLOCKS[1:], Block("", "")], strict=True)
     return [
@@ -45,7 +43,7 @@ def session() -> list[tuple[Block, Block | None]]:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+def broker(tmp_path):
     """The shipped configuration, but on free ports."""
     configuration = read_broker_xml(str(SHIPPED))
     document = SHIPPED.read_text(encoding="utf-8")
@@ -58,12 +56,12 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
-def at(broker: BrokerProcess, text: str) -> str:
+def at(broker, text):
     """The text of a block, with the ports of a running broker."""
     return text.replace("61613", str(broker.port)).replace("127.0.0.1:8161", f"127.0.0.1:{broker.http_port}")
 
 
-def test_the_first_session(broker: BrokerProcess) -> None:
+def test_the_first_session(broker):
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     outputs = []
@@ -80,18 +78,18 @@ def test_the_first_session(broker: BrokerProcess) -> None:
     assert (final["messagesAdded"], final["messagesAcknowledged"], final["messagesReplaced"]) == (6, 3, 3)
 
 
-def test_the_session_is_found() -> None:
+def test_the_session_is_found():
     languages = [(block.language, shown is not None) for block, shown in session()]
     assert languages == [("sh", False), ("python", True), ("sh", True), ("sh", False)]
 
 
-def test_ports_are_those_of_the_shipped_configuration() -> None:
+def test_ports_are_those_of_the_shipped_configuration():
     configuration = read_broker_xml(str(SHIPPED))
     for acceptor in (configuration.stomp_acceptors[0], configuration.http_acceptors[0]):
         assert f"{acceptor.host}:{acceptor.port}" in TEXT
 
 
-def test_commands_exist() -> None:
+def test_commands_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(
         re.findall(
@@ -105,7 +103,7 @@ def test_commands_exist() -> None:
         )
 
 
-def test_links_and_files_lead_somewhere() -> None:
+def test_links_and_files_lead_somewhere():
     files = [target for target in re.findall(r"\]\(([^)#]+)\)", TEXT) if not target.startswith("https:")]
     files += [
         span for span in re.findall(r"`([^`\n]+)`", TEXT) if re.fullmatch(r"(config|docs)/[\w./-]*", span)
@@ -115,7 +113,7 @@ def test_links_and_files_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize("text", [TEXT, ARTEMIS], ids=["README.md", "docs/artemis.md"])
-def test_rows_of_the_differences_are_whole(text: str) -> None:
+def test_rows_of_the_differences_are_whole(text):
     rows = [
         line.strip("|").split("|")
         for line in text.splitlines()
@@ -128,6 +126,6 @@ def test_rows_of_the_differences_are_whole(text: str) -> None:
     ] == []
 
 
-def test_every_page_of_the_documentation_is_linked() -> None:
+def test_every_page_of_the_documentation_is_linked():
     pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
     assert pages - set(re.findall(r"\]\(([^)#]+)\)", TEXT)) == set()

@@ -25,7 +25,7 @@ LINE = re.compile(
 )
 
 
-def letters(text: str | None) -> list[str]:
+def letters(text):
     """The messages of a column."""
     return [] if text in (None, "-") else text.split()
 
@@ -33,12 +33,12 @@ def letters(text: str | None) -> list[str]:
 class Scene:
     """A ring, at most one consumer, and what a line says is done."""
 
-    def __init__(self, attributes: dict[str, Any]) -> None:
+    def __init__(self, attributes):
         self.world = BrokerFixture()
         self.queue = self.world.queue(**attributes)
         self.taker: Taker | None = None
 
-    def act(self, action: str) -> None:
+    def act(self, action):
         """Do what the first column says."""
         if later := re.fullmatch(r"send ([A-Z][0-9]?) in (\d+) s", action):
             self._send(later[1], due=self.world.now + int(later[2]) * 1000)
@@ -59,33 +59,33 @@ class Scene:
         else:
             raise AssertionError(f"what is {action!r}?")
 
-    def _send(self, message: str, due: int = 0) -> None:
+    def _send(self, message, due=0):
         """The letter is the key of a last value."""
         self.world.send(body=message.encode(), headers={"code": message[0]}, due=due)
 
     @property
-    def waiting(self) -> list[str]:
+    def waiting(self):
         """The messages that wait, the head first."""
         return [body.decode() for body in bodies(self.queue)]
 
     @property
-    def held(self) -> list[str]:
+    def held(self):
         """What the consumer has."""
         return [] if self.taker is None else [ref.message.body.decode() for ref in self.taker.unsettled]
 
     @property
-    def scheduled(self) -> list[str]:
+    def scheduled(self):
         """What is to come."""
         return [ref.message.body.decode() for ref in self.queue.scheduled.values()]
 
 
-def test_there_are_pictures() -> None:
+def test_there_are_pictures():
     assert len(PICTURES) >= 10
     assert sum(picture.count("is replaced") for picture, _ in PICTURES) >= 8
 
 
 @pytest.mark.parametrize(("picture", "attributes"), PICTURES)
-def test_picture(picture: str, attributes: dict[str, Any]) -> None:
+def test_picture(picture, attributes):
     scene = Scene(attributes)
     there: set[str] = set()
     for line in picture.splitlines():

@@ -1,7 +1,5 @@
 """docs/security.md against the code: what it names is there, and what tools find is answered."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -19,33 +17,33 @@ EXEMPT = [
 ]
 
 
-def answer(finding: str) -> str:
+def answer(finding):
     """The row about what bandit found."""
     rows = [line for line in TEXT.splitlines() if line.startswith("| B") and finding in line.split("|")[1]]
     return " ".join(rows)
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_every_module_it_names_is_there(name: str) -> None:
+def test_every_module_it_names_is_there(name):
     assert (ROOT / "stompring" / name).exists()
 
 
-def test_something_is_exempt_from_bandit() -> None:
+def test_something_is_exempt_from_bandit():
     assert len(EXEMPT) > 5 and len(NAMED) > 15
 
 
 @pytest.mark.parametrize(("file", "finding"), EXEMPT)
-def test_every_exemption_from_bandit_is_answered(file: str, finding: str) -> None:
+def test_every_exemption_from_bandit_is_answered(file, finding):
     assert file.rpartition("/")[2] in answer(finding).replace("`", "") or file in answer(finding)
 
 
 @pytest.mark.parametrize("number", range(1, 11))
-def test_every_class_of_owasp_has_an_answer(number: int) -> None:
+def test_every_class_of_owasp_has_an_answer(number):
     (row,) = (line for line in TEXT.splitlines() if line.startswith(f"| API{number} "))
     assert len(row.split("|")[2]) > 30
 
 
-def test_its_metrics_and_settings_are_documented_where_they_belong() -> None:
+def test_its_metrics_and_settings_are_documented_where_they_belong():
     metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     settings = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     for metric in re.findall(r"`(stompring_[a-z_]+)`", TEXT):

@@ -1,7 +1,5 @@
 """The units for systemd that are shipped: their commands are ours, and systemd understands them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -17,20 +15,20 @@ CONFIG = Path(__file__).parents[2] / "config"
 UNIT, LAKE = CONFIG / "stompring.service", CONFIG / "stompring-lake.service"
 
 
-def commands(unit: Path) -> list[str]:
+def commands(unit):
     return re.findall(r"^ExecStart(?:Pre)?=\S+/stompring (.*)$", unit.read_text(encoding="utf-8"), re.M)
 
 
 COMMANDS = commands(UNIT)
 
 
-def test_they_have_commands() -> None:
+def test_they_have_commands():
     assert [command.split()[0] for command in COMMANDS] == ["check-config", "run"]
     assert [command.split()[:2] for command in commands(LAKE)] == [["lake", "ingest"]]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *commands(LAKE)])
-def test_their_commands_and_options_are_ours(command: str) -> None:
+def test_their_commands_and_options_are_ours(command):
     words = shlex.split(command)
     path = words[: 2 if words[0] == "lake" else 1]
     told = CliRunner().invoke(main, [*path, "--help"]).output
@@ -39,7 +37,7 @@ def test_their_commands_and_options_are_ours(command: str) -> None:
 
 
 @pytest.mark.parametrize("shipped", [UNIT, LAKE], ids=lambda unit: unit.stem)
-def test_systemd_understands_every_line(shipped: Path, tmp_path: Path) -> None:
+def test_systemd_understands_every_line(shipped, tmp_path):
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not installed")
@@ -52,7 +50,7 @@ def test_systemd_understands_every_line(shipped: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shipped", [UNIT, LAKE], ids=lambda unit: unit.stem)
-def test_systemd_finds_the_sandbox_tight(shipped: Path) -> None:
+def test_systemd_finds_the_sandbox_tight(shipped):
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not installed")
@@ -66,7 +64,7 @@ def test_systemd_finds_the_sandbox_tight(shipped: Path) -> None:
     assert found.returncode == 0, found.stdout + found.stderr  # above 2.0 of 10 it is not
 
 
-def test_it_runs_as_who_can_read_its_files_and_is_watched() -> None:
+def test_it_runs_as_who_can_read_its_files_and_is_watched():
     lines = UNIT.read_text(encoding="utf-8").splitlines()
     assert {"User=stompring", "Type=notify", "WatchdogSec=30", "NotifyAccess=main"} <= set(lines)
     assert not any(line.startswith("DynamicUser") for line in lines)
@@ -75,7 +73,7 @@ def test_it_runs_as_who_can_read_its_files_and_is_watched() -> None:
     assert check[-1] == run[run.index("--config") + 1]
 
 
-def test_the_ingest_reads_what_the_broker_writes_and_is_stopped_gently() -> None:
+def test_the_ingest_reads_what_the_broker_writes_and_is_stopped_gently():
     lines = LAKE.read_text(encoding="utf-8").splitlines()
     # with the whole group SIGTERM would end Spark's JVM under the batch
     assert {"User=stompring", "Type=notify", "KillMode=mixed", "KillSignal=SIGTERM"} <= set(lines)

@@ -11,7 +11,6 @@ import threading
 from contextlib import ExitStack
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from lxml import etree, html
@@ -26,12 +25,12 @@ LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "lin
 class QuietHandler(SimpleHTTPRequestHandler):
     """Serves files, and logs nothing."""
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """The site, built strictly: links, anchors and the navigation are checked by MkDocs."""
     target = tmp_path_factory.mktemp("site")
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
@@ -49,7 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def pages(site: Path) -> dict[str, html.HtmlElement]:
+def pages(site):
     return {
         path.relative_to(site).as_posix(): html.fromstring(path.read_bytes())
         for path in sorted(site.rglob("*.html"))
@@ -57,13 +56,13 @@ def pages(site: Path) -> dict[str, html.HtmlElement]:
     }
 
 
-def article(page: html.HtmlElement) -> html.HtmlElement:
+def article(page):
     (found,) = page.xpath("//article")
     element: html.HtmlElement = found
     return element
 
 
-def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
+def test_every_page_of_docs_is_in_the_site(site):
     expected = {
         path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
         for path in (ROOT / "docs").rglob("*.md")
@@ -71,7 +70,7 @@ def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
     assert pages(site).keys() == expected | {"changes.html", "contributing.html", "security-policy.html"}
 
 
-def test_every_page_is_in_the_navigation_and_leads_to_another(site: Path) -> None:
+def test_every_page_is_in_the_navigation_and_leads_to_another(site):
     found = pages(site)
     navigation = found["index.html"].xpath("//nav[contains(@class, 'md-nav--primary')]//a/@href")
     assert found.keys() <= {str(target) for target in navigation} | {"index.html"}
@@ -84,7 +83,7 @@ def test_every_page_is_in_the_navigation_and_leads_to_another(site: Path) -> Non
     assert alone == []
 
 
-def test_no_page_loads_anything_from_another_site(site: Path) -> None:
+def test_no_page_loads_anything_from_another_site(site):
     for name, page in pages(site).items():
         for element in page.iter(*LOADING):
             target = element.get(LOADING[element.tag])
@@ -94,7 +93,7 @@ def test_no_page_loads_anything_from_another_site(site: Path) -> None:
         assert not re.search(r"url\(\s*['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")), style
 
 
-def test_no_markdown_is_left_over(site: Path) -> None:
+def test_no_markdown_is_left_over(site):
     """Fences and lists that GitHub shows, and the site would show as text."""
     for name, page in pages(site).items():
         body = article(page)
@@ -108,7 +107,7 @@ def test_no_markdown_is_left_over(site: Path) -> None:
         assert left == [], name
 
 
-def test_search_finds_settings_headers_and_alerts(site: Path) -> None:
+def test_search_finds_settings_headers_and_alerts(site):
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     places: dict[str, set[str]] = {}
     for entry in index["docs"]:
@@ -121,7 +120,7 @@ def test_search_finds_settings_headers_and_alerts(site: Path) -> None:
 
 
 @pytest.mark.timeout(500)  # a busy machine takes a while to make the index
-def test_search_works_in_a_browser_without_requests_to_other_sites(site: Path) -> None:
+def test_search_works_in_a_browser_without_requests_to_other_sites(site):
     """On a phone and on a desk; `ConsolePage` reports every request to another host and every error."""
     if chromium() is None:
         pytest.skip("Chromium is not installed")

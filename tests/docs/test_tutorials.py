@@ -1,12 +1,9 @@
 """docs/tutorials: every command and every code block is run against a real broker, and each page leads on."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -23,14 +20,14 @@ NEEDS = {
 }
 
 
-def _with_marks(path: Path) -> object:
+def _with_marks(path):
     """The page about a lake starts Spark twice."""
     marks = [pytest.mark.spark, pytest.mark.timeout(600)] if path.stem == "lake" else []
     return pytest.param(path, id=path.stem, marks=marks)
 
 
 @pytest.mark.parametrize("path", [_with_marks(path) for path in PAGES])
-def test_every_block_does_what_the_page_says(path: Path, tmp_path: Path) -> None:
+def test_every_block_does_what_the_page_says(path, tmp_path):
     tool, is_there = NEEDS.get(path.stem, ("", lambda: True))
     if not is_there():
         pytest.skip(f"{tool} is not installed")
@@ -38,14 +35,14 @@ def test_every_block_does_what_the_page_says(path: Path, tmp_path: Path) -> None
         Tutorial(tmp_path, path.read_text(encoding="utf-8"), opened).run()
 
 
-def test_there_is_a_page_for_each_subject() -> None:
+def test_there_is_a_page_for_each_subject():
     subjects = {"first-ring", "work-queue", "browser", "lake", "securing", "from-artemis"}
     subjects |= {"from-rabbitmq", "request-reply"}
     assert {path.stem for path in PAGES} == subjects
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_begins_with_its_result_and_ends_with_a_next_step(path: Path) -> None:
+def test_a_page_begins_with_its_result_and_ends_with_a_next_step(path):
     text = path.read_text(encoding="utf-8")
     assert re.match(r"# .+\n\nAfter this tutorial you can ", text)
     last = text.rstrip().split("\n\n")[-1]
@@ -53,7 +50,7 @@ def test_a_page_begins_with_its_result_and_ends_with_a_next_step(path: Path) -> 
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_links_lead_to_files_and_sections(path: Path) -> None:
+def test_links_lead_to_files_and_sections(path):
     for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
         if target.startswith("http"):
             continue
@@ -78,11 +75,11 @@ def test_links_lead_to_files_and_sections(path: Path) -> None:
         ("a\n", "", False),
     ],
 )
-def test_outputs_are_compared(shown: str, printed: str, fits: bool) -> None:
+def test_outputs_are_compared(shown, printed, fits):
     assert (expected(shown).fullmatch(printed.strip() + "\n") is not None) is fits
 
 
-def test_blocks_are_found_with_their_comments() -> None:
+def test_blocks_are_found_with_their_comments():
     page = "x\n\n<!-- test: file=a.py -->\n```python\n1\n```\n\n```sh\nls\n```\n"
     assert [(each.language, each.key, each.value, each.text) for each in blocks(page)] == [
         ("python", "file", "a.py", "1\n"),

@@ -1,9 +1,6 @@
 """A file with settings of Artemis that have no effect here: the broker starts, lists them, and serves STOMP."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
@@ -18,21 +15,21 @@ OTHERS = (
 )
 
 
-def document(core: str = ELEMENTS) -> str:
+def document(core=ELEMENTS):
     return broker_xml(core=core, acceptors=OTHERS, parameters="protocols=CORE,STOMP;useEpoll=true")
 
 
-def lists(broker: BrokerProcess) -> list[str]:
+def lists(broker):
     return [line for line in broker.log if "no effect here" in line]
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path):
     (tmp_path / "broker.xml").write_text(document(), encoding="utf-8")
     return tmp_path / "broker.xml"
 
 
-def test_the_start_lists_settings_without_effect_in_one_line_and_skips_other_protocols(config: Path) -> None:
+def test_the_start_lists_settings_without_effect_in_one_line_and_skips_other_protocols(config):
     with BrokerProcess(config) as broker:
         (line,) = lists(broker)
         assert "INFO" in line

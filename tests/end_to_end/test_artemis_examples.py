@@ -45,13 +45,13 @@ REASONS = {
 PORT = re.compile(r"(<acceptor\b[^>]*>\s*(?:tcp|http|https)://[^:/?<]+):\d+")
 
 
-def example(file: Path) -> str:
+def example(file):
     """``protocols/stomp/stomp``: the directory of an example."""
     path = file.relative_to(DIRECTORY).as_posix().partition("/src/main/")[0]
     return path.removeprefix("examples/")
 
 
-def listed() -> dict[str, set[str]]:
+def listed():
     """The reasons in docs/artemis.md, each with its examples."""
     page = (ROOT / "docs" / "artemis.md").read_text(encoding="utf-8")
     section = page.partition("### Examples that do not start")[2].partition("\n#")[0]
@@ -60,7 +60,7 @@ def listed() -> dict[str, set[str]]:
 
 
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def refused(tmp_path_factory):
     """The examples that do not start, by the reason."""
     found: dict[str, set[str]] = defaultdict(set)
     for number, file in enumerate(FILES):
@@ -71,7 +71,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return dict(found)
 
 
-def _fault(file: Path, root: Path) -> str | None:
+def _fault(file, root):
     """What keeps a broker from starting with this file, None where it starts. `check-config` says the same before."""
     etc = root / "etc"
     shutil.copytree(file.parent, etc)
@@ -92,9 +92,9 @@ def _fault(file: Path, root: Path) -> str | None:
     return checked.stderr or checked.output
 
 
-def test_only_the_listed_examples_do_not_start(refused: dict[str, set[str]]) -> None:
+def test_only_the_listed_examples_do_not_start(refused):
     assert refused == listed()
 
 
-def test_the_others_are_many() -> None:
+def test_the_others_are_many():
     assert len({example(file) for file in FILES} - set().union(*listed().values())) > 40

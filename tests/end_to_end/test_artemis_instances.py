@@ -10,9 +10,7 @@ import random
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +58,7 @@ WARNINGS = {
 }
 
 
-def free_offset() -> int:
+def free_offset():
     """An offset for the ports of an instance with which all of STOMP's are free."""
     for _ in range(100):
         offset = random.randrange(1, 3900)
@@ -75,7 +73,7 @@ def free_offset() -> int:
 
 
 @pytest.fixture(scope="module")
-def instances(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def instances(tmp_path_factory):
     """The broker.xml of each variant."""
     directory = tmp_path_factory.mktemp("artemis")
     common = ("--host", "127.0.0.1", "--port-offset", str(free_offset()))
@@ -84,7 +82,7 @@ def instances(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: files[name.replace(" ", "-")] for name in VARIANTS}
 
 
-def started(file: Path) -> BrokerProcess:
+def started(file):
     """A broker with the data directory that an Artemis instance has."""
     return BrokerProcess(file, file.parent.parent / "data")
 
@@ -92,10 +90,10 @@ def started(file: Path) -> BrokerProcess:
 class Inbox:
     """Listens to stomp.py."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.frames: queue.Queue[Any] = queue.Queue()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if name in ("on_message", "on_error", "on_receipt"):
             return lambda frame: self.frames.put(frame)
         if name.startswith("on_"):
@@ -103,7 +101,7 @@ class Inbox:
         raise AttributeError(name)
 
 
-def converse(port: int, destination: str) -> None:
+def converse(port, destination):
     """stomp.py logs in, sends, and receives."""
     stomp = pytest.importorskip("stomp", reason="stomp.py is not installed")
     inbox = Inbox()
@@ -118,7 +116,7 @@ def converse(port: int, destination: str) -> None:
     connection.disconnect()
 
 
-def refused(port: int, **login: str) -> str:
+def refused(port, **login):
     """The text of the ERROR that a login gets."""
     with closing(StompClient(port)) as client:
         client.send("CONNECT", {"accept-version": "1.2", "host": "localhost", **login})
@@ -128,9 +126,7 @@ def refused(port: int, **login: str) -> str:
 @needs_artemis
 @needs_java
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_an_instance_starts_as_create_wrote_it_and_its_user_logs_in(
-    variant: str, instances: dict[str, Path]
-) -> None:
+def test_an_instance_starts_as_create_wrote_it_and_its_user_logs_in(variant, instances):
     file = instances[variant]
     checked = CliRunner().invoke(main, ["check-config", str(file)])
     assert checked.exit_code == 0, checked.output
@@ -226,7 +222,7 @@ LOGIN_CONFIG = """activemq {
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     """A broker with the instance directory that is written by hand."""
     etc = tmp_path_factory.mktemp("instance") / "etc"
     etc.mkdir()
@@ -243,31 +239,31 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield running
 
 
-def test_the_user_of_an_instance_logs_in_by_stomp_py(broker: BrokerProcess) -> None:
+def test_the_user_of_an_instance_logs_in_by_stomp_py(broker):
     converse(broker.port, "some.address")
     assert set(broker.ports) == {"stomp"}
 
 
-def test_the_log_names_settings_without_effect_and_plain_passwords(broker: BrokerProcess) -> None:
+def test_the_log_names_settings_without_effect_and_plain_passwords(broker):
     log = "\n".join(broker.log)
     assert "settings have no effect here: " in log and "acceptor 'amqp' is skipped" in log
     assert "1 passwords are not hashed (bill)" in log and "activemq" not in log.partition("not hashed")[2]
 
 
-def test_a_wrong_passcode_is_refused_also_where_guests_may_come(broker: BrokerProcess) -> None:
+def test_a_wrong_passcode_is_refused_also_where_guests_may_come(broker):
     for login in ({"login": "u", "passcode": "q"}, {"login": "x", "passcode": "p"}):
         assert f"User name [{login['login']}] or password is invalid" in refused(broker.port, **login)
     assert "login and passcode are required" in refused(broker.port, login="u")
 
 
-def test_a_guest_has_the_permissions_of_its_role_only(broker: BrokerProcess) -> None:
+def test_a_guest_has_the_permissions_of_its_role_only(broker):
     with closing(StompClient(broker.port)) as client:
         client.connect()
         client.send("SEND", {"destination": "some.address", "receipt": "r"})
         assert "User visitor does not have permission='SEND'" in client.expect("ERROR")["message"]
 
 
-def test_messages_have_the_user_who_logged_in(broker: BrokerProcess) -> None:
+def test_messages_have_the_user_who_logged_in(broker):
     with closing(StompClient(broker.port)) as client:
         client.connect({"login": "bill", "passcode": "activemq"})
         client.ask("SUBSCRIBE", {"destination": "who", "id": "1"})
@@ -299,7 +295,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
-def test_clients_of_other_languages_log_in(language: str, broker: BrokerProcess) -> None:
+def test_clients_of_other_languages_log_in(language, broker):
     program, probe = PROGRAMS[language]
     option = "-r" if language == "php" else "-e"
     if (

@@ -6,14 +6,12 @@ import hashlib
 import random
 from concurrent.futures import ThreadPoolExecutor
 
-from ..conftest import Connect
-from ..management import Management
-from ..stomp_client import StompClient, frame_bytes
+from ..stomp_client import frame_bytes
 
 MIB = 1024 * 1024
 
 
-def test_16_mib_to_two_subscribers(connect: Connect, version: str, name: str) -> None:
+def test_16_mib_to_two_subscribers(connect, version, name):
     body = random.Random(1).randbytes(16 * MIB)
     digest = hashlib.sha256(body).digest()
     readers = [connect(version), connect(version)]
@@ -21,7 +19,7 @@ def test_16_mib_to_two_subscribers(connect: Connect, version: str, name: str) ->
         reader.subscribe(f"/topic/{name}", ack="client-individual")
     sender = connect(version)
 
-    def read(reader: StompClient) -> bytes:
+    def read(reader):
         message = reader.message()
         reader.answer("ACK", message)
         return hashlib.sha256(message.body).digest()
@@ -32,7 +30,7 @@ def test_16_mib_to_two_subscribers(connect: Connect, version: str, name: str) ->
         assert [future.result() for future in got] == [digest, digest]
 
 
-def test_a_burst_of_10_000(connect: Connect, name: str, management: Management) -> None:
+def test_a_burst_of_10_000(connect, name, management):
     count = 10_000
     sender, reader = connect(), connect()
     burst = b"".join(
@@ -50,14 +48,14 @@ def test_a_burst_of_10_000(connect: Connect, name: str, management: Management) 
     management.expect(name, messageCount=0, messagesAcknowledged=count + 1)
 
 
-def test_20_connections_at_full_speed(connect: Connect, name: str, management: Management) -> None:
+def test_20_connections_at_full_speed(connect, name, management):
     pairs, count = 10, 2000
     producers = [connect() for _ in range(pairs)]
     consumers = [connect() for _ in range(pairs)]
     for consumer in consumers:
         consumer.subscribe(f"/queue/{name}", prefetch_count=100)
 
-    def produce(number: int) -> None:
+    def produce(number):
         for at in range(0, count, 100):
             frames = (
                 frame_bytes("SEND", {"destination": f"/queue/{name}"}, b"%d %d" % (number, n))
@@ -66,7 +64,7 @@ def test_20_connections_at_full_speed(connect: Connect, name: str, management: M
             producers[number].raw(b"".join(frames))
         producers[number].put(f"/queue/{name}", "end")
 
-    def consume(consumer: StompClient) -> list[bytes]:
+    def consume(consumer):
         got: list[bytes] = []
         while True:
             frame = consumer.message()
@@ -91,7 +89,7 @@ def test_20_connections_at_full_speed(connect: Connect, name: str, management: M
             assert numbers == sorted(numbers)
 
 
-def test_a_slow_subscriber_of_a_topic_does_not_slow_the_others(connect: Connect, name: str) -> None:
+def test_a_slow_subscriber_of_a_topic_does_not_slow_the_others(connect, name):
     slow, fast, sender = connect(), connect(), connect()
     slow.subscribe(f"/topic/{name}", ack="auto")
     fast.subscribe(f"/topic/{name}", ack="auto")

@@ -6,15 +6,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.brokers.artemis import Artemis
-from benchmarks.brokers.process import Broker
 from benchmarks.brokers.rabbitmq import RabbitMQ
 
 from ..artemis import artemis_home
@@ -26,7 +23,7 @@ from .lasting import DURABLE, LastingBroker, numbers
 from .secured import PREFIXES, Secured
 
 
-def bridge(name: str = "b", queue: str = "q", connector: str = "c", **elements: object) -> str:
+def bridge(name="b", queue="q", connector="c", **elements):
     """A ``<bridge>``; ``elements`` with ``_`` for ``-``."""
     given = {"queue_name": queue, "retry_interval": 100, "max_retry_interval": 100, **elements}
     inside = "".join(
@@ -36,13 +33,13 @@ def bridge(name: str = "b", queue: str = "q", connector: str = "c", **elements: 
     return f'<bridge name="{name}">{inside}{reference}</bridge>'
 
 
-def core(url: str, *bridges: str, connector: str = "c") -> str:
+def core(url, *bridges, connector="c"):
     """The sections of one connector and its bridges."""
     connectors = f'<connectors><connector name="{connector}">{url}</connector></connectors>'
     return f"{connectors}<bridges>{''.join(bridges)}</bridges>"
 
 
-def until(what: Callable[[], bool], patience: float = PATIENCE) -> None:
+def until(what, patience=PATIENCE):
     """Wait until something is true."""
     deadline = time.monotonic() + patience
     while not what():
@@ -51,7 +48,7 @@ def until(what: Callable[[], bool], patience: float = PATIENCE) -> None:
 
 
 @contextmanager
-def broker(directory: Path) -> Iterator[LastingBroker]:
+def broker(directory):
     """A broker with a data directory, not yet started."""
     directory.mkdir()
     with ExitStack() as opened:
@@ -60,16 +57,14 @@ def broker(directory: Path) -> Iterator[LastingBroker]:
         made.stop()
 
 
-def count(broker: LastingBroker, queue: str) -> int:
+def count(broker, queue):
     """The messages of a queue; 0 while it does not exist."""
     queues: dict[str, Any] = broker.management.ask("GET", "/queues", search=queue)
     return sum(each["messageCount"] for each in queues["data"] if each["name"] == queue)
 
 
 @pytest.mark.parametrize("detection", ["true", "false"])
-def test_nothing_is_lost_and_the_order_is_kept_when_either_broker_is_killed(
-    tmp_path: Path, detection: str
-) -> None:
+def test_nothing_is_lost_and_the_order_is_kept_when_either_broker_is_killed(tmp_path, detection):
     port, total = free_port(), 800
     fixed = f'<acceptor name="fixed">tcp://127.0.0.1:{port}</acceptor>'
     url = f"tcp://127.0.0.1:{port}"
@@ -99,7 +94,7 @@ def test_nothing_is_lost_and_the_order_is_kept_when_either_broker_is_killed(
         assert list(dict.fromkeys(got)) == numbers(1, total)
 
 
-def test_a_bridge_over_http_and_reload(tmp_path: Path) -> None:
+def test_a_bridge_over_http_and_reload(tmp_path):
     with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
         far.start(secure=False, addresses=anycast("far") + anycast("other"))
         url = f"tcp://127.0.0.1:{far.process.port}"
@@ -138,8 +133,8 @@ def test_a_bridge_over_http_and_reload(tmp_path: Path) -> None:
 
 
 def test_a_stop_of_the_broker_waits_for_confirmations_and_pages_are_forwarded_in_order(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
         far.start(addresses=anycast("far"))
         url = f"tcp://127.0.0.1:{far.process.port}"
@@ -152,7 +147,7 @@ def test_a_stop_of_the_broker_waits_for_confirmations_and_pages_are_forwarded_in
         assert far.drain("far") == numbers(1, 500)
 
 
-def test_a_rejected_message_becomes_a_dead_letter_and_the_others_arrive(tmp_path: Path) -> None:
+def test_a_rejected_message_becomes_a_dead_letter_and_the_others_arrive(tmp_path):
     settings = {"q": {"dead-letter-address": "dead", "max-delivery-attempts": "2"}}
     with broker(tmp_path / "far") as far, broker(tmp_path / "near") as near:
         far.start(parameters="maxBodyLength=1000", addresses=anycast("far"))
@@ -164,7 +159,7 @@ def test_a_rejected_message_becomes_a_dead_letter_and_the_others_arrive(tmp_path
         assert far.drain("far") == ["1", "2", "4"] and near.drain("dead") == ["3"]
 
 
-def test_tls_and_logins(tmp_path: Path) -> None:
+def test_tls_and_logins(tmp_path):
     (tmp_path / "far").mkdir()
     urls = {
         "stomp": f"ssl://127.0.0.1:0?keyStorePath=broker.pem;trustStorePath=authority.pem;needClientAuth=true;{PREFIXES}",
@@ -189,10 +184,10 @@ def test_tls_and_logins(tmp_path: Path) -> None:
             core=f"<connectors>{connectors}</connectors><bridges>{bridges}</bridges>", addresses=anycast("q")
         )
 
-        def shown() -> dict[str, Any]:
+        def shown():
             return {each["name"]: each for each in near.management.ask("GET", "/bridges")["data"]}
 
-        def settled() -> bool:
+        def settled():
             return all(each["state"] == "CONNECTED" or each["lastError"] for each in shown().values())
 
         until(settled)
@@ -204,7 +199,7 @@ def test_tls_and_logins(tmp_path: Path) -> None:
 
 
 @contextmanager
-def running(kind: type[Broker]) -> Iterator[Broker]:
+def running(kind):
     """Another broker, started for the test; skipped without it."""
     home = artemis_home()
     if kind is Artemis and home is not None:
@@ -217,7 +212,7 @@ def running(kind: type[Broker]) -> Iterator[Broker]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", [RabbitMQ, Artemis])
-def test_messages_reach_another_broker_once_and_in_order(kind: type[Broker], tmp_path: Path) -> None:
+def test_messages_reach_another_broker_once_and_in_order(kind, tmp_path):
     login = {"user": kind.login, "password": kind.passcode} if kind.login else {}
     with running(kind) as far, broker(tmp_path / "near") as near:
         url = f"tcp://127.0.0.1:{far.port}?virtualHost=/"
@@ -253,7 +248,7 @@ def test_messages_reach_another_broker_once_and_in_order(kind: type[Broker], tmp
 class Remote(threading.Thread):
     """A remote broker that a test plays: it answers the CONNECT of each connection with ``answer`` and nothing else."""
 
-    def __init__(self, answer: bytes) -> None:
+    def __init__(self, answer):
         super().__init__(daemon=True)
         self.answer = answer
         self.received: list[bytes] = []
@@ -262,7 +257,7 @@ class Remote(threading.Thread):
         self.port = int(self._listener.getsockname()[1])
         self.start()
 
-    def run(self) -> None:
+    def run(self):
         with suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()
@@ -270,13 +265,13 @@ class Remote(threading.Thread):
                 self.received.append(connection.recv(4096))
                 connection.sendall(self.answer)
 
-    def close(self) -> None:
+    def close(self):
         self._listener.close()
         for each in self._open:
             each.close()
 
 
-def test_faults_of_remote_brokers_are_named_and_a_silent_one_is_given_up(tmp_path: Path) -> None:
+def test_faults_of_remote_brokers_are_named_and_a_silent_one_is_given_up(tmp_path):
     connected = b"CONNECTED\nversion:1.2\nheart-beat:%d,0\n\n\0"
     answers = {
         "silent": connected % 100,
@@ -306,7 +301,7 @@ def test_faults_of_remote_brokers_are_named_and_a_silent_one_is_given_up(tmp_pat
             core=f"<connectors>{connectors}</connectors><bridges>{bridges}</bridges>", addresses=anycast("q")
         )
 
-        def shown() -> dict[str, str]:
+        def shown():
             found = near.management.ask("GET", "/bridges")["data"]
             return {each["name"]: each["lastError"] or "" for each in found}
 

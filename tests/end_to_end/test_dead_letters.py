@@ -8,8 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from ..broker_document import anycast
-from ..conftest import Connect
-from ..management import Management
 from ..stomp_client import StompClient
 
 pytestmark = pytest.mark.broker(
@@ -30,7 +28,7 @@ pytestmark = pytest.mark.broker(
 )
 
 
-def refuse(connect: Connect, queue: str, body: str, times: int) -> None:
+def refuse(connect, queue, body, times):
     """A consumer that NACKs a message so many times."""
     client = connect()
     client.subscribe(queue, prefetch_count=1)
@@ -39,9 +37,7 @@ def refuse(connect: Connect, queue: str, body: str, times: int) -> None:
     client.ask("UNSUBSCRIBE", {"id": "s"})
 
 
-def test_after_its_last_attempt_a_message_moves(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_after_its_last_attempt_a_message_moves(connect, version, name, management):
     client = connect(version)
     client.put(f"/queue/{name}", "x", own="header", type="t", priority=7)
     refuse(connect, f"/queue/{name}", "x", times=2)
@@ -63,9 +59,7 @@ ENDS: dict[str, Callable[[StompClient], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_end_of_a_connection_is_a_failed_attempt(
-    connect: Connect, name: str, management: Management, end: str
-) -> None:
+def test_the_end_of_a_connection_is_a_failed_attempt(connect, name, management, end):
     """So a message that no client can deal with is a dead letter in the end, however politely they close."""
     connect().put(name, "x")
     for _ in range(2):
@@ -78,9 +72,7 @@ def test_the_end_of_a_connection_is_a_failed_attempt(
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_end_of_a_connection_waits_for_the_redelivery_delay(
-    connect: Connect, name: str, management: Management, end: str
-) -> None:
+def test_the_end_of_a_connection_waits_for_the_redelivery_delay(connect, name, management, end):
     queue = f"ring.{name}"
     client = connect()
     client.put(queue, "x")
@@ -90,9 +82,7 @@ def test_the_end_of_a_connection_waits_for_the_redelivery_delay(
     management.expect(queue, consumerCount=0, scheduledCount=1, deliveringCount=0)
 
 
-def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(connect, name, management):
     queue = f"ring.{name}"
     client = connect()
     client.put(queue, "x")
@@ -103,9 +93,7 @@ def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(
     management.expect(queue, messageCount=1, messagesKilled=0, scheduledCount=0)
 
 
-def test_abort_is_no_failed_attempt_and_no_redelivery(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_abort_is_no_failed_attempt_and_no_redelivery(connect, name, management):
     client = connect()
     client.put(name, "x")
     client.subscribe(name)
@@ -120,7 +108,7 @@ def test_abort_is_no_failed_attempt_and_no_redelivery(
     management.expect(name, messageCount=0, messagesAcknowledged=1)
 
 
-def test_resources_are_made_for_each_origin(connect: Connect, name: str, management: Management) -> None:
+def test_resources_are_made_for_each_origin(connect, name, management):
     client = connect()
     for part in "ab":
         client.put(f"auto.{name}.{part}", part)
@@ -130,21 +118,19 @@ def test_resources_are_made_for_each_origin(connect: Connect, name: str, managem
     client.message("a")
 
 
-def test_without_a_queue_at_the_address_the_message_is_dropped(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_without_a_queue_at_the_address_the_message_is_dropped(connect, name, management):
     connect().put(f"none.{name}", "x")
     refuse(connect, f"none.{name}", "x", times=2)
     management.expect(f"none.{name}", messageCount=0, messagesKilled=1)
 
 
-def test_no_limit_of_attempts(connect: Connect, name: str, management: Management) -> None:
+def test_no_limit_of_attempts(connect, name, management):
     connect().put(f"endless.{name}", "x")
     refuse(connect, f"endless.{name}", "x", times=15)
     management.expect(f"endless.{name}", messageCount=1, messagesKilled=0)
 
 
-def test_the_delay_grows(connect: Connect, name: str) -> None:
+def test_the_delay_grows(connect, name):
     client = connect()
     client.put(f"delay.{name}", "x")
     client.subscribe(f"delay.{name}")
@@ -157,7 +143,7 @@ def test_the_delay_grows(connect: Connect, name: str) -> None:
         assert (time.time() - refused) * 1000 >= milliseconds - 1
 
 
-def test_while_it_waits_a_message_is_scheduled(connect: Connect, name: str, management: Management) -> None:
+def test_while_it_waits_a_message_is_scheduled(connect, name, management):
     client = connect()
     client.put(f"ring.{name}", "x")
     client.subscribe(f"ring.{name}")
@@ -166,9 +152,7 @@ def test_while_it_waits_a_message_is_scheduled(connect: Connect, name: str, mana
     client.nothing()
 
 
-def test_a_full_ring_drops_before_the_delay_begins(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_a_full_ring_drops_before_the_delay_begins(connect, name, management):
     client, queue = connect(), f"ring.{name}"
     client.subscribe(queue, prefetch_count=1)
     client.put(queue, "old", "new")
@@ -177,7 +161,7 @@ def test_a_full_ring_drops_before_the_delay_begins(
     client.message("new")
 
 
-def test_what_nobody_wanted_goes_to_the_dead_letters(connect: Connect, name: str) -> None:
+def test_what_nobody_wanted_goes_to_the_dead_letters(connect, name):
     client = connect()
     client.subscribe("auto.unrouted", ack="auto")
     client.put(f"/topic/wanted.{name}", "nobody is here")

@@ -1,30 +1,24 @@
 """Diverts over sockets: copies, transactions, limits, permissions, reload, restart, HTTP and metrics."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from ..broker_document import anycast, broker_xml, everything, permitted
 from ..broker_process import BrokerProcess
-from ..conftest import StartBroker
 from ..management import Management
 from ..stomp_client import StompClient
-from .lasting import DURABLE, LastingBroker
+from .lasting import DURABLE
 from .test_permissions import add
 from .test_policies import DOOR, DOOR_PLUGIN
 
 
-def divert(name: str, address: str, forwarding: str, inside: str = "") -> str:
+def divert(name, address, forwarding, inside=""):
     return (
         f'<divert name="{name}"><address>{address}</address><forwarding-address>{forwarding}</forwarding-address>'
         f"{inside}</divert>"
     )
 
 
-def diverts(*inside: str) -> str:
+def diverts(*inside):
     return f"<diverts>{''.join(inside)}</diverts>"
 
 
@@ -49,7 +43,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def process(tmp_path_factory):
     config = tmp_path_factory.mktemp("diverts") / "broker.xml"
     config.write_text(broker_xml(core=CORE, settings=SETTINGS), encoding="utf-8")
     with BrokerProcess(config) as broker:
@@ -57,21 +51,21 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 @pytest.fixture
-def client(process: BrokerProcess) -> Iterator[StompClient]:
+def client(process):
     client = StompClient(process.port)
     client.connect()
     yield client
     client.close()
 
 
-def take(client: StompClient, destination: str, *bodies: str) -> None:
+def take(client, destination, *bodies):
     client.subscribe(destination, ack="auto", id=destination)
     client.messages(*bodies)
     client.nothing()
     client.ask("UNSUBSCRIBE", {"id": destination})
 
 
-def test_copies_and_their_headers(client: StompClient) -> None:
+def test_copies_and_their_headers(client):
     client.put("a", "one", total=5, card="1234", region="us", persistent="true")
     for target in ("b", "c"):
         client.subscribe(target, ack="auto", id=target)
@@ -92,21 +86,21 @@ def test_copies_and_their_headers(client: StompClient) -> None:
     client.ask("UNSUBSCRIBE", {"id": "a"})
 
 
-def test_an_exclusive_divert_takes_the_message(client: StompClient) -> None:
+def test_an_exclusive_divert_takes_the_message(client):
     client.put("a", "large", total=500)
     take(client, "d", "large")
     for other in ("a", "b", "c"):
         take(client, other)
 
 
-def test_a_wildcard_address(client: StompClient) -> None:
+def test_a_wildcard_address(client):
     client.put("w.x", "1")
     client.put("w.x.y", "2")
     take(client, "all", "1", "2")
     take(client, "w.x", "1")
 
 
-def test_copies_are_made_at_commit(client: StompClient) -> None:
+def test_copies_are_made_at_commit(client):
     for end in ("ABORT", "COMMIT"):
         client.ask("BEGIN", {"transaction": "t"})
         client.put("a", end, transaction="t")
@@ -118,7 +112,7 @@ def test_copies_are_made_at_commit(client: StompClient) -> None:
         take(client, target, "COMMIT")
 
 
-def test_a_producer_waits_for_the_forwarding_address(process: BrokerProcess, client: StompClient) -> None:
+def test_a_producer_waits_for_the_forwarding_address(process, client):
     client.put("h", "1")
     client.send("SEND", {"destination": "h", "receipt": "late"}, b"2")
     Management(process.http_port).expect_address("full", blockedProducers=1)
@@ -132,7 +126,7 @@ def test_a_producer_waits_for_the_forwarding_address(process: BrokerProcess, cli
     take(client, "h", "1", "2")
 
 
-def test_a_commit_waits_for_the_forwarding_address(process: BrokerProcess, client: StompClient) -> None:
+def test_a_commit_waits_for_the_forwarding_address(process, client):
     client.put("h", "1")
     client.ask("BEGIN", {"transaction": "t"})
     client.put("h", "2", transaction="t")
@@ -147,7 +141,7 @@ def test_a_commit_waits_for_the_forwarding_address(process: BrokerProcess, clien
     take(client, "h", "1", "2")
 
 
-def test_a_full_forwarding_address_fails_a_send_and_a_commit(process: BrokerProcess) -> None:
+def test_a_full_forwarding_address_fails_a_send_and_a_commit(process):
     for number, transaction in enumerate(({}, {"transaction": "t"})):
         client = StompClient(process.port)
         client.connect()
@@ -164,14 +158,14 @@ def test_a_full_forwarding_address_fails_a_send_and_a_commit(process: BrokerProc
         Management(process.http_port).expect(queue, messageCount=1)
 
 
-def test_a_scheduled_message_is_copied_with_its_time(process: BrokerProcess, client: StompClient) -> None:
+def test_a_scheduled_message_is_copied_with_its_time(process, client):
     client.put("w.later", "soon", AMQ_SCHEDULED_DELAY=60_000)
     for queue in ("w.later", "all"):
         Management(process.http_port).expect(queue, messageCount=1, scheduledCount=1)
         Management(process.http_port).ask("POST", f"/queues/{queue}/purge")
 
 
-def test_management_shows_diverts_and_their_counters(process: BrokerProcess, client: StompClient) -> None:
+def test_management_shows_diverts_and_their_counters(process, client):
     management = Management(process.http_port)
     before = management.ask("GET", "/diverts/wild")["copiedMessageCount"]
     client.put("w.count", "x")
@@ -197,7 +191,7 @@ def test_management_shows_diverts_and_their_counters(process: BrokerProcess, cli
         management.ask("POST", f"/queues/{queue}/purge")
 
 
-def test_a_reload_adds_changes_and_removes(process: BrokerProcess, client: StompClient) -> None:
+def test_a_reload_adds_changes_and_removes(process, client):
     other = diverts(divert("wild", "w.#", "elsewhere", EXCLUSIVE), divert("new", "n", "target"))
     process.reload(broker_xml(core=other, settings=SETTINGS))
     log = "\n".join(process.log)
@@ -220,7 +214,7 @@ def test_a_reload_adds_changes_and_removes(process: BrokerProcess, client: Stomp
     take(client, "all", "still")  # without config-delete-diverts it stays
 
 
-def test_copies_of_durable_messages_survive(lasting: LastingBroker, how: str) -> None:
+def test_copies_of_durable_messages_survive(lasting, how):
     core = diverts(divert("d", "a", "b"), divert("e", "x", "b", EXCLUSIVE))
     client = lasting.start(core=core).connect()
     client.put("a", "1", **DURABLE)
@@ -231,7 +225,7 @@ def test_copies_of_durable_messages_survive(lasting: LastingBroker, how: str) ->
     assert lasting.drain("a") == ["1"]
 
 
-def test_a_sender_needs_no_permission_for_the_copies(tmp_path: Path) -> None:
+def test_a_sender_needs_no_permission_for_the_copies(tmp_path):
     config = tmp_path / "broker.xml"
     permissions = permitted(
         "in", {"send": "senders", "createAddress": "senders", "createDurableQueue": "senders"}
@@ -255,7 +249,7 @@ def test_a_sender_needs_no_permission_for_the_copies(tmp_path: Path) -> None:
         reader.close()
 
 
-def test_a_policy_transforms(tmp_path: Path, start_broker: StartBroker) -> None:
+def test_a_policy_transforms(tmp_path, start_broker):
     folder = tmp_path / "plugins"
     folder.mkdir()
     (folder / "door.py").write_text(DOOR, encoding="utf-8")

@@ -1,11 +1,6 @@
 """Security with TLS, client certificates, WebSocket and a proxy in front: what each door knows reaches all others."""
 
-from __future__ import annotations
-
 import json
-import ssl
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -44,7 +39,7 @@ DOCUMENT = f"""<configuration><core>
 class House:
     """A broker with all of it, and the certificates: anna has roles, otto has none, nobody knows eve's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.config = folder / "broker.xml"
         self.config.write_text(DOCUMENT, encoding="utf-8")
         self.authority = Authority(folder)
@@ -63,15 +58,15 @@ class House:
             roles.grant("workers", "bob")
         self.broker = BrokerProcess(self.config)
 
-    def as_who(self, name: str | None) -> ssl.SSLContext:
+    def as_who(self, name):
         return self.authority.trusting(None if name is None else self.files[name])
 
-    def open(self, door: str, who: str | None) -> StompClient:
+    def open(self, door, who):
         if door == "wss":
             return WebSocketDialogue(self.broker.ports["wss"], context=self.as_who(who))
         return StompClient(self.broker.ports["ssl"], context=self.as_who(who))
 
-    def get(self, path: str, who: str | None) -> tuple[int, str]:
+    def get(self, path, who):
         url = f"https://localhost:{self.broker.ports['http']}{path}"
         try:
             with urlopen(Request(url), timeout=PATIENCE, context=self.as_who(who)) as answer:
@@ -81,14 +76,14 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def house(tmp_path_factory):
     found = House(tmp_path_factory.mktemp("doors"))
     with found.broker:
         yield found
 
 
 @pytest.mark.parametrize("door", ["ssl", "wss"])
-def test_a_certificate_is_a_login_with_its_users_roles(house: House, door: str) -> None:
+def test_a_certificate_is_a_login_with_its_users_roles(house, door):
     client = house.open(door, "anna")
     client.connect()
     client.subscribe("orders.1", ack="auto")
@@ -99,7 +94,7 @@ def test_a_certificate_is_a_login_with_its_users_roles(house: House, door: str) 
 
 
 @pytest.mark.parametrize("door", ["ssl", "wss"])
-def test_a_certificate_without_roles_may_connect_and_nothing_else(house: House, door: str) -> None:
+def test_a_certificate_without_roles_may_connect_and_nothing_else(house, door):
     client = house.open(door, "otto")
     client.connect()
     client.send("SUBSCRIBE", {"id": "1", "destination": "orders.1"})
@@ -107,7 +102,7 @@ def test_a_certificate_without_roles_may_connect_and_nothing_else(house: House, 
 
 
 @pytest.mark.parametrize("door", ["ssl", "wss"])
-def test_a_certificate_that_is_nobodys_needs_a_password(house: House, door: str) -> None:
+def test_a_certificate_that_is_nobodys_needs_a_password(house, door):
     client = house.open(door, "eve")
     client.send("CONNECT", {"accept-version": "1.2", "host": "h"})
     client.error("is not mapped to a user")
@@ -116,7 +111,7 @@ def test_a_certificate_that_is_nobodys_needs_a_password(house: House, door: str)
     client.put("orders.2", "x")
 
 
-def test_a_certificate_is_not_another_user(house: House) -> None:
+def test_a_certificate_is_not_another_user(house):
     client = house.open("ssl", "anna")
     client.send(
         "CONNECT", {"accept-version": "1.2", "host": "h", "login": "bob", "passcode": "secret of bob"}
@@ -124,7 +119,7 @@ def test_a_certificate_is_not_another_user(house: House) -> None:
     client.error("the certificate is that of user [anna], not of [bob]")
 
 
-def test_http_takes_the_certificate_too(house: House) -> None:
+def test_http_takes_the_certificate_too(house):
     status, told = house.get("/api/v1/broker", "anna")
     assert status == 200 and json.loads(told)["name"] == "stompring"
     assert house.get("/metrics", "anna")[0] == 200
@@ -134,7 +129,7 @@ def test_http_takes_the_certificate_too(house: House) -> None:
     assert house.get("/health/live", None)[0] == 200
 
 
-def proxied(house: House, host: str, passcode: str) -> StompClient:
+def proxied(house, host, passcode):
     client = StompClient(
         house.broker.ports["proxy"], before=f"PROXY TCP4 {host} 10.0.0.1 4711 61613\r\n".encode()
     )
@@ -142,7 +137,7 @@ def proxied(house: House, host: str, passcode: str) -> StompClient:
     return client
 
 
-def test_limits_of_a_host_are_those_of_the_client_behind_the_proxy(house: House) -> None:
+def test_limits_of_a_host_are_those_of_the_client_behind_the_proxy(house):
     here = [proxied(house, "192.0.2.1", "secret of bob") for _ in range(2)]
     for client in here:
         client.expect("CONNECTED")
@@ -156,7 +151,7 @@ def test_limits_of_a_host_are_those_of_the_client_behind_the_proxy(house: House)
     proxied(house, "192.0.2.1", "secret of bob").expect("CONNECTED")
 
 
-def test_failed_logins_slow_down_the_client_and_not_the_proxy(house: House) -> None:
+def test_failed_logins_slow_down_the_client_and_not_the_proxy(house):
     seen = len(house.broker.log)
     for _ in range(12):
         proxied(house, "192.0.2.66", "wrong").error("User name [bob] or password is invalid")
@@ -164,7 +159,7 @@ def test_failed_logins_slow_down_the_client_and_not_the_proxy(house: House) -> N
     proxied(house, "192.0.2.67", "secret of bob").expect("CONNECTED")
 
 
-def test_what_is_refused_in_front_of_a_websocket_needs_no_login(house: House) -> None:
+def test_what_is_refused_in_front_of_a_websocket_needs_no_login(house):
     client = WebSocketClient(house.broker.ports["wss"], house.as_who("anna"))
     assert client.ask(origin="https://evil.example").status == 403
     client.close()

@@ -1,16 +1,11 @@
 """`_AMQ_DUPL_ID` as producers use it that do not know what has arrived: a real broker that is killed."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
-from ..conftest import Connect
-from ..management import Management
-from ..stomp_client import StompClient, frame_bytes
-from .lasting import DURABLE, LastingBroker, numbers
+from ..stomp_client import frame_bytes
+from .lasting import DURABLE, numbers
 
 #: All that is sent goes to pages.
 PAGED = {"paged.#": {"max-size-messages": 0, "page-size-bytes": "2K"}}
@@ -19,15 +14,13 @@ PAGED = {"paged.#": {"max-size-messages": 0, "page-size-bytes": "2K"}}
 IN_FLIGHT = 60
 
 
-def offer(client: StompClient, queue: str, *identifiers: str, **headers: object) -> None:
+def offer(client, queue, *identifiers, **headers):
     """Each with the id as its body, and a receipt."""
     for identifier in identifiers:
         client.ask("SEND", {"destination": queue, "_AMQ_DUPL_ID": identifier, **headers}, identifier.encode())
 
 
-def test_what_is_sent_twice_is_routed_once(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_what_is_sent_twice_is_routed_once(connect, version, name, management):
     client = connect(version)
     offer(client, name, "1", "2", "1", "3", "2")
     offer(connect(version), name, "3", "4")
@@ -38,7 +31,7 @@ def test_what_is_sent_twice_is_routed_once(
 
 
 @pytest.mark.broker(settings={"small.#": {"id-cache-size": 2}, "off.#": {"id-cache-size": 0}})
-def test_the_size_of_the_cache(connect: Connect, name: str, management: Management) -> None:
+def test_the_size_of_the_cache(connect, name, management):
     client = connect()
     for prefix, count in (("small", 4), ("off", 5), ("other", 3)):
         offer(client, f"{prefix}.{name}", *"12131")
@@ -46,7 +39,7 @@ def test_the_size_of_the_cache(connect: Connect, name: str, management: Manageme
 
 
 @pytest.mark.parametrize("prefix", ["plain", "paged"])
-def test_ids_with_receipts_are_known_again(lasting: LastingBroker, how: str, prefix: str) -> None:
+def test_ids_with_receipts_are_known_again(lasting, how, prefix):
     queue = f"{prefix}.q"
     client = lasting.start(settings=PAGED).connect()
     offer(client, queue, *numbers(1, 30), **DURABLE)
@@ -62,13 +55,13 @@ def test_ids_with_receipts_are_known_again(lasting: LastingBroker, how: str, pre
     assert lasting.drain(queue) == ["32"]
 
 
-def forget(lasting: LastingBroker, queue: str) -> int:
+def forget(lasting, queue):
     found = lasting.management.ask("POST", f"/addresses/{queue}/forget-duplicates")
     return int(found["forgotten"])
 
 
 @pytest.mark.parametrize("prefix", ["plain", "paged"])
-def test_ids_are_forgotten_by_hand_for_good(lasting: LastingBroker, how: str, prefix: str) -> None:
+def test_ids_are_forgotten_by_hand_for_good(lasting, how, prefix):
     queue, other = f"{prefix}.q", f"{prefix}.other"
     client = lasting.start(settings=PAGED).connect()
     for name in (queue, other):
@@ -88,11 +81,11 @@ def test_ids_are_forgotten_by_hand_for_good(lasting: LastingBroker, how: str, pr
 
 
 @pytest.mark.parametrize("prefix", ["plain", "paged"])
-def test_transactions(lasting: LastingBroker, prefix: str) -> None:
+def test_transactions(lasting, prefix):
     queue = f"{prefix}.q"
     client = lasting.start(settings=PAGED).connect()
 
-    def begin(client: StompClient, *identifiers: str) -> None:
+    def begin(client, *identifiers):
         client.ask("BEGIN", {"transaction": "t"})
         offer(client, queue, *identifiers, transaction="t", **DURABLE)
 
@@ -113,7 +106,7 @@ def test_transactions(lasting: LastingBroker, prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["plain", "paged"])
 @pytest.mark.parametrize("size", [1, 7])
-def test_killed_while_much_is_sent(lasting: LastingBroker, prefix: str, size: int) -> None:
+def test_killed_while_much_is_sent(lasting, prefix, size):
     """Sent again until every receipt came, each is there exactly once. ``size`` of them are in one transaction."""
     queue, most = f"{prefix}.q", 1200
     core = (
@@ -144,7 +137,7 @@ def test_killed_while_much_is_sent(lasting: LastingBroker, prefix: str, size: in
     client.nothing()
 
 
-def find_out(lasting: LastingBroker, queue: str, sure: int, most: int, size: int) -> int:
+def find_out(lasting, queue, sure, most, size):
     """Send transactions again, one at a time, up to the first that had not come; returns the last number of it."""
     while sure < most:
         client = lasting.connect()
@@ -158,7 +151,7 @@ def find_out(lasting: LastingBroker, queue: str, sure: int, most: int, size: int
     return sure
 
 
-def batches(queue: str, first: int, last: int, size: int) -> Iterator[bytes]:
+def batches(queue, first, last, size):
     """SENDs with these numbers as ids; a receipt for each, or for each transaction of ``size`` of them."""
     for begin in range(first, last + 1, size):
         end = min(begin + size - 1, last)

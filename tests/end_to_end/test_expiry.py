@@ -1,14 +1,10 @@
 """Messages whose time is over: exactly when it is, wherever they are."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
 from ..broker_document import anycast
-from ..conftest import Connect
-from ..management import Management
 
 pytestmark = pytest.mark.broker(
     addresses=anycast("expired"),
@@ -23,14 +19,12 @@ pytestmark = pytest.mark.broker(
 )
 
 
-def in_ms(milliseconds: int) -> int:
+def in_ms(milliseconds):
     """A time for ``expires``."""
     return int(time.time() * 1000) + milliseconds
 
 
-def test_a_waiting_message_expires_by_itself(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_a_waiting_message_expires_by_itself(connect, version, name, management):
     client = connect(version)
     client.put(f"/queue/{name}", "goes", expires=in_ms(300))
     client.put(f"/queue/{name}", "stays", expires=in_ms(600_000))
@@ -40,9 +34,7 @@ def test_a_waiting_message_expires_by_itself(
     client.nothing()
 
 
-def test_what_is_too_old_on_arrival_is_never_delivered(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_what_is_too_old_on_arrival_is_never_delivered(connect, name, management):
     client = connect()
     client.put(name, "first, so that the queue is there", "")
     client.put(name, "old", expires=1)
@@ -52,7 +44,7 @@ def test_what_is_too_old_on_arrival_is_never_delivered(
     client.nothing()
 
 
-def test_a_message_in_delivery_is_its_consumer_s(connect: Connect, name: str, management: Management) -> None:
+def test_a_message_in_delivery_is_its_consumer_s(connect, name, management):
     client = connect()
     client.subscribe(name, prefetch_count=1)
     client.put(name, "held", expires=in_ms(300))
@@ -63,7 +55,7 @@ def test_a_message_in_delivery_is_its_consumer_s(connect: Connect, name: str, ma
     management.expect(name, messagesAcknowledged=1, messageCount=0)
 
 
-def test_one_that_comes_back_too_late_expires(connect: Connect, name: str, management: Management) -> None:
+def test_one_that_comes_back_too_late_expires(connect, name, management):
     client = connect()
     client.subscribe(name, prefetch_count=1)
     client.put(name, "held", expires=in_ms(300))
@@ -75,7 +67,7 @@ def test_one_that_comes_back_too_late_expires(connect: Connect, name: str, manag
     client.nothing()
 
 
-def test_expired_messages_move(connect: Connect, name: str, management: Management) -> None:
+def test_expired_messages_move(connect, name, management):
     client, expires = connect(), in_ms(300)
     client.put(f"moved.{name}", "x", expires=expires, own="header")
     management.expect(f"moved.{name}", messageCount=0, messagesExpired=1, messagesKilled=0)
@@ -87,16 +79,14 @@ def test_expired_messages_move(connect: Connect, name: str, management: Manageme
     assert message["own"] == "header"
 
 
-def test_resources_are_made_for_each_origin(connect: Connect, name: str, management: Management) -> None:
+def test_resources_are_made_for_each_origin(connect, name, management):
     connect().put(f"auto.{name}", "x", expires=in_ms(100))
     management.expect(f"auto.{name}", messagesExpired=1)
     management.expect(f"EXP.auto.{name}", messageCount=1, address="past")
 
 
 @pytest.mark.parametrize("expires", [0, None, "later"])
-def test_expiry_delay_is_for_messages_that_say_nothing(
-    connect: Connect, name: str, management: Management, expires: object
-) -> None:
+def test_expiry_delay_is_for_messages_that_say_nothing(connect, name, management, expires):
     client, queue = connect(), f"short.{name}"
     headers = {} if expires is None else {"expires": in_ms(600_000) if expires == "later" else expires}
     client.put(queue, "x", **headers)
@@ -107,28 +97,28 @@ def test_expiry_delay_is_for_messages_that_say_nothing(
         management.expect(queue, messagesExpired=1, messageCount=0)
 
 
-def test_max_expiry_delay_bounds(connect: Connect, name: str, management: Management) -> None:
+def test_max_expiry_delay_bounds(connect, name, management):
     client = connect()
     client.put(f"bounded.{name}", "asks for more", expires=in_ms(600_000))
     client.put(f"bounded.{name}", "asks for nothing")
     management.expect(f"bounded.{name}", messagesExpired=2)
 
 
-def test_min_expiry_delay_bounds(connect: Connect, name: str) -> None:
+def test_min_expiry_delay_bounds(connect, name):
     client = connect()
     client.subscribe(f"patient.{name}", ack="auto")
     client.put(f"patient.{name}", "x", expires=in_ms(1))
     assert int(client.message("x")["expires"]) > in_ms(500_000)
 
 
-def test_no_expiry(connect: Connect, name: str) -> None:
+def test_no_expiry(connect, name):
     client = connect()
     client.put(f"eternal.{name}", "x", expires=1)
     client.subscribe(f"eternal.{name}", ack="auto")
     assert client.message("x")["expires"] == "0"
 
 
-def test_the_subscriber_sees_when(connect: Connect, version: str, name: str) -> None:
+def test_the_subscriber_sees_when(connect, version, name):
     client, expires = connect(version), in_ms(600_000)
     client.subscribe(name, ack="auto")
     client.put(name, "x", expires=expires)

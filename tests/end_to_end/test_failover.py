@@ -1,12 +1,8 @@
 """Brokers of a replicated log: takeover, fencing, step-down, a log that does not answer; on a real NATS cluster."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,21 +10,20 @@ from stompring.replication.copy import MARKER_INTERVAL
 
 from ..broker_process import BrokerProcess
 from ..management import Answered
-from ..nats_cluster import NatsCluster
 from .replicated import PAGES, STANDBY, Brokers, brokers, killed_broker_is_replaced
 
 
 @pytest.fixture
-def pair(cluster: NatsCluster, tmp_path: Path) -> Iterator[Brokers]:
+def pair(cluster, tmp_path):
     with brokers(cluster, tmp_path.name[-40:], tmp_path, settings=PAGES) as found:
         yield found
 
 
-def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair: Brokers) -> None:
+def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair):
     killed_broker_is_replaced(pair)
 
 
-def test_broker_that_was_stopped_for_a_while_exits_with_75(pair: Brokers) -> None:
+def test_broker_that_was_stopped_for_a_while_exits_with_75(pair):
     active = pair.start("a")
     client = active.client()
     client.put("q", "one", persistent="true")
@@ -48,7 +43,7 @@ def test_broker_that_was_stopped_for_a_while_exits_with_75(pair: Brokers) -> Non
     survivor.nothing()
 
 
-def test_delivery_is_suspended_while_the_log_has_no_majority(pair: Brokers, cluster: NatsCluster) -> None:
+def test_delivery_is_suspended_while_the_log_has_no_majority(pair, cluster):
     active = pair.start("a")
     client = active.client()
     client.put("q", "one", "two", persistent="true")
@@ -81,7 +76,7 @@ def test_delivery_is_suspended_while_the_log_has_no_majority(pair: Brokers, clus
     active.stop()
 
 
-def test_step_down_hands_over_to_the_standby(pair: Brokers) -> None:
+def test_step_down_hands_over_to_the_standby(pair):
     active = pair.start("a")
     active.client().put("q", "kept", persistent="true")
     standby = pair.start("b")
@@ -97,7 +92,7 @@ def test_step_down_hands_over_to_the_standby(pair: Brokers) -> None:
     assert standby.exit_code() == 0
 
 
-def test_standby_stops_with_0_and_its_copy_is_used_again(pair: Brokers) -> None:
+def test_standby_stops_with_0_and_its_copy_is_used_again(pair):
     active = pair.start("a")
     active.client().put("q", "kept", persistent="true")
     standby = pair.start("b")
@@ -114,7 +109,7 @@ def test_standby_stops_with_0_and_its_copy_is_used_again(pair: Brokers) -> None:
     assert alone.exit_code() == 1
 
 
-def test_entries_that_the_log_has_lost_are_written_again_for_a_new_standby(pair: Brokers) -> None:
+def test_entries_that_the_log_has_lost_are_written_again_for_a_new_standby(pair):
     active = pair.start("a")
     active.client().put("q", *(f"m{number}" for number in range(300)), persistent="true")
     follower = pair.start("b")
@@ -137,7 +132,7 @@ def test_entries_that_the_log_has_lost_are_written_again_for_a_new_standby(pair:
     client.nothing()
 
 
-def test_a_new_broker_does_not_take_over_with_what_is_left_of_a_log(pair: Brokers) -> None:
+def test_a_new_broker_does_not_take_over_with_what_is_left_of_a_log(pair):
     active = pair.start("a")
     active.client().put("q", "one", "two", "three", persistent="true")
     time.sleep(MARKER_INTERVAL)  # then the marker says that this copy is complete
@@ -162,9 +157,7 @@ def test_a_new_broker_does_not_take_over_with_what_is_left_of_a_log(pair: Broker
     client.nothing()
 
 
-def test_missing_log_and_unsafe_directory_are_refused_with_the_reason(
-    cluster: NatsCluster, tmp_path: Path
-) -> None:
+def test_missing_log_and_unsafe_directory_are_refused_with_the_reason(cluster, tmp_path):
     missing = Brokers(cluster, "not-made", tmp_path)
     broker = missing.start("a")
     broker.wait_for_log("cannot start the broker: .*stompring ha init")
@@ -179,7 +172,7 @@ def test_missing_log_and_unsafe_directory_are_refused_with_the_reason(
     assert (missing.data("a") / "journal" / "000000001.journal").exists()
 
 
-def test_full_log_blocks_producers_and_takes_acknowledgements(cluster: NatsCluster, tmp_path: Path) -> None:
+def test_full_log_blocks_producers_and_takes_acknowledgements(cluster, tmp_path):
     core = (
         "<journal-file-size>100K</journal-file-size><journal-compact-min-files>2</journal-compact-min-files>"
     )

@@ -1,11 +1,7 @@
 """Brokers of a replicated log in PostgreSQL: takeover, fencing, and a database that fails over itself."""
 
-from __future__ import annotations
-
 import signal
-from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +10,7 @@ from stompring.replication.log import LogMissing
 from stompring.settings.model import ReplicatedLogSettings
 
 from .. import postgres_server
-from ..postgres_server import PostgresPair, postgres_pair
+from ..postgres_server import postgres_pair
 from .replicated import (
     PAGES,
     STANDBY,
@@ -32,7 +28,7 @@ STREAMS = count(1)
 class DatabaseBrokers(Brokers):
     """Brokers whose log is in PostgreSQL."""
 
-    def __init__(self, database: PostgresPair, directory: Path) -> None:
+    def __init__(self, database, directory):
         self.stream = f"stream{next(STREAMS)}"
         self.members = []
         self._directory = directory
@@ -43,13 +39,13 @@ class DatabaseBrokers(Brokers):
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[PostgresPair]:
+def database():
     with postgres_pair() as running:
         yield running
 
 
 @pytest.fixture
-def pair(database: PostgresPair, tmp_path: Path) -> Iterator[DatabaseBrokers]:
+def pair(database, tmp_path):
     found = DatabaseBrokers(database, tmp_path)
     found.create()
     try:
@@ -58,11 +54,11 @@ def pair(database: PostgresPair, tmp_path: Path) -> Iterator[DatabaseBrokers]:
         found.stop()
 
 
-def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair: DatabaseBrokers) -> None:
+def test_killed_broker_is_replaced_and_loses_no_receipted_message(pair):
     killed_broker_is_replaced(pair)
 
 
-def test_broker_that_was_stopped_for_a_while_exits_with_75(pair: DatabaseBrokers) -> None:
+def test_broker_that_was_stopped_for_a_while_exits_with_75(pair):
     active = pair.start("a")
     client = active.client()
     client.put("q", "one", persistent="true")
@@ -81,9 +77,7 @@ def test_broker_that_was_stopped_for_a_while_exits_with_75(pair: DatabaseBrokers
     survivor.nothing()
 
 
-def test_an_existing_data_directory_moves_into_a_log_without_loss(
-    database: PostgresPair, tmp_path: Path
-) -> None:
+def test_an_existing_data_directory_moves_into_a_log_without_loss(database, tmp_path):
     pair = DatabaseBrokers(database, tmp_path)
     try:
         data_directory_moves_into_the_log(pair)
@@ -91,9 +85,7 @@ def test_an_existing_data_directory_moves_into_a_log_without_loss(
         pair.stop()
 
 
-def test_log_is_gone_after_the_command_that_is_shown_for_it(
-    pair: DatabaseBrokers, database: PostgresPair
-) -> None:
+def test_log_is_gone_after_the_command_that_is_shown_for_it(pair, database):
     broker = pair.start("a")
     broker.client().put("q", "one", persistent="true")
     broker.stop()
@@ -106,9 +98,7 @@ def test_log_is_gone_after_the_command_that_is_shown_for_it(
     create_log(pair.settings, -1)
 
 
-def test_active_broker_stays_when_the_database_fails_over(
-    pair: DatabaseBrokers, database: PostgresPair
-) -> None:
+def test_active_broker_stays_when_the_database_fails_over(pair, database):
     active = pair.start("a")
     client = active.client()
     client.put("q", "one", "two", persistent="true")

@@ -1,11 +1,7 @@
 """Starts of brokers of a replicated log: those that fail, and those with further options; on a real NATS cluster."""
 
-from __future__ import annotations
-
 import signal
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -16,18 +12,17 @@ from stompring.replication.engines import open_log
 from stompring.replication.log import FileChange, Operation
 
 from ..management import Answered
-from ..nats_cluster import NatsCluster
-from .replicated import STANDBY, Brokers, Member, brokers
+from .replicated import STANDBY, brokers
 from .test_retention import bodies, retention
 
 
 @pytest.fixture
-def pair(cluster: NatsCluster, tmp_path: Path) -> Iterator[Brokers]:
+def pair(cluster, tmp_path):
     with brokers(cluster, tmp_path.name[-40:], tmp_path) as found:
         yield found
 
 
-def write(pair: Brokers, *changes: FileChange) -> None:
+def write(pair, *changes):
     """Write to the log as an earlier broker would."""
     log = open_log(pair.settings)
     last = log.connect().last
@@ -37,7 +32,7 @@ def write(pair: Brokers, *changes: FileChange) -> None:
     log.close()
 
 
-def test_brokers_that_cannot_read_the_data_do_not_hand_the_role_back_and_forth(pair: Brokers) -> None:
+def test_brokers_that_cannot_read_the_data_do_not_hand_the_role_back_and_forth(pair):
     write(pair, FileChange(Operation.WHOLE, "schema-version", data=b"99\n"))
     for name in ("a", "b"):
         broker = pair.start(name)
@@ -52,7 +47,7 @@ def test_brokers_that_cannot_read_the_data_do_not_hand_the_role_back_and_forth(p
     assert shown.exit_code == 1 and "3 in a row became active and could not start" in shown.stdout
 
 
-def test_broker_whose_port_is_in_use_leaves_the_role_to_another(pair: Brokers) -> None:
+def test_broker_whose_port_is_in_use_leaves_the_role_to_another(pair):
     active = pair.start("a")
     active.client().put("q", "kept", persistent="true")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -69,7 +64,7 @@ def test_broker_whose_port_is_in_use_leaves_the_role_to_another(pair: Brokers) -
     receiver.message("kept")
 
 
-def test_broker_that_waits_for_its_directory_is_a_standby_after_that(pair: Brokers) -> None:
+def test_broker_that_waits_for_its_directory_is_a_standby_after_that(pair):
     first = pair.start("a")
     first.client().put("q", "kept", persistent="true")
     refused = pair.start("a")
@@ -88,7 +83,7 @@ def test_broker_that_waits_for_its_directory_is_a_standby_after_that(pair: Broke
     receiver.message("kept")
 
 
-def test_stock_reactor_takes_over_and_delivers_nothing_when_fenced(pair: Brokers) -> None:
+def test_stock_reactor_takes_over_and_delivers_nothing_when_fenced(pair):
     active = pair.start("a", "--reactor", "stock")
     producer, consumer = active.client(), active.client()
     producer.put("q", "one", "two", persistent="true")
@@ -112,11 +107,11 @@ def test_stock_reactor_takes_over_and_delivers_nothing_when_fenced(pair: Brokers
     standby.stop()
 
 
-def test_each_broker_retains_the_files_of_both_terms(pair: Brokers) -> None:
+def test_each_broker_retains_the_files_of_both_terms(pair):
     pair.document["core"] = retention()
     sent = [f"message {number:03d}" for number in range(200)]
 
-    def pass_on(broker: Member, messages: list[str]) -> None:
+    def pass_on(broker, messages):
         client = broker.client()
         client.subscribe("q", ack="auto")
         for at in range(0, len(messages), 10):
@@ -144,7 +139,7 @@ def test_each_broker_retains_the_files_of_both_terms(pair: Brokers) -> None:
         assert list((pair.data(name) / "retention" / "journal").iterdir())
 
 
-def test_standby_warns_of_an_active_broker_with_its_name(pair: Brokers) -> None:
+def test_standby_warns_of_an_active_broker_with_its_name(pair):
     active = pair.start("a")
     active.wait_for_log("is ready")
     standby = pair.start("b", broker="a")

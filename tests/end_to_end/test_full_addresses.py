@@ -1,12 +1,6 @@
 """Full addresses: DROP, FAIL, and BLOCK, which is back-pressure and loses nothing."""
 
-from __future__ import annotations
-
 import pytest
-
-from ..conftest import Connect
-from ..management import Management
-from ..stomp_client import StompClient
 
 LIMITED = pytest.mark.broker(
     settings={
@@ -18,14 +12,14 @@ LIMITED = pytest.mark.broker(
 )
 
 
-def silent(client: StompClient) -> None:
+def silent(client):
     """Nothing comes for a while. (A blocked connection answers nothing, so `Dialogue.nothing` is of no use.)"""
     with pytest.raises(TimeoutError):
         client.frame(patience=0.3)
 
 
 @LIMITED
-def test_drop_takes_and_forgets(connect: Connect, version: str, name: str, management: Management) -> None:
+def test_drop_takes_and_forgets(connect, version, name, management):
     client = connect(version)
     client.put(f"drop.{name}", *"12345")
     management.expect(f"drop.{name}", messageCount=3, messagesAdded=3)
@@ -37,9 +31,7 @@ def test_drop_takes_and_forgets(connect: Connect, version: str, name: str, manag
 
 
 @LIMITED
-def test_fail_answers_with_the_limit(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_fail_answers_with_the_limit(connect, version, name, management):
     client = connect(version)
     client.put(f"fail.{name}", *"123")
     client.send("SEND", {"destination": f"fail.{name}", "receipt": "r"}, b"4")
@@ -48,7 +40,7 @@ def test_fail_answers_with_the_limit(
 
 
 @LIMITED
-def test_a_limit_in_bytes(connect: Connect, name: str) -> None:
+def test_a_limit_in_bytes(connect, name):
     client = connect()
     client.put(f"bytes.{name}", "x" * 20_000)  # the one that reaches the limit still enters
     client.send("SEND", {"destination": f"bytes.{name}", "receipt": "r"}, b"y")
@@ -56,9 +48,7 @@ def test_a_limit_in_bytes(connect: Connect, name: str) -> None:
 
 
 @LIMITED
-def test_a_failing_send_in_a_transaction_fails_its_commit(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_a_failing_send_in_a_transaction_fails_its_commit(connect, name, management):
     client = connect()
     client.put(f"fail.{name}", *"123")
     client.ask("BEGIN", {"transaction": "t"})
@@ -69,9 +59,7 @@ def test_a_failing_send_in_a_transaction_fails_its_commit(
 
 
 @LIMITED
-def test_block_makes_the_receipt_wait_until_there_is_room(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_block_makes_the_receipt_wait_until_there_is_room(connect, version, name, management):
     producer, consumer = connect(version), connect(version)
     producer.put(f"block.{name}", *"123")
     producer.send("SEND", {"destination": f"block.{name}", "receipt": "late"}, b"4")
@@ -86,7 +74,7 @@ def test_block_makes_the_receipt_wait_until_there_is_room(
 
 
 @LIMITED
-def test_a_burst_into_a_blocked_address_arrives_whole_and_in_order(connect: Connect, name: str) -> None:
+def test_a_burst_into_a_blocked_address_arrives_whole_and_in_order(connect, name):
     producer, consumer = connect(), connect()
     bodies = [str(n) for n in range(500)]
     for body in bodies:
@@ -101,7 +89,7 @@ def test_a_burst_into_a_blocked_address_arrives_whole_and_in_order(connect: Conn
 
 
 @LIMITED
-def test_a_blocked_connection_still_consumes(connect: Connect, name: str) -> None:
+def test_a_blocked_connection_still_consumes(connect, name):
     """Messages for its subscriptions flow, and an ACK that came along with the SEND counts."""
     both, other = connect(), connect()
     both.subscribe(f"/queue/{name}", id="other queue", ack="auto")
@@ -116,7 +104,7 @@ def test_a_blocked_connection_still_consumes(connect: Connect, name: str) -> Non
 
 
 @LIMITED
-def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(connect: Connect, name: str) -> None:
+def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(connect, name):
     client = connect()
     client.subscribe(f"block.{name}", prefetch_count=1)
     client.put(f"block.{name}", *"123")
@@ -130,9 +118,7 @@ def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(connect: Conne
 
 
 @LIMITED
-def test_a_blocked_producer_that_leaves_is_forgotten(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_a_blocked_producer_that_leaves_is_forgotten(connect, name, management):
     producer, consumer = connect(), connect()
     producer.put(f"block.{name}", *"123")
     producer.send("SEND", {"destination": f"block.{name}"}, b"4")
@@ -146,7 +132,7 @@ def test_a_blocked_producer_that_leaves_is_forgotten(
 
 
 @LIMITED
-def test_several_blocked_producers_all_go_on(connect: Connect, name: str, management: Management) -> None:
+def test_several_blocked_producers_all_go_on(connect, name, management):
     producers, consumer = [connect() for _ in range(5)], connect()
     producers[0].put(f"block.{name}", *"abc")
     for number, producer in enumerate(producers):
@@ -160,7 +146,7 @@ def test_several_blocked_producers_all_go_on(connect: Connect, name: str, manage
 
 
 @LIMITED
-def test_a_blocked_client_is_not_cut_off_for_its_silence(connect: Connect, name: str) -> None:
+def test_a_blocked_client_is_not_cut_off_for_its_silence(connect, name):
     producer = connect(heart_beat="500,0")  # a TTL of 1000 ms
     producer.put(f"block.{name}", *"123")
     producer.send("SEND", {"destination": f"block.{name}", "receipt": "late"}, b"4")
@@ -174,9 +160,7 @@ def test_a_blocked_client_is_not_cut_off_for_its_silence(connect: Connect, name:
 @pytest.mark.broker(
     core="<global-max-size>1MB</global-max-size>", settings={"#": {"address-full-policy": "BLOCK"}}
 )
-def test_global_max_size_holds_for_all_addresses_together(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_global_max_size_holds_for_all_addresses_together(connect, name, management):
     producer, consumer = connect(), connect()
     for n in range(7):  # the seventh reaches 1 MB
         producer.put(f"{name}.{n}", b"x" * 160_000)

@@ -3,13 +3,9 @@
 The disk is made "full" for real: no disk is less than 0 % used, and none has an exabyte free.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker_document import broker_xml
-from ..broker_process import BrokerProcess
-from ..conftest import StartBroker
 from ..management import Answered, Management
 from ..stomp_client import StompClient
 
@@ -28,19 +24,19 @@ POLICIES = {
 DURABLE = {"persistent": "true"}
 
 
-def greeted(broker: BrokerProcess) -> StompClient:
+def greeted(broker):
     client = StompClient(broker.port)
     client.connect()
     return client
 
 
-def silent(client: StompClient) -> None:
+def silent(client):
     with pytest.raises(TimeoutError):
         client.frame(patience=0.3)
 
 
 @pytest.mark.parametrize("full", [ALWAYS, TOO_LITTLE], ids=["max-disk-usage", "min-disk-free"])
-def test_block_waits_and_goes_on_by_itself(start_broker: StartBroker, full: str) -> None:
+def test_block_waits_and_goes_on_by_itself(start_broker, full):
     broker = start_broker(core=full, settings=POLICIES)
     management, producer, other = Management(broker.http_port), greeted(broker), greeted(broker)
     producer.send("SEND", {"destination": "block.q", "receipt": "late", **DURABLE}, b"1")
@@ -59,7 +55,7 @@ def test_block_waits_and_goes_on_by_itself(start_broker: StartBroker, full: str)
     assert len(said) == 1 and sum("disk no longer full" in line for line in broker.log) == 1
 
 
-def test_drop_takes_and_forgets(start_broker: StartBroker) -> None:
+def test_drop_takes_and_forgets(start_broker):
     broker = start_broker(core=ALWAYS, settings=POLICIES)
     management, client = Management(broker.http_port), greeted(broker)
     client.put("drop.q", "1", "2", **DURABLE)
@@ -70,7 +66,7 @@ def test_drop_takes_and_forgets(start_broker: StartBroker) -> None:
     client.message("3")
 
 
-def test_fail_says_which_limit(start_broker: StartBroker) -> None:
+def test_fail_says_which_limit(start_broker):
     broker = start_broker(core=ALWAYS, settings=POLICIES)
     client = greeted(broker)
     client.put("fail.q", "1")
@@ -80,9 +76,7 @@ def test_fail_says_which_limit(start_broker: StartBroker) -> None:
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_what_would_be_paged_needs_the_disk_durable_or_not(
-    start_broker: StartBroker, persistent: str
-) -> None:
+def test_what_would_be_paged_needs_the_disk_durable_or_not(start_broker, persistent):
     broker = start_broker(core=ALWAYS, settings=POLICIES)
     client = greeted(broker)
     client.put("page.q", "1")  # the one that reaches the limit is still for memory
@@ -91,7 +85,7 @@ def test_what_would_be_paged_needs_the_disk_durable_or_not(
 
 
 @pytest.mark.parametrize("policy", ["block", "drop", "fail"])
-def test_commit(start_broker: StartBroker, policy: str) -> None:
+def test_commit(start_broker, policy):
     broker = start_broker(core=ALWAYS, settings=POLICIES)
     client, address = greeted(broker), f"{policy}.q"
     client.ask("BEGIN", {"transaction": "t"})
@@ -108,7 +102,7 @@ def test_commit(start_broker: StartBroker, policy: str) -> None:
     Management(broker.http_port).expect(address, messageCount=2 if policy == "block" else 0)
 
 
-def test_acknowledgements_go_on(start_broker: StartBroker) -> None:
+def test_acknowledgements_go_on(start_broker):
     broker = start_broker(core=NEVER, settings=POLICIES)
     client = greeted(broker)
     client.put("block.q", *"123", **DURABLE)
@@ -121,7 +115,7 @@ def test_acknowledgements_go_on(start_broker: StartBroker) -> None:
     Management(broker.http_port).expect("block.q", messageCount=0, messagesAcknowledged=3)
 
 
-def test_health_and_metrics_tell(start_broker: StartBroker) -> None:
+def test_health_and_metrics_tell(start_broker):
     broker = start_broker(core=ALWAYS)
     management = Management(broker.http_port)
     with pytest.raises(Answered) as answered:
@@ -136,7 +130,7 @@ def test_health_and_metrics_tell(start_broker: StartBroker) -> None:
     assert '"UP"' in management.text("/health/ready")
 
 
-def test_without_a_store_the_disk_is_of_no_interest(start_broker: StartBroker) -> None:
+def test_without_a_store_the_disk_is_of_no_interest(start_broker):
     broker = start_broker(core=f"<persistence-enabled>false</persistence-enabled>{ALWAYS}")
     management, client = Management(broker.http_port), greeted(broker)
     client.put("q", "1", **DURABLE)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from ..broker_document import anycast
 from ..management import Management
-from ..stomp_client import Frame, StompClient
 from .lasting import DURABLE, LastingBroker
 
 #: An address pages from its 5th message on.
@@ -17,7 +15,7 @@ PAGED = {"max-size-messages": 4, "page-size-bytes": "1K"}
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LastingBroker]:
+def broker(tmp_path_factory):
     with ExitStack() as opened:
         broker = LastingBroker(tmp_path_factory.mktemp("groups"), opened)
         broker.start(
@@ -38,13 +36,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LastingBroker]:
         broker.stop()
 
 
-def group(client: StompClient, queue: str, *bodies: str, **headers: object) -> None:
+def group(client, queue, *bodies, **headers):
     """Send messages, each of the group that its first letter names."""
     for body in bodies:
         client.put(f"/queue/{queue}", body, JMSXGroupID=body[0], **headers)
 
 
-def bodies(client: StompClient, count: int) -> list[str]:
+def bodies(client, count):
     return [client.message().body.decode() for _ in range(count)]
 
 
@@ -53,7 +51,7 @@ def bodies(client: StompClient, count: int) -> list[str]:
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_first_message_of_a_group_has_the_header(broker: LastingBroker, version: str, ack: str) -> None:
+def test_first_message_of_a_group_has_the_header(broker, version, ack):
     client = broker.connect(version)
     client.subscribe("/queue/marked", ack=ack)
     group(client, "marked", "a1", "a2", "b1")
@@ -75,7 +73,7 @@ def test_first_message_of_a_group_has_the_header(broker: LastingBroker, version:
     client.disconnect()
 
 
-def test_owners_of_groups_are_shown_and_reset(broker: LastingBroker) -> None:
+def test_owners_of_groups_are_shown_and_reset(broker):
     client, other = broker.connect(), broker.connect()
     management = broker.management
     client.subscribe("/queue/owned", prefetch_count=2)
@@ -91,7 +89,7 @@ def test_owners_of_groups_are_shown_and_reset(broker: LastingBroker) -> None:
     assert management.queue("owned")["groupCount"] == 0
 
 
-def test_rebalance_waits_for_the_commit_of_what_is_in_delivery(broker: LastingBroker) -> None:
+def test_rebalance_waits_for_the_commit_of_what_is_in_delivery(broker):
     one, two = broker.connect(), broker.connect()
     one.subscribe("/queue/rebalanced")
     group(one, "rebalanced", "a1", "b1")
@@ -111,7 +109,7 @@ def test_rebalance_waits_for_the_commit_of_what_is_in_delivery(broker: LastingBr
 # ---- priorities
 
 
-def test_priority_of_consumers(broker: LastingBroker) -> None:
+def test_priority_of_consumers(broker):
     producer, low, high = (broker.connect() for _ in range(3))
     low.subscribe("/queue/ranked", consumer_priority=-1)
     high.subscribe("/queue/ranked", **{"activemq.priority": 10, "prefetch-count": 2})
@@ -121,13 +119,13 @@ def test_priority_of_consumers(broker: LastingBroker) -> None:
 
 
 @pytest.mark.parametrize("value", ["high", "1.5", "", "2147483648", "-2147483649", "1e3", "+1", "0x1"])
-def test_invalid_priority_gets_an_error(broker: LastingBroker, value: str) -> None:
+def test_invalid_priority_gets_an_error(broker, value):
     client = broker.connect()
     client.send("SUBSCRIBE", {"destination": "/queue/ranked", "id": "s", "consumer-priority": value})
     client.error("consumer-priority must be a whole number from -2147483648 to 2147483647", value)
 
 
-def test_priority_on_a_paged_queue(broker: LastingBroker) -> None:
+def test_priority_on_a_paged_queue(broker):
     producer, low, high = (broker.connect() for _ in range(3))
     producer.put("/queue/paged.ranked", *(str(number) for number in range(20)), **DURABLE)
     assert broker.management.queue("paged.ranked")["pagedCount"]
@@ -147,7 +145,7 @@ def test_priority_on_a_paged_queue(broker: LastingBroker) -> None:
 # ---- exclusive queues
 
 
-def settle_some(client: StompClient, frames: list[Frame]) -> None:
+def settle_some(client, frames):
     """ACK one message, one more in a transaction that stays open, and send in that transaction too."""
     client.answer("ACK", frames[1])
     client.ask("BEGIN", {"transaction": "t"})
@@ -155,7 +153,7 @@ def settle_some(client: StompClient, frames: list[Frame]) -> None:
 
 
 @pytest.mark.parametrize("queue", ["exclusive", "paged.exclusive"])
-def test_next_consumer_of_an_exclusive_queue_begins_in_order(broker: LastingBroker, queue: str) -> None:
+def test_next_consumer_of_an_exclusive_queue_begins_in_order(broker, queue):
     producer, first, second, third = (broker.connect() for _ in range(4))
     for client in (first, second, third):
         client.subscribe(f"/queue/{queue}", prefetch_count=6)
@@ -180,7 +178,7 @@ def test_next_consumer_of_an_exclusive_queue_begins_in_order(broker: LastingBrok
 # ---- non-destructive queues
 
 
-def test_non_destructive_queue(broker: LastingBroker) -> None:
+def test_non_destructive_queue(broker):
     one, two, browser = (broker.connect() for _ in range(3))
     one.put("/queue/kept", "1", "2", colour="red")
     one.put("/queue/kept", "3", colour="blue")
@@ -214,7 +212,7 @@ def test_non_destructive_queue(broker: LastingBroker) -> None:
     three.nothing()
 
 
-def test_non_destructive_queue_on_an_address_that_pages(broker: LastingBroker) -> None:
+def test_non_destructive_queue_on_an_address_that_pages(broker):
     client = broker.connect()
     sent = [str(number) for number in range(15)]
     client.subscribe("/queue/paged.kept", id="first", ack="auto")
@@ -227,7 +225,7 @@ def test_non_destructive_queue_on_an_address_that_pages(broker: LastingBroker) -
 # ---- restart
 
 
-def test_after_a_restart(lasting: LastingBroker, how: str) -> None:
+def test_after_a_restart(lasting, how):
     attributes = {
         "groupBuckets": 3,
         "groupRebalance": True,

@@ -1,45 +1,39 @@
 """``stompring ha``, ``status`` and the HTTP interface with two real brokers of a log on a real NATS cluster."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stompring.admin.ha import HA
 from stompring.cli.main import main
 
 from ..broker_process import PATIENCE
-from ..nats_cluster import NatsCluster
-from .replicated import STANDBY, Brokers, Member, data_directory_moves_into_the_log
+from .replicated import STANDBY, Brokers, data_directory_moves_into_the_log
 
 
-def call(*words: str) -> Result:
+def call(*words):
     return CliRunner().invoke(main, list(words))
 
 
-def metrics(member: Member) -> dict[str, float]:
+def metrics(member):
     lines = [line.rpartition(" ") for line in member.management.text("/metrics").splitlines()]
     return {name: float(value) for name, _, value in lines if name.startswith("stompring_ha_")}
 
 
-def role(member: Member) -> Any:
+def role(member):
     return json.loads(member.management.text("/api/v1/ha"))
 
 
-def url(member: Member) -> str:
+def url(member):
     """Of the HTTP listener that the broker opened last."""
     (*_, port) = [found[1] for line in member.log if (found := re.search(r"HTTP listens on \S+:(\d+)", line))]
     return f"http://127.0.0.1:{port}"
 
 
-def eventually(check: Any, *words: str) -> Result:
+def eventually(check, *words):
     """The result of a command once it is as it should be: brokers look for requests twice a second."""
     deadline = time.monotonic() + PATIENCE
     while not check(result := call(*words)):
@@ -49,17 +43,17 @@ def eventually(check: Any, *words: str) -> Result:
 
 
 @pytest.fixture
-def pair(cluster: NatsCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
+def pair(cluster, tmp_path, request):
     found = Brokers(cluster, request.node.name[5:40], tmp_path)
     yield found
     found.stop()
 
 
-def test_an_existing_data_directory_moves_into_a_log_without_loss(pair: Brokers) -> None:
+def test_an_existing_data_directory_moves_into_a_log_without_loss(pair):
     data_directory_moves_into_the_log(pair)
 
 
-def test_commands_and_views_of_a_log_from_its_creation_to_its_end(pair: Brokers, tmp_path: Path) -> None:
+def test_commands_and_views_of_a_log_from_its_creation_to_its_end(pair, tmp_path):
     directory = tmp_path  # the first start finds no log
     early = pair.start("a")
     assert early.exit_code() == 1 and any("stompring ha init" in line for line in early.log)

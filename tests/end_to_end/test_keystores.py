@@ -1,9 +1,5 @@
 """TLS with the Java keystores of an Artemis instance."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from ..broker_document import broker_xml
@@ -14,7 +10,7 @@ from ..stomp_client import StompClient
 
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
-def test_clients_connect_with_certificates_that_the_truststore_vouches_for(tmp_path: Path, kind: str) -> None:
+def test_clients_connect_with_certificates_that_the_truststore_vouches_for(tmp_path, kind):
     files = Files(tmp_path)
     (tmp_path / "broker.store").write_bytes(files.keystore(kind))
     (tmp_path / "trust.store").write_bytes(files.truststore(kind))

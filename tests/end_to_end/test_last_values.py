@@ -1,9 +1,5 @@
 """Last-value queues of a real broker: over STOMP and HTTP, in memory and in pages, over a kill -9."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from click.testing import CliRunner
 
@@ -11,8 +7,6 @@ from stompring.cli.main import main
 
 from ..broker_document import anycast
 from ..management import Answered
-from ..stomp_client import StompClient
-from .lasting import LastingBroker
 
 KEYS = 200
 SETTINGS = {
@@ -32,7 +26,7 @@ QUEUES = (
 )
 
 
-def fill(client: StompClient, first: int) -> None:
+def fill(client, first):
     """A message for each key, its number in the body."""
     for number in range(first, first + KEYS):
         client.send(
@@ -45,7 +39,7 @@ def fill(client: StompClient, first: int) -> None:
     client.ask("ABORT", {"transaction": "t"})
 
 
-def test_values_over_stomp_and_http_and_over_kill_9(lasting: LastingBroker) -> None:
+def test_values_over_stomp_and_http_and_over_kill_9(lasting):
     lasting.start(settings=SETTINGS, addresses=QUEUES)
     client, management = lasting.connect(), lasting.management
     client.put("orders", "1", "2", _AMQ_LVQ_NAME="7")
@@ -78,7 +72,7 @@ def test_values_over_stomp_and_http_and_over_kill_9(lasting: LastingBroker) -> N
     management.expect("paged", messageCount=0, keyCount=0)
 
 
-def test_a_durable_subscription_gets_current_values_when_it_returns(lasting: LastingBroker) -> None:
+def test_a_durable_subscription_gets_current_values_when_it_returns(lasting):
     lasting.start(settings=SETTINGS)
     names = {"durable-subscription-name": "s", "id": "s", "ack": "auto"}
     client = lasting.connect(client_id="c")
@@ -93,7 +87,7 @@ def test_a_durable_subscription_gets_current_values_when_it_returns(lasting: Las
     client.nothing()
 
 
-def test_a_queue_that_exists_does_not_become_a_last_value_queue(lasting: LastingBroker) -> None:
+def test_a_queue_that_exists_does_not_become_a_last_value_queue(lasting):
     management = lasting.start(settings=SETTINGS, addresses=QUEUES).management
     management.ask("POST", "/queues", {"name": "plain"})
     made = management.ask("POST", "/queues", {"name": "keyed", "lastValueKey": "code"})
@@ -106,7 +100,7 @@ def test_a_queue_that_exists_does_not_become_a_last_value_queue(lasting: Lasting
         )
 
 
-def test_an_export_brings_the_values_to_another_broker(lasting: LastingBroker, tmp_path: Path) -> None:
+def test_an_export_brings_the_values_to_another_broker(lasting, tmp_path):
     lasting.start(settings=SETTINGS, addresses=QUEUES)
     client = lasting.connect()
     for first in (0, KEYS):

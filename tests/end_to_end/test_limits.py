@@ -14,22 +14,20 @@ from urllib.error import HTTPError
 import pytest
 
 from ..broker_document import broker_xml
-from ..broker_process import PATIENCE, BrokerProcess
-from ..conftest import StartBroker
+from ..broker_process import PATIENCE
 from ..management import Answered, Management
 from ..stomp_client import StompClient, frame_bytes
-from .lasting import LastingBroker
 
 SLOW = {"slow.#": {"slow-consumer-threshold": "5", "slow-consumer-check-period": "1"}}
 
 
-def refusals(management: Management) -> dict[str, int]:
+def refusals(management):
     """How often each limit has refused something."""
     counts: dict[str, int] = management.ask("GET", "/broker")["refusals"]
     return {limit: number for limit, number in counts.items() if number}
 
 
-def expect_refusals(management: Management, **counts: int) -> None:
+def expect_refusals(management, **counts):
     deadline = time.monotonic() + PATIENCE
     wanted = {name.replace("_", "-"): number for name, number in counts.items()}
     while refusals(management) != wanted:
@@ -37,7 +35,7 @@ def expect_refusals(management: Management, **counts: int) -> None:
         time.sleep(0.02)
 
 
-def resident(broker: BrokerProcess) -> int:
+def resident(broker):
     """Bytes of memory."""
     status = Path(f"/proc/{broker.pid}/status").read_text()
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
@@ -45,7 +43,7 @@ def resident(broker: BrokerProcess) -> int:
     return int(found[1]) * 1024
 
 
-def processor_time(broker: BrokerProcess) -> float:
+def processor_time(broker):
     """Seconds that the process has worked so far."""
     fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
@@ -54,7 +52,7 @@ def processor_time(broker: BrokerProcess) -> float:
 # ---- connections
 
 
-def test_connections_in_all_by_acceptor_and_by_host(start_broker: StartBroker) -> None:
+def test_connections_in_all_by_acceptor_and_by_host(start_broker):
     broker = start_broker(
         core="<global-max-connections>4</global-max-connections>", parameters="connectionsAllowedPerHost=3"
     )
@@ -84,7 +82,7 @@ def test_connections_in_all_by_acceptor_and_by_host(start_broker: StartBroker) -
         again.connect()
 
 
-def test_a_flood_of_connections_costs_two_lines(start_broker: StartBroker) -> None:
+def test_a_flood_of_connections_costs_two_lines(start_broker):
     broker = start_broker(core="<global-max-connections>1</global-max-connections>")
     client = StompClient(broker.port)
     client.connect()
@@ -98,7 +96,7 @@ def test_a_flood_of_connections_costs_two_lines(start_broker: StartBroker) -> No
     client.disconnect()
 
 
-def test_a_reload_changes_what_can_change(start_broker: StartBroker) -> None:
+def test_a_reload_changes_what_can_change(start_broker):
     broker = start_broker(core="<global-max-connections>1</global-max-connections>")
     client = StompClient(broker.port)
     client.connect()
@@ -116,7 +114,7 @@ def test_a_reload_changes_what_can_change(start_broker: StartBroker) -> None:
     client.disconnect()
 
 
-def test_a_process_without_file_descriptors_goes_on(start_broker: StartBroker) -> None:
+def test_a_process_without_file_descriptors_goes_on(start_broker):
     """Each connection that comes then is closed at once, and nothing turns in circles."""
     broker = start_broker()
     management = Management(broker.http_port)
@@ -163,7 +161,7 @@ def test_a_process_without_file_descriptors_goes_on(start_broker: StartBroker) -
 # ---- a client that does not read
 
 
-def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker: StartBroker) -> None:
+def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker):
     broker = start_broker(parameters="outboxSize=64K")
     greedy, other = StompClient(broker.port), StompClient(broker.port)
     for client in (greedy, other):
@@ -197,7 +195,7 @@ def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker: Star
 
 
 @pytest.mark.broker(parameters="maxTransactionBytes=100K")
-def test_what_transactions_hold(broker: BrokerProcess, management: Management, name: str) -> None:
+def test_what_transactions_hold(broker, management, name):
     client, other = StompClient(broker.port), StompClient(broker.port)
     client.connect()
     other.connect()
@@ -218,7 +216,7 @@ def test_what_transactions_hold(broker: BrokerProcess, management: Management, n
 
 
 @pytest.mark.broker(parameters="maxUnsettledMessages=3")
-def test_unsettled_messages(broker: BrokerProcess, management: Management, name: str) -> None:
+def test_unsettled_messages(broker, management, name):
     client = StompClient(broker.port)
     client.connect()
     client.put(name, *"12345")
@@ -235,7 +233,7 @@ def test_unsettled_messages(broker: BrokerProcess, management: Management, name:
 # ---- slow consumers
 
 
-def test_a_slow_consumer_is_closed(start_broker: StartBroker) -> None:
+def test_a_slow_consumer_is_closed(start_broker):
     settings = {"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}}
     broker = start_broker(settings=settings)
     management, slow, fast, producer = (
@@ -266,7 +264,7 @@ def test_a_slow_consumer_is_closed(start_broker: StartBroker) -> None:
     producer.disconnect()
 
 
-def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker: StartBroker) -> None:
+def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker):
     """With ack:auto a message counts once it is written, and to a stuck socket nothing is."""
     broker = start_broker(settings={"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}})
     management, stuck, producer = (
@@ -289,7 +287,7 @@ def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker: StartBroke
     producer.disconnect()
 
 
-def test_a_slow_consumer_is_told_of(start_broker: StartBroker) -> None:
+def test_a_slow_consumer_is_told_of(start_broker):
     broker = start_broker(settings=SLOW)
     management, slow, watcher = (
         Management(broker.http_port),
@@ -325,7 +323,7 @@ def test_a_slow_consumer_is_told_of(start_broker: StartBroker) -> None:
 # ---- queues
 
 
-def test_queues_of_a_user_count_after_a_restart_too(lasting: LastingBroker) -> None:
+def test_queues_of_a_user_count_after_a_restart_too(lasting):
     limits = (
         '<resource-limit-settings><resource-limit-setting match="ann"><max-sessions>1</max-sessions>'
         "<max-queues>2</max-queues></resource-limit-setting></resource-limit-settings>"
@@ -351,7 +349,7 @@ def test_queues_of_a_user_count_after_a_restart_too(lasting: LastingBroker) -> N
     ann.disconnect()
 
 
-def test_queues_and_addresses_over_http(start_broker: StartBroker) -> None:
+def test_queues_and_addresses_over_http(start_broker):
     broker = start_broker(
         core="<global-max-queues>1</global-max-queues><global-max-addresses>2</global-max-addresses>"
     )
@@ -377,7 +375,7 @@ def test_queues_and_addresses_over_http(start_broker: StartBroker) -> None:
 # ---- HTTP
 
 
-def test_http_connections(broker: BrokerProcess, management: Management) -> None:
+def test_http_connections(broker, management):
     before = refusals(management).get("http-connections", 0)
     with ExitStack() as opened:
         for _ in range(250):

@@ -8,9 +8,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,11 +27,11 @@ STORM = 1000
 class Logged:
     """A broker with a user, and what it logs from some moment on."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
+    def __init__(self, broker):
         self.broker = broker
         self.seen = len(broker.log)
 
-    def login(self, passcode: str = "ada") -> StompClient:
+    def login(self, passcode="ada"):
         client = StompClient(self.broker.port)
         client.send(
             "CONNECT",
@@ -41,7 +39,7 @@ class Logged:
         )
         return client
 
-    def http(self, method: str, path: str, body: object = None, credentials: str = "ada:ada") -> str:
+    def http(self, method, path, body=None, credentials="ada:ada"):
         """Ask; returns the peer as the broker must see it."""
         headers = {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
         data = None
@@ -56,20 +54,20 @@ class Logged:
         finally:
             connection.close()
 
-    def line(self, pattern: str) -> str:
+    def line(self, pattern):
         return self.broker.wait_for_log(pattern, self.seen)
 
-    def record(self, pattern: str) -> dict[str, Any]:
+    def record(self, pattern):
         """A line in JSON: its fields."""
         found: dict[str, Any] = json.loads(self.line(pattern))
         assert set(found) <= {"time", "level", "logger", "message", *FIELDS}
         return found
 
-    def lines(self) -> list[str]:
+    def lines(self):
         return self.broker.log[self.seen :]
 
 
-def run(directory: Path, style: str) -> BrokerProcess:
+def run(directory, style):
     config = directory / "broker.xml"
     config.write_text(broker_xml(secure=True))
     add(config, "ada", EVERYBODY)
@@ -77,42 +75,42 @@ def run(directory: Path, style: str) -> BrokerProcess:
 
 
 @pytest.fixture(scope="module", params=["text", "json"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def both(request, tmp_path_factory):
     """A broker that logs as text, and one that logs JSON."""
     with run(tmp_path_factory.mktemp(request.param), request.param) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def text_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def text_broker(tmp_path_factory):
     with run(tmp_path_factory.mktemp("text"), "text") as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def json_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def json_broker(tmp_path_factory):
     with run(tmp_path_factory.mktemp("json"), "json") as broker:
         yield broker
 
 
 @pytest.fixture
-def text(text_broker: BrokerProcess) -> Logged:
+def text(text_broker):
     return Logged(text_broker)
 
 
 @pytest.fixture
-def records(json_broker: BrokerProcess) -> Logged:
+def records(json_broker):
     return Logged(json_broker)
 
 
-def peer_of(client: StompClient) -> str:
+def peer_of(client):
     return "{}:{}".format(*client.socket.getsockname())
 
 
 # ---- connections
 
 
-def test_a_connection_is_logged_from_open_to_disconnect(text: Logged, name: str) -> None:
+def test_a_connection_is_logged_from_open_to_disconnect(text, name):
     client = text.login()
     session = client.expect("CONNECTED")["session"]
     who = rf"INFO    connection {session} \({peer_of(client)}\)"
@@ -130,14 +128,14 @@ def test_a_connection_is_logged_from_open_to_disconnect(text: Logged, name: str)
     )
 
 
-def test_a_closed_socket_is_a_reason(text: Logged) -> None:
+def test_a_closed_socket_is_a_reason(text):
     client = text.login()
     client.expect("CONNECTED")
     client.socket.close()
     text.line("closed: closed by the client; user ada, unacknowledged messages: 0$")
 
 
-def test_a_reset_is_a_reason(text: Logged) -> None:
+def test_a_reset_is_a_reason(text):
     client = text.login()
     client.expect("CONNECTED")
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -145,7 +143,7 @@ def test_a_reset_is_a_reason(text: Logged) -> None:
     text.line("closed: connection lost: .*; user ada, unacknowledged")
 
 
-def test_an_error_frame_is_a_reason(text: Logged) -> None:
+def test_an_error_frame_is_a_reason(text):
     client = text.login()
     client.expect("CONNECTED")
     client.send("ACK", {"id": "7-7\x1b[31m"})
@@ -154,14 +152,14 @@ def test_an_error_frame_is_a_reason(text: Logged) -> None:
     assert "\x1b" not in line
 
 
-def test_a_failed_login_over_stomp_is_the_reason_of_the_close(text: Logged) -> None:
+def test_a_failed_login_over_stomp_is_the_reason_of_the_close(text):
     client = text.login("eve")
     client.error("Security")
     text.line(rf"connection \S+ \({peer_of(client)}\) closed: ERROR sent: Security Error .*\[ada\]")
     assert not [line for line in text.lines() if "eve" in line]
 
 
-def test_a_connection_closed_by_management_says_so(records: Logged) -> None:
+def test_a_connection_closed_by_management_says_so(records):
     client = records.login()
     session = client.expect("CONNECTED")["session"]
     asked = records.http("DELETE", f"/api/v1/connections/{session}")
@@ -171,7 +169,7 @@ def test_a_connection_closed_by_management_says_so(records: Logged) -> None:
     assert (change["connection"], change["user"], change["peer"]) == (session, "ada", asked)
 
 
-def test_fields_of_a_connection(records: Logged, name: str) -> None:
+def test_fields_of_a_connection(records, name):
     client = records.login()
     session = client.expect("CONNECTED")["session"]
     client.put(f"/queue/{name}", "a", "b")
@@ -198,8 +196,8 @@ def test_fields_of_a_connection(records: Logged, name: str) -> None:
 # ---- management
 
 
-def test_every_change_is_logged_with_who_where_what_and_result(text: Logged, name: str) -> None:
-    def logged(method: str, path: str, rest: str, body: object = None) -> None:
+def test_every_change_is_logged_with_who_where_what_and_result(text, name):
+    def logged(method, path, rest, body=None):
         peer = text.http(method, path, body)
         text.line(rf"INFO    management: user ada \({peer}\): {method} {path}{rest}$")
 
@@ -217,13 +215,13 @@ def test_every_change_is_logged_with_who_where_what_and_result(text: Logged, nam
     logged("POST", "/api/v1/reload", ": 200.*")
 
 
-def test_looking_is_not_logged(text: Logged) -> None:
+def test_looking_is_not_logged(text):
     for path in ("/api/v1/queues", "/metrics", "/health/live"):
         text.http("GET", path)
     assert not [line for line in text.lines() if "HTTP" in line or "management" in line]
 
 
-def test_fields_of_a_change(records: Logged, name: str) -> None:
+def test_fields_of_a_change(records, name):
     peer = records.http("POST", "/api/v1/queues", {"name": name, "address": f"{name}-a"})
     made = records.record("management: .*POST")
     assert {
@@ -243,7 +241,7 @@ def test_fields_of_a_change(records: Logged, name: str) -> None:
 
 
 @pytest.mark.parametrize(("credentials", "said"), [("ada:wrong", r"\[ada\]"), ("eve:ada", r"\[eve\]")])
-def test_a_failed_http_login_names_the_peer(both: BrokerProcess, credentials: str, said: str) -> None:
+def test_a_failed_http_login_names_the_peer(both, credentials, said):
     logged = Logged(both)
     for method in ("GET", "POST"):
         peer = logged.http(method, "/api/v1/queues", credentials=credentials)
@@ -254,7 +252,7 @@ def test_a_failed_http_login_names_the_peer(both: BrokerProcess, credentials: st
 # ---- storms
 
 
-def test_a_storm_of_connections_logs_a_bounded_number_of_lines(tmp_path: Path) -> None:
+def test_a_storm_of_connections_logs_a_bounded_number_of_lines(tmp_path):
     with run(tmp_path, "json") as broker:
         logged = Logged(broker)
         began = time.monotonic()
@@ -275,7 +273,7 @@ def test_a_storm_of_connections_logs_a_bounded_number_of_lines(tmp_path: Path) -
         assert all(one["peer"].startswith("127.0.0.1:") and one["connection"] for one in told)
 
 
-def test_a_storm_of_changes_logs_a_bounded_number_of_lines(tmp_path: Path) -> None:
+def test_a_storm_of_changes_logs_a_bounded_number_of_lines(tmp_path):
     with run(tmp_path, "text") as broker:
         logged = Logged(broker)
         connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
@@ -290,7 +288,7 @@ def test_a_storm_of_changes_logs_a_bounded_number_of_lines(tmp_path: Path) -> No
     assert len(told) + sum(int(re.findall(r"(\d+) management", line)[0]) for line in suppressed) == LINES + 20
 
 
-def test_a_start_over_the_data_of_artemis_tells_how_to_import_its_messages(tmp_path: Path) -> None:
+def test_a_start_over_the_data_of_artemis_tells_how_to_import_its_messages(tmp_path):
     journal = tmp_path / "data" / "journal"
     journal.mkdir(parents=True)
     (journal / "activemq-data-1.amq").write_bytes(b"of Artemis")

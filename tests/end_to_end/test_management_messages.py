@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from ..broker_process import PATIENCE, BrokerProcess
-from ..conftest import Connect
-from ..management import Management
-from ..stomp_client import Frame, StompClient
-from .lasting import LastingBroker
+from ..broker_process import PATIENCE
 
 pytestmark = pytest.mark.broker(
     settings={
@@ -228,13 +223,13 @@ REPLIES: list[tuple[str, str | list[Any], bool, Any]] = [
 class Manager:
     """A client that sends requests and waits for each reply."""
 
-    def __init__(self, client: StompClient, replies: str) -> None:
+    def __init__(self, client, replies):
         self.client = client
         self.replies = replies
         self._numbers = 0
         client.subscribe(replies, ack="auto", id="replies")
 
-    def send(self, resource: str, what: str | list[Any], **headers: object) -> str:
+    def send(self, resource, what, **headers):
         """Send a request; returns its correlation-id."""
         self._numbers += 1
         named: dict[str, object] = {
@@ -253,13 +248,13 @@ class Manager:
         self.client.send("SEND", {name: value for name, value in named.items() if value is not None}, body)
         return f"c{self._numbers}"
 
-    def reply(self, correlation: str) -> Frame:
+    def reply(self, correlation):
         """The next message, which must be the reply to that request."""
         message = self.client.message()
         assert message["correlation-id"] == correlation, message.raw
         return message
 
-    def ask(self, resource: str, what: str | list[Any], **headers: object) -> tuple[bool, Any]:
+    def ask(self, resource, what, **headers):
         """Whether a request succeeded, and its result; `VOID` without one."""
         message = self.reply(self.send(resource, what, **headers))
         if not message.body:
@@ -267,7 +262,7 @@ class Manager:
         (result,) = json.loads(message.body)
         return message["_AMQ_OperationSucceeded"] == "true", result
 
-    def value(self, resource: str, what: str | list[Any]) -> Any:
+    def value(self, resource, what):
         """The result of a request that succeeds."""
         succeeded, result = self.ask(resource, what)
         assert succeeded, result
@@ -275,11 +270,11 @@ class Manager:
 
 
 @pytest.fixture
-def manager(connect: Connect, name: str) -> Iterator[Manager]:
+def manager(connect, name):
     yield Manager(connect(), f"/queue/{name}-replies")
 
 
-def check_form(found: Any, recorded: Any, where: str) -> None:
+def check_form(found, recorded, where):
     """``found`` has the types of what was recorded, and every member of its objects."""
     if recorded is ANY:
         return
@@ -298,7 +293,7 @@ def check_form(found: Any, recorded: Any, where: str) -> None:
         assert type(found) is type(recorded), (where, found)
 
 
-def test_replies_have_the_form_of_artemis(connect: Connect) -> None:
+def test_replies_have_the_form_of_artemis(connect):
     manager = Manager(connect(), "/queue/replies")
     for resource, what, succeeded, recorded in REPLIES:
         where = f"{resource} {what}"
@@ -312,13 +307,13 @@ def test_replies_have_the_form_of_artemis(connect: Connect) -> None:
             assert recorded in result, where
 
 
-def test_a_reply_has_success_and_correlation_id_and_no_reply_to(manager: Manager) -> None:
+def test_a_reply_has_success_and_correlation_id_and_no_reply_to(manager):
     reply = manager.reply(manager.send("broker", "Started"))
     assert reply["destination"] == manager.replies and reply["persistent"] == "false"
     assert reply.body == b"[true]" and reply.get("reply-to") is None
 
 
-def test_values_are_those_of_the_http_api(manager: Manager, management: Management, name: str) -> None:
+def test_values_are_those_of_the_http_api(manager, management, name):
     manager.value(
         "broker", ["createQueue", [json.dumps({"name": name, "routing-type": "ANYCAST", "ring-size": 7})]]
     )
@@ -332,7 +327,7 @@ def test_values_are_those_of_the_http_api(manager: Manager, management: Manageme
 
 
 @pytest.mark.parametrize("where", ["memory", "paged"])
-def test_lists_counts_priorities_and_dead_letters_as_artemis(connect: Connect, name: str, where: str) -> None:
+def test_lists_counts_priorities_and_dead_letters_as_artemis(connect, name, where):
     """The values were recorded from Artemis."""
     manager, consumer = Manager(connect(), f"/queue/{name}-replies"), connect()
     client, queue = manager.client, f"{where}.{name}"
@@ -344,7 +339,7 @@ def test_lists_counts_priorities_and_dead_letters_as_artemis(connect: Connect, n
     held = consumer.message("5")
     resource = f"queue.{queue}"
 
-    def listed() -> list[tuple[str, int]]:
+    def listed():
         found = manager.value(resource, ["browse", []])
         return [(each["text"], each["priority"]) for each in found]
 
@@ -382,16 +377,14 @@ def test_lists_counts_priorities_and_dead_letters_as_artemis(connect: Connect, n
     assert manager.value(resource, ["countMessages", [f"{origin} AND _AMQ_ORIG_REASON = 'management'"]]) == 5
 
 
-def test_a_message_that_no_dead_letter_queue_takes_stays(manager: Manager, name: str) -> None:
+def test_a_message_that_no_dead_letter_queue_takes_stays(manager, name):
     manager.client.put(f"/queue/nowhere.{name}", "1")
     succeeded, reason = manager.ask(f"queue.nowhere.{name}", ["sendMessagesToDeadLetterAddress", [None]])
     assert not succeeded and "dead-letter-address missing has no queue" in reason
     assert manager.value(f"queue.nowhere.{name}", "MessageCount") == 1
 
 
-def test_an_operation_is_carried_out_before_the_receipt_of_its_request(
-    connect: Connect, management: Management, name: str
-) -> None:
+def test_an_operation_is_carried_out_before_the_receipt_of_its_request(connect, management, name):
     client = connect()
     client.ask(
         "SEND",
@@ -402,9 +395,7 @@ def test_an_operation_is_carried_out_before_the_receipt_of_its_request(
     client.nothing()
 
 
-def test_nothing_is_stored_on_the_management_address(
-    manager: Manager, connect: Connect, management: Management
-) -> None:
+def test_nothing_is_stored_on_the_management_address(manager, connect, management):
     client = connect()
     client.subscribe(f"/topic/{ADDRESS}", ack="auto")
     manager.value("broker", "Started")
@@ -416,7 +407,7 @@ def test_nothing_is_stored_on_the_management_address(
     assert [queue["messagesAdded"] for queue in queues] == [0]
 
 
-def test_requests_of_one_connection_are_answered_in_order(manager: Manager, name: str) -> None:
+def test_requests_of_one_connection_are_answered_in_order(manager, name):
     manager.value("broker", ["createQueue", [name, name, "ANYCAST"]])
     client = manager.client
     client.put(f"/queue/{name}", *(str(number) for number in range(300)), persistent="true")
@@ -428,7 +419,7 @@ def test_requests_of_one_connection_are_answered_in_order(manager: Manager, name
     assert [manager.reply(each).body for each in sent] == [b"[300]", b"[0]", b"[0]"]
 
 
-def test_a_request_in_a_transaction_is_carried_out_by_its_commit(manager: Manager, name: str) -> None:
+def test_a_request_in_a_transaction_is_carried_out_by_its_commit(manager, name):
     client = manager.client
     for end in ("ABORT", "COMMIT"):
         client.ask("BEGIN", {"transaction": end})
@@ -440,7 +431,7 @@ def test_a_request_in_a_transaction_is_carried_out_by_its_commit(manager: Manage
     assert name in manager.value("broker", "QueueNames")
 
 
-def test_a_reply_comes_to_a_temporary_queue_without_a_subscription(connect: Connect) -> None:
+def test_a_reply_comes_to_a_temporary_queue_without_a_subscription(connect):
     client = connect()
     client.send(
         "SEND",
@@ -455,7 +446,7 @@ def test_a_reply_comes_to_a_temporary_queue_without_a_subscription(connect: Conn
 
 
 @pytest.mark.parametrize("body", [b"{", b'{"a":1}', b'"x"', b"\xff", b"[" * 100_000])
-def test_a_body_that_is_no_array_is_answered_with_the_reason(manager: Manager, body: bytes) -> None:
+def test_a_body_that_is_no_array_is_answered_with_the_reason(manager, body):
     manager.client.send(
         "SEND",
         {
@@ -472,22 +463,20 @@ def test_a_body_that_is_no_array_is_answered_with_the_reason(manager: Manager, b
     assert reply["_AMQ_OperationSucceeded"] == "false" and "JSON array" in json.loads(reply.body)[0]
 
 
-def test_a_reply_to_the_management_address_is_refused(connect: Connect) -> None:
+def test_a_reply_to_the_management_address_is_refused(connect):
     client = connect()
     client.send("SEND", {"destination": ADDRESS, "reply-to": ADDRESS, "_AMQ_ResourceName": "broker"})
     assert "reply-to" in client.expect("ERROR")["message"]
 
 
-def test_a_client_cannot_forge_the_success_of_a_reply(connect: Connect, name: str) -> None:
+def test_a_client_cannot_forge_the_success_of_a_reply(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(f"/queue/{name}", "x", _AMQ_OperationSucceeded="true")
     assert client.message().get("_AMQ_OperationSucceeded") is None
 
 
-def test_a_change_is_an_event_and_a_line_of_the_log(
-    manager: Manager, broker: BrokerProcess, management: Management, name: str
-) -> None:
+def test_a_change_is_an_event_and_a_line_of_the_log(manager, broker, management, name):
     manager.value("broker", ["createQueue", [name, name, "ANYCAST"]])
     manager.value(f"queue.{name}", ["pause", []])
     events = management.ask("GET", "/events")["data"]
@@ -495,7 +484,7 @@ def test_a_change_is_an_event_and_a_line_of_the_log(
     assert any(f"queue.{name} pause" in line and "succeeded" in line for line in broker.log)
 
 
-def test_what_a_reply_confirmed_survives_a_kill(lasting: LastingBroker) -> None:
+def test_what_a_reply_confirmed_survives_a_kill(lasting):
     manager = Manager(lasting.start().connect(), "/queue/replies")
     text = json.dumps({"name": "kept", "routing-type": "ANYCAST", "ring-size": 5})
     manager.value("broker", ["createQueue", [text]])
@@ -507,7 +496,7 @@ def test_what_a_reply_confirmed_survives_a_kill(lasting: LastingBroker) -> None:
     assert (queue["ringSize"], queue["paused"], queue["messageCount"]) == (5, True, 0)
 
 
-def test_a_temporary_topic_does_not_outlast_the_broker(lasting: LastingBroker) -> None:
+def test_a_temporary_topic_does_not_outlast_the_broker(lasting):
     client = lasting.start(settings={"#": {"auto-delete-addresses": "true"}}).connect()
     client.subscribe("/temp-topic/news")
     (address,) = lasting.management.ask("GET", "/addresses", temporary="true")["data"]

@@ -1,18 +1,13 @@
 """Who may send management requests, with and without permissions per operation."""
 
-from __future__ import annotations
-
 import base64
 import json
-from collections.abc import Iterator
 from http.client import HTTPConnection
-from typing import Any
 
 import pytest
 
 from ..broker_document import broker_xml, permitted
 from ..broker_process import PATIENCE, BrokerProcess
-from ..stomp_client import StompClient
 from .test_management_messages import ADDRESS, Manager
 from .test_permissions import add
 from .test_security import login
@@ -31,7 +26,7 @@ PERMISSIONS = (
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(tmp_path_factory):
     config = tmp_path_factory.mktemp("management") / "broker.xml"
     core = "<management-message-rbac>true</management-message-rbac>"
     config.write_text(broker_xml(secure=True, permissions=PERMISSIONS, core=core))
@@ -41,17 +36,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield broker
 
 
-def connected(broker: BrokerProcess, user: str) -> StompClient:
+def connected(broker, user):
     client = login(broker, login=user, passcode=user)
     client.expect("CONNECTED")
     return client
 
 
-def manager(broker: BrokerProcess, user: str) -> Manager:
+def manager(broker, user):
     return Manager(connected(broker, user), f"/queue/{user}-replies")
 
 
-def test_a_request_needs_manage_and_not_send(broker: BrokerProcess) -> None:
+def test_a_request_needs_manage_and_not_send(broker):
     client = connected(broker, "sender")
     client.send("SEND", {"destination": ADDRESS, "_AMQ_ResourceName": "broker", "_AMQ_Attribute": "Started"})
     error = client.expect("ERROR")["message"]
@@ -59,7 +54,7 @@ def test_a_request_needs_manage_and_not_send(broker: BrokerProcess) -> None:
     assert manager(broker, "viewer").ask("broker", "Started") == (True, True)
 
 
-def test_a_reply_needs_what_a_send_there_needs(broker: BrokerProcess) -> None:
+def test_a_reply_needs_what_a_send_there_needs(broker):
     client = connected(broker, "admin")
     client.send(
         "SEND",
@@ -101,9 +96,7 @@ def test_a_reply_needs_what_a_send_there_needs(broker: BrokerProcess) -> None:
         ),
     ],
 )
-def test_each_operation_needs_view_or_edit_on_its_address(
-    broker: BrokerProcess, user: str, resource: str, what: str | list[Any], permission: str | None
-) -> None:
+def test_each_operation_needs_view_or_edit_on_its_address(broker, user, resource, what, permission):
     succeeded, result = manager(broker, user).ask(resource, what)
     if permission is None:
         assert succeeded, result
@@ -115,7 +108,7 @@ def test_each_operation_needs_view_or_edit_on_its_address(
         assert permission in events[-1]["text"] and events[-1]["user"] == user
 
 
-def test_roles_have_the_form_of_artemis(broker: BrokerProcess) -> None:
+def test_roles_have_the_form_of_artemis(broker):
     admin = manager(broker, "admin")
     roles = json.loads(admin.value("broker", ["getRolesAsJSON", ["mops.queue.orders.pause"]]))
     assert [(role["name"], role["view"], role["edit"]) for role in roles] == [
@@ -127,7 +120,7 @@ def test_roles_have_the_form_of_artemis(broker: BrokerProcess) -> None:
     assert all(role.keys() == set(recorded.split()) for role in roles)
 
 
-def test_messages_are_sent_as_the_user_that_is_named(broker: BrokerProcess) -> None:
+def test_messages_are_sent_as_the_user_that_is_named(broker):
     admin = manager(broker, "admin")
     admin.ask("broker", ["createAddress", ["secret", "ANYCAST"]])
     body = [{}, 3, "hello", False]
@@ -138,7 +131,7 @@ def test_messages_are_sent_as_the_user_that_is_named(broker: BrokerProcess) -> N
     assert not succeeded
 
 
-def test_users_are_managed_and_passwords_are_not_logged(broker: BrokerProcess) -> None:
+def test_users_are_managed_and_passwords_are_not_logged(broker):
     admin = manager(broker, "admin")
     assert admin.ask("broker", ["addUser", ["carl", "s3cret-of-carl", "viewers", False]])[0]
     client = login(broker, login="carl", passcode="s3cret-of-carl")
@@ -150,7 +143,7 @@ def test_users_are_managed_and_passwords_are_not_logged(broker: BrokerProcess) -
     assert not any("s3cret-of-carl" in line for line in broker.log)
 
 
-def http(broker: BrokerProcess, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+def http(broker, method, path, body=None):
     connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
     credentials = base64.b64encode(b"admin:admin").decode()
     headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
@@ -162,6 +155,6 @@ def http(broker: BrokerProcess, method: str, path: str, body: object = None) -> 
         connection.close()
 
 
-def test_http_sends_nothing_to_the_management_address(broker: BrokerProcess) -> None:
+def test_http_sends_nothing_to_the_management_address(broker):
     status, text = http(broker, "POST", "/messages", {"address": ADDRESS})
     assert status == 400 and b"use the HTTP API" in text

@@ -1,15 +1,13 @@
 """A message-id is given once, however often the broker starts."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
-from .lasting import DURABLE, LastingBroker
+from .lasting import DURABLE
 
 
-def ids(lasting: LastingBroker, count: int = 25) -> list[str]:
+def ids(lasting, count=25):
     """The ids of messages that are consumed at once, every other one durable."""
     client = lasting.connect()
     client.subscribe("q", ack="auto")
@@ -21,9 +19,7 @@ def ids(lasting: LastingBroker, count: int = 25) -> list[str]:
 
 
 @pytest.mark.parametrize("settings", [{}, {"q": {"max-size-messages": 0}}], ids=["memory", "paging"])
-def test_ids_do_not_repeat_after_a_restart(
-    lasting: LastingBroker, how: str, settings: dict[str, dict[str, object]]
-) -> None:
+def test_ids_do_not_repeat_after_a_restart(lasting, how, settings):
     lasting.start(settings=settings)
     found = ids(lasting)
     for _ in range(3):
@@ -35,7 +31,7 @@ def test_ids_do_not_repeat_after_a_restart(
     assert len({each.rpartition("-")[0] for each in found}) == 1
 
 
-def test_ids_of_a_broker_without_persistence(lasting: LastingBroker, how: str) -> None:
+def test_ids_of_a_broker_without_persistence(lasting, how):
     lasting.start(core="<persistence-enabled>false</persistence-enabled>")
     found = ids(lasting)
     lasting.again(how)

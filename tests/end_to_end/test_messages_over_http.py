@@ -1,18 +1,13 @@
 """Messages over HTTP on a real broker with real clients: send, look, move, retry, download and upload."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
 
-from ..broker_process import PATIENCE, BrokerProcess
-from ..conftest import Connect
-from ..management import Management
+from ..broker_process import PATIENCE
 from .test_stomp_py import Client
 
 SETTINGS = {
@@ -24,29 +19,29 @@ SETTINGS = {
 pytestmark = pytest.mark.broker(settings=SETTINGS)
 
 
-def make(management: Management, *names: str) -> None:
+def make(management, *names):
     for name in names:
         management.ask("POST", "/queues", {"name": name, "routingType": "ANYCAST"})
 
 
-def do(management: Management, queue: str, operation: str, **body: Any) -> tuple[str, int, int, int]:
+def do(management, queue, operation, **body):
     task = management.ask("POST", f"/queues/{quote(queue, safe='')}/{operation}", body)
     return task["state"], task["done"], task["skipped"], task["failed"]
 
 
-def raw(broker: BrokerProcess, path: str, data: bytes | None = None) -> bytes:
+def raw(broker, path, data=None):
     headers = {} if data is None else {"Content-Type": "application/x-ndjson"}
     request = Request(f"http://127.0.0.1:{broker.http_port}/api/v1{path}", data, headers)
     with urlopen(request, timeout=PATIENCE) as answer:
         return bytes(answer.read())
 
 
-def bodies(broker: BrokerProcess, queue: str) -> list[str]:
+def bodies(broker, queue):
     lines = raw(broker, f"/queues/{queue}/export").splitlines()
     return [json.loads(line)["message"]["body"] for line in lines]
 
 
-def test_stomp_py_receives_what_http_sends(broker: BrokerProcess, management: Management, name: str) -> None:
+def test_stomp_py_receives_what_http_sends(broker, management, name):
     client = Client("1.2", broker.port)
     client.link.subscribe(f"/queue/{name}", id="1", ack="auto", headers={"receipt": "r"})
     client.ears.next("receipt")
@@ -61,9 +56,7 @@ def test_stomp_py_receives_what_http_sends(broker: BrokerProcess, management: Ma
     client.link.disconnect()
 
 
-def test_a_rejected_message_is_found_and_retried(
-    broker: BrokerProcess, connect: Connect, management: Management, name: str
-) -> None:
+def test_a_rejected_message_is_found_and_retried(broker, connect, management, name):
     make(management, "DLQ")
     client = Client("1.2", broker.port)
     client.link.subscribe(f"/queue/{name}", id="1", ack="client-individual", headers={"prefetch-count": "1"})
@@ -81,9 +74,7 @@ def test_a_rejected_message_is_found_and_retried(
     client.link.disconnect()
 
 
-def test_a_waiting_consumer_receives_what_is_moved(
-    connect: Connect, management: Management, name: str
-) -> None:
+def test_a_waiting_consumer_receives_what_is_moved(connect, management, name):
     client, source, target = connect(), f"{name}.from", f"{name}.to"
     make(management, source)
     client.subscribe(f"/queue/{target}", ack="auto")
@@ -92,9 +83,7 @@ def test_a_waiting_consumer_receives_what_is_moved(
     client.messages("a", "b", "c")
 
 
-def test_selection_in_pages(
-    broker: BrokerProcess, connect: Connect, management: Management, name: str
-) -> None:
+def test_selection_in_pages(broker, connect, management, name):
     client, source, target = connect(), f"paged.{name}", f"{name}.to"
     make(management, source, target)
     for number in range(200):
@@ -111,9 +100,7 @@ def test_selection_in_pages(
     assert management.queue(source)["messageCount"] == 0
 
 
-def test_large_messages_do_not_break_browsing(
-    broker: BrokerProcess, connect: Connect, management: Management, name: str
-) -> None:
+def test_large_messages_do_not_break_browsing(broker, connect, management, name):
     """Ten messages of 10 MB, most of them on disk."""
     client, source, target = connect(), f"heavy.{name}", f"heavy.{name}.to"
     make(management, source, target)
@@ -138,7 +125,7 @@ def test_large_messages_do_not_break_browsing(
     assert do(management, target, "remove") == ("completed", 10, 0, 0)
 
 
-def test_a_full_target_is_waited_for(connect: Connect, management: Management, name: str) -> None:
+def test_a_full_target_is_waited_for(connect, management, name):
     client, source, target = connect(), f"{name}.from", f"blocked.{name}"
     make(management, source, target)
     client.put(f"/queue/{source}", *[str(number) for number in range(40)])
@@ -155,7 +142,7 @@ def test_a_full_target_is_waited_for(connect: Connect, management: Management, n
     assert (task["state"], task["done"]) == ("completed", 40)
 
 
-def test_a_task_that_waits_is_cancelled(connect: Connect, management: Management, name: str) -> None:
+def test_a_task_that_waits_is_cancelled(connect, management, name):
     client, source, target = connect(), f"{name}.from", f"blocked.{name}"
     make(management, source, target)
     client.put(f"/queue/{source}", *[str(number) for number in range(10)])
@@ -170,9 +157,7 @@ def test_a_task_that_waits_is_cancelled(connect: Connect, management: Management
     assert (task["state"], task["done"]) == ("cancelled", 5)
 
 
-def test_what_is_downloaded_is_uploaded_again(
-    broker: BrokerProcess, connect: Connect, management: Management, name: str
-) -> None:
+def test_what_is_downloaded_is_uploaded_again(broker, connect, management, name):
     source, target = f"paged.{name}", f"{name}.to"
     make(management, source, target)
     connect().put(f"/queue/{source}", *[str(number) for number in range(100)], persistent="true")

@@ -30,7 +30,7 @@ class Probe(threading.Thread):
     ``gaps`` has what the reactor of the broker has worked (seconds) between SEND and MESSAGE, each time.
     """
 
-    def __init__(self, port: int, pid: int) -> None:
+    def __init__(self, port, pid):
         super().__init__(daemon=True)
         self.used = Path(USED.format(pid=pid))
         self.client, self.reader = StompClient(port), StompClient(port)
@@ -40,7 +40,7 @@ class Probe(threading.Thread):
         self.stopping = False
         self.gaps: list[float] = []
 
-    def run(self) -> None:
+    def run(self):
         frame = frame_bytes("SEND", {"destination": "/queue/probe"}, b"x")
         while not self.stopping:
             before = self.worked()
@@ -49,11 +49,11 @@ class Probe(threading.Thread):
             self.gaps.append(self.worked() - before)
             time.sleep(PACE)
 
-    def worked(self) -> float:
+    def worked(self):
         return int(self.used.read_text().split()[0]) / 1e9
 
 
-def fill(port: int, queue: str, count: int) -> None:
+def fill(port, queue, count):
     client = StompClient(port)
     client.connect()
     frame = frame_bytes("SEND", {"destination": f"/queue/{queue}", "persistent": "true"}, b"y" * 100)
@@ -65,7 +65,7 @@ def fill(port: int, queue: str, count: int) -> None:
 
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not Path(USED.format(pid=os.getpid())).exists(), reason="needs schedstat of Linux")
-def test_moving_a_hundred_thousand_paged_messages_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_moving_a_hundred_thousand_paged_messages_keeps_nobody_waiting(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(settings={"long": PAGED, "far": PAGED}))
     with BrokerProcess(config) as broker:

@@ -5,17 +5,13 @@ What all of them do: send messages with UTF-8 in body and headers, take them wit
 transactions where the client knows them, and a ring of three that keeps B, C and D.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ..broker_process import PATIENCE, BrokerProcess
-from ..management import Management
+from ..broker_process import PATIENCE
 
 CLIENTS = Path(__file__).parent / "clients"
 
@@ -31,7 +27,7 @@ PROGRAMS = [
 ]
 
 
-def missing(interpreter: Sequence[str], probe: Sequence[str]) -> bool:
+def missing(interpreter, probe):
     """Whether the client cannot be run here."""
     if shutil.which(interpreter[0]) is None:
         return True
@@ -44,13 +40,13 @@ def missing(interpreter: Sequence[str], probe: Sequence[str]) -> bool:
     ("program", "interpreter", "probe", "package"), PROGRAMS, ids=[program for program, *_ in PROGRAMS]
 )
 def test_a_stock_client(
-    broker: BrokerProcess,
-    management: Management,
-    program: str,
-    interpreter: tuple[str, ...],
-    probe: tuple[str, ...],
-    package: str,
-) -> None:
+    broker,
+    management,
+    program,
+    interpreter,
+    probe,
+    package,
+):
     if missing(interpreter, probe):
         pytest.skip(f"{interpreter[0]} is not installed with its STOMP client: {package}")
     prefix = program.replace(".", "-")

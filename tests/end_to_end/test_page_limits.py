@@ -6,7 +6,6 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..conftest import Connect, StartBroker
 from ..management import Management
 from ..stomp_client import Frame, StompClient
 
@@ -27,7 +26,7 @@ LIMITED = pytest.mark.broker(
 KILO = "x" * 1000
 
 
-def consume(connect: Connect, address: str, *bodies: str) -> None:
+def consume(connect, address, *bodies):
     """Receive and acknowledge exactly these, from a connection of their own."""
     client = connect()
     client.subscribe(address, ack="client-individual", prefetch_count=1)
@@ -36,17 +35,17 @@ def consume(connect: Connect, address: str, *bodies: str) -> None:
     client.disconnect()
 
 
-def refused(client: StompClient, address: str, body: str, limit: str) -> None:
+def refused(client, address, body, limit):
     client.send("SEND", {"destination": address, "receipt": "no"}, body.encode())
     client.error(address, "full", limit, receipt="no")
 
 
-def numbers(start: int, stop: int) -> list[str]:
+def numbers(start, stop):
     return [str(number) for number in range(start, stop)]
 
 
 @LIMITED
-def test_fail_by_number(connect: Connect, name: str, management: Management) -> None:
+def test_fail_by_number(connect, name, management):
     address = f"mf.{name}"
     producer = connect()
     producer.put(address, *numbers(0, 30))
@@ -66,7 +65,7 @@ def test_fail_by_number(connect: Connect, name: str, management: Management) -> 
 
 
 @LIMITED
-def test_drop_by_number(connect: Connect, name: str, management: Management) -> None:
+def test_drop_by_number(connect, name, management):
     address = f"md.{name}"
     producer = connect()
     producer.put(address, *numbers(0, 30), "lost", "lost too")
@@ -79,7 +78,7 @@ def test_drop_by_number(connect: Connect, name: str, management: Management) -> 
 
 
 @LIMITED
-def test_dropping_is_said_once(connect: Connect, name: str, broker: BrokerProcess) -> None:
+def test_dropping_is_said_once(connect, name, broker):
     address = f"md.{name}"
     connect().put(address, *numbers(0, 35))
     told = [line for line in broker.log if address in line and "dropped" in line]
@@ -87,7 +86,7 @@ def test_dropping_is_said_once(connect: Connect, name: str, broker: BrokerProces
 
 
 @LIMITED
-def test_fail_by_bytes(connect: Connect, name: str, management: Management) -> None:
+def test_fail_by_bytes(connect, name, management):
     """Files of a quarter of the limit: what is consumed makes room long before all of it is."""
     address = f"bf.{name}"
     producer, sent = connect(), 0
@@ -108,7 +107,7 @@ def test_fail_by_bytes(connect: Connect, name: str, management: Management) -> N
 
 
 @LIMITED
-def test_of_both_limits_the_nearer_counts(connect: Connect, name: str, management: Management) -> None:
+def test_of_both_limits_the_nearer_counts(connect, name, management):
     few, large = f"both.{name}.few", f"both.{name}.large"
     connect().put(few, *numbers(0, 40))
     management.expect(few, messageCount=30)
@@ -117,13 +116,13 @@ def test_of_both_limits_the_nearer_counts(connect: Connect, name: str, managemen
 
 
 @LIMITED
-def test_a_limit_without_a_policy_is_none(connect: Connect, name: str, management: Management) -> None:
+def test_a_limit_without_a_policy_is_none(connect, name, management):
     connect().put(f"half.{name}", *numbers(0, 20))
     management.expect(f"half.{name}", messageCount=20)
 
 
 @LIMITED
-def test_in_a_transaction(connect: Connect, name: str, management: Management) -> None:
+def test_in_a_transaction(connect, name, management):
     address = f"mf.{name}"
     client = connect()
     client.put(address, *numbers(0, 30))
@@ -135,7 +134,7 @@ def test_in_a_transaction(connect: Connect, name: str, management: Management) -
 
 
 @LIMITED
-def test_a_transaction_is_checked_as_a_whole(connect: Connect, name: str, management: Management) -> None:
+def test_a_transaction_is_checked_as_a_whole(connect, name, management):
     address = f"mf.{name}"
     client = connect()
     client.put(address, *numbers(0, 10))
@@ -151,9 +150,7 @@ def test_a_transaction_is_checked_as_a_whole(connect: Connect, name: str, manage
 
 
 @LIMITED
-def test_a_transaction_is_checked_as_a_whole_in_bytes(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_a_transaction_is_checked_as_a_whole_in_bytes(connect, name, management):
     address = f"bf.{name}"
     client = connect()
     client.ask("BEGIN", {"transaction": "t"})
@@ -163,7 +160,7 @@ def test_a_transaction_is_checked_as_a_whole_in_bytes(
     management.expect(address, messageCount=0)
 
 
-def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker: StartBroker) -> None:
+def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker):
     limited = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
     broker = start_broker(settings=limited)
     management, client = Management(broker.http_port), StompClient(broker.port)
@@ -181,7 +178,7 @@ def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker: Start
     client.close()
 
 
-def test_the_limit_holds_after_a_restart(start_broker: StartBroker) -> None:
+def test_the_limit_holds_after_a_restart(start_broker):
     settings = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
     broker = start_broker(settings=settings)
     client = StompClient(broker.port)
@@ -202,7 +199,7 @@ def test_the_limit_holds_after_a_restart(start_broker: StartBroker) -> None:
         client.close()
 
 
-def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker: StartBroker) -> None:
+def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker):
     broker = start_broker(core="<global-max-messages>100</global-max-messages>")
     management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
@@ -231,7 +228,7 @@ def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker: Start
     client.close()
 
 
-def test_bytes_and_number_are_limits_of_their_own(start_broker: StartBroker) -> None:
+def test_bytes_and_number_are_limits_of_their_own(start_broker):
     """PG-2: either alone is enough, and with global-max-size off the number still counts."""
     broker = start_broker(
         core="<global-max-size>-1</global-max-size><global-max-messages>5</global-max-messages>"

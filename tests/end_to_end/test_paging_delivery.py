@@ -1,14 +1,10 @@
 """The rules of delivery hold for paged messages: order, transactions, selectors, expiry, priorities, redelivery."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
-from ..conftest import Connect
-from ..management import Management
-from .lasting import DURABLE, LastingBroker, numbers, padded, take, texts
+from .lasting import DURABLE, numbers, padded, take, texts
 
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
@@ -22,7 +18,7 @@ PAGING = pytest.mark.broker(settings=SETTINGS)
 LASTING = {"settings": SETTINGS}
 
 
-def now() -> int:
+def now():
     return int(time.time() * 1000)
 
 
@@ -30,7 +26,7 @@ def now() -> int:
 
 
 @PAGING
-def test_order_over_transactions(connect: Connect, name: str) -> None:
+def test_order_over_transactions(connect, name):
     client, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 3))
     for first in range(4, 31, 9):
@@ -41,7 +37,7 @@ def test_order_over_transactions(connect: Connect, name: str) -> None:
 
 
 @PAGING
-def test_order_after_a_part_was_acknowledged(connect: Connect, name: str) -> None:
+def test_order_after_a_part_was_acknowledged(connect, name):
     client, consumer, queue = connect(), connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))
     consumer.subscribe(queue, ack="client", prefetch_count=20)
@@ -53,7 +49,7 @@ def test_order_after_a_part_was_acknowledged(connect: Connect, name: str) -> Non
 
 @PAGING
 @pytest.mark.parametrize("end", ["ABORT", "connection loss"])
-def test_order_over_rollback(connect: Connect, name: str, management: Management, end: str) -> None:
+def test_order_over_rollback(connect, name, management, end):
     client, consumer, queue = connect(), connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))
     consumer.subscribe(queue, prefetch_count=30)
@@ -69,7 +65,7 @@ def test_order_over_rollback(connect: Connect, name: str, management: Management
     assert take(client, queue, 60) == numbers(1, 60)
 
 
-def test_order_over_rollback_and_restart(lasting: LastingBroker) -> None:
+def test_order_over_rollback_and_restart(lasting):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 60), **DURABLE)
     client.subscribe("five.q", prefetch_count=30)
@@ -79,7 +75,7 @@ def test_order_over_rollback_and_restart(lasting: LastingBroker) -> None:
     assert lasting.again().drain("five.q") == numbers(1, 60)
 
 
-def test_pg_11_acknowledged_out_of_order(lasting: LastingBroker, how: str) -> None:
+def test_pg_11_acknowledged_out_of_order(lasting, how):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 100), **DURABLE)
     client.subscribe("five.q", consumer_window_size="-1")
@@ -94,9 +90,7 @@ def test_pg_11_acknowledged_out_of_order(lasting: LastingBroker, how: str) -> No
 
 
 @PAGING
-def test_messages_of_a_transaction_appear_at_commit(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_messages_of_a_transaction_appear_at_commit(connect, name, management):
     client, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 10))
     for end in ("ABORT", "COMMIT"):
@@ -108,7 +102,7 @@ def test_messages_of_a_transaction_appear_at_commit(
     assert take(client, queue, 15) == numbers(1, 15)
 
 
-def test_transactions_over_pages_and_memory(lasting: LastingBroker, how: str) -> None:
+def test_transactions_over_pages_and_memory(lasting, how):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 10), **DURABLE)
     client.ask("BEGIN", {"transaction": "done"})
@@ -124,7 +118,7 @@ def test_transactions_over_pages_and_memory(lasting: LastingBroker, how: str) ->
     assert lasting.drain("memory") == ["memory"]
 
 
-def test_acknowledged_in_a_transaction(lasting: LastingBroker) -> None:
+def test_acknowledged_in_a_transaction(lasting):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 20), **DURABLE)
     client.subscribe("five.q", consumer_window_size="-1")
@@ -140,7 +134,7 @@ def test_acknowledged_in_a_transaction(lasting: LastingBroker) -> None:
 # ---- counters (PG-10)
 
 
-def test_pg_10_counters_of_an_active_and_a_lazy_queue(lasting: LastingBroker) -> None:
+def test_pg_10_counters_of_an_active_and_a_lazy_queue(lasting):
     client = lasting.start(**LASTING).connect(client_id="c")
     for subscriber in ("active", "lazy"):
         client.subscribe("/topic/five.t", id=subscriber, ack="client", durable_subscription_name=subscriber)
@@ -159,7 +153,7 @@ def test_pg_10_counters_of_an_active_and_a_lazy_queue(lasting: LastingBroker) ->
 
 
 @PAGING
-def test_pg_12_expired_messages_among_others(connect: Connect, name: str, management: Management) -> None:
+def test_pg_12_expired_messages_among_others(connect, name, management):
     client, queue = connect(), f"five.{name}"
     soon = now() + 3000
     for first in range(1, 200, 10):
@@ -176,7 +170,7 @@ def test_pg_12_expired_messages_among_others(connect: Connect, name: str, manage
 
 
 @PAGING
-def test_scheduled_messages_wait_in_pages(connect: Connect, name: str, management: Management) -> None:
+def test_scheduled_messages_wait_in_pages(connect, name, management):
     client, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 20))
     due = now() + 1000
@@ -189,7 +183,7 @@ def test_scheduled_messages_wait_in_pages(connect: Connect, name: str, managemen
 
 
 @PAGING
-def test_higher_priorities_come_first(connect: Connect, name: str) -> None:
+def test_higher_priorities_come_first(connect, name):
     client, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 20), priority=4)
     client.put(queue, *padded(21, 25), priority=9)
@@ -198,7 +192,7 @@ def test_higher_priorities_come_first(connect: Connect, name: str) -> None:
     assert take(client, queue, 30) == expected
 
 
-def test_paged_priorities_over_a_restart(lasting: LastingBroker) -> None:
+def test_paged_priorities_over_a_restart(lasting):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 20), priority=4, **DURABLE)
     client.put("five.q", *padded(21, 25), priority=9, **DURABLE)
@@ -212,7 +206,7 @@ def test_paged_priorities_over_a_restart(lasting: LastingBroker) -> None:
 
 
 @PAGING
-def test_pg_15_a_limit_to_what_is_read(connect: Connect, name: str, management: Management) -> None:
+def test_pg_15_a_limit_to_what_is_read(connect, name, management):
     client, queue = connect(), f"read.{name}"
     client.put(queue, *padded(1, 100, 50))
     client.subscribe(queue, ack="client", consumer_window_size="-1")
@@ -227,9 +221,7 @@ def test_pg_15_a_limit_to_what_is_read(connect: Connect, name: str, management: 
 
 
 @PAGING
-def test_pg_16_a_lazy_subscriber_keeps_the_others_apart(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_pg_16_a_lazy_subscriber_keeps_the_others_apart(connect, name, management):
     client, lazy, busy, topic = connect(), connect(), connect(), f"/topic/five.{name}"
     lazy.subscribe(topic, prefetch_count=1)
     busy.subscribe(topic, ack="auto")
@@ -244,7 +236,7 @@ def test_pg_16_a_lazy_subscriber_keeps_the_others_apart(
 
 
 @PAGING
-def test_pg_17_selectors_do_not_starve(connect: Connect, name: str, management: Management) -> None:
+def test_pg_17_selectors_do_not_starve(connect, name, management):
     client, queue = connect(), f"read.{name}"  # ten messages may be read ahead, and two hundred do not match
     client.put(queue, *padded(1, 200, 50), colour="blue")
     client.put(queue, "red 1", "red 2", colour="red")
@@ -254,7 +246,7 @@ def test_pg_17_selectors_do_not_starve(connect: Connect, name: str, management: 
 
 
 @PAGING
-def test_pg_18_browsing_with_a_selector(connect: Connect, name: str, management: Management) -> None:
+def test_pg_18_browsing_with_a_selector(connect, name, management):
     client, queue = connect(), f"five.{name}"
     for number in range(1, 61):
         client.put(queue, str(number), third=number % 3 == 0)
@@ -268,7 +260,7 @@ def test_pg_18_browsing_with_a_selector(connect: Connect, name: str, management:
 
 
 @PAGING
-def test_one_paged_message_is_removed(connect: Connect, name: str, management: Management) -> None:
+def test_one_paged_message_is_removed(connect, name, management):
     client, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 30))
     doomed = management.messages(queue, size=100)[19]
@@ -280,7 +272,7 @@ def test_one_paged_message_is_removed(connect: Connect, name: str, management: M
 # ---- redelivery, groups, rings
 
 
-def test_attempts_of_paged_messages(lasting: LastingBroker) -> None:
+def test_attempts_of_paged_messages(lasting):
     settings = {**SETTINGS, "#": {"max-delivery-attempts": 2, "dead-letter-address": "DLQ"}}
     client = lasting.start(settings=settings).connect()
     client.put("DLQ", "so that it is there")
@@ -296,7 +288,7 @@ def test_attempts_of_paged_messages(lasting: LastingBroker) -> None:
 
 
 @PAGING
-def test_groups_stay_with_their_consumer(connect: Connect, name: str) -> None:
+def test_groups_stay_with_their_consumer(connect, name):
     client, queue = connect(), f"five.{name}"
     consumers = [connect(), connect()]
     for number, consumer in enumerate(consumers):
@@ -314,7 +306,7 @@ def test_groups_stay_with_their_consumer(connect: Connect, name: str) -> None:
         assert order == sorted(order)
 
 
-def test_rings_that_page(lasting: LastingBroker) -> None:
+def test_rings_that_page(lasting):
     client = lasting.start(**LASTING).connect()
     for queue in ("ring.q", "exact.q"):
         client.put(queue, *padded(1, 30), **DURABLE)

@@ -3,15 +3,11 @@
 The PG numbers are those of the rows in which Artemis's behaviour was first written down.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
-from ..conftest import Connect
-from ..management import Management
-from .lasting import DURABLE, LastingBroker, numbers, padded, take, texts
+from .lasting import DURABLE, numbers, padded, take, texts
 
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
@@ -25,9 +21,7 @@ PAGING = pytest.mark.broker(settings=SETTINGS)
 
 @PAGING
 @pytest.mark.parametrize("durable", [DURABLE, {}], ids=["durable", "not durable"])
-def test_pg_1_an_address_pages_when_it_is_full(
-    connect: Connect, version: str, name: str, management: Management, durable: dict[str, str]
-) -> None:
+def test_pg_1_an_address_pages_when_it_is_full(connect, version, name, management, durable):
     client, queue = connect(version), f"five.{name}"
     client.put(queue, *"1234", **durable)
     management.expect_address(queue, paging=False, numberOfPages=0)
@@ -42,7 +36,7 @@ def test_pg_1_an_address_pages_when_it_is_full(
 
 
 @PAGING
-def test_pg_1_in_bytes(connect: Connect, name: str, management: Management) -> None:
+def test_pg_1_in_bytes(connect, name, management):
     client, queue = connect(), f"bytes.{name}"
     client.put(queue, *padded(1, 50, 1000))
     address = management.address(queue)
@@ -52,7 +46,7 @@ def test_pg_1_in_bytes(connect: Connect, name: str, management: Management) -> N
 
 
 @PAGING
-def test_pg_2_other_addresses_do_not_page(connect: Connect, name: str, management: Management) -> None:
+def test_pg_2_other_addresses_do_not_page(connect, name, management):
     client = connect()
     client.put(f"five.{name}.a", *padded(1, 20))
     client.put(f"five.{name}.b", *padded(1, 3))
@@ -60,7 +54,7 @@ def test_pg_2_other_addresses_do_not_page(connect: Connect, name: str, managemen
     management.expect_address(f"five.{name}.b", paging=False)
 
 
-def test_pg_2_the_largest_address_pages_first(lasting: LastingBroker) -> None:
+def test_pg_2_the_largest_address_pages_first(lasting):
     core = "<global-max-messages>50</global-max-messages>"
     client = lasting.start(core=core).connect()
     client.put("large", *padded(1, 40))
@@ -73,9 +67,7 @@ def test_pg_2_the_largest_address_pages_first(lasting: LastingBroker) -> None:
 
 
 @PAGING
-def test_pg_3_all_new_messages_of_all_queues_page(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_pg_3_all_new_messages_of_all_queues_page(connect, name, management):
     client, topic = connect(client_id=name), f"five.{name}"
     for subscriber in ("busy", "lazy"):
         client.subscribe(f"/topic/{topic}", id=subscriber, ack="client", durable_subscription_name=subscriber)
@@ -91,7 +83,7 @@ def test_pg_3_all_new_messages_of_all_queues_page(
     management.expect_address(topic, paging=False, numberOfPages=0)
 
 
-def test_pg_4_page_files(lasting: LastingBroker) -> None:
+def test_pg_4_page_files(lasting):
     client = lasting.start(settings=SETTINGS).connect()
     client.put("always.q", *padded(1, 30, 300), **DURABLE)
     pages = lasting.pages()
@@ -104,7 +96,7 @@ def test_pg_4_page_files(lasting: LastingBroker) -> None:
     assert lasting.start().drain("always.q") == numbers(1, 30)
 
 
-def test_pg_5_a_file_goes_when_everybody_is_done_with_it(lasting: LastingBroker) -> None:
+def test_pg_5_a_file_goes_when_everybody_is_done_with_it(lasting):
     client = lasting.start(settings=SETTINGS).connect()
     client.put("always.q", *padded(1, 30, 300), **DURABLE)
     before = lasting.pages()
@@ -127,7 +119,7 @@ def test_pg_5_a_file_goes_when_everybody_is_done_with_it(lasting: LastingBroker)
 
 
 @PAGING
-def test_pg_6_page_mode_comes_and_goes(connect: Connect, name: str, management: Management) -> None:
+def test_pg_6_page_mode_comes_and_goes(connect, name, management):
     client, queue = connect(), f"five.{name}"
     for round_ in range(1, 4):
         client.put(queue, *padded(1, 30))
@@ -136,7 +128,7 @@ def test_pg_6_page_mode_comes_and_goes(connect: Connect, name: str, management: 
         management.expect_address(queue, paging=False, timesPaged=round_, numberOfPages=0)
 
 
-def test_pg_7_directories_go_with_their_last_page(lasting: LastingBroker) -> None:
+def test_pg_7_directories_go_with_their_last_page(lasting):
     lasting.start(settings=SETTINGS)
     for _ in range(2):
         client = lasting.connect()
@@ -151,7 +143,7 @@ def test_pg_7_directories_go_with_their_last_page(lasting: LastingBroker) -> Non
 
 
 @PAGING
-def test_pg_9_nothing_is_there_twice(connect: Connect, name: str, management: Management) -> None:
+def test_pg_9_nothing_is_there_twice(connect, name, management):
     client, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 40))
     client.subscribe(queue, id="look", ack="auto", browser="true")
@@ -163,7 +155,7 @@ def test_pg_9_nothing_is_there_twice(connect: Connect, name: str, management: Ma
 
 
 @PAGING
-def test_pg_13_purge(connect: Connect, name: str, management: Management) -> None:
+def test_pg_13_purge(connect, name, management):
     client, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 40), **DURABLE)
     assert management.ask("POST", f"/queues/{queue}/purge") == {"removed": 40}
@@ -174,7 +166,7 @@ def test_pg_13_purge(connect: Connect, name: str, management: Management) -> Non
 
 
 @PAGING
-def test_pg_13_purge_when_the_last_consumer_goes(connect: Connect, name: str, management: Management) -> None:
+def test_pg_13_purge_when_the_last_consumer_goes(connect, name, management):
     queue = f"five.{name}"
     management.ask("POST", "/queues", {"name": queue, "routingType": "ANYCAST", "purgeOnNoConsumers": True})
     client, consumer = connect(), connect()
@@ -187,9 +179,7 @@ def test_pg_13_purge_when_the_last_consumer_goes(connect: Connect, name: str, ma
 
 
 @PAGING
-def test_pg_14_the_pages_of_a_passing_subscription_go_with_it(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_pg_14_the_pages_of_a_passing_subscription_go_with_it(connect, name, management):
     client, subscriber, topic = connect(), connect(), f"five.{name}"
     subscriber.subscribe(f"/topic/{topic}", prefetch_count=1)
     client.put(f"/topic/{topic}", *padded(1, 40))
@@ -198,7 +188,7 @@ def test_pg_14_the_pages_of_a_passing_subscription_go_with_it(
     management.expect_address(topic, paging=False, numberOfPages=0, addressSize=0)
 
 
-def test_pg_14_two_durable_subscriptions_over_a_restart(lasting: LastingBroker) -> None:
+def test_pg_14_two_durable_subscriptions_over_a_restart(lasting):
     client = lasting.start(settings=SETTINGS).connect(client_id="c")
     for subscriber in "ab":
         client.subscribe("/topic/five.t", id=subscriber, durable_subscription_name=subscriber)
@@ -216,9 +206,7 @@ def test_pg_14_two_durable_subscriptions_over_a_restart(lasting: LastingBroker) 
 
 
 @PAGING
-def test_pg_19_a_wildcard_queue_on_paging_addresses(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_pg_19_a_wildcard_queue_on_paging_addresses(connect, name, management):
     client, consumer = connect(), connect()
     consumer.subscribe(f"/topic/five.{name}.#", consumer_window_size="-1")
     sent = [f"{place} {word}" for place in range(1, 16) for word in ("a", "b")]
@@ -235,5 +223,5 @@ def test_pg_19_a_wildcard_queue_on_paging_addresses(
         management.expect_address(f"five.{name}.{word}", paging=False, addressSize=0, numberOfPages=0)
 
 
-def texts_of(management: Management, queue: str) -> list[str]:
+def texts_of(management, queue):
     return [message["body"].partition(" ")[0] for message in management.messages(queue, size=200)]

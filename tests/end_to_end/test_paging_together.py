@@ -1,16 +1,12 @@
 """SENDs that come in one read are paged together; what comes between them must not notice."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
 from ..broker_process import PATIENCE
-from ..conftest import Connect
-from ..management import Management
-from ..stomp_client import StompClient, frame_bytes
-from .lasting import LastingBroker, numbers, padded, take, texts
+from ..stomp_client import frame_bytes
+from .lasting import numbers, padded, take, texts
 
 #: Hardly anything is read ahead, so that something waits on disk before each burst.
 FEW = {"max-size-messages": 5, "prefetch-page-messages": 2}
@@ -28,14 +24,14 @@ TOGETHER = pytest.mark.broker(settings=SETTINGS)
 KINDS = pytest.mark.parametrize("kind", ["five", "wide"])
 
 
-def sends(destination: str, first: int, last: int, **headers: object) -> list[bytes]:
+def sends(destination, first, last, **headers):
     return [
         frame_bytes("SEND", {"destination": destination, **headers}, body.encode())
         for body in padded(first, last)
     ]
 
 
-def together(client: StompClient, *frames: bytes) -> None:
+def together(client, *frames):
     """All of it in one piece, and a receipt behind it."""
     client.raw(b"".join(frames))
     client.ask("BEGIN", {"transaction": "behind"})
@@ -44,9 +40,7 @@ def together(client: StompClient, *frames: bytes) -> None:
 
 @TOGETHER
 @KINDS
-def test_all_of_a_burst_is_there_in_order(
-    connect: Connect, name: str, management: Management, kind: str
-) -> None:
+def test_all_of_a_burst_is_there_in_order(connect, name, management, kind):
     client, queue = connect(), f"{kind}.{name}"
     together(client, *sends(queue, 1, 200))
     management.expect(queue, messageCount=200, messagesAdded=200)
@@ -57,7 +51,7 @@ def test_all_of_a_burst_is_there_in_order(
 
 @TOGETHER
 @KINDS
-def test_priorities_and_headers_change_within_a_burst(connect: Connect, name: str, kind: str) -> None:
+def test_priorities_and_headers_change_within_a_burst(connect, name, kind):
     client, queue = connect(), f"{kind}.{name}"
     low, high = sends(queue, 1, 60), sends(queue, 61, 90, priority=9)
     coloured = sends(queue, 91, 120, colour="red")
@@ -67,7 +61,7 @@ def test_priorities_and_headers_change_within_a_burst(connect: Connect, name: st
 
 @TOGETHER
 @KINDS
-def test_two_destinations_in_turns(connect: Connect, name: str, kind: str) -> None:
+def test_two_destinations_in_turns(connect, name, kind):
     client, queues = connect(), [f"{kind}.{name}.a", f"{kind}.{name}.b"]
     pairs = zip(*(sends(queue, 1, 100) for queue in queues), strict=True)
     together(client, *(frame for pair in pairs for frame in pair))
@@ -77,7 +71,7 @@ def test_two_destinations_in_turns(connect: Connect, name: str, kind: str) -> No
 
 @TOGETHER
 @KINDS
-def test_a_subscription_amid_a_burst(connect: Connect, name: str, kind: str) -> None:
+def test_a_subscription_amid_a_burst(connect, name, kind):
     client, queue = connect(), f"{kind}.{name}"
     subscribe = frame_bytes("SUBSCRIBE", {"destination": queue, "id": "1", "ack": "auto"})
     together(client, *sends(queue, 1, 80), subscribe, *sends(queue, 81, 160))
@@ -86,7 +80,7 @@ def test_a_subscription_amid_a_burst(connect: Connect, name: str, kind: str) -> 
 
 @TOGETHER
 @KINDS
-def test_acknowledgements_amid_a_burst(connect: Connect, name: str, kind: str) -> None:
+def test_acknowledgements_amid_a_burst(connect, name, kind):
     """A consumer that can take more only when it has acknowledged, on the connection that sends."""
     client, queue = connect(), f"{kind}.{name}"
     together(client, *sends(queue, 1, 40))
@@ -111,7 +105,7 @@ def test_acknowledgements_amid_a_burst(connect: Connect, name: str, kind: str) -
 @TOGETHER
 @KINDS
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_a_transaction_amid_a_burst(connect: Connect, name: str, kind: str, end: str) -> None:
+def test_a_transaction_amid_a_burst(connect, name, kind, end):
     client, queue = connect(), f"{kind}.{name}"
     begin, over = (frame_bytes(command, {"transaction": "t"}) for command in ("BEGIN", end))
     inside = sends(queue, 41, 80, transaction="t")
@@ -123,7 +117,7 @@ def test_a_transaction_amid_a_burst(connect: Connect, name: str, kind: str, end:
 
 @TOGETHER
 @KINDS
-def test_one_lazy_subscriber_of_two(connect: Connect, name: str, management: Management, kind: str) -> None:
+def test_one_lazy_subscriber_of_two(connect, name, management, kind):
     client, lazy, busy, topic = connect(), connect(), connect(), f"/topic/{kind}.{name}"
     lazy.subscribe(topic, prefetch_count=1)
     busy.subscribe(topic, ack="auto")
@@ -138,7 +132,7 @@ def test_one_lazy_subscriber_of_two(connect: Connect, name: str, management: Man
 
 
 @TOGETHER
-def test_a_limit_of_pages_holds_within_a_burst(connect: Connect, name: str, management: Management) -> None:
+def test_a_limit_of_pages_holds_within_a_burst(connect, name, management):
     client, queue = connect(), f"limit.{name}"
     client.raw(b"".join(sends(queue, 1, 200)))
     client.error("page-limit-messages 100")
@@ -146,7 +140,7 @@ def test_a_limit_of_pages_holds_within_a_burst(connect: Connect, name: str, mana
 
 
 @TOGETHER
-def test_the_connection_that_ends_a_burst_badly(connect: Connect, name: str, management: Management) -> None:
+def test_the_connection_that_ends_a_burst_badly(connect, name, management):
     """What came before the bad frame was sent."""
     client, queue = connect(), f"wide.{name}"
     client.raw(b"".join(sends(queue, 1, 50)) + frame_bytes("ACK", {"id": "nobody"}))
@@ -155,7 +149,7 @@ def test_the_connection_that_ends_a_burst_badly(connect: Connect, name: str, man
     assert take(connect(), queue, 50) == numbers(1, 50)
 
 
-def test_durable_ones_among_others_over_a_restart(lasting: LastingBroker) -> None:
+def test_durable_ones_among_others_over_a_restart(lasting):
     lasting.start(settings=SETTINGS)
     client, queue = lasting.connect(), "wide.mixed"
     passing, durable = sends(queue, 1, 40), sends(queue, 41, 80, persistent="true")
@@ -168,7 +162,7 @@ def test_durable_ones_among_others_over_a_restart(lasting: LastingBroker) -> Non
 
 
 @pytest.mark.broker(settings={"five.#": {**SETTINGS["five.#"], "default-exclusive-queue": "true"}})
-def test_the_next_consumer_gets_what_a_failing_connection_sent_last(connect: Connect, name: str) -> None:
+def test_the_next_consumer_gets_what_a_failing_connection_sent_last(connect, name):
     """It becomes the one in turn because the connection ends whose last SENDs are still being put together."""
     client, heir, queue = connect(), connect(), f"five.{name}"
     client.subscribe(queue, prefetch_count=1)
@@ -180,7 +174,7 @@ def test_the_next_consumer_gets_what_a_failing_connection_sent_last(connect: Con
     assert texts(got) == numbers(1, 60)
 
 
-def test_a_failing_connection_takes_its_subscription_along(lasting: LastingBroker) -> None:
+def test_a_failing_connection_takes_its_subscription_along(lasting):
     """With what it sent to itself last, which is still being put together when it fails."""
     lasting.start(settings=SETTINGS)
     client, other, topic = lasting.connect(), lasting.connect(), "/topic/wide.t"

@@ -8,9 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +46,7 @@ PERMISSIONS = (
 )
 
 
-def add(config: Path, user: str, *roles: str, password: str = "") -> None:
+def add(config, user, *roles, password=""):
     """A user with roles, whose password is the name where none is given."""
     with edit_users(config.parent / "users.properties", QUICK) as users:
         users.put(user, password or user)
@@ -57,7 +55,7 @@ def add(config: Path, user: str, *roles: str, password: str = "") -> None:
             edit.grant(role, user)
 
 
-def http(broker: BrokerProcess, method: str, path: str, credentials: str | None = None) -> tuple[int, Any]:
+def http(broker, method, path, credentials=None):
     """Status and document of an answer."""
     headers = {}
     if credentials is not None:
@@ -74,7 +72,7 @@ def http(broker: BrokerProcess, method: str, path: str, credentials: str | None 
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def config(tmp_path_factory):
     config = tmp_path_factory.mktemp("permissions") / "broker.xml"
     config.write_text(
         broker_xml(
@@ -94,12 +92,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def broker(config: Path) -> Iterator[BrokerProcess]:
+def broker(config):
     with BrokerProcess(config) as broker:
         yield broker
 
 
-def connected(broker: BrokerProcess, user: str, **headers: str) -> StompClient:
+def connected(broker, user, **headers):
     client = login(broker, login=user, passcode=user, **headers)
     client.expect("CONNECTED")
     return client
@@ -151,9 +149,7 @@ def connected(broker: BrokerProcess, user: str, **headers: str) -> StompClient:
         ("auditor", "SUBSCRIBE", {"destination": "/queue/orders.eu::audit"}, ""),
     ],
 )
-def test_stomp(
-    broker: BrokerProcess, version: str, user: str, command: str, headers: dict[str, str], lacking: str
-) -> None:
+def test_stomp(broker, version, user, command, headers, lacking):
     connected(broker, "writer").close()
     if "audit" in headers["destination"]:
         writer = connected(broker, "writer")
@@ -176,13 +172,13 @@ def test_stomp(
         client.disconnect()
 
 
-def test_stomp_py(broker: BrokerProcess) -> None:
+def test_stomp_py(broker):
     """As a user of the usual client for Python sees it."""
 
     class Errors(stomp.ConnectionListener):
         told: list[str] = []
 
-        def on_error(self, frame: Any) -> None:
+        def on_error(self, frame):
             self.told.append(frame.headers["message"])
 
     connection = stomp.Connection12([("127.0.0.1", broker.port)])
@@ -195,7 +191,7 @@ def test_stomp_py(broker: BrokerProcess) -> None:
     assert Errors.told == ["User reader does not have permission='SEND' on address orders.x"]
 
 
-def test_a_transaction_that_is_refused_sends_nothing(broker: BrokerProcess) -> None:
+def test_a_transaction_that_is_refused_sends_nothing(broker):
     client = connected(broker, "writer")
     client.send("BEGIN", {"transaction": "t"})
     client.send("SEND", {"destination": "/queue/orders.t", "transaction": "t"}, b"x")
@@ -213,9 +209,7 @@ def test_a_transaction_that_is_refused_sends_nothing(broker: BrokerProcess) -> N
         ("SUBSCRIBE", {"destination": "/topic/mal.t", "durable-subscription-name": "new"}, "orders.new"),
     ],
 )
-def test_the_name_of_anothers_queue_is_not_taken(
-    broker: BrokerProcess, command: str, headers: dict[str, str], name: str
-) -> None:
+def test_the_name_of_anothers_queue_is_not_taken(broker, command, headers, name):
     """Who may create queues below mal.# alone cannot have one that another address is going to need."""
     client = connected(broker, "squatter", **{"client-id": "orders"})
     told = {"id": "1", "receipt": "r", **headers}
@@ -231,7 +225,7 @@ def test_the_name_of_anothers_queue_is_not_taken(
     own.close()
 
 
-def test_replies(broker: BrokerProcess) -> None:
+def test_replies(broker):
     """A temporary queue is an address like any other: nobody here has been given anything on it."""
     client = connected(broker, "both")
     client.send("SEND", {"destination": "/queue/orders.r", "reply-to": "/temp-queue/r"}, b"x")
@@ -256,11 +250,11 @@ def test_replies(broker: BrokerProcess) -> None:
         ("admin:admin", "GET", "/api/v1/queues/none", 404),
     ],
 )
-def test_http(broker: BrokerProcess, credentials: str | None, method: str, path: str, status: int) -> None:
+def test_http(broker, credentials, method, path, status):
     assert http(broker, method, path, credentials)[0] == status
 
 
-def test_roles_follow_their_file(broker: BrokerProcess, config: Path) -> None:
+def test_roles_follow_their_file(broker, config):
     """Who loses a role is refused, and who reads is closed, without a reload."""
     add(config, "guest", "writers", "readers")
     reader, writer = connected(broker, "guest"), connected(broker, "guest")
@@ -278,13 +272,13 @@ def test_roles_follow_their_file(broker: BrokerProcess, config: Path) -> None:
     assert "User guest does not have permission='SEND' on address orders.g" in told
 
 
-def _send_once(client: StompClient) -> str:
+def _send_once(client):
     client.send("SEND", {"destination": "/queue/orders.g", "receipt": "again"}, b"x")
     frame = client.frame()
     return frame.get("message") or ""
 
 
-def test_a_reload_changes_permissions(config: Path, tmp_path: Path) -> None:
+def test_a_reload_changes_permissions(config, tmp_path):
     own = tmp_path / "broker.xml"
     for name in ("users.properties", "roles.properties"):
         (tmp_path / name).write_bytes((config.parent / name).read_bytes())
@@ -302,7 +296,7 @@ def test_a_reload_changes_permissions(config: Path, tmp_path: Path) -> None:
         writer.error("permission='SEND' on address orders.x")
 
 
-def test_a_broken_roles_file_does_not_stop_anybody(broker: BrokerProcess, config: Path) -> None:
+def test_a_broken_roles_file_does_not_stop_anybody(broker, config):
     roles = config.parent / "roles.properties"
     right = roles.read_text()
     roles.write_text("readers = reader, reader\n")
@@ -311,7 +305,7 @@ def test_a_broken_roles_file_does_not_stop_anybody(broker: BrokerProcess, config
     roles.write_text(right)
 
 
-def test_no_password_is_shown_anywhere(config: Path, tmp_path: Path) -> None:
+def test_no_password_is_shown_anywhere(config, tmp_path):
     """Logins over STOMP and HTTP, right and wrong, with everything logged that can be."""
     own = tmp_path / "broker.xml"
     for name in ("users.properties", "roles.properties"):
@@ -398,7 +392,7 @@ class Signed(AddressPolicy):
 '''
 
 
-def test_a_secret_from_outside_is_used_and_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_from_outside_is_used_and_not_shown(tmp_path, monkeypatch):
     config = tmp_path / "broker.xml"
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "signed.py").write_text(POLICY)

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +78,7 @@ class Environment:
     root: Path
     python: Path
 
-    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments):
         """Its Python, with nothing of this one's."""
         outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         return subprocess.run(
@@ -93,12 +92,12 @@ class Environment:
             check=False,
         )
 
-    def pip(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    def pip(self, *arguments):
         """``pip install``."""
         return self.run("-m", "pip", "install", *QUICKLY, *arguments)
 
 
-def checkout(target: Path) -> Path:
+def checkout(target):
     """What pip needs of this checkout, in a place where it may build: nothing is left behind in the checkout itself,
     and nothing that lies about there gets into the wheel."""
     target.mkdir()
@@ -109,7 +108,7 @@ def checkout(target: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def environment(tmp_path_factory):
     """Made once: the first test waits for it."""
     root = tmp_path_factory.mktemp("environment")
     made = subprocess.run(
@@ -144,7 +143,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return environment
 
 
-def document(largest: str, words: str) -> str:
+def document(largest, words):
     """A broker.xml with both policies for ``orders``."""
     plugins = f"""<broker-plugins>
 <broker-plugin name="size-limit"><property key="largest" value="{largest}"/></broker-plugin>
@@ -158,9 +157,7 @@ def document(largest: str, words: str) -> str:
 
 
 @pytest.fixture
-def broker(
-    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[BrokerProcess]:
+def broker(environment, tmp_path, monkeypatch):
     """A broker of the environment, with nothing of this checkout in reach."""
     config = tmp_path / "broker.xml"
     config.write_text(document("10", "HEY, HO"), encoding="utf-8")
@@ -172,7 +169,7 @@ def broker(
         yield broker
 
 
-def accepted(broker: BrokerProcess, *bodies: str) -> None:
+def accepted(broker, *bodies):
     dialogue = StompClient(broker.port)
     dialogue.connect()
     for body in bodies:
@@ -180,7 +177,7 @@ def accepted(broker: BrokerProcess, *bodies: str) -> None:
     dialogue.close()
 
 
-def refused(broker: BrokerProcess, body: str, *words: str) -> None:
+def refused(broker, body, *words):
     dialogue = StompClient(broker.port)
     dialogue.connect()
     dialogue.send("SEND", {"destination": "/queue/orders"}, body.encode())
@@ -189,7 +186,7 @@ def refused(broker: BrokerProcess, body: str, *words: str) -> None:
 
 
 @pytest.mark.timeout(2 * DOWNLOAD)
-def test_installed_policies_act_and_a_reload_changes_them(broker: BrokerProcess) -> None:
+def test_installed_policies_act_and_a_reload_changes_them(broker):
     accepted(broker, "0123456789", "hey")
     refused(
         broker,
@@ -215,7 +212,7 @@ def test_installed_policies_act_and_a_reload_changes_them(broker: BrokerProcess)
 
 
 @pytest.mark.timeout(2 * DOWNLOAD)
-def test_installed_policies_are_listed(environment: Environment, tmp_path: Path) -> None:
+def test_installed_policies_are_listed(environment, tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(document("10", "HEY"), encoding="utf-8")
     result = environment.run(
@@ -247,7 +244,7 @@ def test_installed_policies_are_listed(environment: Environment, tmp_path: Path)
 
 
 @pytest.mark.timeout(2 * DOWNLOAD)
-def test_the_installed_command_writes_policies(environment: Environment, tmp_path: Path) -> None:
+def test_the_installed_command_writes_policies(environment, tmp_path):
     """The templates are in the wheel."""
     result = environment.run("-m", "stompring", "plugins", "new", "another", "--folder", tmp_path)
     assert result.returncode == 0, result.stderr

@@ -1,20 +1,15 @@
 """Address policies in a running broker: every answer over a socket, faults, reload, and what survives a crash."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from ..broker_document import anycast, broker_xml
-from ..broker_process import BrokerProcess
-from ..conftest import StartBroker
 from ..management import Answered, Management
 from ..stomp_client import StompClient
-from .lasting import DURABLE, LastingBroker
+from .lasting import DURABLE
 
 DOOR = '''
 """A policy that does what the header ``do`` says."""
@@ -90,7 +85,7 @@ DOOR_USE = {"q": {"address-policy": '<address-policy name="door"/>'}}
 
 
 @pytest.fixture
-def plugins(tmp_path: Path) -> Path:
+def plugins(tmp_path):
     """The folder beside every broker.xml of the test, with two policies."""
     folder = tmp_path / "plugins"
     folder.mkdir()
@@ -99,13 +94,13 @@ def plugins(tmp_path: Path) -> Path:
     return folder
 
 
-def connected(broker: BrokerProcess, version: str = "1.2") -> StompClient:
+def connected(broker, version="1.2"):
     client = StompClient(broker.port, version)
     client.connect()
     return client
 
 
-def test_every_answer_of_admit(start_broker: StartBroker, plugins: Path) -> None:
+def test_every_answer_of_admit(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere"))
     management, client = Management(broker.http_port), connected(broker)
     client.put("q", "accepted", do="accept")
@@ -129,11 +124,11 @@ def test_every_answer_of_admit(start_broker: StartBroker, plugins: Path) -> None
     client.close()
 
 
-def test_every_answer_of_admit_over_http(start_broker: StartBroker, plugins: Path) -> None:
+def test_every_answer_of_admit_over_http(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere"))
     management = Management(broker.http_port)
 
-    def send(do: str, count: int = 1) -> tuple[int, int]:
+    def send(do, count=1):
         body = {"address": "q", "headers": {"do": do}, "body": do, "count": count}
         answer = management.ask("POST", "/messages", body)
         return answer["sent"], answer["rejected"]
@@ -151,7 +146,7 @@ def test_every_answer_of_admit_over_http(start_broker: StartBroker, plugins: Pat
     management.expect_address("q", droppedMessageCount=3)
 
 
-def test_a_connection_that_waits_serves_its_consumers(start_broker: StartBroker, plugins: Path) -> None:
+def test_a_connection_that_waits_serves_its_consumers(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("other"))
     client, other = connected(broker), connected(broker)
     client.subscribe("other", ack="auto")
@@ -163,7 +158,7 @@ def test_a_connection_that_waits_serves_its_consumers(start_broker: StartBroker,
     other.close()
 
 
-def test_a_slow_hook_is_counted_and_logged(start_broker: StartBroker, plugins: Path) -> None:
+def test_a_slow_hook_is_counted_and_logged(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
     client = connected(broker)
     client.put("q", "a", "b", do="sleep")
@@ -174,7 +169,7 @@ def test_a_slow_hook_is_counted_and_logged(start_broker: StartBroker, plugins: P
     client.close()
 
 
-def test_a_fault_refuses_one_operation_and_is_counted(start_broker: StartBroker, plugins: Path) -> None:
+def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("other"))
     broker.may_fault = True
     management = Management(broker.http_port)
@@ -221,14 +216,14 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker: StartBroker,
     ],
 )
 def test_plugin_errors_are_reported_at_start_and_reload(
-    core: str,
-    use: str,
-    line: int | None,
-    fault: str,
-    start_broker: StartBroker,
-    plugins: Path,
-    tmp_path: Path,
-) -> None:
+    core,
+    use,
+    line,
+    fault,
+    start_broker,
+    plugins,
+    tmp_path,
+):
     (plugins / "broken.py").write_text("\nnonsense\n", encoding="utf-8")
     document = broker_xml(
         core=f"<broker-plugins>\n{core}</broker-plugins>", settings={"q": {"address-policy": use}}
@@ -250,7 +245,7 @@ def test_plugin_errors_are_reported_at_start_and_reload(
     client.error("Not now")
 
 
-def test_parameters_and_code_are_read_again(start_broker: StartBroker, plugins: Path) -> None:
+def test_parameters_and_code_are_read_again(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
     sender = connected(broker)
     sender.put("q", "before")  # its headers are planned
@@ -287,7 +282,7 @@ RECORDS = {
 }
 
 
-def test_what_happens_to_messages_is_told(start_broker: StartBroker, plugins: Path) -> None:
+def test_what_happens_to_messages_is_told(start_broker, plugins):
     broker = start_broker(**RECORDS)
     management, client = Management(broker.http_port), connected(broker)
     client.put("r", "1", "2", "3")
@@ -311,9 +306,7 @@ def test_what_happens_to_messages_is_told(start_broker: StartBroker, plugins: Pa
 
 
 @pytest.mark.parametrize("counts_paged", ["false", "true"])
-def test_what_a_ring_gave_up_is_in_one_place_after_a_crash(
-    counts_paged: str, lasting: LastingBroker, plugins: Path
-) -> None:
+def test_what_a_ring_gave_up_is_in_one_place_after_a_crash(counts_paged, lasting, plugins):
     """In memory and on disk, where a message must be read before it can be copied."""
     ring = {"ring-counts-paged": counts_paged, "max-size-messages": 3 if counts_paged == "true" else -1}
     settings = {"r": {**RECORDS["settings"]["r"], "default-ring-size": 10, **ring}}  # type: ignore[index]
@@ -345,7 +338,7 @@ class Full(AddressPolicy):
 '''
 
 
-def test_every_answer_of_a_full_address(start_broker: StartBroker, plugins: Path) -> None:
+def test_every_answer_of_a_full_address(start_broker, plugins):
     (plugins / "full.py").write_text(FULL, encoding="utf-8")
     limits = {"max-size-messages": 2, "address-full-policy": "full"}
     broker = start_broker(
@@ -381,9 +374,7 @@ def test_every_answer_of_a_full_address(start_broker: StartBroker, plugins: Path
     consumer.close()
 
 
-def test_what_waits_is_known_to_a_policy_after_a_restart(
-    lasting: LastingBroker, plugins: Path, how: str
-) -> None:
+def test_what_waits_is_known_to_a_policy_after_a_restart(lasting, plugins, how):
     known = RECORDER.replace('message.copy_to("killed")', "[message.copy_to('known') for _ in self.waiting]")
     (plugins / "recorder.py").write_text(known, encoding="utf-8")
     document = {**RECORDS, "addresses": anycast("r") + anycast("known")}

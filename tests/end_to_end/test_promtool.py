@@ -1,11 +1,8 @@
 """`promtool check metrics` accepts what a broker and an ingest expose, with every family that docs/metrics.md names."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
@@ -44,7 +41,7 @@ class Slow(AddressPolicy):
 '''
 
 
-def check(text: str | bytes) -> None:
+def check(text):
     """Raise where promtool finds fault with metrics in the text format."""
     encoded = text.encode() if isinstance(text, str) else text
     checked = subprocess.run(
@@ -54,7 +51,7 @@ def check(text: str | bytes) -> None:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path):
     """A broker with security, TLS, the PROXY protocol, paging, retention, a policy, a bridge and a divert."""
     Authority(tmp_path).issue("broker.pem")
     (tmp_path / "plugins").mkdir()
@@ -84,7 +81,7 @@ def config(tmp_path: Path) -> Path:
     return config
 
 
-def test_metrics_of_a_broker_with_every_family(config: Path) -> None:
+def test_metrics_of_a_broker_with_every_family(config):
     with BrokerProcess(config) as broker:
         broker.may_fault = True
         client = login(broker, login="anna", passcode="anna")
@@ -104,13 +101,13 @@ def test_metrics_of_a_broker_with_every_family(config: Path) -> None:
     assert exposed == set(documented) - {counter.metric for counter in HA}
 
 
-def test_metrics_of_a_replicated_log() -> None:
+def test_metrics_of_a_replicated_log():
     scraped = scrape("text/plain", node_with(ACTIVE)).body
     assert isinstance(scraped, bytes) and all(counter.metric.encode() in scraped for counter in HA)
     check(scraped)
 
 
-def test_metrics_of_an_ingest() -> None:
+def test_metrics_of_an_ingest():
     metrics = IngestMetrics()
     metrics.table("messages", 1)
     metrics.upkeep("messages", 1, 1)

@@ -1,12 +1,9 @@
 """Clients behind a proxy that says where they are, and those that say so without being one."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import socket
 import struct
-from collections.abc import Iterator
 from ipaddress import ip_address
 
 import pytest
@@ -31,31 +28,31 @@ URLS = {
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(tmp_path_factory):
     found = Secured(tmp_path_factory.mktemp("proxy"), URLS)
     with found.start():
         yield found
 
 
 @pytest.fixture
-def seen(secured: Secured) -> int:
+def seen(secured):
     """How many lines the log has before the test."""
     return len(secured.broker.log)
 
 
-def version_1(source: str, port: int) -> bytes:
+def version_1(source, port):
     kind, here = ("TCP6", "::1") if ":" in source else ("TCP4", "10.0.0.1")
     return f"PROXY {kind} {source} {here} {port} 61613\r\n".encode()
 
 
-def version_2(source: str, port: int) -> bytes:
+def version_2(source, port):
     address = ip_address(source)
     body = address.packed + ip_address("::1" if address.version == 6 else "10.0.0.1").packed
     body += struct.pack("!HH", port, 61613) + b"\x03\x00\x04abcd"
     return SIGNATURE + struct.pack("!BBH", 0x21, 0x21 if address.version == 6 else 0x11, len(body)) + body
 
 
-def remote(secured: Secured, client: StompClient) -> str:
+def remote(secured, client):
     """Where the broker says that a client is."""
     assert client.connected is not None
     return str(secured.get(f"/api/v1/connections/{client.connected['session']}")["remoteAddress"])
@@ -66,9 +63,7 @@ def remote(secured: Secured, client: StompClient) -> str:
 @pytest.mark.parametrize(
     ("source", "expected"), [("192.0.2.7", "192.0.2.7:4711"), ("2001:db8::7", "2001:db8::7:4711")]
 )
-def test_the_client_is_where_the_proxy_says(
-    secured: Secured, make: object, acceptor: str, source: str, expected: str, seen: int
-) -> None:
+def test_the_client_is_where_the_proxy_says(secured, make, acceptor, source, expected, seen):
     context = secured.trusting if acceptor == "proxy-tls" else None
     header = make(source, 4711)  # type: ignore[operator]
     client = StompClient(secured.broker.ports[acceptor], context=context, before=header)
@@ -84,13 +79,13 @@ def test_the_client_is_where_the_proxy_says(
 @pytest.mark.parametrize(
     "header", [b"PROXY UNKNOWN\r\n", SIGNATURE + b"\x20\x00\0\0", SIGNATURE + b"\x21\x00\0\0"]
 )
-def test_a_header_about_nobody(secured: Secured, header: bytes) -> None:
+def test_a_header_about_nobody(secured, header):
     client = StompClient(secured.broker.ports["proxy"], before=header)
     client.connect()
     assert remote(secured, client) == "{}:{}".format(*client.socket.getsockname())
 
 
-def test_a_header_in_pieces_and_with_what_follows_in_one(secured: Secured) -> None:
+def test_a_header_in_pieces_and_with_what_follows_in_one(secured):
     data = version_1("192.0.2.9", 1) + b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
     client = StompClient(secured.broker.ports["proxy"])
     for place in range(len(data)):
@@ -112,7 +107,7 @@ WRONG = [
 
 @pytest.mark.parametrize("acceptor", ["proxy", "proxy-tls", "http-proxy"])
 @pytest.mark.parametrize(("data", "expected"), WRONG)
-def test_wrong_headers(secured: Secured, seen: int, acceptor: str, data: bytes, expected: str) -> None:
+def test_wrong_headers(secured, seen, acceptor, data, expected):
     before = secured.metric("stompring_proxy_failures_total", acceptor)
     gone(secured, acceptor, data)
     secured.broker.wait_for_log(
@@ -121,7 +116,7 @@ def test_wrong_headers(secured: Secured, seen: int, acceptor: str, data: bytes, 
     assert secured.metric("stompring_proxy_failures_total", acceptor) == before + 1
 
 
-def gone(secured: Secured, acceptor: str, data: bytes) -> None:
+def gone(secured, acceptor, data):
     """The broker closes a connection that begins so, and says nothing."""
     place = ("127.0.0.1", secured.broker.ports[acceptor])
     try:
@@ -133,17 +128,17 @@ def gone(secured: Secured, acceptor: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"PROXY TCP4 192.0.2.1"])
-def test_a_header_that_does_not_come(secured: Secured, seen: int, data: bytes) -> None:
+def test_a_header_that_does_not_come(secured, seen, data):
     gone(secured, "hurried", data)
     secured.broker.wait_for_log(r"acceptor hurried: .*no PROXY header within 1 s", seen)
 
 
-def test_only_those_who_are_trusted(secured: Secured, seen: int) -> None:
+def test_only_those_who_are_trusted(secured, seen):
     gone(secured, "elsewhere", version_1("192.0.2.1", 1))
     secured.broker.wait_for_log("acceptor elsewhere: .*address not in proxyProtocolTrusted", seen)
 
 
-def test_where_no_header_is_expected(secured: Secured, seen: int) -> None:
+def test_where_no_header_is_expected(secured, seen):
     client = StompClient(secured.broker.ports["plain"], before=version_1("192.0.2.1", 1))
     client.raw(b"CONNECT\n\n\0")
     client.expect("ERROR")
@@ -153,7 +148,7 @@ def test_where_no_header_is_expected(secured: Secured, seen: int) -> None:
 
 
 @pytest.mark.parametrize("acceptor", ["http-proxy", "http-proxy-tls"])
-def test_http(secured: Secured, acceptor: str) -> None:
+def test_http(secured, acceptor):
     link = socket.create_connection(("127.0.0.1", secured.broker.ports[acceptor]), timeout=PATIENCE)
     link.sendall(version_2("192.0.2.1", 1))
     if acceptor.endswith("tls"):

@@ -1,9 +1,5 @@
 """The broker on its own reactor and on Twisted's: the same behaviour over TCP, TLS and behind a proxy."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from ..broker_process import BrokerProcess
@@ -22,7 +18,7 @@ NAMES = {"stompring": "stompring", "stock": "EPollReactor"}
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(request, tmp_path_factory):
     found = Secured(tmp_path_factory.mktemp("reactor"), URLS)
     found.broker = BrokerProcess(found.config, options=["--reactor", request.param])
     with found.broker:
@@ -30,7 +26,7 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield found
 
 
-def connected(secured: Secured, acceptor: str) -> StompClient:
+def connected(secured, acceptor):
     if acceptor == "tls":
         client = secured.open("tls")
     else:
@@ -40,14 +36,14 @@ def connected(secured: Secured, acceptor: str) -> StompClient:
     return client
 
 
-def test_the_log_and_the_api_name_the_reactor(secured: Secured) -> None:
+def test_the_log_and_the_api_name_the_reactor(secured):
     name = secured.reactor  # type: ignore[attr-defined]
     assert secured.get("/api/v1/broker")["reactor"] == name
     assert any(line.endswith(f"reactor: {name}") for line in secured.broker.log)
 
 
 @pytest.mark.parametrize("acceptor", ["stomp", "tls", "proxy"])
-def test_bursts_and_large_messages_arrive_in_order(secured: Secured, acceptor: str) -> None:
+def test_bursts_and_large_messages_arrive_in_order(secured, acceptor):
     client = connected(secured, acceptor)
     destination = f"/queue/{acceptor}"
     client.subscribe(destination, ack="auto")
@@ -61,9 +57,7 @@ def test_bursts_and_large_messages_arrive_in_order(secured: Secured, acceptor: s
 
 
 @pytest.mark.parametrize("acceptor", ["stomp", "tls", "proxy"])
-def test_a_subscriber_that_does_not_read_gets_everything_once_it_does(
-    secured: Secured, acceptor: str
-) -> None:
+def test_a_subscriber_that_does_not_read_gets_everything_once_it_does(secured, acceptor):
     reader, writer = connected(secured, acceptor), connected(secured, "stomp")
     destination = f"/queue/slow-{acceptor}"
     reader.subscribe(destination, ack="auto")

@@ -1,17 +1,12 @@
 """SIGHUP: broker.xml is read again and applied to a broker that goes on serving."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from ..broker_document import SHIPPED, anycast, broker_xml, multicast
-from ..conftest import StartBroker
 from ..management import Management
 from ..stomp_client import StompClient
 from .test_policies import DOOR, DOOR_PLUGIN, DOOR_USE
 
 
-def test_a_reload_changes_what_it_says_and_nothing_else(start_broker: StartBroker) -> None:
+def test_a_reload_changes_what_it_says_and_nothing_else(start_broker):
     broker = start_broker(addresses=anycast("kept") + anycast("a"))
     management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
@@ -33,7 +28,7 @@ def test_a_reload_changes_what_it_says_and_nothing_else(start_broker: StartBroke
     client.error("limited", "max-size-messages", receipt="r")
 
 
-def test_settings_of_an_address_that_is_there_change_live(start_broker: StartBroker) -> None:
+def test_settings_of_an_address_that_is_there_change_live(start_broker):
     broker = start_broker(settings={"q": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
     management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
@@ -46,7 +41,7 @@ def test_settings_of_an_address_that_is_there_change_live(start_broker: StartBro
     client.close()
 
 
-def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker: StartBroker) -> None:
+def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker):
     broker = start_broker(addresses=anycast("q", 'ring-size="3"'))
     management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
@@ -72,7 +67,7 @@ def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker: StartBroke
     client.close()
 
 
-def test_what_vanished_is_deleted_only_where_that_is_asked_for(start_broker: StartBroker) -> None:
+def test_what_vanished_is_deleted_only_where_that_is_asked_for(start_broker):
     forced = {"forced": {"config-delete-queues": "FORCE", "config-delete-addresses": "FORCE"}}
     broker = start_broker(addresses=anycast("forced") + anycast("left"), settings=forced)
     management, client = Management(broker.http_port), StompClient(broker.port)
@@ -84,7 +79,7 @@ def test_what_vanished_is_deleted_only_where_that_is_asked_for(start_broker: Sta
     management.expect("left", messageCount=0)
 
 
-def test_a_queue_goes_back_to_defaults_when_an_attribute_vanishes(start_broker: StartBroker) -> None:
+def test_a_queue_goes_back_to_defaults_when_an_attribute_vanishes(start_broker):
     broker = start_broker(addresses=anycast("q", 'max-consumers="3" ring-size="7"'))
     management = Management(broker.http_port)
     management.expect("q", maxConsumers=3, ringSize=7)
@@ -92,7 +87,7 @@ def test_a_queue_goes_back_to_defaults_when_an_attribute_vanishes(start_broker: 
     management.expect("q", maxConsumers=5, ringSize=-1)
 
 
-def test_what_needs_a_restart_is_said(start_broker: StartBroker) -> None:
+def test_what_needs_a_restart_is_said(start_broker):
     broker = start_broker()
     seen = len(broker.log)
     broker.reload(broker_xml(parameters="connectionTtl=5000"))
@@ -102,7 +97,7 @@ def test_what_needs_a_restart_is_said(start_broker: StartBroker) -> None:
     assert any("acceptor stomp changed" in line for line in broker.log[seen:])
 
 
-def test_reload_by_management(start_broker: StartBroker) -> None:
+def test_reload_by_management(start_broker):
     broker = start_broker()
     management = Management(broker.http_port)
     broker.config.write_text(broker_xml(addresses=anycast("new"), base=SHIPPED))
@@ -112,7 +107,7 @@ def test_reload_by_management(start_broker: StartBroker) -> None:
     management.expect("new", messageCount=0)
 
 
-def test_a_plugins_directory_that_came_later_is_found(start_broker: StartBroker) -> None:
+def test_a_plugins_directory_that_came_later_is_found(start_broker):
     broker = start_broker()
     folder = broker.config.parent / "plugins"
     folder.mkdir()
@@ -122,7 +117,7 @@ def test_a_plugins_directory_that_came_later_is_found(start_broker: StartBroker)
     assert Management(broker.http_port).address("q")["policies"] == ["door"]
 
 
-def test_changed_files_are_reloaded_by_themselves(start_broker: StartBroker) -> None:
+def test_changed_files_are_reloaded_by_themselves(start_broker):
     """``configuration-file-refresh-period``: broker.xml and what it includes, without a signal."""
     broker = start_broker(
         core="<configuration-file-refresh-period>50</configuration-file-refresh-period>",
@@ -151,7 +146,7 @@ def test_changed_files_are_reloaded_by_themselves(start_broker: StartBroker) -> 
     management.expect("included", maxConsumers=3)
 
 
-def replace(file: Path, text: str) -> None:
+def replace(file, text):
     """Write it at once: a check may come at any time."""
     new = file.with_name("new")
     new.write_text(text)

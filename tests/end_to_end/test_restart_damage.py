@@ -1,19 +1,16 @@
 """A broker whose page files are damaged, missing, or cannot be made (the PD rows of paging)."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
-from .lasting import DURABLE, LastingBroker, numbers, padded, take
+from .lasting import DURABLE, numbers, padded, take
 
 #: Always paging, also when nothing is left in the pages.
 SETTINGS = {"q": {"max-size-messages": 0, "page-size-bytes": "2K"}}
 
 
-def filled(lasting: LastingBroker, last: int = 40) -> list[Path]:
+def filled(lasting, last=40):
     """A queue that is paged, and its files."""
     client = lasting.start(settings=SETTINGS).connect()
     client.put("q", *padded(1, last, 300), **DURABLE)
@@ -24,7 +21,7 @@ def filled(lasting: LastingBroker, last: int = 40) -> list[Path]:
     return pages
 
 
-def test_pd_1_it_goes_on_paging(lasting: LastingBroker, how: str) -> None:
+def test_pd_1_it_goes_on_paging(lasting, how):
     filled(lasting)
     lasting.again(how)
     lasting.management.expect_address("q", paging=True)
@@ -37,7 +34,7 @@ def test_pd_1_it_goes_on_paging(lasting: LastingBroker, how: str) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"ten bytes!"], ids=["empty", "garbage"])
-def test_pd_2_a_file_is_no_page_any_more(lasting: LastingBroker, damage: bytes) -> None:
+def test_pd_2_a_file_is_no_page_any_more(lasting, damage):
     pages = filled(lasting)
     assert take(lasting.connect(), "q", 2) == numbers(1, 2)  # facts that refer to the first file
     lasting.kill()
@@ -52,7 +49,7 @@ def test_pd_2_a_file_is_no_page_any_more(lasting: LastingBroker, damage: bytes) 
     assert lasting.management.ask("GET", "/broker")["damagedPages"] >= 1
 
 
-def test_pd_3_a_damaged_record_in_the_middle(lasting: LastingBroker) -> None:
+def test_pd_3_a_damaged_record_in_the_middle(lasting):
     pages = filled(lasting)
     lasting.kill()
     data = bytearray(pages[2].read_bytes())
@@ -69,7 +66,7 @@ def test_pd_3_a_damaged_record_in_the_middle(lasting: LastingBroker) -> None:
     assert lasting.again().management.queue("q")["messageCount"] == 0
 
 
-def test_pd_4_an_unfinished_last_page(lasting: LastingBroker) -> None:
+def test_pd_4_an_unfinished_last_page(lasting):
     pages = filled(lasting)
     lasting.kill()
     pages[-1].write_bytes(pages[-1].read_bytes()[:-7])
@@ -77,7 +74,7 @@ def test_pd_4_an_unfinished_last_page(lasting: LastingBroker) -> None:
     assert lasting.drain("q") == [*numbers(1, 39), "new"]
 
 
-def test_pd_5_all_pages_are_deleted(lasting: LastingBroker) -> None:
+def test_pd_5_all_pages_are_deleted(lasting):
     filled(lasting)
     lasting.stop()
     shutil.rmtree(lasting.data / "paging")
@@ -89,7 +86,7 @@ def test_pd_5_all_pages_are_deleted(lasting: LastingBroker) -> None:
     assert lasting.again().drain("q") == numbers(1, 30)
 
 
-def test_pd_5_the_first_page_is_missing(lasting: LastingBroker) -> None:
+def test_pd_5_the_first_page_is_missing(lasting):
     pages = filled(lasting)
     lasting.kill()
     assert take(lasting.start().connect(), "q", 2) == numbers(1, 2)
@@ -105,7 +102,7 @@ def test_pd_5_the_first_page_is_missing(lasting: LastingBroker) -> None:
     assert not [line for line in lasting.process.log if "missing" in line]
 
 
-def test_a_page_over_another(lasting: LastingBroker) -> None:
+def test_a_page_over_another(lasting):
     pages = filled(lasting)
     lasting.kill()
     pages[3].write_bytes(pages[1].read_bytes())
@@ -119,7 +116,7 @@ def test_a_page_over_another(lasting: LastingBroker) -> None:
     assert lasting.again().drain("q") == []
 
 
-def test_a_page_copied_to_a_new_number(lasting: LastingBroker, how: str) -> None:
+def test_a_page_copied_to_a_new_number(lasting, how):
     pages = filled(lasting)
     (lasting.kill if how == "kill" else lasting.stop)()
     copy = pages[-1].with_name(f"{int(pages[-1].stem) + 1:09d}.page")
@@ -129,7 +126,7 @@ def test_a_page_copied_to_a_new_number(lasting: LastingBroker, how: str) -> None
     assert not [line for line in lasting.process.log if "messages lost" in line]
 
 
-def test_a_page_that_was_removed_long_ago_comes_back(lasting: LastingBroker) -> None:
+def test_a_page_that_was_removed_long_ago_comes_back(lasting):
     pages = filled(lasting)
     old = pages[0].read_bytes()
     assert take(lasting.connect(), "q", 20) == numbers(1, 20)
@@ -143,7 +140,7 @@ def test_a_page_that_was_removed_long_ago_comes_back(lasting: LastingBroker) -> 
     lasting.management.expect("q", messageCount=0)
 
 
-def test_a_page_of_another_address(lasting: LastingBroker) -> None:
+def test_a_page_of_another_address(lasting):
     lasting.start(settings={"#": SETTINGS["q"]})
     client = lasting.connect()
     for queue in ("a", "b"):
@@ -158,7 +155,7 @@ def test_a_page_of_another_address(lasting: LastingBroker) -> None:
     assert lasting.process.wait_for_log(f"the file is missing; messages lost: {lost} of queue a")
 
 
-def journal(lasting: LastingBroker) -> list[Path]:
+def journal(lasting):
     """Several segments with messages, one at a time in each record."""
     client = lasting.start(core="<journal-file-size>10K</journal-file-size>").connect()
     for body in padded(1, 60, 500):
@@ -170,7 +167,7 @@ def journal(lasting: LastingBroker) -> list[Path]:
 
 
 @pytest.mark.parametrize("onto", ["the middle", "the last", "a new number"])
-def test_a_segment_over_another(lasting: LastingBroker, onto: str) -> None:
+def test_a_segment_over_another(lasting, onto):
     segments = journal(lasting)
     number = int(segments[-1].stem)
     target = {
@@ -192,14 +189,14 @@ def test_a_segment_over_another(lasting: LastingBroker, onto: str) -> None:
     assert lasting.again().drain("q") == ["new"]
 
 
-def test_the_last_segment_is_missing(lasting: LastingBroker) -> None:
+def test_the_last_segment_is_missing(lasting):
     segments = journal(lasting)
     segments[-1].unlink()
     lasting.start()
     assert lasting.process.wait_for_log(f"segment {int(segments[-1].stem)} of .* is missing")
 
 
-def test_the_journal_of_another_directory(lasting: LastingBroker) -> None:
+def test_the_journal_of_another_directory(lasting):
     journal(lasting)
     identity = lasting.data / "identity"
     was = identity.read_text()
@@ -211,14 +208,14 @@ def test_the_journal_of_another_directory(lasting: LastingBroker) -> None:
     assert identity.read_text() == was
 
 
-def test_pd_6_the_paging_directory_cannot_be_made(lasting: LastingBroker) -> None:
+def test_pd_6_the_paging_directory_cannot_be_made(lasting):
     lasting.data.mkdir()
     (lasting.data / "paging").write_text("no directory", encoding="utf-8")
     with pytest.raises(AssertionError, match="paging"):
         lasting.start(settings=SETTINGS)
 
 
-def test_pd_7_messages_that_are_not_durable_page_and_do_not_survive(lasting: LastingBroker, how: str) -> None:
+def test_pd_7_messages_that_are_not_durable_page_and_do_not_survive(lasting, how):
     client = lasting.start(settings=SETTINGS).connect()
     client.put("q", *padded(1, 20, 300))
     client.put("q", *padded(21, 30, 300), **DURABLE)

@@ -1,19 +1,17 @@
 """What a client finds again after the broker was stopped or killed: messages, their order, counts, times."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
-from .lasting import DURABLE, LastingBroker, take
+from .lasting import DURABLE, take
 
 
-def now() -> int:
+def now():
     return int(time.time() * 1000)
 
 
-def test_durable_messages_stay_and_others_go(lasting: LastingBroker, how: str) -> None:
+def test_durable_messages_stay_and_others_go(lasting, how):
     client = lasting.start().connect()
     client.put("q", "1", "2", **DURABLE)
     client.put("q", "gone")
@@ -25,7 +23,7 @@ def test_durable_messages_stay_and_others_go(lasting: LastingBroker, how: str) -
     lasting.management.expect("q", messageCount=0)
 
 
-def test_a_message_comes_back_whole(lasting: LastingBroker, version: str) -> None:
+def test_a_message_comes_back_whole(lasting, version):
     client = lasting.start().connect(version)
     odd = "a\\b:c" if version == "1.0" else "a\\b:c\nd"
     headers = {
@@ -51,7 +49,7 @@ def test_a_message_comes_back_whole(lasting: LastingBroker, version: str) -> Non
         }
 
 
-def test_what_was_acknowledged_stays_away(lasting: LastingBroker) -> None:
+def test_what_was_acknowledged_stays_away(lasting):
     client = lasting.start().connect()
     client.put("q", *"12345", **DURABLE)
     client.subscribe("q")
@@ -61,14 +59,14 @@ def test_what_was_acknowledged_stays_away(lasting: LastingBroker) -> None:
     assert lasting.again().drain("q") == ["2", "3", "5"]
 
 
-def test_an_order_of_priorities(lasting: LastingBroker) -> None:
+def test_an_order_of_priorities(lasting):
     client = lasting.start().connect()
     for number, priority in enumerate((1, 9, 4, 9, 1, 4)):
         client.put("q", f"{priority}.{number}", priority=priority, **DURABLE)
     assert lasting.again().drain("q") == ["9.1", "9.3", "4.2", "4.5", "1.0", "1.4"]
 
 
-def test_new_messages_stand_behind_old_ones_and_ids_do_not_repeat(lasting: LastingBroker) -> None:
+def test_new_messages_stand_behind_old_ones_and_ids_do_not_repeat(lasting):
     client = lasting.start().connect()
     client.put("q", "1", "2", **DURABLE)
     client.subscribe("q", ack="client")
@@ -81,7 +79,7 @@ def test_new_messages_stand_behind_old_ones_and_ids_do_not_repeat(lasting: Lasti
     assert again[:2] == ids and len(set(again)) == 3
 
 
-def test_failed_attempts_are_remembered(lasting: LastingBroker, how: str) -> None:
+def test_failed_attempts_are_remembered(lasting, how):
     settings = {"#": {"max-delivery-attempts": 3, "dead-letter-address": "DLQ"}}
     client = lasting.start(settings=settings).connect()
     client.put("DLQ", "so that it is there")
@@ -103,7 +101,7 @@ def test_failed_attempts_are_remembered(lasting: LastingBroker, how: str) -> Non
     assert [m["body"] for m in lasting.management.messages("q")] == ["good"]
 
 
-def test_transactions(lasting: LastingBroker) -> None:
+def test_transactions(lasting):
     client = lasting.start().connect()
     client.put("from", *"123", **DURABLE)
     client.subscribe("from")
@@ -120,7 +118,7 @@ def test_transactions(lasting: LastingBroker) -> None:
     assert lasting.drain("to") == ["done", "done"]
 
 
-def test_schedules(lasting: LastingBroker, how: str) -> None:
+def test_schedules(lasting, how):
     client = lasting.start().connect()
     due = now() + 8000  # longer than a slow machine takes to start the broker again
     client.put("q", "soon", AMQ_SCHEDULED_TIME=due, **DURABLE)
@@ -137,7 +135,7 @@ def test_schedules(lasting: LastingBroker, how: str) -> None:
     assert (waiting["body"], waiting["dueTime"]) == ("far", far["dueTime"])
 
 
-def test_recurring_schedules_go_on(lasting: LastingBroker, how: str) -> None:
+def test_recurring_schedules_go_on(lasting, how):
     client = lasting.start().connect()
     client.put("q", "tick", AMQ_SCHEDULED_PERIOD=300, AMQ_SCHEDULED_REPEAT=1000, **DURABLE)
     client.put("q", "cron", AMQ_SCHEDULED_CRON="0 0 1 1 *", **DURABLE)
@@ -150,7 +148,7 @@ def test_recurring_schedules_go_on(lasting: LastingBroker, how: str) -> None:
     assert 900 < waiting["tick"]["recurrence"]["repeat"] < 1000
 
 
-def test_expiry_goes_on_while_it_is_down(lasting: LastingBroker) -> None:
+def test_expiry_goes_on_while_it_is_down(lasting):
     settings = {"#": {"expiry-address": "EXP"}}
     client = lasting.start(settings=settings).connect()
     client.put("EXP", "so that it is there")
@@ -166,7 +164,7 @@ def test_expiry_goes_on_while_it_is_down(lasting: LastingBroker) -> None:
     assert lasting.drain("q") == ["long"]
 
 
-def test_redelivery_delay(lasting: LastingBroker) -> None:
+def test_redelivery_delay(lasting):
     client = lasting.start(settings={"#": {"redelivery-delay": 600_000}}).connect()
     client.put("q", "1", "2", **DURABLE)
     assert take(client, "q", 1, ack="NACK") == ["1"]
@@ -176,7 +174,7 @@ def test_redelivery_delay(lasting: LastingBroker) -> None:
     assert lasting.drain("q") == ["2"]
 
 
-def test_moved_messages_are_in_one_place(lasting: LastingBroker) -> None:
+def test_moved_messages_are_in_one_place(lasting):
     client = lasting.start(
         settings={"#": {"max-delivery-attempts": 1, "dead-letter-address": "DLQ"}}
     ).connect()
@@ -191,7 +189,7 @@ def test_moved_messages_are_in_one_place(lasting: LastingBroker) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5])
-def test_rings(lasting: LastingBroker, size: int) -> None:
+def test_rings(lasting, size):
     client = lasting.start(settings={"#": {"default-ring-size": size}}).connect()
     client.put("q", *(str(n) for n in range(20)), **DURABLE)
     client = lasting.again().connect()
@@ -201,7 +199,7 @@ def test_rings(lasting: LastingBroker, size: int) -> None:
     assert lasting.again().drain("q") == expected
 
 
-def test_purged_and_removed_messages_stay_away(lasting: LastingBroker) -> None:
+def test_purged_and_removed_messages_stay_away(lasting):
     client = lasting.start().connect()
     client.put("q", *"12", **DURABLE)
     client.put("p", *"345", **DURABLE)

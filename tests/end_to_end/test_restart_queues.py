@@ -1,17 +1,14 @@
 """Addresses, queues and subscriptions after a restart, and who may have the data directory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from ..broker_document import anycast, broker_xml
 from ..broker_process import PATIENCE, ROOT
 from ..management import Answered
-from .lasting import DURABLE, LastingBroker
+from .lasting import DURABLE
 
 ATTRIBUTES = {
     "filter": "colour = 'red'",
@@ -25,7 +22,7 @@ ATTRIBUTES = {
 }
 
 
-def test_queues_that_management_made(lasting: LastingBroker, how: str) -> None:
+def test_queues_that_management_made(lasting, how):
     management = lasting.start().management
     management.ask(
         "POST", "/queues", {"name": "made", "address": "a", "routingType": "MULTICAST", **ATTRIBUTES}
@@ -42,7 +39,7 @@ def test_queues_that_management_made(lasting: LastingBroker, how: str) -> None:
 
 
 @pytest.mark.parametrize("in_memory", [-1, 0], ids=["memory", "pages"])
-def test_each_change_that_was_answered_outlasts_a_kill(lasting: LastingBroker, in_memory: int) -> None:
+def test_each_change_that_was_answered_outlasts_a_kill(lasting, in_memory):
     """Killed at once after the answer, with nothing else under way that would have been synced."""
     ask = lasting.start(settings={"q": {"max-size-messages": in_memory}}).management.ask
     ask("POST", "/queues", {"name": "q", "routingType": "ANYCAST"})
@@ -74,7 +71,7 @@ def test_each_change_that_was_answered_outlasts_a_kill(lasting: LastingBroker, i
     assert answered.value.status == 404
 
 
-def test_changes_of_queues(lasting: LastingBroker) -> None:
+def test_changes_of_queues(lasting):
     client = lasting.start().connect()
     client.put("q", "1", **DURABLE)
     lasting.management.update("q", ringSize=2, maxConsumers=5)
@@ -83,7 +80,7 @@ def test_changes_of_queues(lasting: LastingBroker) -> None:
     assert (queue["ringSize"], queue["maxConsumers"], queue["messageCount"]) == (2, 5, 2)
 
 
-def test_what_broker_xml_says_wins(lasting: LastingBroker) -> None:
+def test_what_broker_xml_says_wins(lasting):
     lasting.start(addresses=anycast("q", "ring-size='5' max-consumers='9'"))
     client = lasting.connect()
     client.put("q", *"123456", **DURABLE)
@@ -95,7 +92,7 @@ def test_what_broker_xml_says_wins(lasting: LastingBroker) -> None:
     assert lasting.again().drain("q")[-1] == "7"
 
 
-def test_durable_subscriptions(lasting: LastingBroker, how: str) -> None:
+def test_durable_subscriptions(lasting, how):
     client = lasting.start().connect(client_id="c")
     client.subscribe("/topic/t", id="d", ack="client", durable_subscription_name="d", selector="n > 1")
     client.subscribe("/topic/t", id="passing", ack="client")
@@ -110,7 +107,7 @@ def test_durable_subscriptions(lasting: LastingBroker, how: str) -> None:
     lasting.again(how).management.gone("c.d")
 
 
-def test_temporary_queues_go(lasting: LastingBroker) -> None:
+def test_temporary_queues_go(lasting):
     client = lasting.start().connect()
     client.put("/temp-queue/answers", "x", **DURABLE)
     client.put("q", "y", **DURABLE)
@@ -119,7 +116,7 @@ def test_temporary_queues_go(lasting: LastingBroker) -> None:
 
 
 @pytest.mark.parametrize("lock_file", ["there", "removed"])
-def test_one_broker_for_a_data_directory(lasting: LastingBroker, tmp_path: Path, lock_file: str) -> None:
+def test_one_broker_for_a_data_directory(lasting, tmp_path, lock_file):
     lasting.start().connect().put("q", "1", **DURABLE)
     if lock_file == "removed":
         (lasting.data / "broker.lock").unlink()
@@ -138,7 +135,7 @@ def test_one_broker_for_a_data_directory(lasting: LastingBroker, tmp_path: Path,
     assert lasting.drain("q") == ["1"]  # and the first has not noticed
 
 
-def test_a_directory_of_a_later_format_is_left_alone(lasting: LastingBroker, tmp_path: Path) -> None:
+def test_a_directory_of_a_later_format_is_left_alone(lasting, tmp_path):
     lasting.start().connect().put("q", "1", **DURABLE)
     lasting.stop()
     version = lasting.data / "schema-version"
@@ -158,7 +155,7 @@ def test_a_directory_of_a_later_format_is_left_alone(lasting: LastingBroker, tmp
     assert lasting.start().drain("q") == ["1"]
 
 
-def test_counters_begin_anew_and_contents_do_not(lasting: LastingBroker) -> None:
+def test_counters_begin_anew_and_contents_do_not(lasting):
     client = lasting.start().connect()
     client.put("q", *"12345", **DURABLE)
     client.subscribe("q")
@@ -168,7 +165,7 @@ def test_counters_begin_anew_and_contents_do_not(lasting: LastingBroker) -> None
     assert (queue["messageCount"], queue["messagesAdded"], queue["messagesAcknowledged"]) == (3, 3, 0)
 
 
-def test_many_restarts(lasting: LastingBroker) -> None:
+def test_many_restarts(lasting):
     lasting.start(core="<journal-file-size>4096</journal-file-size>")
     for life in range(6):
         lasting.connect().put("q", *(f"{life}.{n}" for n in range(20)), **DURABLE)

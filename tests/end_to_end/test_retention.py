@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,8 @@ from stompring.store.ingested import Position, record_ingested
 from stompring.store.record import CONSUMER, MESSAGE, NAME, PAGE_SETTLED, SETTLED, Kind, unpack_runs
 
 from ..broker_document import anycast
-from ..stomp_client import StompClient
 from ..store.decoded_files import passed_on, payloads, retained, rows
-from .lasting import DURABLE, LastingBroker
+from .lasting import DURABLE
 
 SMALL = (
     "<journal-file-size>4KB</journal-file-size><journal-compact-min-files>2</journal-compact-min-files>"
@@ -22,12 +20,12 @@ SMALL = (
 )
 
 
-def retention(**attributes: object) -> str:
+def retention(**attributes):
     written = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
     return f"{SMALL}<journal-retention-directory{written}>data/retention</journal-retention-directory>"
 
 
-def bodies(data: Path) -> list[bytes]:
+def bodies(data):
     """The bodies of all message records in the journal, in pages, and in what is kept of both."""
     found = []
     for path in sorted([*data.rglob("*.journal"), *data.rglob("*.page")]):
@@ -40,7 +38,7 @@ def bodies(data: Path) -> list[bytes]:
     return found
 
 
-def settled(data: Path) -> list[int]:
+def settled(data):
     """The numbers of messages that queues gave up in memory."""
     numbers: list[int] = []
     for path in sorted(data.rglob("*.journal")):
@@ -53,13 +51,13 @@ def settled(data: Path) -> list[int]:
     return numbers
 
 
-def put_by_and_by(client: StompClient, sent: list[str]) -> None:
+def put_by_and_by(client, sent):
     """A few with each write of the journal, so that there are several segments."""
     for at in range(0, len(sent), 5):
         client.put("q", *sent[at : at + 5], **DURABLE)
 
 
-def test_all_that_came_is_there_whatever_became_of_it(lasting: LastingBroker) -> None:
+def test_all_that_came_is_there_whatever_became_of_it(lasting):
     lasting.start(core=retention(sample_period=100), addresses=anycast("q"))
     sent = [f"message {number:03d}" for number in range(400)]
     client, consumer = lasting.connect(), lasting.connect()
@@ -88,7 +86,7 @@ def test_all_that_came_is_there_whatever_became_of_it(lasting: LastingBroker) ->
     assert max(added) >= 200
 
 
-def test_pages_are_kept_and_limits_hold(lasting: LastingBroker) -> None:
+def test_pages_are_kept_and_limits_hold(lasting):
     settings = {"q": {"max-size-messages": 5, "page-size-bytes": 4096}}
     document = {"addresses": anycast("q"), "settings": settings}
     lasting.start(core=retention(), **document)
@@ -107,7 +105,7 @@ def test_pages_are_kept_and_limits_hold(lasting: LastingBroker) -> None:
 
 
 @pytest.mark.parametrize("pages", [False, True], ids=["memory", "pages"])
-def test_who_acknowledged_is_in_the_files(lasting: LastingBroker, pages: bool) -> None:
+def test_who_acknowledged_is_in_the_files(lasting, pages):
     settings = {"q": {"max-size-messages": 0, "page-size-bytes": 65536}} if pages else {}
     lasting.start(core=retention(), addresses=anycast("q"), settings=settings)
     sender = lasting.connect()
@@ -129,7 +127,7 @@ def test_who_acknowledged_is_in_the_files(lasting: LastingBroker, pages: bool) -
     assert acknowledged(lasting.data) == expected
 
 
-def acknowledged(data: Path) -> Counter[str]:
+def acknowledged(data):
     """How many messages were acknowledged by whom, of the journal and of pages."""
     found: Counter[str] = Counter()
     for path in sorted(data.rglob("*.journal")):
@@ -147,7 +145,7 @@ def acknowledged(data: Path) -> Counter[str]:
     return found
 
 
-def test_what_goes_before_it_was_ingested_is_counted(lasting: LastingBroker) -> None:
+def test_what_goes_before_it_was_ingested_is_counted(lasting):
     lasting.start(core=retention(storage_limit="20KB"), addresses=anycast("q"))
     lasting.connect().put("q", *["x" * 100] * 200, **DURABLE)
     lasting.drain("q")
@@ -171,7 +169,7 @@ def test_what_goes_before_it_was_ingested_is_counted(lasting: LastingBroker) -> 
     lasting.process.wait_for_log("before (it was|they were) ingested into file:///lake")
 
 
-def test_without_it_nothing_is_kept(lasting: LastingBroker) -> None:
+def test_without_it_nothing_is_kept(lasting):
     lasting.start(core=SMALL, addresses=anycast("q"))
     lasting.connect().put("q", *map(str, range(100)), **DURABLE)
     lasting.drain("q")

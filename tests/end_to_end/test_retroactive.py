@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from ..broker_document import broker_xml, multicast
 from ..broker_process import BrokerProcess
 from ..cli.conftest import invoke
-from ..conftest import StartBroker
 from ..management import Answered, Management
 from ..stomp_client import StompClient
-from .lasting import DURABLE, LastingBroker
+from .lasting import DURABLE
 
 SETTINGS: dict[str, dict[str, object]] = {
     "n.#": {
@@ -23,7 +19,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 
-def received(client: StompClient, destination: str, **headers: object) -> list[str]:
+def received(client, destination, **headers):
     """What a new subscription gets at once."""
     client.subscribe(destination, ack="auto", id="look", **headers)
     client.waiting()
@@ -33,7 +29,7 @@ def received(client: StompClient, destination: str, **headers: object) -> list[s
     return got
 
 
-def test_new_subscribers_begin_with_the_last_messages(start_broker: StartBroker) -> None:
+def test_new_subscribers_begin_with_the_last_messages(start_broker):
     broker = start_broker(settings=SETTINGS)
     client = StompClient(broker.port)
     client.connect()
@@ -53,7 +49,7 @@ def test_new_subscribers_begin_with_the_last_messages(start_broker: StartBroker)
     client.close()
 
 
-def test_a_transaction_counts_from_its_commit_on(start_broker: StartBroker) -> None:
+def test_a_transaction_counts_from_its_commit_on(start_broker):
     broker = start_broker(settings=SETTINGS)
     client = StompClient(broker.port)
     client.connect()
@@ -65,7 +61,7 @@ def test_a_transaction_counts_from_its_commit_on(start_broker: StartBroker) -> N
     client.close()
 
 
-def test_lists_leave_internal_queues_out_and_clients_cannot_use_them(start_broker: StartBroker) -> None:
+def test_lists_leave_internal_queues_out_and_clients_cannot_use_them(start_broker):
     broker = start_broker(settings=SETTINGS)
     management, client = Management(broker.http_port), StompClient(broker.port)
     client.connect()
@@ -89,7 +85,7 @@ def test_lists_leave_internal_queues_out_and_clients_cannot_use_them(start_broke
     client.error("is internal", receipt="r")
 
 
-def refused(management: Management, method: str, path: str, body: Any = None) -> bool:
+def refused(management, method, path, body=None):
     try:
         management.ask(method, path, body)
     except Answered as answer:
@@ -97,7 +93,7 @@ def refused(management: Management, method: str, path: str, body: Any = None) ->
     return False
 
 
-def test_durable_messages_survive_and_a_reload_resizes(lasting: LastingBroker, how: str) -> None:
+def test_durable_messages_survive_and_a_reload_resizes(lasting, how):
     client = lasting.start(settings=SETTINGS, addresses=multicast("n.kept")).connect()
     client.put("/topic/n.a", *"12345", **DURABLE)
     client.put("/topic/n.a", "gone")
@@ -117,7 +113,7 @@ def test_durable_messages_survive_and_a_reload_resizes(lasting: LastingBroker, h
     assert received(client, "/topic/n.a") == ["8"]
 
 
-def test_a_durable_subscription_gets_them_once(lasting: LastingBroker) -> None:
+def test_a_durable_subscription_gets_them_once(lasting):
     lasting.start(settings=SETTINGS)
     client = lasting.connect(client_id="c")
     client.put("/topic/n.a", "1", **DURABLE)
@@ -129,14 +125,14 @@ def test_a_durable_subscription_gets_them_once(lasting: LastingBroker) -> None:
     client.nothing()
 
 
-def test_a_negative_number_is_refused(start_broker: StartBroker) -> None:
+def test_a_negative_number_is_refused(start_broker):
     broker = start_broker(settings={"a": {"retroactive-message-count": 0}})
     line = broker.reload(broker_xml(settings={"a": {"retroactive-message-count": -1}}))
     assert "cannot reload" in line
     assert "must be at least 0" in "\n".join(broker.log)
 
 
-def test_what_is_kept_is_exported_and_imported(lasting: LastingBroker, tmp_path: Path) -> None:
+def test_what_is_kept_is_exported_and_imported(lasting, tmp_path):
     client = lasting.start(settings=SETTINGS).connect()
     client.put("/topic/n.a", *"12345", **DURABLE)
     lasting.stop()

@@ -1,16 +1,12 @@
 """Rings that broker.xml and management describe: attributes, policies, reload, values that cannot be."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from ..broker_document import anycast, broker_xml
 from ..broker_process import ROOT
-from ..conftest import Connect, StartBroker
 from ..management import Answered, Management
 
 READ = 'ring-size="1" non-destructive="true"'
@@ -27,9 +23,7 @@ READ = 'ring-size="1" non-destructive="true"'
 class TestConfiguredRings:
     """Rings that are there from the start."""
 
-    def test_rq_7_a_non_destructive_ring_shows_the_newest(
-        self, connect: Connect, management: Management
-    ) -> None:
+    def test_rq_7_a_non_destructive_ring_shows_the_newest(self, connect, management):
         client = connect()
         client.put("latest", "0")
         for n in range(1, 20):
@@ -40,9 +34,7 @@ class TestConfiguredRings:
             client.ask("UNSUBSCRIBE", {"id": "s"})
             management.expect("latest", messageCount=1, messagesReplaced=n, deliveringCount=0)
 
-    def test_rq_8_a_non_destructive_ring_and_consumer_close(
-        self, connect: Connect, management: Management
-    ) -> None:
+    def test_rq_8_a_non_destructive_ring_and_consumer_close(self, connect, management):
         client = connect()
         client.put("latest.two", "x")
         client.subscribe("latest.two")
@@ -53,12 +45,12 @@ class TestConfiguredRings:
         client.subscribe("latest.two")
         client.message("x")
 
-    def test_the_attribute_of_a_queue(self, connect: Connect, management: Management) -> None:
+    def test_the_attribute_of_a_queue(self, connect, management):
         client = connect()
         client.put("three", *"ABCD")
         management.expect("three", ringSize=3, messageCount=3, messagesReplaced=1)
 
-    def test_the_loser_can_be_moved(self, connect: Connect, management: Management) -> None:
+    def test_the_loser_can_be_moved(self, connect, management):
         client = connect()
         client.put("moved", *"1234", mark="kept")
         management.expect("moved", messageCount=2, messagesReplaced=2, messagesKilled=0)
@@ -70,9 +62,7 @@ class TestConfiguredRings:
 
 
 @pytest.mark.parametrize("size", [0, -5, "ten", 1.5, True, None])
-def test_a_bad_ring_size_is_refused_by_management(
-    connect: Connect, name: str, management: Management, size: object
-) -> None:
+def test_a_bad_ring_size_is_refused_by_management(connect, name, management, size):
     connect().put(name, "x")
     with pytest.raises(Answered) as refused:
         management.update(name, ringSize=size)
@@ -84,7 +74,7 @@ def test_a_bad_ring_size_is_refused_by_management(
 
 @pytest.mark.parametrize("size", ["0", "-5", "ten"])
 @pytest.mark.parametrize("place", ["queue", "address-setting"])
-def test_a_bad_ring_size_is_refused_in_broker_xml(tmp_path: Path, size: str, place: str) -> None:
+def test_a_bad_ring_size_is_refused_in_broker_xml(tmp_path, size, place):
     config = tmp_path / "broker.xml"
     if place == "queue":
         config.write_text(broker_xml(addresses=anycast("q", f'ring-size="{size}"')))
@@ -104,7 +94,7 @@ def test_a_bad_ring_size_is_refused_in_broker_xml(tmp_path: Path, size: str, pla
     assert "Traceback" not in said
 
 
-def test_reload_changes_a_ring(start_broker: StartBroker) -> None:
+def test_reload_changes_a_ring(start_broker):
     broker = start_broker(addresses=anycast("q", 'ring-size="5"'))
     management = Management(broker.http_port)
     management.expect("q", ringSize=5)

@@ -4,28 +4,22 @@ The RQ and D numbers are those of the cases in which the rules were first writte
 tests (RingQueueTest), D1 to D3 the examples of its manual.
 """
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
-from ..conftest import Connect
-from ..management import Management
-from ..stomp_client import StompClient
 
 pytestmark = pytest.mark.broker(
     settings={f"ring{n}.#": {"default-ring-size": n} for n in (1, 3, 10, 25, 100)}
 )
 
 
-def ring(size: int, name: str) -> str:
+def ring(size, name):
     """A queue that is a ring of that size when it is made."""
     return f"ring{size}.{name}"
 
 
-def drain(client: StompClient, queue: str, *bodies: str) -> None:
+def drain(client, queue, *bodies):
     """The queue holds just these messages; it is empty afterwards."""
     client.subscribe(queue, id="drain", ack="auto")
     client.messages(*bodies)
@@ -33,7 +27,7 @@ def drain(client: StompClient, queue: str, *bodies: str) -> None:
     client.ask("UNSUBSCRIBE", {"id": "drain"})
 
 
-def consume(client: StompClient, queue: str, count: int) -> None:
+def consume(client, queue, count):
     """Take so many messages, and give nothing else back."""
     client.subscribe(queue, id="consume", prefetch_count=1)
     for _ in range(count):
@@ -43,7 +37,7 @@ def consume(client: StompClient, queue: str, count: int) -> None:
     client.inbox.clear()
 
 
-def test_rq_1_the_newest_stays(connect: Connect, name: str, management: Management) -> None:
+def test_rq_1_the_newest_stays(connect, name, management):
     client, queue = connect(), ring(1, name)
     for round_ in range(1, 51):
         client.put(queue, "A")
@@ -56,9 +50,7 @@ def test_rq_1_the_newest_stays(connect: Connect, name: str, management: Manageme
 
 
 @pytest.mark.parametrize("undo", ["ABORT", "connection loss"])
-def test_rq_2_rollback_into_a_full_ring(
-    connect: Connect, name: str, management: Management, undo: str
-) -> None:
+def test_rq_2_rollback_into_a_full_ring(connect, name, management, undo):
     client, queue = connect(), ring(1, name)
     consumer = connect()
     consumer.subscribe(queue)
@@ -84,7 +76,7 @@ def test_rq_2_rollback_into_a_full_ring(
 
 
 @pytest.mark.parametrize("end", ["UNSUBSCRIBE", "DISCONNECT", "connection loss"])
-def test_rq_3_consumer_close(connect: Connect, name: str, management: Management, end: str) -> None:
+def test_rq_3_consumer_close(connect, name, management, end):
     client, consumer, queue = connect(), connect(), ring(1, name)
     consumer.subscribe(queue)
     client.put(queue, "m0", "m1")
@@ -100,9 +92,7 @@ def test_rq_3_consumer_close(connect: Connect, name: str, management: Management
     management.expect(queue, messageCount=0, deliveringCount=0, messagesReplaced=1, messagesAcknowledged=1)
 
 
-def test_rq_4_scheduled_messages_fall_due_into_a_full_ring(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_rq_4_scheduled_messages_fall_due_into_a_full_ring(connect, name, management):
     client, queue = connect(), ring(1, name)
     due = time.time() + 1.5
     client.put(queue, "first", "second", AMQ_SCHEDULED_TIME=int(due * 1000))
@@ -113,7 +103,7 @@ def test_rq_4_scheduled_messages_fall_due_into_a_full_ring(
     drain(client, queue, "second")
 
 
-def test_rq_5_the_default_of_the_address_setting(connect: Connect, name: str, management: Management) -> None:
+def test_rq_5_the_default_of_the_address_setting(connect, name, management):
     client = connect()
     client.put(ring(100, name), "x")
     client.put(name, "x")
@@ -121,7 +111,7 @@ def test_rq_5_the_default_of_the_address_setting(connect: Connect, name: str, ma
     assert management.queue(name)["ringSize"] == -1
 
 
-def test_rq_6_changing_the_size(connect: Connect, name: str, management: Management) -> None:
+def test_rq_6_changing_the_size(connect, name, management):
     client, queue = connect(), name
     client.put(queue, *(str(n) for n in range(100)))
     management.update(queue, ringSize=10)
@@ -149,9 +139,7 @@ def test_rq_6_changing_the_size(connect: Connect, name: str, management: Managem
     drain(client, queue, *"hijklmnopq")
 
 
-def test_a_ring_above_its_lowered_size_gives_up_one_for_each_that_comes(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_a_ring_above_its_lowered_size_gives_up_one_for_each_that_comes(connect, name, management):
     client = connect()
     client.put(name, *"123456")
     management.update(name, ringSize=2)
@@ -162,11 +150,11 @@ def test_a_ring_above_its_lowered_size_gives_up_one_for_each_that_comes(
     drain(client, name, "6", "7")
 
 
-def test_rq_9_producers_at_once(connect: Connect, name: str, management: Management) -> None:
+def test_rq_9_producers_at_once(connect, name, management):
     queue = ring(25, name)
     producers = [connect() for _ in range(25)]
 
-    def produce(number: int) -> None:
+    def produce(number):
         producers[number].put(queue, *(f"{number}.{n}" for n in range(25)))
 
     with ThreadPoolExecutor(25) as pool:
@@ -175,18 +163,14 @@ def test_rq_9_producers_at_once(connect: Connect, name: str, management: Managem
     management.expect(queue, messageCount=25, messagesAdded=625, messagesReplaced=600)
 
 
-def test_d1_a_ring_of_three_keeps_b_c_d(
-    connect: Connect, version: str, name: str, management: Management
-) -> None:
+def test_d1_a_ring_of_three_keeps_b_c_d(connect, version, name, management):
     client, queue = connect(version), ring(3, name)
     client.put(queue, *"ABCD")
     management.expect(queue, messageCount=3, messagesReplaced=1, messagesAdded=4)
     drain(client, queue, *"BCD")
 
 
-def test_d2_what_is_delivered_does_not_count_until_it_comes_back(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_d2_what_is_delivered_does_not_count_until_it_comes_back(connect, name, management):
     client, queue = connect(), ring(3, name)
     client.subscribe(queue)
     client.put(queue, *"ABCD")
@@ -197,9 +181,7 @@ def test_d2_what_is_delivered_does_not_count_until_it_comes_back(
     drain(client, queue, *"BCD")
 
 
-def test_d3_a_scheduled_message_is_the_loser_when_it_falls_due(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_d3_a_scheduled_message_is_the_loser_when_it_falls_due(connect, name, management):
     client, queue = connect(), ring(3, name)
     client.put(queue, "A", AMQ_SCHEDULED_DELAY=600_000)
     client.put(queue, *"BCD")
@@ -210,9 +192,7 @@ def test_d3_a_scheduled_message_is_the_loser_when_it_falls_due(
     drain(client, queue, *"BCD")
 
 
-def test_with_free_places_the_latest_of_those_that_come_back_survive(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_with_free_places_the_latest_of_those_that_come_back_survive(connect, name, management):
     client, consumer, queue = connect(), connect(), ring(3, name)
     consumer.subscribe(queue, prefetch_count=4)
     client.put(queue, *"1234")
@@ -223,7 +203,7 @@ def test_with_free_places_the_latest_of_those_that_come_back_survive(
     drain(client, queue, *"345")
 
 
-def test_a_nacked_message_loses_to_a_full_ring(connect: Connect, name: str, management: Management) -> None:
+def test_a_nacked_message_loses_to_a_full_ring(connect, name, management):
     client, queue = connect(), ring(1, name)
     client.subscribe(queue, prefetch_count=1)
     client.put(queue, "old", "new")
@@ -232,9 +212,7 @@ def test_a_nacked_message_loses_to_a_full_ring(connect: Connect, name: str, mana
     management.expect(queue, messageCount=1, messagesReplaced=1, messagesKilled=0)
 
 
-def test_the_receipt_of_a_send_means_that_its_eviction_has_happened(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_the_receipt_of_a_send_means_that_its_eviction_has_happened(connect, name, management):
     client, queue = connect(), ring(1, name)
     client.put(queue, "0")
     for n in range(1, 20):
@@ -242,9 +220,7 @@ def test_the_receipt_of_a_send_means_that_its_eviction_has_happened(
         assert management.queue(queue)["messagesReplaced"] == n  # at once, not some time later
 
 
-def test_the_head_is_the_oldest_of_the_highest_priority(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_the_head_is_the_oldest_of_the_highest_priority(connect, name, management):
     client, queue = connect(), ring(3, name)
     client.put(queue, "low", priority=1)
     client.put(queue, "high 1", "high 2", priority=9)
@@ -253,7 +229,7 @@ def test_the_head_is_the_oldest_of_the_highest_priority(
     drain(client, queue, "high 2", "middle", "low")
 
 
-def test_a_transaction_enters_the_ring_at_commit(connect: Connect, name: str, management: Management) -> None:
+def test_a_transaction_enters_the_ring_at_commit(connect, name, management):
     client, queue = connect(), ring(3, name)
     client.put(queue, "before")
     client.ask("BEGIN", {"transaction": "t"})
@@ -264,7 +240,7 @@ def test_a_transaction_enters_the_ring_at_commit(connect: Connect, name: str, ma
     drain(client, queue, *"345")
 
 
-def test_an_aborted_transaction_evicts_nothing(connect: Connect, name: str, management: Management) -> None:
+def test_an_aborted_transaction_evicts_nothing(connect, name, management):
     client, queue = connect(), ring(3, name)
     client.put(queue, *"123")
     client.ask("BEGIN", {"transaction": "t"})
@@ -274,7 +250,7 @@ def test_an_aborted_transaction_evicts_nothing(connect: Connect, name: str, mana
     drain(client, queue, *"123")
 
 
-def test_browsing_protects_nothing(connect: Connect, name: str, management: Management) -> None:
+def test_browsing_protects_nothing(connect, name, management):
     client, queue = connect(), ring(3, name)
     client.put(queue, *"123")
     client.subscribe(queue, id="browse", ack="auto", browser="true")
@@ -284,7 +260,7 @@ def test_browsing_protects_nothing(connect: Connect, name: str, management: Mana
     drain(client, queue, *"234")
 
 
-def test_each_queue_of_a_topic_has_its_own_ring(connect: Connect, name: str) -> None:
+def test_each_queue_of_a_topic_has_its_own_ring(connect, name):
     client, topic = connect(), f"/topic/{ring(3, name)}"
     client.subscribe(topic, id="busy", ack="auto")
     client.subscribe(topic, id="slow", prefetch_count=1)
@@ -298,7 +274,7 @@ def test_each_queue_of_a_topic_has_its_own_ring(connect: Connect, name: str) -> 
         client.answer("ACK", message)
 
 
-def test_a_paused_ring_still_evicts(connect: Connect, name: str, management: Management) -> None:
+def test_a_paused_ring_still_evicts(connect, name, management):
     client, queue = connect(), ring(3, name)
     client.put(queue, "1")
     management.update(queue, paused=True)
@@ -306,23 +282,21 @@ def test_a_paused_ring_still_evicts(connect: Connect, name: str, management: Man
     management.expect(queue, messageCount=3, messagesReplaced=1)
 
 
-def test_an_expiring_message_that_was_evicted_counts_as_replaced(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_an_expiring_message_that_was_evicted_counts_as_replaced(connect, name, management):
     client, queue = connect(), ring(1, name)
     far = 4_000_000_000_000
     client.put(queue, "1", "2", expires=far)
     management.expect(queue, messageCount=1, messagesReplaced=1, messagesExpired=0)
 
 
-def test_scheduled_messages_do_not_count(connect: Connect, name: str, management: Management) -> None:
+def test_scheduled_messages_do_not_count(connect, name, management):
     client, queue = connect(), ring(3, name)
     client.put(queue, *"12345", AMQ_SCHEDULED_DELAY=600_000)
     client.put(queue, *"abcd")
     management.expect(queue, messageCount=8, scheduledCount=5, messagesReplaced=1)
 
 
-def test_ring_size_can_be_taken_away(connect: Connect, name: str, management: Management) -> None:
+def test_ring_size_can_be_taken_away(connect, name, management):
     client, queue = connect(), ring(1, name)
     client.put(queue, "1")
     management.update(queue, ringSize=-1)

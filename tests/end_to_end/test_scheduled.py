@@ -4,22 +4,19 @@ Nothing here waits for longer than a few seconds, and nothing fails because a ma
 never early.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
-from ..conftest import Connect
-from ..management import Answered, Management
+from ..management import Answered
 
 
-def now() -> int:
+def now():
     """Milliseconds since 1970, as the broker reads them."""
     return int(time.time() * 1000)
 
 
-def test_a_delayed_message_comes_late_and_whole(connect: Connect, version: str, name: str) -> None:
+def test_a_delayed_message_comes_late_and_whole(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="auto")
     due = now() + 1000
@@ -41,7 +38,7 @@ def test_a_delayed_message_comes_late_and_whole(connect: Connect, version: str, 
     assert message["redelivered"] == "false"
 
 
-def test_a_time_is_absolute_and_beats_a_delay(connect: Connect, name: str) -> None:
+def test_a_time_is_absolute_and_beats_a_delay(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     due = now() + 500
@@ -52,7 +49,7 @@ def test_a_time_is_absolute_and_beats_a_delay(connect: Connect, name: str) -> No
 
 @pytest.mark.parametrize("header", ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"])
 @pytest.mark.parametrize("value", ["0", "-5"])
-def test_nothing_or_less_means_now(connect: Connect, name: str, header: str, value: str) -> None:
+def test_nothing_or_less_means_now(connect, name, header, value):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(f"/queue/{name}", "x", **{header: value})
@@ -60,7 +57,7 @@ def test_nothing_or_less_means_now(connect: Connect, name: str, header: str, val
     client.message("x")
 
 
-def test_a_time_that_is_past_jumps_the_line(connect: Connect, name: str, management: Management) -> None:
+def test_a_time_that_is_past_jumps_the_line(connect, name, management):
     client = connect()
     client.put(f"/queue/{name}", "1", "2")
     client.put(f"/queue/{name}", "past", AMQ_SCHEDULED_TIME=now() - 10_000)
@@ -69,9 +66,7 @@ def test_a_time_that_is_past_jumps_the_line(connect: Connect, name: str, managem
     client.messages("past", "1", "2")
 
 
-def test_due_times_order_messages_and_put_them_first(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_due_times_order_messages_and_put_them_first(connect, name, management):
     """m1@10 m2 m3@11 m4 m5@12 is delivered as m2 m4 m1 m3 m5 to who is there, and due ones first to who comes later."""
     client, base = connect(), now() + 1500
     client.subscribe(f"/queue/{name}", ack="auto")
@@ -83,7 +78,7 @@ def test_due_times_order_messages_and_put_them_first(
     client.messages("m2", "m4", "m1", "m3", "m5")
 
 
-def test_what_falls_due_goes_to_the_head(connect: Connect, name: str, management: Management) -> None:
+def test_what_falls_due_goes_to_the_head(connect, name, management):
     client = connect()
     client.put(f"/queue/{name}", "scheduled", AMQ_SCHEDULED_DELAY=300)
     client.put(f"/queue/{name}", "waiting", "urgent but later")
@@ -92,14 +87,14 @@ def test_what_falls_due_goes_to_the_head(connect: Connect, name: str, management
     client.messages("scheduled", "waiting", "urgent but later")
 
 
-def test_the_same_time_keeps_the_order_of_sending(connect: Connect, name: str) -> None:
+def test_the_same_time_keeps_the_order_of_sending(connect, name):
     client, due = connect(), now() + 400
     client.put(f"/queue/{name}", *(str(n) for n in range(10)), AMQ_SCHEDULED_TIME=due)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.messages(*(str(n) for n in range(10)))
 
 
-def test_a_scheduled_send_waits_for_commit(connect: Connect, name: str, management: Management) -> None:
+def test_a_scheduled_send_waits_for_commit(connect, name, management):
     client = connect()
     client.put(f"/queue/{name}", "first, so that the queue is there")
     client.ask("BEGIN", {"transaction": "t"})
@@ -109,14 +104,14 @@ def test_a_scheduled_send_waits_for_commit(connect: Connect, name: str, manageme
     management.expect(name, scheduledCount=1, messageCount=2)
 
 
-def test_counts_while_waiting(connect: Connect, name: str, management: Management) -> None:
+def test_counts_while_waiting(connect, name, management):
     client = connect()
     client.put(f"/queue/{name}", "1", "2", AMQ_SCHEDULED_DELAY=60_000)
     client.put(f"/queue/{name}", "3")
     management.expect(name, messageCount=3, scheduledCount=2, deliveringCount=0, messagesAdded=3)
 
 
-def test_every_subscriber_of_a_topic_gets_its_delayed_copy(connect: Connect, name: str) -> None:
+def test_every_subscriber_of_a_topic_gets_its_delayed_copy(connect, name):
     first, second, sender = connect(), connect(), connect()
     for client in (first, second):
         client.subscribe(f"/topic/{name}", ack="auto")
@@ -126,7 +121,7 @@ def test_every_subscriber_of_a_topic_gets_its_delayed_copy(connect: Connect, nam
     second.message("x")
 
 
-def test_period_and_repeat(connect: Connect, name: str, management: Management) -> None:
+def test_period_and_repeat(connect, name, management):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     began = now()
@@ -140,9 +135,7 @@ def test_period_and_repeat(connect: Connect, name: str, management: Management) 
     client.nothing()
 
 
-def test_repeat_without_end_goes_on_until_it_is_cancelled(
-    connect: Connect, name: str, management: Management
-) -> None:
+def test_repeat_without_end_goes_on_until_it_is_cancelled(connect, name, management):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(
@@ -155,7 +148,7 @@ def test_repeat_without_end_goes_on_until_it_is_cancelled(
     management.expect(name, scheduledCount=0)
 
 
-def test_cron_is_scheduled_for_a_whole_minute(connect: Connect, name: str, management: Management) -> None:
+def test_cron_is_scheduled_for_a_whole_minute(connect, name, management):
     client = connect()
     client.put(f"/queue/{name}", "x", AMQ_SCHEDULED_CRON="*/5 * * * *")
     (waiting,) = management.ask("GET", f"/queues/{name}/scheduled")["data"]
@@ -168,7 +161,7 @@ def test_cron_is_scheduled_for_a_whole_minute(connect: Connect, name: str, manag
     management.expect(name, scheduledCount=1)  # it goes on as its expression says
 
 
-def test_management_lists_by_due_time(connect: Connect, name: str, management: Management) -> None:
+def test_management_lists_by_due_time(connect, name, management):
     client = connect()
     for delay in (300_000, 100_000, 200_000):
         client.put(f"/queue/{name}", str(delay), AMQ_SCHEDULED_DELAY=delay, mark="m")
@@ -178,7 +171,7 @@ def test_management_lists_by_due_time(connect: Connect, name: str, management: M
     assert all(item["headers"]["mark"] == "m" for item in listed["data"])
 
 
-def test_management_delivers_one_now(connect: Connect, name: str, management: Management) -> None:
+def test_management_delivers_one_now(connect, name, management):
     client = connect()
     client.put(f"/queue/{name}", "1", "2", AMQ_SCHEDULED_DELAY=600_000)
     client.subscribe(f"/queue/{name}", ack="auto")
@@ -189,7 +182,7 @@ def test_management_delivers_one_now(connect: Connect, name: str, management: Ma
     management.expect(name, messageCount=1, scheduledCount=1)
 
 
-def test_management_cancels_one(connect: Connect, name: str, management: Management) -> None:
+def test_management_cancels_one(connect, name, management):
     client = connect()
     client.put(f"/queue/{name}", "1", "2", AMQ_SCHEDULED_DELAY=600_000)
     first = management.ask("GET", f"/queues/{name}/scheduled")["data"][0]
@@ -200,7 +193,7 @@ def test_management_cancels_one(connect: Connect, name: str, management: Managem
     assert refused.value.status == 404
 
 
-def test_a_message_expires_not_before_it_is_due(connect: Connect, name: str, management: Management) -> None:
+def test_a_message_expires_not_before_it_is_due(connect, name, management):
     """Whether a scheduled message is too old is looked at when it falls due (Artemis)."""
     client = connect()
     client.put(f"/queue/{name}", "x", AMQ_SCHEDULED_DELAY=500, expires=now() + 100)

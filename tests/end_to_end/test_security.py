@@ -1,11 +1,7 @@
 """Logins: the users file, `stompring user`, right and wrong passwords."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +10,7 @@ from ..broker_process import PATIENCE, ROOT, BrokerProcess
 from ..stomp_client import StompClient
 
 
-def stompring(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def stompring(*arguments, stdin=""):
     """Run the command."""
     return subprocess.run(
         [sys.executable, "-m", "stompring", *arguments],
@@ -27,7 +23,7 @@ def stompring(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[s
     )
 
 
-def add_user(config: Path, user: str, password: str, *options: str) -> None:
+def add_user(config, user, password, *options):
     """Let somebody in."""
     done = stompring(
         *("user", "add", user, "--password-stdin", "--role", EVERYBODY, "--config", str(config), *options),
@@ -37,7 +33,7 @@ def add_user(config: Path, user: str, password: str, *options: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def secured(tmp_path_factory):
     """A broker that lets in alice and bob."""
     config = tmp_path_factory.mktemp("secured") / "broker.xml"
     config.write_text(broker_xml(secure=True))
@@ -47,14 +43,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
         yield broker
 
 
-def login(broker: BrokerProcess, version: str = "1.2", **headers: str) -> StompClient:
+def login(broker, version="1.2", **headers):
     """A connection that has sent its CONNECT."""
     client = StompClient(broker.port, version)
     client.send("CONNECT", {"accept-version": version, "host": "h", **headers})
     return client
 
 
-def test_the_right_password(secured: BrokerProcess, version: str, name: str) -> None:
+def test_the_right_password(secured, version, name):
     client = login(secured, version, login="alice", passcode="wonderland 🐇")
     client.expect("CONNECTED")
     client.subscribe(f"/queue/{name}", ack="auto")
@@ -74,14 +70,12 @@ def test_the_right_password(secured: BrokerProcess, version: str, name: str) -> 
         ({}, ["login", "passcode"]),
     ],
 )
-def test_anything_else_is_refused(
-    secured: BrokerProcess, version: str, headers: dict[str, str], words: list[str]
-) -> None:
+def test_anything_else_is_refused(secured, version, headers, words):
     client = login(secured, version, receipt="r", **headers)
     client.error("Security", *words, receipt="r")
 
 
-def test_the_password_is_never_logged(secured: BrokerProcess) -> None:
+def test_the_password_is_never_logged(secured):
     login(secured, login="alice", passcode="wonderland 🐇").expect("CONNECTED")
     login(secured, login="alice", passcode="almost wonderland").error("Security")
     log = "\n".join(secured.log)
@@ -89,7 +83,7 @@ def test_the_password_is_never_logged(secured: BrokerProcess) -> None:
     assert "alice" in log
 
 
-def test_frames_sent_along_wait_for_the_login(secured: BrokerProcess, name: str) -> None:
+def test_frames_sent_along_wait_for_the_login(secured, name):
     """Checking a password takes its time; what the client sends in the meantime is neither lost nor done unasked."""
     whole = (
         "CONNECT\naccept-version:1.2\nhost:h\nlogin:{}\npasscode:{}\n\n\0"
@@ -106,14 +100,14 @@ def test_frames_sent_along_wait_for_the_login(secured: BrokerProcess, name: str)
     client.disconnect()
 
 
-def test_many_logins_at_once(secured: BrokerProcess) -> None:
+def test_many_logins_at_once(secured):
     clients = [login(secured, login="bob", passcode="builder") for _ in range(10)]
     for client in clients:
         client.expect("CONNECTED")
         client.close()
 
 
-def test_changes_count_from_the_next_login_on(secured: BrokerProcess) -> None:
+def test_changes_count_from_the_next_login_on(secured):
     add_user(secured.config, "carol", "first")
     client = login(secured, login="carol", passcode="first")
     client.expect("CONNECTED")
@@ -126,19 +120,19 @@ def test_changes_count_from_the_next_login_on(secured: BrokerProcess) -> None:
     client.close()
 
 
-def test_user_list(secured: BrokerProcess) -> None:
+def test_user_list(secured):
     listed = stompring("user", "list", "--config", str(secured.config))
     assert listed.returncode == 0
     assert {"alice\teverybody", "bob\teverybody"} <= set(listed.stdout.splitlines())
 
 
-def test_hashes_and_no_passwords_are_kept(secured: BrokerProcess) -> None:
+def test_hashes_and_no_passwords_are_kept(secured):
     kept = (secured.config.parent / "users.properties").read_text()
     assert "$argon2" in kept
     assert "builder" not in kept and "wonderland" not in kept
 
 
-def test_a_user_is_not_replaced_unasked(secured: BrokerProcess) -> None:
+def test_a_user_is_not_replaced_unasked(secured):
     refused = stompring(
         "user", "add", "bob", "--password-stdin", "--config", str(secured.config), stdin="other"
     )
@@ -147,7 +141,7 @@ def test_a_user_is_not_replaced_unasked(secured: BrokerProcess) -> None:
     login(secured, login="bob", passcode="builder").expect("CONNECTED")
 
 
-def test_a_listener_for_all_without_security_does_not_start(tmp_path: Path) -> None:
+def test_a_listener_for_all_without_security_does_not_start(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml().replace("tcp://127.0.0.1:0", "tcp://0.0.0.0:0"))
     refused = stompring("run", "--config", str(config))

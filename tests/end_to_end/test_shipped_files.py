@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ CONFIGURED = {"broker.xml": ("/queue/DLQ", "/queue/ExpiryQueue")}
 EXPIRED = {"dead-letter.xml": "Expired"}
 
 
-def where(name: str, address: str) -> tuple[str, str]:
+def where(name, address):
     """What to subscribe to for what became of messages that were sent to an address."""
     expired = EXPIRED.get(name, "ExpiryQueue")
     return CONFIGURED.get(name, (f"DLQ::DLQ.{address}", f"{expired}::EXP.{address}"))
@@ -37,9 +37,7 @@ Connects = Callable[[str], StompClient]
 
 
 @pytest.fixture(scope="module", params=FILES)
-def shipped(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Connects]]:
+def shipped(request, tmp_path_factory):
     name: str = request.param
     home = tmp_path_factory.mktemp(Path(name).stem)
     shutil.copytree(ROOT / "config", home / "config")
@@ -57,7 +55,7 @@ def shipped(
     with BrokerProcess(config) as broker:
         opened: list[StompClient] = []
 
-        def connects(user: str) -> StompClient:
+        def connects(user):
             client = StompClient(broker.ports["stomp"], context=context)
             opened.append(client)
             client.connect({"login": user, "passcode": user})
@@ -68,7 +66,7 @@ def shipped(
             client.close()
 
 
-def test_a_message_that_is_refused_ten_times_is_a_dead_letter(shipped: tuple[str, Connects]) -> None:
+def test_a_message_that_is_refused_ten_times_is_a_dead_letter(shipped):
     name, connects = shipped
     client = connects("ada")
     client.put("/queue/work", "poison", colour="red")
@@ -83,7 +81,7 @@ def test_a_message_that_is_refused_ten_times_is_a_dead_letter(shipped: tuple[str
     assert (letter["colour"], letter["_AMQ_ORIG_ADDRESS"]) == ("red", "work")
 
 
-def test_a_message_whose_time_runs_out_is_kept(shipped: tuple[str, Connects]) -> None:
+def test_a_message_whose_time_runs_out_is_kept(shipped):
     name, connects = shipped
     client = connects("ada")
     client.put("/queue/late", "late", expires=int(time.time() * 1000) + 50)
@@ -94,7 +92,7 @@ def test_a_message_whose_time_runs_out_is_kept(shipped: tuple[str, Connects]) ->
 
 
 @pytest.mark.parametrize("shipped", ["security.xml"], indirect=True)
-def test_dead_letters_are_for_administrators_alone(shipped: tuple[str, Connects]) -> None:
+def test_dead_letters_are_for_administrators_alone(shipped):
     _, connects = shipped
     for destination in (
         "DLQ::DLQ.mine",

@@ -1,22 +1,18 @@
 """SIGTERM and SIGINT: consumers are told, the exit code is 0, and the port is free again."""
 
-from __future__ import annotations
-
 import signal
 import socket
-from pathlib import Path
 
 import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..conftest import StartBroker
 from ..management import Management
 from ..stomp_client import StompClient
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_everybody_is_told(start_broker: StartBroker, number: signal.Signals) -> None:
+def test_everybody_is_told(start_broker, number):
     broker = start_broker()
     clients = []
     for version in ("1.0", "1.1", "1.2"):
@@ -33,7 +29,7 @@ def test_everybody_is_told(start_broker: StartBroker, number: signal.Signals) ->
         socket.create_connection(("127.0.0.1", broker.port), timeout=5)
 
 
-def test_what_was_on_its_way_to_a_client_still_arrives(start_broker: StartBroker) -> None:
+def test_what_was_on_its_way_to_a_client_still_arrives(start_broker):
     broker = start_broker()
     client = StompClient(broker.port)
     client.connect()
@@ -47,7 +43,7 @@ def test_what_was_on_its_way_to_a_client_still_arrives(start_broker: StartBroker
     broker.stop()
 
 
-def test_a_client_that_does_not_read_does_not_hold_it_up(start_broker: StartBroker) -> None:
+def test_a_client_that_does_not_read_does_not_hold_it_up(start_broker):
     broker = start_broker()
     sender, stuck = StompClient(broker.port), StompClient(broker.port)
     sender.connect()
@@ -59,7 +55,7 @@ def test_a_client_that_does_not_read_does_not_hold_it_up(start_broker: StartBrok
     stuck.close()
 
 
-def test_a_blocked_producer_does_not_hold_it_up(start_broker: StartBroker) -> None:
+def test_a_blocked_producer_does_not_hold_it_up(start_broker):
     broker = start_broker(settings={"#": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
     client = StompClient(broker.port)
     client.connect()
@@ -71,7 +67,7 @@ def test_a_blocked_producer_does_not_hold_it_up(start_broker: StartBroker) -> No
 
 
 @pytest.mark.parametrize("when", ["at once", "later"])
-def test_a_second_signal_changes_nothing(start_broker: StartBroker, when: str) -> None:
+def test_a_second_signal_changes_nothing(start_broker, when):
     broker = start_broker()
     sender, stuck = StompClient(broker.port), StompClient(broker.port)
     sender.connect()
@@ -92,14 +88,14 @@ def test_a_second_signal_changes_nothing(start_broker: StartBroker, when: str) -
     stuck.close()
 
 
-def test_health_while_it_runs(start_broker: StartBroker) -> None:
+def test_health_while_it_runs(start_broker):
     management = Management(start_broker().http_port)
     assert management.text("/health/live")
     assert management.text("/health/ready")
 
 
 @pytest.mark.parametrize("ended_by", ["client", "second signal"])
-def test_a_drain_before_the_stop(tmp_path: Path, ended_by: str) -> None:
+def test_a_drain_before_the_stop(tmp_path, ended_by):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config, options=("--drain-timeout", "3600")) as broker:

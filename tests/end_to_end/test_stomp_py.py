@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from ..broker_process import PATIENCE, BrokerProcess
-from ..management import Management
+from ..broker_process import PATIENCE
 
 stomp = pytest.importorskip("stomp", reason="stomp.py is not installed")
 
@@ -27,38 +25,38 @@ class Seen(NamedTuple):
 class Ears(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
     """Keeps what comes until a test asks for it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._seen: queue.Queue[Seen] = queue.Queue()
 
-    def on_connected(self, frame: Any) -> None:
+    def on_connected(self, frame):
         self._seen.put(Seen("connected", frame.headers, frame.body))
 
-    def on_message(self, frame: Any) -> None:
+    def on_message(self, frame):
         self._seen.put(Seen("message", frame.headers, frame.body))
 
-    def on_receipt(self, frame: Any) -> None:
+    def on_receipt(self, frame):
         self._seen.put(Seen("receipt", frame.headers, frame.body))
 
-    def on_error(self, frame: Any) -> None:
+    def on_error(self, frame):
         self._seen.put(Seen("error", frame.headers, frame.body))
 
-    def on_disconnected(self) -> None:
+    def on_disconnected(self):
         self._seen.put(Seen("disconnected", {}, ""))
 
-    def on_heartbeat_timeout(self) -> None:
+    def on_heartbeat_timeout(self):
         self._seen.put(Seen("heartbeat timeout", {}, ""))
 
-    def next(self, kind: str) -> Seen:
+    def next(self, kind):
         """What comes next must be of that kind."""
         seen = self.any()
         assert seen.kind == kind, seen
         return seen
 
-    def any(self) -> Seen:
+    def any(self):
         """What comes next."""
         return self._seen.get(timeout=PATIENCE)
 
-    def nothing(self, seconds: float) -> None:
+    def nothing(self, seconds):
         """Nothing comes for a while."""
         with pytest.raises(queue.Empty):
             raise AssertionError(self._seen.get(timeout=seconds))
@@ -67,7 +65,7 @@ class Ears(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
 class Client:
     """A connected stomp.py connection with its ears."""
 
-    def __init__(self, version: str, port: int, client_id: str | None = None, **options: Any) -> None:
+    def __init__(self, version, port, client_id=None, **options):
         kinds = {
             "1.0": stomp.StompConnection10,
             "1.1": stomp.StompConnection11,
@@ -82,7 +80,7 @@ class Client:
         connected = self.ears.next("connected")
         assert connected.headers.get("version", "1.0") == version
 
-    def acknowledge(self, message: Seen, verb: str = "ack", **more: Any) -> None:
+    def acknowledge(self, message, verb="ack", **more):
         """ACK or NACK in the way of the version."""
         act = getattr(self.link, verb)
         if self.version == "1.2":
@@ -92,23 +90,23 @@ class Client:
         else:
             act(message.headers["message-id"], **more)
 
-    def leave(self) -> None:
+    def leave(self):
         """DISCONNECT; the broker has taken everything back when this returns."""
         self.link.disconnect(receipt="bye")
         # stomp.py tells of the end before it tells of the receipt that brought it
         assert {self.ears.any().kind for _ in range(2)} == {"receipt", "disconnected"}
 
-    def said(self, receipt: str) -> None:
+    def said(self, receipt):
         """Everything up to the frame with that receipt is done."""
         assert self.ears.next("receipt").headers["receipt-id"] == receipt
 
 
 @pytest.fixture
-def client(broker: BrokerProcess, version: str) -> Iterator[Callable[..., Client]]:
+def client(broker, version):
     """Connects clients of the version; they are disconnected after the test."""
     opened: list[Client] = []
 
-    def open_client(**options: Any) -> Client:
+    def open_client(**options):
         opened.append(Client(version, broker.port, **options))
         return opened[-1]
 
@@ -118,7 +116,7 @@ def client(broker: BrokerProcess, version: str) -> Iterator[Callable[..., Client
             one.link.disconnect()
 
 
-def test_send_and_receive(client: Callable[..., Client], name: str) -> None:
+def test_send_and_receive(client, name):
     one = client()
     one.link.subscribe(f"/queue/{name}", id="1", ack="auto")
     for n in range(20):
@@ -131,7 +129,7 @@ def test_send_and_receive(client: Callable[..., Client], name: str) -> None:
         assert message.headers["destination"] == f"/queue/{name}"
 
 
-def test_individual_acks(client: Callable[..., Client], name: str, management: Management) -> None:
+def test_individual_acks(client, name, management):
     one = client()
     one.link.subscribe(f"/queue/{name}", id="1", ack="client-individual")
     for n in range(3):
@@ -147,7 +145,7 @@ def test_individual_acks(client: Callable[..., Client], name: str, management: M
     assert {message.headers["redelivered"] for message in again} == {"true"}
 
 
-def test_cumulative_acks(client: Callable[..., Client], name: str, management: Management) -> None:
+def test_cumulative_acks(client, name, management):
     one = client()
     one.link.subscribe(f"/queue/{name}", id="1", ack="client")
     for n in range(5):
@@ -157,7 +155,7 @@ def test_cumulative_acks(client: Callable[..., Client], name: str, management: M
     management.expect(name, messageCount=1, messagesAcknowledged=4)
 
 
-def test_nack(client: Callable[..., Client], version: str, name: str) -> None:
+def test_nack(client, version, name):
     if version == "1.0":
         pytest.skip("stomp.py knows no NACK in STOMP 1.0")
     one = client()
@@ -170,7 +168,7 @@ def test_nack(client: Callable[..., Client], version: str, name: str) -> None:
     assert again.headers["redelivered"] == "true"
 
 
-def test_transactions(client: Callable[..., Client], name: str, management: Management) -> None:
+def test_transactions(client, name, management):
     one = client()
     one.link.subscribe(f"/queue/{name}", id="1", ack="auto")
     aborted = one.link.begin()
@@ -186,7 +184,7 @@ def test_transactions(client: Callable[..., Client], name: str, management: Mana
     management.expect(name, messageCount=0, messagesAdded=2)
 
 
-def test_a_topic(client: Callable[..., Client], name: str) -> None:
+def test_a_topic(client, name):
     first, second, sender = client(), client(), client()
     for number, one in enumerate((first, second)):
         one.link.subscribe(f"/topic/{name}", id="1", ack="auto", headers={"receipt": f"r{number}"})
@@ -195,7 +193,7 @@ def test_a_topic(client: Callable[..., Client], name: str) -> None:
     assert first.ears.next("message").body == second.ears.next("message").body == "to all"
 
 
-def test_unsubscribe(client: Callable[..., Client], name: str) -> None:
+def test_unsubscribe(client, name):
     one = client()
     one.link.subscribe(f"/queue/{name}", id="1", ack="auto")
     one.link.send(f"/queue/{name}", "1")
@@ -205,7 +203,7 @@ def test_unsubscribe(client: Callable[..., Client], name: str) -> None:
     one.said("sent")
 
 
-def test_heart_beats_keep_a_quiet_connection(client: Callable[..., Client], version: str, name: str) -> None:
+def test_heart_beats_keep_a_quiet_connection(client, version, name):
     if version == "1.0":
         pytest.skip("STOMP 1.0 has no heart-beats")
     one = client(heartbeats=(600, 600))
@@ -215,7 +213,7 @@ def test_heart_beats_keep_a_quiet_connection(client: Callable[..., Client], vers
     one.said("r")
 
 
-def test_an_error_is_heard(client: Callable[..., Client], name: str) -> None:
+def test_an_error_is_heard(client, name):
     one = client()
     one.link.send(f"/queue/{name}", "x", headers={"priority": "high"}, receipt="r")
     error = one.ears.next("error")
@@ -224,7 +222,7 @@ def test_an_error_is_heard(client: Callable[..., Client], name: str) -> None:
     one.ears.next("disconnected")
 
 
-def test_a_ring_of_three(client: Callable[..., Client], name: str, management: Management) -> None:
+def test_a_ring_of_three(client, name, management):
     one = client()
     for body in "ABC":
         one.link.send(f"ring3.{name}", body)
@@ -235,7 +233,7 @@ def test_a_ring_of_three(client: Callable[..., Client], name: str, management: M
     assert [one.ears.next("message").body for _ in range(3)] == ["B", "C", "D"]
 
 
-def test_a_scheduled_message(client: Callable[..., Client], name: str) -> None:
+def test_a_scheduled_message(client, name):
     one = client()
     one.link.subscribe(f"/queue/{name}", id="1", ack="auto")
     one.link.send(f"/queue/{name}", "later", headers={"AMQ_SCHEDULED_DELAY": "400"})
@@ -243,7 +241,7 @@ def test_a_scheduled_message(client: Callable[..., Client], name: str) -> None:
     assert [one.ears.next("message").body for _ in range(2)] == ["now", "later"]
 
 
-def test_a_durable_subscription(client: Callable[..., Client], name: str) -> None:
+def test_a_durable_subscription(client, name):
     sender = client()
     for gathered in ((), ("meanwhile",)):
         one = client(client_id=name)

@@ -1,27 +1,24 @@
 """The numbers of a real store and of dispatch, as they change."""
 
-from __future__ import annotations
-
 import re
 import time
 
 import pytest
 
 from ..broker_process import PATIENCE
-from ..conftest import Connect, StartBroker
 from ..management import Management
 from ..stomp_client import StompClient
 
 PAGED = pytest.mark.broker(settings={"paged.#": {"max-size-messages": 10, "page-size-bytes": "16K"}})
 
 
-def meters(management: Management) -> dict[str, float]:
+def meters(management):
     """Samples of the broker as a whole, labels and all in the name."""
     lines = re.findall(r"^(stompring_[^ ]+) ([0-9.e+-]+)$", management.text("/metrics"), re.MULTILINE)
     return {name: float(value) for name, value in lines}
 
 
-def wait_until(management: Management, **least: float) -> dict[str, float]:
+def wait_until(management, **least):
     """The meters once each named one is at least so much."""
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -32,7 +29,7 @@ def wait_until(management: Management, **least: float) -> dict[str, float]:
         time.sleep(0.02)
 
 
-def test_a_durable_message_is_written_and_synced(connect: Connect, name: str, management: Management) -> None:
+def test_a_durable_message_is_written_and_synced(connect, name, management):
     before = meters(management)
     connect().put(name, *(f"{number} {'x' * 1000}" for number in range(20)), persistent="true")
     after = meters(management)
@@ -50,7 +47,7 @@ def test_a_durable_message_is_written_and_synced(connect: Connect, name: str, ma
 
 
 @PAGED
-def test_paging_shows_and_goes(connect: Connect, name: str, management: Management) -> None:
+def test_paging_shows_and_goes(connect, name, management):
     address = f"paged.{name}"
     count = 200
     producer = connect()
@@ -73,7 +70,7 @@ def test_paging_shows_and_goes(connect: Connect, name: str, management: Manageme
     assert after["stompring_dispatch_watermark_lag"] == 0
 
 
-def test_reading_from_pages_is_counted(start_broker: StartBroker) -> None:
+def test_reading_from_pages_is_counted(start_broker):
     broker = start_broker(
         core="<dispatch-memory>1MB</dispatch-memory>",
         settings={"q": {"max-size-messages": 1, "page-size-bytes": "256K", "page-max-cache-size": 1}},
@@ -96,7 +93,7 @@ def test_reading_from_pages_is_counted(start_broker: StartBroker) -> None:
     client.close()
 
 
-def test_entries_of_target_lists(start_broker: StartBroker) -> None:
+def test_entries_of_target_lists(start_broker):
     """A selective consumer with a small window: what was found for it is known, and waits."""
     broker = start_broker(settings={"q": {"max-size-messages": 1}})
     management, client = Management(broker.http_port), StompClient(broker.port)

@@ -7,14 +7,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..conftest import StartBroker
 from ..stomp_client import StompClient
 
 DAY = 24 * 3600
@@ -40,13 +38,13 @@ int clock_gettime(clockid_t id, struct timespec *now) {
 """
 
 
-def connected(broker: BrokerProcess, **headers: str) -> StompClient:
+def connected(broker, **headers):
     client = StompClient(broker.port)
     client.connect({name.replace("_", "-"): value for name, value in headers.items()})
     return client
 
 
-def for_seconds(seconds: float, call: Callable[[], object]) -> None:
+def for_seconds(seconds, call):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         call()
@@ -54,13 +52,13 @@ def for_seconds(seconds: float, call: Callable[[], object]) -> None:
 
 
 def test_clients_that_kept_their_pace_while_the_broker_stood_still_stay_connected(
-    start_broker: StartBroker,
-) -> None:
+    start_broker,
+):
     broker = start_broker()
     clients = [connected(broker, heart_beat="1000,0") for _ in range(20)]
     silent = connected(broker, heart_beat="1000,0")
 
-    def beat() -> None:
+    def beat():
         for client in clients:
             client.raw(b"\n")
 
@@ -78,7 +76,7 @@ def test_clients_that_kept_their_pace_while_the_broker_stood_still_stay_connecte
 
 
 @pytest.fixture(scope="module")
-def set_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def set_clock(tmp_path_factory):
     compiler = shutil.which("cc")
     if compiler is None or not Path("/proc").is_dir():
         pytest.skip("a C compiler is not installed")
@@ -90,9 +88,7 @@ def set_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("jump", [-DAY, DAY], ids=["back", "forward"])
-def test_delays_repeats_and_heart_beats_go_on_when_the_clock_is_set(
-    set_clock: Path, tmp_path: Path, jump: int
-) -> None:
+def test_delays_repeats_and_heart_beats_go_on_when_the_clock_is_set(set_clock, tmp_path, jump):
     ahead, config = tmp_path / "ahead", tmp_path / "broker.xml"
     ahead.write_text("0")
     config.write_text(broker_xml())

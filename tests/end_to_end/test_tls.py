@@ -9,8 +9,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,14 +28,14 @@ LOCAL = "127.0.0.1"
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(tmp_path_factory):
     found = Secured(tmp_path_factory.mktemp("tls"))
     with found.start():
         yield found
 
 
 @pytest.fixture
-def seen(secured: Secured) -> int:
+def seen(secured):
     """How many lines the log has before the test."""
     return len(secured.broker.log)
 
@@ -48,14 +46,14 @@ def seen(secured: Secured) -> int:
 class Ears(stomp.ConnectionListener):
     """Bodies of messages, in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.bodies: queue.Queue[str] = queue.Queue()
 
-    def on_message(self, frame: Any) -> None:
+    def on_message(self, frame):
         self.bodies.put(frame.body)
 
 
-def stomp_py(secured: Secured, acceptor: str = "stomp", client: Path | None = None, **more: Any) -> Any:
+def stomp_py(secured, acceptor="stomp", client=None, **more):
     """Connected, or `stomp.exception.ConnectFailedException`."""
     place = (LOCAL, secured.broker.ports[acceptor])
     connection = stomp.Connection12([place], reconnect_attempts_max=1)
@@ -69,7 +67,7 @@ def stomp_py(secured: Secured, acceptor: str = "stomp", client: Path | None = No
 
 
 @pytest.mark.parametrize("acceptor", ["stomp", "artemis", "hidden", "old", "new"])
-def test_stomp_py(secured: Secured, acceptor: str) -> None:
+def test_stomp_py(secured, acceptor):
     connection = stomp_py(secured, acceptor)
     connection.subscribe(f"/queue/stomp.py.{acceptor}", id="1", ack="auto")
     for number in range(20):
@@ -82,13 +80,13 @@ def test_stomp_py(secured: Secured, acceptor: str) -> None:
 class Settling(stomp.ConnectionListener):
     """Acknowledges in the thread that reads, as most programs do, until a number of messages has come."""
 
-    def __init__(self, connection: Any, ack: str, expected: int) -> None:
+    def __init__(self, connection, ack, expected):
         self.connection = connection
         self.ack = ack
         self.left = expected
         self.done = threading.Event()
 
-    def on_message(self, frame: Any) -> None:
+    def on_message(self, frame):
         if self.ack != "auto":
             self.connection.ack(frame.headers["ack"])
         self.left -= 1
@@ -97,7 +95,7 @@ class Settling(stomp.ConnectionListener):
 
 
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_stomp_py_settles_while_it_reads(secured: Secured, ack: str) -> None:
+def test_stomp_py_settles_while_it_reads(secured, ack):
     """Over TLS stomp.py 9 queues an ACK in a socket pair that takes 278 of them on Linux, then blocks the one thread
     that would write them: the default window must be smaller."""
     queue, count = f"settled.{ack}", 20_000
@@ -117,9 +115,7 @@ def test_stomp_py_settles_while_it_reads(secured: Secured, ack: str) -> None:
     assert secured.get(f"/api/v1/queues/{queue}")["messageCount"] == 0
 
 
-def refused(
-    secured: Secured, caplog: pytest.LogCaptureFixture, acceptor: str, client: Path | None = None
-) -> str:
+def refused(secured, caplog, acceptor, client=None):
     """What stomp.py logs where it does not get through."""
     caplog.set_level(logging.DEBUG, "stomp")
     with pytest.raises(stomp.exception.ConnectFailedException):
@@ -135,9 +131,7 @@ def refused(
         ("stranger", "unable to get local issuer certificate"),
     ],
 )
-def test_stomp_py_does_not_trust(
-    secured: Secured, caplog: pytest.LogCaptureFixture, seen: int, acceptor: str, expected: str
-) -> None:
+def test_stomp_py_does_not_trust(secured, caplog, seen, acceptor, expected):
     before = secured.metric("stompring_tls_failures_total", acceptor)
     assert expected in refused(secured, caplog, acceptor)
     secured.broker.wait_for_log(
@@ -146,7 +140,7 @@ def test_stomp_py_does_not_trust(
     assert secured.metric("stompring_tls_failures_total", acceptor) > before
 
 
-def test_stomp_py_with_its_own_certificate(secured: Secured) -> None:
+def test_stomp_py_with_its_own_certificate(secured):
     stomp_py(secured, "need", secured.anna).disconnect()
 
 
@@ -160,7 +154,7 @@ CLIENTS = [
 
 
 @pytest.mark.parametrize(("who", "expected"), CLIENTS)
-def test_clients_that_are_not_taken(secured: Secured, seen: int, who: str, expected: str) -> None:
+def test_clients_that_are_not_taken(secured, seen, who, expected):
     shown = {"none": None, "server": secured.directory / "broker.pem"}
     client = shown[who] if who in shown else getattr(secured, who)
     with pytest.raises((ssl.SSLError, ConnectionResetError, AssertionError)):
@@ -170,15 +164,13 @@ def test_clients_that_are_not_taken(secured: Secured, seen: int, who: str, expec
 
 
 @pytest.mark.parametrize("who", ["none", "late", "mallory"])
-def test_stomp_py_is_not_taken(
-    secured: Secured, caplog: pytest.LogCaptureFixture, seen: int, who: str
-) -> None:
+def test_stomp_py_is_not_taken(secured, caplog, seen, who):
     """With TLS 1.2, where a client is told within its handshake: stomp.py reads and writes in two threads."""
     refused(secured, caplog, "need-old", None if who == "none" else getattr(secured, who))
     secured.broker.wait_for_log("acceptor need-old: .*TLS handshake failed: ", seen)
 
 
-def test_a_certificate_that_is_wanted(secured: Secured, seen: int) -> None:
+def test_a_certificate_that_is_wanted(secured, seen):
     secured.open("want").connect()
     secured.open("want", secured.anna).connect()
     with pytest.raises((ssl.SSLError, ConnectionResetError, AssertionError)):
@@ -186,7 +178,7 @@ def test_a_certificate_that_is_wanted(secured: Secured, seen: int) -> None:
     secured.broker.wait_for_log("acceptor want: .*CN=mallory", seen)
 
 
-def test_a_session_is_not_resumed_where_certificates_are_asked_for(secured: Secured) -> None:
+def test_a_session_is_not_resumed_where_certificates_are_asked_for(secured):
     for acceptor in ("need", "stomp"):
         context = secured.authority.trusting(secured.anna)
         first = secured.open(acceptor, context=context)
@@ -202,7 +194,7 @@ def test_a_session_is_not_resumed_where_certificates_are_asked_for(secured: Secu
 # ---- versions, names, addresses
 
 
-def version_of(secured: Secured, acceptor: str, version: ssl.TLSVersion) -> str | None:
+def version_of(secured, acceptor, version):
     context = secured.authority.trusting()
     context.minimum_version = context.maximum_version = version
     link = secured.open(acceptor, context=context).socket
@@ -210,7 +202,7 @@ def version_of(secured: Secured, acceptor: str, version: ssl.TLSVersion) -> str 
     return link.version()
 
 
-def test_versions(secured: Secured) -> None:
+def test_versions(secured):
     two, three = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
     assert version_of(secured, "stomp", two) == version_of(secured, "old", two) == "TLSv1.2"
     assert version_of(secured, "stomp", three) == version_of(secured, "new", three) == "TLSv1.3"
@@ -221,7 +213,7 @@ def test_versions(secured: Secured) -> None:
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
-def test_old_versions(secured: Secured, seen: int, version: ssl.TLSVersion) -> None:
+def test_old_versions(secured, seen, version):
     context = secured.authority.trusting()
     context.set_ciphers("ALL:@SECLEVEL=0")
     context.minimum_version = context.maximum_version = version
@@ -230,7 +222,7 @@ def test_old_versions(secured: Secured, seen: int, version: ssl.TLSVersion) -> N
     secured.broker.wait_for_log("acceptor stomp: .*TLS handshake failed: unsupported protocol", seen)
 
 
-def test_cipher_suites(secured: Secured) -> None:
+def test_cipher_suites(secured):
     link = secured.open("new").socket
     assert isinstance(link, ssl.SSLSocket)
     cipher = link.cipher()
@@ -252,7 +244,7 @@ def test_cipher_suites(secured: Secured) -> None:
         (LOCAL, "broker"),
     ],
 )
-def test_names(secured: Secured, asked: str, shown: str) -> None:
+def test_names(secured, asked, shown):
     link = secured.open(host=asked).socket
     assert isinstance(link, ssl.SSLSocket)
     certificate: Any = link.getpeercert()
@@ -260,7 +252,7 @@ def test_names(secured: Secured, asked: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ["b.example", "x.y.b.example", "nobody.example", None])
-def test_a_name_that_no_certificate_has(secured: Secured, asked: str | None) -> None:
+def test_a_name_that_no_certificate_has(secured, asked):
     context = secured.authority.trusting()
     context.check_hostname = False
     link = secured.open(context=context, host=asked).socket
@@ -269,7 +261,7 @@ def test_a_name_that_no_certificate_has(secured: Secured, asked: str | None) -> 
     assert (("commonName", "broker"),) in certificate["subject"]
 
 
-def test_over_ipv6(secured: Secured) -> None:
+def test_over_ipv6(secured):
     raw = socket.create_connection(("::1", secured.broker.ports["six"]), timeout=PATIENCE)
     with secured.trusting.wrap_socket(raw, server_hostname="localhost") as link:
         link.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
@@ -280,7 +272,7 @@ def test_over_ipv6(secured: Secured) -> None:
 
 
 @pytest.mark.parametrize(("version", "megabytes"), [("1.0", 1), ("1.1", 2), ("1.2", 16)])
-def test_large_messages(secured: Secured, version: str, megabytes: int) -> None:
+def test_large_messages(secured, version, megabytes):
     body = os.urandom(1 << 20) * megabytes
     client = secured.open(version=version)
     client.connect()
@@ -292,7 +284,7 @@ def test_large_messages(secured: Secured, version: str, megabytes: int) -> None:
     client.closed()
 
 
-def test_many_small_ones_in_one_write(secured: Secured) -> None:
+def test_many_small_ones_in_one_write(secured):
     client = secured.open()
     client.connect()
     client.subscribe("/queue/small", ack="auto")
@@ -300,7 +292,7 @@ def test_many_small_ones_in_one_write(secured: Secured) -> None:
     client.messages(*map(str, range(5_000)))
 
 
-def test_a_reader_that_rests_is_not_written_to(secured: Secured) -> None:
+def test_a_reader_that_rests_is_not_written_to(secured):
     sender, reader = secured.open(), secured.open()
     sender.connect()
     reader.connect()
@@ -308,7 +300,7 @@ def test_a_reader_that_rests_is_not_written_to(secured: Secured) -> None:
     sender.put("/queue/rest", *(b"x" * 100_000 for _ in range(number)))
     reader.subscribe("/queue/rest", ack="auto")
 
-    def left() -> int:
+    def left():
         return int(secured.get("/api/v1/queues/rest")["messageCount"])
 
     before, now = -1, left()
@@ -321,7 +313,7 @@ def test_a_reader_that_rests_is_not_written_to(secured: Secured) -> None:
 
 
 @pytest.mark.parametrize(("acceptor", "before"), [("stomp", b""), ("proxy-tls", b"PROXY UNKNOWN\r\n")])
-def test_a_blocked_producer_that_is_gone(secured: Secured, seen: int, acceptor: str, before: bytes) -> None:
+def test_a_blocked_producer_that_is_gone(secured, seen, acceptor, before):
     """Nothing is read from it, and yet the broker notices."""
     taken, full = f"taken.{acceptor}", f"full.{acceptor}"
     sender, other = secured.open(acceptor, before=before), secured.open()
@@ -344,7 +336,7 @@ def test_a_blocked_producer_that_is_gone(secured: Secured, seen: int, acceptor: 
     other.messages("1", "2")
 
 
-def test_a_client_that_ends_tls_but_not_tcp(secured: Secured) -> None:
+def test_a_client_that_ends_tls_but_not_tcp(secured):
     client = secured.open()
     client.connect()
     number = client.connected["session"] if client.connected else ""
@@ -356,7 +348,7 @@ def test_a_client_that_ends_tls_but_not_tcp(secured: Secured) -> None:
         time.sleep(0.05)
 
 
-def test_a_client_that_ends_tls_takes_nothing_along(secured: Secured) -> None:
+def test_a_client_that_ends_tls_takes_nothing_along(secured):
     """It says that it is done with TLS while much is on its way to it, and reads on."""
     number = 600
     sender = secured.open()
@@ -366,7 +358,7 @@ def test_a_client_that_ends_tls_takes_nothing_along(secured: Secured) -> None:
     come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = secured.trusting.wrap_bio(come, go, server_hostname="localhost")
 
-    def step(what: Any, *arguments: bytes) -> None:
+    def step(what, *arguments):
         while True:
             try:
                 what(*arguments)
@@ -396,7 +388,7 @@ def test_a_client_that_ends_tls_takes_nothing_along(secured: Secured) -> None:
     assert secured.get("/api/v1/queues/kept")["messageCount"] == now
 
 
-def test_what_is_not_tls_in_the_midst_of_it(secured: Secured, seen: int) -> None:
+def test_what_is_not_tls_in_the_midst_of_it(secured, seen):
     client = secured.open()
     client.connect()
     os.write(client.socket.fileno(), b"\0" * 100)
@@ -420,7 +412,7 @@ def test_what_is_not_tls_in_the_midst_of_it(secured: Secured, seen: int) -> None
         (b"\x16\x03\x01\0\x05\x01\0\0\x01\0", "TLS handshake failed: "),
     ],
 )
-def test_other_protocols(secured: Secured, seen: int, data: bytes, expected: str) -> None:
+def test_other_protocols(secured, seen, data, expected):
     client = StompClient(secured.broker.ports["stomp"])
     client.raw(data)
     client.socket.settimeout(PATIENCE)
@@ -433,7 +425,7 @@ def test_other_protocols(secured: Secured, seen: int, data: bytes, expected: str
 
 
 @pytest.mark.parametrize("acceptor", ["plain", "http-plain"])
-def test_tls_where_there_is_none(secured: Secured, seen: int, acceptor: str) -> None:
+def test_tls_where_there_is_none(secured, seen, acceptor):
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
         secured.open(acceptor)
     secured.broker.wait_for_log(
@@ -442,7 +434,7 @@ def test_tls_where_there_is_none(secured: Secured, seen: int, acceptor: str) -> 
 
 
 @pytest.mark.parametrize("data", [b"", b"\x16\x03\x01"])
-def test_a_handshake_that_goes_on_for_ever(secured: Secured, data: bytes) -> None:
+def test_a_handshake_that_goes_on_for_ever(secured, data):
     counter = ("stompring_refusals_total", "handshake-timeout", "limit")
     before = secured.metric(*counter)
     client = StompClient(secured.broker.ports["hurried"])
@@ -455,7 +447,7 @@ def test_a_handshake_that_goes_on_for_ever(secured: Secured, data: bytes) -> Non
     assert secured.metric(*counter) == before + 1
 
 
-def test_more_connections_than_allowed(secured: Secured) -> None:
+def test_more_connections_than_allowed(secured):
     """Who is one too many is told so, after the handshake that it needs to read it."""
     first = secured.open("few")
     first.connect()
@@ -464,7 +456,7 @@ def test_more_connections_than_allowed(secured: Secured) -> None:
 
 
 @pytest.mark.parametrize("acceptor", ["web", "stomp"])
-def test_websocket_over_tls(secured: Secured, acceptor: str) -> None:
+def test_websocket_over_tls(secured, acceptor):
     """On an acceptor of its own, and by upgrade on one for STOMP over TLS."""
     client = WebSocketDialogue(secured.broker.ports[acceptor], context=secured.trusting)
     client.connect()
@@ -481,13 +473,13 @@ def test_websocket_over_tls(secured: Secured, acceptor: str) -> None:
     client.ask("DISCONNECT")
 
 
-def test_a_browser_on_another_site_is_refused_over_tls_too(secured: Secured) -> None:
+def test_a_browser_on_another_site_is_refused_over_tls_too(secured):
     client = WebSocketClient(secured.broker.ports["web"], secured.trusting)
     assert client.ask(origin="https://elsewhere.example").status == 403
     client.close()
 
 
-def test_who_only_looks_whether_it_is_there_is_not_told_of(secured: Secured, seen: int) -> None:
+def test_who_only_looks_whether_it_is_there_is_not_told_of(secured, seen):
     before = secured.metric("stompring_tls_failures_total", "stomp")
     socket.create_connection((LOCAL, secured.broker.ports["stomp"]), timeout=PATIENCE).close()
     client = secured.open()
@@ -500,14 +492,14 @@ def test_who_only_looks_whether_it_is_there_is_not_told_of(secured: Secured, see
 # ---- HTTP
 
 
-def test_http(secured: Secured) -> None:
+def test_http(secured):
     assert secured.metric("stompring_certificate_expiry_timestamp_seconds", "stomp") > time.time()
     assert secured.metric("stompring_certificate_expiry_timestamp_seconds", "expired") < time.time()
     listeners = {one["acceptor"]: one["port"] for one in secured.get("/api/v1/broker")["listeners"]}
     assert listeners == secured.broker.ports
 
 
-def test_http_agrees_on_its_version(secured: Secured) -> None:
+def test_http_agrees_on_its_version(secured):
     context = secured.authority.trusting()
     for offered, agreed in ((["h2", "http/1.1"], "http/1.1"), (["h2"], None)):
         context.set_alpn_protocols(offered)
@@ -519,7 +511,7 @@ def test_http_agrees_on_its_version(secured: Secured) -> None:
 # ---- the pipeline's client
 
 
-def test_transfer_over_tls(secured: Secured) -> None:
+def test_transfer_over_tls(secured):
     client = secured.open()
     client.connect()
     bodies = [str(number) * 20_000 for number in range(50)]
@@ -533,12 +525,12 @@ def test_transfer_over_tls(secured: Secured) -> None:
     client.close()
 
 
-def endpoint(secured: Secured, acceptor: str, **more: Any) -> Endpoint:
+def endpoint(secured, acceptor, **more):
     port = secured.broker.ports[acceptor]
     return Endpoint(LOCAL, port, tls=True, ca_file=secured.authority.file, timeout=PATIENCE, **more)
 
 
-def test_the_pipelines_client(secured: Secured) -> None:
+def test_the_pipelines_client(secured):
     with Connection(endpoint(secured, "stomp")) as connection:
         body = os.urandom(100_000) * 20
         for _ in range(10):
@@ -556,6 +548,6 @@ def test_the_pipelines_client(secured: Secured) -> None:
 
 
 @pytest.mark.parametrize("acceptor", ["elsewhere", "expired", "stranger", "plain"])
-def test_whom_the_pipelines_client_does_not_trust(secured: Secured, acceptor: str) -> None:
+def test_whom_the_pipelines_client_does_not_trust(secured, acceptor):
     with pytest.raises(ConnectionFailed, match="does not speak TLS with us"):
         Connection(endpoint(secured, acceptor))

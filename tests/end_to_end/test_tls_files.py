@@ -7,7 +7,6 @@ import ssl
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +22,11 @@ URLS = {"stomp": STOMP, "http": "https://127.0.0.1:0?keyStorePath=broker.pem"}
 
 
 @pytest.fixture
-def secured(tmp_path: Path) -> Secured:
+def secured(tmp_path):
     return Secured(tmp_path, URLS)
 
 
-def shown(secured: Secured) -> str:
+def shown(secured):
     """The common name of the certificate that a new connection gets."""
     link = secured.open().socket
     assert isinstance(link, ssl.SSLSocket)
@@ -36,7 +35,7 @@ def shown(secured: Secured) -> str:
     return str(dict(part[0] for part in certificate["subject"])["commonName"])
 
 
-def test_sighup_takes_new_files(secured: Secured) -> None:
+def test_sighup_takes_new_files(secured):
     with secured.start() as broker:
         open_before = secured.open()
         open_before.connect()
@@ -50,7 +49,7 @@ def test_sighup_takes_new_files(secured: Secured) -> None:
         assert "second" in secured.get("/metrics")
 
 
-def test_a_broken_file_changes_nothing(secured: Secured) -> None:
+def test_a_broken_file_changes_nothing(secured):
     with secured.start() as broker:
         path = secured.directory / "broker.pem"
         text = path.read_bytes()
@@ -63,7 +62,7 @@ def test_a_broken_file_changes_nothing(secured: Secured) -> None:
         assert "reloaded from" in broker.reload()
 
 
-def test_authorities_are_read_again(secured: Secured) -> None:
+def test_authorities_are_read_again(secured):
     with secured.start() as broker:
         with pytest.raises((ssl.SSLError, ConnectionResetError, AssertionError)):
             secured.open(client=secured.mallory).connect()
@@ -79,13 +78,13 @@ def test_authorities_are_read_again(secured: Secured) -> None:
             secured.open(context=trusting(secured, secured.anna)).connect()
 
 
-def trusting(secured: Secured, client: Path) -> ssl.SSLContext:
+def trusting(secured, client):
     context = secured.trusting
     context.load_cert_chain(client)
     return context
 
 
-def test_files_are_taken_by_themselves(tmp_path: Path) -> None:
+def test_files_are_taken_by_themselves(tmp_path):
     secured = Secured(tmp_path, {**URLS, "stomp": f"{STOMP};sslAutoReload=true"})
     with secured.start() as broker:
         secured.authority.issue("broker.pem", common="second")
@@ -93,7 +92,7 @@ def test_files_are_taken_by_themselves(tmp_path: Path) -> None:
         assert shown(secured) == "second"
 
 
-def test_everybody_is_told_of_the_end(secured: Secured) -> None:
+def test_everybody_is_told_of_the_end(secured):
     with secured.start() as broker:
         clients = [secured.open() for _ in range(3)]
         for client in clients:
@@ -112,7 +111,7 @@ def test_everybody_is_told_of_the_end(secured: Secured) -> None:
         silent.close()
 
 
-def test_who_does_not_read_does_not_hold_it_up(secured: Secured) -> None:
+def test_who_does_not_read_does_not_hold_it_up(secured):
     with secured.start() as broker:
         sender, stuck = secured.open(), secured.open()
         sender.connect()
@@ -122,7 +121,7 @@ def test_who_does_not_read_does_not_hold_it_up(secured: Secured) -> None:
         broker.stop()
 
 
-def stompring(*arguments: str) -> subprocess.CompletedProcess[str]:
+def stompring(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "stompring", *arguments],
         cwd=ROOT,
@@ -141,7 +140,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("what", "expected"), WRONG)
-def test_a_start_with_a_wrong_file_is_refused(secured: Secured, what: str, expected: str) -> None:
+def test_a_start_with_a_wrong_file_is_refused(secured, what, expected):
     path = secured.directory / "broker.pem"
     if what == "missing":
         path.unlink()
@@ -161,7 +160,7 @@ def test_a_start_with_a_wrong_file_is_refused(secured: Secured, what: str, expec
         assert "Traceback" not in told
 
 
-def test_check_config_tells_what_there_is(secured: Secured) -> None:
+def test_check_config_tells_what_there_is(secured):
     secured.authority.issue("broker.pem", ("a.example",), days=10)
     checked = stompring("check-config", str(secured.config))
     assert checked.returncode == 0
@@ -174,14 +173,14 @@ def test_check_config_tells_what_there_is(secured: Secured) -> None:
     assert "expires in 9 days" in checked.stderr and "(warning)" in checked.stderr
 
 
-def test_an_expired_certificate_is_a_warning(secured: Secured) -> None:
+def test_an_expired_certificate_is_a_warning(secured):
     secured.authority.issue("broker.pem", begin=-10, days=-1)
     with secured.start() as broker:
         line = broker.wait_for_log("acceptor stomp: .* has expired")
         assert "WARNING" in line
 
 
-def test_the_shipped_file_with_a_certificate_of_ones_own(tmp_path: Path) -> None:
+def test_the_shipped_file_with_a_certificate_of_ones_own(tmp_path):
     """As config/tls.xml says that one is made."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")

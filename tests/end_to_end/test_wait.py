@@ -1,13 +1,10 @@
 """``stompring run --wait``: a standby takes over a data directory when its lock is free."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ from ..stomp_client import StompClient
 STANDBY_HTTP = re.compile(r"standby HTTP listens on \S+:(\d+) \(acceptor http\)")
 
 
-def standby(config: Path, data: Path, **more: object) -> tuple[BrokerProcess, Management]:
+def standby(config, data, **more):
     """A broker that waits, and its HTTP interface."""
     broker = BrokerProcess(config, data, options=["--wait"], **more)  # type: ignore[arg-type]
     found = STANDBY_HTTP.search(broker.wait_for_log(STANDBY_HTTP.pattern))
@@ -28,7 +25,7 @@ def standby(config: Path, data: Path, **more: object) -> tuple[BrokerProcess, Ma
     return broker, Management(int(found[1]))
 
 
-def ready_status(http: Management) -> dict[str, object]:
+def ready_status(http):
     with pytest.raises(Answered) as refused:
         http.text("/health/ready")
     assert refused.value.status == 503
@@ -36,7 +33,7 @@ def ready_status(http: Management) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_standby_takes_over_when_the_active_broker_ends(tmp_path: Path, number: signal.Signals) -> None:
+def test_standby_takes_over_when_the_active_broker_ends(tmp_path, number):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml())
     data = tmp_path / "data"
@@ -76,7 +73,7 @@ def test_standby_takes_over_when_the_active_broker_ends(tmp_path: Path, number: 
     assert active.exit_code() == (-9 if number == signal.SIGKILL else 0)
 
 
-def test_health_is_live_and_not_ready_while_the_standby_recovers(tmp_path: Path) -> None:
+def test_health_is_live_and_not_ready_while_the_standby_recovers(tmp_path):
     (tmp_path / "plugins").mkdir()
     fifo = tmp_path / "recovery"
     (tmp_path / "plugins" / "slow.py").write_text(
@@ -112,7 +109,7 @@ def test_health_is_live_and_not_ready_while_the_standby_recovers(tmp_path: Path)
     active.exit_code()
 
 
-def recovering_status(http: Management) -> dict[str, object] | None:
+def recovering_status(http):
     """What `/health/ready` says; None for the moment without a listener."""
     try:
         return ready_status(http)
@@ -120,7 +117,7 @@ def recovering_status(http: Management) -> dict[str, object] | None:
         return None
 
 
-def test_standby_stops_with_0_and_reloads_while_it_waits(tmp_path: Path) -> None:
+def test_standby_stops_with_0_and_reloads_while_it_waits(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml())
     listening = Listening(str(tmp_path / "notify"))
@@ -138,7 +135,7 @@ def test_standby_stops_with_0_and_reloads_while_it_waits(tmp_path: Path) -> None
     listening.close()
 
 
-def test_faults_of_the_configuration_are_found_before_the_wait(tmp_path: Path) -> None:
+def test_faults_of_the_configuration_are_found_before_the_wait(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml())
     with BrokerProcess(config, tmp_path / "data"):
@@ -153,7 +150,7 @@ def test_faults_of_the_configuration_are_found_before_the_wait(tmp_path: Path) -
         assert broker.exit_code() == 1
 
 
-def test_directory_that_does_not_exist_is_awaited_and_not_made(tmp_path: Path) -> None:
+def test_directory_that_does_not_exist_is_awaited_and_not_made(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml())
     data = tmp_path / "volume"
@@ -165,7 +162,7 @@ def test_directory_that_does_not_exist_is_awaited_and_not_made(tmp_path: Path) -
         assert (data / "journal").is_dir()
 
 
-def test_without_a_broker_to_wait_for_the_start_is_the_ordinary_one(tmp_path: Path) -> None:
+def test_without_a_broker_to_wait_for_the_start_is_the_ordinary_one(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml())
     data = tmp_path / "data"

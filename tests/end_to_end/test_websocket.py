@@ -1,19 +1,16 @@
 """STOMP over WebSocket through real sockets: conversations, hostile clients, back-pressure both ways."""
 
-from __future__ import annotations
-
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from ..broker_process import PATIENCE, BrokerProcess
-from ..management import Management
+from ..broker_process import PATIENCE
 from ..stomp_client import frame_bytes
 from ..websocket_client import (
     BINARY,
@@ -45,17 +42,17 @@ Open = Callable[..., WebSocketDialogue]
 
 
 @pytest.fixture
-def opened(broker: BrokerProcess) -> Iterator[Open]:
+def opened(broker):
     """Opens connected dialogues with an acceptor; their sockets are closed after the test."""
     with ExitStack() as stack:
 
         def dialogue(
-            acceptor: str = "ws",
-            version: str = "1.2",
-            greet: bool = True,
-            opcode: int = BINARY,
-            **headers: object,
-        ) -> WebSocketDialogue:
+            acceptor="ws",
+            version="1.2",
+            greet=True,
+            opcode=BINARY,
+            **headers,
+        ):
             found = WebSocketDialogue(broker.ports[acceptor], version, opcode=opcode)
             stack.callback(found.close)
             if greet:
@@ -66,11 +63,11 @@ def opened(broker: BrokerProcess) -> Iterator[Open]:
 
 
 @pytest.fixture
-def knock(broker: BrokerProcess) -> Iterator[Callable[[str], WebSocketClient]]:
+def knock(broker):
     """Opens connections on which nothing was said."""
     with ExitStack() as stack:
 
-        def client(acceptor: str = "ws") -> WebSocketClient:
+        def client(acceptor="ws"):
             found = WebSocketClient(broker.ports[acceptor])
             stack.callback(found.close)
             return found
@@ -78,7 +75,7 @@ def knock(broker: BrokerProcess) -> Iterator[Callable[[str], WebSocketClient]]:
         yield client
 
 
-def resident(pid: int) -> int:
+def resident(pid):
     """Bytes of memory that a process has."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
@@ -91,9 +88,7 @@ def resident(pid: int) -> int:
 
 @pytest.mark.parametrize("acceptor", ["ws", "text", "stomp"])
 @pytest.mark.parametrize("opcode", [BINARY, TEXT])
-def test_a_conversation(
-    opened: Open, management: Management, name: str, version: str, acceptor: str, opcode: int
-) -> None:
+def test_a_conversation(opened, management, name, version, acceptor, opcode):
     client = opened(acceptor, version, opcode=opcode)
     assert client.answer_to_request.headers["sec-websocket-protocol"] == "v12.stomp"
     bodies = [f"zażółć {n}" for n in range(20)]
@@ -116,9 +111,7 @@ def test_a_conversation(
     management.expect(name, messageCount=0, messagesAcknowledged=20)
 
 
-def test_plain_stomp_on_the_same_listener(
-    opened: Open, connect: Callable[..., WebSocketDialogue], name: str
-) -> None:
+def test_plain_stomp_on_the_same_listener(opened, connect, name):
     plain, over = connect(), opened("stomp")
     plain.subscribe(f"/queue/{name}")
     over.put(f"/queue/{name}", "there")
@@ -126,7 +119,7 @@ def test_plain_stomp_on_the_same_listener(
 
 
 @pytest.mark.parametrize("acceptor", ["ws", "text"])
-def test_big_binary_bodies(opened: Open, name: str, acceptor: str) -> None:
+def test_big_binary_bodies(opened, name, acceptor):
     client = opened(acceptor)
     body = random.Random(1).randbytes(4 * MIB)
     client.put(f"/queue/{name}", body, content_length=len(body))
@@ -135,7 +128,7 @@ def test_big_binary_bodies(opened: Open, name: str, acceptor: str) -> None:
     assert client.pieces[-1].opcode == BINARY
 
 
-def test_a_frame_cut_up_and_frames_packed_together(opened: Open, name: str) -> None:
+def test_a_frame_cut_up_and_frames_packed_together(opened, name):
     client = opened()
     destination = {"destination": f"/queue/{name}"}
     data = b"".join(frame_bytes("SEND", destination, b"%d" % n) for n in range(50))
@@ -153,7 +146,7 @@ def test_a_frame_cut_up_and_frames_packed_together(opened: Open, name: str) -> N
     client.messages(*(str(n) for n in range(50)), "ż" * 100)
 
 
-def test_heart_beats(opened: Open) -> None:
+def test_heart_beats(opened):
     client = opened(heart_beat="0,500")
     began = time.monotonic()
     while len(client.beats) < 3:
@@ -164,7 +157,7 @@ def test_heart_beats(opened: Open) -> None:
     client.put("/queue/still-here", "x")
 
 
-def test_a_silent_client_is_cut_off(opened: Open) -> None:
+def test_a_silent_client_is_cut_off(opened):
     client = opened(heart_beat="1000,0")
     client.client.send(PING, b"which is no heart-beat")
     client.error("Did not receive data", "2000ms")
@@ -174,7 +167,7 @@ def test_a_silent_client_is_cut_off(opened: Open) -> None:
 # ---- who may
 
 
-def test_requests_that_are_refused(knock: Callable[..., WebSocketClient], broker: BrokerProcess) -> None:
+def test_requests_that_are_refused(knock, broker):
     request = "GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n"
     asking = "Upgrade: websocket\r\nConnection: Upgrade\r\n"
     for acceptor, text, status in [
@@ -216,7 +209,7 @@ def test_requests_that_are_refused(knock: Callable[..., WebSocketClient], broker
     broker.wait_for_log(r"WebSocket rejected \(403\): Origin https://evil.example is not allowed")
 
 
-def test_the_upgrade_can_be_switched_off(knock: Callable[..., WebSocketClient]) -> None:
+def test_the_upgrade_can_be_switched_off(knock):
     client = knock("plain")
     client.socket.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n\0")
     assert client.socket.recv(5) == b"ERROR"
@@ -225,7 +218,7 @@ def test_the_upgrade_can_be_switched_off(knock: Callable[..., WebSocketClient]) 
 # ---- hostile clients
 
 
-def test_a_request_that_drips(knock: Callable[..., WebSocketClient]) -> None:
+def test_a_request_that_drips(knock):
     client = knock("strict")
     began = time.monotonic()
     with pytest.raises((BrokenPipeError, ConnectionResetError, AssertionError)):
@@ -243,7 +236,7 @@ def test_a_request_that_drips(knock: Callable[..., WebSocketClient]) -> None:
     assert time.monotonic() - began < PATIENCE
 
 
-def test_a_frame_that_is_too_long(opened: Open) -> None:
+def test_a_frame_that_is_too_long(opened):
     client = opened("strict")
     client.raw(b"\n" * 10240)
     client.client.socket.sendall(piece_bytes(BINARY, b"\n" * 10241))
@@ -252,7 +245,7 @@ def test_a_frame_that_is_too_long(opened: Open) -> None:
     assert "10240" in client.ended.reason
 
 
-def test_a_message_without_end_takes_no_memory(opened: Open, broker: BrokerProcess) -> None:
+def test_a_message_without_end_takes_no_memory(opened, broker):
     """Of one WebSocket message, 100 MB are line ends between frames; the limit of a body is 1 MB."""
     client = opened("strict")
     before = resident(broker.pid)
@@ -265,13 +258,13 @@ def test_a_message_without_end_takes_no_memory(opened: Open, broker: BrokerProce
     assert resident(broker.pid) - before < 20 * MIB
 
 
-def test_a_body_that_is_too_long(opened: Open) -> None:
+def test_a_body_that_is_too_long(opened):
     client = opened("strict")
     client.raw(b"SEND\ndestination:/queue/q\ncontent-length:2000000\n\n")
     client.error("body too long", "1048576")
 
 
-def test_broken_rules_and_the_log(opened: Open, broker: BrokerProcess) -> None:
+def test_broken_rules_and_the_log(opened, broker):
     client = opened()
     client.socket.sendall(piece_bytes(BINARY, b"\n", mask=None))
     client.closed()
@@ -281,7 +274,7 @@ def test_broken_rules_and_the_log(opened: Open, broker: BrokerProcess) -> None:
     )
 
 
-def test_who_closes_gives_everything_back(opened: Open, name: str, management: Management) -> None:
+def test_who_closes_gives_everything_back(opened, name, management):
     client = opened()
     client.put(f"/queue/{name}", "x")
     client.subscribe(f"/queue/{name}")
@@ -292,7 +285,7 @@ def test_who_closes_gives_everything_back(opened: Open, name: str, management: M
     management.expect(name, deliveringCount=0, messageCount=1, consumerCount=0)
 
 
-def test_who_does_not_answer_the_close_is_cut_off(opened: Open, management: Management) -> None:
+def test_who_does_not_answer_the_close_is_cut_off(opened, management):
     client = opened()
     session = (client.connected or client.frame())["session"]
     client.send("DISCONNECT", {"receipt": "bye"})
@@ -308,9 +301,7 @@ def test_who_does_not_answer_the_close_is_cut_off(opened: Open, management: Mana
 # ---- back-pressure
 
 
-def test_a_consumer_that_does_not_read(
-    opened: Open, name: str, management: Management, broker: BrokerProcess
-) -> None:
+def test_a_consumer_that_does_not_read(opened, name, management, broker):
     """100 MB wait for it: they stay in the queue and do not become copies on their way to its socket."""
     sender = opened()
     body = b"x" * MIB
@@ -332,9 +323,7 @@ def test_a_consumer_that_does_not_read(
     management.expect(name, messageCount=0)
 
 
-def test_a_producer_that_is_blocked(
-    opened: Open, name: str, management: Management, broker: BrokerProcess
-) -> None:
+def test_a_producer_that_is_blocked(opened, name, management, broker):
     """Its socket is not read any more, its frames wait with it, and nothing is lost."""
     producer, consumer = opened(), opened()
     queue = f"block.{name}"

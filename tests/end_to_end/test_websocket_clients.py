@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +34,7 @@ class Doors(NamedTuple):
 
 
 @pytest.fixture(params=["binary", "text"])
-def doors(request: pytest.FixtureRequest, lasting: LastingBroker) -> Doors:
+def doors(request, lasting):
     port = free_port()
     encoder = f"webSocketEncoderType={request.param}"
     lasting.start(
@@ -45,7 +44,7 @@ def doors(request: pytest.FixtureRequest, lasting: LastingBroker) -> Doors:
     return Doors(lasting, (f"ws://127.0.0.1:{port}/stomp", f"ws://127.0.0.1:{lasting.process.port}/any"))
 
 
-def heard(lines: Iterator[str], broker: LastingBroker) -> list[str]:
+def heard(lines, broker):
     """What a client tells until its end; the broker is restarted when it asks for that."""
     told = []
     for line in lines:
@@ -61,7 +60,7 @@ def heard(lines: Iterator[str], broker: LastingBroker) -> list[str]:
     shutil.which("node") is None or not STOMPJS.exists() or not WS.exists(),
     reason="node is not installed with its STOMP client: npm ci in tests/end_to_end/clients",
 )
-def test_stompjs_in_node(doors: Doors) -> None:
+def test_stompjs_in_node(doors):
     with subprocess.Popen(
         ["node", "websocket.js", "node", *doors.urls],
         cwd=CLIENTS,
@@ -78,7 +77,7 @@ def test_stompjs_in_node(doors: Doors) -> None:
 
 
 @needs_chromium
-def test_stompjs_on_a_page(doors: Doors, tmp_path: Path) -> None:
+def test_stompjs_on_a_page(doors, tmp_path):
     script = f"talk({{ Client: StompJs.Client, urls: {list(doors.urls)}, prefix: 'page', tell }});"
     with Page(tmp_path, [STOMPJS, CLIENTS / "websocket_talk.js"], script) as page:
         page.visit()
@@ -97,9 +96,7 @@ def test_stompjs_on_a_page(doors: Doors, tmp_path: Path) -> None:
         ("app.example", "127.0.0.1", "http://app.example:PORT", "let in"),
     ],
 )
-def test_pages_of_other_sites(
-    lasting: LastingBroker, tmp_path: Path, visited: str, called: str, allowed: str, told: str
-) -> None:
+def test_pages_of_other_sites(lasting, tmp_path, visited, called, allowed, told):
     port = free_port()
     script = f"knock({{ url: 'ws://{called}:{port}/stomp', tell }});"
     with Page(tmp_path, [CLIENTS / "websocket_talk.js"], script) as page:

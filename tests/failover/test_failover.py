@@ -1,10 +1,7 @@
 """The short form of the failover test; ``make failover`` is the long one."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,6 @@ from ..nats_cluster import installed
 from . import clock, network
 from .campaign import BrokenPromise, FailoverCampaign
 from .probes import PROFILES, Producer
-from .report import Report
 from .world import World
 
 #: A fifth of the load: other tests run at the same time.
@@ -20,7 +16,7 @@ SLOWER = tuple(replace(profile, pause=5 * profile.pause) for profile in PROFILES
 SEED = int(os.environ.get("SEED", "1"))
 
 
-def _run(directory: Path, seed: int, faults: int, kinds: tuple[str, ...], engine: str) -> Report:
+def _run(directory, seed, faults, kinds, engine):
     namespaces = network.why_not() is None
     with World(directory, seed, engine, namespaces, clock.why_not() is None) as world:
         areas = ("memory", "always")
@@ -55,7 +51,7 @@ SHARDS = (
         pytest.param(1, marks=pytest.mark.xdist_group("failover: 1")),
     ],
 )
-def test_nothing_is_lost_with_a_replicated_log(tmp_path: Path, shard: int) -> None:
+def test_nothing_is_lost_with_a_replicated_log(tmp_path, shard):
     installed()
     kinds = SHARDS[shard]
     report = _run(tmp_path, SEED + shard, len(kinds), kinds, "nats")
@@ -65,7 +61,7 @@ def test_nothing_is_lost_with_a_replicated_log(tmp_path: Path, shard: int) -> No
 
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("failover: shared directory")
-def test_nothing_is_lost_when_a_waiting_broker_takes_over_the_directory(tmp_path: Path) -> None:
+def test_nothing_is_lost_when_a_waiting_broker_takes_over_the_directory(tmp_path):
     kinds = ("active killed", "active ends in order")
     report = _run(tmp_path, SEED, 2, kinds, "shared")
     assert sum(outcome.takeover for outcome in report.outcomes) == 2, report.text()
@@ -74,11 +70,11 @@ def test_nothing_is_lost_when_a_waiting_broker_takes_over_the_directory(tmp_path
 
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("failover: shared directory")
-def test_a_lost_message_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_message_is_found_out(tmp_path, monkeypatch):
     """A client that believes it has a receipt for what it never sent takes the place of a broker that lost it."""
     send = Producer._send
 
-    def forget(self: Producer, number: int) -> None:
+    def forget(self, number):
         send(self, number)
         if number == 20 and self.profile.identified:
             self.account.sends[1000_000] += 1

@@ -1,12 +1,8 @@
 """Hosts and clocks that the failover test makes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +25,7 @@ with socket.create_connection(("{address}", 9000), 0.4) as connection:
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[Namespaces]:
+def hosts():
     """Two hosts, the second of which answers."""
     reason = network.why_not()
     if reason is not None:
@@ -46,14 +42,14 @@ def hosts() -> Iterator[Namespaces]:
     made.close()
 
 
-def _reaches(hosts: Namespaces, host: str) -> bool:
+def _reaches(hosts, host):
     words = [sys.executable, "-c", ASK.format(address=hosts.address("b"))]
     command = words if host == CLIENTS else hosts.command(host, words)
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
 @pytest.mark.parametrize(("source", "target"), [("a", "b"), ("b", "a")])
-def test_one_direction_is_cut(hosts: Namespaces, source: str, target: str) -> None:
+def test_one_direction_is_cut(hosts, source, target):
     hosts.cut(source, target)
     assert not _reaches(hosts, "a")
     assert _reaches(hosts, CLIENTS)
@@ -61,7 +57,7 @@ def test_one_direction_is_cut(hosts: Namespaces, source: str, target: str) -> No
     assert _reaches(hosts, "a")
 
 
-def test_a_clock_jumps_for_one_process(tmp_path: Path) -> None:
+def test_a_clock_jumps_for_one_process(tmp_path):
     reason = clock.why_not()
     if reason is not None:
         pytest.skip(reason)

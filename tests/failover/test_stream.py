@@ -1,27 +1,23 @@
 """The second reader of the replicated log: its files, and the writers that it finds out."""
 
-from __future__ import annotations
-
 from stompring.replication.log import FileChange, Operation, encode_entry
 
 from . import stream
 from .stream import BEAT, CLAIM, MOVE, REMOVE, TRUNCATE, WHOLE, WRITE, Entry, Writers
 
 
-def _entry(
-    sequence: int, operation: int, path: str = "", at: int = 0, data: bytes = b"", **more: int
-) -> Entry:
+def _entry(sequence, operation, path="", at=0, data=b"", **more):
     return Entry(sequence, operation, more.get("writer", 1), more.get("number", sequence), at, path, "", data)
 
 
-def test_it_reads_what_the_product_writes() -> None:
+def test_it_reads_what_the_product_writes():
     change = FileChange(Operation.MOVE, "journal/ä", 7, b"data", "retention/ä", serial=8)
     entry = stream.decode(3, encode_entry(5, 6, change))
     assert entry == Entry(3, MOVE, 5, 6, 7, "journal/ä", "retention/ä", b"data")
     assert [operation.value for operation in Operation] == list(range(1, 11))
 
 
-def test_entries_make_files() -> None:
+def test_entries_make_files():
     files = stream.files_of(
         [
             _entry(1, WRITE, "journal/a", 2, b"cd"),
@@ -38,7 +34,7 @@ def test_entries_make_files() -> None:
     assert files == {"journal/a": b"abcd", "identity": b"2", "paging/c": b"123"}
 
 
-def test_differences_say_where() -> None:
+def test_differences_say_where():
     found = stream.differences({"a": b"123", "b": b""}, {"a": b"1x3", "c": b"1"}, ("one", "two"))
     assert found == [
         "a has 3 bytes in one, 3 in two; they differ from 1 on",
@@ -47,13 +43,13 @@ def test_differences_say_where() -> None:
     ]
 
 
-def _faults(*entries: Entry) -> list[str]:
+def _faults(*entries):
     writers = Writers()
     writers.check(entries)
     return writers.faults
 
 
-def test_a_writer_may_follow_another() -> None:
+def test_a_writer_may_follow_another():
     assert not _faults(
         _entry(1, CLAIM, writer=1, number=1),
         _entry(2, WRITE, writer=1, number=2),
@@ -63,7 +59,7 @@ def test_a_writer_may_follow_another() -> None:
     )
 
 
-def test_a_writer_that_writes_after_another_is_found_out() -> None:
+def test_a_writer_that_writes_after_another_is_found_out():
     (fault,) = _faults(
         _entry(1, CLAIM, writer=1, number=1),
         _entry(2, CLAIM, writer=2, number=1),
@@ -72,11 +68,11 @@ def test_a_writer_that_writes_after_another_is_found_out() -> None:
     assert fault == "entry 3: writer 1 wrote after it was fenced"
 
 
-def test_an_entry_that_is_missing_or_twice_is_found_out() -> None:
+def test_an_entry_that_is_missing_or_twice_is_found_out():
     (fault,) = _faults(_entry(1, CLAIM, number=1), _entry(2, WRITE, number=2), _entry(3, WRITE, number=2))
     assert fault == "entry 3 is number 2 of its writer; entry 2 was number 2"
 
 
-def test_a_writer_without_a_claim_is_found_out() -> None:
+def test_a_writer_without_a_claim_is_found_out():
     (fault,) = _faults(_entry(1, CLAIM, number=1), _entry(2, WRITE, writer=2, number=1))
     assert fault == "entry 2 is the first of its writer, and claims nothing"

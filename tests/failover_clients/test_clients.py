@@ -13,14 +13,13 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from ..broker_process import PATIENCE, ROOT
 from ..ports import free_ports
-from .pair import REPLICATED, SHARED, BrokerPair
+from .pair import REPLICATED, SHARED
 from .scenarios import Scenario, Takeover
 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
@@ -35,9 +34,7 @@ SCENARIOS: dict[str, Scenario] = {}
 class Program:
     """A client with a queue of its own and a list of brokers, and the lines that it prints."""
 
-    def __init__(
-        self, words: Sequence[str], queue: str, brokers: Sequence[str], directory: Path = ROOT
-    ) -> None:
+    def __init__(self, words, queue, brokers, directory=ROOT):
         self._changed = threading.Condition()
         self.queue = queue
         self.lines: list[str] = []
@@ -52,25 +49,25 @@ class Program:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def _read(self) -> None:
+    def _read(self):
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with self._changed:
                 self.lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
 
-    def values(self, kind: str) -> list[str]:
+    def values(self, kind):
         """What the lines of that kind tell."""
         return [line.partition(" ")[2] for line in list(self.lines) if line.startswith(f"{kind} ")]
 
-    def wait_for(self, kind: str, count: int) -> list[str]:
+    def wait_for(self, kind, count):
         """The `values` of a kind, once there are so many."""
         with self._changed:
             enough = self._changed.wait_for(lambda: len(self.values(kind)) >= count, PATIENCE)
         assert enough, (f"not {count} × {kind}", self.lines[-20:])
         return self.values(kind)
 
-    def finish(self) -> int:
+    def finish(self):
         """Have it complete what it does; the number of messages that it has sent."""
         assert self._process.stdin is not None
         self._process.stdin.write("finish\n")
@@ -79,14 +76,14 @@ class Program:
         assert self._process.wait(PATIENCE) == 0
         return int(sent)
 
-    def kill(self) -> None:
+    def kill(self):
         """At the end of a test, whatever it does."""
         self._process.kill()
         self._process.wait()
         self._reader.join(PATIENCE)
 
 
-def check_messages(lines: Sequence[str], sent: int) -> None:
+def check_messages(lines, sent):
     """Each number has come, in order, and none is there twice.
 
     A message that was not acknowledged comes again with its own id. Another id means a second message: only where the
@@ -113,7 +110,7 @@ def check_messages(lines: Sequence[str], sent: int) -> None:
     assert list(ids) == list(range(1, sent + 1))
 
 
-def goes_on(pair: BrokerPair, program: Program, names: tuple[str, str] | None) -> Iterator[None]:
+def goes_on(pair, program, names):
     """Before a takeover it is served by the first broker, afterwards by the second; nothing is lost or there twice.
 
     ``names``: as it calls the brokers in its lines.
@@ -133,12 +130,12 @@ def goes_on(pair: BrokerPair, program: Program, names: tuple[str, str] | None) -
     pair.management.expect(program.queue, messageCount=0, deliveringCount=0)
 
 
-def tcp(pair: BrokerPair) -> tuple[str, str]:
+def tcp(pair):
     """What clients have in their lists: first the broker that is active."""
     return f"127.0.0.1:{pair.active.stomp}", f"127.0.0.1:{pair.standby.stomp}"
 
 
-def scenario(function: Scenario) -> Scenario:
+def scenario(function):
     SCENARIOS[function.__name__] = function
     return function
 
@@ -147,14 +144,14 @@ STOMP_PY = [sys.executable, "-m", "tests.failover_clients.stomp_py"]
 
 
 @scenario
-def stomp_py_with_a_list_of_hosts(pair: BrokerPair) -> Iterator[None]:
+def stomp_py_with_a_list_of_hosts(pair):
     pytest.importorskip("stomp", reason="stomp.py is not installed")
     brokers = tcp(pair)
     yield from goes_on(pair, Program(STOMP_PY, f"stomp.py.{pair.takeovers}", brokers), brokers)
 
 
 @scenario
-def stompjs_over_websocket_with_the_next_url(pair: BrokerPair) -> Iterator[None]:
+def stompjs_over_websocket_with_the_next_url(pair):
     if shutil.which("node") is None or not (CLIENTS / "node_modules" / "ws").exists():
         pytest.skip("node is not installed with its STOMP client: npm ci in tests/end_to_end/clients")
     urls = (
@@ -166,7 +163,7 @@ def stompjs_over_websocket_with_the_next_url(pair: BrokerPair) -> Iterator[None]
 
 
 @scenario
-def go_stomp_with_a_list_of_hosts(pair: BrokerPair) -> Iterator[None]:
+def go_stomp_with_a_list_of_hosts(pair):
     if shutil.which("go") is None:
         pytest.skip("go is not installed")
     binary = pair.directory / "go-stomp"
@@ -187,7 +184,7 @@ def go_stomp_with_a_list_of_hosts(pair: BrokerPair) -> Iterator[None]:
 
 
 @scenario
-def clients_of_haproxy_that_know_one_address(pair: BrokerPair) -> Iterator[None]:
+def clients_of_haproxy_that_know_one_address(pair):
     """With the configuration that is shipped, on other ports."""
     pytest.importorskip("stomp", reason="stomp.py is not installed")
     haproxy = shutil.which("haproxy", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
@@ -217,7 +214,7 @@ TAKEOVERS = [(SHARED, "kill"), (REPLICATED, "kill"), (REPLICATED, "freeze")]
 
 
 @pytest.fixture(scope="module")
-def takeover(request: pytest.FixtureRequest, pair: BrokerPair) -> Iterator[Takeover]:
+def takeover(request, pair):
     pair.wait_until_standby()
     takeover = Takeover(pair, SCENARIOS, request.param)
     yield takeover
@@ -226,5 +223,5 @@ def takeover(request: pytest.FixtureRequest, pair: BrokerPair) -> Iterator[Takeo
 
 @pytest.mark.parametrize(("pair", "takeover"), TAKEOVERS, indirect=True, scope="module")
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_clients_go_on_at_the_other_broker(takeover: Takeover, name: str) -> None:
+def test_clients_go_on_at_the_other_broker(takeover, name):
     takeover.finish(name)

@@ -6,24 +6,21 @@ All scenarios share one takeover: the active broker is killed (SIGKILL) while th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from ..end_to_end.lasting import DURABLE, numbers, padded, texts
-from ..stomp_client import StompClient
-from .pair import BrokerPair
 from .scenarios import Scenario, Takeover
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(function: Scenario) -> Scenario:
+def scenario(function):
     SCENARIOS[function.__name__] = function
     return function
 
 
-def drain(client: StompClient, destination: str, count: int) -> list[str]:
+def drain(client, destination, count):
     """Take and acknowledge that many messages, and find no more."""
     client.subscribe(destination, id=destination)
     found = []
@@ -37,7 +34,7 @@ def drain(client: StompClient, destination: str, count: int) -> list[str]:
 
 
 @scenario
-def messages_with_receipts_are_there_in_order(pair: BrokerPair) -> Iterator[None]:
+def messages_with_receipts_are_there_in_order(pair):
     client = pair.connect()
     client.put("orders", *numbers(1, 50), **DURABLE)
     client.put("orders", "passing", "passing")  # not durable: lost with its broker
@@ -46,7 +43,7 @@ def messages_with_receipts_are_there_in_order(pair: BrokerPair) -> Iterator[None
 
 
 @scenario
-def acknowledged_messages_stay_away_and_others_come_again(pair: BrokerPair) -> Iterator[None]:
+def acknowledged_messages_stay_away_and_others_come_again(pair):
     client = pair.connect()
     client.put("acks", *"123456", **DURABLE)
     client.subscribe("acks")
@@ -61,7 +58,7 @@ def acknowledged_messages_stay_away_and_others_come_again(pair: BrokerPair) -> I
 
 
 @scenario
-def sends_of_an_open_transaction_are_not_there(pair: BrokerPair) -> Iterator[None]:
+def sends_of_an_open_transaction_are_not_there(pair):
     client = pair.connect()
     client.ask("BEGIN", {"transaction": "open"})
     client.put("sends", "open 1", "open 2", transaction="open", **DURABLE)
@@ -79,7 +76,7 @@ def sends_of_an_open_transaction_are_not_there(pair: BrokerPair) -> Iterator[Non
 
 
 @scenario
-def acknowledgements_of_an_open_transaction_are_undone(pair: BrokerPair) -> Iterator[None]:
+def acknowledgements_of_an_open_transaction_are_undone(pair):
     client = pair.connect()
     client.put("undone", *"12", **DURABLE)
     client.subscribe("undone")
@@ -93,7 +90,7 @@ def acknowledgements_of_an_open_transaction_are_undone(pair: BrokerPair) -> Iter
 
 
 @scenario
-def durable_subscriptions_collect_and_keep_their_selector(pair: BrokerPair) -> Iterator[None]:
+def durable_subscriptions_collect_and_keep_their_selector(pair):
     named = {"id": "d", "durable_subscription_name": "d", "selector": "n > 1"}
     client = pair.connect(client_id="c")
     client.subscribe("/topic/news", ack="auto", **named)
@@ -110,7 +107,7 @@ def durable_subscriptions_collect_and_keep_their_selector(pair: BrokerPair) -> I
 
 
 @scenario
-def scheduled_messages_come_when_they_are_due(pair: BrokerPair) -> Iterator[None]:
+def scheduled_messages_come_when_they_are_due(pair):
     client = pair.connect()
     due = int(time.time() * 1000) + 3000
     client.put("later", "due", AMQ_SCHEDULED_TIME=due, **DURABLE)
@@ -126,7 +123,7 @@ def scheduled_messages_come_when_they_are_due(pair: BrokerPair) -> Iterator[None
 
 
 @scenario
-def a_ring_has_its_newest_messages(pair: BrokerPair) -> Iterator[None]:
+def a_ring_has_its_newest_messages(pair):
     pair.connect().put("ring", *"12345", **DURABLE)
     yield
     client = pair.connect()
@@ -135,7 +132,7 @@ def a_ring_has_its_newest_messages(pair: BrokerPair) -> Iterator[None]:
 
 
 @scenario
-def messages_in_pages_are_there_in_order(pair: BrokerPair) -> Iterator[None]:
+def messages_in_pages_are_there_in_order(pair):
     pair.connect().put("paged", *padded(1, 60), **DURABLE)
     assert pair.management.address("paged")["numberOfPages"] > 1
     yield
@@ -146,7 +143,7 @@ def messages_in_pages_are_there_in_order(pair: BrokerPair) -> Iterator[None]:
 
 
 @scenario
-def a_resent_message_with_its_duplicate_id_is_there_once(pair: BrokerPair) -> Iterator[None]:
+def a_resent_message_with_its_duplicate_id_is_there_once(pair):
     client = pair.connect()
     for number in numbers(1, 20):
         client.put("resent", number, _AMQ_DUPL_ID=number, **DURABLE)
@@ -164,10 +161,10 @@ def a_resent_message_with_its_duplicate_id_is_there_once(pair: BrokerPair) -> It
 
 
 @scenario
-def a_repeated_transaction_is_refused_where_its_commit_held(pair: BrokerPair) -> Iterator[None]:
+def a_repeated_transaction_is_refused_where_its_commit_held(pair):
     """As the documentation advises for a COMMIT whose receipt did not come."""
 
-    def transact(client: StompClient) -> None:
+    def transact(client):
         client.ask("BEGIN", {"transaction": "t"})
         client.put("repeated", "1", _AMQ_DUPL_ID="first", transaction="t", **DURABLE)
         client.send("COMMIT", {"transaction": "t", "receipt": "c"})
@@ -183,7 +180,7 @@ def a_repeated_transaction_is_refused_where_its_commit_held(pair: BrokerPair) ->
 
 
 @scenario
-def last_values_are_the_last(pair: BrokerPair) -> Iterator[None]:
+def last_values_are_the_last(pair):
     client = pair.connect()
     client.subscribe("prices")  # makes the queue
     client.ask("UNSUBSCRIBE", {"id": "s"})
@@ -199,7 +196,7 @@ def last_values_are_the_last(pair: BrokerPair) -> Iterator[None]:
 
 
 @scenario
-def each_message_group_has_one_consumer_and_its_order(pair: BrokerPair) -> Iterator[None]:
+def each_message_group_has_one_consumer_and_its_order(pair):
     client = pair.connect()
     client.subscribe("groups")
     for body in ("a1", "b1", "a2", "b2", "a3", "b3"):
@@ -221,7 +218,7 @@ def each_message_group_has_one_consumer_and_its_order(pair: BrokerPair) -> Itera
 
 
 @scenario
-def queues_of_the_management_api_and_their_settings_are_there(pair: BrokerPair) -> Iterator[None]:
+def queues_of_the_management_api_and_their_settings_are_there(pair):
     made = {"maxConsumers": 3, "ringSize": 17, "filter": "colour = 'red'", "exclusive": True}
     pair.management.ask("POST", "/queues", {"name": "made", "routingType": "ANYCAST", **made})
     pair.management.ask("POST", "/queues", {"name": "deleted", "routingType": "ANYCAST"})
@@ -233,23 +230,23 @@ def queues_of_the_management_api_and_their_settings_are_there(pair: BrokerPair) 
 
 
 @pytest.fixture(scope="module")
-def takeover(pair: BrokerPair) -> Iterator[Takeover]:
+def takeover(pair):
     takeover = Takeover(pair, SCENARIOS)
     yield takeover
     takeover.close()
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_after_a_takeover(takeover: Takeover, name: str) -> None:
+def test_after_a_takeover(takeover, name):
     takeover.finish(name)
 
 
-def test_the_killed_broker_is_the_next_standby(takeover: Takeover, pair: BrokerPair) -> None:
+def test_the_killed_broker_is_the_next_standby(takeover, pair):
     assert pair.ready(pair.active)[0] == 200
     pair.wait_until_standby()
 
 
-def test_an_orderly_stop_hands_over_what_has_receipts(takeover: Takeover, pair: BrokerPair) -> None:
+def test_an_orderly_stop_hands_over_what_has_receipts(takeover, pair):
     pair.wait_until_standby()
     client = pair.connect()
     client.put("handed over", *numbers(1, 20), **DURABLE)

@@ -4,13 +4,10 @@
 not installed, hypothesis changes the corpora instead, without looking at what that reaches.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -33,7 +30,7 @@ needs_atheris = pytest.mark.skipif(
 TARGETS = {name: Target.load(name) for name in NAMES}
 
 
-def inputs(target: Target) -> list[Path]:
+def inputs(target):
     """What is kept beside this module, with what once broke it first."""
     return [path for directory in (target.crashes, target.corpus) for path in sorted(directory.glob("*"))]
 
@@ -41,13 +38,13 @@ def inputs(target: Target) -> list[Path]:
 @pytest.mark.parametrize(
     "path", [p for t in TARGETS.values() for p in inputs(t)], ids=lambda p: f"{p.parent.name}-{p.name}"
 )
-def test_what_is_kept(path: Path) -> None:
+def test_what_is_kept(path):
     """Corpora, and each input that was answered wrongly once, named by what was wrong."""
     within_time(TARGETS[path.parent.name].check, path.read_bytes())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_memory_is_bounded(name: str) -> None:
+def test_memory_is_bounded(name):
     """On what once broke it, and on the longest inputs that are kept."""
     target = TARGETS[name]
     longest = sorted(target.corpus.glob("*"), key=lambda path: path.stat().st_size)[-2:]
@@ -57,7 +54,7 @@ def test_memory_is_bounded(name: str) -> None:
 
 @needs_atheris
 @pytest.mark.parametrize("name", NAMES)
-def test_a_short_run(name: str, tmp_path: Path) -> None:
+def test_a_short_run(name, tmp_path):
     """Nothing breaks; and the fuzzer reaches new code, so that it is known to work. A slow machine has more time
     for that."""
     corpus, finds = tmp_path / "corpus", tmp_path / "finds"
@@ -79,7 +76,7 @@ def test_a_short_run(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_changed_at_random(name: str) -> None:
+def test_changed_at_random(name):
     """Pieces of the corpus, tokens and any bytes, one after the other; a few only where atheris does it better."""
     target = TARGETS[name]
     kept = [path.read_bytes() for path in inputs(target)]
@@ -94,7 +91,7 @@ def test_changed_at_random(name: str) -> None:
             lambda first, parts: first + b"".join(parts), st.binary(max_size=1), st.lists(pieces, max_size=8)
         )
     )
-    def run(data: bytes) -> None:
+    def run(data):
         within_time(target.check, data[: target.longest])
 
     run()
@@ -103,14 +100,14 @@ def test_changed_at_random(name: str) -> None:
 # ---- the oracle itself
 
 
-def test_what_takes_too_long_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_long_is_broken(monkeypatch):
     monkeypatch.setattr("tests.fuzz.oracle.LONGEST", 0.001)
     with pytest.raises(Broken, match="took"):
         within_time(lambda data: [None for _ in range(1_000_000)] and None, b"")
 
 
-def test_what_takes_too_much_is_broken() -> None:
-    def check(data: bytes) -> None:
+def test_what_takes_too_much_is_broken():
+    def check(data):
         bytearray(60_000_000)
 
     with pytest.raises(Broken, match="memory"):
@@ -118,7 +115,7 @@ def test_what_takes_too_much_is_broken() -> None:
 
 
 @needs_atheris
-def test_a_fuzzer_finds_what_is_there(tmp_path: Path) -> None:
+def test_a_fuzzer_finds_what_is_there(tmp_path):
     """A target with a fault is found, and the input that shows it is kept: else a quiet run would prove nothing."""
     program = tmp_path / "faulty.py"
     program.write_text(

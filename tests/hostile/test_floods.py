@@ -1,21 +1,14 @@
 """Floods of things that each are allowed."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
 import pytest
 
-from ..conftest import Connect
-from ..management import Management
-from ..stomp_client import StompClient, frame_bytes
+from ..stomp_client import frame_bytes
 from .conftest import HOSTILE
-from .other_clients import OtherClients
 
 pytestmark = HOSTILE
 
 
-def pour(client: StompClient, frames: Iterable[bytes], at_once: int = 100) -> None:
+def pour(client, frames, at_once=100):
     """Many frames, some of them in one write, and a round trip at the end."""
     gathered = list(frames)
     for at in range(0, len(gathered), at_once):
@@ -23,8 +16,8 @@ def pour(client: StompClient, frames: Iterable[bytes], at_once: int = 100) -> No
     client.waiting()
 
 
-def test_subscriptions_beyond_the_limit(connect: Connect, name: str, other_clients: OtherClients) -> None:
-    def subscribe() -> None:
+def test_subscriptions_beyond_the_limit(connect, name, other_clients):
+    def subscribe():
         client = connect()
         for number in range(501):
             client.send("SUBSCRIBE", {"destination": f"/topic/{name}.{number % 50}", "id": number})
@@ -33,12 +26,12 @@ def test_subscriptions_beyond_the_limit(connect: Connect, name: str, other_clien
     other_clients.beside(subscribe, memory=24)
 
 
-def test_subscriptions_with_wildcards(connect: Connect, name: str, other_clients: OtherClients) -> None:
+def test_subscriptions_with_wildcards(connect, name, other_clients):
     """Two hundred patterns that match what is sent, and as many that do not."""
     client = connect()
     kinds = (f"{name}.#", f"#.{name}.a.b", f"{name}.*.b", f"{name}.*.c")
 
-    def subscribe() -> None:
+    def subscribe():
         for number in range(200):
             for kind in kinds[:2] if number % 2 else kinds[2:]:
                 headers = {"destination": f"/topic/{kind}", "id": f"{kind} {number}", "ack": "auto"}
@@ -53,12 +46,10 @@ def test_subscriptions_with_wildcards(connect: Connect, name: str, other_clients
     other_clients.beside(subscribe, memory=24, kept=0.1)
 
 
-def test_subscribing_and_unsubscribing(
-    connect: Connect, name: str, management: Management, other_clients: OtherClients
-) -> None:
+def test_subscribing_and_unsubscribing(connect, name, management, other_clients):
     client = connect()
 
-    def churn() -> None:
+    def churn():
         frames = []
         for number in range(1500):
             headers = {"destination": f"/topic/{name}.{number}", "id": "1"}
@@ -71,8 +62,8 @@ def test_subscribing_and_unsubscribing(
     )
 
 
-def test_transactions_without_an_end(connect: Connect, other_clients: OtherClients) -> None:
-    def begin() -> None:
+def test_transactions_without_an_end(connect, other_clients):
+    def begin():
         for _ in range(5):
             client = connect()
             for number in range(201):
@@ -82,10 +73,10 @@ def test_transactions_without_an_end(connect: Connect, other_clients: OtherClien
     other_clients.beside(begin, memory=16)
 
 
-def test_transactions_begun_and_left(connect: Connect, name: str, other_clients: OtherClients) -> None:
+def test_transactions_begun_and_left(connect, name, other_clients):
     client = connect()
 
-    def begin() -> None:
+    def begin():
         frames = []
         for number in range(800):
             transaction = {"transaction": f"t{number}"}
@@ -105,7 +96,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("command", KEPT)
-def test_names_that_are_kept(command: str, connect: Connect) -> None:
+def test_names_that_are_kept(command, connect):
     """Ten thousand subscriptions with an id of 60 kB each would be 600 MB."""
     header, headers = KEPT[command]
     client = connect()
@@ -121,12 +112,10 @@ RUBBISH = [
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
-def test_settling_what_never_was(
-    command: str, connect: Connect, name: str, other_clients: OtherClients
-) -> None:
+def test_settling_what_never_was(command, connect, name, other_clients):
     """An ERROR, and what really is in delivery comes back to somebody else."""
 
-    def settle() -> None:
+    def settle():
         for rubbish in RUBBISH:
             client = connect()
             client.subscribe(f"/queue/{name}", ack="client")
@@ -143,15 +132,13 @@ def test_settling_what_never_was(
     other_clients.beside(settle, memory=24)
 
 
-def test_nack_storms(
-    connect: Connect, name: str, management: Management, other_clients: OtherClients
-) -> None:
+def test_nack_storms(connect, name, management, other_clients):
     """Everything is refused, again and again; what has failed too often goes where it fits."""
     client = connect()
     queue = f"nacked.{name}"
     client.subscribe(queue)
 
-    def storm() -> None:
+    def storm():
         client.put(queue, *["x"] * 200)
         for _ in range(200 * 5):
             client.send("NACK", client.reference(client.message()))
@@ -162,25 +149,23 @@ def test_nack_storms(
     assert management.queue("dead")["messageCount"] <= 200
 
 
-def test_one_message_refused_for_ever(connect: Connect, name: str, other_clients: OtherClients) -> None:
+def test_one_message_refused_for_ever(connect, name, other_clients):
     client = connect()
     queue = f"for.ever.{name}"
     client.subscribe(queue)
     client.put(queue, "round and round")
 
-    def storm() -> None:
+    def storm():
         for _ in range(1500):
             client.send("NACK", client.reference(client.message()))
 
     other_clients.beside(storm, memory=16)
 
 
-def test_temporary_queues(
-    connect: Connect, name: str, management: Management, other_clients: OtherClients
-) -> None:
+def test_temporary_queues(connect, name, management, other_clients):
     """They go with their connection."""
 
-    def flood() -> None:
+    def flood():
         client = connect()
         for number in range(400):
             headers = {"destination": f"/queue/{name}", "reply-to": f"/temp-queue/{name}.{number}"}
@@ -193,12 +178,10 @@ def test_temporary_queues(
     assert management.ask("GET", "/queues", search=f"temp-queue.{name}")["count"] == 0
 
 
-def test_durable_subscriptions(
-    connect: Connect, name: str, management: Management, other_clients: OtherClients
-) -> None:
+def test_durable_subscriptions(connect, name, management, other_clients):
     """They stay, for that is what they are for: until they are unsubscribed or deleted."""
 
-    def flood() -> None:
+    def flood():
         client = connect(client_id=name)
         for number in range(300):
             own = {"id": number, "durable-subscription-name": f"s{number}"}
@@ -215,11 +198,11 @@ def test_durable_subscriptions(
     assert management.ask("GET", "/queues", search=name)["count"] == 0
 
 
-def test_addresses_that_nobody_needs(connect: Connect, name: str, other_clients: OtherClients) -> None:
+def test_addresses_that_nobody_needs(connect, name, other_clients):
     """Topics are made by sending to them."""
     client = connect()
 
-    def flood() -> None:
+    def flood():
         frames = [
             frame_bytes("SEND", {"destination": f"/topic/{name}.{number}"}, b"x") for number in range(1500)
         ]

@@ -1,18 +1,14 @@
 """Frames that are made to be dear."""
 
-from __future__ import annotations
-
-from ..conftest import Connect
 from ..stomp_client import frame_bytes
-from .conftest import HOSTILE, Plug
-from .other_clients import OtherClients
+from .conftest import HOSTILE
 
 pytestmark = HOSTILE
 
 CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
 
 
-def lines(count: int, size: int) -> bytes:
+def lines(count, size):
     """Header lines, each with a name of its own."""
     return b"".join(b"h%d:%s\n" % (number, b"v" * size) for number in range(count))
 
@@ -27,10 +23,10 @@ BOMBS = {
 }
 
 
-def test_bombs_are_refused(connect: Connect, other_clients: OtherClients) -> None:
+def test_bombs_are_refused(connect, other_clients):
     """Each names the limit; the rest of what is sent is not waited for."""
 
-    def throw() -> None:
+    def throw():
         for text, reason in list(BOMBS.values()) * 3:
             client = connect()
             try:
@@ -42,7 +38,7 @@ def test_bombs_are_refused(connect: Connect, other_clients: OtherClients) -> Non
     other_clients.beside(throw, memory=32)
 
 
-def test_frames_that_are_never_alike(plug: Plug, name: str, other_clients: OtherClients) -> None:
+def test_frames_that_are_never_alike(plug, name, other_clients):
     """What is remembered of frames, destinations and plans has an end, in each of many connections."""
     clients = [plug() for _ in range(10)]
     for client in clients:
@@ -50,7 +46,7 @@ def test_frames_that_are_never_alike(plug: Plug, name: str, other_clients: Other
         assert client.recv(4096).startswith(b"CONNECTED")
     number = 0
 
-    def send() -> None:
+    def send():
         nonlocal number
         for _ in range(6):
             for client in clients:
@@ -64,7 +60,7 @@ def test_frames_that_are_never_alike(plug: Plug, name: str, other_clients: Other
     other_clients.beside(send, memory=24)
 
 
-def test_many_small_headers_in_every_frame(plug: Plug, name: str, other_clients: OtherClients) -> None:
+def test_many_small_headers_in_every_frame(plug, name, other_clients):
     """Just within the limit: a thousand headers, escaped and repeated. Each costs the broker's one thread some
     milliseconds, and who sends nothing else leaves others little of it, but never makes them wait for long."""
     client = plug()
@@ -72,18 +68,18 @@ def test_many_small_headers_in_every_frame(plug: Plug, name: str, other_clients:
     headers = b"".join(b"\\c%d:\\\\\\n\n" % (number % 500) for number in range(990))
     frame = b"SEND\ndestination:/topic/%s\n%s\n\0" % (name.encode(), headers)
 
-    def send() -> None:
+    def send():
         for _ in range(100):
             client.sendall(frame)
 
     other_clients.beside(send, memory=24, kept=0.02)
 
 
-def test_heart_beats_by_the_megabyte(plug: Plug, other_clients: OtherClients) -> None:
+def test_heart_beats_by_the_megabyte(plug, other_clients):
     client = plug()
     client.sendall(CONNECT)
 
-    def beat() -> None:
+    def beat():
         for _ in range(60):
             client.sendall(b"\n" * 65_536)
             client.sendall(b"\r\n" * 32_768)

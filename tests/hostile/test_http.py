@@ -1,15 +1,12 @@
 """Hostile requests to the HTTP listener, over a real socket."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from ..broker_process import PATIENCE, BrokerProcess
-from ..management import Answered, Management
-from .conftest import HOSTILE, Plug
-from .other_clients import OtherClients
+from ..broker_process import PATIENCE
+from ..management import Answered
+from .conftest import HOSTILE
 
 pytestmark = HOSTILE
 
@@ -37,10 +34,10 @@ BODIES = {
 }
 
 
-def test_bodies(plug: Plug, broker: BrokerProcess, other_clients: OtherClients) -> None:
+def test_bodies(plug, broker, other_clients):
     """Each is refused with 400 in a problem document of bounded length."""
 
-    def post() -> None:
+    def post():
         for name, body in BODIES.items():
             one = plug(broker.http_port)
             one.sendall(START % len(body) + body)
@@ -52,10 +49,10 @@ def test_bodies(plug: Plug, broker: BrokerProcess, other_clients: OtherClients) 
     other_clients.beside(post, memory=48)
 
 
-def test_a_body_without_an_end(plug: Plug, broker: BrokerProcess, other_clients: OtherClients) -> None:
+def test_a_body_without_an_end(plug, broker, other_clients):
     """What is beyond the limit is thrown away, and after sixteen times as much so is the connection."""
 
-    def post() -> None:
+    def post():
         one = plug(broker.http_port)
         one.sendall(START % 10**12)
         with pytest.raises(OSError):
@@ -65,8 +62,8 @@ def test_a_body_without_an_end(plug: Plug, broker: BrokerProcess, other_clients:
     other_clients.beside(post, memory=24)
 
 
-def test_headers_without_an_end(plug: Plug, broker: BrokerProcess, other_clients: OtherClients) -> None:
-    def ask() -> None:
+def test_headers_without_an_end(plug, broker, other_clients):
+    def ask():
         for line in (b"X-%d: y\r\n", b"X" * 100 + b"%d"):
             one = plug(broker.http_port)
             one.settimeout(PATIENCE)
@@ -97,7 +94,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS, ids=range(len(PATHS)))
-def test_paths(path: str, management: Management) -> None:
+def test_paths(path, management):
     """None of them is a file, and each is refused for a reason."""
     with pytest.raises(Answered) as answered:
         management.text(path)

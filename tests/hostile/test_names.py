@@ -1,16 +1,12 @@
 """Names of addresses and queues that are made to be mistaken: for a path, for another name, for nothing."""
 
-from __future__ import annotations
-
 import unicodedata
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..conftest import Connect
 from ..management import Management
 from ..stomp_client import StompClient
 from .conftest import HOSTILE
@@ -88,7 +84,7 @@ REFUSED = {
 PAGING = {"#": {"max-size-messages": 0, "page-size-bytes": "1K", "max-read-page-bytes": -1}}
 
 
-def test_each_name_is_its_own_after_a_restart(tmp_path: Path) -> None:
+def test_each_name_is_its_own_after_a_restart(tmp_path):
     """Every address pages, so that there is a directory for it; each gets its own messages back, and no others."""
     home = tmp_path / "home"
     home.mkdir()
@@ -127,7 +123,7 @@ def test_each_name_is_its_own_after_a_restart(tmp_path: Path) -> None:
 
 @HOSTILE
 @pytest.mark.parametrize("kind", REFUSED)
-def test_names_that_cannot_be(kind: str, connect: Connect, management: Management) -> None:
+def test_names_that_cannot_be(kind, connect, management):
     name = REFUSED[kind]
     client = connect()
     client.send("SEND", {"destination": f"/queue/{name}"}, b"x")
@@ -140,7 +136,7 @@ def test_names_that_cannot_be(kind: str, connect: Connect, management: Managemen
 
 
 @HOSTILE
-def test_nul_in_a_name(connect: Connect, management: Management) -> None:
+def test_nul_in_a_name(connect, management):
     """NUL cannot come in a header; over HTTP it can."""
     client = connect()
     client.raw(b"SEND\ndestination:/queue/a\0b\n\nx\0")
@@ -150,7 +146,7 @@ def test_nul_in_a_name(connect: Connect, management: Management) -> None:
 
 
 @HOSTILE
-def test_names_over_http_are_those_of_stomp(connect: Connect, management: Management) -> None:
+def test_names_over_http_are_those_of_stomp(connect, management):
     """What is percent-encoded is decoded once, and only between slashes."""
     client = connect()
     for name in (name for name in NAMES if len(name.encode()) < 2000):

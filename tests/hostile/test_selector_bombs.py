@@ -1,12 +1,8 @@
 """Selectors that are made to be dear: to read, to keep, or to test on a message."""
 
-from __future__ import annotations
-
 import pytest
 
-from ..conftest import Connect
 from .conftest import HOSTILE
-from .other_clients import OtherClients
 
 pytestmark = HOSTILE
 
@@ -28,11 +24,11 @@ REFUSED = {
 }
 
 
-def test_bombs_are_refused(connect: Connect, name: str, other_clients: OtherClients) -> None:
+def test_bombs_are_refused(connect, name, other_clients):
     """All of them, one after the other, while others go on."""
     refusals = {}
 
-    def throw() -> None:
+    def throw():
         for bomb, selector in REFUSED.items():
             client = connect()
             client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "selector": selector})
@@ -61,24 +57,24 @@ DEAR = {
 
 
 @pytest.mark.parametrize("bomb", DEAR)
-def test_what_may_be_is_bounded(bomb: str, connect: Connect, name: str, other_clients: OtherClients) -> None:
+def test_what_may_be_is_bounded(bomb, connect, name, other_clients):
     """One message, one selector: half a second or so, and the others go on."""
     selector, headers, body = DEAR[bomb]
     client = connect()
     client.subscribe(f"/queue/{name}", selector=selector)
 
-    def send() -> None:
+    def send():
         client.put(f"/queue/{name}", body, **headers)
 
     other_clients.beside(send, kept=0.1)
 
 
-def test_selectors_that_are_never_alike(connect: Connect, name: str, other_clients: OtherClients) -> None:
+def test_selectors_that_are_never_alike(connect, name, other_clients):
     """What is kept of selectors has an end. The pair waits for each that is long: a tenth of a second."""
     client = connect()
     number = 0
 
-    def subscribe() -> None:
+    def subscribe():
         nonlocal number
         for _ in range(300):
             number += 1

@@ -10,12 +10,9 @@ import time
 
 import pytest
 
-from ..broker_process import PATIENCE, ROOT, BrokerProcess
-from ..conftest import Connect
-from ..management import Management
+from ..broker_process import PATIENCE, ROOT
 from ..stomp_client import StompClient, frame_bytes
-from .conftest import HOSTILE, Plug
-from .other_clients import OtherClients
+from .conftest import HOSTILE
 
 pytestmark = HOSTILE
 
@@ -25,11 +22,11 @@ MANY = 150
 CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
 
 
-def test_bytes_one_at_a_time_before_connect(plug: Plug, other_clients: OtherClients) -> None:
+def test_bytes_one_at_a_time_before_connect(plug, other_clients):
     """Who has not said CONNECT in time is sent away, however busily it says nothing."""
     slow = [plug() for _ in range(MANY)]
 
-    def drip() -> None:
+    def drip():
         deadline = time.monotonic() + 0.8
         at = 0
         while time.monotonic() < deadline:
@@ -51,7 +48,7 @@ def test_bytes_one_at_a_time_before_connect(plug: Plug, other_clients: OtherClie
         assert heard.startswith(b"ERROR") or not heard, heard
 
 
-def test_bytes_one_at_a_time_within_frames(plug: Plug, other_clients: OtherClients) -> None:
+def test_bytes_one_at_a_time_within_frames(plug, other_clients):
     """They may: it costs the broker what they have sent, and no more."""
     slow = [plug() for _ in range(MANY)]
     for one in slow:
@@ -59,7 +56,7 @@ def test_bytes_one_at_a_time_within_frames(plug: Plug, other_clients: OtherClien
         assert one.recv(4096).startswith(b"CONNECTED")
     text = b"SEND\ndestination:/queue/slow\ncontent-length:100000\n\nxxxxxxxx"
 
-    def drip() -> None:
+    def drip():
         for at in range(len(text)):
             for one in slow:
                 one.send(text[at : at + 1])
@@ -68,13 +65,11 @@ def test_bytes_one_at_a_time_within_frames(plug: Plug, other_clients: OtherClien
     other_clients.beside(drip)
 
 
-def test_bytes_one_at_a_time_over_http(
-    plug: Plug, broker: BrokerProcess, other_clients: OtherClients
-) -> None:
+def test_bytes_one_at_a_time_over_http(plug, broker, other_clients):
     slow = [plug(broker.http_port) for _ in range(MANY)]
     text = b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"
 
-    def drip() -> None:
+    def drip():
         for at in range(len(text)):
             for one in slow:
                 one.send(text[at : at + 1])
@@ -83,9 +78,7 @@ def test_bytes_one_at_a_time_over_http(
     other_clients.beside(drip)
 
 
-def test_a_client_that_is_gone_without_a_word(
-    broker: BrokerProcess, connect: Connect, management: Management, name: str
-) -> None:
+def test_a_client_that_is_gone_without_a_word(broker, connect, management, name):
     """A process that is stopped is to the network what a host without power is: its socket stays open. It had promised
     to beat, and so its messages are given to others soon."""
     victim = subprocess.Popen(
@@ -118,9 +111,7 @@ while True:
 """
 
 
-def test_a_reader_that_never_reads(
-    plug: Plug, connect: Connect, name: str, other_clients: OtherClients
-) -> None:
+def test_a_reader_that_never_reads(plug, connect, name, other_clients):
     """Subscribed to a busy topic: what it does not take stays within the limit of the address."""
     topic = f"/topic/busy.{name}"
     deaf = [plug() for _ in range(10)]
@@ -130,7 +121,7 @@ def test_a_reader_that_never_reads(
     reader = connect()
     reader.subscribe(topic, ack="auto")
 
-    def load() -> None:
+    def load():
         for _ in range(20):
             producer.put(topic, *[b"x" * 10_000] * 20)
             for _ in range(20):
@@ -139,7 +130,7 @@ def test_a_reader_that_never_reads(
     other_clients.beside(load, memory=48)
 
 
-def test_a_client_that_asks_and_never_listens(plug: Plug, name: str, other_clients: OtherClients) -> None:
+def test_a_client_that_asks_and_never_listens(plug, name, other_clients):
     """It sends and sends, each with a receipt, and reads none of them: its answers must not fill the memory."""
     deaf = plug()
     deaf.sendall(CONNECT)
@@ -148,7 +139,7 @@ def test_a_client_that_asks_and_never_listens(plug: Plug, name: str, other_clien
         "ABORT", {"transaction": "t", "receipt": "r" * 1000}
     )
 
-    def ask() -> None:
+    def ask():
         try:
             for _ in range(300):
                 deaf.sendall(asking * 100)
@@ -158,7 +149,7 @@ def test_a_client_that_asks_and_never_listens(plug: Plug, name: str, other_clien
     other_clients.beside(ask, memory=32)
 
 
-def test_a_frozen_broker_is_no_test_of_ours(connect: Connect) -> None:
+def test_a_frozen_broker_is_no_test_of_ours(connect):
     """The dialogue itself fails where nothing is answered: else the tests above would prove nothing."""
     client: StompClient = connect()
     with pytest.raises(TimeoutError):

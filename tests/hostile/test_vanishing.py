@@ -1,17 +1,12 @@
 """Connections that come and go by the thousand."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
 from ..broker_process import PATIENCE
-from ..conftest import Connect
-from ..management import Management
 from ..stomp_client import frame_bytes
-from .conftest import HOSTILE, Plug
-from .other_clients import OtherClients
+from .conftest import HOSTILE
 
 pytestmark = HOSTILE
 
@@ -30,14 +25,12 @@ LAST_WORDS = {
 
 
 @pytest.mark.parametrize("words", LAST_WORDS.values(), ids=LAST_WORDS)
-def test_a_thousand_connections_that_vanish(
-    words: bytes, plug: Plug, connect: Connect, management: Management, other_clients: OtherClients
-) -> None:
+def test_a_thousand_connections_that_vanish(words, plug, connect, management, other_clients):
     """A reset, a thousand times over; a message that some of them were given is still there."""
     client = connect()
     client.put("/queue/vanish", "still here")
 
-    def vanish() -> None:
+    def vanish():
         for _ in range(10):
             batch = [plug() for _ in range(100)]
             for one in batch:

@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 import tracemalloc
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,14 +16,14 @@ SECRET = "a secret that nobody may read"
 INSIDE = "<configuration><core><name>{}</name></core></configuration>"
 
 
-def laughs(depth: int) -> str:
+def laughs(depth):
     """Entities of entities."""
     declared = ["<!ENTITY l0 'ha'>"]
     declared += [f"<!ENTITY l{at} '{f'&l{at - 1};' * 10}'>" for at in range(1, depth)]
     return f"<!DOCTYPE configuration [{''.join(declared)}]>" + INSIDE.format(f"&l{depth - 1};")
 
 
-def document_type(declared: str, inside: str = "&x;") -> str:
+def document_type(declared, inside="&x;"):
     """One declaration, and its use."""
     return f"<!DOCTYPE configuration [{declared}]>" + INSIDE.format(inside)
 
@@ -63,7 +62,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_bombs(bomb: str, tmp_path: Path) -> None:
+def test_bombs(bomb, tmp_path):
     """Refused with file and line, in seconds and megabytes."""
     file = tmp_path / "broker.xml"
     file.write_text(BOMBS[bomb], encoding="utf-8")
@@ -90,7 +89,7 @@ SYSTEM = {
 }
 
 
-def others(url: str) -> dict[str, str]:
+def others(url):
     """Ways to name another document."""
     found = {name: document_type(declared.format(url), used) for name, (declared, used) in SYSTEM.items()}
     found["a document type"] = f"<!DOCTYPE configuration SYSTEM '{url}'>" + INSIDE.format("x")
@@ -104,7 +103,7 @@ def others(url: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("way", others(""))
-def test_no_other_file_is_read(way: str, tmp_path: Path) -> None:
+def test_no_other_file_is_read(way, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text(SECRET)
     file = tmp_path / "broker.xml"
@@ -116,13 +115,13 @@ def test_no_other_file_is_read(way: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", others(""))
-def test_nobody_is_called(way: str, tmp_path: Path) -> None:
+def test_nobody_is_called(way, tmp_path):
     """Not even a connection is opened to the host that is named."""
     calls: list[object] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(0.2)
 
-        def answer() -> None:
+        def answer():
             try:
                 calls.append(listening.accept())
             except TimeoutError:
@@ -138,7 +137,7 @@ def test_nobody_is_called(way: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "cp037", "utf-8-sig", "iso-8859-1"])
-def test_encodings_hide_nothing(encoding: str, tmp_path: Path) -> None:
+def test_encodings_hide_nothing(encoding, tmp_path):
     """A document type is one in any encoding."""
     file = tmp_path / "broker.xml"
     declared = f"<?xml version='1.0' encoding='{encoding.removesuffix('-sig')}'?>"

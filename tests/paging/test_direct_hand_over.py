@@ -1,14 +1,12 @@
 """What is read back while nobody is choosy is handed over at once: in turns, in order, as much as each may have."""
 
-from __future__ import annotations
-
 from stompring.paging.paged_queue import LEAST
 
-from ..broker.broker_fixture import Taker, header_is, join
+from ..broker.broker_fixture import header_is, join
 from ..broker.paged_broker import PagedWorld, assert_nothing_paged
 
 
-def filled(count: int = 60, memory: int = 0, **settings: object) -> PagedWorld:
+def filled(count=60, memory=0, **settings):
     """All messages but the first are in pages, and nobody is there."""
     world = PagedWorld(limit=1, settings={"max_read_page_bytes": 1 << 20, **settings}, memory=memory)
     world.queue()
@@ -17,11 +15,11 @@ def filled(count: int = 60, memory: int = 0, **settings: object) -> PagedWorld:
     return world
 
 
-def numbers(*takers: Taker) -> list[list[int]]:
+def numbers(*takers):
     return [[int(body) for body in taker.bodies] for taker in takers]
 
 
-def test_one_consumer_gets_everything_in_order() -> None:
+def test_one_consumer_gets_everything_in_order():
     world = filled()
     taker = join(world.directory.queues["q"], auto=True)
     world.settle_down()
@@ -30,7 +28,7 @@ def test_one_consumer_gets_everything_in_order() -> None:
     assert_nothing_paged(world)
 
 
-def test_two_take_turns() -> None:
+def test_two_take_turns():
     world = filled()
     queue = world.directory.queues["q"]
     first, second = join(queue, 0, auto=True), join(queue, 0, auto=True)
@@ -45,7 +43,7 @@ def test_two_take_turns() -> None:
     assert {len(set(taker) & set(range(1, 60))) for taker in got} <= {29, 30}
 
 
-def test_who_settles_nothing_has_a_few_while_memory_is_used_up() -> None:
+def test_who_settles_nothing_has_a_few_while_memory_is_used_up():
     world = filled()
     taker = join(world.directory.queues["q"], 1000)
     world.settle_down()
@@ -57,7 +55,7 @@ def test_who_settles_nothing_has_a_few_while_memory_is_used_up() -> None:
         assert before < len(taker.got) <= before + LEAST + 1
 
 
-def test_who_has_enough_is_passed_by() -> None:
+def test_who_has_enough_is_passed_by():
     world = filled(memory=1 << 20)
     queue = world.directory.queues["q"]
     small, large = join(queue, 5), join(queue, 1000)
@@ -68,7 +66,7 @@ def test_who_has_enough_is_passed_by() -> None:
     assert queue.delivering == 60 and queue.count == 0
 
 
-def test_max_read_page_messages_holds_for_each() -> None:
+def test_max_read_page_messages_holds_for_each():
     world = filled(max_read_page_messages=7)
     queue = world.directory.queues["q"]
     first, second = join(queue), join(queue)
@@ -79,7 +77,7 @@ def test_max_read_page_messages_holds_for_each() -> None:
     assert (len(first.got), len(second.got)) == (11, 7)
 
 
-def test_a_higher_priority_comes_first_and_expired_ones_not_at_all() -> None:
+def test_a_higher_priority_comes_first_and_expired_ones_not_at_all():
     world = filled(10)
     world.fill(10, first=10, priority=9)
     world.fill(10, first=20, expires=world.now + 1000)
@@ -92,7 +90,7 @@ def test_a_higher_priority_comes_first_and_expired_ones_not_at_all() -> None:
     assert_nothing_paged(world)
 
 
-def test_groups_stay_with_their_consumer() -> None:
+def test_groups_stay_with_their_consumer():
     world = filled(10)
     world.fill(20, first=10, group=b"g")
     world.fill(20, first=30)
@@ -106,7 +104,7 @@ def test_groups_stay_with_their_consumer() -> None:
     assert all(taker == sorted(taker) for taker in got)
 
 
-def test_a_selector_beside_it() -> None:
+def test_a_selector_beside_it():
     world = filled(10)
     for number in range(10, 30):
         world.send("q", b"%d" % number, headers={"colour": "red" if number % 2 else "blue"})
@@ -120,7 +118,7 @@ def test_a_selector_beside_it() -> None:
     assert all(taker == sorted(taker) for taker in got)
 
 
-def test_what_is_in_memory_comes_first() -> None:
+def test_what_is_in_memory_comes_first():
     world = PagedWorld(limit=5, settings={"max_read_page_bytes": 1 << 20}, memory=0)
     queue = world.queue()
     world.fill(40)
@@ -129,7 +127,7 @@ def test_what_is_in_memory_comes_first() -> None:
     assert numbers(taker) == [list(range(40))]
 
 
-def test_what_is_acknowledged_by_delivery_is_counted_as_such() -> None:
+def test_what_is_acknowledged_by_delivery_is_counted_as_such():
     world = filled()
     queue = world.directory.queues["q"]
     taker = join(queue, auto=True)
@@ -139,7 +137,7 @@ def test_what_is_acknowledged_by_delivery_is_counted_as_such() -> None:
     assert (queue.persistent_size, queue.message_count, world.areas.budget.messages) == (0, 0, 0)
 
 
-def test_both_ways_of_acknowledging_take_turns_at_one_queue() -> None:
+def test_both_ways_of_acknowledging_take_turns_at_one_queue():
     world = filled(30)
     queue = world.directory.queues["q"]
     automatic, explicit = join(queue, 0, auto=True), join(queue, 0)
@@ -153,7 +151,7 @@ def test_both_ways_of_acknowledging_take_turns_at_one_queue() -> None:
     assert queue.delivering == len(explicit.unsettled) == len(explicit.got) in (14, 15)
 
 
-def test_a_redelivery_says_so_to_who_acknowledges_by_delivery() -> None:
+def test_a_redelivery_says_so_to_who_acknowledges_by_delivery():
     world = filled(memory=1 << 20)
     queue = world.directory.queues["q"]
     first = join(queue, 20)
@@ -166,7 +164,7 @@ def test_a_redelivery_says_so_to_who_acknowledges_by_delivery() -> None:
     assert_nothing_paged(world)
 
 
-def test_credit_ends_a_run_in_the_middle() -> None:
+def test_credit_ends_a_run_in_the_middle():
     world = filled()
     queue = world.directory.queues["q"]
     taker = join(queue, 7, auto=True)

@@ -1,16 +1,13 @@
 """Last-value queues whose messages are in pages: exact while they page, and after a restart."""
 
-from __future__ import annotations
-
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from stompring.broker.last_value import LastValueQueue
-from stompring.broker.queue import Queue
 from stompring.settings.model import RoutingType
 
-from ..broker.broker_fixture import BrokerFixture, assert_nothing_held, join
+from ..broker.broker_fixture import assert_nothing_held, join
 from ..broker.paged_broker import PagedWorld, assert_nothing_paged, drained
 from ..store.stored_broker import BEGUN
 from .stored_pages import StoredPages
@@ -23,30 +20,30 @@ class Starting(StoredPages):
 
     started = False
 
-    def killed(self, pause: float = 0) -> StoredPages:
+    def killed(self, pause=0):
         return Starting(files=self.memory.kill(), after=self.clock.seconds() - BEGUN + pause, **self.terms)
 
-    def settle_down(self) -> None:
+    def settle_down(self):
         if self.started:
             super().settle_down()
 
 
-def put(world: BrokerFixture, numbers: range, keys: int, address: str = "q", **more: Any) -> None:
+def put(world, numbers, keys, address="q", **more):
     """Message n has the key n modulo ``keys``."""
     for number in numbers:
         world.send(address, b"%d" % number, headers={"code": f"k{number % keys}"}, **more)
 
 
-def newest(stop: int, keys: int) -> list[bytes]:
+def newest(stop, keys):
     return [b"%d" % number for number in range(stop - keys, stop)]
 
 
-def index(queue: Queue) -> LastValueQueue:
+def index(queue):
     assert isinstance(queue, LastValueQueue)
     return queue
 
 
-def restarted(world: StoredPages, name: str = "q") -> tuple[StoredPages, Queue]:
+def restarted(world, name="q"):
     """The broker after a kill -9."""
     world.settle_down()
     again = world.killed()
@@ -55,7 +52,7 @@ def restarted(world: StoredPages, name: str = "q") -> tuple[StoredPages, Queue]:
 
 @pytest.mark.parametrize("memory", [500, 3000, 1 << 20])
 @pytest.mark.parametrize("limit", [0, 5])
-def test_the_newest_of_each_key_is_left_at_every_moment(limit: int, memory: int) -> None:
+def test_the_newest_of_each_key_is_left_at_every_moment(limit, memory):
     world = PagedWorld(limit=limit, memory=memory)
     queue = world.queue(**KEYED)
     for number in range(60):
@@ -71,7 +68,7 @@ def test_the_newest_of_each_key_is_left_at_every_moment(limit: int, memory: int)
         assert_nothing_held(world)
 
 
-def test_a_value_in_delivery_that_came_from_a_page_does_not_come_back_after_a_newer_one() -> None:
+def test_a_value_in_delivery_that_came_from_a_page_does_not_come_back_after_a_newer_one():
     world = PagedWorld(limit=0)
     queue = world.queue(**KEYED)
     put(world, range(20), 10)
@@ -86,7 +83,7 @@ def test_a_value_in_delivery_that_came_from_a_page_does_not_come_back_after_a_ne
     assert sorted(map(int, drained(world, join(queue)))) == list(range(12, 22))
 
 
-def test_messages_that_memory_has_no_space_for_are_replaced_on_disk_after_they_were_unloaded() -> None:
+def test_messages_that_memory_has_no_space_for_are_replaced_on_disk_after_they_were_unloaded():
     world = PagedWorld(limit=0, memory=6000)
     queue = world.queue(**KEYED)
     put(world, range(40), 40)
@@ -100,7 +97,7 @@ def test_messages_that_memory_has_no_space_for_are_replaced_on_disk_after_they_w
     assert drained(world, join(queue)) == newest(80, 40)
 
 
-def test_selectors_find_only_the_newest() -> None:
+def test_selectors_find_only_the_newest():
     world = PagedWorld(limit=0, memory=2000)
     queue = world.queue(**KEYED)
     reader = join(queue, 0, matches=lambda message: (message.header(b"code") or b"k1")[-1] % 2 == 0)
@@ -112,7 +109,7 @@ def test_selectors_find_only_the_newest() -> None:
 
 
 @pytest.mark.parametrize("memory", [500, 1 << 20])
-def test_a_scheduled_message_in_a_page_replaces_when_it_falls_due(memory: int) -> None:
+def test_a_scheduled_message_in_a_page_replaces_when_it_falls_due(memory):
     world = PagedWorld(limit=0, memory=memory)
     queue = world.queue(**KEYED)
     put(world, range(5), 5, due=world.now + 1000)
@@ -126,7 +123,7 @@ def test_a_scheduled_message_in_a_page_replaces_when_it_falls_due(memory: int) -
     assert index(queue).keys == 0
 
 
-def test_an_expired_value_on_disk_empties_its_key() -> None:
+def test_an_expired_value_on_disk_empties_its_key():
     world = PagedWorld(limit=0, memory=500)
     queue = world.queue(**KEYED)
     put(world, range(5), 5)
@@ -136,7 +133,7 @@ def test_an_expired_value_on_disk_empties_its_key() -> None:
     assert (queue.message_count, queue.messages_expired, index(queue).keys) == (2, 3, 2)
 
 
-def test_a_purge_empties_the_index() -> None:
+def test_a_purge_empties_the_index():
     world = PagedWorld(limit=0, memory=500)
     queue = world.queue(**KEYED)
     put(world, range(30), 30)
@@ -147,7 +144,7 @@ def test_a_purge_empties_the_index() -> None:
     assert (queue.message_count, queue.messages_replaced) == (30, 0)
 
 
-def test_keys_that_a_ring_evicts_unread_leave_the_index_in_time() -> None:
+def test_keys_that_a_ring_evicts_unread_leave_the_index_in_time():
     world = PagedWorld(limit=0, memory=500)
     queue = world.queue(ring_size=5, ring_counts_paged=True, **KEYED)
     put(world, range(3000), 3000)
@@ -157,7 +154,7 @@ def test_keys_that_a_ring_evicts_unread_leave_the_index_in_time() -> None:
     assert (queue.message_count, queue.messages_replaced) == (5, 3000)
 
 
-def test_a_wildcard_queue_has_one_value_for_a_key_of_all_addresses() -> None:
+def test_a_wildcard_queue_has_one_value_for_a_key_of_all_addresses():
     world = PagedWorld(limit=0, memory=500)
     queue = world.queue("wide", "t.#", RoutingType.MULTICAST, **KEYED)
     put(world, range(10), 10, "t.a")
@@ -170,7 +167,7 @@ def test_a_wildcard_queue_has_one_value_for_a_key_of_all_addresses() -> None:
 
 
 class TestRestart:
-    def test_the_index_is_rebuilt_before_anything_is_delivered(self) -> None:
+    def test_the_index_is_rebuilt_before_anything_is_delivered(self):
         world = StoredPages(limit=5)
         world.queue(**KEYED)
         put(world, range(60), 20, durable=True)
@@ -184,7 +181,7 @@ class TestRestart:
         again, queue = restarted(again)
         assert queue.message_count == 0
 
-    def test_a_value_that_was_superseded_in_delivery_is_replaced_at_the_start(self) -> None:
+    def test_a_value_that_was_superseded_in_delivery_is_replaced_at_the_start(self):
         world = StoredPages(limit=0)
         queue = world.queue(**KEYED)
         put(world, range(10), 10, durable=True)
@@ -198,7 +195,7 @@ class TestRestart:
         assert (queue.message_count, queue.messages_replaced) == (10, 5)
         assert drained(again, join(queue)) == newest(15, 10)
 
-    def test_values_in_the_journal_and_in_pages_are_compared(self) -> None:
+    def test_values_in_the_journal_and_in_pages_are_compared(self):
         world = StoredPages(limit=5)
         queue = world.queue(**KEYED)
         put(world, range(5), 5, durable=True)  # in the journal
@@ -211,7 +208,7 @@ class TestRestart:
         assert drained(again, join(queue)) == newest(25, 5)
 
     @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8])
-    def test_messages_that_arrive_while_the_index_is_rebuilt_are_the_newest(self, turns: int) -> None:
+    def test_messages_that_arrive_while_the_index_is_rebuilt_are_the_newest(self, turns):
         world = StoredPages(limit=0)
         world.queue(**KEYED)
         put(world, range(30), 30, durable=True)
@@ -231,7 +228,7 @@ class TestRestart:
 
     @pytest.mark.parametrize("turns", [0, 2, 5])
     @pytest.mark.parametrize("act", ["purge", "delete"])
-    def test_a_queue_may_be_emptied_while_its_index_is_rebuilt(self, turns: int, act: str) -> None:
+    def test_a_queue_may_be_emptied_while_its_index_is_rebuilt(self, turns, act):
         world = StoredPages(limit=0)
         world.queue(**KEYED)
         put(world, range(30), 30, durable=True)
@@ -252,7 +249,7 @@ class TestRestart:
         again.settle_down()
         assert again.address("q").pages is None or again.pages().empty
 
-    def test_a_wildcard_queue_compares_pages_of_several_addresses(self) -> None:
+    def test_a_wildcard_queue_compares_pages_of_several_addresses(self):
         world = StoredPages(limit=0)
         queue = world.queue("wide", "t.#", RoutingType.MULTICAST, **KEYED)
         put(world, range(10), 10, "t.a", durable=True)
@@ -265,7 +262,7 @@ class TestRestart:
         assert queue.message_count == 10
         assert sorted(map(int, drained(again, join(queue)))) == list(range(8, 18))
 
-    def test_scheduled_values_survive_and_replace(self) -> None:
+    def test_scheduled_values_survive_and_replace(self):
         world = StoredPages(limit=0)
         world.queue(**KEYED)
         put(world, range(5), 5, durable=True, due=world.now + 1000)
@@ -276,7 +273,7 @@ class TestRestart:
         assert (queue.message_count, queue.scheduled_count) == (5, 0)
         assert sorted(drained(again, join(queue))) == [b"%d" % number for number in range(5)]
 
-    def test_a_value_that_falls_due_at_the_start_is_newer_than_those_in_pages(self) -> None:
+    def test_a_value_that_falls_due_at_the_start_is_newer_than_those_in_pages(self):
         world = StoredPages(limit=5)
         world.queue(**KEYED)
         put(world, range(1), 1, durable=True, due=world.now + 1000)  # in the journal
@@ -292,7 +289,7 @@ class TestRestart:
         got = drained(again, join(queue))
         assert got[0] == b"0" and b"20" not in got
 
-    def test_a_message_that_waits_for_its_redelivery_is_dropped_after_a_newer_one(self) -> None:
+    def test_a_message_that_waits_for_its_redelivery_is_dropped_after_a_newer_one(self):
         world = StoredPages(limit=0, settings={"redelivery_delay": 5000})
         queue = world.queue(**KEYED)
         put(world, range(3), 3, durable=True)

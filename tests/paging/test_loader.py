@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -28,19 +27,19 @@ BATCH = 0.0001
 class Place:
     """A reactor in which time passes only by what is done, and what is asked for in one turn is called in the next."""
 
-    def __init__(self, others: int = 0) -> None:
+    def __init__(self, others=0):
         self.time = 0.0
         self.calls: list[Callable[..., object]] = []
         self.loader = Loader(Clock(self), lambda: others, self.seconds)
 
-    def seconds(self) -> float:
+    def seconds(self):
         return self.time
 
-    def callLater(self, delay: float, call: Callable[..., object], /, *args: Any, **kw: Any) -> None:
+    def callLater(self, delay, call, /, *args, **kw):
         assert not (delay or args or kw)
         self.calls.append(call)
 
-    def turn(self, others: float = 0.0) -> None:
+    def turn(self, others=0.0):
         """Everybody else does something, then timers are called."""
         self.time += others
         calls, self.calls = self.calls, []
@@ -51,12 +50,12 @@ class Place:
 class Endless:
     """Work that never ends, in small steps."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place):
         self.place = place
         self.requested = False
         self.slices: list[float] = []
 
-    def work(self, in_time: Callable[[], bool]) -> None:
+    def work(self, in_time):
         began = self.place.time
         while in_time():
             self.place.time += BATCH
@@ -77,7 +76,7 @@ class Endless:
         (1, 1.0, SLICE),
     ],
 )
-def test_it_takes_half_as_much_as_each_that_keeps_up(keep_up: int, took: float, expected: float) -> None:
+def test_it_takes_half_as_much_as_each_that_keeps_up(keep_up, took, expected):
     place = Place(keep_up)
     work = Endless(place)
     place.loader.request(work)
@@ -87,7 +86,7 @@ def test_it_takes_half_as_much_as_each_that_keeps_up(keep_up: int, took: float, 
 
 
 @pytest.mark.parametrize(("keep_up", "took"), [(9, 0.001), (9, 0.005), (3, 0.0008), (50, 0.02)])
-def test_it_waits_until_a_slice_is_worth_it_where_others_take_all_the_time(keep_up: int, took: float) -> None:
+def test_it_waits_until_a_slice_is_worth_it_where_others_take_all_the_time(keep_up, took):
     place = Place(keep_up)
     work = Endless(place)
     place.loader.request(work)
@@ -99,7 +98,7 @@ def test_it_waits_until_a_slice_is_worth_it_where_others_take_all_the_time(keep_
     assert part == pytest.approx(WEIGHT / keep_up, rel=0.25)
 
 
-def test_many_that_catch_up_take_as_much_as_each_together() -> None:
+def test_many_that_catch_up_take_as_much_as_each_together():
     place = Place(4)
     works = [Endless(place) for _ in range(4)]
     for work in works:
@@ -108,7 +107,7 @@ def test_many_that_catch_up_take_as_much_as_each_together() -> None:
     assert works[0].slices == [pytest.approx(0.002, abs=BATCH)]
 
 
-def test_two_share_what_there_is() -> None:
+def test_two_share_what_there_is():
     place = Place()
     first, second = Endless(place), Endless(place)
     for work in (first, second, first):
@@ -118,7 +117,7 @@ def test_two_share_what_there_is() -> None:
     assert len(first.slices) == len(second.slices) == 3
 
 
-def test_what_was_idle_begins_with_the_least() -> None:
+def test_what_was_idle_begins_with_the_least():
     """The hours in which nobody wanted anything are not what others have done."""
     place = Place(9)
     place.time = 7200.0
@@ -128,7 +127,7 @@ def test_what_was_idle_begins_with_the_least() -> None:
     assert work.slices == [pytest.approx(SHORTEST_SLICE, abs=BATCH)]
 
 
-def test_nothing_is_done_after_the_end() -> None:
+def test_nothing_is_done_after_the_end():
     place = Place()
     work = Endless(place)
     place.loader.request(work)
@@ -140,14 +139,14 @@ def test_nothing_is_done_after_the_end() -> None:
     assert work.slices == []
 
 
-def test_who_keeps_up() -> None:
+def test_who_keeps_up():
     """Queues with consumers that get something and have nothing on disk; known after two looks, a second apart."""
     world = PagedWorld(limit=5, memory=0)
     busy, lazy, idle, alone = (world.queue(name) for name in ("busy", "lazy", "idle", "alone"))
     join(busy, auto=True), join(lazy, 0), join(idle)
     active_queues = ActiveQueues(world.broker)
 
-    def after_traffic() -> int:
+    def after_traffic():
         for address in ("busy", "lazy", "alone"):
             world.fill(20, address)
         world.pass_time(CHECK_INTERVAL)

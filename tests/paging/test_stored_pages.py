@@ -1,16 +1,12 @@
 """Page mode over a real store: what survives a broker that is killed, and in which order it comes out."""
 
-from __future__ import annotations
-
 import pytest
 
-from stompring.broker.queue import Queue
-
-from ..broker.broker_fixture import MULTICAST, Taker, header_is, join
+from ..broker.broker_fixture import MULTICAST, header_is, join
 from .stored_pages import StoredPages
 
 
-def drained(world: StoredPages, taker: Taker) -> list[bytes]:
+def drained(world, taker):
     world.settle_down()
     while taker.unsettled:
         taker.ack()
@@ -18,13 +14,13 @@ def drained(world: StoredPages, taker: Taker) -> list[bytes]:
     return taker.bodies
 
 
-def restarted(world: StoredPages, name: str = "q", pause: float = 0) -> tuple[StoredPages, Queue]:
+def restarted(world, name="q", pause=0):
     world.settle_down()
     again = world.killed(pause)
     return again, again.directory.queues[name]
 
 
-def test_what_is_paged_survives_in_order() -> None:
+def test_what_is_paged_survives_in_order():
     world = StoredPages(limit=5)
     queue = world.queue()
     sent = world.fill(60)
@@ -39,7 +35,7 @@ def test_what_is_paged_survives_in_order() -> None:
     assert again.areas.budget.used == 0
 
 
-def test_a_restart_with_three_queues_and_a_selector() -> None:
+def test_a_restart_with_three_queues_and_a_selector():
     world = StoredPages(limit=3)
     for number in range(3):
         world.queue(f"q{number}", "t", MULTICAST)
@@ -56,7 +52,7 @@ def test_a_restart_with_three_queues_and_a_selector() -> None:
     assert again.address("t").pages is None
 
 
-def test_what_fell_due_meanwhile_is_pending_at_once() -> None:
+def test_what_fell_due_meanwhile_is_pending_at_once():
     world = StoredPages(limit=0)
     world.queue()
     for number in range(40):
@@ -68,7 +64,7 @@ def test_what_fell_due_meanwhile_is_pending_at_once() -> None:
     assert sorted(map(int, drained(again, join(queue)))) == list(range(40))
 
 
-def test_what_expired_meanwhile_is_never_delivered() -> None:
+def test_what_expired_meanwhile_is_never_delivered():
     world = StoredPages(limit=0)
     world.queue()
     for number in range(40):
@@ -79,7 +75,7 @@ def test_what_expired_meanwhile_is_never_delivered() -> None:
     assert drained(again, join(queue)) == [b"%d" % n for n in range(0, 40, 2)]
 
 
-def test_attempts_and_delays_survive() -> None:
+def test_attempts_and_delays_survive():
     world = StoredPages(limit=0, settings={"redelivery_delay": 5000})
     queue = world.queue()
     world.fill(5)
@@ -96,7 +92,7 @@ def test_attempts_and_delays_survive() -> None:
     assert (taker.deliveries[4], taker.unsettled[4].attempts) == (2, 1)
 
 
-def test_a_ring_that_counts_paged_messages_is_one_after_a_restart() -> None:
+def test_a_ring_that_counts_paged_messages_is_one_after_a_restart():
     world = StoredPages(limit=0)
     queue = world.queue(ring_size=7, ring_counts_paged=True)
     taker = join(queue, 5)
@@ -111,7 +107,7 @@ def test_a_ring_that_counts_paged_messages_is_one_after_a_restart() -> None:
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("memory", [500, 1 << 20])
-def test_of_scheduled_messages_in_pages_a_ring_keeps_the_newest(memory: int, killed: bool) -> None:
+def test_of_scheduled_messages_in_pages_a_ring_keeps_the_newest(memory, killed):
     world = StoredPages(limit=0, memory=memory)
     queue = world.queue(ring_size=3, ring_counts_paged=True)
     for body in (b"A", b"B", b"C"):
@@ -127,7 +123,7 @@ def test_of_scheduled_messages_in_pages_a_ring_keeps_the_newest(memory: int, kil
     assert drained(world, join(queue)) == [b"C", b"X", b"Y"]
 
 
-def test_memory_that_is_full_again_at_the_start_opens_no_second_directory() -> None:
+def test_memory_that_is_full_again_at_the_start_opens_no_second_directory():
     world = StoredPages(limit=5)
     world.queue()
     sent = world.fill(30)
@@ -139,7 +135,7 @@ def test_memory_that_is_full_again_at_the_start_opens_no_second_directory() -> N
     assert not [path for path in again.memory.contents if "paging" in str(path)]
 
 
-def test_what_was_acknowledged_by_delivery_is_gone_after_a_restart() -> None:
+def test_what_was_acknowledged_by_delivery_is_gone_after_a_restart():
     world = StoredPages(limit=3)
     queue = world.queue()
     sent = world.fill(30)

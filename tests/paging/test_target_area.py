@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
-from stompring.broker.message import Message, RecoveredMessage
-from stompring.broker.queue import Queue
+from stompring.broker.message import RecoveredMessage
 from stompring.broker.reference import GONE
 from stompring.paging.budget import ANSWERS_SHARE
 from stompring.paging.paged_queue import HELD
@@ -21,7 +19,7 @@ from ..broker.paged_broker import PagedWorld, assert_nothing_paged, drained
 RED, BLUE = header_is(b"colour", b"red"), header_is(b"colour", b"blue")
 
 
-def coloured(world: PagedWorld, count: int, red: set[int]) -> Queue:
+def coloured(world, count, red):
     queue = world.queue()
     for number in range(count):
         world.send(body=b"%d" % number, headers={"colour": "red" if number in red else "blue"})
@@ -29,7 +27,7 @@ def coloured(world: PagedWorld, count: int, red: set[int]) -> Queue:
 
 
 class TestSelectors:
-    def test_a_second_consumer_needs_no_second_scan(self) -> None:
+    def test_a_second_consumer_needs_no_second_scan(self):
         world = PagedWorld(limit=5)
         queue = coloured(world, 400, {395})
         first = join(queue, matches=RED, key="red")
@@ -44,7 +42,7 @@ class TestSelectors:
         assert world.pages().reads <= reads + 2
         assert queue.message_count == 400
 
-    def test_answers_that_selectors_remember_are_part_of_the_budget(self) -> None:
+    def test_answers_that_selectors_remember_are_part_of_the_budget(self):
         world = PagedWorld(limit=5, memory=64_000)
         queue = world.queue()
         for number in range(400):
@@ -59,7 +57,7 @@ class TestSelectors:
         world.settle_down()
         assert budget.answers == 0
 
-    def test_what_was_scanned_is_found_although_memory_gave_it_up(self) -> None:
+    def test_what_was_scanned_is_found_although_memory_gave_it_up(self):
         world = PagedWorld(limit=5, memory=2000)
         queue = coloured(world, 200, {100, 110, 120, 130})
         first = join(queue, 1, matches=RED, key="red")
@@ -75,12 +73,12 @@ class TestSelectors:
         assert len(drained(world, join(queue))) == 196
         assert_nothing_paged(world)
 
-    def test_headers_alone_decide_without_making_messages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_headers_alone_decide_without_making_messages(self, monkeypatch):
         world = PagedWorld(limit=5)
         queue = coloured(world, 300, {290})
         made = []
 
-        def count(number: int, *rest: Any) -> Message:
+        def count(number, *rest):
             made.append(number)
             return RecoveredMessage(number, *rest)
 
@@ -90,7 +88,7 @@ class TestSelectors:
         assert red.bodies == [b"290"]
         assert len(made) < 10
 
-    def test_what_arrives_behind_it_goes_to_a_selector_at_once(self) -> None:
+    def test_what_arrives_behind_it_goes_to_a_selector_at_once(self):
         world = PagedWorld(limit=2, settings={"prefetch_page_messages": 3})
         queue = coloured(world, 60, set())
         red = join(queue, matches=RED, key="red")
@@ -101,7 +99,7 @@ class TestSelectors:
         assert red.bodies == [b"hot"]
         assert world.pages().reads == reads
 
-    def test_order_is_that_of_the_queue_for_each_selector(self) -> None:
+    def test_order_is_that_of_the_queue_for_each_selector(self):
         world = PagedWorld(limit=3, settings={"prefetch_page_messages": 4}, memory=3000)
         queue = coloured(world, 120, set(range(0, 120, 3)))
         takers = [
@@ -122,9 +120,7 @@ class TestSelectors:
 
 
 class TestLimits:
-    def test_unsettled_messages_reach_a_limit_and_more_come_when_they_are_settled(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_unsettled_messages_reach_a_limit_and_more_come_when_they_are_settled(self, caplog):
         caplog.set_level(logging.WARNING)
         world = PagedWorld(limit=0, settings={"max_read_page_messages": 10})
         queue = world.queue()
@@ -139,7 +135,7 @@ class TestLimits:
         assert len(said) == 1
         assert drained(world, taker) == sent
 
-    def test_one_who_settles_nothing_stops_nobody_else(self) -> None:
+    def test_one_who_settles_nothing_stops_nobody_else(self):
         world = PagedWorld(limit=0, settings={"max_read_page_messages": 5})
         queue = world.queue()
         world.fill(60)
@@ -152,7 +148,7 @@ class TestLimits:
         assert len(other.got) == 55
 
     @pytest.mark.parametrize("limit", [{"prefetch_page_messages": 8}, {"prefetch_page_bytes": 8 * 500}])
-    def test_ready_messages_stay_within_prefetch(self, limit: dict[str, int]) -> None:
+    def test_ready_messages_stay_within_prefetch(self, limit):
         world = PagedWorld(limit=0, settings=limit)
         queue = world.queue()
         world.fill(100)
@@ -164,7 +160,7 @@ class TestLimits:
             world.settle_down()
         assert len(taker.got) == 100
 
-    def test_the_budget_holds_for_all_queues_together(self) -> None:
+    def test_the_budget_holds_for_all_queues_together(self):
         world = PagedWorld(limit=0, memory=20_000)
         queues = [world.queue(f"q{n}", "t", MULTICAST) for n in range(5)]
         for number in range(300):
@@ -179,7 +175,7 @@ class TestLimits:
             assert world.areas.budget.used <= 20_000 + 5 * 17 * 500
         assert all(len(taker.got) == 300 for taker in takers)
 
-    def test_nothing_is_kept_of_blocks_where_the_cache_is_off(self) -> None:
+    def test_nothing_is_kept_of_blocks_where_the_cache_is_off(self):
         world = PagedWorld(limit=0, settings={"page_max_cache_size": 0})
         queue = world.queue()
         sent = world.fill(100)
@@ -189,7 +185,7 @@ class TestLimits:
         assert world.areas.pending_cache_bytes == 0
         assert drained(world, taker) == sent
 
-    def test_a_block_is_read_once_for_all_queues(self) -> None:
+    def test_a_block_is_read_once_for_all_queues(self):
         world = PagedWorld(
             limit=0, block_size=10, page_size=100, memory=1 << 20, settings={"prefetch_page_messages": 0}
         )
@@ -202,7 +198,7 @@ class TestLimits:
 
 
 class TestHeadCache:
-    def test_the_head_is_there_for_those_who_come(self) -> None:
+    def test_the_head_is_there_for_those_who_come(self):
         world = PagedWorld(limit=0)
         queue = world.queue()
         sent = world.fill(20)
@@ -211,7 +207,7 @@ class TestHeadCache:
         assert taker.bodies == sent
         assert world.pages().reads == 0
 
-    def test_the_newest_are_given_up_first(self) -> None:
+    def test_the_newest_are_given_up_first(self):
         world = PagedWorld(limit=0)
         queue = world.queue()
         world.fill(20)
@@ -223,7 +219,7 @@ class TestHeadCache:
         assert queue.paged_count == 20 - len(skipped)
         assert drained(world, join(queue)) == [b"%d" % n for n in range(20)]
 
-    def test_it_shrinks_to_nothing_where_memory_is_wanted(self) -> None:
+    def test_it_shrinks_to_nothing_where_memory_is_wanted(self):
         world = PagedWorld(limit=0, memory=12_000)
         idle, busy = world.queue("idle"), world.queue("busy")
         world.fill(40, "idle")
@@ -239,7 +235,7 @@ class TestHeadCache:
 
 
 class TestGroups:
-    def test_a_slow_owner_does_not_fill_the_limits_of_others(self) -> None:
+    def test_a_slow_owner_does_not_fill_the_limits_of_others(self):
         world = PagedWorld(limit=1, settings={"prefetch_page_messages": 20}, memory=40_000)
         queue = world.queue()
         world.send(body=b"a0", group=b"a")
@@ -260,7 +256,7 @@ class TestGroups:
         assert_nothing_paged(world)
         assert_nothing_held(world)
 
-    def test_what_was_parked_is_anybodys_when_its_owner_leaves(self) -> None:
+    def test_what_was_parked_is_anybodys_when_its_owner_leaves(self):
         world = PagedWorld(limit=1, memory=30_000)
         queue = world.queue()
         world.send(body=b"a0", group=b"a")
@@ -278,9 +274,7 @@ class TestGroups:
     @pytest.mark.parametrize("returns", ["nack", "unsubscribe", "connection lost"])
     @pytest.mark.parametrize(("credit", "durable"), [(1, False), (100, True)])
     @pytest.mark.parametrize(("groups", "consumers"), [(1, 2), (4, 3)])
-    def test_all_is_delivered_when_every_fifth_comes_back(
-        self, returns: str, credit: int, groups: int, consumers: int, durable: bool
-    ) -> None:
+    def test_all_is_delivered_when_every_fifth_comes_back(self, returns, credit, groups, consumers, durable):
         world = PagedWorld(limit=15, settings={"max_delivery_attempts": -1})
         queue = world.queue()
         sent = [f"{number % groups} {number}".encode() for number in range(300)]
@@ -313,7 +307,7 @@ class TestGroups:
         assert_nothing_paged(world)
         assert_nothing_held(world)
 
-    def test_what_comes_back_and_is_parked_comes_before_what_was_set_aside(self) -> None:
+    def test_what_comes_back_and_is_parked_comes_before_what_was_set_aside(self):
         world = PagedWorld(limit=0)
         queue = world.queue()
         sent = [b"%d" % number for number in range(300)]
@@ -335,7 +329,7 @@ class TestGroups:
         assert queue.message_count == 0
 
     @pytest.mark.parametrize("limit", [0, 3])
-    def test_a_group_that_comes_from_two_addresses_stays_in_order(self, limit: int) -> None:
+    def test_a_group_that_comes_from_two_addresses_stays_in_order(self, limit):
         world = PagedWorld(limit=limit)
         every = world.queue("every", address="a.#", routing_type=MULTICAST)
         sent = [b"%d" % number for number in range(500)]
@@ -350,7 +344,7 @@ class TestGroups:
 
 
 class TestRings:
-    def test_paged_messages_do_not_count(self) -> None:
+    def test_paged_messages_do_not_count(self):
         world = PagedWorld(limit=3)
         queue = world.queue(ring_size=5)
         sent = world.fill(40)
@@ -363,7 +357,7 @@ class TestRings:
         assert_nothing_paged(world)
 
     @pytest.mark.parametrize("limit", [0, 3])
-    def test_a_ring_that_counts_them_is_exact(self, limit: int) -> None:
+    def test_a_ring_that_counts_them_is_exact(self, limit):
         world = PagedWorld(limit=limit, memory=3000)
         queue = world.queue(ring_size=5, ring_counts_paged=True)
         for number in range(40):
@@ -373,7 +367,7 @@ class TestRings:
         assert drained(world, join(queue)) == [b"%d" % n for n in range(35, 40)]
         assert_nothing_paged(world) if limit else None
 
-    def test_it_gives_up_the_lowest_in_turn_as_delivery_would(self) -> None:
+    def test_it_gives_up_the_lowest_in_turn_as_delivery_would(self):
         world = PagedWorld(limit=0, memory=500)
         queue = world.queue(ring_size=3, ring_counts_paged=True)
         for number, priority in enumerate([4, 9, 1, 4, 1]):
@@ -387,7 +381,7 @@ class TestRings:
             memory.send(body=b"%d" % number, priority=priority)
         assert left == sorted(int(ref.message.body) for ref in plain.dispatcher.in_order())
 
-    def test_what_is_evicted_unread_goes_to_the_dead_letters_where_these_are_asked_for(self) -> None:
+    def test_what_is_evicted_unread_goes_to_the_dead_letters_where_these_are_asked_for(self):
         world = PagedWorld(
             limit=0,
             memory=500,
@@ -402,7 +396,7 @@ class TestRings:
         assert sorted(int(ref.message.body) for ref in dead.dispatcher.in_order()) == list(range(15))
         assert drained(world, join(queue)) == [b"%d" % n for n in range(15, 20)]
 
-    def test_trim(self) -> None:
+    def test_trim(self):
         world = PagedWorld(limit=3)
         queue = world.queue(ring_size=30, ring_counts_paged=True)
         world.fill(30)
@@ -412,7 +406,7 @@ class TestRings:
 
 
 class TestDamage:
-    def test_what_is_unreadable_is_lost_and_the_rest_is_delivered(self) -> None:
+    def test_what_is_unreadable_is_lost_and_the_rest_is_delivered(self):
         world = PagedWorld(limit=0, memory=500)
         queue = world.queue()
         world.fill(50)
@@ -421,7 +415,7 @@ class TestDamage:
         assert queue.message_count == 0
         assert world.pages().empty
 
-    def test_page_mode_ends_when_the_last_of_it_was_unreadable(self) -> None:
+    def test_page_mode_ends_when_the_last_of_it_was_unreadable(self):
         world = PagedWorld(limit=2, memory=500)
         queue = world.queue()
         world.fill(9)
@@ -430,7 +424,7 @@ class TestDamage:
         assert_nothing_paged(world)
 
 
-def test_gauges() -> None:
+def test_gauges():
     world = PagedWorld(limit=0, memory=6000)
     queue = coloured(world, 200, set(range(0, 200, 2)))
     red = join(queue, 1, matches=RED, key="red")

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ from stompring.pipeline.backlog import (
     ranges_between,
     start_positions,
 )
-from stompring.pipeline.files import DataFiles, Position, Range, dump_positions, load_positions
+from stompring.pipeline.files import DataFiles, Position, dump_positions, load_positions
 
 from ..property.profile import examples
 from .growing_directory import FOLDERS, HEADER, GrowingDirectory, interfering_files, records
@@ -35,14 +34,14 @@ ALL = Limit()
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> GrowingDirectory:
+def world(tmp_path):
     return GrowingDirectory(tmp_path)
 
 
 class Reader:
     """Reads what is new, a batch at a time."""
 
-    def __init__(self, world: GrowingDirectory) -> None:
+    def __init__(self, world):
         self.world = world
         self.files = interfering_files(world, iter(()))
         self.at: dict[str, Position] = {}
@@ -52,10 +51,10 @@ class Reader:
 
     def plan(
         self,
-        limit: Limit = ALL,
-        files: DataFiles | None = None,
-        until: Any = None,
-    ) -> bool:
+        limit=ALL,
+        files=None,
+        until=None,
+    ):
         """What the next batch is; False where there is nothing new."""
         end = end_positions(files or self.files, ENDINGS, self.at, limit, until)
         assert load_positions(dump_positions(end)) == end
@@ -65,7 +64,7 @@ class Reader:
         self.planned = self.at, end
         return True
 
-    def carry_out(self, files: DataFiles | None = None) -> list[Range]:
+    def carry_out(self, files=None):
         """Read what is planned."""
         assert self.planned is not None
         files = files or self.files
@@ -83,11 +82,11 @@ class Reader:
                 self.lost.append(MissingFiles(one.name.rpartition("/")[0], number_of(one), number_of(one)))
         return [one for one, _ in ranges]
 
-    def read(self, limit: Limit = ALL, until: Any = None) -> list[Range]:
+    def read(self, limit=ALL, until=None):
         """A whole batch."""
         return self.carry_out() if self.plan(limit, until=until) else []
 
-    def read_all(self, limit: Limit = ALL, until: Any = None) -> int:
+    def read_all(self, limit=ALL, until=None):
         """Until nothing is left; returns in how many batches."""
         count = 0
         while self.read(limit, until):
@@ -96,11 +95,11 @@ class Reader:
         return count
 
 
-def number_of(one: Range) -> int:
+def number_of(one):
     return int(Path(one.name).stem)
 
 
-def grown(world: GrowingDirectory, steps: str) -> None:
+def grown(world, steps):
     """Letters: a record, torn record, new file, seal, retire, delete, of the journal; capital ones of paging/1."""
     names = {"a": "append", "t": "tear", "b": "begin", "s": "seal", "r": "retire", "d": "delete"}
     for letter in steps:
@@ -123,7 +122,7 @@ def grown(world: GrowingDirectory, steps: str) -> None:
         ("", "aA", ["journal/1", "paging/1/1"]),
     ],
 )
-def test_what_is_new(world: GrowingDirectory, before: str, between: str, ranges: list[str]) -> None:
+def test_what_is_new(world, before, between, ranges):
     grown(world, before)
     reader = Reader(world)
     reader.read_all()
@@ -154,7 +153,7 @@ def test_what_is_new(world: GrowingDirectory, before: str, between: str, ranges:
         ("ABABA", "SSDD", []),
     ],
 )
-def test_what_was_deleted(world: GrowingDirectory, before: str, between: str, lost: list[str]) -> None:
+def test_what_was_deleted(world, before, between, lost):
     grown(world, before)
     reader = Reader(world)
     reader.read_all()
@@ -163,7 +162,7 @@ def test_what_was_deleted(world: GrowingDirectory, before: str, between: str, lo
     assert [str(each) for each in reader.lost] == lost
 
 
-def test_deleted_between_planning_and_reading(world: GrowingDirectory) -> None:
+def test_deleted_between_planning_and_reading(world):
     grown(world, "ababABABA")
     reader = Reader(world)
     assert reader.plan()
@@ -184,7 +183,7 @@ def test_deleted_between_planning_and_reading(world: GrowingDirectory) -> None:
     assert [str(each) for each in reader.lost][1:] == ["files 4 to 5 of journal"]
 
 
-def test_files_with_nothing_in_them_are_no_gap(world: GrowingDirectory) -> None:
+def test_files_with_nothing_in_them_are_no_gap(world):
     """A broker was killed as it had begun a file of samples: the next one has the number after it."""
     folder = world.root / "retention" / "samples"
     folder.mkdir(parents=True)
@@ -199,7 +198,7 @@ def test_files_with_nothing_in_them_are_no_gap(world: GrowingDirectory) -> None:
     ("steps", "ends"),
     [("a", "ends with file 1, but was read up to 3"), ("ababa", "ends with file 3, but was")],
 )
-def test_another_directory(world: GrowingDirectory, steps: str, ends: str) -> None:
+def test_another_directory(world, steps, ends):
     grown(world, "ababaaa")
     reader = Reader(world)
     reader.read_all()
@@ -227,14 +226,14 @@ def test_another_directory(world: GrowingDirectory, steps: str, ends: str) -> No
         (Limit(bytes=10_000, files=3, rows=1000), 2),
     ],
 )
-def test_limits(world: GrowingDirectory, limit: Limit, batches: int) -> None:
+def test_limits(world, limit, batches):
     grown(world, "aabaabaaba")
     reader = Reader(world)
     assert reader.read_all(limit) == batches
     assert reader.got["journal"] == world.ids("journal")
 
 
-def test_a_folder_that_always_has_something_holds_up_no_other(world: GrowingDirectory) -> None:
+def test_a_folder_that_always_has_something_holds_up_no_other(world):
     grown(world, "aAA")
     world.append("paging/2")
     reader = Reader(world)
@@ -244,7 +243,7 @@ def test_a_folder_that_always_has_something_holds_up_no_other(world: GrowingDire
     assert all(reader.got.values())
 
 
-def test_up_to_an_end_that_was_fixed(world: GrowingDirectory) -> None:
+def test_up_to_an_end_that_was_fixed(world):
     grown(world, "aabaAABA")
     reader = Reader(world)
     until = end_positions(reader.files, ENDINGS, {})
@@ -257,7 +256,7 @@ def test_up_to_an_end_that_was_fixed(world: GrowingDirectory) -> None:
     assert all(reader.got[folder] == world.ids(folder) for folder in FOLDERS)
 
 
-def test_an_end_that_is_behind_already(world: GrowingDirectory) -> None:
+def test_an_end_that_is_behind_already(world):
     grown(world, "aaAA")
     files = DataFiles(str(world.root))
     until = end_positions(files, ENDINGS, {})
@@ -266,7 +265,7 @@ def test_an_end_that_is_behind_already(world: GrowingDirectory) -> None:
     assert later != until and end_positions(files, ENDINGS, later, until=until) == later
 
 
-def test_what_is_named_was_synced(world: GrowingDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_named_was_synced(world, monkeypatch):
     grown(world, "aabaAABA")
     reader, synced = Reader(world), []
     monkeypatch.setattr(reader.files, "sync", lambda name: synced.append(name))
@@ -274,7 +273,7 @@ def test_what_is_named_was_synced(world: GrowingDirectory, monkeypatch: pytest.M
     assert sorted(synced) == sorted(one.name for one in found) and len(found) == 4
 
 
-def test_a_damaged_tail_is_not_read(world: GrowingDirectory) -> None:
+def test_a_damaged_tail_is_not_read(world):
     grown(world, "aaaa")
     file = world.files["journal"][0]
     path = world.root / file.name
@@ -307,9 +306,7 @@ Step = tuple[str, str]
     st.lists(st.tuples(st.lists(steps, max_size=8), limits, st.lists(steps, max_size=12)), max_size=8),
     st.lists(steps, max_size=6),
 )
-def test_every_record_once_and_in_order(
-    rounds: list[tuple[list[Step], Limit, list[Step]]], between: list[Step]
-) -> None:
+def test_every_record_once_and_in_order(rounds, between):
     """Whatever happens between two calls of the system, and between planning a batch and reading it."""
     with tempfile.TemporaryDirectory() as directory:
         world = GrowingDirectory(Path(directory))
@@ -345,7 +342,7 @@ def test_every_record_once_and_in_order(
         max_size=10,
     )
 )
-def test_what_is_missing_is_told(rounds: list[tuple[list[Step], Limit, list[Step]]]) -> None:
+def test_what_is_missing_is_told(rounds):
     """And nothing else. Files that were deleted before anything was read are none of them."""
     with tempfile.TemporaryDirectory() as directory:
         world = GrowingDirectory(Path(directory))
@@ -370,7 +367,7 @@ def test_what_is_missing_is_told(rounds: list[tuple[list[Step], Limit, list[Step
                 assert file.number not in told
 
 
-def test_a_file_that_is_gone_while_it_is_read_is_told(world: GrowingDirectory, caplog: Any) -> None:
+def test_a_file_that_is_gone_while_it_is_read_is_told(world, caplog):
     grown(world, "aba")
     files = DataFiles(str(world.root))
     world.do("delete", "journal")

@@ -1,7 +1,5 @@
 """The archive of classes by which Spark's Java starts sooner: used where it is whole and fits, else nothing happens."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil
@@ -22,14 +20,14 @@ from stompring.pipeline.session import JavaNotFound, find_java
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path]:
+def places(tmp_path, monkeypatch):
     """A Java home, Spark's directory and a cache; a Java that writes an archive without running anything."""
     home, spark, cache = tmp_path / "java", tmp_path / "spark", tmp_path / "cache"
     for file in (home / "lib/server/libjvm.so", home / "lib/server/classes.jsa", spark / "jars/a.jar"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"x")
 
-    def exercise(options: list[str], work: Path) -> None:
+    def exercise(options, work):
         (name,) = (each.partition("=")[2] for each in options if "ArchiveClassesAtExit" in each)
         Path(name).write_bytes(b"classes")
 
@@ -37,12 +35,12 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path,
     return home, spark, cache
 
 
-def archive_of(places: tuple[Path, Path, Path]) -> ClassArchive:
+def archive_of(places):
     home, spark, cache = places
     return ClassArchive(home, cache, spark)
 
 
-def test_archive_is_used_once_it_is_made(places: tuple[Path, Path, Path]) -> None:
+def test_archive_is_used_once_it_is_made(places):
     archive = archive_of(places)
     assert archive.options() == () and not archive.exists()
     assert archive.create() == len(b"classes")
@@ -54,36 +52,36 @@ def test_archive_is_used_once_it_is_made(places: tuple[Path, Path, Path]) -> Non
     assert [one.name for one in places[2].iterdir()] == ["lock"]
 
 
-def cut(path: Path) -> None:
+def cut(path):
     path.chmod(0o600)
     path.write_bytes(b"clas")
 
 
-def changed(path: Path) -> None:
+def changed(path):
     path.chmod(0o600)
     path.write_bytes(b"CLASSES")
     os.utime(path, ns=(1, 1))
 
 
-def writable_by_others(path: Path) -> None:
+def writable_by_others(path):
     path.chmod(0o622)
 
 
-def link(path: Path) -> None:
+def link(path):
     path.rename(path.with_name("elsewhere"))
     path.symlink_to(path.with_name("elsewhere"))
 
 
-def without_seal(path: Path) -> None:
+def without_seal(path):
     path.with_name(f"{path.name}.seal").unlink()
 
 
-def seal_is_broken(path: Path) -> None:
+def seal_is_broken(path):
     path.with_name(f"{path.name}.seal").write_text("{")
 
 
 @pytest.mark.parametrize("damage", [cut, changed, writable_by_others, link, without_seal, seal_is_broken])
-def test_damaged_archive_is_ignored_and_replaced(places: tuple[Path, Path, Path], damage: object) -> None:
+def test_damaged_archive_is_ignored_and_replaced(places, damage):
     archive = archive_of(places)
     archive.create()
     assert callable(damage) and archive.path is not None
@@ -94,8 +92,8 @@ def test_damaged_archive_is_ignored_and_replaced(places: tuple[Path, Path, Path]
 
 
 def test_another_jar_or_java_needs_another_archive_and_the_old_one_goes(
-    places: tuple[Path, Path, Path],
-) -> None:
+    places,
+):
     archive = archive_of(places)
     archive.create()
     first = archive.path
@@ -108,7 +106,7 @@ def test_another_jar_or_java_needs_another_archive_and_the_old_one_goes(
     assert archive_of(places).path not in (first, other.path)
 
 
-def test_archives_of_other_installations_stay(places: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_archives_of_other_installations_stay(places, tmp_path):
     archive_of(places).create()
     shutil.copytree(places[1], tmp_path / "second")
     second = ClassArchive(places[0], places[2], tmp_path / "second")
@@ -116,7 +114,7 @@ def test_archives_of_other_installations_stay(places: tuple[Path, Path, Path], t
     assert second.exists() and archive_of(places).exists()
 
 
-def test_one_process_makes_it_at_a_time(places: tuple[Path, Path, Path]) -> None:
+def test_one_process_makes_it_at_a_time(places):
     places[2].mkdir()
     with open(places[2] / "lock", "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -128,9 +126,7 @@ def test_one_process_makes_it_at_a_time(places: tuple[Path, Path, Path]) -> None
     assert not (places[2] / "new-left").exists()
 
 
-def test_failure_is_remembered_until_it_works(
-    places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failure_is_remembered_until_it_works(places, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(class_archive, "_train", lambda options, work: None)
         with pytest.raises(
@@ -143,12 +139,10 @@ def test_failure_is_remembered_until_it_works(
     assert not archive.has_failed()
 
 
-def test_java_without_archive_of_its_own_gets_one_below(
-    places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_without_archive_of_its_own_gets_one_below(places, monkeypatch):
     (places[0] / "lib/server/classes.jsa").unlink()
 
-    def run(command: list[str]) -> None:
+    def run(command):
         (name,) = (each.partition("=")[2] for each in map(str, command) if "SharedArchiveFile" in each)
         Path(name).write_bytes(b"base")
 
@@ -173,13 +167,11 @@ def test_java_without_archive_of_its_own_gets_one_below(
         ({}, None),
     ],
 )
-def test_cache_directory(environment: dict[str, str], expected: str | None) -> None:
+def test_cache_directory(environment, expected):
     assert cache_directory(environment) == (None if expected is None else Path(expected))
 
 
-def test_switched_off_or_not_writable(
-    places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_switched_off_or_not_writable(places, monkeypatch, tmp_path):
     monkeypatch.setenv("STOMPRING_CLASS_ARCHIVE", "off")
     off = ClassArchive(places[0], None, places[1])
     assert off.options() == () and off.path is None
@@ -191,9 +183,7 @@ def test_switched_off_or_not_writable(
         ClassArchive(places[0], tmp_path / "file" / "below", places[1]).create()
 
 
-def test_java_says_nothing_of_an_archive_that_is_none(
-    places: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
+def test_java_says_nothing_of_an_archive_that_is_none(places, tmp_path):
     """Not even on standard output, where a query's rows go."""
     try:
         home = find_java(tmp_path / "launcher")
@@ -211,7 +201,7 @@ def test_java_says_nothing_of_an_archive_that_is_none(
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 @pytest.mark.skipif("STOMPRING_LONG" not in os.environ, reason="half a minute: STOMPRING_LONG=1")
-def test_warm_makes_an_archive_that_java_uses(tmp_path: Path) -> None:
+def test_warm_makes_an_archive_that_java_uses(tmp_path):
     try:
         home = find_java(tmp_path / "launcher")
     except JavaNotFound as reason:
@@ -236,7 +226,7 @@ def test_warm_makes_an_archive_that_java_uses(tmp_path: Path) -> None:
     assert told.stdout.endswith("Row(1=1)\n")
 
 
-def test_warm_tells_why_not(places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_tells_why_not(places, monkeypatch):
     monkeypatch.setenv("STOMPRING_CLASS_ARCHIVE", "off")
     try:
         find_java(places[2])
@@ -248,7 +238,7 @@ def test_warm_tells_why_not(places: tuple[Path, Path, Path], monkeypatch: pytest
     assert result.exit_code == 0 and result.output == "no archive to remove\n"
 
 
-def test_values_of_numpy_are_known_without_pandas() -> None:
+def test_values_of_numpy_are_known_without_pandas():
     numpy = pytest.importorskip("numpy")
     from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +34,7 @@ QUEUES = (
 )
 
 
-def rows(data: Path, table: str) -> list[dict[str, Any]]:
+def rows(data, table):
     """All rows of a table in the files of a directory, in the order of the files."""
     files = DataFiles(str(data))
     wanted = TableScan(table, tuple(TABLES[table]))
@@ -53,13 +52,13 @@ class Lived:
     events: list[dict[str, Any]]
     began: datetime
 
-    def marks(self) -> dict[int, str]:
+    def marks(self):
         """What each message is known by."""
         return {row["message_id"]: row["body"].decode().partition(" ")[0] for row in self.messages}
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
+def lived(tmp_path_factory):
     root = tmp_path_factory.mktemp("lived")
     began = datetime.now(UTC)
     with ExitStack() as opened:
@@ -73,7 +72,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
 
 
 @pytest.mark.parametrize("queue", QUEUES)
-def test_events_are_what_the_clients_did(lived: Lived, queue: str) -> None:
+def test_events_are_what_the_clients_did(lived, queue):
     found: dict[tuple[str, str], int] = {}
     marks = lived.marks()
     for row in lived.events:
@@ -83,7 +82,7 @@ def test_events_are_what_the_clients_did(lived: Lived, queue: str) -> None:
     assert found == lived.expected[queue]
 
 
-def test_the_document_has_the_figures_of_its_example(lived: Lived) -> None:
+def test_the_document_has_the_figures_of_its_example(lived):
     text = (Path(__file__).resolve().parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"where queue = 'orders'.*?```text\n(.*?)```", text, re.DOTALL)
     documented = {event: int(count) for event, count in re.findall(r"^(\S+) +(\d+)$", table, re.MULTILINE)}
@@ -92,11 +91,11 @@ def test_the_document_has_the_figures_of_its_example(lived: Lived) -> None:
     assert set(EVENT_NAMES) == set(described)
 
 
-def test_no_queue_is_left_out(lived: Lived) -> None:
+def test_no_queue_is_left_out(lived):
     assert {row["queue"] for row in lived.events} == lived.expected.keys() == set(QUEUES)
 
 
-def test_all_of_them_are_certain_and_have_a_time(lived: Lived) -> None:
+def test_all_of_them_are_certain_and_have_a_time(lived):
     assert all(row["certain"] for row in lived.events)
     assert lived.began < min(row["time"] for row in lived.events)
     assert max(row["time"] for row in lived.events) < datetime.now(UTC)
@@ -104,7 +103,7 @@ def test_all_of_them_are_certain_and_have_a_time(lived: Lived) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_spark_reads_the_same(lived: Lived, spark: Any) -> None:
+def test_spark_reads_the_same(lived, spark):
     frame = spark.read.format("stompring").option("table", "events").option("columns", "queue,event,certain")
     counted = frame.load(str(lived.data)).where("certain").groupBy("queue", "event").count().collect()
     expected: Counter[tuple[str, str]] = Counter()
@@ -115,7 +114,7 @@ def test_spark_reads_the_same(lived: Lived, spark: Any) -> None:
 
 
 @pytest.mark.parametrize("schema", [1, 2])
-def test_of_older_files_it_is_told_what_is_not_certain(tmp_path: Path, schema: int) -> None:
+def test_of_older_files_it_is_told_what_is_not_certain(tmp_path, schema):
     """They tell how messages stand, so that what has led there may be wrong; what entered and left queues is right."""
     with tarfile.open(Path(str(store_tests.__file__)).with_name(f"schema{schema}.tar.gz")) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -127,7 +126,7 @@ def test_of_older_files_it_is_told_what_is_not_certain(tmp_path: Path, schema: i
     assert schema == 1 or doubtful == {"scheduled", "redelivered", "delivered"}
 
 
-def test_messages_were_written_once_more(lived: Lived) -> None:
+def test_messages_were_written_once_more(lived):
     """Compaction was at work on what waited: else nothing there could have been taken for an event."""
     numbers = [row["message_id"] for row in lived.messages if row["queue"] == "waiting"]
     assert len(numbers) > 2 * len(set(numbers))

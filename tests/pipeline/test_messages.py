@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
@@ -34,11 +33,11 @@ SMALL = broker_files(count=1, paged=12, journal_file_size=1500)
 Row = dict[str, Any]
 
 
-def wanted(**options: str) -> TableScan:
+def wanted(**options):
     return Options.of({"path": "/data", **options}).wanted
 
 
-def rows(data: bytes, asked: TableScan | None = None) -> list[Row]:
+def rows(data, asked=None):
     found: list[Row] = []
     for batch in file_batches(data, asked or TableScan()):
         batch.validate(full=True)
@@ -47,11 +46,11 @@ def rows(data: bytes, asked: TableScan | None = None) -> list[Row]:
     return found
 
 
-def of(suffix: str, files: dict[str, bytes] = FILES) -> dict[str, bytes]:
+def of(suffix, files=FILES):
     return {name: data for name, data in files.items() if name.endswith(suffix)}
 
 
-def test_the_files_have_all_there_is() -> None:
+def test_the_files_have_all_there_is():
     assert len(of(".journal")) > 4 and len(of(".page")) > 2 and len(of(".samples")) == 1
     sealed = [name for name, data in FILES.items() if Records(data).sealed]
     assert len(sealed) > 5 and len(sealed) < len(FILES)
@@ -64,28 +63,28 @@ def test_the_files_have_all_there_is() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_every_row_of_a_file(name: str) -> None:
+def test_every_row_of_a_file(name):
     assert rows(FILES[name]) == reference_decoder.rows(FILES[name])
 
 
 @pytest.mark.parametrize("name", sorted(of(".journal")))
-def test_every_event_of_a_file(name: str) -> None:
+def test_every_event_of_a_file(name):
     assert rows(FILES[name], wanted(table="events")) == reference_decoder.events(FILES[name])
 
 
 @pytest.mark.parametrize("name", sorted(of(".samples")))
-def test_every_sample_of_a_file(name: str) -> None:
+def test_every_sample_of_a_file(name):
     found = rows(FILES[name], wanted(table="samples"))
     assert len(found) > 10 and found == reference_decoder.samples(FILES[name])
 
 
-def test_pages_are_not_walked_where_they_are_sealed() -> None:
+def test_pages_are_not_walked_where_they_are_sealed():
     sealed = [data for data in of(".page").values() if find_footer(data) is not None]
     assert sealed and all(Records(data).sealed for data in sealed)
 
 
 @pytest.mark.parametrize("names", [["body"], ["queue", "address"], ["headers", "timestamp"], ["user"]])
-def test_columns_are_those_asked_for(names: list[str]) -> None:
+def test_columns_are_those_asked_for(names):
     asked = wanted(columns=",".join(names))
     for data in FILES.values():
         every = [{name: row[name] for name in names} for row in reference_decoder.rows(data)]
@@ -93,7 +92,7 @@ def test_columns_are_those_asked_for(names: list[str]) -> None:
         assert all(batch.schema.names == names for batch in file_batches(data, asked))
 
 
-def test_addresses_and_times() -> None:
+def test_addresses_and_times():
     data = max(of(".journal").values(), key=lambda data: len(reference_decoder.rows(data)))
     every = reference_decoder.rows(data)
     middle = sorted(row["timestamp"] for row in every)[len(every) // 2]
@@ -106,7 +105,7 @@ def test_addresses_and_times() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"ROWS": 1}, {"ROWS": 3}, {"BYTES": 300}, {"SPAN": 256}])
-def test_batches_are_cut(limit: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_cut(limit, monkeypatch):
     for name, value in limit.items():
         monkeypatch.setattr(columns, name, value)
     for data in FILES.values():
@@ -117,14 +116,14 @@ def test_batches_are_cut(limit: dict[str, int], monkeypatch: pytest.MonkeyPatch)
 # ---- damage
 
 
-def offsets(data: bytes) -> Iterator[int]:
+def offsets(data):
     """Where to damage a file: here and there, and everywhere when one asks for it by hand."""
     return iter(range(0, len(data), 1 if EXAMPLES else 1 + len(data) // 150))
 
 
 @pytest.mark.parametrize("table", sorted(TABLES))
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_cut_off_anywhere(name: str, table: str) -> None:
+def test_cut_off_anywhere(name, table):
     """What is left is a beginning of what there was."""
     data, asked = SMALL[name], wanted(table=table)
     whole = rows(data, asked)
@@ -134,7 +133,7 @@ def test_cut_off_anywhere(name: str, table: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_cut_off_loses_only_what_is_cut(name: str) -> None:
+def test_cut_off_loses_only_what_is_cut(name):
     data = SMALL[name]
     for size in offsets(data):
         if size < HEADER.size:
@@ -143,7 +142,7 @@ def test_cut_off_loses_only_what_is_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_any_byte_changed(name: str) -> None:
+def test_any_byte_changed(name):
     """No row is there that was not before, but for names that cannot be read any more."""
     data = SMALL[name]
     whole = rows(data)
@@ -157,13 +156,13 @@ def test_any_byte_changed(name: str) -> None:
         rows(bytes(broken), table)
 
 
-def _names(row: Row, other: Row) -> Row:
+def _names(row, other):
     """What a row has no name for, from another one."""
     return {name: other[name] for name in ("address", "queue") if row[name] is None}
 
 
 @pytest.mark.parametrize("name", sorted(of(".journal", SMALL)))
-def test_a_damaged_record_costs_that_record_alone(name: str) -> None:
+def test_a_damaged_record_costs_that_record_alone(name):
     data = SMALL[name]
     footer = find_footer(data)
     if footer is None:
@@ -181,7 +180,7 @@ def test_a_damaged_record_costs_that_record_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("end", [b"", bytes(8), bytes(100)], ids=["cut anywhere", "a zero prefix", "zeros"])
-def test_an_unfinished_record_at_the_end_of_an_open_file_is_no_fault(end: bytes) -> None:
+def test_an_unfinished_record_at_the_end_of_an_open_file_is_no_fault(end):
     data = next(data for name, data in sorted(SMALL.items()) if name.endswith(".journal"))
     footer = find_footer(data)
     data = data if footer is None else data[: footer.size]  # the file as it was before its footer
@@ -194,14 +193,14 @@ def test_an_unfinished_record_at_the_end_of_an_open_file_is_no_fault(end: bytes)
         assert len(records.begins) <= len(whole.begins)
 
 
-def test_a_prefilled_segment_has_the_rows_of_its_records() -> None:
+def test_a_prefilled_segment_has_the_rows_of_its_records():
     for name, data in of(".journal").items():
         records = Records(data + bytes(4096))
         assert records.faults == [] and records.torn is None, name
         assert rows(data + bytes(4096)) == rows(data), name
 
 
-def test_a_torn_write_into_zeros_is_no_fault() -> None:
+def test_a_torn_write_into_zeros_is_no_fault():
     data = next(data for name, data in sorted(SMALL.items()) if name.endswith(".journal"))
     footer = find_footer(data)
     data = data if footer is None else data[: footer.size]
@@ -211,7 +210,7 @@ def test_a_torn_write_into_zeros_is_no_fault() -> None:
         assert records.faults == [] and records.torn is not None and records.torn.at == last, at
 
 
-def test_what_is_no_file_of_a_broker() -> None:
+def test_what_is_no_file_of_a_broker():
     for data in (b"", b"STOMPRNG", bytes(100), b"x" * 1000, FILES[sorted(FILES)[0]][32:]):
         assert rows(data) == []
 
@@ -231,7 +230,7 @@ messages = st.lists(
 )
 
 
-def escaped(text: str) -> str:
+def escaped(text):
     for plain, code in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), (":", "\\c")):
         text = text.replace(plain, code)
     return text
@@ -239,7 +238,7 @@ def escaped(text: str) -> str:
 
 @examples(120)
 @given(messages, st.booleans())
-def test_any_messages(given_: list[Any], seal: bool) -> None:
+def test_any_messages(given_, seal):
     parts = [struct.pack("<BBHI", 10, 1, 0, 9) + b"address"]
     parts += [struct.pack("<BBHI", 10, 2, 0, number) + b"queue %d" % number for number in range(1, 5)]
     expected = []
@@ -284,7 +283,7 @@ def test_any_messages(given_: list[Any], seal: bool) -> None:
         assert row["expires"] == reference_decoder.time(min(made_[4], 253_402_300_799_999))
 
 
-def test_checksums_are_those_of_zlib() -> None:
+def test_checksums_are_those_of_zlib():
     data = next(iter(of(".journal").values()))
     length, crc = struct.unpack_from("<II", data, HEADER.size)
     assert crc == crc32(data[HEADER.size + 8 : HEADER.size + 8 + length])
@@ -309,7 +308,7 @@ TINY = pack_header(JOURNAL, 1, 1) + b"".join(
 
 
 @pytest.mark.parametrize("seal", [False, True])
-def test_every_byte_of_a_tiny_file(seal: bool) -> None:
+def test_every_byte_of_a_tiny_file(seal):
     starts = array("I", [HEADER.size])
     while (at := starts[-1] + 8 + struct.unpack_from("<I", TINY, starts[-1])[0]) < len(TINY):
         starts.append(at)
@@ -325,7 +324,7 @@ def test_every_byte_of_a_tiny_file(seal: bool) -> None:
                 assert row | {"address": "q", "queue": "q"} in whole, at
 
 
-def test_the_queue_that_a_copy_came_from_is_unescaped_once() -> None:
+def test_the_queue_that_a_copy_came_from_is_unescaped_once():
     """A backslash before a letter in a name is no escape."""
     assert events._header_value(b"x\n_AMQ_ORIG_QUEUE:a\\\\cb\\cd\n\n", b"\n_AMQ_ORIG_QUEUE:") == "a\\cb:d"
     assert events._header_value(b"x\n_AMQ_ORIG_QUEUE:a\\x\n\n", b"\n_AMQ_ORIG_QUEUE:") is None

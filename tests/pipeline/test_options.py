@@ -1,7 +1,5 @@
 """What options mean, and what is said of those that mean nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -20,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
 
 
-def of(**options: str) -> Options:
+def of(**options):
     return Options.of({"path": "/data", **options})
 
 
-def test_defaults() -> None:
+def test_defaults():
     assert of() == Options("/data", TableScan())
     assert of().wanted.columns == tuple(TABLES["messages"])
     assert TABLES.keys() == ENDINGS.keys()
@@ -40,7 +38,7 @@ def test_defaults() -> None:
         ("s3://a/b/", "s3://a/b"),
     ],
 )
-def test_paths(path: str, expected: str) -> None:
+def test_paths(path, expected):
     assert Options.of({"path": path}).root == expected
     assert Options.of({"PATH": "relative"}).root == str(Path.cwd() / "relative")
 
@@ -56,12 +54,12 @@ def test_paths(path: str, expected: str) -> None:
         ("2023-11-14", 1_699_920_000_000),
     ],
 )
-def test_times(text: str, expected: int) -> None:
+def test_times(text, expected):
     assert of(since=text).wanted.since == expected
     assert of(until=text).wanted.until == expected
 
 
-def test_lists() -> None:
+def test_lists():
     wanted = of(addresses="a, b.*,c.#", columns=" body ,queue").wanted
     assert wanted.columns == ("body", "queue") and wanted.ddl == "`body` BINARY, `queue` STRING"
     assert [name for name in ("a", "b", "b.x", "b.x.y", "c", "c.x.y", "d") if wanted.matches(name)] == [
@@ -113,13 +111,13 @@ def test_lists() -> None:
         ({"adresses": "a"}, "option adresses: unknown option; options are path, "),
     ],
 )
-def test_what_cannot_be(options: dict[str, str], text: str) -> None:
+def test_what_cannot_be(options, text):
     with pytest.raises(OptionError) as caught:
         of(**options)
     assert text in str(caught.value)
 
 
-def test_options_of_streams() -> None:
+def test_options_of_streams():
     assert of().streaming == StreamOptions(latest=False, fail=True)
     given = {
         "startingoffsets": "latest",
@@ -135,12 +133,12 @@ def test_options_of_streams() -> None:
             Options.of_batch({"path": "/data", name.upper(): "1"})
 
 
-def test_a_missing_path() -> None:
+def test_a_missing_path():
     with pytest.raises(OptionError, match="option path"):
         Options.of({})
 
 
-def test_all_of_it_is_documented() -> None:
+def test_all_of_it_is_documented():
     part = DOCUMENT.partition("## Options\n")[2].partition("\n## ")[0]
     documented_options = [
         line.split("|")[1].strip(" `") for line in part.splitlines() if line.startswith("| `")

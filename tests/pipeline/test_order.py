@@ -7,8 +7,6 @@ from bisect import bisect_left
 from collections import Counter
 from datetime import datetime
 from itertools import accumulate
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,19 +39,19 @@ Layout = dict[str, list[list[int]]]  # by folder, of each file the times of its 
 class Rows:
     """The times of a file's rows, found without any of the code that is tested."""
 
-    def __init__(self, times: list[int]) -> None:
+    def __init__(self, times):
         latest = list(accumulate(times, max))
         rises = [place for place, time in enumerate(latest) if not place or time > latest[place - 1]]
         self.at = [RECORD * place for place in rises]
         self.latest = [latest[place] for place in rises]
         self.greatest = latest[-1] if latest else 0
 
-    def cut(self, time: int) -> int:
+    def cut(self, time):
         place = bisect_left(self.latest, time)
         return self.at[place] if place < len(self.at) else -1
 
 
-def folders(layout: Layout, at: dict[str, Position], told: int) -> list[FolderBacklog]:
+def folders(layout, at, told):
     """What is not read yet. ``told``: how much later than its last row a file is said to end; -1: it is not said."""
     found = []
     for name, files in layout.items():
@@ -81,9 +79,7 @@ def folders(layout: Layout, at: dict[str, Position], told: int) -> list[FolderBa
     return found
 
 
-def read(
-    layout: Layout, before: dict[str, Position], after: dict[str, Position]
-) -> list[tuple[str, int, int, int]]:
+def read(layout, before, after):
     """Folder, file, place and time of each row between two positions."""
     return [
         (name, number, place, time)
@@ -95,7 +91,7 @@ def read(
 
 
 @st.composite
-def layouts(draw: Any, disorder: int) -> Layout:
+def layouts(draw, disorder):
     """Up to five folders, whose files are short or long, quick or slow; rows late by up to ``disorder``."""
     layout: Layout = {}
     for folder in range(draw(st.integers(1, 5))):
@@ -122,9 +118,7 @@ limits = st.one_of(
 
 @examples(200)
 @given(st.data(), limits, st.sampled_from([0, 5, 60]), st.sampled_from([-1, 0, 25]), st.integers(0, 600))
-def test_no_row_is_behind_the_watermark(
-    data: Any, limit: Limit, disorder: int, told: int, least: int
-) -> None:
+def test_no_row_is_behind_the_watermark(data, limit, disorder, told, least):
     """The delay of the watermark is what rows of one file may be late by: nothing more is needed."""
     layout = data.draw(layouts(disorder))
     at: dict[str, Position] = {}
@@ -150,11 +144,11 @@ def test_no_row_is_behind_the_watermark(
     assert seen == Counter(everything(layout))
 
 
-def everything(layout: Layout) -> list[tuple[str, int, int, int]]:
+def everything(layout):
     return read(layout, {}, {name: Position(len(files) + 1, 0) for name, files in layout.items()})
 
 
-def within(limit: Limit, layout: Layout, before: dict[str, Position], after: dict[str, Position]) -> bool:
+def within(limit, layout, before, after):
     """Whether a batch is no larger than its limit."""
     total = Amount()
     for (name, number), count in Counter((row[0], row[1]) for row in read(layout, before, after)).items():
@@ -163,7 +157,7 @@ def within(limit: Limit, layout: Layout, before: dict[str, Position], after: dic
     return limit.allows(total)
 
 
-def test_a_slow_file_is_cut_beside_quick_ones() -> None:
+def test_a_slow_file_is_cut_beside_quick_ones():
     """A page that took hours is read a piece at a time, beside the segments of the same minutes."""
     quick = [[1000 * file + 10 * row for row in range(100)] for file in range(20)]
     layout = {"journal": quick, "paging/1": [[200 * row for row in range(100)]]}
@@ -182,7 +176,7 @@ STEPS, PACE = 300, 200  # milliseconds
 SENT = {"q": 300, "stays": 15, "a.one": 100, "b.one": 18, "c.one": 99}
 
 
-def mixed(root: Path, **more: Any) -> Path:
+def mixed(root, **more):
     """A minute of a broker: a journal of small segments, of which some messages stay and are written once more; an
     address that pages all the time, one that does so now and then, and a third that begins late."""
     world = PagedBroker(
@@ -195,7 +189,7 @@ def mixed(root: Path, **more: Any) -> Path:
         world.address(name).pages = world.paging.open(world.address(name))
     world.turn()
 
-    def page(name: str, number: int) -> None:
+    def page(name, number):
         pages = world.address(name).pages
         assert pages is not None
         pages.append(world.message(name, b"%d" % number, durable=True), [queues[name]])
@@ -226,11 +220,11 @@ def mixed(root: Path, **more: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     return mixed(tmp_path_factory.mktemp("mixed"))
 
 
-def batches(source: StompringStreamReader) -> list[list[dict[str, Any]]]:
+def batches(source):
     """All that there is, as Spark would ask for it."""
     at, found = source.initialOffset(), []
     limit = source.getDefaultReadLimit()
@@ -241,7 +235,7 @@ def batches(source: StompringStreamReader) -> list[list[dict[str, Any]]]:
     return found
 
 
-def late(found: list[list[dict[str, Any]]], column: str) -> int:
+def late(found, column):
     """How many milliseconds rows are older than the newest of the batches before theirs, at most."""
     newest, most = None, 0
     for rows in found:
@@ -255,10 +249,8 @@ def late(found: list[list[dict[str, Any]]], column: str) -> int:
 @pytest.mark.parametrize(
     "limit", [{"maxFilesPerTrigger": "2"}, {"maxBytesPerTrigger": "5000"}, {"maxRowsPerTrigger": "30"}]
 )
-def test_a_backlog_of_journal_and_pages_is_read_by_time(
-    data: Path, table: str, limit: dict[str, str]
-) -> None:
-    def of(**options: str) -> list[list[dict[str, Any]]]:
+def test_a_backlog_of_journal_and_pages_is_read_by_time(data, table, limit):
+    def of(**options):
         return batches(StompringStreamReader(Options.of({"path": str(data), "table": table, **options})))
 
     (whole,) = of()
@@ -269,7 +261,7 @@ def test_a_backlog_of_journal_and_pages_is_read_by_time(
 
 
 @pytest.mark.parametrize("missing", [4, 8])
-def test_copies_that_are_all_that_is_left_come_first(data: Path, tmp_path: Path, missing: int) -> None:
+def test_copies_that_are_all_that_is_left_come_first(data, tmp_path, missing):
     """With what the pages have of that time, and each message once though its original is there too."""
     shutil.copytree(data, tmp_path, dirs_exist_ok=True)
     files = sorted(tmp_path.rglob("*.journal"), key=lambda path: path.name)
@@ -287,14 +279,14 @@ def test_copies_that_are_all_that_is_left_come_first(data: Path, tmp_path: Path,
     assert late(found, "timestamp") == 0
 
 
-def test_a_windowed_count_with_a_watermark_is_exact(spark: Any, data: Path, tmp_path: Path) -> None:
+def test_a_windowed_count_with_a_watermark_is_exact(spark, data, tmp_path):
     """Spark drops rows that are older than the newest of the batches before, less two seconds."""
     from pyspark.sql.functions import col, window
 
     options = {"maxBytesPerTrigger": "30000", "columns": "timestamp,queue"}
     counts: dict[tuple[datetime, str], int] = {}
 
-    def keep(rows: Any, _: int) -> None:
+    def keep(rows, _):
         counts.update({(row.window.start, row.queue): row["count"] for row in rows.collect()})
 
     rows = spark.readStream.format("stompring").options(**options).load(str(data))

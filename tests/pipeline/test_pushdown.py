@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
-
 import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -12,44 +9,44 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 SETTING = "spark.sql.python.filterPushdown.enabled"
 
 
-def source() -> Any:
+def source():
     """A source of the numbers to 100, of which it leaves out what a filter that is pushed down leaves out."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter
+    from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo
 
     class Reader(DataSourceReader):
         """Takes filters for one value."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             self.wanted: list[int] = []
 
-        def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        def pushFilters(self, filters):  # noqa: N802 - Spark's name
             for each in filters:
                 if isinstance(each, EqualTo):
                     self.wanted.append(each.value)
                 else:
                     yield each
 
-        def read(self, partition: Any) -> Iterator[tuple[int]]:
+        def read(self, partition):
             return ((number,) for number in range(100) if all(number % 10 == one for one in self.wanted))
 
     class Numbers(DataSource):
         """The source."""
 
         @classmethod
-        def name(cls) -> str:
+        def name(cls):
             return "numbers_with_pushdown"
 
-        def schema(self) -> str:
+        def schema(self):
             return "k INT"
 
-        def reader(self, schema: Any) -> Reader:
+        def reader(self, schema):
             return Reader()
 
     return Numbers
 
 
 @pytest.fixture
-def numbers(spark: Any) -> Iterator[Any]:
+def numbers(spark):
     """The source as a table, while filters are pushed down."""
     spark.dataSource.register(source())
     spark.conf.set(SETTING, "true")
@@ -57,7 +54,7 @@ def numbers(spark: Any) -> Iterator[Any]:
     spark.conf.unset(SETTING)
 
 
-def test_a_filter_is_pushed_down(numbers: Any) -> None:
+def test_a_filter_is_pushed_down(numbers):
     assert numbers.where("k = 3").count() == 10
 
 
@@ -65,6 +62,6 @@ def test_a_filter_is_pushed_down(numbers: Any) -> None:
     reason="Spark 4.3 keeps the filters of the first query: when this passes, filters can be pushed down",
     strict=True,
 )
-def test_another_query_of_the_same_table_has_all_rows(numbers: Any) -> None:
+def test_another_query_of_the_same_table_has_all_rows(numbers):
     assert numbers.where("k = 3").count() == 10
     assert numbers.count() == 100

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ pytest.importorskip("pyarrow", reason="not installed: pip install 'stompring[spa
 
 from ..broker_document import anycast, multicast
 from ..end_to_end.lasting import DURABLE, LastingBroker
-from ..stomp_client import StompClient
 from .broker_actions import CORE, expected_of, run_actions
 from .test_event_counts import rows
 
@@ -22,14 +19,14 @@ Table = list[dict[str, Any]]
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[LastingBroker]:
+def broker(tmp_path):
     with ExitStack() as opened:
         lasting = LastingBroker(tmp_path, opened)
         opened.callback(lasting.stop)
         yield lasting
 
 
-def counted(events: Table, messages: Table) -> dict[str, dict[tuple[str, str], int]]:
+def counted(events, messages):
     """By queue: the mark of a message, what became of it, and how often."""
     marks = {row["message_id"]: row["body"].decode().partition(" ")[0] for row in messages}
     found: dict[str, dict[tuple[str, str], int]] = {}
@@ -40,7 +37,7 @@ def counted(events: Table, messages: Table) -> dict[str, dict[tuple[str, str], i
     return found
 
 
-def test_with_all_the_events_of_passing_messages_are_what_the_clients_did(broker: LastingBroker) -> None:
+def test_with_all_the_events_of_passing_messages_are_what_the_clients_did(broker):
     with run_actions(broker, "ALL") as actions:
         broker.stop()
     messages, events = rows(broker.data, "messages"), rows(broker.data, "events")
@@ -63,7 +60,7 @@ ADDRESSES = (
 PAGED = {"max-size-messages": 3, "page-size-bytes": 4096}
 
 
-def traffic(broker: LastingBroker) -> tuple[StompClient, list[str]]:
+def traffic(broker):
     """Durable messages and others, in durable queues and for a subscriber who is not; what the subscriber got."""
     client = broker.connect()
     subscriber = broker.connect()
@@ -76,7 +73,7 @@ def traffic(broker: LastingBroker) -> tuple[StompClient, list[str]]:
     return client, got
 
 
-def test_with_durable_nothing_of_the_others_is_there(broker: LastingBroker) -> None:
+def test_with_durable_nothing_of_the_others_is_there(broker):
     broker.start(core=CORE, addresses=ADDRESSES, settings={"#": {"retain": "DURABLE"}, "paged": PAGED})
     traffic(broker)
     broker.drain("paged")
@@ -91,7 +88,7 @@ def test_with_durable_nothing_of_the_others_is_there(broker: LastingBroker) -> N
     assert acknowledged == {"q": 10, "paged": 10}
 
 
-def test_with_none_nothing_of_the_address_is_there_and_all_of_it_comes_back(broker: LastingBroker) -> None:
+def test_with_none_nothing_of_the_address_is_there_and_all_of_it_comes_back(broker):
     none = {"#": {"retain": "NONE"}, "paged": {**PAGED, "retain": "NONE"}, "ring": {"retain": "DURABLE"}}
     broker.start(core=CORE, addresses=ADDRESSES, settings=none)
     client, _ = traffic(broker)
@@ -110,7 +107,7 @@ def test_with_none_nothing_of_the_address_is_there_and_all_of_it_comes_back(brok
         assert {row["address"] for row in rows(broker.data, table)} == {"ring"}
 
 
-def test_a_reload_changes_it_for_messages_that_come(broker: LastingBroker) -> None:
+def test_a_reload_changes_it_for_messages_that_come(broker):
     said = {"q": {"retain": "NONE"}}
     broker.start(core=CORE, addresses=ADDRESSES, settings=said)
     client = broker.connect()
@@ -130,7 +127,7 @@ def test_a_reload_changes_it_for_messages_that_come(broker: LastingBroker) -> No
     assert sorted(gone) == ["after", "between"]
 
 
-def test_after_a_kill_receipted_durable_ones_are_exact_and_others_a_part(broker: LastingBroker) -> None:
+def test_after_a_kill_receipted_durable_ones_are_exact_and_others_a_part(broker):
     broker.start(
         core=CORE, addresses=ADDRESSES, settings={"#": {"retain": "ALL"}, "paged": {**PAGED, "retain": "ALL"}}
     )

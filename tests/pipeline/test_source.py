@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ..broker_document import anycast, multicast
-from ..end_to_end.lasting import DURABLE, LastingBroker
+from ..end_to_end.lasting import DURABLE
 from ..end_to_end.test_retention import retention
 from . import reference_decoder
 from .broker_files import broker_files, write_files, write_identified
@@ -21,11 +19,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 PAGED = {"p": {"max-size-messages": 5, "page-size-bytes": 4096}}
 
 
-def load(spark: Any, data: Path, **options: str) -> Any:
+def load(spark, data, **options):
     return spark.read.format("stompring").options(**options).load(str(data))
 
 
-def start(lasting: LastingBroker) -> None:
+def start(lasting):
     lasting.start(
         core=retention(sample_period=100),
         addresses=anycast("q")
@@ -35,7 +33,7 @@ def start(lasting: LastingBroker) -> None:
     )
 
 
-def test_while_it_works_and_after_it_was_killed(spark: Any, lasting: LastingBroker) -> None:
+def test_while_it_works_and_after_it_was_killed(spark, lasting):
     start(lasting)
     client, consumer = lasting.connect(), lasting.connect()
     before = int(time.time() * 1000)
@@ -50,7 +48,7 @@ def test_while_it_works_and_after_it_was_killed(spark: Any, lasting: LastingBrok
     ended = threading.Event()
     more: set[str] = set()
 
-    def go_on() -> None:
+    def go_on():
         while not ended.is_set():
             body = f"later {len(more)}"
             client.put("q", body, **DURABLE)
@@ -86,7 +84,7 @@ def test_while_it_works_and_after_it_was_killed(spark: Any, lasting: LastingBrok
     facts(spark, lasting.data, sent | more)
 
 
-def options_of(spark: Any, data: Path, before: int, middle: int, sent: set[str], more: set[str]) -> None:
+def options_of(spark, data, before, middle, sent, more):
     """Options leave out rows and columns."""
     kept = load(spark, data, since=str(before), until=str(middle), addresses="q, elsewhere.#")
     assert {row.body.decode() for row in kept.collect()} == sent
@@ -99,7 +97,7 @@ def options_of(spark: Any, data: Path, before: int, middle: int, sent: set[str],
     assert {row.queue for row in own.distinct().collect()} == {"q", "p", "news.one"}
 
 
-def facts(spark: Any, data: Path, bodies: set[str]) -> None:
+def facts(spark, data, bodies):
     """Events and samples tell what became of the messages."""
     events = load(spark, data, table="events").collect()
     done = {row.message_id for row in events if row.event == "acknowledged" and row.queue == "q"}
@@ -111,7 +109,7 @@ def facts(spark: Any, data: Path, bodies: set[str]) -> None:
     assert max(row.added for row in samples) >= 200
 
 
-def test_errors_name_the_option(spark: Any, tmp_path: Path) -> None:
+def test_errors_name_the_option(spark, tmp_path):
     with pytest.raises(Exception, match="option columns: messages has no column 'weight'"):
         load(spark, tmp_path, columns="weight")
     with pytest.raises(Exception, match="option path: .*none is not a directory"):
@@ -120,18 +118,18 @@ def test_errors_name_the_option(spark: Any, tmp_path: Path) -> None:
         spark.read.format("stompring").schema("queue INT").load(str(tmp_path)).count()
 
 
-def test_an_empty_directory(spark: Any, tmp_path: Path) -> None:
+def test_an_empty_directory(spark, tmp_path):
     assert load(spark, write_identified(tmp_path, {}, bytes(16))).collect() == []
 
 
-def test_all_that_a_message_can_have(spark: Any, tmp_path: Path) -> None:
+def test_all_that_a_message_can_have(spark, tmp_path):
     files = broker_files()
     rows = [row.asDict() for row in load(spark, write_files(tmp_path, files)).collect()]
     expected = [row for data in files.values() for row in reference_decoder.rows(data)]
     assert sorted(map(plain, rows)) == sorted(map(plain, expected))
 
 
-def plain(row: dict[str, Any]) -> str:
+def plain(row):
     """A row as a text, times in UTC: Spark gives local ones."""
     shown = {**row, "headers": sorted(row["headers"].items()), "body": bytes(row["body"])}
     for name in ("timestamp", "expires", "due"):

@@ -6,8 +6,6 @@ import shutil
 import threading
 import time
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ from stompring.store.record import ADDRESS, COPY, MESSAGE, NAME, QUEUE, TRAITS, 
 from stompring.store.segment import JOURNAL, pack_header
 
 from ..broker_document import anycast
-from ..end_to_end.lasting import DURABLE, LastingBroker
+from ..end_to_end.lasting import DURABLE
 from ..end_to_end.test_retention import retention
 from .broker_files import broker_files, write_files, write_identified
 
@@ -34,11 +32,11 @@ FILES = broker_files()
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 
 
-def stream(root: Path, **options: str) -> StompringStreamReader:
+def stream(root, **options):
     return StompringStreamReader(Options.of({"path": str(root), **options}))
 
 
-def rows(source: StompringStreamReader, start: dict[str, str], end: dict[str, str]) -> list[dict[str, Any]]:
+def rows(source, start, end):
     """What the batch between two offsets has."""
     return [
         row
@@ -48,7 +46,7 @@ def rows(source: StompringStreamReader, start: dict[str, str], end: dict[str, st
     ]
 
 
-def batches(source: StompringStreamReader, start: dict[str, str] | None = None) -> list[list[dict[str, Any]]]:
+def batches(source, start=None):
     """All that there is, as Spark would ask for it."""
     limit = source.getDefaultReadLimit()
     at, found = start or source.initialOffset(), []
@@ -70,7 +68,7 @@ def batches(source: StompringStreamReader, start: dict[str, str] | None = None) 
         ({"maxBytesPerTrigger": "9", "maxFilesPerTrigger": "2"}, ReadMaxBytes(9)),
     ],
 )
-def test_limits(tmp_path: Path, options: dict[str, str], limit: Any) -> None:
+def test_limits(tmp_path, options, limit):
     source = stream(write_files(tmp_path, FILES), **options)
     assert source.getDefaultReadLimit() == limit
     every = batches(stream(tmp_path))
@@ -85,7 +83,7 @@ def test_limits(tmp_path: Path, options: dict[str, str], limit: Any) -> None:
     assert source.reportLatestOffset() == source.latestOffset(begin, ReadAllAvailable())
 
 
-def test_the_same_batch_again(tmp_path: Path) -> None:
+def test_the_same_batch_again(tmp_path):
     """Another process, that knows no more than the offsets, reads the same."""
     source = stream(write_files(tmp_path, FILES), maxFilesPerTrigger="3")
     first = source.latestOffset(source.initialOffset(), ReadMaxFiles(3))
@@ -95,7 +93,7 @@ def test_the_same_batch_again(tmp_path: Path) -> None:
     assert again.partitions(first, first) == []
 
 
-def test_beginning_with_what_comes(tmp_path: Path) -> None:
+def test_beginning_with_what_comes(tmp_path):
     write_files(tmp_path, FILES)
     source = stream(tmp_path, startingOffsets="LATEST")
     begin = source.initialOffset()
@@ -104,7 +102,7 @@ def test_beginning_with_what_comes(tmp_path: Path) -> None:
     assert [[row["message_id"] for row in batch] for batch in batches(source, begin)] == [[1000, 1001]]
 
 
-def test_up_to_what_was_there(tmp_path: Path) -> None:
+def test_up_to_what_was_there(tmp_path):
     source = stream(write_files(tmp_path, FILES), maxFilesPerTrigger="4")
     source.prepareForTriggerAvailableNow()
     expected = [row for batch in batches(stream(tmp_path)) for row in batch]
@@ -114,7 +112,7 @@ def test_up_to_what_was_there(tmp_path: Path) -> None:
     assert len([row for batch in batches(stream(tmp_path)) for row in batch]) == len(expected) + 1
 
 
-def test_other_options(tmp_path: Path) -> None:
+def test_other_options(tmp_path):
     write_files(tmp_path, FILES)
     (every,) = batches(stream(tmp_path))
     middle = sorted(row["timestamp"] for row in every)[len(every) // 2]
@@ -131,7 +129,7 @@ def test_other_options(tmp_path: Path) -> None:
     assert len(found) > 10
 
 
-def test_an_empty_directory(tmp_path: Path) -> None:
+def test_an_empty_directory(tmp_path):
     source = stream(write_identified(tmp_path, {}, ONE))
     assert source.initialOffset() == {"identity": ONE.hex()}
     (tmp_path / "identity").unlink()
@@ -143,7 +141,7 @@ def test_an_empty_directory(tmp_path: Path) -> None:
 # ---- which directory it is
 
 
-def test_another_directory_is_refused_though_positions_fit(tmp_path: Path) -> None:
+def test_another_directory_is_refused_though_positions_fit(tmp_path):
     """One that was wiped and has grown to more than it was, another one in its place, and none at all."""
     data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=3), ONE)
     source = stream(data)
@@ -171,7 +169,7 @@ def test_another_directory_is_refused_though_positions_fit(tmp_path: Path) -> No
         other.latestOffset(end, ReadAllAvailable())
 
 
-def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path):
     """Its offsets had positions alone."""
     data = write_identified(tmp_path, broker_files(identity=ONE, count=3), ONE)
     source = stream(data)
@@ -184,7 +182,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     assert stream(data).latestOffset(earlier[1], ReadAllAvailable()) == end
 
 
-def test_a_file_of_another_directory_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_of_another_directory_is_left_out(tmp_path, caplog):
     files, foreign = broker_files(identity=ONE), broker_files(identity=TWO)
     name = sorted(each for each in files if each.endswith(".journal"))[1]
     clean = write_files(tmp_path / "clean", {each: data for each, data in files.items() if each != name})
@@ -198,11 +196,11 @@ def test_a_file_of_another_directory_is_left_out(tmp_path: Path, caplog: pytest.
 # ---- messages that the broker has written once more
 
 
-def next_segment(root: Path) -> int:
+def next_segment(root):
     return 1 + max(int(path.stem) for path in (root / "journal").iterdir())
 
 
-def write_segment(root: Path, number: int, messages: list[int]) -> None:
+def write_segment(root, number, messages):
     """Messages by their numbers, copies as negative ones; the end of a segment that is there, or a new one."""
     path = root / "journal" / f"{number:09d}.journal"
     path.parent.mkdir(exist_ok=True)
@@ -231,7 +229,7 @@ def write_segment(root: Path, number: int, messages: list[int]) -> None:
         (2, {"startingOffsets": "latest"}, [4, 5]),
     ],
 )
-def test_copies(tmp_path: Path, first: int, options: dict[str, str], expected: list[int]) -> None:
+def test_copies(tmp_path, first, options, expected):
     if first == 1:
         write_segment(tmp_path, 1, [1, 2])
     write_segment(tmp_path, 2, [-1, 3])
@@ -248,7 +246,7 @@ def test_copies(tmp_path: Path, first: int, options: dict[str, str], expected: l
 # ---- what was deleted
 
 
-def test_data_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_data_loss(tmp_path, caplog):
     for number in (1, 2, 3):
         write_segment(tmp_path, number, [number])
     source = stream(tmp_path)
@@ -270,20 +268,20 @@ def test_data_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 # ---- with Spark
 
 
-def start(spark: Any, data: Path, directory: Path, **options: str) -> Any:
+def start(spark, data, directory, **options):
     """A query that writes Parquet."""
     frame = spark.readStream.format("stompring").options(**options).load(str(data))
     sink = frame.writeStream.format("parquet").option("path", str(directory / "out"))
     return sink.option("checkpointLocation", str(directory / "checkpoint"))
 
 
-def test_beside_a_broker(spark: Any, lasting: LastingBroker, tmp_path: Path) -> None:
+def test_beside_a_broker(spark, lasting, tmp_path):
     """Stopped, started again, with a broker that was killed meanwhile: each message is there once."""
     lasting.start(core=retention(), addresses=anycast("q"))
     sent: list[str] = []
     ended = threading.Event()
 
-    def write() -> None:
+    def write():
         client, consumer = lasting.connect(), lasting.connect()
         consumer.subscribe("q", ack="auto")
         while not ended.is_set():
@@ -292,7 +290,7 @@ def test_beside_a_broker(spark: Any, lasting: LastingBroker, tmp_path: Path) -> 
             sent.extend(bodies)
             time.sleep(0.01)  # it is not about how much that is
 
-    def writing(while_: Any) -> None:
+    def writing(while_):
         ended.clear()
         thread = threading.Thread(target=write)
         thread.start()
@@ -302,7 +300,7 @@ def test_beside_a_broker(spark: Any, lasting: LastingBroker, tmp_path: Path) -> 
             ended.set()
             thread.join()
 
-    def read() -> None:
+    def read():
         count = len(sent)
         query = start(spark, lasting.data, tmp_path, columns="message_id,body").start()
         deadline = time.monotonic() + 120
@@ -327,7 +325,7 @@ def test_beside_a_broker(spark: Any, lasting: LastingBroker, tmp_path: Path) -> 
     assert len({row.message_id for row in found}) == len(found)
 
 
-def test_available_now_in_batches(spark: Any, tmp_path: Path) -> None:
+def test_available_now_in_batches(spark, tmp_path):
     data = write_files(tmp_path / "data", FILES)
     query = start(spark, data, tmp_path, maxFilesPerTrigger="5").trigger(availableNow=True).start()
     query.awaitTermination()
@@ -337,7 +335,7 @@ def test_available_now_in_batches(spark: Any, tmp_path: Path) -> None:
     assert found.count() == whole.count() == found.select("message_id", "queue").distinct().count()
 
 
-def test_errors(spark: Any, tmp_path: Path) -> None:
+def test_errors(spark, tmp_path):
     for number in (1, 3):
         write_segment(tmp_path, number, [number])
     query = start(spark, tmp_path, tmp_path).start()

@@ -1,11 +1,5 @@
 """What a user of Spark reads first when something is wrong that is no mistake of ours: our sentence."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
@@ -22,15 +16,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 
 
-def shown(what: Callable[[], Any]) -> str:
+def shown(what):
     """All of an exception, as Spark has it."""
     with pytest.raises(Exception) as fault:  # noqa: PT011 - Spark's classes are of no matter
         what()
     return str(fault.value)
 
 
-def test_the_sentence_is_in_the_first_line(spark: Any, tmp_path: Path) -> None:
-    def load(**options: str) -> Any:
+def test_the_sentence_is_in_the_first_line(spark, tmp_path):
+    def load(**options):
         return spark.read.format("stompring").options(**options).load(str(tmp_path)).count()
 
     for what, expected in (
@@ -46,7 +40,7 @@ def test_the_sentence_is_in_the_first_line(spark: Any, tmp_path: Path) -> None:
         assert "Traceback" not in text
 
 
-def test_in_a_stream_and_in_its_tasks(spark: Any, tmp_path: Path) -> None:
+def test_in_a_stream_and_in_its_tasks(spark, tmp_path):
     data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
     query = start(spark, data, tmp_path).trigger(availableNow=True).start()
     query.awaitTermination()
@@ -67,12 +61,12 @@ def test_in_a_stream_and_in_its_tasks(spark: Any, tmp_path: Path) -> None:
     assert lines[1] == f"stompring: {file} at 0: Is a directory"
 
 
-def test_outside_of_workers_exceptions_are_what_they_were() -> None:
+def test_outside_of_workers_exceptions_are_what_they_were():
     @reports_errors
-    def refuse() -> None:
+    def refuse():
         raise OptionError("path", "is wrong")
 
-    def items() -> Any:
+    def items():
         yield 1
         raise OptionError("path", "is wrong")
 
@@ -94,5 +88,5 @@ def test_outside_of_workers_exceptions_are_what_they_were() -> None:
         ("[TABLE_OR_VIEW_NOT_FOUND] The table or view `stompring` cannot be found", None),
     ],
 )
-def test_the_sentence_within_what_spark_shows(text: str, found: str | None) -> None:
+def test_the_sentence_within_what_spark_shows(text, found):
     assert worker_message(text) == found

@@ -1,14 +1,10 @@
 """Python workers of Spark import what is installed, and not the archives that Spark puts first."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,16 +19,16 @@ from stompring.pipeline.worker_python import worker_python
 class WhereaboutsStream(DataSourceStreamReader):
     """Its offsets say where the process that plans a stream has PySpark from."""
 
-    def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+    def initialOffset(self):  # noqa: N802 - Spark's name
         return {"file": ""}
 
-    def latestOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+    def latestOffset(self):  # noqa: N802 - Spark's name
         return {"file": pyspark.__file__}
 
-    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+    def partitions(self, start, end):
         return [InputPartition(None)]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+    def read(self, partition):
         return iter(())
 
 
@@ -40,17 +36,17 @@ class Whereabouts(DataSource):
     """A source of streams without rows."""
 
     @classmethod
-    def name(cls) -> str:
+    def name(cls):
         return "whereabouts"
 
-    def schema(self) -> str:
+    def schema(self):
         return "nothing int"
 
-    def streamReader(self, schema: Any) -> WhereaboutsStream:  # noqa: N802 - Spark's name
+    def streamReader(self, schema):  # noqa: N802 - Spark's name
         return WhereaboutsStream()
 
 
-def path_seen(python: str, *entries: str) -> list[str]:
+def path_seen(python, *entries):
     """The search path from the environment, as a process that Spark starts has it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entries)}
     words = [python, "-c", "import json, os; print(json.dumps(os.environ['PYTHONPATH']))"]
@@ -58,7 +54,7 @@ def path_seen(python: str, *entries: str) -> list[str]:
     return str(json.loads(told.stdout)).split(os.pathsep)
 
 
-def test_archives_are_taken_out_and_the_rest_stays(tmp_path: Path) -> None:
+def test_archives_are_taken_out_and_the_rest_stays(tmp_path):
     directory = tmp_path / "a place"
     directory.mkdir()
     python = worker_python(directory)
@@ -69,9 +65,7 @@ def test_archives_are_taken_out_and_the_rest_stays(tmp_path: Path) -> None:
     assert path_seen(python, "/home/a b", "/opt/other.zip") == ["/home/a b", "/opt/other.zip"]
 
 
-def test_without_an_executable_place_it_is_this_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_executable_place_it_is_this_python(tmp_path, monkeypatch):
     real = os.access
     monkeypatch.setattr(
         os, "access", lambda path, mode: mode != os.X_OK and real(path, mode)
@@ -79,15 +73,15 @@ def test_without_an_executable_place_it_is_this_python(
     assert worker_python(tmp_path) == sys.executable
 
 
-def test_archive_that_holds_the_only_pyspark_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_that_holds_the_only_pyspark_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "pyspark.zip" / "pyspark" / "__init__.py"))
     assert worker_python(tmp_path) == sys.executable
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_tasks_and_planners_of_streams_import_the_installed_pyspark(spark: Any, tmp_path: Path) -> None:
-    def place(number: int) -> str:
+def test_tasks_and_planners_of_streams_import_the_installed_pyspark(spark, tmp_path):
+    def place(number):
         import pyspark
 
         return str(pyspark.__file__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
@@ -18,11 +17,11 @@ SEEDS = range(12)
 class Use:
     """Somebody who sends, takes, acknowledges, gives back and waits, at random."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.random = random.Random(seed)
         self._held: list[MessageView] = []
 
-    def step(self, harness: PolicyHarness, sends: float, pauses: tuple[int, ...]) -> None:
+    def step(self, harness, sends, pauses):
         """Do one thing; ``sends`` is how much of all is sending."""
         pick, held = self.random, self._held
         if pick.random() < sends:
@@ -38,12 +37,12 @@ class Use:
             (harness.settle if what == 2 else harness.reject)(held.pop(pick.randrange(len(held))))
 
 
-def house(name: str, settings: dict[str, Any], **arguments: Any) -> PolicyHarness:
+def house(name, settings, **arguments):
     return PolicyHarness(policy(name), settings={"max_delivery_attempts": -1, **settings}, **arguments)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_newest_per_key(seed: int) -> None:
+def test_newest_per_key(seed):
     use = Use(seed)
     keep, ring = use.random.choice((1, 1, 2, 3)), use.random.choice((-1, -1, 4, 8))
     harness = house("newest-per-key", {"default_ring_size": ring}, key="k", keep=keep)
@@ -62,7 +61,7 @@ def test_newest_per_key(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_timed_ring(seed: int) -> None:
+def test_timed_ring(seed):
     use = Use(seed)
     age, size = use.random.choice((20, 200, 3000)), use.random.choice((3, 10, 1000))
     ring = use.random.choice((-1, 6))
@@ -80,7 +79,7 @@ def test_timed_ring(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_evict_lowest_priority(seed: int) -> None:
+def test_evict_lowest_priority(seed):
     use = Use(seed)
     equal = seed % 2 == 1
     settings = {"max_size_messages": 8}

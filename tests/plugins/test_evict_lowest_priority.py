@@ -1,9 +1,5 @@
 """plugins/evict_lowest_priority.py"""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.policy.testing import ADDRESS, PolicyHarness
@@ -14,26 +10,26 @@ from . import fault, policy
 KIND = policy("evict-lowest-priority")
 
 
-def house(limit: int = 3, **parameters: Any) -> PolicyHarness:
+def house(limit=3, **parameters):
     return PolicyHarness(KIND, full=True, settings={"max_size_messages": limit}, **parameters)
 
 
-def send(harness: PolicyHarness, *bodies: str) -> list[bool]:
+def send(harness, *bodies):
     """Bodies whose first digit is their priority; which of them were accepted."""
     return [harness.send(body.encode(), {"priority": body[0]}, producer=body).accepted for body in bodies]
 
 
-def waiting(harness: PolicyHarness, queue: str = ADDRESS) -> list[str]:
+def waiting(harness, queue=ADDRESS):
     pending = harness.broker.directory.queues[queue].dispatcher.in_order()
     return [ref.message.body.decode() for ref in pending]
 
 
-def copies(harness: PolicyHarness, *names: str) -> None:
+def copies(harness, *names):
     for name in names:
         harness.broker.directory.create_queue(QueueConfiguration(name, ADDRESS, RoutingType.MULTICAST))
 
 
-def test_the_oldest_of_the_lowest_goes_for_a_higher_one() -> None:
+def test_the_oldest_of_the_lowest_goes_for_a_higher_one():
     harness = house()
     assert all(send(harness, "5a", "1a", "1b"))
     assert send(harness, "2a") == [True]
@@ -45,27 +41,27 @@ def test_the_oldest_of_the_lowest_goes_for_a_higher_one() -> None:
 
 
 @pytest.mark.parametrize("priority", ["4", "3"])
-def test_nothing_is_evicted_for_an_equal_or_lower_priority(priority: str) -> None:
+def test_nothing_is_evicted_for_an_equal_or_lower_priority(priority):
     harness = house(otherwise="DROP")
     send(harness, "4a", "4b", "4c")
     assert harness.send(b"x", {"priority": priority}).dropped
     assert waiting(harness) == ["4a", "4b", "4c"]
 
 
-def test_messages_of_the_same_priority_where_that_is_wanted() -> None:
+def test_messages_of_the_same_priority_where_that_is_wanted():
     harness = house(equal=True, otherwise="DROP")
     send(harness, "4a", "4b", "5a", "4c")
     assert waiting(harness) == ["5a", "4b", "4c"]
     assert harness.send(b"x", {"priority": "3"}).dropped
 
 
-def test_otherwise_fail_sends_an_error() -> None:
+def test_otherwise_fail_sends_an_error():
     harness = house(otherwise="FAIL")
     send(harness, "4a", "4b", "4c")
     assert "full: max-size-messages 3" in harness.send(b"x").refused
 
 
-def test_otherwise_block_evaluates_again() -> None:
+def test_otherwise_block_evaluates_again():
     harness = house()
     send(harness, "5a", "5b", "5c")
     assert harness.send(b"x", producer="low").waits
@@ -80,7 +76,7 @@ def test_otherwise_block_evaluates_again() -> None:
     assert waiting(harness) == ["5b", "5c", "x"]
 
 
-def test_as_many_go_as_one_needs() -> None:
+def test_as_many_go_as_one_needs():
     harness = PolicyHarness(KIND, full=True, settings={"max_size_bytes": 10_000}, otherwise="FAIL")
     while not harness.policy.address.full:
         harness.send(b"x" * 100, {"priority": "1"})
@@ -96,7 +92,7 @@ def test_as_many_go_as_one_needs() -> None:
     assert sent <= 4
 
 
-def test_message_is_evicted_from_all_queues_in_which_it_waits() -> None:
+def test_message_is_evicted_from_all_queues_in_which_it_waits():
     harness = house()
     copies(harness, "one", "two")
     send(harness, "5a", "1a", "2a")
@@ -105,7 +101,7 @@ def test_message_is_evicted_from_all_queues_in_which_it_waits() -> None:
         assert waiting(harness, queue) == ["6a", "5a", "2a"]
 
 
-def test_a_queue_that_has_it_no_more_is_left_alone() -> None:
+def test_a_queue_that_has_it_no_more_is_left_alone():
     harness = house()
     copies(harness, "copy")
     send(harness, "1a")
@@ -116,7 +112,7 @@ def test_a_queue_that_has_it_no_more_is_left_alone() -> None:
     assert waiting(harness, "copy") == ["4a", "3a", "2a"]
 
 
-def test_ineffective_evictions_are_limited() -> None:
+def test_ineffective_evictions_are_limited():
     harness = house(40, otherwise="FAIL")
     copies(harness, "copy")
     for number in range(40):
@@ -126,7 +122,7 @@ def test_ineffective_evictions_are_limited() -> None:
     assert len(waiting(harness, "copy")) == 40 - 16
 
 
-def test_ineffective_eviction_does_not_prevent_the_next_one() -> None:
+def test_ineffective_eviction_does_not_prevent_the_next_one():
     harness = house(otherwise="FAIL")
     copies(harness, "copy")
     send(harness, "1a", "1b", "1c")
@@ -138,7 +134,7 @@ def test_ineffective_eviction_does_not_prevent_the_next_one() -> None:
     assert harness.policy.address.messages == 2
 
 
-def test_messages_with_a_consumer_stay() -> None:
+def test_messages_with_a_consumer_stay():
     harness = house(otherwise="DROP")
     send(harness, "1a", "1b", "1c")
     held = harness.deliver(3)
@@ -148,7 +144,7 @@ def test_messages_with_a_consumer_stay() -> None:
     assert send(harness, "1d") == [True]
 
 
-def test_full_broker_evicts_no_more_than_the_new_message() -> None:
+def test_full_broker_evicts_no_more_than_the_new_message():
     harness = PolicyHarness(KIND, full=True, otherwise="FAIL")
     send(harness, *"1111111111")
     harness.broker.memory.set_limits(1)  # used up many times over, by others for all that is known here
@@ -157,7 +153,7 @@ def test_full_broker_evicts_no_more_than_the_new_message() -> None:
     assert "global-max-size" in harness.send(b"x", {"priority": "1"}).refused
 
 
-def test_messages_of_a_transaction() -> None:
+def test_messages_of_a_transaction():
     harness = house(otherwise="FAIL")
     send(harness, "1a", "1b", "1c")
     client = harness._client("p", None)
@@ -171,7 +167,7 @@ def test_messages_of_a_transaction() -> None:
     assert waiting(harness)[:2] == ["new", "new"]
 
 
-def test_reload_changes_otherwise() -> None:
+def test_reload_changes_otherwise():
     harness = house(otherwise="DROP")
     send(harness, "4a", "4b", "4c")
     harness.reload(otherwise="FAIL")
@@ -180,6 +176,6 @@ def test_reload_changes_otherwise() -> None:
     assert send(harness, "4d") == [True]
 
 
-def test_parameters() -> None:
+def test_parameters():
     assert "must be one of DROP, FAIL, BLOCK" in fault(KIND, full=True, otherwise="PAGE")
     assert "equal is 'perhaps'" in fault(KIND, full=True, equal="perhaps")

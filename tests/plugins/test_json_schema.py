@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,20 +26,20 @@ RIGHT = {"id": "a-1", "lines": [{"count": 2}]}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     write(tmp_path, ORDER)
     return tmp_path
 
 
-def write(folder: Path, schema: Any) -> None:
+def write(folder, schema):
     (folder / "order.json").write_text(schema if isinstance(schema, str) else json.dumps(schema))
 
 
-def house(folder: Path, **arguments: Any) -> PolicyHarness:
+def house(folder, **arguments):
     return PolicyHarness(KIND, folder=folder, **{"schema": "order.json", **arguments})
 
 
-def refused(folder: Path, body: Any, **arguments: Any) -> str:
+def refused(folder, body, **arguments):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     harness = house(folder, **arguments)
     text = harness.send(data).refused
@@ -48,7 +47,7 @@ def refused(folder: Path, body: Any, **arguments: Any) -> str:
     return text
 
 
-def test_valid_body_is_accepted(folder: Path) -> None:
+def test_valid_body_is_accepted(folder):
     harness = house(folder)
     body = json.dumps(RIGHT).encode()
     assert harness.send(body).accepted
@@ -67,17 +66,17 @@ def test_valid_body_is_accepted(folder: Path) -> None:
         ({**RIGHT, "id": "secret-and-long"}, "$.id violates maxLength: 8"),
     ],
 )
-def test_refusal_has_path_and_rule(folder: Path, body: Any, words: str) -> None:
+def test_refusal_has_path_and_rule(folder, body, words):
     assert f"Body is not valid by the schema: {words} (policy" in refused(folder, body)
 
 
-def test_the_body_is_never_shown(folder: Path) -> None:
+def test_the_body_is_never_shown(folder):
     assert "secret" not in refused(folder, {**RIGHT, "id": "secret" * 1000})
     assert "secret" not in refused(folder, "secret")
     assert len(refused(folder, {**RIGHT, "x" * 5000: 1})) < 500
 
 
-def test_a_long_place_is_cut_short(tmp_path: Path) -> None:
+def test_a_long_place_is_cut_short(tmp_path):
     write(tmp_path, {"additionalProperties": {"type": "integer"}})
     assert len(refused(tmp_path, {"x" * 5000: "y"})) < 300
 
@@ -96,11 +95,11 @@ def test_a_long_place_is_cut_short(tmp_path: Path) -> None:
         (b"{} {}", "not JSON: line 1 column 4: Extra data"),
     ],
 )
-def test_invalid_json_is_refused_with_the_position(folder: Path, body: bytes, words: str) -> None:
+def test_invalid_json_is_refused_with_the_position(folder, body, words):
     assert words in refused(folder, body)
 
 
-def test_content_types(folder: Path) -> None:
+def test_content_types(folder):
     harness = house(folder, content_types=("application/json", "Text/JSON"))
     assert harness.send(b"no json").accepted
     assert harness.send(b"no json", {"content-type": "text/plain"}).accepted
@@ -109,7 +108,7 @@ def test_content_types(folder: Path) -> None:
     assert "not JSON" in house(folder).send(b"x", {"content-type": "text/plain"}).refused
 
 
-def test_the_longest_body(folder: Path) -> None:
+def test_the_longest_body(folder):
     body = json.dumps(RIGHT).encode()
     assert house(folder, longest_body=len(body)).send(body).accepted
     assert f"{len(body)} bytes, the maximum is {len(body) - 1}" in refused(
@@ -119,12 +118,12 @@ def test_the_longest_body(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("schema", [True, {}])
-def test_schemas_without_rules(tmp_path: Path, schema: Any) -> None:
+def test_schemas_without_rules(tmp_path, schema):
     write(tmp_path, schema)
     assert house(tmp_path).send(b"1").accepted
 
 
-def test_a_schema_that_nothing_keeps_to(tmp_path: Path) -> None:
+def test_a_schema_that_nothing_keeps_to(tmp_path):
     write(tmp_path, False)
     assert "$ is not allowed" in refused(tmp_path, 1)
 
@@ -142,7 +141,7 @@ def test_a_schema_that_nothing_keeps_to(tmp_path: Path) -> None:
         ("http://json-schema.org/draft-06/schema#", {"contains": {"type": "string"}}, False),
     ],
 )
-def test_drafts(tmp_path: Path, dialect: str | None, schema: dict[str, Any], accepted: bool) -> None:
+def test_drafts(tmp_path, dialect, schema, accepted):
     write(tmp_path, schema if dialect is None else {"$schema": dialect, **schema})
     assert house(tmp_path).send(b"[1]").accepted is accepted
 
@@ -164,7 +163,7 @@ def test_drafts(tmp_path: Path, dialect: str | None, schema: dict[str, Any], acc
         {"properties": {"$ref": {"type": "string"}}, "type": "integer", "enum": [1, {"$ref": "elsewhere"}]},
     ],
 )
-def test_references_within_the_file(tmp_path: Path, schema: Any) -> None:
+def test_references_within_the_file(tmp_path, schema):
     write(tmp_path, schema)
     harness = house(tmp_path)
     assert harness.send(b"1").accepted
@@ -184,7 +183,7 @@ def test_references_within_the_file(tmp_path: Path, schema: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("deep", [False, True])
-def test_references_that_lead_elsewhere(tmp_path: Path, target: str, deep: bool) -> None:
+def test_references_that_lead_elsewhere(tmp_path, target, deep):
     schema: Any = {"$ref": target}
     write(tmp_path, {"$id": "https://example.org/a", "not": {"items": schema}} if deep else schema)
     text = fault(KIND, folder=tmp_path, schema="order.json")
@@ -207,38 +206,38 @@ def test_references_that_lead_elsewhere(tmp_path: Path, target: str, deep: bool)
         ({"$id": 5}, "is not a valid schema: $['$id']"),
     ],
 )
-def test_files_that_are_no_schema(tmp_path: Path, schema: Any, words: str) -> None:
+def test_files_that_are_no_schema(tmp_path, schema, words):
     write(tmp_path, schema)
     text = fault(KIND, folder=tmp_path, schema="order.json")
     assert words in text and str(tmp_path / "order.json") in text
     assert "check failed" not in text
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     text = fault(KIND, folder=tmp_path, schema="none.json")
     assert f"schema file {tmp_path / 'none.json'} cannot be read: No such file" in text
     assert "cannot be read" in fault(KIND, folder=tmp_path, schema=".")
 
 
-def test_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8(tmp_path):
     (tmp_path / "order.json").write_bytes(b'{"title": "\xe4"}')
     assert "is not JSON" in fault(KIND, folder=tmp_path, schema="order.json")
 
 
-def test_without_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library(folder, monkeypatch):
     monkeypatch.setitem(KIND.check.__globals__, "jsonschema", None)
     text = fault(KIND, folder=folder, schema="order.json")
     assert "requires the library jsonschema: pip install jsonschema, or 'stompring[plugins]'" in text
 
 
-def test_in_a_transaction_the_send_is_refused(folder: Path) -> None:
+def test_in_a_transaction_the_send_is_refused(folder):
     client = house(folder)._client("producer", None)
     client.send_frame(b"BEGIN", [("transaction", "t")])
     client.send_frame(b"SEND", [("destination", "address"), ("transaction", "t"), ("receipt", "1")], b"no")
     assert b"not JSON" in (client.last_reply() or b"")
 
 
-def test_a_reload_with_another_schema(folder: Path) -> None:
+def test_a_reload_with_another_schema(folder):
     (folder / "other.json").write_text('{"type": "integer"}')
     harness = house(folder)
     assert harness.send(b"1").refused
@@ -246,7 +245,7 @@ def test_a_reload_with_another_schema(folder: Path) -> None:
     assert harness.send(b"1").accepted
 
 
-def test_parameters(folder: Path) -> None:
+def test_parameters(folder):
     assert "parameter 'schema' is required" in fault(KIND)
     assert "must be at least 1" in fault(KIND, folder=folder, schema="order.json", longest_body=0)
     assert "must be a comma-separated list" in fault(

@@ -1,9 +1,5 @@
 """plugins/newest_per_key.py"""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.policy.testing import ADDRESS, PolicyHarness
@@ -14,25 +10,25 @@ from . import fault, policy
 KIND = policy("newest-per-key")
 
 
-def house(**arguments: Any) -> PolicyHarness:
+def house(**arguments):
     return PolicyHarness(KIND, **{"key": "symbol", **arguments})
 
 
-def send(harness: PolicyHarness, *bodies: str, **headers: str) -> None:
+def send(harness, *bodies, **headers):
     """Bodies whose first letter is their key."""
     for body in bodies:
         assert harness.send(body.encode(), {"symbol": body[0], **headers}).accepted
 
 
-def waiting(harness: PolicyHarness) -> list[str]:
+def waiting(harness):
     return [body.decode() for body in harness.waiting()]
 
 
-def remembered(harness: PolicyHarness) -> int:
+def remembered(harness):
     return sum(len(m) for kept in harness.policy._queues.values() for m in kept.by_key.values())
 
 
-def test_older_message_is_evicted_when_a_newer_one_of_its_key_waits() -> None:
+def test_older_message_is_evicted_when_a_newer_one_of_its_key_waits():
     harness = house()
     send(harness, "a1", "b1", "a2", "c1", "b2", "a3")
     assert waiting(harness) == ["c1", "b2", "a3"]
@@ -40,13 +36,13 @@ def test_older_message_is_evicted_when_a_newer_one_of_its_key_waits() -> None:
     assert not harness.errors
 
 
-def test_more_than_one_of_each_key() -> None:
+def test_more_than_one_of_each_key():
     harness = house(keep=2)
     send(harness, "a1", "a2", "b1", "a3", "a4")
     assert waiting(harness) == ["b1", "a3", "a4"]
 
 
-def test_priorities_decide_the_order_and_not_what_is_newest() -> None:
+def test_priorities_decide_the_order_and_not_what_is_newest():
     harness = house()
     send(harness, "a1", priority="9")
     send(harness, "a2", "b1", priority="0")
@@ -55,7 +51,7 @@ def test_priorities_decide_the_order_and_not_what_is_newest() -> None:
 
 
 @pytest.mark.parametrize(("without_key", "left"), [("keep", ["1", "2", "a", "3"]), ("one-key", ["a", "3"])])
-def test_messages_without_the_key(without_key: str, left: list[str]) -> None:
+def test_messages_without_the_key(without_key, left):
     harness = house(without_key=without_key)
     harness.send(b"1")
     harness.send(b"2")
@@ -64,7 +60,7 @@ def test_messages_without_the_key(without_key: str, left: list[str]) -> None:
     assert waiting(harness) == left
 
 
-def test_returned_message_is_evicted_beside_a_newer_one() -> None:
+def test_returned_message_is_evicted_beside_a_newer_one():
     harness = house()
     send(harness, "a1", "b1")
     old, other = harness.deliver(2)
@@ -74,7 +70,7 @@ def test_returned_message_is_evicted_beside_a_newer_one() -> None:
     assert waiting(harness) == ["b1", "a2"]
 
 
-def test_returned_message_stays_without_a_newer_one() -> None:
+def test_returned_message_stays_without_a_newer_one():
     harness = house()
     send(harness, "a1")
     (message,) = harness.deliver()
@@ -86,7 +82,7 @@ def test_returned_message_stays_without_a_newer_one() -> None:
     assert waiting(harness) == ["a2"]
 
 
-def test_returned_newer_message_evicts_the_older_waiting_one() -> None:
+def test_returned_newer_message_evicts_the_older_waiting_one():
     harness = house()
     send(harness, "a1")
     (first,) = harness.deliver()
@@ -98,7 +94,7 @@ def test_returned_newer_message_evicts_the_older_waiting_one() -> None:
     assert waiting(harness) == ["a2"]
 
 
-def test_newest_of_a_key_are_retained_in_any_order_of_return() -> None:
+def test_newest_of_a_key_are_retained_in_any_order_of_return():
     harness = house(keep=2)
     send(harness, "a1", "a2")
     first, second = harness.deliver(2)
@@ -109,7 +105,7 @@ def test_newest_of_a_key_are_retained_in_any_order_of_return() -> None:
     assert waiting(harness) == ["a2", "a3"]
 
 
-def test_scheduled_messages_count_when_they_fall_due() -> None:
+def test_scheduled_messages_count_when_they_fall_due():
     harness = house()
     send(harness, "a1", AMQ_SCHEDULED_DELAY="1000")
     send(harness, "b1", AMQ_SCHEDULED_DELAY="1000")
@@ -119,7 +115,7 @@ def test_scheduled_messages_count_when_they_fall_due() -> None:
     assert waiting(harness) == ["b1", "a2"]
 
 
-def test_full_ring_evicts_by_key() -> None:
+def test_full_ring_evicts_by_key():
     harness = house(settings={"default_ring_size": 3})
     send(harness, "a1", "b1", "c1", "b2")
     assert waiting(harness) == ["a1", "c1", "b2"]  # not a1, which the ring would have given up
@@ -130,7 +126,7 @@ def test_full_ring_evicts_by_key() -> None:
     assert not harness.errors
 
 
-def test_a_full_ring_with_several_of_a_key() -> None:
+def test_a_full_ring_with_several_of_a_key():
     harness = house(keep=2, settings={"default_ring_size": 3})
     send(harness, "a1", "b1", "b2", "b3")
     assert waiting(harness) == ["a1", "b2", "b3"]
@@ -138,7 +134,7 @@ def test_a_full_ring_with_several_of_a_key() -> None:
     assert waiting(harness) == ["b2", "b3", "c1"]
 
 
-def test_a_ring_that_was_made_smaller() -> None:
+def test_a_ring_that_was_made_smaller():
     harness = house(settings={"default_ring_size": 5})
     send(harness, "a1", "b1", "c1", "d1")
     harness.queue._queue.ring_size = 2
@@ -148,7 +144,7 @@ def test_a_ring_that_was_made_smaller() -> None:
     assert waiting(harness) == ["d1", "c2"]
 
 
-def test_message_returned_to_a_full_ring_is_lost() -> None:
+def test_message_returned_to_a_full_ring_is_lost():
     harness = house(settings={"default_ring_size": 2})
     send(harness, "a1")
     (message,) = harness.deliver()
@@ -157,7 +153,7 @@ def test_message_returned_to_a_full_ring_is_lost() -> None:
     assert waiting(harness) == ["b1", "c1"]
 
 
-def test_each_queue_by_itself() -> None:
+def test_each_queue_by_itself():
     harness = house()
     directory = harness.broker.directory
     directory.create_queue(QueueConfiguration("copy", ADDRESS, RoutingType.MULTICAST))
@@ -175,7 +171,7 @@ def test_each_queue_by_itself() -> None:
     assert set(harness.policy._queues) == {ADDRESS}
 
 
-def test_queues_that_are_no_more_are_forgotten_with_the_next_one() -> None:
+def test_queues_that_are_no_more_are_forgotten_with_the_next_one():
     harness = house()
     for number in range(20):
         name = f"subscription-{number}"
@@ -185,7 +181,7 @@ def test_queues_that_are_no_more_are_forgotten_with_the_next_one() -> None:
     assert len(harness.policy._queues) == 2
 
 
-def test_consumed_keys_are_removed_while_messages_come() -> None:
+def test_consumed_keys_are_removed_while_messages_come():
     harness = house()
     for number in range(2000):
         assert harness.send(b"x", {"symbol": str(number)}).accepted
@@ -195,7 +191,7 @@ def test_consumed_keys_are_removed_while_messages_come() -> None:
     assert len(harness.policy._queues[ADDRESS].by_key) <= 34
 
 
-def test_consumed_keys_are_removed_without_new_messages() -> None:
+def test_consumed_keys_are_removed_without_new_messages():
     harness = house()
     for number in range(500):
         harness.send(b"x", {"symbol": str(number)})
@@ -210,7 +206,7 @@ def test_consumed_keys_are_removed_without_new_messages() -> None:
     assert remembered(harness) == 0 and not harness.policy._timed
 
 
-def test_no_timer_while_nothing_is_recorded() -> None:
+def test_no_timer_while_nothing_is_recorded():
     harness = house()
     assert not harness.policy.address._timers
     send(harness, "a1", "a2", "b1")
@@ -220,7 +216,7 @@ def test_no_timer_while_nothing_is_recorded() -> None:
     assert not harness.policy.address._timers
 
 
-def test_reload_finds_waiting_messages() -> None:
+def test_reload_finds_waiting_messages():
     harness = house(keep=3)
     send(harness, "a1", "a2", "b1", "a3")
     harness.reload(key="symbol", keep=1)
@@ -232,7 +228,7 @@ def test_reload_finds_waiting_messages() -> None:
     assert waiting(harness) == ["b1", "a4", "a5"]
 
 
-def test_parameters() -> None:
+def test_parameters():
     assert "parameter 'key' is required" in fault(KIND)
     assert "keep is '0': must be from 1 to 1000" in fault(KIND, key="k", keep=0)
     assert "must be one of keep, one-key" in fault(KIND, key="k", without_key="drop")

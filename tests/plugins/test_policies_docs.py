@@ -1,18 +1,13 @@
 """docs/policies.md has every shipped policy and parameter as it is, and what it shows of broker.xml can be used."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
 from stompring.policy.load import PluginSources, load
-from stompring.policy.parameters import Parameter
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
-from stompring.settings.model import BrokerConfiguration
 
 from . import ROOT, SOURCES, policy
 
@@ -22,11 +17,11 @@ SECTIONS = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | 
 SNIPPETS = {name: re.findall(r"^```xml\n(.*?)^```$", text, re.M | re.S) for name, text in SECTIONS.items()}
 
 
-def cells(line: str) -> list[str]:
+def cells(line):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def table(text: str) -> list[list[str]]:
+def table(text):
     """The rows of the first table, without its head."""
     lines = text[text.index("\n| ") :].strip().splitlines()
     rows = [cells(line) for line in lines[: next((n for n, line in enumerate(lines) if not line), None)]]
@@ -34,7 +29,7 @@ def table(text: str) -> list[list[str]]:
     return [rows[0], *rows[2:]]
 
 
-def takes(parameter: Parameter) -> str:
+def takes(parameter):
     bounds = [
         f"{word} {bound:.15g}"
         for word, bound in (("from", parameter.least), ("to", parameter.most))
@@ -45,19 +40,19 @@ def takes(parameter: Parameter) -> str:
     return f"{parameter.kind}, {' '.join(bounds)}" if bounds else parameter.kind
 
 
-def default(parameter: Parameter) -> str:
+def default(parameter):
     shown = parameter.shown_default
     return shown if parameter.required or parameter.default is None else f"`{shown}`"
 
 
-def test_every_policy_has_its_section_and_its_line() -> None:
+def test_every_policy_has_its_section_and_its_line():
     assert sorted(SECTIONS) == NAMES
     linked = [re.fullmatch(r"\[(\S+)\]\(#(\S+)\)", row[0]) for row in table(TEXT)[1:]]
     assert sorted(found[1] for found in linked if found and found[1] == found[2]) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_parameters(name: str) -> None:
+def test_parameters(name):
     parameters = policy(name).parameters.values()
     assert table(SECTIONS[name]) == [
         ["key", "takes", "default", "meaning"],
@@ -66,7 +61,7 @@ def test_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hooks(name: str) -> None:
+def test_hooks(name):
     (row,) = [row for row in table(TEXT)[1:] if row[0].startswith(f"[{name}]")]
     hooks = {
         "admit",
@@ -82,7 +77,7 @@ def test_hooks(name: str) -> None:
     assert set(re.findall(r"`(\w+)`", row[2])) == hooks & set(vars(policy(name)))
 
 
-def used(configuration: BrokerConfiguration) -> set[str]:
+def used(configuration):
     """The policies that addresses have, by the names of their modules."""
     modules = {plugin.name: plugin.policy for plugin in configuration.plugins}
     named = set()
@@ -93,7 +88,7 @@ def used(configuration: BrokerConfiguration) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_examples_of_broker_xml_can_be_loaded(name: str, tmp_path: Path) -> None:
+def test_examples_of_broker_xml_can_be_loaded(name, tmp_path):
     (tmp_path / "plugins").symlink_to(ROOT / "plugins")
     shutil.copy(ROOT / "config" / "order.schema.json", tmp_path)
     (snippet,) = SNIPPETS[name]
@@ -103,7 +98,7 @@ def test_examples_of_broker_xml_can_be_loaded(name: str, tmp_path: Path) -> None
     assert name in used(configuration)
 
 
-def test_the_example_uses_all_of_them() -> None:
+def test_the_example_uses_all_of_them():
     file = ROOT / "config" / "policies.xml"
     configuration = read_broker_xml(file)
     load(configuration, PluginSources(str(file)))

@@ -1,7 +1,5 @@
 """plugins/rate_limit.py"""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.policy.testing import ADDRESS, PolicyHarness
@@ -11,7 +9,7 @@ from . import fault, policy
 KIND = policy("rate-limit")
 
 
-def accepted(harness: PolicyHarness, most: int, producer: str = "producer") -> int:
+def accepted(harness, most, producer="producer"):
     """How many messages come through until one does not."""
     for number in range(most):
         if not harness.send(b"x", producer=producer).accepted:
@@ -19,7 +17,7 @@ def accepted(harness: PolicyHarness, most: int, producer: str = "producer") -> i
     return most
 
 
-def test_a_burst_and_then_the_rate() -> None:
+def test_a_burst_and_then_the_rate():
     harness = PolicyHarness(KIND, messages_per_second=10, burst=3, when_exceeded="drop")
     assert accepted(harness, 10) == 3
     harness.advance(99)
@@ -31,7 +29,7 @@ def test_a_burst_and_then_the_rate() -> None:
     assert accepted(harness, 10) == 3  # never more than the burst
 
 
-def test_without_a_burst_that_of_one_second_counts() -> None:
+def test_without_a_burst_that_of_one_second_counts():
     harness = PolicyHarness(KIND, messages_per_second=5, when_exceeded="drop")
     assert accepted(harness, 10) == 5
     harness = PolicyHarness(KIND, messages_per_second=0.5, when_exceeded="drop")
@@ -43,7 +41,7 @@ def test_without_a_burst_that_of_one_second_counts() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.7, 3, 7, 333, 999, 1000])
-def test_the_rate_is_kept_in_the_long_run(rate: float) -> None:
+def test_the_rate_is_kept_in_the_long_run(rate):
     harness = PolicyHarness(KIND, messages_per_second=rate, burst=1, when_exceeded="drop")
     step = max(1, int(1000 / rate) // 7)
     sent = 0
@@ -54,14 +52,14 @@ def test_the_rate_is_kept_in_the_long_run(rate: float) -> None:
     assert possible * 10 * 0.9 - 1 <= sent <= rate * 10 + 1
 
 
-def test_thirds_do_not_add_up() -> None:
+def test_thirds_do_not_add_up():
     harness = PolicyHarness(KIND, messages_per_second=3, burst=3, when_exceeded="drop")
     for _ in range(200):
         assert accepted(harness, 10) == 3
         harness.advance(1000)
 
 
-def test_refusal_has_the_time_of_the_next_token() -> None:
+def test_refusal_has_the_time_of_the_next_token():
     harness = PolicyHarness(KIND, messages_per_second=4, burst=2, when_exceeded="refuse")
     assert accepted(harness, 2) == 2
     text = harness.send(b"x").refused
@@ -71,7 +69,7 @@ def test_refusal_has_the_time_of_the_next_token() -> None:
 
 
 @pytest.mark.parametrize(("milliseconds", "there"), [(124, False), (125, True)])
-def test_delayed_to_the_millisecond_at_which_a_token_is_there(milliseconds: int, there: bool) -> None:
+def test_delayed_to_the_millisecond_at_which_a_token_is_there(milliseconds, there):
     harness = PolicyHarness(KIND, messages_per_second=8, burst=1)
     assert harness.send(b"1").accepted
     assert harness.send(b"2").waits
@@ -80,7 +78,7 @@ def test_delayed_to_the_millisecond_at_which_a_token_is_there(milliseconds: int,
     assert harness.waiting() == [b"1", b"2"][: 1 + there]
 
 
-def test_waiting_producers_are_served_one_after_the_other() -> None:
+def test_waiting_producers_are_served_one_after_the_other():
     harness = PolicyHarness(KIND, messages_per_second=8, burst=1)
     producers = ["a", "b", "c"]
     assert [harness.send(b"x", producer=one).waits for one in producers] == [False, True, True]
@@ -91,7 +89,7 @@ def test_waiting_producers_are_served_one_after_the_other() -> None:
     assert not harness.errors
 
 
-def test_each_connection_by_itself() -> None:
+def test_each_connection_by_itself():
     harness = PolicyHarness(
         KIND, messages_per_second_per_connection=2, burst_per_connection=2, when_exceeded="refuse"
     )
@@ -100,7 +98,7 @@ def test_each_connection_by_itself() -> None:
     assert accepted(harness, 2, "c") == 2
 
 
-def test_both_and_a_token_is_taken_of_both_or_of_none() -> None:
+def test_both_and_a_token_is_taken_of_both_or_of_none():
     harness = PolicyHarness(
         KIND,
         messages_per_second=1,
@@ -121,7 +119,7 @@ def test_both_and_a_token_is_taken_of_both_or_of_none() -> None:
     assert harness.send(b"x", producer="c").accepted
 
 
-def test_refusal_names_the_longer_limit() -> None:
+def test_refusal_names_the_longer_limit():
     harness = PolicyHarness(
         KIND,
         messages_per_second=1,
@@ -136,7 +134,7 @@ def test_refusal_names_the_longer_limit() -> None:
     )
 
 
-def test_connections_are_forgotten() -> None:
+def test_connections_are_forgotten():
     harness = PolicyHarness(KIND, messages_per_second_per_connection=100, burst_per_connection=2)
     for number in range(500):
         assert harness.send(b"x", producer=str(number)).accepted
@@ -145,7 +143,7 @@ def test_connections_are_forgotten() -> None:
     assert len(harness.policy._connections) <= 65
 
 
-def test_a_connection_that_is_not_forgotten_keeps_its_count() -> None:
+def test_a_connection_that_is_not_forgotten_keeps_its_count():
     harness = PolicyHarness(
         KIND, messages_per_second_per_connection=0.1, burst_per_connection=1, when_exceeded="drop"
     )
@@ -155,7 +153,7 @@ def test_a_connection_that_is_not_forgotten_keeps_its_count() -> None:
     assert harness.send(b"x", producer="first").dropped
 
 
-def test_clock_set_back_does_not_delay_producers_for_long() -> None:
+def test_clock_set_back_does_not_delay_producers_for_long():
     harness = PolicyHarness(KIND, messages_per_second=8, burst=5)
     assert accepted(harness, 5) == 5
     harness.policy._full_at += 3_600_000_000_000  # as if an hour had been taken back
@@ -167,7 +165,7 @@ def test_clock_set_back_does_not_delay_producers_for_long() -> None:
     assert accepted(harness, 5) == 5
 
 
-def test_a_reload_is_no_gift() -> None:
+def test_a_reload_is_no_gift():
     harness = PolicyHarness(
         KIND, messages_per_second=1, burst=3, messages_per_second_per_connection=1, when_exceeded="drop"
     )
@@ -180,7 +178,7 @@ def test_a_reload_is_no_gift() -> None:
     assert not harness.errors
 
 
-def test_transaction_is_evaluated_at_send() -> None:
+def test_transaction_is_evaluated_at_send():
     harness = PolicyHarness(KIND, messages_per_second=1, burst=2, when_exceeded="refuse")
     client = harness._client("p", None)
     client.send_frame(b"BEGIN", [("transaction", "t")])
@@ -201,7 +199,7 @@ BOTH = {
 
 @pytest.mark.parametrize("exceeded", ["delay", "refuse", "drop"])
 @pytest.mark.parametrize("receipt", [b"", b"receipt:r\n"])
-def test_blocked_message_takes_one_token(exceeded: str, receipt: bytes) -> None:
+def test_blocked_message_takes_one_token(exceeded, receipt):
     harness = PolicyHarness(
         KIND,
         settings={"max_size_messages": 1, "address_full_policy": "BLOCK"},
@@ -224,7 +222,7 @@ def test_blocked_message_takes_one_token(exceeded: str, receipt: bytes) -> None:
     assert not harness._dropped() and not harness.errors and b"ERROR" not in client._written
 
 
-def test_aborted_message_takes_no_token() -> None:
+def test_aborted_message_takes_no_token():
     harness = PolicyHarness(KIND, when_exceeded="refuse", **BOTH)
     client = harness._client("producer", None)
     for _ in range(3):
@@ -236,7 +234,7 @@ def test_aborted_message_takes_no_token() -> None:
     assert accepted(harness, 9) == 4
 
 
-def test_message_refused_by_a_full_address_takes_no_token() -> None:
+def test_message_refused_by_a_full_address_takes_no_token():
     harness = PolicyHarness(
         KIND,
         settings={"max_size_messages": 1, "address_full_policy": "FAIL"},
@@ -253,7 +251,7 @@ def test_message_refused_by_a_full_address_takes_no_token() -> None:
     assert "messages per second" in harness.send(b"3").refused
 
 
-def test_parameters() -> None:
+def test_parameters():
     assert "messages-per-second or messages-per-second-per-connection is required" in fault(KIND)
     assert "burst requires messages-per-second" in fault(KIND, messages_per_second_per_connection=1, burst=2)
     assert "burst-per-connection requires" in fault(KIND, messages_per_second=1, burst_per_connection=2)

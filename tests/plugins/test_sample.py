@@ -1,9 +1,5 @@
 """plugins/sample.py"""
 
-from __future__ import annotations
-
-from typing import Any
-
 from stompring.policy.testing import PolicyHarness
 
 from . import fault, policy
@@ -11,22 +7,22 @@ from . import fault, policy
 KIND = policy("sample")
 
 
-def house(limit: int = 10, **parameters: Any) -> PolicyHarness:
+def house(limit=10, **parameters):
     settings = {"max_size_messages": limit, "address_full_policy": "DROP"}
     return PolicyHarness(KIND, settings=settings, **{"one_in": 3, **parameters})
 
 
-def sent(harness: PolicyHarness, count: int, **headers: str) -> list[int]:
+def sent(harness, count, **headers):
     """1 for each message that was accepted, 0 for one that was dropped."""
     return [int(harness.send(b"x", headers).accepted) for _ in range(count)]
 
 
-def drain(harness: PolicyHarness) -> None:
+def drain(harness):
     for message in harness.deliver(1000):
         harness.settle(message)
 
 
-def test_one_in_n_from_a_percentage_on() -> None:
+def test_one_in_n_from_a_percentage_on():
     harness = house(100, address_percent=5)
     assert sent(harness, 5) == [1] * 5
     assert sent(harness, 9) == [1, 0, 0, 1, 0, 0, 1, 0, 0]
@@ -34,7 +30,7 @@ def test_one_in_n_from_a_percentage_on() -> None:
     assert not harness.errors
 
 
-def test_all_again_when_the_pressure_is_over_and_then_from_the_beginning() -> None:
+def test_all_again_when_the_pressure_is_over_and_then_from_the_beginning():
     harness = house(100, address_percent=5)
     assert sent(harness, 7) == [1] * 6 + [0]
     drain(harness)
@@ -42,7 +38,7 @@ def test_all_again_when_the_pressure_is_over_and_then_from_the_beginning() -> No
     assert sent(harness, 3) == [1, 0, 0]
 
 
-def test_by_a_key() -> None:
+def test_by_a_key():
     harness = house(100, address_percent=1, key="host")
     harness.send(b"first")
     assert sent(harness, 4, host="a") == [1, 0, 0, 1]
@@ -52,7 +48,7 @@ def test_by_a_key() -> None:
     assert sent(harness, 2, host="b") == [0, 1]
 
 
-def test_keys_are_bounded_and_forgotten() -> None:
+def test_keys_are_bounded_and_forgotten():
     harness = house(1_000_000, broker_percent=1, key="host")
     harness.broker.memory.set_limits(-1, 100_000)
     for _ in range(1000):
@@ -67,14 +63,14 @@ def test_keys_are_bounded_and_forgotten() -> None:
     assert not harness.policy._counts
 
 
-def test_the_limit_of_the_broker() -> None:
+def test_the_limit_of_the_broker():
     harness = house(-1, broker_percent=50)
     harness.broker.memory.set_limits(-1, 4)
     assert sent(harness, 2) == [1, 1]
     assert sent(harness, 4) == [1, 0, 0, 1]
 
 
-def test_while_paging() -> None:
+def test_while_paging():
     harness = house(-1, while_paging=True)
     address = harness.broker.directory.addresses["address"]
     assert sent(harness, 3) == [1, 1, 1]
@@ -90,18 +86,18 @@ def test_while_paging() -> None:
     assert address.dropped_messages == 2
 
 
-def test_any_of_several_kinds_of_pressure_is_enough() -> None:
+def test_any_of_several_kinds_of_pressure_is_enough():
     harness = house(100, address_percent=90, broker_percent=50)
     harness.broker.memory.set_limits(-1, 2)
     assert sent(harness, 4) == [1, 1, 0, 0]
 
 
-def test_an_address_without_a_limit_is_never_under_pressure() -> None:
+def test_an_address_without_a_limit_is_never_under_pressure():
     harness = house(-1, address_percent=1)
     assert sent(harness, 20) == [1] * 20
 
 
-def test_a_reload() -> None:
+def test_a_reload():
     harness = house(100, address_percent=1)
     sent(harness, 1)
     assert sent(harness, 3) == [1, 0, 0]
@@ -111,7 +107,7 @@ def test_a_reload() -> None:
     assert sent(harness, 4) == [1, 1, 1, 1]
 
 
-def test_parameters() -> None:
+def test_parameters():
     assert "parameter 'one-in' is required" in fault(KIND, address_percent=5)
     assert "address-percent, broker-percent or while-paging is required" in fault(KIND, one_in=2)
     assert "one-in is '1': must be at least 2" in fault(KIND, one_in=1, while_paging=True)

@@ -1,11 +1,6 @@
 """plugins/spill.py"""
 
-from __future__ import annotations
-
 import logging
-from typing import Any
-
-import pytest
 
 from stompring.policy.testing import ADDRESS, PolicyHarness
 
@@ -14,11 +9,11 @@ from . import fault, policy
 KIND = policy("spill")
 
 
-def house(**arguments: Any) -> PolicyHarness:
+def house(**arguments):
     return PolicyHarness(KIND, **{"to": "warm", "settings": {"default_ring_size": 2}, **arguments})
 
 
-def test_evicted_messages_are_at_the_other_address() -> None:
+def test_evicted_messages_are_at_the_other_address():
     harness = house()
     for body in (b"1", b"2", b"3", b"4"):
         harness.send(body, {"kind": "test", "priority": "7"})
@@ -30,14 +25,14 @@ def test_evicted_messages_are_at_the_other_address() -> None:
     assert not harness.errors
 
 
-def test_the_other_address_may_be_a_ring_too() -> None:
+def test_the_other_address_may_be_a_ring_too():
     harness = house(others={"warm": {"default_ring_size": 3}})
     for number in range(10):
         harness.send(str(number).encode())
     assert harness.waiting() + harness.waiting("warm") == [b"8", b"9", b"5", b"6", b"7"]
 
 
-def test_message_returned_to_a_full_ring_is_spilled() -> None:
+def test_message_returned_to_a_full_ring_is_spilled():
     harness = house()
     harness.send(b"1")
     (message,) = harness.deliver()
@@ -47,14 +42,14 @@ def test_message_returned_to_a_full_ring_is_spilled() -> None:
     assert harness.waiting("warm") == [b"1"]
 
 
-def test_other_evictions_are_spilled_too() -> None:
+def test_other_evictions_are_spilled_too():
     harness = house()
     harness.send(b"1")
     harness.messages()[0].give_up()
     assert harness.waiting("warm") == [b"1"]
 
 
-def test_consumed_and_purged_messages_are_not_spilled() -> None:
+def test_consumed_and_purged_messages_are_not_spilled():
     harness = house()
     harness.send(b"1")
     harness.send(b"2")
@@ -63,7 +58,7 @@ def test_consumed_and_purged_messages_are_not_spilled() -> None:
     assert harness.waiting("warm") == []
 
 
-def test_lost_copies_are_logged_at_powers_of_two(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_copies_are_logged_at_powers_of_two(caplog):
     harness = house(others={"warm": {"auto_create_addresses": False}})
     with caplog.at_level(logging.WARNING, "stompring_plugins.spill"):
         for number in range(11):
@@ -76,7 +71,7 @@ def test_lost_copies_are_logged_at_powers_of_two(caplog: pytest.LogCaptureFixtur
     assert len(harness.waiting()) == 2
 
 
-def test_to_itself() -> None:
+def test_to_itself():
     harness = house(to=ADDRESS)
     assert harness.errors == {"created": 1}
     assert "cannot start: address address would spill to itself" in harness.send(b"x").refused
@@ -84,7 +79,7 @@ def test_to_itself() -> None:
     assert harness.send(b"x").accepted
 
 
-def test_two_rings_that_spill_to_each_other_come_to_an_end() -> None:
+def test_two_rings_that_spill_to_each_other_come_to_an_end():
     harness = house()
     harness.queue_of("warm", ring_size=1)
     for number in range(6):
@@ -92,7 +87,7 @@ def test_two_rings_that_spill_to_each_other_come_to_an_end() -> None:
     assert (harness.waiting(), harness.waiting("warm")) == ([b"4", b"5"], [b"3"])
 
 
-def test_a_reload_sends_it_elsewhere() -> None:
+def test_a_reload_sends_it_elsewhere():
     harness = house()
     for number in range(3):
         harness.send(str(number).encode())
@@ -101,7 +96,7 @@ def test_a_reload_sends_it_elsewhere() -> None:
     assert (harness.waiting("warm"), harness.waiting("cold")) == ([b"0"], [b"1"])
 
 
-def test_parameters() -> None:
+def test_parameters():
     assert "parameter 'to' is required" in fault(KIND)
     assert "to is 'a::b': must be an address" in fault(KIND, to="a::b")
     assert "not a pattern" in fault(KIND, to="a.#")

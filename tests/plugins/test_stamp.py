@@ -1,7 +1,5 @@
 """plugins/stamp.py"""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.policy.testing import ADDRESS, START_TIME, PolicyHarness
@@ -18,11 +16,11 @@ ALL = {
 }
 
 
-def last(harness: PolicyHarness) -> dict[str, str]:
+def last(harness):
     return dict(harness.messages()[-1].headers)
 
 
-def test_everything() -> None:
+def test_everything():
     harness = PolicyHarness(KIND, **ALL)
     harness.advance(250)
     assert harness.send(b"x", {"kind": "test"}, user="ann").accepted
@@ -35,7 +33,7 @@ def test_everything() -> None:
     assert not harness.errors
 
 
-def test_only_what_is_wanted() -> None:
+def test_only_what_is_wanted():
     harness = PolicyHarness(KIND, peer_header="from")
     harness.send(b"x", user="ann")
     stamped = set(last(harness))
@@ -44,14 +42,14 @@ def test_only_what_is_wanted() -> None:
 
 
 @pytest.mark.parametrize(("user", "stamped"), [("ann", "ann"), (None, None)])
-def test_headers_sent_by_the_client_are_overwritten(user: str | None, stamped: str | None) -> None:
+def test_headers_sent_by_the_client_are_overwritten(user, stamped):
     harness = PolicyHarness(KIND, user_header="sent-by", client_id_header="sent-as")
     harness.send(b"x", {"sent-by": "root", "sent-as": "somebody"}, user=user)
     assert last(harness).get("sent-by") == stamped
     assert "sent-as" not in last(harness)
 
 
-def test_a_client_id() -> None:
+def test_a_client_id():
     harness = PolicyHarness(KIND, client_id_header="sent-as")
     client = harness._client("producer", None)
     client.session.client_id = "sensor-7"
@@ -59,7 +57,7 @@ def test_a_client_id() -> None:
     assert last(harness)["sent-as"] == "sensor-7"
 
 
-def test_every_connection_gets_its_own() -> None:
+def test_every_connection_gets_its_own():
     harness = PolicyHarness(KIND, user_header="by", peer_header="from")
     for producer, user in (("a", "ann"), ("b", "bob"), ("a", "ann"), ("c", None), ("b", "bob")):
         harness.send(b"x", producer=producer, user=user)
@@ -67,7 +65,7 @@ def test_every_connection_gets_its_own() -> None:
         assert (headers["from"], headers.get("by")) == (f"{producer}:1", user)
 
 
-def test_every_time_is_its_own() -> None:
+def test_every_time_is_its_own():
     harness = PolicyHarness(KIND, time_header="at")
     for elapsed in (0, 125, 250):
         harness.send(b"x")
@@ -75,7 +73,7 @@ def test_every_time_is_its_own() -> None:
         harness.advance(125)
 
 
-def test_time_for_people() -> None:
+def test_time_for_people():
     harness = PolicyHarness(KIND, time_header="at", time_format="iso-8601")
     harness.send(b"x")
     assert last(harness)["at"] == "2023-11-14T22:13:20.000Z"
@@ -84,7 +82,7 @@ def test_time_for_people() -> None:
     assert last(harness)["at"] == "2023-11-14T22:13:20.125Z"
 
 
-def test_headers_with_a_meaning_keep_it() -> None:
+def test_headers_with_a_meaning_keep_it():
     harness = PolicyHarness(KIND, peer_header="from")
     harness.send(b"x", {"priority": "8", "persistent": "true", "AMQ_SCHEDULED_DELAY": "1000"})
     assert harness.waiting() == []
@@ -93,7 +91,7 @@ def test_headers_with_a_meaning_keep_it() -> None:
     assert (message.priority, message.durable, message.header("from")) == (8, True, "producer:1")
 
 
-def test_in_a_transaction() -> None:
+def test_in_a_transaction():
     harness = PolicyHarness(KIND, user_header="by")
     client = harness._client("producer", "ann")
     client.send_frame(b"BEGIN", [("transaction", "t")])
@@ -102,13 +100,13 @@ def test_in_a_transaction() -> None:
     assert last(harness)["by"] == "ann"
 
 
-def test_names_with_colons_apart_everything_is_a_name() -> None:
+def test_names_with_colons_apart_everything_is_a_name():
     harness = PolicyHarness(KIND, user_header="by whom, é")
     harness.send(b"x", user="ann")
     assert last(harness)["by whom, é"] == "ann"
 
 
-def test_a_reload_changes_the_names() -> None:
+def test_a_reload_changes_the_names():
     harness = PolicyHarness(KIND, peer_header="from")
     harness.send(b"x")
     harness.reload(peer_header="origin")
@@ -116,7 +114,7 @@ def test_a_reload_changes_the_names() -> None:
     assert (last(harness)["origin"], last(harness)["from"]) == ("producer:1", "mine")
 
 
-def test_parameters() -> None:
+def test_parameters():
     assert "one of user-header" in fault(KIND)
     assert "one of user-header" in fault(KIND, time_format="iso-8601")
     assert "peer-header is 'priority', a reserved header" in fault(KIND, peer_header="priority")

@@ -1,9 +1,5 @@
 """plugins/timed_ring.py"""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.policy.testing import ADDRESS, PolicyHarness
@@ -14,29 +10,29 @@ from . import fault, policy
 KIND = policy("timed-ring")
 
 
-def house(max_age: int = 1000, **arguments: Any) -> PolicyHarness:
+def house(max_age=1000, **arguments):
     return PolicyHarness(KIND, max_age=max_age, **arguments)
 
 
-def send(harness: PolicyHarness, *bodies: str, **headers: str) -> None:
+def send(harness, *bodies, **headers):
     for body in bodies:
         assert harness.send(body.encode(), headers).accepted
 
 
-def waiting(harness: PolicyHarness) -> list[str]:
+def waiting(harness):
     return [body.decode() for body in harness.waiting()]
 
 
-def timers(harness: PolicyHarness) -> int:
+def timers(harness):
     """Timers of the policy that will still ring, wherever they are held."""
     return sum(timer.active() for timer in harness.policy.address._timers)
 
 
-def remembered(harness: PolicyHarness) -> int:
+def remembered(harness):
     return sum(map(len, harness.policy._heaps.values()))
 
 
-def test_old_message_is_evicted_at_its_time() -> None:
+def test_old_message_is_evicted_at_its_time():
     harness = house()
     send(harness, "a")
     harness.advance(500)
@@ -54,7 +50,7 @@ def test_old_message_is_evicted_at_its_time() -> None:
 
 
 @pytest.mark.parametrize("max_age", [1, 3, 10, 333, 1000, 1001, 2500, 86_400_000])
-def test_never_too_early_and_not_much_too_late(max_age: int) -> None:
+def test_never_too_early_and_not_much_too_late(max_age):
     harness = house(max_age)
     send(harness, "a")
     harness.advance(max_age - 1)
@@ -63,7 +59,7 @@ def test_never_too_early_and_not_much_too_late(max_age: int) -> None:
     assert waiting(harness) == []
 
 
-def test_each_of_many_at_its_own_time_by_one_timer() -> None:
+def test_each_of_many_at_its_own_time_by_one_timer():
     harness = house(2000)
     for number in range(300):
         send(harness, str(number))
@@ -76,7 +72,7 @@ def test_each_of_many_at_its_own_time_by_one_timer() -> None:
     assert waiting(harness) == [] and timers(harness) == 0
 
 
-def test_no_timer_while_no_message_waits() -> None:
+def test_no_timer_while_no_message_waits():
     harness = house(3_600_000)
     assert timers(harness) == 0
     send(harness, "a", "b")
@@ -87,7 +83,7 @@ def test_no_timer_while_no_message_waits() -> None:
     assert timers(harness) == 0 and remembered(harness) == 0
 
 
-def test_consumed_messages_are_removed_from_the_record() -> None:
+def test_consumed_messages_are_removed_from_the_record():
     harness = house(3_600_000)
     for _ in range(1000):
         send(harness, "x")
@@ -101,7 +97,7 @@ def test_consumed_messages_are_removed_from_the_record() -> None:
     assert remembered(harness) <= 2 * 10 + 32
 
 
-def test_message_returned_repeatedly_is_recorded_once() -> None:
+def test_message_returned_repeatedly_is_recorded_once():
     harness = house(3_600_000, settings={"max_delivery_attempts": -1})
     send(harness, "x")
     for _ in range(500):
@@ -110,7 +106,7 @@ def test_message_returned_repeatedly_is_recorded_once() -> None:
     assert remembered(harness) <= 34 and waiting(harness) == ["x"]
 
 
-def test_priorities_change_nothing_about_time() -> None:
+def test_priorities_change_nothing_about_time():
     harness = house()
     send(harness, "low", priority="1")
     harness.advance(500)
@@ -119,7 +115,7 @@ def test_priorities_change_nothing_about_time() -> None:
     assert waiting(harness) == ["high"]
 
 
-def test_age_of_a_returned_message_starts_at_its_send() -> None:
+def test_age_of_a_returned_message_starts_at_its_send():
     harness = house()
     send(harness, "a")
     (message,) = harness.deliver()
@@ -131,7 +127,7 @@ def test_age_of_a_returned_message_starts_at_its_send() -> None:
     assert waiting(harness) == ["b"]
 
 
-def test_message_returned_too_late_is_evicted_at_once() -> None:
+def test_message_returned_too_late_is_evicted_at_once():
     harness = house()
     send(harness, "a")
     (message,) = harness.deliver()
@@ -141,7 +137,7 @@ def test_message_returned_too_late_is_evicted_at_once() -> None:
     assert harness.queue._queue.messages_replaced == 1
 
 
-def test_messages_with_a_consumer_are_not_touched() -> None:
+def test_messages_with_a_consumer_are_not_touched():
     harness = house()
     send(harness, "a")
     (message,) = harness.deliver()
@@ -150,14 +146,14 @@ def test_messages_with_a_consumer_are_not_touched() -> None:
     assert harness.queue._queue.messages_acknowledged == 1
 
 
-def test_a_number_of_its_own() -> None:
+def test_a_number_of_its_own():
     harness = house(size=2)
     send(harness, "1", "2", "3", "4")
     assert waiting(harness) == ["3", "4"]
 
 
 @pytest.mark.parametrize("arguments", [{"size": 3}, {"settings": {"default_ring_size": 3}}])
-def test_above_size_the_oldest_is_evicted_whatever_its_priority(arguments: dict[str, Any]) -> None:
+def test_above_size_the_oldest_is_evicted_whatever_its_priority(arguments):
     harness = house(**arguments)
     send(harness, "low", priority="0")
     harness.advance(10)
@@ -170,7 +166,7 @@ def test_above_size_the_oldest_is_evicted_whatever_its_priority(arguments: dict[
     assert not harness.errors
 
 
-def test_message_returned_to_a_full_ring() -> None:
+def test_message_returned_to_a_full_ring():
     harness = house(settings={"default_ring_size": 2})
     send(harness, "a")
     (message,) = harness.deliver()
@@ -179,7 +175,7 @@ def test_message_returned_to_a_full_ring() -> None:
     assert waiting(harness) == ["b", "c"]
 
 
-def test_returned_message_above_the_number_is_evicted() -> None:
+def test_returned_message_above_the_number_is_evicted():
     harness = house(size=2)
     send(harness, "a")
     (message,) = harness.deliver()
@@ -189,7 +185,7 @@ def test_returned_message_above_the_number_is_evicted() -> None:
     assert waiting(harness) == ["b", "c"]
 
 
-def test_a_shrunken_ring() -> None:
+def test_a_shrunken_ring():
     harness = house(settings={"default_ring_size": 5})
     send(harness, *"12345")
     harness.queue._queue.ring_size = 2
@@ -197,7 +193,7 @@ def test_a_shrunken_ring() -> None:
     assert waiting(harness) == ["4", "5"]
 
 
-def test_several_queues() -> None:
+def test_several_queues():
     harness = house()
     directory = harness.broker.directory
     directory.create_queue(QueueConfiguration("copy", ADDRESS, RoutingType.MULTICAST))
@@ -215,7 +211,7 @@ def test_several_queues() -> None:
     assert not harness.errors
 
 
-def test_an_address_that_is_deleted_leaves_no_timer() -> None:
+def test_an_address_that_is_deleted_leaves_no_timer():
     harness = house()
     send(harness, "a")
     view = harness.policy.address
@@ -223,7 +219,7 @@ def test_an_address_that_is_deleted_leaves_no_timer() -> None:
     assert not view._timers
 
 
-def test_a_reload_counts_from_when_messages_came() -> None:
+def test_a_reload_counts_from_when_messages_came():
     harness = house(60_000)
     send(harness, "a")
     harness.advance(2000)
@@ -238,7 +234,7 @@ def test_a_reload_counts_from_when_messages_came() -> None:
     assert not harness.errors
 
 
-def test_a_reload_that_takes_it_away_leaves_no_timer() -> None:
+def test_a_reload_that_takes_it_away_leaves_no_timer():
     harness = house()
     send(harness, "a")
     former = harness.policy.address
@@ -248,7 +244,7 @@ def test_a_reload_that_takes_it_away_leaves_no_timer() -> None:
     assert waiting(harness) == ["a"]
 
 
-def test_parameters() -> None:
+def test_parameters():
     assert "parameter 'max-age' is required" in fault(KIND)
     assert "max-age is '0': must be at least 1" in fault(KIND, max_age=0)
     assert "size is '0': must be at least 1" in fault(KIND, max_age=1, size=0)

@@ -1,14 +1,10 @@
 """The shipped policies in a broker as people run it: sockets, a disk, restarts, and the shipped example."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +18,7 @@ SHIPPED = ROOT / "config" / "policies.xml"
 DURABLE = {"persistent": "true"}
 
 
-def install(folder: Path, **changes: str) -> Path:
+def install(folder, **changes):
     """The shipped example with its policies in a folder, on free ports; ``changes`` are of values of properties."""
     (folder / "plugins").symlink_to(ROOT / "plugins")
     shutil.copy(ROOT / "config" / "order.schema.json", folder)
@@ -37,13 +33,13 @@ def install(folder: Path, **changes: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def shipped(tmp_path_factory):
     with BrokerProcess(install(tmp_path_factory.mktemp("policies"))) as broker:
         yield broker
 
 
 @pytest.fixture
-def client(shipped: BrokerProcess) -> Iterator[StompClient]:
+def client(shipped):
     dialogue = StompClient(shipped.port)
     dialogue.connect()
     yield dialogue
@@ -51,20 +47,20 @@ def client(shipped: BrokerProcess) -> Iterator[StompClient]:
 
 
 @pytest.fixture
-def management(shipped: BrokerProcess) -> Iterator[Management]:
+def management(shipped):
     found = Management(shipped.http_port)
     yield found
     assert found.ask("GET", "/broker")["policyErrors"] == [], "a policy has failed"
 
 
-def bodies(management: Management, queue: str) -> list[str]:
+def bodies(management, queue):
     return [message["body"] for message in management.messages(queue)]
 
 
 # ---- the example as it is shipped
 
 
-def test_prices(client: StompClient, management: Management) -> None:
+def test_prices(client, management):
     for body in ("gold 1", "tin 1", "gold 2", "gold 3"):
         client.put("prices.metal", body, symbol=body.split()[0])
     client.subscribe("prices.metal", ack="auto")
@@ -72,7 +68,7 @@ def test_prices(client: StompClient, management: Management) -> None:
     management.expect("prices.metal", messagesReplaced=2, messageCount=0)
 
 
-def test_orders_that_are_none(client: StompClient) -> None:
+def test_orders_that_are_none(client):
     client.put("orders.test", "no order")
     client.put("orders.new", json.dumps({"id": "1", "lines": [{"article": "a", "count": 1}]}))
     wrong = json.dumps({"id": "2", "lines": [{"article": "a", "count": 0}]}).encode()
@@ -80,9 +76,7 @@ def test_orders_that_are_none(client: StompClient) -> None:
     client.error("$.lines[0].count violates minimum: 1", "policy order-schema of address orders.new")
 
 
-def test_a_client_that_is_too_fast_is_slowed_down_and_loses_nothing(
-    client: StompClient, management: Management
-) -> None:
+def test_a_client_that_is_too_fast_is_slowed_down_and_loses_nothing(client, management):
     orders = [json.dumps({"id": str(n), "lines": [{"article": "a", "count": 1}]}) for n in range(60)]
     began = time.monotonic()
     client.put("orders.fast", *orders)
@@ -92,7 +86,7 @@ def test_a_client_that_is_too_fast_is_slowed_down_and_loses_nothing(
     assert bodies(management, "orders.fast") == orders
 
 
-def test_stamps(client: StompClient) -> None:
+def test_stamps(client):
     client.subscribe("somewhere", ack="auto")
     client.put("somewhere", "x", **{"sent-from": "nowhere", "sent-by": "root"})
     message = client.message("x")
@@ -101,7 +95,7 @@ def test_stamps(client: StompClient) -> None:
     assert message.get("sent-by") is None
 
 
-def test_alarms_push_notes_out(client: StompClient, management: Management) -> None:
+def test_alarms_push_notes_out(client, management):
     client.put("alarms.fire", *(f"note {n}" for n in range(1000)), priority=1)
     client.put("alarms.fire", "alarm 1", "alarm 2", priority=9)
     management.expect("alarms.fire", messageCount=1000, messagesReplaced=2)
@@ -109,7 +103,7 @@ def test_alarms_push_notes_out(client: StompClient, management: Management) -> N
     client.messages("alarm 1", "alarm 2", "note 2")
 
 
-def test_the_second_tier_of_the_log(client: StompClient, management: Management) -> None:
+def test_the_second_tier_of_the_log(client, management):
     client.put("log", *(str(n) for n in range(1003)))
     management.expect("log", messageCount=1000, messagesReplaced=3)
     management.expect("log-of-yesterday", messageCount=3)
@@ -117,7 +111,7 @@ def test_the_second_tier_of_the_log(client: StompClient, management: Management)
     assert client.messages("0", "1", "2")[0]["_AMQ_ORIG_ADDRESS"] == "log"
 
 
-def test_measurements(client: StompClient, management: Management) -> None:
+def test_measurements(client, management):
     client.put("measurements.heat", *(str(n) for n in range(5000)), sensor="loud")
     client.put("measurements.heat", *(str(n) for n in range(20)), sensor="loud")
     client.put("measurements.heat", "quiet", sensor="quiet")
@@ -125,7 +119,7 @@ def test_measurements(client: StompClient, management: Management) -> None:
     management.expect_address("measurements.heat", droppedMessageCount=18)
 
 
-def test_positions(client: StompClient, management: Management) -> None:
+def test_positions(client, management):
     client.put("positions.ships", *(str(n) for n in range(5010)))
     management.expect("positions.ships", messageCount=5000, messagesReplaced=10)
 
@@ -136,23 +130,23 @@ def test_positions(client: StompClient, management: Management) -> None:
 class Lasting:
     """A data directory and the brokers that run on it one after the other."""
 
-    def __init__(self, config: Path, opened: ExitStack) -> None:
+    def __init__(self, config, opened):
         self.config = config
         self._opened = opened
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         self.broker = BrokerProcess(self.config).__enter__()
         self.management = Management(self.broker.http_port)
 
-    def stop(self) -> None:
+    def stop(self):
         self.broker.stop()
 
-    def kill(self) -> None:
+    def kill(self):
         self.broker.terminate(signal.SIGKILL)
         self.broker._process.wait(PATIENCE)
 
-    def connect(self) -> StompClient:
+    def connect(self):
         dialogue = StompClient(self.broker.port)
         self._opened.callback(dialogue.close)
         dialogue.connect()
@@ -160,12 +154,12 @@ class Lasting:
 
 
 @pytest.fixture
-def opened() -> Iterator[ExitStack]:
+def opened():
     with ExitStack() as stack:
         yield stack
 
 
-def taken(client: StompClient, queue: str, count: int) -> list[int]:
+def taken(client, queue, count):
     client.subscribe(queue, ack="client", id=queue)
     messages = [client.message() for _ in range(count)]
     client.answer("ACK", messages[-1])
@@ -173,7 +167,7 @@ def taken(client: StompClient, queue: str, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_tiers_on_disk_over_a_restart(tmp_path: Path, opened: ExitStack, how: str) -> None:
+def test_tiers_on_disk_over_a_restart(tmp_path, opened, how):
     tiers = {
         "<default-ring-size>1000</default-ring-size>": "<default-ring-size>10</default-ring-size>",
         "<default-ring-size>100000</default-ring-size>": "<default-ring-size>50</default-ring-size>",
@@ -195,7 +189,7 @@ def test_tiers_on_disk_over_a_restart(tmp_path: Path, opened: ExitStack, how: st
     lasting.stop()
 
 
-def test_the_age_of_a_message_counts_over_a_restart(tmp_path: Path, opened: ExitStack) -> None:
+def test_the_age_of_a_message_counts_over_a_restart(tmp_path, opened):
     lasting = Lasting(install(tmp_path, **{'value="300000"': 'value="4000"'}), opened)
     client = lasting.connect()
     began = time.monotonic()
@@ -218,7 +212,7 @@ def test_the_age_of_a_message_counts_over_a_restart(tmp_path: Path, opened: Exit
     lasting.stop()
 
 
-def test_keys_are_known_again_after_a_restart_and_a_reload(tmp_path: Path, opened: ExitStack) -> None:
+def test_keys_are_known_again_after_a_restart_and_a_reload(tmp_path, opened):
     lasting = Lasting(install(tmp_path), opened)
     client = lasting.connect()
     for body in ("a 1", "b 1"):
@@ -250,7 +244,7 @@ LIMITED = """
 
 
 @pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def limited(tmp_path_factory):
     """An address for each way of ``when-exceeded``, which BLOCKs at three messages. A token takes 100 seconds."""
     folder = tmp_path_factory.mktemp("limited")
     (folder / "plugins").symlink_to(ROOT / "plugins")
@@ -273,7 +267,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 @pytest.mark.parametrize("way", ["delay", "refuse", "drop"])
-def test_blocked_burst_loses_no_message_and_is_not_delayed(limited: BrokerProcess, way: str) -> None:
+def test_blocked_burst_loses_no_message_and_is_not_delayed(limited, way):
     """Each of the 20 messages of a burst waits again and again while a consumer acknowledges one by one."""
     bodies = [str(number) for number in range(20)]
     producer, consumer = StompClient(limited.port), StompClient(limited.port)

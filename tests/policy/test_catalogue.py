@@ -1,7 +1,5 @@
 """The catalogue of policies: name, path, class and docstring of each without running it; parameters of loaded ones."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -9,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from stompring.policy.catalogue import Entry, Unreadable, catalogue, load_details, parse
+from stompring.policy.catalogue import Unreadable, catalogue, load_details, parse
 from stompring.policy.load import ENTRY_POINT_GROUP, PluginSources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,25 +18,25 @@ ONE = HEAD + 'class One(AddressPolicy):\n    """One."""\n'
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """The directory for plugins, beside a broker.xml that is not needed."""
     folder = tmp_path / "plugins"
     folder.mkdir()
     return folder
 
 
-def write(folder: Path, name: str, text: str) -> Path:
+def write(folder, name, text):
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(dedent(text), encoding="utf-8")
     return path
 
 
-def sources(folder: Path) -> PluginSources:
+def sources(folder):
     return PluginSources(str(folder.parent / "broker.xml"))
 
 
-def listed(folder: Path) -> dict[str, Entry]:
+def listed(folder):
     """The modules of a folder that count."""
     found = [entry for entry in catalogue(sources(folder)) if entry.target is None and not entry.shipped]
     return {entry.name: entry for entry in found if entry.shadowed_by is None}
@@ -48,7 +46,7 @@ def listed(folder: Path) -> dict[str, Entry]:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_shipped_policies_are_listed_as_they_are_loaded(path: Path, folder: Path) -> None:
+def test_shipped_policies_are_listed_as_they_are_loaded(path, folder):
     write(folder, path.name, path.read_text(encoding="utf-8"))
     (entry,) = listed(folder).values()
     before = (entry.kind, entry.summary, entry.origin)
@@ -80,14 +78,14 @@ def test_shipped_policies_are_listed_as_they_are_loaded(path: Path, folder: Path
         ("", None, ""),
     ],
 )
-def test_class_and_docstring_of_a_module(folder: Path, text: str, kind: str | None, summary: str) -> None:
+def test_class_and_docstring_of_a_module(folder, text, kind, summary):
     path = write(folder, "some_name.py", text)
     entry = listed(folder)["some-name"]
     assert (entry.path, entry.kind, entry.summary, entry.fault) == (path, kind, summary, None)
     assert entry.parameters is None
 
 
-def test_parameters_of_a_loaded_policy(folder: Path) -> None:
+def test_parameters_of_a_loaded_policy(folder):
     text = '''
         from stompring.policy.built_in import Ring
 
@@ -117,7 +115,7 @@ def test_parameters_of_a_loaded_policy(folder: Path) -> None:
         (ONE + "    a: dict[str, int] = parameter('A.')\n", "a parameter cannot be of type dict"),
     ],
 )
-def test_a_policy_that_cannot_be_loaded_has_the_reason(folder: Path, text: str, reason: str) -> None:
+def test_a_policy_that_cannot_be_loaded_has_the_reason(folder, text, reason):
     write(folder, "some_name.py", text)
     entry = listed(folder)["some-name"]
     load_details(entry, sources(folder).load)
@@ -145,9 +143,7 @@ def test_a_policy_that_cannot_be_loaded_has_the_reason(folder: Path, text: str, 
     ids=lambda value: repr(value[:12]),
 )
 @pytest.mark.timeout(20)
-def test_a_module_that_cannot_be_read_is_listed_with_the_reason(
-    folder: Path, text: bytes, reason: str
-) -> None:
+def test_a_module_that_cannot_be_read_is_listed_with_the_reason(folder, text, reason):
     (folder / "broken.py").write_bytes(text)
     write(folder, "one.py", ONE)
     found = listed(folder)
@@ -155,7 +151,7 @@ def test_a_module_that_cannot_be_read_is_listed_with_the_reason(
     assert found["one"].fault is None
 
 
-def test_path_that_is_not_a_file_is_listed_with_the_reason(folder: Path) -> None:
+def test_path_that_is_not_a_file_is_listed_with_the_reason(folder):
     (folder / "directory.py").mkdir()
     os.mkfifo(folder / "pipe.py")
     (folder / "dangling.py").symlink_to(folder / "absent")
@@ -165,7 +161,7 @@ def test_path_that_is_not_a_file_is_listed_with_the_reason(folder: Path) -> None
 
 
 @pytest.mark.timeout(20)
-def test_a_large_module_is_listed(folder: Path) -> None:
+def test_a_large_module_is_listed(folder):
     deep = "".join(f"class _C{n}(_C{n - 1}): ...\n" for n in range(1, 30_000))
     write(folder, "deep.py", f"{HEAD}class _C0(AddressPolicy): ...\n{deep}class Last(_C29999): ...\n")
     assert listed(folder)["deep"].kind == "Last"
@@ -174,14 +170,14 @@ def test_a_large_module_is_listed(folder: Path) -> None:
 # ---- nothing runs
 
 
-def test_nothing_runs(folder: Path) -> None:
+def test_nothing_runs(folder):
     mark = folder / "ran"
     write(folder, "evil.py", f"open({str(mark)!r}, 'w')\n{ONE}")
     assert listed(folder)["evil"].summary == "One."
     assert not mark.exists() and not (folder / "__pycache__").exists()
 
 
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: str, name: str = "acme") -> Path:
+def install(tmp_path, monkeypatch, points, name="acme"):
     """A package with entry points, as pip leaves it; the directory in which it is."""
     site = tmp_path / f"site-{name}"
     write(site, f"{name}-2.3.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.3\n")
@@ -190,13 +186,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: str, name: 
     return site
 
 
-def packages(folder: Path, *distributions: str) -> list[Entry]:
+def packages(folder, *distributions):
     return [entry for entry in catalogue(sources(folder)) if entry.distribution in distributions]
 
 
-def test_a_package_is_read_and_not_imported(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_is_read_and_not_imported(folder, tmp_path, monkeypatch):
     site = install(tmp_path, monkeypatch, "slow_down = acme:SlowDown\ndeep = acme.inner.deep:Deep")
     fatal = "raise SystemExit('imported')\n"
     write(
@@ -220,9 +214,7 @@ def test_a_package_is_read_and_not_imported(
     assert not [name for name in sys.modules if name.partition(".")[0] == "acme"]
 
 
-def test_a_loaded_policy_of_a_package_has_the_path_of_its_class(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loaded_policy_of_a_package_has_the_path_of_its_class(folder, tmp_path, monkeypatch):
     site = install(tmp_path, monkeypatch, "of_dcme = dcme:Passed", "dcme")
     write(site, "dcme/__init__.py", "from .policies import One as Passed\n")
     write(site, "dcme/policies.py", ONE + '    number: int = parameter("Number.", 3)\n')
@@ -247,9 +239,7 @@ def test_a_loaded_policy_of_a_package_has_the_path_of_its_class(
         ("sys:One", "the source of sys is not found"),
     ],
 )
-def test_a_package_that_cannot_be_read(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, reason: str
-) -> None:
+def test_a_package_that_cannot_be_read(folder, tmp_path, monkeypatch, point, reason):
     site = install(tmp_path, monkeypatch, f"bad = {point}\nworse = {point}")
     write(site, "acme/__init__.py", ONE)
     write(site, "acme/broken.py", "class (:")
@@ -257,9 +247,7 @@ def test_a_package_that_cannot_be_read(
         assert entry.parameters is None and reason in (entry.fault or "")
 
 
-def test_a_package_that_is_damaged_hides_no_other(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_damaged_hides_no_other(folder, tmp_path, monkeypatch):
     write(install(tmp_path, monkeypatch, "one = acme:One"), "acme.py", ONE)
     install(tmp_path, monkeypatch, "no sense", "bcme")
     found = {entry.name: entry for entry in catalogue(sources(folder))}
@@ -271,9 +259,7 @@ def test_a_package_that_is_damaged_hides_no_other(
 # ---- several of one name
 
 
-def test_the_first_folder_counts_and_modules_count_before_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_folder_counts_and_modules_count_before_packages(tmp_path, monkeypatch):
     beside, above = tmp_path / "config" / "plugins", tmp_path / "plugins"
     first = write(beside, "rate_limit.py", ONE)
     write(above, "rate_limit.py", ONE)
@@ -298,9 +284,7 @@ def test_the_first_folder_counts_and_modules_count_before_packages(
     ]
 
 
-def test_of_two_packages_the_one_that_is_loaded_counts(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_packages_the_one_that_is_loaded_counts(folder, tmp_path, monkeypatch):
     for name in ("acme", "bcme"):
         write(install(tmp_path, monkeypatch, f"one = {name}:One", name), f"{name}.py", ONE)
     counting, other = packages(folder, "acme", "bcme")
@@ -308,6 +292,6 @@ def test_of_two_packages_the_one_that_is_loaded_counts(
     assert counting.target == sources(folder).packages()["one"].value
 
 
-def test_unreadable_is_an_error_with_the_path(folder: Path) -> None:
+def test_unreadable_is_an_error_with_the_path(folder):
     with pytest.raises(Unreadable, match=r"absent\.py is not a file"):
         parse(folder / "absent.py")

@@ -1,17 +1,14 @@
 """From broker.xml to classes: where they are found, what is loaded, and what is wrong, by file and line."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.policy import AddressPolicy
-from stompring.policy.load import ENTRY_POINT_GROUP, PluginLoadError, Plugins, PluginSources, load
+from stompring.policy.load import ENTRY_POINT_GROUP, PluginLoadError, PluginSources, load
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import BrokerConfiguration, PolicyUse
 
@@ -37,10 +34,10 @@ Writes = Callable[..., BrokerConfiguration]
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> Callable[[str, str], Path]:
+def plugin(tmp_path):
     """Writes a module of the folder ``plugins``."""
 
-    def write(name: str, code: str) -> Path:
+    def write(name, code):
         path = tmp_path / "plugins" / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
         path.write_text(code, encoding="utf-8")
@@ -50,10 +47,10 @@ def plugin(tmp_path: Path) -> Callable[[str, str], Path]:
 
 
 @pytest.fixture
-def xml(tmp_path: Path) -> Writes:
+def xml(tmp_path):
     """Writes broker.xml, of plugins and of settings, each line of them a line of the file, the first the second."""
 
-    def write(plugins: str, settings: str = "") -> BrokerConfiguration:
+    def write(plugins, settings=""):
         path = tmp_path / "broker.xml"
         path.write_text(
             f"<configuration><core><broker-plugins>\n{plugins}\n</broker-plugins>\n"
@@ -65,11 +62,11 @@ def xml(tmp_path: Path) -> Writes:
     return write
 
 
-def loaded(configuration: BrokerConfiguration) -> Plugins:
+def loaded(configuration):
     return load(configuration, PluginSources(configuration.file))
 
 
-def faults(configuration: BrokerConfiguration) -> list[str]:
+def faults(configuration):
     """What is wrong, each as LINE: TEXT."""
     with pytest.raises(ConfigurationError) as caught:
         loaded(configuration)
@@ -83,7 +80,7 @@ USE = '<address-setting match="a"><address-policy name="good">{}</address-policy
 MUST = '<property key="must" value="x"/>'
 
 
-def test_a_module_beside_the_file(plugin: Callable[[str, str], Path], xml: Writes) -> None:
+def test_a_module_beside_the_file(plugin, xml):
     plugin("good", GOOD)
     configuration = xml(f'<broker-plugin name="good">{MUST}</broker-plugin>', USE.format(""))
     (use,) = configuration.address_settings[0].values["address_policy"]  # type: ignore[misc, unused-ignore]
@@ -93,7 +90,7 @@ def test_a_module_beside_the_file(plugin: Callable[[str, str], Path], xml: Write
     assert vars(policy) == {"must": "x", "number": 1}
 
 
-def test_a_module_beside_the_folder_of_the_file(tmp_path: Path, plugin: Callable[[str, str], Path]) -> None:
+def test_a_module_beside_the_folder_of_the_file(tmp_path, plugin):
     plugin("good_one", GOOD)
     (tmp_path / "config").mkdir()
     sources = PluginSources(str(tmp_path / "config" / "broker.xml"))
@@ -101,9 +98,7 @@ def test_a_module_beside_the_folder_of_the_file(tmp_path: Path, plugin: Callable
     assert sources.load("good_one").__name__ == "Good"
 
 
-def test_properties_of_the_use_go_before_those_of_the_plugin(
-    plugin: Callable[[str, str], Path], xml: Writes
-) -> None:
+def test_properties_of_the_use_go_before_those_of_the_plugin(plugin, xml):
     plugin("good", GOOD)
     configuration = xml(
         f'<broker-plugin name="mine" policy="good">{MUST}<property key="number" value="2"/></broker-plugin>',
@@ -117,9 +112,7 @@ def test_properties_of_the_use_go_before_those_of_the_plugin(
     assert plugins.selected(PolicyUse("mine")).values == {"number": 2, "must": "x"}
 
 
-def test_nothing_is_imported_that_is_not_named(
-    tmp_path: Path, plugin: Callable[[str, str], Path], xml: Writes
-) -> None:
+def test_nothing_is_imported_that_is_not_named(tmp_path, plugin, xml):
     mark = tmp_path / "mark"
     plugin("other", f"open({str(mark)!r}, 'w')")
     plugin("good", GOOD)
@@ -152,9 +145,7 @@ def test_nothing_is_imported_that_is_not_named(
         (b"\xff\xfe".decode("latin-1") + "=", "bad.py:1: "),
     ],
 )
-def test_a_module_that_cannot_be_loaded(
-    code: str, fault: str, plugin: Callable[[str, str], Path], xml: Writes
-) -> None:
+def test_a_module_that_cannot_be_loaded(code, fault, plugin, xml):
     plugin("bad", code)
     plugin("good", GOOD)
     plugins = f'<broker-plugin name="good">{MUST}</broker-plugin>\n<broker-plugin name="bad"/>'
@@ -162,9 +153,7 @@ def test_a_module_that_cannot_be_loaded(
     assert found.startswith("3: broker-plugin 'bad': ") and fault in found, found
 
 
-def test_unknown_policy_is_an_error_with_a_suggestion(
-    plugin: Callable[[str, str], Path], xml: Writes
-) -> None:
+def test_unknown_policy_is_an_error_with_a_suggestion(plugin, xml):
     plugin("good", GOOD)
     (found,) = faults(xml('<broker-plugin name="goood"/>'))
     assert found.startswith("2: broker-plugin 'goood': policy 'goood' not found: no goood.py in ")
@@ -194,27 +183,25 @@ def test_unknown_policy_is_an_error_with_a_suggestion(
         ('<property key="must" value="crash"/>', 5, "policy 'good': check failed: KeyError: 'oh'"),
     ],
 )
-def test_parameters_that_cannot_be(
-    properties: str, line: int, fault: str, plugin: Callable[[str, str], Path], xml: Writes
-) -> None:
+def test_parameters_that_cannot_be(properties, line, fault, plugin, xml):
     plugin("good", GOOD)
     assert faults(xml('<broker-plugin name="good"/>', USE.format(properties))) == [f"{line}: {fault}"]
 
 
-def test_parameters_of_an_unused_plugin_are_checked(plugin: Callable[[str, str], Path], xml: Writes) -> None:
+def test_parameters_of_an_unused_plugin_are_checked(plugin, xml):
     plugin("good", GOOD)
     assert loaded(xml('<broker-plugin name="good"/>')), "what it lacks may be given where it is used"
     wrong = '<broker-plugin name="good">\n<property key="number" value="x"/></broker-plugin>'
     assert faults(xml(wrong)) == ["3: broker-plugin 'good': number is 'x': must be a whole number"]
 
 
-def test_all_errors_are_reported_together(plugin: Callable[[str, str], Path], xml: Writes) -> None:
+def test_all_errors_are_reported_together(plugin, xml):
     plugin("good", GOOD)
     found = faults(xml('<broker-plugin name="gone"/>\n<broker-plugin name="good"/>', USE.format("")))
     assert [fault.partition(":")[0] for fault in found] == ["2", "6"]
 
 
-def test_a_module_is_executed_again_when_it_has_changed(plugin: Callable[[str, str], Path]) -> None:
+def test_a_module_is_executed_again_when_it_has_changed(plugin):
     path = plugin("good", GOOD)
     sources = PluginSources(str(path.parent.parent / "broker.xml"))
     first = sources.load("good")
@@ -226,7 +213,7 @@ def test_a_module_is_executed_again_when_it_has_changed(plugin: Callable[[str, s
     assert second is not first and second.__doc__ == "Does something."
 
 
-def test_failed_load_leaves_the_former_policies(plugin: Callable[[str, str], Path]) -> None:
+def test_failed_load_leaves_the_former_policies(plugin):
     path = plugin("good", GOOD)
     sources = PluginSources(str(path.parent.parent / "broker.xml"))
     first = sources.load("good")
@@ -245,7 +232,7 @@ class FakeDistribution:
     name, version = "other-policies", "1.2"
 
 
-def offers(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
+def offers(monkeypatch, **points):
     made = []
     for name, value in points.items():
         point = importlib.metadata.EntryPoint(name, value, ENTRY_POINT_GROUP)
@@ -254,14 +241,12 @@ def offers(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
     monkeypatch.setattr("stompring.policy.load.entry_points", lambda: iter(made))
 
 
-def test_an_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_entry_point(monkeypatch, tmp_path):
     offers(monkeypatch, in_stalled=f"{__name__}:Installed")
     assert PluginSources(str(tmp_path / "broker.xml")).load("in-stalled") is Installed
 
 
-def test_a_package_with_damaged_metadata_hides_no_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_package_with_damaged_metadata_hides_no_other(monkeypatch, tmp_path):
     for name, text in (
         ("bad", "[stompring.address_policies]\nno equals sign\n"),
         ("good", f"[{ENTRY_POINT_GROUP}]\nx = {__name__}:Installed"),
@@ -274,21 +259,19 @@ def test_a_package_with_damaged_metadata_hides_no_other(
     assert PluginSources(str(tmp_path / "broker.xml")).load("x") is Installed
 
 
-def test_a_class_with_two_names_is_one_policy(plugin: Callable[[str, str], Path]) -> None:
+def test_a_class_with_two_names_is_one_policy(plugin):
     path = plugin("good", GOOD + "\n\nAlias = Good\n")
     assert PluginSources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
 
 
-def test_path_that_is_not_a_file_is_not_read(tmp_path: Path) -> None:
+def test_path_that_is_not_a_file_is_not_read(tmp_path):
     (tmp_path / "plugins").mkdir()
     os.mkfifo(tmp_path / "plugins" / "pipe.py")
     with pytest.raises(PluginLoadError, match="is not a file"):
         PluginSources(str(tmp_path / "broker.xml")).load("pipe")
 
 
-def test_a_module_is_taken_before_an_entry_point(
-    monkeypatch: pytest.MonkeyPatch, plugin: Callable[[str, str], Path]
-) -> None:
+def test_a_module_is_taken_before_an_entry_point(monkeypatch, plugin):
     offers(monkeypatch, good=f"{__name__}:Installed")
     path = plugin("good", GOOD)
     assert PluginSources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
@@ -306,9 +289,7 @@ def test_a_module_is_taken_before_an_entry_point(
         (f"{__name__}:FakeDistribution", "not an AddressPolicy"),
     ],
 )
-def test_an_entry_point_that_leads_nowhere(
-    value: str, fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_entry_point_that_leads_nowhere(value, fault, monkeypatch, tmp_path):
     offers(monkeypatch, other=value)
     with pytest.raises(PluginLoadError) as caught:
         PluginSources(str(tmp_path / "broker.xml")).load("other")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from stompring.policy import AddressPolicy, MessageView
+from stompring.policy import AddressPolicy
 from stompring.policy.testing import START_TIME, PolicyHarness
 from stompring.settings.model import RingPolicy
 
@@ -16,16 +14,16 @@ HOOKS = ("enqueued", "evicted", "expired", "killed", "dead_lettered", "delivered
 class Recorder(AddressPolicy):
     """Writes down what it is notified."""
 
-    def created(self) -> None:
+    def created(self):
         """See AddressPolicy."""
         self.notified: list[tuple[str, bytes]] = []
 
-    def _tell(self, hook: str, message: MessageView) -> None:
+    def _tell(self, hook, message):
         self.notified.append((hook, message.body))
 
 
-def _telling(hook: str) -> Any:
-    def notify(self: Recorder, message: MessageView) -> None:
+def _telling(hook):
+    def notify(self, message):
         self._tell(hook, message)
 
     return notify
@@ -35,7 +33,7 @@ for _hook in HOOKS:
     setattr(Recorder, _hook, _telling(_hook))
 
 
-def only(*hooks: str) -> type[AddressPolicy]:
+def only(*hooks):
     """A policy with these hooks alone."""
     made = type("Only", (AddressPolicy,), {"created": Recorder.created, "_tell": Recorder._tell})
     for hook in hooks:
@@ -43,13 +41,13 @@ def only(*hooks: str) -> type[AddressPolicy]:
     return made
 
 
-def notified(harness: PolicyHarness) -> list[tuple[str, bytes]]:
+def notified(harness):
     """What was notified since the last time."""
     found, harness.policy.notified = harness.policy.notified, []
     return found  # type: ignore[no-any-return]
 
 
-def test_waiting_message_is_enqueued_delivered_and_settled() -> None:
+def test_waiting_message_is_enqueued_delivered_and_settled():
     harness = PolicyHarness(Recorder)
     harness.send(b"m")
     assert notified(harness) == [("enqueued", b"m")]
@@ -59,7 +57,7 @@ def test_waiting_message_is_enqueued_delivered_and_settled() -> None:
     assert notified(harness) == [("settled", b"m")]
 
 
-def test_message_delivered_directly_is_not_enqueued() -> None:
+def test_message_delivered_directly_is_not_enqueued():
     harness = PolicyHarness(Recorder)
     assert harness.subscribe() == ""
     harness.send(b"m")
@@ -68,14 +66,14 @@ def test_message_delivered_directly_is_not_enqueued() -> None:
 
 
 @pytest.mark.parametrize("hook", ["delivered", "settled"])
-def test_a_policy_with_one_of_them_only(hook: str) -> None:
+def test_a_policy_with_one_of_them_only(hook):
     harness = PolicyHarness(only(hook))
     harness.subscribe()
     harness.send(b"m")
     assert notified(harness) == [(hook, b"m")]
 
 
-def test_other_addresses_keep_the_short_way() -> None:
+def test_other_addresses_keep_the_short_way():
     harness = PolicyHarness(Recorder)
     harness.queue_of("other")
     assert harness._queue("address").dispatcher.blocks
@@ -84,7 +82,7 @@ def test_other_addresses_keep_the_short_way() -> None:
     assert not without._queue("address").dispatcher.blocks
 
 
-def test_returned_message_is_enqueued() -> None:
+def test_returned_message_is_enqueued():
     harness = PolicyHarness(Recorder, settings={"redelivery_delay": 1000})
     harness.send(b"m")
     (message,) = harness.deliver()
@@ -97,7 +95,7 @@ def test_returned_message_is_enqueued() -> None:
     assert notified(harness) == [("delivered", b"m")] and message.deliveries == 2
 
 
-def test_a_message_that_falls_due() -> None:
+def test_a_message_that_falls_due():
     harness = PolicyHarness(Recorder)
     harness.send(b"m", {"AMQ_SCHEDULED_DELAY": "1000"})
     assert notified(harness) == []
@@ -105,14 +103,14 @@ def test_a_message_that_falls_due() -> None:
     assert notified(harness) == [("enqueued", b"m")]
 
 
-def test_evicted_is_called_for_an_eviction() -> None:
+def test_evicted_is_called_for_an_eviction():
     harness = PolicyHarness(only("evicted"), settings={"default_ring_size": 1})
     for body in (b"1", b"2", b"3"):
         harness.send(body)
     assert notified(harness) == [("evicted", b"1"), ("evicted", b"2")]
 
 
-def test_message_returned_to_a_full_ring_is_evicted() -> None:
+def test_message_returned_to_a_full_ring_is_evicted():
     harness = PolicyHarness(only("evicted"), settings={"default_ring_size": 1})
     harness.send(b"1")
     (message,) = harness.deliver()
@@ -121,7 +119,7 @@ def test_message_returned_to_a_full_ring_is_evicted() -> None:
     assert notified(harness) == [("evicted", b"1")] and harness.waiting() == [b"2"]
 
 
-def test_ring_with_dead_letters_notifies_too() -> None:
+def test_ring_with_dead_letters_notifies_too():
     settings = {"default_ring_size": 1, "ring_policy": RingPolicy.DEAD_LETTER, "dead_letter_address": "dead"}
     harness = PolicyHarness(only("evicted"), settings=settings)
     harness.queue_of("dead")
@@ -130,7 +128,7 @@ def test_ring_with_dead_letters_notifies_too() -> None:
     assert notified(harness) == [("evicted", b"1")] and harness.waiting("dead") == [b"1"]
 
 
-def test_expired_is_called_for_an_expired_message() -> None:
+def test_expired_is_called_for_an_expired_message():
     harness = PolicyHarness(only("expired"))
     harness.send(b"m", {"expires": str(harness.policy.address.now + 1000)})
     assert notified(harness) == []
@@ -138,7 +136,7 @@ def test_expired_is_called_for_an_expired_message() -> None:
     assert notified(harness) == [("expired", b"m")]
 
 
-def test_a_message_that_failed_too_often() -> None:
+def test_a_message_that_failed_too_often():
     for dead, hook in (("dead", "dead_lettered"), (None, "killed")):
         settings = {"max_delivery_attempts": 2, "dead_letter_address": dead}
         harness = PolicyHarness(only("dead_lettered", "killed"), settings=settings)
@@ -152,7 +150,7 @@ def test_a_message_that_failed_too_often() -> None:
         assert harness.waiting("dead") == ([b"m"] if dead else [])
 
 
-def test_messages_that_are_purged_or_go_with_their_queue() -> None:
+def test_messages_that_are_purged_or_go_with_their_queue():
     harness = PolicyHarness(only("killed"))
     harness.send(b"1")
     assert harness.purge() == 1
@@ -163,11 +161,11 @@ def test_messages_that_are_purged_or_go_with_their_queue() -> None:
     assert policy.notified == [("killed", b"2")]
 
 
-def test_copy_is_written_with_the_removal_of_the_message() -> None:
+def test_copy_is_written_with_the_removal_of_the_message():
     class Spill(AddressPolicy):
         """Copies what the ring gives up."""
 
-        def evicted(self, message: MessageView) -> None:
+        def evicted(self, message):
             assert message.copy_to("second")
 
     harness = PolicyHarness(Spill, settings={"default_ring_size": 1})
@@ -179,11 +177,11 @@ def test_copy_is_written_with_the_removal_of_the_message() -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_copy_keeps_its_expiry_where_that_is_wanted(keep: bool) -> None:
+def test_a_copy_keeps_its_expiry_where_that_is_wanted(keep):
     class Spill(AddressPolicy):
         """Copies what the ring gives up."""
 
-        def evicted(self, message: MessageView) -> None:
+        def evicted(self, message):
             assert message.copy_to("second", keep_expiry=keep)
 
     harness = PolicyHarness(Spill, settings={"default_ring_size": 1})
@@ -192,11 +190,11 @@ def test_a_copy_keeps_its_expiry_where_that_is_wanted(keep: bool) -> None:
     assert harness.messages("second")[0].expires == (START_TIME + 5000 if keep else 0)
 
 
-def test_copies_in_a_circle_come_to_an_end() -> None:
+def test_copies_in_a_circle_come_to_an_end():
     class Spill(AddressPolicy):
         """Copies what the ring gives up to the next ring."""
 
-        def evicted(self, message: MessageView) -> None:
+        def evicted(self, message):
             message.copy_to({"address": "second", "second": "address"}[self.address.name])
 
     harness = PolicyHarness(Spill, settings={"default_ring_size": 1})
@@ -205,13 +203,13 @@ def test_copies_in_a_circle_come_to_an_end() -> None:
     assert harness.waiting() == [b"3"]
 
 
-def test_copy_without_a_queue_is_lost() -> None:
+def test_copy_without_a_queue_is_lost():
     taken: list[bool] = []
 
     class Spill(AddressPolicy):
         """Tries to copy."""
 
-        def evicted(self, message: MessageView) -> None:
+        def evicted(self, message):
             taken.append(message.copy_to("closed"))
 
     harness = PolicyHarness(
@@ -223,8 +221,8 @@ def test_copy_without_a_queue_is_lost() -> None:
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_exception_in_a_notification_has_no_effect(hook: str) -> None:
-    def boom(self: AddressPolicy, message: MessageView) -> None:
+def test_exception_in_a_notification_has_no_effect(hook):
+    def boom(self, message):
         raise ValueError(hook)
 
     failing = type("Failing", (AddressPolicy,), {hook: boom})
@@ -253,7 +251,7 @@ def test_exception_in_a_notification_has_no_effect(hook: str) -> None:
     assert list(harness.errors) == [hook]
 
 
-def test_properties_of_a_message_view() -> None:
+def test_properties_of_a_message_view():
     harness = PolicyHarness(Recorder)
     headers = {"priority": "7", "x": "é", "expires": str(harness.policy.address.now + 5000)}
     harness.send(b"body", headers, user="ann")
@@ -274,7 +272,7 @@ def test_properties_of_a_message_view() -> None:
     assert not message.give_up(), "it is its consumer's"
 
 
-def test_properties_of_queue_and_address_views() -> None:
+def test_properties_of_queue_and_address_views():
     harness = PolicyHarness(
         Recorder,
         settings={"default_ring_size": 3, "max_size_messages": 4},

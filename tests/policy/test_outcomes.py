@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from stompring.policy import (
@@ -11,7 +9,6 @@ from stompring.policy import (
     DROP,
     AddressPolicy,
     ChangeHeaders,
-    Offer,
     Redirect,
     Refuse,
     Wait,
@@ -33,14 +30,14 @@ ANSWERS = {
 class Counts(AddressPolicy):
     """Records all calls; returns the verdict that the header ``do`` says, or waits once."""
 
-    def created(self) -> None:
+    def created(self):
         """See AddressPolicy."""
         self.evaluated: list[bytes] = []
         self.came: list[tuple[str, bytes, str | None]] = []
         self.gone: list[tuple[bytes, str]] = []
         self.waits = 1
 
-    def admit(self, offer: Offer) -> Any:
+    def admit(self, offer):
         """See AddressPolicy."""
         self.evaluated.append(offer.body)
         if offer.header("do") == "wait" and self.waits:
@@ -48,11 +45,11 @@ class Counts(AddressPolicy):
             return Wait(1000)
         return ANSWERS.get(offer.header("do") or "")
 
-    def entered(self, offer: Offer) -> None:
+    def entered(self, offer):
         """See AddressPolicy."""
         self.came.append((offer.address, offer.body, offer.header("changed")))
 
-    def refused(self, offer: Offer, reason: str) -> None:
+    def refused(self, offer, reason):
         """See AddressPolicy."""
         self.gone.append((offer.body, reason))
 
@@ -66,7 +63,7 @@ class OnlyRefused(Counts):
 class Later(AddressPolicy):
     """Asked after the one under test."""
 
-    def admit(self, offer: Offer) -> Any:
+    def admit(self, offer):
         """See AddressPolicy."""
         if offer.header("later") == "wait" and self.address.now % 2000 < 1000:
             return Wait(1000)
@@ -78,7 +75,7 @@ RECEIPTS = pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}])
 BLOCKING = {"max_size_messages": 1, "address_full_policy": "BLOCK"}
 
 
-def say(harness: PolicyHarness, body: bytes, to: str = ADDRESS, **headers: str) -> bytes:
+def say(harness, body, to=ADDRESS, **headers):
     """One SEND in a read of its own; what was written since."""
     client = harness._client("producer", None)
     harness.broker.clock.refresh()
@@ -91,7 +88,7 @@ def say(harness: PolicyHarness, body: bytes, to: str = ADDRESS, **headers: str) 
 
 
 @RECEIPTS
-def test_entered_is_called_once(receipt: dict[str, str]) -> None:
+def test_entered_is_called_once(receipt):
     harness = PolicyHarness(Counts)
     for do in ("accept", "plain", "change", "redirect", "both"):
         say(harness, do.encode(), do=do, **receipt)
@@ -107,7 +104,7 @@ def test_entered_is_called_once(receipt: dict[str, str]) -> None:
     assert not seen.gone and not harness.errors
 
 
-def test_an_answer_may_redirect_and_change_headers() -> None:
+def test_an_answer_may_redirect_and_change_headers():
     harness = PolicyHarness(Counts)
     say(harness, b"m", do="both")
     (message,) = harness.messages("other")
@@ -116,7 +113,7 @@ def test_an_answer_may_redirect_and_change_headers() -> None:
 
 
 @pytest.mark.parametrize("do", ["drop", "refuse"])
-def test_a_policy_does_not_hear_of_its_own_refusal(do: str) -> None:
+def test_a_policy_does_not_hear_of_its_own_refusal(do):
     harness = PolicyHarness(Counts)
     say(harness, b"m", do=do)
     assert harness.policy.evaluated == [b"m"] and not harness.policy.gone and not harness.policy.came
@@ -124,7 +121,7 @@ def test_a_policy_does_not_hear_of_its_own_refusal(do: str) -> None:
 
 @KINDS
 @RECEIPTS
-def test_admit_is_called_once_for_a_blocked_message(kind: type[Counts], receipt: dict[str, str]) -> None:
+def test_admit_is_called_once_for_a_blocked_message(kind, receipt):
     harness = PolicyHarness(kind, settings=BLOCKING)
     bodies = [b"%d" % number for number in range(5)]
     client = harness._client("producer", None)
@@ -145,7 +142,7 @@ def test_admit_is_called_once_for_a_blocked_message(kind: type[Counts], receipt:
 
 
 @KINDS
-def test_a_changed_message_that_is_blocked_keeps_its_changes(kind: type[Counts]) -> None:
+def test_a_changed_message_that_is_blocked_keeps_its_changes(kind):
     harness = PolicyHarness(kind, settings=BLOCKING)
     say(harness, b"1")
     say(harness, b"2", do="change")
@@ -159,7 +156,7 @@ def test_a_changed_message_that_is_blocked_keeps_its_changes(kind: type[Counts])
 
 
 @KINDS
-def test_redirected_message_is_blocked_by_its_new_address(kind: type[Counts]) -> None:
+def test_redirected_message_is_blocked_by_its_new_address(kind):
     harness = PolicyHarness(kind, others={"other": BLOCKING})
     say(harness, b"1", do="redirect")
     say(harness, b"2", do="redirect")
@@ -171,7 +168,7 @@ def test_redirected_message_is_blocked_by_its_new_address(kind: type[Counts]) ->
 
 @KINDS
 @RECEIPTS
-def test_a_full_address_that_fails_or_drops(kind: type[Counts], receipt: dict[str, str]) -> None:
+def test_a_full_address_that_fails_or_drops(kind, receipt):
     for policy in ("FAIL", "DROP"):
         harness = PolicyHarness(kind, settings={"max_size_messages": 1, "address_full_policy": policy})
         say(harness, b"1", **receipt)
@@ -181,11 +178,11 @@ def test_a_full_address_that_fails_or_drops(kind: type[Counts], receipt: dict[st
 
 
 @KINDS
-def test_a_transaction(kind: type[Counts]) -> None:
+def test_a_transaction(kind):
     harness = PolicyHarness(kind)
     client = harness._client("producer", None)
 
-    def begin(name: str, *bodies: bytes) -> None:
+    def begin(name, *bodies):
         client.send_frame(b"BEGIN", [("transaction", name)])
         for body in bodies:
             client.send_frame(b"SEND", [("destination", ADDRESS), ("transaction", name)], body)
@@ -207,7 +204,7 @@ def test_a_transaction(kind: type[Counts]) -> None:
 
 
 @KINDS
-def test_a_transaction_that_is_not_committed(kind: type[Counts]) -> None:
+def test_a_transaction_that_is_not_committed(kind):
     harness = PolicyHarness(kind, settings={"max_size_messages": 1, "address_full_policy": "FAIL"})
     say(harness, b"1")
     client = harness._client("producer", None)
@@ -218,7 +215,7 @@ def test_a_transaction_that_is_not_committed(kind: type[Counts]) -> None:
 
 
 @KINDS
-def test_a_transaction_that_is_dropped(kind: type[Counts]) -> None:
+def test_a_transaction_that_is_dropped(kind):
     harness = PolicyHarness(kind, settings={"max_size_messages": 1, "address_full_policy": "DROP"})
     say(harness, b"1")
     client = harness._client("producer", None)
@@ -229,7 +226,7 @@ def test_a_transaction_that_is_dropped(kind: type[Counts]) -> None:
 
 
 @KINDS
-def test_connection_closed_while_its_message_waits(kind: type[Counts]) -> None:
+def test_connection_closed_while_its_message_waits(kind):
     harness = PolicyHarness(kind, settings=BLOCKING)
     say(harness, b"1")
     say(harness, b"2")
@@ -238,7 +235,7 @@ def test_connection_closed_while_its_message_waits(kind: type[Counts]) -> None:
 
 
 @KINDS
-def test_a_duplicate(kind: type[Counts]) -> None:
+def test_a_duplicate(kind):
     harness = PolicyHarness(kind)
     for body in (b"1", b"2"):
         say(harness, body, _AMQ_DUPL_ID="x")
@@ -246,14 +243,14 @@ def test_a_duplicate(kind: type[Counts]) -> None:
 
 
 @KINDS
-def test_no_queue_of_that_name(kind: type[Counts]) -> None:
+def test_no_queue_of_that_name(kind):
     harness = PolicyHarness(kind, settings={"auto_create_queues": False})
     assert b"ERROR" in say(harness, b"m", to=f"{ADDRESS}::none")
     assert len(harness.policy.gone) == len(harness.policy.evaluated)
 
 
 @KINDS
-def test_admit_is_called_again_after_wait_unless_the_connection_closes(kind: type[Counts]) -> None:
+def test_admit_is_called_again_after_wait_unless_the_connection_closes(kind):
     harness = PolicyHarness(kind)
     say(harness, b"1", do="wait")
     assert harness.policy.evaluated == [b"1"]
@@ -265,12 +262,12 @@ def test_admit_is_called_again_after_wait_unless_the_connection_closes(kind: typ
     assert not harness.policy.gone, "it had not let it pass"
 
 
-def with_later(kind: type[AddressPolicy]) -> PolicyHarness:
+def with_later(kind):
     return PolicyHarness(kind, after=Later)
 
 
 @KINDS
-def test_policies_before_one_that_refuses_drops_or_waits(kind: type[Counts]) -> None:
+def test_policies_before_one_that_refuses_drops_or_waits(kind):
     harness = with_later(kind)
     say(harness, b"1", later="drop")
     say(harness, b"2", later="refuse")
@@ -283,11 +280,11 @@ def test_policies_before_one_that_refuses_drops_or_waits(kind: type[Counts]) -> 
     assert harness.policy.evaluated == [b"1", b"2", b"3"], "it has decided, and is not called again"
 
 
-def test_policy_after_accept_is_not_called_or_notified() -> None:
+def test_policy_after_accept_is_not_called_or_notified():
     class First(AddressPolicy):
         """Accepts all."""
 
-        def admit(self, offer: Offer) -> Any:
+        def admit(self, offer):
             """See AddressPolicy."""
             return ACCEPT
 
@@ -298,15 +295,15 @@ def test_policy_after_accept_is_not_called_or_notified() -> None:
     assert harness.waiting() == [b"m"]
 
 
-def test_exceptions_in_entered_and_refused_have_no_effect() -> None:
+def test_exceptions_in_entered_and_refused_have_no_effect():
     class Faulty(Counts):
         """Fails whatever it hears."""
 
-        def entered(self, offer: Offer) -> None:
+        def entered(self, offer):
             """See AddressPolicy."""
             raise OSError
 
-        def refused(self, offer: Offer, reason: str) -> None:
+        def refused(self, offer, reason):
             """See AddressPolicy."""
             raise OSError
 
@@ -316,7 +313,7 @@ def test_exceptions_in_entered_and_refused_have_no_effect() -> None:
     assert harness.waiting() == [b"1"] and harness.errors == {"entered": 1, "refused": 1}
 
 
-def test_a_reload_that_replaces_the_policy_while_a_message_waits() -> None:
+def test_a_reload_that_replaces_the_policy_while_a_message_waits():
     class Newer(Counts):
         """Another version."""
 

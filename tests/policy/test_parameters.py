@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
@@ -53,7 +53,7 @@ PARAMETERS = Everything.parameters
         ("maybe", "-4", -4),
     ],
 )
-def test_texts_are_read(name: str, text: str, value: Any) -> None:
+def test_texts_are_read(name, text, value):
     assert PARAMETERS[name].read(text, FOLDER) == value
 
 
@@ -87,12 +87,12 @@ def test_texts_are_read(name: str, text: str, value: Any) -> None:
         ("maybe", "10", "must be at most 9"),
     ],
 )
-def test_invalid_parameters_are_reported(name: str, text: str, fault: str) -> None:
+def test_invalid_parameters_are_reported(name, text, fault):
     with pytest.raises(ValueError, match=fault):
         PARAMETERS[name].read(text, FOLDER)
 
 
-def test_they_are_known_by_their_names_in_order() -> None:
+def test_they_are_known_by_their_names_in_order():
     assert list(PARAMETERS) == [
         "text", "whole_number", "number", "switch", "time", "size", "file", "choice", "words", "maybe",
     ]  # fmt: skip
@@ -107,21 +107,21 @@ def test_they_are_known_by_their_names_in_order() -> None:
     ]  # fmt: skip
 
 
-def test_an_heir_has_them_too() -> None:
+def test_an_heir_has_them_too():
     assert Heir.parameters["extra"].default == "x"
     assert Heir.parameters["number"].default == 2.5
     assert Heir.parameters["size"] is PARAMETERS["size"]
     assert Heir.parameters["number"].read("-1", FOLDER) == -1, "its own has no bounds"
 
 
-def test_a_policy_without_any() -> None:
+def test_a_policy_without_any():
     class Plain(AddressPolicy):
         """Has none."""
 
     assert Plain.parameters == {}
 
 
-def test_a_type_that_cannot_be() -> None:
+def test_a_type_that_cannot_be():
     with pytest.raises(TypeError, match=r"Wrong\.when: a parameter cannot be of type"):
 
         class Wrong(AddressPolicy):
@@ -130,7 +130,7 @@ def test_a_type_that_cannot_be() -> None:
             when: dict[str, int] = parameter("When?")
 
 
-def test_an_annotation_that_means_nothing() -> None:
+def test_an_annotation_that_means_nothing():
     with pytest.raises(TypeError, match=r"annotation of Wrong\.when cannot be evaluated"):
 
         class Wrong(AddressPolicy):
@@ -140,7 +140,7 @@ def test_an_annotation_that_means_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["admit", "address", "parameters", "full_answer"])
-def test_a_name_that_is_taken(name: str) -> None:
+def test_a_name_that_is_taken(name):
     namespace = {name: parameter("What?"), "__annotations__": {name: str}, "__module__": __name__}
     with pytest.raises(TypeError, match=f"Wrong.{name}: the name is reserved"):
         type("Wrong", (AddressPolicy,), namespace)
@@ -155,13 +155,13 @@ def test_a_name_that_is_taken(name: str) -> None:
         (float, {"default": 2.0, "most": 1}, "default 2.0 is out of bounds"),
     ],
 )
-def test_declarations_that_contradict_themselves(hint: Any, more: dict[str, Any], fault: str) -> None:
+def test_declarations_that_contradict_themselves(hint, more, fault):
     namespace = {"x": parameter("What?", **more), "__annotations__": {"x": hint}, "__module__": __name__}
     with pytest.raises(TypeError, match=fault):
         type("Wrong", (AddressPolicy,), namespace)
 
 
-def test_bounds_are_shown_as_they_are() -> None:
+def test_bounds_are_shown_as_they_are():
     class Large(AddressPolicy):
         """Takes large numbers."""
 
@@ -171,7 +171,7 @@ def test_bounds_are_shown_as_they_are() -> None:
         Large.parameters["size"].read("1K", FOLDER)
 
 
-def test_a_parameter_without_annotation() -> None:
+def test_a_parameter_without_annotation():
     with pytest.raises(TypeError, match="parameter when of Wrong has no type annotation"):
 
         class Wrong(AddressPolicy):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stompring.broker.clock import Timer
-from stompring.policy import AddressPolicy, ChangeHeaders, MessageView, Offer, Redirect, Refuse, parameter
+from stompring.policy import AddressPolicy, ChangeHeaders, Redirect, Refuse, parameter
 from stompring.policy.built_in import FULL_POLICIES
 from stompring.policy.hooks import Policies
 from stompring.policy.load import load
@@ -34,52 +34,52 @@ class Lives(AddressPolicy):
 
     number: int = parameter("A number.", 0)
 
-    def _note(self, hook: str) -> None:
+    def _note(self, hook):
         LIVES.append((hook, self.address.name, self.number))
 
-    def created(self) -> None:
+    def created(self):
         """See AddressPolicy."""
         self._note("created")
         self.seen = 0
 
-    def replaces(self, former: Lives) -> None:
+    def replaces(self, former):
         """See AddressPolicy."""
         self._note(f"replaces {former.number}")
         self.seen = former.seen
 
-    def deleted(self) -> None:
+    def deleted(self):
         """See AddressPolicy."""
         self._note("deleted")
 
-    def closed(self) -> None:
+    def closed(self):
         """See AddressPolicy."""
         self._note("closed")
 
-    def admit(self, offer: Offer) -> None:
+    def admit(self, offer):
         """See AddressPolicy."""
         self.seen += 1
 
 
 @pytest.fixture(autouse=True)
-def lives() -> list[tuple[str, str, int]]:
+def lives():
     LIVES.clear()
     return LIVES
 
 
-def test_a_life(lives: list[Any]) -> None:
+def test_a_life(lives):
     harness = PolicyHarness(Lives)
     assert lives == [("created", "address", 0)]
     harness.delete()
     assert lives[1:] == [("deleted", "address", 0), ("closed", "address", 0)]
 
 
-def test_the_end_of_the_broker(lives: list[Any]) -> None:
+def test_the_end_of_the_broker(lives):
     harness = PolicyHarness(Lives)
     harness.broker.stop()
     assert lives[1:] == [("closed", "address", 0)]
 
 
-def test_a_reload_that_changes_nothing_keeps_the_object(lives: list[Any]) -> None:
+def test_a_reload_that_changes_nothing_keeps_the_object(lives):
     harness = PolicyHarness(Lives, number=1)
     policy = harness.policy
     harness.send(b"m")
@@ -89,7 +89,7 @@ def test_a_reload_that_changes_nothing_keeps_the_object(lives: list[Any]) -> Non
     assert policy.seen == 2
 
 
-def test_a_reload_with_other_parameters_hands_over(lives: list[Any]) -> None:
+def test_a_reload_with_other_parameters_hands_over(lives):
     harness = PolicyHarness(Lives, number=1)
     harness.send(b"m")
     harness.reload(number=2)
@@ -98,7 +98,7 @@ def test_a_reload_with_other_parameters_hands_over(lives: list[Any]) -> None:
     assert harness.policy.seen == 2, "also for the producer whose headers were planned before"
 
 
-def test_a_reload_with_other_code_hands_over(lives: list[Any]) -> None:
+def test_a_reload_with_other_code_hands_over(lives):
     class Lives2(Lives):
         """A later version."""
 
@@ -114,22 +114,22 @@ def test_a_reload_with_other_code_hands_over(lives: list[Any]) -> None:
 class Sources:
     """Policies by name."""
 
-    def __init__(self, **policies: type[AddressPolicy]) -> None:
+    def __init__(self, **policies):
         self.policies = policies
 
-    def load(self, name: str) -> type[AddressPolicy]:
+    def load(self, name):
         return self.policies[name.replace("-", "_")]
 
 
 class PolicyWorld(BrokerFixture):
     """A world with policies."""
 
-    def __init__(self, settings: dict[str, dict[str, Any]], **policies: type[AddressPolicy]) -> None:
+    def __init__(self, settings, **policies):
         super().__init__()
         self.sources = Sources(**policies)
         self.use(settings)
 
-    def use(self, settings: dict[str, dict[str, Any]]) -> None:
+    def use(self, settings):
         """As a reload does."""
         configuration = BrokerConfiguration(
             plugins=tuple(PluginConfiguration(name, name) for name in self.sources.policies),
@@ -142,11 +142,11 @@ class PolicyWorld(BrokerFixture):
         for address in self.directory.addresses.values():
             address.apply(self.directory.settings.lookup(address.name))
 
-    def named(self, address: str) -> list[str]:
+    def named(self, address):
         return self.broker.policies.names_for(self.address(address))
 
 
-def test_an_address_has_the_policies_of_all_entries_that_match() -> None:
+def test_an_address_has_the_policies_of_all_entries_that_match():
     world = PolicyWorld(
         {
             "#": {"address_policy": (PolicyUse("first"), PolicyUse("second"))},
@@ -160,7 +160,7 @@ def test_an_address_has_the_policies_of_all_entries_that_match() -> None:
     assert world.named("a.b") == ["second", "third", "fourth"]
 
 
-def test_a_more_specific_entry_gives_other_parameters() -> None:
+def test_a_more_specific_entry_gives_other_parameters():
     numbers = {
         match: PolicyUse("lives", (Property("number", text),)) for match, text in (("#", "1"), ("a", "2"))
     }
@@ -170,7 +170,7 @@ def test_a_more_specific_entry_gives_other_parameters() -> None:
     assert sorted(LIVES) == [("created", "a", 2), ("created", "b", 1)]
 
 
-def test_a_reload_gives_and_takes_policies() -> None:
+def test_a_reload_gives_and_takes_policies():
     world = PolicyWorld({"#": {}}, lives=Lives)
     world.address("a")
     assert world.named("a") == [] and LIVES == []
@@ -184,7 +184,7 @@ def test_a_reload_gives_and_takes_policies() -> None:
 class Adds(AddressPolicy):
     """Adds a header that tells what was there before."""
 
-    def admit(self, offer: Offer) -> ChangeHeaders:
+    def admit(self, offer):
         """See AddressPolicy."""
         return ChangeHeaders({"path": (offer.header("path") or "") + "a", "gone": None})
 
@@ -192,14 +192,14 @@ class Adds(AddressPolicy):
 class Looks(AddressPolicy):
     """Refuses what has come a certain way."""
 
-    def admit(self, offer: Offer) -> Refuse | Redirect | None:
+    def admit(self, offer):
         """See AddressPolicy."""
         if offer.header("gone") is not None:
             return Refuse("it should be gone")
         return Redirect("elsewhere") if offer.header("path") == "xa" else None
 
 
-def several(*policies: str) -> PolicyHarness:
+def several(*policies):
     """A harness with several policies."""
     kinds = {"adds": Adds, "looks": Looks}
     harness = PolicyHarness(Lives)
@@ -220,7 +220,7 @@ def several(*policies: str) -> PolicyHarness:
     return harness
 
 
-def test_each_sees_what_the_ones_before_have_made_of_a_message() -> None:
+def test_each_sees_what_the_ones_before_have_made_of_a_message():
     harness = several("adds", "looks")
     assert harness.send(b"m", {"gone": "x"}).accepted
     (message,) = harness.messages()
@@ -228,7 +228,7 @@ def test_each_sees_what_the_ones_before_have_made_of_a_message() -> None:
     assert "it should be gone" in several("looks", "adds").send(b"m", {"gone": "x"}).refused
 
 
-def test_changes_go_along_with_a_redirect() -> None:
+def test_changes_go_along_with_a_redirect():
     harness = several("adds", "looks")
     assert harness.send(b"m", {"path": "x"}).accepted
     assert harness.waiting() == []
@@ -236,11 +236,11 @@ def test_changes_go_along_with_a_redirect() -> None:
     assert message.header("path") == "xa"
 
 
-def test_policies_that_redirect_in_a_circle() -> None:
+def test_policies_that_redirect_in_a_circle():
     class Round(AddressPolicy):
         """Sends it on to the other one."""
 
-        def admit(self, offer: Offer) -> Redirect:
+        def admit(self, offer):
             return Redirect({"address": "b", "b": "address"}[self.address.name])
 
     others = {"b": {"address_policy": (PolicyUse("policy-under-test"),)}}
@@ -251,13 +251,13 @@ def test_policies_that_redirect_in_a_circle() -> None:
 # ---- that fails
 
 
-def test_policy_that_cannot_start_closes_its_address_until_a_reload() -> None:
+def test_policy_that_cannot_start_closes_its_address_until_a_reload():
     class Broken(AddressPolicy):
         """Cannot begin."""
 
         number: int = parameter("A number.", 0)
 
-        def created(self) -> None:
+        def created(self):
             if not self.number:
                 raise OSError("no such thing")
 
@@ -271,11 +271,11 @@ def test_policy_that_cannot_start_closes_its_address_until_a_reload() -> None:
     assert harness.send(b"m").accepted and harness.subscribe() == ""
 
 
-def test_value_error_in_created_is_sent_to_clients() -> None:
+def test_value_error_in_created_is_sent_to_clients():
     class Picky(AddressPolicy):
         """Does not fit."""
 
-        def created(self) -> None:
+        def created(self):
             raise ValueError("it would be its own")
 
     text = "Policy policy-under-test of address address cannot start: it would be its own"
@@ -283,8 +283,8 @@ def test_value_error_in_created_is_sent_to_clients() -> None:
 
 
 @pytest.mark.parametrize("hook", ["replaces", "closed", "deleted"])
-def test_a_fault_in_the_life_of_a_policy_stops_nothing(hook: str) -> None:
-    def boom(self: AddressPolicy, *others: object) -> None:
+def test_a_fault_in_the_life_of_a_policy_stops_nothing(hook):
+    def boom(self, *others):
         raise OSError(hook)
 
     failing = type("Failing", (Lives,), {hook: boom, "__module__": __name__})
@@ -301,22 +301,22 @@ def test_a_fault_in_the_life_of_a_policy_stops_nothing(hook: str) -> None:
 class Ticks(AddressPolicy):
     """Has timers."""
 
-    def created(self) -> None:
+    def created(self):
         """See AddressPolicy."""
         self.ticks: list[Any] = []
         self.timer: Timer = self.address.call_later(1.5, self.tick, "first")
         self.address.call_later(2, self.boom)
 
-    def tick(self, what: str) -> None:
+    def tick(self, what):
         """Something happens."""
         self.ticks.append((what, self.address.now))
 
-    def boom(self) -> None:
+    def boom(self):
         """Something goes wrong."""
         raise ValueError("boom")
 
 
-def test_timers_ring_in_time_and_their_faults_are_counted() -> None:
+def test_timers_ring_in_time_and_their_faults_are_counted():
     harness = PolicyHarness(Ticks)
     begin = harness.policy.address.now
     harness.advance(1499)
@@ -327,7 +327,7 @@ def test_timers_ring_in_time_and_their_faults_are_counted() -> None:
     assert harness.errors == {"timer": 1}
 
 
-def test_timers_can_be_cancelled_and_end_with_their_policy() -> None:
+def test_timers_can_be_cancelled_and_end_with_their_policy():
     harness = PolicyHarness(Ticks)
     policy = harness.policy
     policy.timer.cancel()
@@ -336,7 +336,7 @@ def test_timers_can_be_cancelled_and_end_with_their_policy() -> None:
     assert policy.ticks == [] and harness.errors == {}
 
 
-def test_cancelled_timers_are_forgotten() -> None:
+def test_cancelled_timers_are_forgotten():
     view = PolicyHarness(Ticks).policy.address
     before = len(view._timers)
     for _ in range(100):
@@ -347,7 +347,7 @@ def test_cancelled_timers_are_forgotten() -> None:
     assert len(view._timers) == before
 
 
-def test_the_clock_of_the_kit_is_exact() -> None:
+def test_the_clock_of_the_kit_is_exact():
     for n in range(1, 1000):
         clock = ManualClock()
         rung: list[int] = []
@@ -358,13 +358,13 @@ def test_the_clock_of_the_kit_is_exact() -> None:
         assert rung == [n] and int(clock.seconds() * 1000) == START_TIME + n
 
 
-def test_a_file_that_has_changed_makes_another_policy(tmp_path: Path) -> None:
+def test_a_file_that_has_changed_makes_another_policy(tmp_path):
     class Reads(AddressPolicy):
         """Reads a file."""
 
         file: Path = parameter("A file.")
 
-        def created(self) -> None:
+        def created(self):
             self.text = self.file.read_text()
 
     (tmp_path / "words").write_text("old")
@@ -381,28 +381,28 @@ def test_a_file_that_has_changed_makes_another_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", list(FullPolicy))
-def test_the_built_in_policies_are_what_the_broker_uses(name: FullPolicy) -> None:
+def test_the_built_in_policies_are_what_the_broker_uses(name):
     world = BrokerFixture({"a": {"address_full_policy": name}})
     answer = world.address("a").hooks.answer
     assert answer is name and FULL_POLICIES[name].full_answer is not None
     assert world.address("a").hooks.full is None
 
 
-def test_without_plugins_settings_that_name_some_mean_nothing() -> None:
+def test_without_plugins_settings_that_name_some_mean_nothing():
     """As for tools that work on a directory without a broker."""
     world = BrokerFixture({"a": {"address_full_policy": "plugin", "address_policy": (PolicyUse("other"),)}})
     assert world.address("a").hooks.answer is FullPolicy.PAGE
     assert world.broker.policies.names_for(world.address("a")) == []
 
 
-def test_messages_recovered_into_memory_are_enqueued() -> None:
+def test_messages_recovered_into_memory_are_enqueued():
     class Received(AddressPolicy):
         """Hears of what waits."""
 
-        def created(self) -> None:
+        def created(self):
             self.received: list[bytes] = []
 
-        def enqueued(self, message: MessageView) -> None:
+        def enqueued(self, message):
             self.received.append(message.body)
 
     world = PolicyWorld({"#": {"address_policy": (PolicyUse("received"),)}}, received=Received)

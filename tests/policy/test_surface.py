@@ -1,7 +1,5 @@
 """docs/plugins.md tells of every hook, view, answer and parameter type there is, and what it shows works."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess
@@ -24,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 
-def rows(heading: str) -> list[list[str]]:
+def rows(heading):
     """The cells of the table below a heading, without its head."""
     section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     section = section.split("\n### ", 1)[0]
@@ -33,34 +31,34 @@ def rows(heading: str) -> list[list[str]]:
     return cells[2:]
 
 
-def code(language: str) -> list[str]:
+def code(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-def hooks() -> set[str]:
+def hooks():
     return {name for name, value in vars(Base).items() if inspect.isfunction(value) and name[0] != "_"}
 
 
-def test_every_hook_is_documented() -> None:
+def test_every_hook_is_documented():
     assert [row[0].strip("`") for row in rows("The hooks")] == [
         name for name in vars(Base) if name in hooks()
     ], "in the order of the class"
 
 
 @pytest.mark.parametrize("name", sorted(hooks()))
-def test_every_hook_does_nothing(name: str) -> None:
+def test_every_hook_does_nothing(name):
     function = getattr(Base, name)
     assert inspect.getdoc(function)
     count = len(inspect.signature(function).parameters)
     assert function(*[AddressPolicy() for _ in range(count)]) is None
 
 
-def test_hot_hooks_are_said_to_be_hot() -> None:
+def test_hot_hooks_are_said_to_be_hot():
     documented = {row[0].strip("`") for row in rows("The hooks") if "**hot**" in row[2]}
     assert documented == {name for name in hooks() if "Hot" in (inspect.getdoc(getattr(Base, name)) or "")}
 
 
-def test_every_answer_is_documented() -> None:
+def test_every_answer_is_documented():
     answers = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[3])) for row in rows("The hooks")}
     others = {"ChangeHeaders", "Redirect", "Refuse", "Wait"}
     assert answers["admit"] == {"ACCEPT", "DROP"} | others
@@ -69,7 +67,7 @@ def test_every_answer_is_documented() -> None:
 
 
 @pytest.mark.parametrize("view", [AddressView, QueueView, MessageView, Offer, Subscriber])
-def test_every_part_of_a_view_is_documented(view: type) -> None:
+def test_every_part_of_a_view_is_documented(view):
     documented = {
         row[0].strip("`"): set(re.findall(r"`([\w]+)`", row[1])) for row in rows("What a policy sees")
     }
@@ -83,25 +81,25 @@ def test_every_part_of_a_view_is_documented(view: type) -> None:
     assert found == attributes - not_theirs
 
 
-def test_every_type_of_parameter_is_documented() -> None:
+def test_every_type_of_parameter_is_documented():
     documented = {row[0].strip("`") for row in rows("Parameters")}
     known = {getattr(hint, "__name__", "") for hint in READERS} - {"tuple"}
     assert documented == known | {'Literal["a", "b"]', "tuple[str, ...]"}
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_is_there():
     for name in stompring.policy.__all__:
         assert getattr(stompring.policy, name) is not None
         assert re.search(rf"\b{name}\b", TEXT) or name in ("Verdict", "FullVerdict"), name
 
 
-def test_members_of_the_harness_are_documented() -> None:
+def test_members_of_the_harness_are_documented():
     documented = set(re.findall(r"`(\w+)[`(]", "".join(row[0] for row in rows("Testing"))))
     attributes = {name for name in dir(PolicyHarness) if name[0] != "_"} | {"clock", "PolicyHarness"}
     assert documented == attributes
 
 
-def test_the_example_and_its_test_work(tmp_path: Path) -> None:
+def test_the_example_and_its_test_work(tmp_path):
     policy, test = code("python")
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "largest.py").write_text(policy, encoding="utf-8")
@@ -119,14 +117,14 @@ def test_the_example_and_its_test_work(tmp_path: Path) -> None:
     assert plugin.name == "largest"
 
 
-def test_the_reference_is_that_of_the_code() -> None:
+def test_the_reference_is_that_of_the_code():
     """``python -m tests.docs.policy_reference`` writes it anew."""
     from ..docs import policy_reference
 
     assert policy_reference.page() == TEXT
 
 
-def test_every_number_of_time_in_the_reference_has_its_unit() -> None:
+def test_every_number_of_time_in_the_reference_has_its_unit():
     found = {row[0]: row[2] for row in rows_of_the_reference()}
     assert found["`Wait(milliseconds: int)`"] == "ms"
     assert found["`now`"] == found["`timestamp`"] == found["`expires`"] == "epoch ms"
@@ -134,14 +132,14 @@ def test_every_number_of_time_in_the_reference_has_its_unit() -> None:
     assert found["`call_later(seconds: float, call: Callable[..., object], *args: Any)`"] == "s"
 
 
-def test_the_limit_of_slow_hooks_is_documented() -> None:
+def test_the_limit_of_slow_hooks_is_documented():
     assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in " ".join(TEXT.split())
     metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in metrics
     assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in SLOW_HOOKS_HELP
 
 
-def rows_of_the_reference() -> list[list[str]]:
+def rows_of_the_reference():
     section = TEXT.split("\n## Reference\n", 1)[1]
     lines = [line for line in section.splitlines() if line.startswith("| `")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompring.policy import AddressPolicy, MessageView, Offer, Refuse, Wait, parameter
+from stompring.policy import AddressPolicy, Refuse, Wait, parameter
 from stompring.policy import bound_policy as faults_module
 from stompring.policy.testing import HarnessError, PolicyHarness
 
@@ -17,7 +17,7 @@ class Waits(AddressPolicy):
 
     answer: Any = None
 
-    def admit(self, offer: Offer) -> Any:
+    def admit(self, offer):
         """See AddressPolicy."""
         return type(self).answer
 
@@ -32,9 +32,7 @@ class Waits(AddressPolicy):
         ("5", "0 or more"),
     ],
 )
-def test_times_that_are_no_milliseconds(
-    milliseconds: Any, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_that_are_no_milliseconds(milliseconds, words, monkeypatch):
     harness = PolicyHarness(Waits)
     with pytest.raises(HarnessError, match=f"advance .*{words}"):
         harness.advance(milliseconds)
@@ -43,7 +41,7 @@ def test_times_that_are_no_milliseconds(
         harness.send(b"m")
 
 
-def test_times_that_are_no_seconds() -> None:
+def test_times_that_are_no_seconds():
     harness = PolicyHarness(Waits)
     words = "takes seconds: 600000 would be 6.9 days, and looks like milliseconds"
     with pytest.raises(HarnessError, match=f"clock.advance {words}"):
@@ -54,11 +52,11 @@ def test_times_that_are_no_seconds() -> None:
         harness.policy.address.call_later(-1, print)
 
 
-def test_a_wrong_unit_in_a_hook_is_not_taken_for_a_fault_of_the_policy() -> None:
+def test_a_wrong_unit_in_a_hook_is_not_taken_for_a_fault_of_the_policy():
     class Late(AddressPolicy):
         """Sets a timer in milliseconds."""
 
-        def admit(self, offer: Offer) -> None:
+        def admit(self, offer):
             """See AddressPolicy."""
             self.address.call_later(90_000, print)
 
@@ -67,7 +65,7 @@ def test_a_wrong_unit_in_a_hook_is_not_taken_for_a_fault_of_the_policy() -> None
         harness.send(b"m")
 
 
-def test_usual_times_are_taken() -> None:
+def test_usual_times_are_taken():
     harness = PolicyHarness(Waits)
     rang: list[int] = []
     harness.policy.address.call_later(86_400, rang.append, 1)
@@ -94,12 +92,12 @@ def test_usual_times_are_taken() -> None:
         ({"after": Refuse}, "takes a class of AddressPolicy, not <class .*Refuse"),
     ],
 )
-def test_settings_that_do_not_exist(arguments: dict[str, Any], words: str) -> None:
+def test_settings_that_do_not_exist(arguments, words):
     with pytest.raises(HarnessError, match=words):
         PolicyHarness(Waits, **arguments)
 
 
-def test_attributes_bodies_and_headers_that_cannot_be() -> None:
+def test_attributes_bodies_and_headers_that_cannot_be():
     harness = PolicyHarness(Waits)
     with pytest.raises(HarnessError, match="queue_of: unknown 'ring_sise'; did you mean 'ring_size'"):
         harness.queue_of("q", ring_sise=3)
@@ -119,27 +117,27 @@ class Slow(AddressPolicy):
 
     where: str = parameter("The hook.")
 
-    def _sleep(self, hook: str) -> None:
+    def _sleep(self, hook):
         if self.where == hook:
             time.sleep(0.03)
 
-    def created(self) -> None:
+    def created(self):
         """See AddressPolicy."""
         self._sleep("created")
 
-    def admit(self, offer: Offer) -> None:
+    def admit(self, offer):
         """See AddressPolicy."""
         self._sleep("admit")
 
-    def full(self, offer: Offer) -> None:
+    def full(self, offer):
         """See AddressPolicy."""
         self._sleep("full")
 
-    def enqueued(self, message: MessageView) -> None:
+    def enqueued(self, message):
         """See AddressPolicy."""
         self._sleep("enqueued")
 
-    def subscribed(self, subscriber: object) -> None:
+    def subscribed(self, subscriber):
         """See AddressPolicy."""
         self._sleep("subscribed")
 
@@ -147,7 +145,7 @@ class Slow(AddressPolicy):
 class SlowInTheEnd(Slow):
     """With the hooks about outcomes."""
 
-    def entered(self, offer: Offer) -> None:
+    def entered(self, offer):
         """See AddressPolicy."""
         self._sleep("entered")
 
@@ -161,12 +159,12 @@ class SlowInTheEnd(Slow):
 )
 @pytest.mark.parametrize("after", [None, Waits])
 def test_a_slow_hook_is_counted_and_logged_once_in_a_while(
-    kind: type[Slow],
-    hook: str,
-    after: type[AddressPolicy] | None,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    kind,
+    hook,
+    after,
+    caplog,
+    monkeypatch,
+):
     monkeypatch.setattr(Waits, "answer", None)
     full = {"max_size_messages": 1, "address_full_policy": "DROP"} if hook == "full" else {}
     harness = PolicyHarness(kind, settings=full, after=after, where=hook)
@@ -186,9 +184,7 @@ def test_a_slow_hook_is_counted_and_logged_once_in_a_while(
     assert not harness.errors
 
 
-def test_further_slow_calls_are_summed_up(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_further_slow_calls_are_summed_up(caplog, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(faults_module, "monotonic", lambda: now[0])
     found = faults_module.PolicyErrors()
@@ -201,6 +197,6 @@ def test_further_slow_calls_are_summed_up(
     assert second.endswith("; 4 more since the last log line") and found.slow == {("p", "admit"): 6}
 
 
-def test_creation_may_take_longer(caplog: pytest.LogCaptureFixture) -> None:
+def test_creation_may_take_longer(caplog):
     harness = PolicyHarness(Slow, where="created")
     assert ("policy-under-test", "created") not in harness._policies.slow_hooks

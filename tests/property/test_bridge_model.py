@@ -15,7 +15,7 @@ class BridgeMachine(RuleBasedStateMachine):
     """One queue and one bridge. The remote broker handles what it is sent in order; an ERROR ends the connection."""
 
     @initialize(window=st.integers(1, 2000), dead_letters=st.booleans(), detection=st.booleans())
-    def begin_with(self, window: int, dead_letters: bool, detection: bool) -> None:
+    def begin_with(self, window, dead_letters, detection):
         settings = {"q": {"dead_letter_address": "dead", "max_delivery_attempts": 2}} if dead_letters else {}
         self.world = Fixture(
             settings,
@@ -34,13 +34,13 @@ class BridgeMachine(RuleBasedStateMachine):
         self.counted: Remote | None = None  # the connection that `handled` is about
 
     @property
-    def remote(self) -> Remote:
+    def remote(self):
         if self.counted is not self.world.remote:
             self.counted, self.handled = self.world.remote, 0
         return self.world.remote
 
     @rule(poison=st.booleans())
-    def send(self, poison: bool) -> None:
+    def send(self, poison):
         body = b"%d" % len(self.sent)
         self.sent.append(body)
         if poison and len(self.poison) < 2:
@@ -49,14 +49,14 @@ class BridgeMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.bridge.state is BridgeState.CONNECTING)
     @rule(succeeds=st.booleans())
-    def answer_connect(self, succeeds: bool) -> None:
+    def answer_connect(self, succeeds):
         if succeeds:
             self.remote.accept()
             self.world.settle_down()
         else:
             self.world.lose("refused")
 
-    def handle(self, names_it: bool = True) -> bool:
+    def handle(self, names_it=True):
         """The next frame, without its receipt; False where there is none, or it was rejected."""
         remote = self.remote
         if remote.closed or self.handled == len(remote.frames):
@@ -75,7 +75,7 @@ class BridgeMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.bridge.state is BridgeState.CONNECTED)
     @rule(count=st.integers(1, 5), confirmed=st.booleans(), names_it=st.booleans())
-    def go_on(self, count: int, confirmed: bool, names_it: bool) -> None:
+    def go_on(self, count, confirmed, names_it):
         remote = self.remote
         for _ in range(count):
             if not self.handle(names_it):
@@ -86,7 +86,7 @@ class BridgeMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.bridge.state is BridgeState.CONNECTED)
     @rule(kind=st.sampled_from(["lost", "silent error", "unwritable", "pause"]))
-    def disturb(self, kind: str) -> None:
+    def disturb(self, kind):
         if kind == "lost":
             self.world.lose()
         elif kind == "silent error":
@@ -98,31 +98,31 @@ class BridgeMachine(RuleBasedStateMachine):
             self.world.bridge.set_paused(True)
 
     @rule()
-    def relax(self) -> None:
+    def relax(self):
         self.world.bridge.set_paused(False)
         if self.world.bridge.state is BridgeState.CONNECTED:
             self.remote.worker.on_writable()
         self.world.settle_down()
 
     @rule(milliseconds=st.sampled_from([125, 1000]))
-    def wait(self, milliseconds: int) -> None:
+    def wait(self, milliseconds):
         self.world.pass_time(milliseconds)
 
     @rule()
-    def stop_and_start(self) -> None:
+    def stop_and_start(self):
         self.world.bridge.stop(timeout=0)
         self.world.bridge.start()
         self.world.settle_down()
 
     @invariant()
-    def what_is_in_flight_is_limited(self) -> None:
+    def what_is_in_flight_is_limited(self):
         if hasattr(self, "world"):
             (worker,) = self.world.bridge.workers
             sizes = [len(ref.message.tail) for ref in worker.in_flight.values()]
             assert worker.in_flight_bytes == sum(sizes) and sum(sizes[:-1]) < self.window
             assert self.world.q.delivering == len(sizes)
 
-    def teardown(self) -> None:
+    def teardown(self):
         """In the end everything has arrived, is a dead letter, or is a rejected message that is retained."""
         if not hasattr(self, "world"):
             return

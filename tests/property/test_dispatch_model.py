@@ -3,19 +3,15 @@ and the header on first messages, beside a plain model of these rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from stompring.broker.reference import Reference
-
 from ..broker.broker_fixture import Taker, header_is
 from .profile import examples
-from .queue_model import Item, Model, Reader
+from .queue_model import Model, Reader
 from .test_queue_model import CHOICE, COLOURS, QueueMachine
 
 KEY = "FIRST"
@@ -37,29 +33,29 @@ class DispatchModel(Model):
     active_took: int = 0
     first: list[tuple[object, int]] = field(default_factory=list)  # who got which message with the header
 
-    def group_of(self, item: Item) -> bytes | None:
+    def group_of(self, item):
         if item.group is None or not self.buckets:
             return None
         return b"bucket" if self.buckets == 1 else item.group
 
-    def insert(self, item: Item) -> None:
+    def insert(self, item):
         self.grouped_came = self.grouped_came or self.group_of(item) is not None
         super().insert(item)
 
-    def owner(self, item: Item) -> Reader | None:
+    def owner(self, item):
         group = self.group_of(item)
         owner = None if group is None else self.owners.get(group)
         return owner if owner is not None and owner.matches(item) else None
 
-    def may_take(self, reader: Reader, item: Item) -> bool:
+    def may_take(self, reader, item):
         if self.exclusive and reader is not self.active:
             return False
         return super().may_take(reader, item)
 
-    def next_for(self, reader: Reader) -> Item | None:
+    def next_for(self, reader):
         return None if self.waiting else super().next_for(reader)
 
-    def hand_over(self, item: Item, reader: Reader) -> None:
+    def hand_over(self, item, reader):
         higher = [other for other in self.readers if self.priorities[other] > self.priorities[reader]]
         assert not any(self.next_for(other) for other in higher), "one of higher priority comes first"
         group = self.group_of(item)
@@ -78,7 +74,7 @@ class DispatchModel(Model):
             if item.ends_group:
                 del self.owners[group]
 
-    def _choose(self) -> None:
+    def _choose(self):
         best = max(self.readers, key=lambda reader: self.priorities[reader], default=None)
         keeps = self.active in self.readers and (
             self.active_took or best is None or self.priorities[best] <= self.priorities[self.active]
@@ -86,7 +82,7 @@ class DispatchModel(Model):
         if not keeps:
             self.active, self.active_took = best, 0
 
-    def join(self, reader: Reader) -> None:
+    def join(self, reader):
         self.readers.append(reader)
         self._choose()
         if self.rebalance and self.grouped_came:
@@ -94,22 +90,22 @@ class DispatchModel(Model):
             self.waiting = self.waiting or (self.pause_dispatch and bool(self.delivering))
         self.deliver()
 
-    def settle(self, items: Sequence[Item]) -> None:
+    def settle(self, items):
         super().settle(items)
         self.settled()
 
-    def settled(self) -> None:
+    def settled(self):
         if self.waiting and not self.delivering:
             self.waiting = False
             self.deliver()
 
-    def give_back(self, items: Sequence[Item], reader: Reader | None, *, failed: bool) -> None:
+    def give_back(self, items, reader, *, failed):
         was, self.waiting = self.waiting, True  # nothing is delivered until all are back
         super().give_back(items, reader, failed=failed)
         self.waiting = was and bool(self.delivering)
         self.deliver()
 
-    def leave(self, reader: Reader, *, failed: bool) -> None:
+    def leave(self, reader, *, failed):
         if self.active is reader:
             self.active = None
         self.readers.remove(reader)
@@ -121,19 +117,19 @@ class DispatchModel(Model):
 class MarkedTaker(Taker):
     """A consumer that notes which messages have the header."""
 
-    def __init__(self, *arguments: Any, first: list[tuple[object, int]], **more: Any) -> None:
+    def __init__(self, *arguments, first, **more):
         super().__init__(*arguments, **more)
         self._first = first
         self._marked = False
 
     @contextmanager
-    def additional_header(self, name: bytes, value: bytes) -> Iterator[None]:
+    def additional_header(self, name, value):
         assert (name, value) == (KEY.encode(), b"true")
         self._marked = True
         yield
         self._marked = False
 
-    def deliver_reference(self, ref: Reference) -> None:
+    def deliver_reference(self, ref):
         if self._marked:
             self._first.append((self, ref.message.number))
         super().deliver_reference(ref)
@@ -147,7 +143,7 @@ class DispatchMachine(QueueMachine):
     # what `QueueMachine` is about: without it there are more deliveries
     pause = resume = resize_ring = trim = purge = kill_one = schedule = send_in_transaction = rest = None
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.model = DispatchModel(now=self.world.now)
         self.model.took = self.log  # type: ignore[assignment]
@@ -165,14 +161,14 @@ class DispatchMachine(QueueMachine):
     )
     def configure(
         self,
-        buckets: int,
-        rebalance: bool,
-        pause: bool,
-        exclusive: bool,
-        marks: bool,
-        prioritized: bool,
-        credits: list[int],
-    ) -> None:
+        buckets,
+        rebalance,
+        pause,
+        exclusive,
+        marks,
+        prioritized,
+        credits,
+    ):
         changes = {
             "group_buckets": buckets,
             "group_rebalance": rebalance,
@@ -190,13 +186,13 @@ class DispatchMachine(QueueMachine):
     @rule(
         looks=st.lists(st.tuples(COLOURS, CHOICE), min_size=1, max_size=8), priority=QueueMachine.priorities
     )
-    def send_several(self, looks: list[tuple[bytes, int]], priority: int) -> None:
+    def send_several(self, looks, priority):
         for look in looks:
             self.send(priority, 0, look)
 
     @precondition(lambda self: self.model.readers)
     @rule()
-    def acknowledge_everything(self) -> None:
+    def acknowledge_everything(self):
         for reader in self.model.readers:
             if reader.unsettled:
                 items = list(reader.unsettled)
@@ -211,7 +207,7 @@ class DispatchMachine(QueueMachine):
         colour=st.one_of(st.none(), COLOURS),
         choice=CHOICE,
     )
-    def join(self, credit: int, auto: bool, colour: bytes | None, choice: int) -> None:  # type: ignore[override]
+    def join(self, credit, auto, colour, choice):  # type: ignore[override]
         if len(self.model.readers) >= 4:
             return
         matches = None if colour is None else header_is(b"colour", colour)
@@ -224,7 +220,7 @@ class DispatchMachine(QueueMachine):
         self.model.join(reader)
 
     @rule(choice=CHOICE)
-    def reset_groups(self, choice: int) -> None:
+    def reset_groups(self, choice):
         group = (None, b"a", b"b", b"c")[choice % 4]
         model = self.model
         if group is None:
@@ -237,11 +233,11 @@ class DispatchMachine(QueueMachine):
         model.deliver()
 
     @invariant()
-    def first_messages_agree(self) -> None:
+    def first_messages_agree(self):
         assert self.first == self.model.first
 
     @invariant()
-    def groups_agree(self) -> None:
+    def groups_agree(self):
         dispatcher, model = self.queue.dispatcher, self.model
         assert dispatcher.group_count == len(model.owners)
         for reader, taker in self.takers.items():

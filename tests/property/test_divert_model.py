@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +41,7 @@ MESSAGES = st.lists(
 )
 
 
-def configured(rows: list[tuple[Any, ...]]) -> tuple[DivertConfiguration, ...]:
+def configured(rows):
     """The diverts of ``rows`` that form no loop with those before them."""
     found: list[DivertConfiguration] = []
     for number, (address, targets, colour, exclusive, kind) in enumerate(rows):
@@ -54,9 +52,7 @@ def configured(rows: list[tuple[Any, ...]]) -> tuple[DivertConfiguration, ...]:
     return tuple(found)
 
 
-def copies(
-    diverts: tuple[DivertConfiguration, ...], address: str, colour: str, kind: RoutingType | None
-) -> Iterator[tuple[str, RoutingType | None]]:
+def copies(diverts, address, colour, kind):
     """Where one message enters queues, with the routing type that it has there."""
     applying = [
         one
@@ -75,9 +71,7 @@ def copies(
 
 @examples(150)
 @given(DIVERTS, MESSAGES)
-def test_every_queue_has_what_the_diverts_say(
-    rows: list[tuple[Any, ...]], messages: list[tuple[str, str, RoutingType | None]]
-) -> None:
+def test_every_queue_has_what_the_diverts_say(rows, messages):
     diverts = configured(rows)
     world = BrokerFixture({"#": {"auto_create_queues": False}}, diverts=diverts)
     for name in NAMES:
@@ -105,15 +99,13 @@ class Kept:
         default_factory=lambda: {kind: [] for kind in RoutingType}
     )
 
-    def add(
-        self, limit: int, number: int, body: bytes, colour: str, kind: RoutingType | None, end: int
-    ) -> None:
+    def add(self, limit, number, body, colour, kind, end):
         for each, ring in self.messages.items():
             if kind in (None, each):
                 ring.append((number, body, colour, end))
                 del ring[:-limit]
 
-    def expire(self, now: int) -> None:
+    def expire(self, now):
         for ring in self.messages.values():
             ring[:] = [message for message in ring if not message[3] or message[3] > now]
 
@@ -147,7 +139,7 @@ STEPS = st.lists(
 
 @examples(150)
 @given(STEPS)
-def test_every_new_queue_gets_what_is_kept(steps: list[tuple[Any, ...]]) -> None:
+def test_every_new_queue_gets_what_is_kept(steps):
     limit = 3
     world = BrokerFixture({"#": {"retroactive_message_count": limit}})
     kept: dict[str, Kept] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ..crash.in_process import SETTINGS, Life, Talker
+from ..crash.in_process import SETTINGS, Life
 from ..session.session_fixture import frame
 from ..store.memory_files import MemoryFiles
 from .profile import EXAMPLES
@@ -48,7 +48,7 @@ class Sent:
 class Consumer:
     """A client with one subscription, and what it has in delivery."""
 
-    def __init__(self, talker: Talker) -> None:
+    def __init__(self, talker):
         self.talker = talker
         self.held: dict[str, str] = {}  # what an ACK says, by text
 
@@ -56,7 +56,7 @@ class Consumer:
 class Story:
     """One broker after the other on the same files, and what clients do with them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.random = random = Random(seed)
         #: what the address has before it pages, and what its pages are read into
         memory, self.dispatch = random.choice([1500, 4000, 20_000]), random.choice([500, 3000, 1 << 20])
@@ -70,7 +70,7 @@ class Story:
         }
         self.attach(Life(MemoryFiles(), Path("/data"), settings=settings))
 
-    def attach(self, life: Life) -> None:
+    def attach(self, life):
         """This broker runs now."""
         self.life = life
         life.dispatch.budget.limit = self.dispatch
@@ -79,7 +79,7 @@ class Story:
         self.suspended = False
         self.listen()
 
-    def play(self) -> None:
+    def play(self):
         """Random steps; then all consumers go, and all times come."""
         steps = (
             [self.send] * 3 + [self.subscribe] * 3 + [self.settle] * 4 + [self.leave] * 2 + [self.wait] * 4
@@ -94,11 +94,11 @@ class Story:
         self.check()
 
     @property
-    def now(self) -> int:
+    def now(self):
         """Epoch milliseconds, as the broker sees it."""
         return self.life.world.broker.clock.refresh()
 
-    def listen(self) -> None:
+    def listen(self):
         """All that happens at once happens, and clients hear of it."""
         self.life.turn()
         for consumer in self.consumers:
@@ -110,7 +110,7 @@ class Story:
 
     # ---- steps
 
-    def send(self) -> None:
+    def send(self):
         """Some messages of one kind."""
         random, queue = self.random, self.random.choice(QUEUES)
         count, lifetimes = random.choice([1, 3, 12, 80]), random.sample(LIFETIMES, random.randint(1, 3))
@@ -126,7 +126,7 @@ class Story:
             self.producer.write(frame("SEND", b"%d|" % self.number + b"x" * size, **headers))
         self.listen()
 
-    def subscribe(self) -> None:
+    def subscribe(self):
         """One more consumer."""
         random, consumer = self.random, Consumer(self.life.talker())
         headers = {"destination": random.choice(QUEUES), "prefetch_count": random.choice(["1", "4", "100"])}
@@ -136,7 +136,7 @@ class Story:
         self.consumers.append(consumer)
         self.listen()
 
-    def settle(self) -> None:
+    def settle(self):
         """ACK or NACK some."""
         holding = [consumer for consumer in self.consumers if consumer.held]
         if not holding:
@@ -152,7 +152,7 @@ class Story:
             consumer.talker.say(command, id=ack)
         self.listen()
 
-    def leave(self) -> None:
+    def leave(self):
         """A connection breaks."""
         if self.consumers:
             consumer = self.consumers.pop(self.random.randrange(len(self.consumers)))
@@ -162,7 +162,7 @@ class Story:
             consumer.talker.lose()
             self.listen()
 
-    def pause_or_resume(self) -> None:
+    def pause_or_resume(self):
         """By management."""
         name = self.random.choice(QUEUES)
         queue = self.life.world.directory.queues.get(name)
@@ -174,7 +174,7 @@ class Story:
                 queue.pause()
             self.listen()
 
-    def suspend_or_resume(self) -> None:
+    def suspend_or_resume(self):
         """As a broker does that cannot reach its replicated log."""
         broker = self.life.world.broker
         self.suspended = not self.suspended
@@ -185,14 +185,14 @@ class Story:
             broker.resume_delivery()
         self.listen()
 
-    def wait(self, milliseconds: int = 0) -> None:
+    def wait(self, milliseconds=0):
         """Time passes."""
         milliseconds = milliseconds or self.random.choice(WAITS)
         self.told.append(f"wait {milliseconds}")
         self.life.world.clock.advance(milliseconds / 1000)
         self.listen()
 
-    def restart(self) -> None:
+    def restart(self):
         """The broker is killed, all that was said is safe, and another one has its files."""
         later = self.random.choice([0.0, 0.3, 2.0])
         self.told.append(f"kill, start {later} s later")
@@ -205,7 +205,7 @@ class Story:
 
     # ---- what holds
 
-    def check(self) -> None:
+    def check(self):
         """Each queue has what has not expired, and what somebody has in delivery."""
         now, queues = self.now, self.life.world.directory.queues
         for name in QUEUES:
@@ -218,5 +218,5 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES or 12))
-def test_no_message_outlives_its_expiry_but_in_delivery(seed: int) -> None:
+def test_no_message_outlives_its_expiry_but_in_delivery(seed):
     Story(seed).play()

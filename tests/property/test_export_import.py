@@ -47,7 +47,7 @@ PAGING = broker_xml(settings={"#": {"max-size-messages": 3, "page-size-bytes": "
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> list[Fields]:
+def messages(draw):
     """Messages of a file: each in a few queues, with or without key, group and due time."""
     found = []
     for number in range(1, draw(st.integers(0, 14)) + 1):
@@ -86,7 +86,7 @@ def messages(draw: st.DrawFn) -> list[Fields]:
     return found
 
 
-def write(file: Path, found: list[Fields]) -> None:
+def write(file, found):
     defaults = PortableQueue("q", "a", describe_attributes(QueueAttributes(RoutingType.ANYCAST))).fields()
     with ExportWriter(file, 0) as writer:
         for name, options in KINDS.items():
@@ -95,7 +95,7 @@ def write(file: Path, found: list[Fields]) -> None:
             writer.write("message", each)
 
 
-def round_trip(file: Path, config: Path, again: Path) -> tuple[dict[str, Fields], list[Fields]]:
+def round_trip(file, config, again):
     """Import a file into an empty directory and export that: its queues by name, and its messages."""
     for command in (("import", file), ("verify",), ("export", again)):
         result = invoke(*command, "--config", config)
@@ -106,13 +106,13 @@ def round_trip(file: Path, config: Path, again: Path) -> tuple[dict[str, Fields]
     return queues, [{name: value for name, value in each.items() if name != "number"} for each in found]
 
 
-def key_of(options: Fields, message: Fields) -> str | None:
+def key_of(options, message):
     """The key of a message in a last-value queue."""
     headers = dict(message["headers"])
     return headers.get(options.get("lastValueKey"), headers.get("_AMQ_LVQ_NAME"))
 
 
-def expected(name: str, found: list[Fields]) -> list[str]:
+def expected(name, found):
     """The bodies that a queue has, by the model. Those that are due later replace nothing and are not replaced."""
     options, pending, later = KINDS[name], [], []
     for each in found:
@@ -135,7 +135,7 @@ def expected(name: str, found: list[Fields]) -> list[str]:
 @pytest.mark.parametrize("document", [broker_xml(), PAGING], ids=["memory", "paging"])
 @examples(15)
 @given(found=messages())
-def test_queues_of_every_kind_come_back(document: str, found: list[Fields]) -> None:
+def test_queues_of_every_kind_come_back(document, found):
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         files = [root / f"{number}.json" for number in range(3)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +49,7 @@ BY_LETTER = {
 
 
 @st.composite
-def requests(draw: Any) -> tuple[dict[bytes, bytes], bytes]:
+def requests(draw):
     """The headers and the body of a request."""
     resource = draw(st.sampled_from(RESOURCES))
     headers = {RESOURCE: resource.encode()}
@@ -71,7 +70,7 @@ def requests(draw: Any) -> tuple[dict[bytes, bytes], bytes]:
     )
 
 
-def carried_out(server: AdminServer, sent: list[tuple[dict[bytes, bytes], bytes]]) -> list[tuple[str, bytes]]:
+def carried_out(server, sent):
     """The success and the body of each reply, in order."""
     replies = server.queue("replies")
     done: list[bool] = []
@@ -102,7 +101,7 @@ def carried_out(server: AdminServer, sent: list[tuple[dict[bytes, bytes], bytes]
 
 @given(st.lists(requests(), min_size=1, max_size=8))
 @examples(150)
-def test_every_request_has_one_reply_in_order(sent: list[tuple[dict[bytes, bytes], bytes]]) -> None:
+def test_every_request_has_one_reply_in_order(sent):
     server = AdminServer()
     for name in ("one", "two"):
         server.queue(name)

@@ -4,19 +4,15 @@ the order stays, and dead letters come back to where they came from as they were
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stompring.broker import move, queue_browser
 from stompring.broker.auto_create import allow_all
-from stompring.broker.message import Message
 from stompring.broker.move import Mover, Target
-from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import PageRead
-from stompring.broker.reference import PENDING, SCHEDULED, Reference
+from stompring.broker.reference import PENDING, SCHEDULED
 from stompring.broker.transfer import origin_of
 
 from ..broker.broker_fixture import Taker
@@ -32,11 +28,11 @@ FAR = 10**9  # ms: never due here
 class Holder(Taker):
     """A consumer that shows what it has not settled, as management asks."""
 
-    def unsettled_references(self) -> Iterable[Reference]:
+    def unsettled_references(self):
         return self.unsettled
 
 
-def plain(message: Message) -> dict[str, str]:
+def plain(message):
     """What a sender has said of a message."""
     ours = ("timestamp", "expires", "content-length")
     return {
@@ -52,7 +48,7 @@ class MoveMachine(RuleBasedStateMachine):
     @initialize(
         limit=st.sampled_from([2, 4, 1000]), page=st.sampled_from([3, 10]), block=st.sampled_from([1, 4])
     )
-    def begin(self, limit: int, page: int, block: int) -> None:
+    def begin(self, limit, page, block):
         self.world = PagedWorld(
             limit=limit,
             settings={"max_delivery_attempts": 1, "dead_letter_address": "graves"},
@@ -70,7 +66,7 @@ class MoveMachine(RuleBasedStateMachine):
 
     # ---- what the queues have
 
-    def walk(self, steps: Iterable[Any]) -> list[Any]:
+    def walk(self, steps):
         found = []
         for one in steps:
             if isinstance(one, PageRead):
@@ -80,7 +76,7 @@ class MoveMachine(RuleBasedStateMachine):
                 found.append(one)
         return found
 
-    def listed(self, queue: Queue, state: int) -> list[Reference]:
+    def listed(self, queue, state):
         found = []
         for ref in queue_browser.browse(queue):
             if isinstance(ref, PageRead):
@@ -89,13 +85,13 @@ class MoveMachine(RuleBasedStateMachine):
                 found.append(ref)
         return found
 
-    def expected(self, name: str) -> list[str]:
+    def expected(self, name):
         return [body for _, body in sorted(self.pending[name], key=lambda pair: -pair[0])]
 
-    def arrive(self, name: str, priority: int, body: str) -> None:
+    def arrive(self, name, priority, body):
         self.pending[name].append((priority, body))
 
-    def leave(self, name: str, body: str) -> int:
+    def leave(self, name, body):
         """Its priority; -1 of one that is scheduled."""
         if body in self.scheduled[name]:
             self.scheduled[name].remove(body)
@@ -114,7 +110,7 @@ class MoveMachine(RuleBasedStateMachine):
         durable=st.booleans(),
         due=st.sampled_from([0, 0, 0, FAR]),
     )
-    def send(self, name: str, count: int, priority: int, colour: str, durable: bool, due: int) -> None:
+    def send(self, name, count, priority, colour, durable, due):
         for _ in range(count):
             self.count += 1
             body = str(self.count)
@@ -134,7 +130,7 @@ class MoveMachine(RuleBasedStateMachine):
         self.world.settle_down()
 
     @rule(name=NAME, credit=st.integers(1, 6))
-    def take(self, name: str, credit: int) -> None:
+    def take(self, name, credit):
         """A consumer takes some and keeps them."""
         holder = Holder(credit)
         self.queues[name].add_consumer(holder)
@@ -145,7 +141,7 @@ class MoveMachine(RuleBasedStateMachine):
         self.holders.append(holder)
 
     @rule(accept=st.booleans())
-    def answer(self, accept: bool) -> None:
+    def answer(self, accept):
         """The consumer that has waited longest acknowledges all, or rejects all."""
         if not self.holders:
             return
@@ -167,9 +163,7 @@ class MoveMachine(RuleBasedStateMachine):
         holder.close()
         self.world.settle_down()
 
-    def each(
-        self, name: str, wanted: Callable[[Reference], bool], act: Callable[[Reference], bool], limit: int
-    ) -> list[str]:
+    def each(self, name, wanted, act, limit):
         """What a task does, and the bodies of what it has changed, in order."""
         done: list[str] = []
         for ref in move.messages_of(self.queues[name]):
@@ -191,7 +185,7 @@ class MoveMachine(RuleBasedStateMachine):
         limit=st.sampled_from([-1, 1, 3]),
         remove=st.booleans(),
     )
-    def move(self, source: str, destination: str, colour: str | None, limit: int, remove: bool) -> None:
+    def move(self, source, destination, colour, limit, remove):
         if source == destination:
             return
         wanted_colour = None if colour is None else colour.encode()
@@ -220,7 +214,7 @@ class MoveMachine(RuleBasedStateMachine):
         if not remove:
             self.copied(destination, done)
 
-    def copied(self, target: str, done: list[str]) -> None:
+    def copied(self, target, done):
         """Remove the copies again: in the model each body is in one place."""
         for body in done:
             refs = [
@@ -234,11 +228,11 @@ class MoveMachine(RuleBasedStateMachine):
         self.world.settle_down()
 
     @rule(limit=st.sampled_from([-1, 2]), name=NAME)
-    def retry(self, limit: int, name: str) -> None:
+    def retry(self, limit, name):
         mover = Mover(self.queues[name], remove=True)
         broker = self.world.broker
 
-        def send(ref: Reference) -> bool:
+        def send(ref):
             origin = origin_of(ref.message)
             assert origin is not None and origin.queue == self.home[ref.message.body.decode()]
             target = move.retry_target(broker, origin, allow_all, None)
@@ -254,12 +248,12 @@ class MoveMachine(RuleBasedStateMachine):
             self.arrive(self.home.pop(body), max(0, self.leave(name, body)), body)
 
     @rule(name=NAME, limit=st.sampled_from([1, 3]))
-    def remove(self, name: str, limit: int) -> None:
+    def remove(self, name, limit):
         for body in self.each(name, lambda ref: True, move.take, limit):
             self.leave(name, body)
 
     @rule(name=NAME, index=st.integers(0, 50))
-    def remove_by_number(self, name: str, index: int) -> None:
+    def remove_by_number(self, name, index):
         """One message by its number, wherever it is."""
         refs = self.walk(queue_browser.browse(self.queues[name]))
         if not refs:
@@ -277,7 +271,7 @@ class MoveMachine(RuleBasedStateMachine):
     # ---- what always holds
 
     @invariant()
-    def queues_have_what_the_model_has(self) -> None:
+    def queues_have_what_the_model_has(self):
         if not hasattr(self, "world"):
             return
         for name, queue in self.queues.items():
@@ -292,7 +286,7 @@ class MoveMachine(RuleBasedStateMachine):
                 assert plain(ref.message) == self.sent[body]
                 assert (origin_of(ref.message) is not None) == (body in self.home)
 
-    def teardown(self) -> None:
+    def teardown(self):
         if not hasattr(self, "world"):
             return
         for holder in self.holders:

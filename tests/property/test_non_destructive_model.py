@@ -49,14 +49,14 @@ class Reading:
     received: list[int] = field(default_factory=list)
 
 
-def order(kept: Kept) -> tuple[int, int]:
+def order(kept):
     return -kept.priority, kept.number
 
 
 class NonDestructiveMachine(RuleBasedStateMachine):
     """Consumers with and without selectors come, read, settle and leave; a ring evicts; messages expire."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.world = BrokerFixture(SETTINGS)
         self.queue = self.world.queue(non_destructive=True)
@@ -68,13 +68,13 @@ class NonDestructiveMachine(RuleBasedStateMachine):
 
     # ---- the model
 
-    def _remove(self, kept: Kept) -> None:
+    def _remove(self, kept):
         self.kept.remove(kept)
         for reader in self.readers:
             if kept in reader.unread:
                 reader.unread.remove(kept)
 
-    def _read(self, reader: Reading) -> None:
+    def _read(self, reader):
         while reader.unread and reader.credit > 0:
             kept = reader.unread.pop(0)
             reader.credit -= 1
@@ -84,7 +84,7 @@ class NonDestructiveMachine(RuleBasedStateMachine):
             else:
                 reader.unsettled.append(kept)
 
-    def _offer(self, reader: Reading, kept: Kept) -> None:
+    def _offer(self, reader, kept):
         if reader.colour in (None, kept.colour):
             reader.unread.append(kept)
             reader.unread.sort(key=order)
@@ -97,7 +97,7 @@ class NonDestructiveMachine(RuleBasedStateMachine):
         lifetime=st.sampled_from([0, 0, 0, UNIT + SHIFT, 4 * UNIT + SHIFT]),
         group=st.sampled_from([None, b"g"]),
     )
-    def send(self, priority: int, colour: str, lifetime: int, group: bytes | None) -> None:
+    def send(self, priority, colour, lifetime, group):
         expires = self.world.now + lifetime if lifetime else 0
         message = self.world.message(
             priority=priority, expires=expires, group=group, headers={"colour": colour}
@@ -116,14 +116,14 @@ class NonDestructiveMachine(RuleBasedStateMachine):
             self._read(reader)
 
     @rule(units=st.integers(1, 6))
-    def pass_time(self, units: int) -> None:
+    def pass_time(self, units):
         self.world.pass_time(units * UNIT)
         for kept in [kept for kept in self.kept if kept.expires and kept.expires <= self.world.now]:
             self.expiries += 1
             self._remove(kept)
 
     @rule(credit=st.sampled_from([0, 1, 3, 50]), auto=st.booleans(), colour=st.one_of(st.none(), COLOURS))
-    def join(self, credit: int, auto: bool, colour: str | None) -> None:
+    def join(self, credit, auto, colour):
         if len(self.readers) >= 4:
             return
         matches = None if colour is None else header_is(b"colour", colour.encode())
@@ -137,13 +137,13 @@ class NonDestructiveMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.readers)
     @rule(choice=CHOICE, credit=st.integers(1, 3))
-    def give_credit(self, choice: int, credit: int) -> None:
+    def give_credit(self, choice, credit):
         reader = self.readers[choice % len(self.readers)]
         reader.credit += credit
         reader.taker.give_credit(credit)
         self._read(reader)
 
-    def _settling(self, choice: int) -> tuple[Reading, Kept, Reference]:
+    def _settling(self, choice):
         readers = [reader for reader in self.readers if reader.unsettled]
         reader = readers[choice % len(readers)]
         kept = reader.unsettled.pop(choice % len(reader.unsettled))
@@ -153,13 +153,13 @@ class NonDestructiveMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(reader.unsettled for reader in self.readers))
     @rule(choice=CHOICE)
-    def acknowledge(self, choice: int) -> None:
+    def acknowledge(self, choice):
         reader, _, ref = self._settling(choice)
         reader.taker.ack(ref)
         self.acknowledged += 1
         self._read(reader)
 
-    def _failed(self, kept: Kept) -> bool:
+    def _failed(self, kept):
         """Whether a message is a dead letter after one more failure."""
         kept.attempts += 1
         if kept.attempts < MAX_ATTEMPTS:
@@ -170,7 +170,7 @@ class NonDestructiveMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(reader.unsettled for reader in self.readers))
     @rule(choice=CHOICE)
-    def reject(self, choice: int) -> None:
+    def reject(self, choice):
         reader, kept, ref = self._settling(choice)
         reader.taker.nack(ref)
         if kept in self.kept and not self._failed(kept):
@@ -180,17 +180,17 @@ class NonDestructiveMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.readers)
     @rule(choice=CHOICE, failed=st.booleans())
-    def leave(self, choice: int, failed: bool) -> None:
+    def leave(self, choice, failed):
         reader = self.readers.pop(choice % len(self.readers))
         reader.taker.close(failed=failed)
 
     @rule(size=st.sampled_from([-1, 1, 2, 5]))
-    def resize_ring(self, size: int) -> None:
+    def resize_ring(self, size):
         self.world.directory.update_queue(self.queue, {"ring_size": size})
         self.ring = size
 
     @rule()
-    def trim(self) -> None:
+    def trim(self):
         excess = max(0, len(self.kept) - self.ring) if self.ring >= 0 else 0
         assert sum(self.queue.trim()) == excess
         for _ in range(excess):
@@ -199,7 +199,7 @@ class NonDestructiveMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.kept) > 3)
     @rule()
-    def purge(self) -> None:
+    def purge(self):
         self.queue.purge()
         self.killed += len(self.kept)
         for kept in list(self.kept):
@@ -208,7 +208,7 @@ class NonDestructiveMachine(RuleBasedStateMachine):
     # ---- what must hold
 
     @invariant()
-    def each_reader_has_received_its_messages_in_order(self) -> None:
+    def each_reader_has_received_its_messages_in_order(self):
         for reader in self.readers:
             assert [message.number for message in reader.taker.got] == reader.received
             assert {ref.message.number for ref in reader.taker.unsettled} == {
@@ -216,14 +216,14 @@ class NonDestructiveMachine(RuleBasedStateMachine):
             }
 
     @invariant()
-    def a_browser_sees_all_messages(self) -> None:
+    def a_browser_sees_all_messages(self):
         for colour in (None, "red"):
             selector = None if colour is None else f"colour = '{colour}'"
             shown = [ref.message.number for ref in browse(self.queue, selector) if isinstance(ref, Reference)]
             assert shown == [kept.number for kept in self.kept if colour in (None, kept.colour)]
 
     @invariant()
-    def counters_agree(self) -> None:
+    def counters_agree(self):
         queue = self.queue
         assert queue.message_count == queue.count == len(self.kept)
         assert queue.delivering == sum(len(reader.unsettled) for reader in self.readers)
@@ -232,7 +232,7 @@ class NonDestructiveMachine(RuleBasedStateMachine):
         assert queue.messages_expired == self.expiries == self.expired.count
         assert self.dead.count <= self.killed
 
-    def teardown(self) -> None:
+    def teardown(self):
         for reader in self.readers:
             reader.taker.close()
         for queue in (self.queue, self.dead, self.expired):

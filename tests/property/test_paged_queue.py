@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stompring.broker import publish
-from stompring.broker.consumer import Consumer
 from stompring.broker.message import Message
 from stompring.broker.reference import PENDING
 from stompring.paging import paged_queue
@@ -32,7 +31,7 @@ LIMITS: list[dict[str, Any]] = [
 ]
 
 
-def wants(taker: Consumer, message: Message) -> bool:
+def wants(taker, message):
     """Whether its selector takes a message."""
     return taker.matches is None or taker.matches(message)
 
@@ -40,11 +39,11 @@ def wants(taker: Consumer, message: Message) -> bool:
 class Watched(Taker):
     """Says what it is given before it counts as delivered."""
 
-    def __init__(self, machine: PagedQueueMachine, *args: Any, **more: Any) -> None:
+    def __init__(self, machine, *args, **more):
         super().__init__(*args, **more)
         self.machine = machine
 
-    def _note(self, message: Message, deliveries: int) -> None:
+    def _note(self, message, deliveries):
         self.machine.group_goes(self, message)
         super()._note(message, deliveries)
 
@@ -68,14 +67,14 @@ class PagedQueueMachine(RuleBasedStateMachine):
     )
     def begin(
         self,
-        memory: int,
-        limits: dict[str, Any],
-        page: int,
-        block: int,
-        held: int,
-        waiting: int = 0,
-        takers: int = 0,
-    ) -> None:
+        memory,
+        limits,
+        page,
+        block,
+        held,
+        waiting=0,
+        takers=0,
+    ):
         self.world = self.make_world(memory, limits, page, block)
         self.memory = memory
         self.held = mock.patch.object(paged_queue, "HELD", held)
@@ -97,9 +96,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         for _ in range(takers):
             self.come(None, 1, False)
 
-    def make_world(
-        self, memory: int, limits: dict[str, Any], page: int, block: int
-    ) -> PagedWorld | StoredPages:
+    def make_world(self, memory, limits, page, block):
         settings = {**limits, "max_delivery_attempts": -1}
         return PagedWorld(limit=3, settings=settings, page_size=page, block_size=block, memory=memory)
 
@@ -116,14 +113,14 @@ class PagedQueueMachine(RuleBasedStateMachine):
     )
     def send(
         self,
-        count: int,
-        colour: str,
-        priority: int,
-        group: bytes | None,
-        ends: bool,
-        durable: bool,
-        together: bool,
-    ) -> None:
+        count,
+        colour,
+        priority,
+        group,
+        ends,
+        durable,
+        together,
+    ):
         """Some messages; ``together`` as a session does with what came in one read, of one producer."""
         paging = self.world.paging
         paging.gathering = together and not self.grouped
@@ -152,7 +149,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         credit=st.sampled_from([1, 3, 0, None]),
         auto=st.sampled_from([False, False, False, True]),
     )
-    def come(self, colour: str | None, credit: int | None, auto: bool) -> None:
+    def come(self, colour, credit, auto):
         if len(self.takers) < 5:
             matches = None if colour is None else header_is(b"colour", colour.encode())
             taker = Watched(self, credit, auto=auto, matches=matches, key=colour, log=self.log)
@@ -164,12 +161,12 @@ class PagedQueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.takers)
     @rule(which=CHOICE, credit=st.integers(1, 9))
-    def give_credit(self, which: int, credit: int) -> None:
+    def give_credit(self, which, credit):
         self.takers[which % len(self.takers)].give_credit(credit)
 
     @precondition(lambda self: self.takers)
     @rule(which=CHOICE)
-    def take_credit(self, which: int) -> None:
+    def take_credit(self, which):
         """Its client reads no more."""
         taker = self.takers[which % len(self.takers)]
         taker.credit = 0
@@ -177,7 +174,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(taker.unsettled for taker in self.takers))
     @rule(which=CHOICE, some=CHOICE, how=st.sampled_from(["ack", "ack", "ack", "nack", "abort"]))
-    def answer(self, which: int, some: int, how: str) -> None:
+    def answer(self, which, some, how):
         holders = [taker for taker in self.takers if taker.unsettled]
         taker = holders[which % len(holders)]
         refs = taker.unsettled[some % len(taker.unsettled) :][: 1 + some % 5]
@@ -196,7 +193,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.takers)
     @rule(which=CHOICE, failed=st.booleans())
-    def leave(self, which: int, failed: bool) -> None:
+    def leave(self, which, failed):
         taker = self.takers.pop(which % len(self.takers))
         self.come_back({ref.message.number for ref in taker.unsettled})
         self.owners = {group: owner for group, owner in self.owners.items() if owner is not taker}
@@ -204,18 +201,18 @@ class PagedQueueMachine(RuleBasedStateMachine):
         taker.close(failed=failed)
 
     @rule(steps=st.integers(1, 20))
-    def go_on(self, steps: int) -> None:
+    def go_on(self, steps):
         for _ in range(steps):
             self.world.clock.advance(0)
 
     @rule()
-    def come_to_rest(self) -> None:
+    def come_to_rest(self):
         self.world.settle_down()
         self.understand()
         self.nobody_starves()
 
     @rule(which=CHOICE)
-    def pause(self, which: int) -> None:
+    def pause(self, which):
         if which % 3:
             self.queue.resume()
         else:
@@ -223,7 +220,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.queue.message_count > 20)
     @rule(sure=st.sampled_from([False, False, True]))
-    def purge(self, sure: bool) -> None:
+    def purge(self, sure):
         if sure:
             self.understand()
             delivering = {ref.message.number for taker in self.takers for ref in taker.unsettled}
@@ -232,7 +229,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
 
     # ---- what must hold
 
-    def replace(self, message: Message) -> None:
+    def replace(self, message):
         """A message is about to enter: those with its key are replaced, or will be when they come back."""
         self.understand()
         key = message.header(b"code")
@@ -242,18 +239,18 @@ class PagedQueueMachine(RuleBasedStateMachine):
         self.replaced |= same & self.left()
         self.obsolete |= same & {ref.message.number for taker in self.takers for ref in taker.unsettled}
 
-    def come_back(self, numbers: set[int]) -> None:
+    def come_back(self, numbers):
         """These were delivered, and are requeued."""
         self.refused |= numbers
         self.replaced |= numbers & self.obsolete
 
-    def settle(self, number: int, taker: Taker) -> None:
+    def settle(self, number, taker):
         assert number not in self.settled, "it was settled before"
         assert number not in self.purged, "it was purged"
         assert number not in self.replaced, "it was replaced"
         self.settled[number] = taker
 
-    def group_goes(self, taker: Taker, message: Message) -> None:
+    def group_goes(self, taker, message):
         """A message is given out now: if it has a group, to the owner of that, and none of it may stay behind."""
         traits = message.traits
         if traits.group is None:
@@ -269,7 +266,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             if same and number < message.number and wants(owner, other) == (owner is taker):
                 assert not wants(taker, other), f"{number} of the group waits, {message.number} goes"
 
-    def understand(self) -> None:
+    def understand(self):
         """Everything that was given out since the last time: to one who may have it, in order."""
         while self.checked < len(self.log):
             taker, number = self.log[self.checked]
@@ -283,7 +280,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         for taker in self.takers:
             self.in_order(taker)
 
-    def in_order(self, taker: Taker) -> None:
+    def in_order(self, taker):
         last: dict[object, int] = {}
         for message in taker.got:
             if message.number in self.refused:
@@ -295,7 +292,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             assert last.get(stream, 0) < message.number, "a consumer was given an older message later"
             last[stream] = message.number
 
-    def nobody_starves(self) -> None:
+    def nobody_starves(self):
         """At rest no consumer that could have a message, pending or on disk, is without one."""
         if self.queue.paused:
             return
@@ -307,12 +304,12 @@ class PagedQueueMachine(RuleBasedStateMachine):
             waiting = [number for number in left if self.could_have(taker, self.sent[number])]
             assert not waiting, f"{waiting} wait for {taker}"
 
-    def could_have(self, taker: Consumer, message: Message) -> bool:
+    def could_have(self, taker, message):
         group = message.traits.group
         owner = None if group is None else self.owners.get(group)
         return wants(taker, message) and (owner is None or owner is taker or not wants(owner, message))
 
-    def finish(self) -> None:
+    def finish(self):
         """Those who are still there take and acknowledge everything that they may have."""
         while True:
             for taker in self.takers:
@@ -327,12 +324,12 @@ class PagedQueueMachine(RuleBasedStateMachine):
                     self.settle(ref.message.number, taker)
                 taker.ack()
 
-    def left(self) -> set[int]:
+    def left(self):
         delivering = {ref.message.number for taker in self.takers for ref in taker.unsettled}
         return self.sent.keys() - self.settled.keys() - self.purged - self.replaced - delivering
 
     @invariant()
-    def counts_agree(self) -> None:
+    def counts_agree(self):
         if not hasattr(self, "queue"):
             return
         self.understand()
@@ -346,7 +343,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         assert queue.messages_replaced == len(self.replaced)
 
     @invariant()
-    def memory_is_bounded(self) -> None:
+    def memory_is_bounded(self):
         if not hasattr(self, "queue"):
             return
         budget = self.world.areas.budget
@@ -359,10 +356,10 @@ class PagedQueueMachine(RuleBasedStateMachine):
         spared = (self.spared() + 16 * (1 + len(self.queue.dispatcher.selector_lists))) * largest
         assert budget.used <= self.memory + out + spared, (budget.used, self.memory, out, spared)
 
-    def spared(self) -> int:
+    def spared(self):
         return 0
 
-    def teardown(self) -> None:
+    def teardown(self):
         if not hasattr(self, "queue"):
             return
         try:
@@ -370,7 +367,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         finally:
             self.held.stop()
 
-    def everything_comes(self) -> None:
+    def everything_comes(self):
         self.understand()
         self.queue.resume()
         self.finish()
@@ -400,14 +397,14 @@ class GroupedPagedQueueMachine(PagedQueueMachine):
 
     grouped = True
 
-    def spared(self) -> int:
+    def spared(self):
         return 2 * len(self.takers)  # set aside for their owners
 
 
 class StoredPagedQueueMachine(PagedQueueMachine):
     """The same with pages of a real store."""
 
-    def make_world(self, memory: int, limits: dict[str, Any], page: int, block: int) -> StoredPages:
+    def make_world(self, memory, limits, page, block):
         settings = {**limits, "max_delivery_attempts": -1}
         return StoredPages(limit=3, settings=settings, page_size=400 * page, memory=memory)
 

@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from stompring.broker import publish
 from stompring.broker.last_value import LastValueQueue
-from stompring.broker.reference import Reference
 from stompring.broker.transaction import Transaction
 
 from ..broker.broker_fixture import BrokerFixture, Taker, header_is
@@ -50,7 +49,7 @@ class QueueMachine(RuleBasedStateMachine):
     grouped = False
     attributes: Mapping[str, Any] = {}
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.world = BrokerFixture(SETTINGS)
         self.queue = self.world.queue("q", **self.attributes)
@@ -64,7 +63,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # ---- sending
 
-    def _new(self, priority: int, lifetime: int, look: tuple[bytes, int]) -> tuple[Any, Item]:
+    def _new(self, priority, lifetime, look):
         colour, group_choice = look
         group, ends = None, False
         if self.grouped:
@@ -91,14 +90,14 @@ class QueueMachine(RuleBasedStateMachine):
     priorities = st.sampled_from([4, 4, 4, 4, 0, 9])
 
     @rule(priority=priorities, lifetime=LIFETIMES, look=looks)
-    def send(self, priority: int, lifetime: int, look: tuple[bytes, int]) -> None:
+    def send(self, priority, lifetime, look):
         message, item = self._new(priority, lifetime, look)
         publish.send(message)
         self.model.send(item)
         self._let(0)
 
     @rule(priority=priorities, lifetime=LIFETIMES.map(abs), look=looks, delay=st.integers(0, 8))
-    def schedule(self, priority: int, lifetime: int, look: tuple[bytes, int], delay: int) -> None:
+    def schedule(self, priority, lifetime, look, delay):
         message, item = self._new(priority, lifetime, look)
         due = self.world.now + delay * UNIT
         publish.send(message, due)
@@ -108,10 +107,10 @@ class QueueMachine(RuleBasedStateMachine):
     # ---- time
 
     @rule(units=st.integers(1, 12))
-    def pass_time(self, units: int) -> None:
+    def pass_time(self, units):
         self._let(units * UNIT)
 
-    def _let(self, milliseconds: int) -> None:
+    def _let(self, milliseconds):
         """Time goes by: first in the broker, then the model follows it event by event."""
         self.world.pass_time(milliseconds)
         until = self.world.now
@@ -122,7 +121,7 @@ class QueueMachine(RuleBasedStateMachine):
     # ---- consumers
 
     @rule(credit=st.sampled_from([0, 1, 1, 2, 5]), auto=st.booleans(), colour=st.one_of(st.none(), COLOURS))
-    def join(self, credit: int, auto: bool, colour: bytes | None) -> None:
+    def join(self, credit, auto, colour):
         if len(self.model.readers) >= 4:
             return
         colour = colour if self.grouped else None
@@ -133,43 +132,43 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.add_consumer(taker)
         self.model.join(reader)
 
-    def _reader(self, choice: int) -> Reader:
+    def _reader(self, choice):
         return self.model.readers[choice % len(self.model.readers)]
 
-    def _some(self, reader: Reader, choice: int) -> list[Item]:
+    def _some(self, reader, choice):
         """One of what a reader holds, or all up to it (an ACK in client mode)."""
         at = choice % len(reader.unsettled)
         return reader.unsettled[: at + 1] if choice % 2 else [reader.unsettled[at]]
 
-    def _release(self, reader: Reader, items: list[Item]) -> list[Reference]:
+    def _release(self, reader, items):
         taker = self.takers[reader]
         numbers = [item.number for item in items]
         refs = taker.release([ref for ref in taker.unsettled if ref.message.number in numbers])
         self.model.release(reader, items)
         return refs
 
-    def _go_on(self, reader: Reader) -> None:
+    def _go_on(self, reader):
         self.takers[reader].give_credit(0)
         if reader.credit > 0:
             self.model.wake(reader, 0)
 
     @precondition(lambda self: self.model.readers)
     @rule(choice=CHOICE, credit=st.integers(1, 3))
-    def give_credit(self, choice: int, credit: int) -> None:
+    def give_credit(self, choice, credit):
         reader = self._reader(choice)
         self.takers[reader].give_credit(credit)
         self.model.wake(reader, credit)
 
     @precondition(lambda self: self.model.readers)
     @rule(choice=CHOICE)
-    def rest(self, choice: int) -> None:
+    def rest(self, choice):
         reader = self._reader(choice)
         self.queue.dispatcher.pause_consumer(self.takers[reader])
         reader.willing = False
 
     @precondition(lambda self: any(reader.unsettled for reader in self.model.readers))
     @rule(choice=CHOICE, which=CHOICE, nack=st.booleans())
-    def answer(self, choice: int, which: int, nack: bool) -> None:
+    def answer(self, choice, which, nack):
         holders = [reader for reader in self.model.readers if reader.unsettled]
         reader = holders[choice % len(holders)]
         items = self._some(reader, which)
@@ -185,7 +184,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.readers)
     @rule(choice=CHOICE, failed=st.booleans())
-    def leave(self, choice: int, failed: bool) -> None:
+    def leave(self, choice, failed):
         reader = self._reader(choice)
         self.takers.pop(reader).close(failed=failed)
         self.model.leave(reader, failed=failed)
@@ -194,13 +193,13 @@ class QueueMachine(RuleBasedStateMachine):
     # ---- transactions
 
     @rule()
-    def begin(self) -> None:
+    def begin(self):
         if len(self.open) < 2:
             self.open.append(Open(Transaction(self.world.broker)))
 
     @precondition(lambda self: self.open and any(reader.unsettled for reader in self.model.readers))
     @rule(choice=CHOICE, which=CHOICE, nack=st.booleans())
-    def answer_in_transaction(self, choice: int, which: int, nack: bool) -> None:
+    def answer_in_transaction(self, choice, which, nack):
         transaction = self.open[choice % len(self.open)]
         reader = next(reader for reader in self.model.readers if reader.unsettled)
         items = self._some(reader, which)
@@ -214,11 +213,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.open)
     @rule(choice=CHOICE, priority=priorities, look=looks)
-    def send_in_transaction(self, choice: int, priority: int, look: tuple[bytes, int]) -> None:
+    def send_in_transaction(self, choice, priority, look):
         transaction = self.open[choice % len(self.open)]
         items: list[Item] = []  # it is a message, with a number, from the commit on
 
-        def send() -> None:
+        def send():
             message, item = self._new(priority, 0, look)
             items.append(item)
             publish.send(message)
@@ -228,7 +227,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.open)
     @rule(choice=CHOICE)
-    def commit(self, choice: int) -> None:
+    def commit(self, choice):
         transaction = self.open.pop(choice % len(self.open))
         transaction.real.commit()
         for kind, reader, items in transaction.steps:
@@ -242,7 +241,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.open)
     @rule(choice=CHOICE)
-    def rollback(self, choice: int) -> None:
+    def rollback(self, choice):
         transaction = self.open.pop(choice % len(self.open))
         transaction.real.rollback()
         self.model.rollback([(reader, items) for kind, reader, items in transaction.steps if kind != "send"])
@@ -251,12 +250,12 @@ class QueueMachine(RuleBasedStateMachine):
     # ---- management
 
     @rule(size=st.sampled_from([-1, -1, 1, 2, 3, 5]))
-    def resize_ring(self, size: int) -> None:
+    def resize_ring(self, size):
         self.world.directory.update_queue(self.queue, {"ring_size": size})
         self.model.ring = size
 
     @rule()
-    def trim(self) -> None:
+    def trim(self):
         trimmed = sum(self.queue.trim())
         excess = max(0, len(self.model.pending) - self.model.ring) if self.model.ring >= 0 else 0
         assert trimmed == excess
@@ -264,19 +263,19 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.replaced += excess
 
     @rule()
-    def pause(self) -> None:
+    def pause(self):
         self.queue.pause()
         self.model.paused = True
 
     @rule()
-    def resume(self) -> None:
+    def resume(self):
         self.queue.resume()
         self.model.paused = False
         self.model.deliver()
 
     @precondition(lambda self: self.model.pending or self.model.scheduled)
     @rule(choice=CHOICE)
-    def kill_one(self, choice: int) -> None:
+    def kill_one(self, choice):
         items = [*self.model.pending, *self.model.scheduled]
         item = items[choice % len(items)]
         refs = [*self.queue.dispatcher.in_order(), *self.queue.scheduled.values()]
@@ -285,21 +284,21 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.items) > 10)
     @rule()
-    def purge(self) -> None:
+    def purge(self):
         self.queue.purge()
         self.model.purge()
 
     # ---- what must hold after every step
 
     @invariant()
-    def agree(self) -> None:
+    def agree(self):
         self._contents_agree()
         self._counters_agree()
         self._sizes_agree()
         self._moved_messages_are_where_they_belong()
         self._nothing_is_kept_for_nothing()
 
-    def _contents_agree(self) -> None:
+    def _contents_agree(self):
         queue, model = self.queue, self.model
         assert not self.log, f"taken without need: {self.log}"
         pending = list(queue.dispatcher.in_order())
@@ -315,7 +314,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert taker.willing == reader.willing
         assert queue.dispatcher.first() is (pending[0] if pending else None)
 
-    def _counters_agree(self) -> None:
+    def _counters_agree(self):
         queue, model = self.queue, self.model
         assert (queue.count, queue.scheduled_count, queue.delivering, queue.message_count) == (
             len(model.pending),
@@ -331,7 +330,7 @@ class QueueMachine(RuleBasedStateMachine):
         left = model.acknowledged + len(model.expired) + model.killed + model.replaced
         assert model.added == left + len(model.held)
 
-    def _sizes_agree(self) -> None:
+    def _sizes_agree(self):
         room, held = self.queue.address.memory_limit, self.model.held
         size = sum(item.size for item in held)
         assert (self.queue.persistent_size, room.bytes, room.messages) == (size, size, len(held))
@@ -340,12 +339,12 @@ class QueueMachine(RuleBasedStateMachine):
         assert memory.bytes == size + sum(other.bytes for other in others)
         assert memory.messages == len(held) + sum(other.messages for other in others)
 
-    def _moved_messages_are_where_they_belong(self) -> None:
+    def _moved_messages_are_where_they_belong(self):
         for queue, numbers in ((self.dead, self.model.dead), (self.expired, self.model.expired)):
             moved = [ref.message.header(b"_AMQ_ORIG_MESSAGE_ID") for ref in queue.dispatcher.in_order()]
             assert sorted(map(int, filter(None, moved))) == sorted(numbers)
 
-    def _nothing_is_kept_for_nothing(self) -> None:
+    def _nothing_is_kept_for_nothing(self):
         held = len(self.model.held)
         assert len(self.world.broker.schedule) <= 2 * held + 130
         assert len(self.world.broker.expiry) <= 2 * held + 130
@@ -356,7 +355,7 @@ class QueueMachine(RuleBasedStateMachine):
         for pending in lists:
             assert pending.size <= 2 * held + 130
 
-    def teardown(self) -> None:
+    def teardown(self):
         for transaction in self.open:
             transaction.real.rollback()
         for taker in self.takers.values():
@@ -386,7 +385,7 @@ class LastValueMachine(QueueMachine):
 
     attributes = {"last_value_key": "code"}
 
-    def _nothing_is_kept_for_nothing(self) -> None:
+    def _nothing_is_kept_for_nothing(self):
         super()._nothing_is_kept_for_nothing()
         assert isinstance(self.queue, LastValueQueue)
         alive = {item.key for item in self.model.held if item.entrance and not self.model.obsolete(item)}

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.broker.queue import Queue
-
 from ..broker.broker_fixture import MULTICAST, BrokerFixture, Taker, assert_nothing_held, bodies, join
 from .profile import examples
 
@@ -30,13 +28,13 @@ class Ring:
     replaced: int = 0
     acknowledged: int = 0
 
-    def add_at_tail(self, body: int) -> None:
+    def add_at_tail(self, body):
         self.pending.append(body)
         if 0 <= self.size < len(self.pending):
             del self.pending[0]
             self.replaced += 1
 
-    def fall_due(self) -> None:
+    def fall_due(self):
         """All that is scheduled, at one moment: the newest find the places that are free."""
         free = len(self.scheduled) if self.size < 0 else max(0, self.size - len(self.pending))
         stay = self.scheduled[max(0, len(self.scheduled) - free) :]
@@ -46,13 +44,13 @@ class Ring:
         self.pending[:0] = stay
         self.scheduled.clear()
 
-    def place(self, body: int) -> int:
+    def place(self, body):
         return self.places.get(body, body)
 
-    def take(self) -> None:
+    def take(self):
         self.out.append(self.pending.pop(0))
 
-    def come_back(self) -> None:
+    def come_back(self):
         """The consumer goes: in reverse order, each is lost itself to a full ring."""
         for body in reversed(sorted(self.out, key=self.place)):
             if 0 <= self.size <= len(self.pending):
@@ -62,7 +60,7 @@ class Ring:
                 self.pending.sort(key=self.place)
         self.out.clear()
 
-    def acknowledge(self) -> None:
+    def acknowledge(self):
         self.acknowledged += len(self.out)
         self.out.clear()
 
@@ -70,32 +68,32 @@ class Ring:
 class Reading:
     """A queue with at most one consumer, and its model."""
 
-    def __init__(self, queue: Queue, size: int) -> None:
+    def __init__(self, queue, size):
         self.queue = queue
         self.ring = Ring(size)
         self.taker: Taker | None = None
 
-    def take(self) -> None:
+    def take(self):
         if self.taker is None:
             self.taker = join(self.queue, 0)
         if self.ring.pending:
             self.taker.give_credit()
             self.ring.take()
 
-    def acknowledge(self) -> None:
+    def acknowledge(self):
         if self.taker is not None:
             for ref in list(self.taker.unsettled):
                 self.taker.unsettled.remove(ref)
                 self.queue.settle(ref)
         self.ring.acknowledge()
 
-    def close(self) -> None:
+    def close(self):
         if self.taker is not None:
             self.taker.close()
             self.taker = None
         self.ring.come_back()
 
-    def compare(self) -> None:
+    def compare(self):
         queue, ring = self.queue, self.ring
         assert bodies(queue) == [b"%d" % body for body in ring.pending]
         assert (queue.count, queue.delivering) == (len(ring.pending), len(ring.out))
@@ -112,7 +110,7 @@ STEPS = st.lists(
 
 @given(size=SIZES, steps=STEPS)
 @examples(300)
-def test_one_ring(size: int, steps: list[str]) -> None:
+def test_one_ring(size, steps):
     world = BrokerFixture()
     reading = Reading(world.queue("q", ring_size=size), size)
     due = world.now + 1000
@@ -160,12 +158,10 @@ ACTS = st.lists(
 
 @given(sizes=st.lists(SIZES, min_size=len(QUEUES), max_size=len(QUEUES)), acts=ACTS)
 @examples(200)
-def test_rings_of_a_multicast_address_and_of_wildcards(
-    sizes: list[int], acts: list[tuple[str, int, int]]
-) -> None:
+def test_rings_of_a_multicast_address_and_of_wildcards(sizes, acts):
     world = BrokerFixture({"#": {"auto_delete_addresses": False}})
 
-    def make(name: str, size: int) -> Reading:
+    def make(name, size):
         return Reading(world.queue(name, QUEUES[name][0], MULTICAST, ring_size=size), size)
 
     readings = {name: make(name, size) for name, size in zip(QUEUES, sizes, strict=True)}

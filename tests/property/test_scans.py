@@ -28,16 +28,16 @@ class Watcher(Taker):
 
     machine: ScanMachine
 
-    def deliver_reference(self, ref: Reference) -> None:
+    def deliver_reference(self, ref):
         self.machine.check(self, ref.message.number, ref.order)
         super().deliver_reference(ref)
 
-    def deliver_message(self, message: Any) -> None:
+    def deliver_message(self, message):
         order = (-message.traits.priority, message.number)
         self.machine.check(self, message.number, order)
         super().deliver_message(message)
 
-    def wants(self, ref: Reference) -> bool:
+    def wants(self, ref):
         return self.matches is None or self.matches(ref.message)
 
 
@@ -56,7 +56,7 @@ class ScanMachine(RuleBasedStateMachine):
 
     attributes: Mapping[str, Any] = {}
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.world = BrokerFixture({"#": {"auto_delete_queues": False, "max_delivery_attempts": -1}})
         self.world.slice_finely()
@@ -66,7 +66,7 @@ class ScanMachine(RuleBasedStateMachine):
         self.sent = self.gone = 0
         self.browsers: list[Browser] = []
 
-    def _send(self, priority: int, choice: int, due: int = 0) -> None:
+    def _send(self, priority, choice, due=0):
         headers = {"colour": COLOURS[choice % 2].decode()}
         group = (None, None, b"a", b"b")[choice // 2 % 4] if self.grouped else None
         self.sent += 1
@@ -79,29 +79,29 @@ class ScanMachine(RuleBasedStateMachine):
         looks=st.lists(st.tuples(priorities, CHOICE), min_size=20, max_size=60),
         listed=st.sampled_from([1, 3, 256]),
     )
-    def fill(self, looks: list[tuple[int, int]], listed: int) -> None:
+    def fill(self, looks, listed):
         patch.object(dispatcher, "LISTED", listed).start()
         for priority, choice in looks:
             self._send(priority, choice)
 
     @rule(priority=priorities, choice=CHOICE)
-    def send(self, priority: int, choice: int) -> None:
+    def send(self, priority, choice):
         self._send(priority, choice)
 
     @rule(priority=priorities, choice=CHOICE)
-    def fall_due(self, priority: int, choice: int) -> None:
+    def fall_due(self, priority, choice):
         self._send(priority, choice, due=self.world.now + 250)
         self.world.one_turn(0.25)
 
     @rule(turns=st.integers(1, 4))
-    def turn(self, turns: int) -> None:
+    def turn(self, turns):
         for _ in range(turns):
             self.world.one_turn()
 
     # ---- consumers
 
     @rule(credit=st.sampled_from([0, 1, 2, 20]), colour=st.sampled_from([None, *COLOURS, b"none"]))
-    def join(self, credit: int, colour: bytes | None) -> None:
+    def join(self, credit, colour):
         if len(self.takers) < 5:
             matches = None if colour is None else header_is(b"colour", colour)
             taker = Watcher(credit, matches=matches, key=colour)
@@ -109,7 +109,7 @@ class ScanMachine(RuleBasedStateMachine):
             self.takers.append(taker)
             self.queue.add_consumer(taker)
 
-    def check(self, taker: Watcher, number: int, order: tuple[int, int]) -> None:
+    def check(self, taker, number, order):
         """A message is about to be delivered."""
         assert number not in self.held, "it is delivered twice"
         self.held[number] = taker
@@ -123,10 +123,10 @@ class ScanMachine(RuleBasedStateMachine):
             mine = owner is taker and ref.last_rejected_by is not taker
             assert not (mine and taker.wants(ref)), "an earlier one is left"
 
-    def _taker(self, choice: int) -> Watcher:
+    def _taker(self, choice):
         return self.takers[choice % len(self.takers)]
 
-    def _release(self, taker: Watcher, choice: int) -> list[Reference]:
+    def _release(self, taker, choice):
         refs = taker.release(taker.unsettled[: choice % len(taker.unsettled) + 1])
         for ref in refs:
             self.held.pop(ref.message.number, None)
@@ -134,7 +134,7 @@ class ScanMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(taker.unsettled for taker in self.takers))
     @rule(choice=CHOICE, nack=st.booleans())
-    def answer(self, choice: int, nack: bool) -> None:
+    def answer(self, choice, nack):
         holders = [taker for taker in self.takers if taker.unsettled]
         taker = holders[choice % len(holders)]
         refs = self._release(taker, choice)
@@ -148,12 +148,12 @@ class ScanMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.takers)
     @rule(choice=CHOICE, credit=st.integers(1, 3))
-    def give_credit(self, choice: int, credit: int) -> None:
+    def give_credit(self, choice, credit):
         self._taker(choice).give_credit(credit)
 
     @precondition(lambda self: self.takers)
     @rule(choice=CHOICE)
-    def leave(self, choice: int) -> None:
+    def leave(self, choice):
         taker = self.takers.pop(choice % len(self.takers))
         for ref in taker.unsettled:
             self.held.pop(ref.message.number, None)
@@ -162,13 +162,13 @@ class ScanMachine(RuleBasedStateMachine):
     # ---- browsers and management
 
     @rule()
-    def browse(self) -> None:
+    def browse(self):
         pending = {ref.message.number for ref in self.queue.dispatcher.in_order()}
         self.browsers.append(Browser(iterate_pending(self.queue), pending))
 
     @precondition(lambda self: self.browsers)
     @rule(choice=CHOICE, most=st.integers(1, 100))
-    def look(self, choice: int, most: int) -> None:
+    def look(self, choice, most):
         browser = self.browsers[choice % len(self.browsers)]
         for _ in range(most):
             ref = next(browser.shown, None)
@@ -183,7 +183,7 @@ class ScanMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.queue.count)
     @rule(choice=CHOICE)
-    def kill_one(self, choice: int) -> None:
+    def kill_one(self, choice):
         refs = list(self.queue.dispatcher.in_order())
         ref = refs[choice % len(refs)]
         for browser in self.browsers:
@@ -194,7 +194,7 @@ class ScanMachine(RuleBasedStateMachine):
     # ---- what must hold
 
     @rule()
-    def settle_down(self) -> None:
+    def settle_down(self):
         """Once all scans are over, nothing is left that a consumer might have."""
         self.world.settle_down()
         lists = self.queue.dispatcher.selector_lists.values()
@@ -205,13 +205,13 @@ class ScanMachine(RuleBasedStateMachine):
                 free = ref.message.traits.group is None and ref.last_rejected_by is None
                 assert not (free and taker.wants(ref)), "it is left"
 
-    def teardown(self) -> None:
+    def teardown(self):
         try:
             self._take_all()
         finally:
             patch.stopall()
 
-    def _take_all(self) -> None:
+    def _take_all(self):
         while self.takers:
             self.leave(0)
         self.world.settle_down()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from ..broker.broker_fixture import assert_nothing_held
-from ..session.session_fixture import Client, Server
+from ..session.session_fixture import Server
 from .profile import examples
 
 LIMIT = 10
@@ -34,18 +32,18 @@ MEASURED = [
 ]
 
 
-def server(policy: str, **settings: Any) -> Server:
+def server(policy, **settings):
     made = Server({"#": {"auto_delete_queues": False}, "q": {"address_full_policy": policy, **settings}})
     made.world.queue("q")
     return made
 
 
-def send_all(client: Client, count: int, begin: int = 0, **headers: str) -> None:
+def send_all(client, count, begin=0, **headers):
     for number in range(begin, begin + count):
         client.say("SEND", b"%d" % number, destination="/queue/q", **headers)
 
 
-def commit(client: Client) -> str:
+def commit(client):
     """What COMMIT is answered with; nothing while it waits."""
     client.say("COMMIT", transaction="t", receipt="c")
     answers = [got for got in client.read() if got.command in ("RECEIPT", "ERROR")]
@@ -57,9 +55,7 @@ def commit(client: Client) -> str:
 
 
 @pytest.mark.parametrize(("policy", "before", "count", "receipt", "after"), MEASURED)
-def test_a_transaction_at_a_limit_on_messages(
-    policy: str, before: int, count: int, receipt: bool, after: int
-) -> None:
+def test_a_transaction_at_a_limit_on_messages(policy, before, count, receipt, after):
     made = server(policy, max_size_messages=LIMIT)
     send_all(made.client(), before)
     client = made.client()
@@ -70,7 +66,7 @@ def test_a_transaction_at_a_limit_on_messages(
     assert bodies == list(range(after))  # of a transaction that is dropped in part the first ones stay
 
 
-def test_a_transaction_at_a_limit_in_bytes_is_refused_as_a_whole() -> None:
+def test_a_transaction_at_a_limit_in_bytes_is_refused_as_a_whole():
     made = server("FAIL", max_size_bytes=20_000)
     client = made.client()
     client.say("BEGIN", transaction="t")
@@ -79,7 +75,7 @@ def test_a_transaction_at_a_limit_in_bytes_is_refused_as_a_whole() -> None:
     assert commit(client) == "ERROR" and made.queue().message_count == 0
 
 
-def test_the_memory_of_a_transaction_is_limited_whatever_the_address_allows() -> None:
+def test_the_memory_of_a_transaction_is_limited_whatever_the_address_allows():
     made = Server({"#": {"auto_delete_queues": False}}, acceptor={"max_transaction_bytes": 10_000})
     client = made.client()
     client.say("BEGIN", transaction="t")
@@ -93,7 +89,7 @@ class LimitMachine(RuleBasedStateMachine):
     """Sends and acknowledgements, alone and in transactions, into one address with a limit."""
 
     @initialize(policy=st.sampled_from(["FAIL", "DROP"]), limit=st.integers(1, 8))
-    def begin_with(self, policy: str, limit: int) -> None:
+    def begin_with(self, policy, limit):
         self.server = server(policy, max_size_messages=limit, max_delivery_attempts=-1)
         self.policy, self.limit = policy, limit
         self.stored: list[int] = []  # numbers of the messages that the queue must have
@@ -105,7 +101,7 @@ class LimitMachine(RuleBasedStateMachine):
         )
         self.listen()
 
-    def listen(self) -> str:
+    def listen(self):
         """Take what the consumer was sent; returns the last answer to one of its frames."""
         answer = ""
         for got in self.consumer.read():
@@ -116,7 +112,7 @@ class LimitMachine(RuleBasedStateMachine):
         return answer
 
     @rule()
-    def send(self) -> None:
+    def send(self):
         client = self.server.client()
         client.say("SEND", b"%d" % self.sent, destination="/queue/q", receipt="r")
         full = len(self.stored) >= self.limit
@@ -130,7 +126,7 @@ class LimitMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.unsettled)
     @rule(which=st.integers(0, 100))
-    def acknowledge(self, which: int) -> None:
+    def acknowledge(self, which):
         number, reference = self.unsettled.pop(which % len(self.unsettled))
         self.consumer.say("ACK", id=reference)
         self.stored.remove(number)
@@ -138,7 +134,7 @@ class LimitMachine(RuleBasedStateMachine):
         self.check()
 
     @rule(count=st.integers(1, 12), acknowledged=st.integers(0, 3))
-    def transaction(self, count: int, acknowledged: int) -> None:
+    def transaction(self, count, acknowledged):
         """Sends and acknowledgements together: what is acknowledged frees its space first."""
         client = self.consumer
         client.say("BEGIN", transaction="t")
@@ -164,7 +160,7 @@ class LimitMachine(RuleBasedStateMachine):
             self.stored += numbers[: max(0, self.limit - left)]
         self.check()
 
-    def reconnect(self) -> None:
+    def reconnect(self):
         """An ERROR ends a connection; its messages are back."""
         self.consumer.lose()
         self.consumer = self.server.client()
@@ -173,14 +169,14 @@ class LimitMachine(RuleBasedStateMachine):
         )
         self.listen()
 
-    def check(self) -> None:
+    def check(self):
         queue = self.server.queue()
         assert queue.message_count == len(self.stored) <= self.limit
         waiting = [int(ref.message.body) for ref in queue.dispatcher.pending]
         delivered = {number for number, _ in self.unsettled}
         assert sorted([*waiting, *delivered]) == self.stored
 
-    def teardown(self) -> None:
+    def teardown(self):
         if hasattr(self, "server"):
             self.consumer.lose()
             self.server.queue().purge()

@@ -33,10 +33,10 @@ class Model:
     cumulative: bool
     has: list[Delivered] = field(default_factory=list)
 
-    def answerable(self) -> list[Delivered]:
+    def answerable(self):
         return [message for message in self.has if message.transaction is None]
 
-    def spoken_of(self, message: Delivered) -> list[Delivered]:
+    def spoken_of(self, message):
         if not self.cumulative:
             return [message]
         waiting = self.answerable()
@@ -47,7 +47,7 @@ class TransactionMachine(RuleBasedStateMachine):
     """One subscription and up to three transactions that overlap; now and then the subscription ends."""
 
     @initialize(cumulative=st.booleans(), window=st.integers(1, 6))
-    def begin_with(self, cumulative: bool, window: int) -> None:
+    def begin_with(self, cumulative, window):
         self.server = Server({"#": {"auto_delete_queues": False}, "q": {"max_delivery_attempts": -1}})
         self.client = self.server.client()
         self.window = window
@@ -57,33 +57,33 @@ class TransactionMachine(RuleBasedStateMachine):
         self.sent = self.acknowledged = 0
         self.subscribe()
 
-    def subscribe(self) -> None:
+    def subscribe(self):
         ack = "client" if self.model.cumulative else "client-individual"
         self.client.say("SUBSCRIBE", destination="/queue/q", id="s", ack=ack, prefetch_count=self.window)
         self.listen()
 
-    def listen(self) -> None:
+    def listen(self):
         for got in self.client.read():
             assert got.command == "MESSAGE", got
             assert got["ack"] not in [message.id for message in self.model.has], "it was delivered twice"
             self.model.has.append(Delivered(got.body, got["ack"]))
 
     @rule()
-    def send(self) -> None:
+    def send(self):
         self.client.say("SEND", b"%d" % self.sent, destination="/queue/q")
         self.sent += 1
         self.listen()
 
     @precondition(lambda self: len(self.open) < 3)
     @rule()
-    def begin(self) -> None:
+    def begin(self):
         self.names += 1
         self.open.append(f"t{self.names}")
         self.client.say("BEGIN", transaction=self.open[-1])
 
     @precondition(lambda self: self.model.answerable())
     @rule(choice=CHOICE, verb=st.sampled_from(["ACK", "ACK", "NACK"]), where=CHOICE)
-    def answer(self, choice: int, verb: str, where: int) -> None:
+    def answer(self, choice, verb, where):
         waiting = self.model.answerable()
         message = waiting[choice % len(waiting)]
         transaction = (None, *self.open)[where % (1 + len(self.open))]
@@ -95,13 +95,13 @@ class TransactionMachine(RuleBasedStateMachine):
         self.client.say(verb, id=message.id, **more)
         self.listen()
 
-    def settle(self, message: Delivered) -> None:
+    def settle(self, message):
         self.model.has.remove(message)
         self.acknowledged += message.verb == "ACK"
 
     @precondition(lambda self: self.open)
     @rule(choice=CHOICE, end=st.sampled_from(["COMMIT", "ABORT", "ABORT"]))
-    def end_transaction(self, choice: int, end: str) -> None:
+    def end_transaction(self, choice, end):
         name = self.open.pop(choice % len(self.open))
         for message in [message for message in self.model.has if message.transaction == name]:
             message.transaction = None
@@ -118,14 +118,14 @@ class TransactionMachine(RuleBasedStateMachine):
     )  # what a subscription had that has ended, in transactions still open
 
     @rule()
-    def subscribe_anew(self) -> None:
+    def subscribe_anew(self):
         self.client.say("UNSUBSCRIBE", id="s")
         self.model.has = [message for message in self.model.has if message.transaction is not None]
         self.orphans = frozenset(message.id for message in self.model.has)
         self.subscribe()
 
     @invariant()
-    def agree(self) -> None:
+    def agree(self):
         if not hasattr(self, "server"):
             return
         (subscription,) = self.client.session.subscriptions.values()
@@ -144,7 +144,7 @@ class TransactionMachine(RuleBasedStateMachine):
         assert queue.message_count == self.sent - self.acknowledged
         assert not (queue.count and subscription.credit_messages > 0), "a message waits, and there is credit"
 
-    def teardown(self) -> None:
+    def teardown(self):
         if not hasattr(self, "server"):
             return
         self.client.lose()

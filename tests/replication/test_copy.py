@@ -25,9 +25,7 @@ from .memory_log import MemoryEngine, MemoryLog
 class Follower:
     """A standby with a clock of its own."""
 
-    def __init__(
-        self, engine: MemoryEngine, root: Path, *, boot_id: str = "boot", retention: bool = True
-    ) -> None:
+    def __init__(self, engine, root, *, boot_id="boot", retention=True):
         self.log = MemoryLog(engine)
         self.log.connect()
         self.root = root
@@ -37,45 +35,45 @@ class Follower:
         )
         self.copy.open(self.log)
 
-    def follow(self, most: int | None = None) -> Follower:
+    def follow(self, most=None):
         follow(self.copy, self.log, most=most)
         return self
 
     @property
-    def marker(self) -> dict[str, Any]:
+    def marker(self):
         found: dict[str, Any] = json.loads((self.root / MARKER).read_text())
         return found
 
 
 @pytest.fixture
-def engine() -> MemoryEngine:
+def engine():
     return MemoryEngine()
 
 
 @pytest.fixture
-def writer(engine: MemoryEngine) -> MemoryLog:
+def writer(engine):
     log = MemoryLog(engine)
     log.connect()
     log.claim(1, 0, FileChange(Operation.CLAIM))
     return log
 
 
-def written(name: str, data: bytes = b"x", at: int = 0) -> FileChange:
+def written(name, data=b"x", at=0):
     return FileChange(Operation.WRITE, name, at, data)
 
 
-def removed(name: str, number: int) -> FileChange:
+def removed(name, number):
     return FileChange(Operation.REMOVE, name, number)
 
 
-def moved(name: str, number: int, size: int) -> FileChange:
+def moved(name, number, size):
     return FileChange(Operation.MOVE, name, number, b"%d" % size, f"retention/{name}")
 
 
 # ---- the marker
 
 
-def test_copy_goes_on_behind_its_marker(engine: MemoryEngine, writer: MemoryLog, tmp_path: Path) -> None:
+def test_copy_goes_on_behind_its_marker(engine, writer, tmp_path):
     writer.append([written("journal/1.journal")])
     Follower(engine, tmp_path).follow().copy.close()
     again = Follower(engine, tmp_path)
@@ -83,9 +81,7 @@ def test_copy_goes_on_behind_its_marker(engine: MemoryEngine, writer: MemoryLog,
     assert contents(tmp_path) == {"journal/1.journal": b"x"}
 
 
-def test_marker_is_written_once_a_second_or_after_many_bytes(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_marker_is_written_once_a_second_or_after_many_bytes(engine, writer, tmp_path, monkeypatch):
     follower = Follower(engine, tmp_path).follow()
     follower.now = 0.9
     writer.append([written("journal/1.journal")])
@@ -99,9 +95,7 @@ def test_marker_is_written_once_a_second_or_after_many_bytes(
     assert follower.follow().marker["sequence"] == 4
 
 
-def test_copy_without_a_clean_end_is_used_again_until_the_machine_restarts(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_copy_without_a_clean_end_is_used_again_until_the_machine_restarts(engine, writer, tmp_path, caplog):
     writer.append([written("journal/1.journal")])
     first = Follower(engine, tmp_path).follow()
     first.copy.save()
@@ -115,18 +109,14 @@ def test_copy_without_a_clean_end_is_used_again_until_the_machine_restarts(
     assert Follower(engine, tmp_path, boot_id="a third boot").copy.sequence == 2
 
 
-def test_clean_marker_is_not_clean_any_more_once_the_copy_is_open(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_clean_marker_is_not_clean_any_more_once_the_copy_is_open(engine, writer, tmp_path):
     writer.append([written("journal/1.journal")])
     Follower(engine, tmp_path).follow().copy.close()
     assert Follower(engine, tmp_path).marker["clean"] is False
     assert Follower(engine, tmp_path, boot_id="another boot").copy.sequence == 0
 
 
-def test_machine_without_a_boot_id_uses_only_a_clean_copy(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_machine_without_a_boot_id_uses_only_a_clean_copy(engine, writer, tmp_path):
     writer.append([written("journal/1.journal")])
     first = Follower(engine, tmp_path, boot_id="").follow()
     first.copy.save()
@@ -139,9 +129,7 @@ def test_machine_without_a_boot_id_uses_only_a_clean_copy(
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"[]", b"{}", b'{"format": "1"}', b'{"format": 1, "sequence": -1}']
 )
-def test_copy_with_a_damaged_marker_is_discarded(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, text: bytes
-) -> None:
+def test_copy_with_a_damaged_marker_is_discarded(engine, writer, tmp_path, text):
     writer.append([written("journal/1.journal")])
     Follower(engine, tmp_path).follow().copy.close()
     (tmp_path / "journal/stale").write_bytes(b"x")
@@ -151,9 +139,7 @@ def test_copy_with_a_damaged_marker_is_discarded(
     assert contents(again.follow().root) == {"journal/1.journal": b"x"}
 
 
-def test_marker_of_a_newer_version_is_refused(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_marker_of_a_newer_version_is_refused(engine, writer, tmp_path):
     Follower(engine, tmp_path).follow().copy.close()
     marker = json.loads((tmp_path / MARKER).read_text())
     (tmp_path / MARKER).write_text(json.dumps(marker | {"format": 4}))
@@ -161,9 +147,7 @@ def test_marker_of_a_newer_version_is_refused(
         Follower(engine, tmp_path)
 
 
-def test_directory_with_messages_and_without_a_marker_is_never_touched(
-    engine: MemoryEngine, tmp_path: Path
-) -> None:
+def test_directory_with_messages_and_without_a_marker_is_never_touched(engine, tmp_path):
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal/000000001.journal").write_bytes(b"messages")
     with pytest.raises(UnsafeLog, match="stompring ha init"):
@@ -172,9 +156,7 @@ def test_directory_with_messages_and_without_a_marker_is_never_touched(
     assert not (tmp_path / MARKER).exists()
 
 
-def test_directory_that_a_broker_has_only_just_begun_becomes_a_copy(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_directory_that_a_broker_has_only_just_begun_becomes_a_copy(engine, writer, tmp_path):
     (tmp_path / "schema-version").write_bytes(b"3\n")
     (tmp_path / "broker.lock").write_bytes(b"1\n")
     Follower(engine, tmp_path).follow()
@@ -182,9 +164,7 @@ def test_directory_that_a_broker_has_only_just_begun_becomes_a_copy(
     assert (tmp_path / "broker.lock").exists()
 
 
-def test_copy_of_another_log_is_set_aside(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_copy_of_another_log_is_set_aside(engine, writer, tmp_path, caplog):
     writer.append([written("journal/1.journal"), written("paging/1/1.page"), written("identity", b"abc")])
     Follower(engine, tmp_path).follow().copy.close()
     engine.recreate()
@@ -199,9 +179,7 @@ def test_copy_of_another_log_is_set_aside(
     assert "set aside as journal.discarded, paging.discarded, identity.discarded" in caplog.text
 
 
-def test_empty_log_is_refused_while_the_directory_is_a_copy_of_another(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_empty_log_is_refused_while_the_directory_is_a_copy_of_another(engine, writer, tmp_path):
     writer.append([written("journal/1.journal")])
     Follower(engine, tmp_path).follow().copy.close()
     engine.recreate()
@@ -210,9 +188,7 @@ def test_empty_log_is_refused_while_the_directory_is_a_copy_of_another(
     assert contents(tmp_path) == {"journal/1.journal": b"x"}
 
 
-def test_log_that_has_lost_entries_is_refused_after_some_time(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_log_that_has_lost_entries_is_refused_after_some_time(engine, writer, tmp_path):
     writer.append([written("journal/1.journal"), written("journal/2.journal")])
     Follower(engine, tmp_path).follow().copy.close()
     shorter = MemoryLog(engine.cut_off(2))
@@ -227,15 +203,13 @@ def test_log_that_has_lost_entries_is_refused_after_some_time(
     assert contents(tmp_path) == {"journal/1.journal": b"x", "journal/2.journal": b"x"}
 
 
-def test_copy_that_was_discarded_half_way_is_discarded_again(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_that_was_discarded_half_way_is_discarded_again(engine, writer, tmp_path, monkeypatch):
     writer.append([written("journal/1.journal"), written("journal/2.journal")])
     Follower(engine, tmp_path).follow().copy.close()
     (tmp_path / "journal/stale").write_bytes(b"x")
     unlink = Path.unlink
 
-    def fail(path: Path, missing_ok: bool = False) -> None:
+    def fail(path, missing_ok=False):
         if path.name == "stale":
             raise KeyboardInterrupt
         unlink(path, missing_ok)
@@ -255,9 +229,7 @@ def test_copy_that_was_discarded_half_way_is_discarded_again(
 # ---- entries
 
 
-def test_entries_that_are_applied_again_change_nothing(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_entries_that_are_applied_again_change_nothing(engine, writer, tmp_path):
     writer.append(
         [
             written("journal/1.journal", b"12345"),
@@ -288,9 +260,7 @@ def test_entries_that_are_applied_again_change_nothing(
         assert not (root / "paging/1").exists()
 
 
-def test_file_of_which_entries_were_purged_is_not_retained(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_file_of_which_entries_were_purged_is_not_retained(engine, writer, tmp_path):
     writer.append([written("journal/1.journal", b"first "), written("journal/1.journal", b"second", 6)])
     follower = Follower(engine, tmp_path).follow(2)
     assert contents(tmp_path) == {"journal/1.journal": b"first "}
@@ -299,18 +269,14 @@ def test_file_of_which_entries_were_purged_is_not_retained(
     assert contents(follower.follow().root, retention=True) == {}
 
 
-def test_broker_without_retention_deletes_what_others_move(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_broker_without_retention_deletes_what_others_move(engine, writer, tmp_path):
     writer.append([written("journal/1.journal"), moved("journal/1.journal", 1, 1)])
     writer.append([removed("retention/journal/1.journal", 2)])
     Follower(engine, tmp_path, retention=False).follow()
     assert contents(tmp_path, retention=True) == {}
 
 
-def test_copy_begins_anew_where_control_entries_are_missing(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_copy_begins_anew_where_control_entries_are_missing(engine, writer, tmp_path, caplog):
     writer.append([written("journal/1.journal"), written("journal/2.journal")])
     follower = Follower(engine, tmp_path).follow()
     writer.append(
@@ -324,9 +290,7 @@ def test_copy_begins_anew_where_control_entries_are_missing(
     assert contents(tmp_path) == {"journal/3.journal": b"x"}
 
 
-def test_copy_begins_anew_where_control_entries_go_while_it_is_read(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_copy_begins_anew_where_control_entries_go_while_it_is_read(engine, writer, tmp_path):
     writer.append(
         [written("journal/1.journal"), written("journal/2.journal"), removed("journal/9.journal", 1)]
     )
@@ -337,9 +301,7 @@ def test_copy_begins_anew_where_control_entries_go_while_it_is_read(
     assert contents(follower.follow().root) == {}
 
 
-def test_copy_begins_anew_where_the_first_control_entry_goes_while_it_is_read(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_copy_begins_anew_where_the_first_control_entry_goes_while_it_is_read(engine, writer, tmp_path):
     writer.append(
         [written("journal/1.journal"), removed("journal/1.journal", 1), removed("journal/2.journal", 2)]
     )
@@ -349,9 +311,7 @@ def test_copy_begins_anew_where_the_first_control_entry_goes_while_it_is_read(
     assert contents(follower.follow().root) == {}
 
 
-def test_new_copy_begins_with_the_first_control_entry_there_is(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_new_copy_begins_with_the_first_control_entry_there_is(engine, writer, tmp_path, caplog):
     for number in range(1, 6):
         writer.append([written(f"journal/{number}.journal"), removed(f"journal/{number}.journal", number)])
         writer.purge(f"journal/{number}.journal", engine.last)
@@ -364,9 +324,7 @@ def test_new_copy_begins_with_the_first_control_entry_there_is(
     assert "discarding" not in caplog.text
 
 
-def test_copy_that_cannot_be_begun_anew_is_begun_at_the_next_try(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_copy_that_cannot_be_begun_anew_is_begun_at_the_next_try(engine, writer, tmp_path):
     writer.append([written("journal/1.journal")])
     follower = Follower(engine, tmp_path).follow()
     writer.append(
@@ -382,14 +340,12 @@ def test_copy_that_cannot_be_begun_anew_is_begun_at_the_next_try(
     assert contents(follower.follow().root) == {"journal/3.journal": b"x"}
 
 
-def test_full_disk_of_a_standby_is_overcome(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_of_a_standby_is_overcome(engine, writer, tmp_path, monkeypatch):
     follower = Follower(engine, tmp_path).follow()
     writer.append([written("journal/1.journal", b"first"), written("journal/2.journal", b"second")])
     pwrite, left = os.pwrite, [1]
 
-    def full(descriptor: int, data: bytes, at: int) -> int:
+    def full(descriptor, data, at):
         left[0] -= 1
         if left[0] < 0:
             raise OSError(28, "No space left on device")
@@ -403,7 +359,7 @@ def test_full_disk_of_a_standby_is_overcome(
     assert contents(follower.follow().root) == {"journal/1.journal": b"first", "journal/2.journal": b"second"}
 
 
-def test_few_files_are_kept_open(engine: MemoryEngine, writer: MemoryLog, tmp_path: Path) -> None:
+def test_few_files_are_kept_open(engine, writer, tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     writer.append([written(f"journal/{number}.journal") for number in range(200)])
     follower = Follower(engine, tmp_path).follow()
@@ -413,9 +369,7 @@ def test_few_files_are_kept_open(engine: MemoryEngine, writer: MemoryLog, tmp_pa
     assert len(contents(tmp_path)) == 200
 
 
-def test_written_file_that_is_removed_and_made_again_is_another_one(
-    engine: MemoryEngine, writer: MemoryLog, tmp_path: Path
-) -> None:
+def test_written_file_that_is_removed_and_made_again_is_another_one(engine, writer, tmp_path):
     writer.append([written("paging/1/address", b"long name")])
     follower = Follower(engine, tmp_path).follow()
     writer.append([removed("paging/1/address", 1), written("paging/1/address", b"name")])
@@ -429,7 +383,7 @@ def test_written_file_that_is_removed_and_made_again_is_another_one(
     "key",
     ["", "journal", "journal/", "/etc/passwd", "journal/../../x", "journal//x", "paging/./x", "x", "a/b"],
 )
-def test_path_outside_a_data_directory_is_refused(tmp_path: Path, key: str) -> None:
+def test_path_outside_a_data_directory_is_refused(tmp_path, key):
     with pytest.raises(UnsafeLog):
         Places(data_directory(tmp_path)).path(key)
 
@@ -439,7 +393,7 @@ def test_path_outside_a_data_directory_is_refused(tmp_path: Path, key: str) -> N
     st.lists(st.from_regex(r"[a-z0-9.]{1,9}", fullmatch=True)),
 )
 @examples(50)
-def test_paths_and_keys_name_the_same_files(first: str, rest: list[str]) -> None:
+def test_paths_and_keys_name_the_same_files(first, rest):
     key = "/".join([first, *(part for part in rest if part.strip(".")), "x"])
     root = Path("/data")
     places = Places(DataDirectory(root, root / "journal", root / "elsewhere/paging", root / "journal/kept"))

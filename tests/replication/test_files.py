@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
-from pathlib import Path
 from threading import Thread
 from unittest.mock import patch
 
@@ -31,17 +29,17 @@ from .memory_log import FULL, LOST, UNANSWERED, MemoryEngine, control_numbers
 
 
 @pytest.fixture
-def active(tmp_path: Path) -> ActiveBroker:
+def active(tmp_path):
     return ActiveBroker(MemoryEngine(), tmp_path / "active")
 
 
-def changes(active: ActiveBroker) -> list[tuple[str, str, int, bytes]]:
+def changes(active):
     """The entries that change files: operation, path, position and data."""
     found = [entry.change for entry in active.engine.entries() if entry.change.operation < Operation.BEAT]
     return [(change.operation.name, change.path, change.at, bytes(change.data)) for change in found]
 
 
-def write(active: ActiveBroker, name: str, data: bytes, at: int = 0) -> None:
+def write(active, name, data, at=0):
     descriptor = active.files.open(active.root / name)
     active.files.write(descriptor, data, at)
     active.files.close(descriptor)
@@ -50,7 +48,7 @@ def write(active: ActiveBroker, name: str, data: bytes, at: int = 0) -> None:
 # ---- what is appended
 
 
-def test_batch_is_one_append_and_neighbouring_writes_are_one_entry(active: ActiveBroker) -> None:
+def test_batch_is_one_append_and_neighbouring_writes_are_one_entry(active):
     active.files.begin_batch()
     write(active, "paging/1/1.page", b"page")
     write(active, "journal/1.journal", b"ab")
@@ -68,7 +66,7 @@ def test_batch_is_one_append_and_neighbouring_writes_are_one_entry(active: Activ
     assert contents(active.root) == {"paging/1/1.page": b"page", "journal/1.journal": b"abcd\0\0\0\0\0x"}
 
 
-def test_large_write_is_cut_into_entries(active: ActiveBroker) -> None:
+def test_large_write_is_cut_into_entries(active):
     data = os.urandom(2 * MAX_ENTRY_DATA + 3)
     active.files.begin_batch()
     write(active, "journal/1.journal", data[:10])
@@ -78,7 +76,7 @@ def test_large_write_is_cut_into_entries(active: ActiveBroker) -> None:
     assert contents(active.root) == {"journal/1.journal": data}
 
 
-def test_large_batch_is_appended_before_its_end(active: ActiveBroker) -> None:
+def test_large_batch_is_appended_before_its_end(active):
     active.files.begin_batch()
     for place in range(80):
         write(active, "journal/1.journal", bytes(MAX_ENTRY_DATA), place * MAX_ENTRY_DATA)
@@ -87,7 +85,7 @@ def test_large_batch_is_appended_before_its_end(active: ActiveBroker) -> None:
     assert len(contents(active.root)["journal/1.journal"]) == 80 * MAX_ENTRY_DATA
 
 
-def test_buffer_that_is_changed_after_the_write_does_not_change_the_entry(active: ActiveBroker) -> None:
+def test_buffer_that_is_changed_after_the_write_does_not_change_the_entry(active):
     data = bytearray(b"before")
     active.files.begin_batch()
     descriptor = active.files.open(active.root / "journal/1.journal")
@@ -97,7 +95,7 @@ def test_buffer_that_is_changed_after_the_write_does_not_change_the_entry(active
     assert contents(active.root) == {"journal/1.journal": b"before"}
 
 
-def test_change_outside_a_batch_is_appended_at_once(active: ActiveBroker) -> None:
+def test_change_outside_a_batch_is_appended_at_once(active):
     active.files.replace(active.root / "identity", b"abc\n")
     write(active, "journal/1.journal", b"12345")
     active.files.truncate(active.root / "journal/1.journal", 2)
@@ -111,7 +109,7 @@ def test_change_outside_a_batch_is_appended_at_once(active: ActiveBroker) -> Non
     assert contents(active.root) == {"identity": b"abc\n", "journal/1.journal": b"12"}
 
 
-def test_other_files_are_not_in_the_log(active: ActiveBroker, tmp_path: Path) -> None:
+def test_other_files_are_not_in_the_log(active, tmp_path):
     for name in ("broker.lock", "replicated-log", "retention/samples/1.samples"):
         active.files.replace(active.root / name, b"x")
         assert (active.root / name).read_bytes() == b"x"
@@ -120,7 +118,7 @@ def test_other_files_are_not_in_the_log(active: ActiveBroker, tmp_path: Path) ->
     assert changes(active) == []
 
 
-def test_rename_is_a_copy_and_a_removal(active: ActiveBroker) -> None:
+def test_rename_is_a_copy_and_a_removal(active):
     large = os.urandom(MAX_ENTRY_DATA + 1)
     write(active, "journal/1.journal", b"small")
     write(active, "journal/2.journal", large)
@@ -138,7 +136,7 @@ def test_rename_is_a_copy_and_a_removal(active: ActiveBroker) -> None:
     assert contents(active.root) == {"journal/1.journal.damaged": large}
 
 
-def test_thread_that_reads_pages_does_not_wait_for_the_batch(active: ActiveBroker) -> None:
+def test_thread_that_reads_pages_does_not_wait_for_the_batch(active):
     write(active, "paging/1/1.page", b"confirmed")
     active.files.begin_batch()
     write(active, "paging/1/1.page", b" pending", 9)
@@ -152,9 +150,7 @@ def test_thread_that_reads_pages_does_not_wait_for_the_batch(active: ActiveBroke
     assert active.engine.last == 4
 
 
-def test_control_entries_go_on_counting_with_the_next_active_broker(
-    active: ActiveBroker, tmp_path: Path
-) -> None:
+def test_control_entries_go_on_counting_with_the_next_active_broker(active, tmp_path):
     for number in range(3):
         write(active, f"journal/{number}.journal", b"x")
         active.files.remove(active.root / f"journal/{number}.journal")
@@ -168,9 +164,7 @@ def test_control_entries_go_on_counting_with_the_next_active_broker(
 
 
 @pytest.mark.parametrize("fault", [LOST, UNANSWERED, FULL])
-def test_what_the_log_has_been_given_is_stored_once_before_anything_else(
-    active: ActiveBroker, fault: str
-) -> None:
+def test_what_the_log_has_been_given_is_stored_once_before_anything_else(active, fault):
     active.log.faults.extend([None, fault])
     active.files.begin_batch()
     write(active, "journal/1.journal", b"first")
@@ -190,10 +184,10 @@ def test_what_the_log_has_been_given_is_stored_once_before_anything_else(
     }
 
 
-def test_changes_that_were_refused_before_the_log_had_them_are_given_again(active: ActiveBroker) -> None:
+def test_changes_that_were_refused_before_the_log_had_them_are_given_again(active):
     append = active.log.append
 
-    def refuse(given: Sequence[FileChange]) -> int:
+    def refuse(given):
         raise NoRoom("the reserve")
 
     active.log.append = refuse  # type: ignore[method-assign]
@@ -208,7 +202,7 @@ def test_changes_that_were_refused_before_the_log_had_them_are_given_again(activ
     assert rebuilt(active.engine, active.root.parent / "rebuilt") == {"journal/1.journal": b"first"}
 
 
-def test_a_log_that_forgets_what_it_was_given_is_fatal(active: ActiveBroker) -> None:
+def test_a_log_that_forgets_what_it_was_given_is_fatal(active):
     active.log.faults.append(LOST)
     active.files.begin_batch()
     write(active, "journal/1.journal", b"first")
@@ -221,7 +215,7 @@ def test_a_log_that_forgets_what_it_was_given_is_fatal(active: ActiveBroker) -> 
     assert len(active.lost) == 1
 
 
-def test_nothing_of_a_batch_is_tried_while_the_log_does_not_answer(active: ActiveBroker) -> None:
+def test_nothing_of_a_batch_is_tried_while_the_log_does_not_answer(active):
     active.log.connected = False
     active.files.begin_batch()
     write(active, "journal/1.journal", b"first")
@@ -240,7 +234,7 @@ def test_nothing_of_a_batch_is_tried_while_the_log_does_not_answer(active: Activ
 
 
 @pytest.mark.parametrize("fault", [LOST, UNANSWERED, FULL])
-def test_a_large_change_that_is_taken_is_not_reported_as_failed(active: ActiveBroker, fault: str) -> None:
+def test_a_large_change_that_is_taken_is_not_reported_as_failed(active, fault):
     """Tasks of the store that have failed are tried again: a file that was renamed is not there any more."""
     write(active, "journal/1.journal", b"x")
     path, target = active.root / "journal/1.journal", active.root / "journal/1.journal.damaged"
@@ -257,7 +251,7 @@ def test_a_large_change_that_is_taken_is_not_reported_as_failed(active: ActiveBr
     assert contents(active.root) == {"journal/1.journal.damaged": b"x"}
 
 
-def test_change_during_start_waits_for_the_log(tmp_path: Path) -> None:
+def test_change_during_start_waits_for_the_log(tmp_path):
     active = ActiveBroker(MemoryEngine(), tmp_path / "active")
     active.files._patience = 60
     active.log.faults.extend([LOST, UNANSWERED, LOST])
@@ -268,7 +262,7 @@ def test_change_during_start_waits_for_the_log(tmp_path: Path) -> None:
 # ---- this broker must not write any more
 
 
-def test_fenced_broker_confirms_nothing_and_reports_once(active: ActiveBroker, tmp_path: Path) -> None:
+def test_fenced_broker_confirms_nothing_and_reports_once(active, tmp_path):
     ActiveBroker(active.engine, tmp_path / "other")
     for _ in range(2):
         active.files.begin_batch()
@@ -288,7 +282,7 @@ def test_fenced_broker_confirms_nothing_and_reports_once(active: ActiveBroker, t
     assert contents(active.root) == {}
 
 
-def test_log_that_was_made_anew_ends_the_broker(active: ActiveBroker) -> None:
+def test_log_that_was_made_anew_ends_the_broker(active):
     write(active, "journal/1.journal", b"x")
     active.engine.recreate()
     with pytest.raises(NotActive):
@@ -296,13 +290,11 @@ def test_log_that_was_made_anew_ends_the_broker(active: ActiveBroker) -> None:
     assert active.lost == ["the log was made anew"]
 
 
-def test_full_local_disk_after_a_confirmed_append_ends_the_broker(
-    active: ActiveBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_local_disk_after_a_confirmed_append_ends_the_broker(active, monkeypatch):
     write(active, "journal/1.journal", b"x")
     pwrite = os.pwrite
 
-    def full(descriptor: int, data: bytes, at: int) -> int:
+    def full(descriptor, data, at):
         if at >= 4:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return pwrite(descriptor, data[:4], at)
@@ -320,8 +312,8 @@ def test_full_local_disk_after_a_confirmed_append_ends_the_broker(
     assert contents(again.root) == {"journal/1.journal": b"confirmed"}
 
 
-def test_unknown_fault_of_the_log_ends_the_broker(active: ActiveBroker) -> None:
-    def fail(given: Sequence[FileChange]) -> int:
+def test_unknown_fault_of_the_log_ends_the_broker(active):
+    def fail(given):
         raise ZeroDivisionError("a bug")
 
     active.log.append = fail  # type: ignore[method-assign]
@@ -330,7 +322,7 @@ def test_unknown_fault_of_the_log_ends_the_broker(active: ActiveBroker) -> None:
     assert len(active.lost) == 1
 
 
-def test_file_of_no_data_directory_in_the_log_is_refused(active: ActiveBroker, tmp_path: Path) -> None:
+def test_file_of_no_data_directory_in_the_log_is_refused(active, tmp_path):
     active.log.append([FileChange(Operation.WRITE, "journal/../../x", 0, b"x")])
     with pytest.raises(UnsafeLog, match="no data directory has"):
         rebuilt(active.engine, tmp_path / "rebuilt")
@@ -339,7 +331,7 @@ def test_file_of_no_data_directory_in_the_log_is_refused(active: ActiveBroker, t
 # ---- what is not needed any more
 
 
-def test_entries_of_removed_files_are_purged_and_control_entries_stay(active: ActiveBroker) -> None:
+def test_entries_of_removed_files_are_purged_and_control_entries_stay(active):
     for number in (1, 2):
         write(active, f"journal/{number}.journal", b"x")
         write(active, f"paging/{number}/1.page", b"x")
@@ -353,7 +345,7 @@ def test_entries_of_removed_files_are_purged_and_control_entries_stay(active: Ac
     assert not (active.root.parent / "rebuilt/retention/paging/1/1.page").exists()
 
 
-def test_purge_spares_a_file_that_is_made_again(active: ActiveBroker) -> None:
+def test_purge_spares_a_file_that_is_made_again(active):
     write(active, "paging/1/address", b"old")
     active.files.begin_batch()
     active.files.remove(active.root / "paging/1/address")
@@ -363,7 +355,7 @@ def test_purge_spares_a_file_that_is_made_again(active: ActiveBroker) -> None:
     assert rebuilt(active.engine, active.root.parent / "rebuilt") == {"paging/1/address": b"new"}
 
 
-def test_busy_broker_purges_with_its_batches(active: ActiveBroker) -> None:
+def test_busy_broker_purges_with_its_batches(active):
     for number in range(MAX_WAITING_PURGES + 20):
         active.files.begin_batch()
         write(active, f"journal/{number}.journal", b"x")
@@ -373,7 +365,7 @@ def test_busy_broker_purges_with_its_batches(active: ActiveBroker) -> None:
     assert active.engine.purged
 
 
-def test_purges_that_fail_are_tried_again(active: ActiveBroker) -> None:
+def test_purges_that_fail_are_tried_again(active):
     write(active, "journal/1.journal", b"x")
     active.files.remove(active.root / "journal/1.journal")
     active.log.connected = False
@@ -384,7 +376,7 @@ def test_purges_that_fail_are_tried_again(active: ActiveBroker) -> None:
     assert not active.engine.under("journal/1.journal")
 
 
-def test_next_active_broker_purges_what_the_one_before_has_not(active: ActiveBroker, tmp_path: Path) -> None:
+def test_next_active_broker_purges_what_the_one_before_has_not(active, tmp_path):
     write(active, "journal/1.journal", b"x")
     active.files.remove(active.root / "journal/1.journal")
     other = ActiveBroker(active.engine, tmp_path / "other")
@@ -392,7 +384,7 @@ def test_next_active_broker_purges_what_the_one_before_has_not(active: ActiveBro
     assert not active.engine.under("journal/1.journal")
 
 
-def test_restarted_broker_purges_what_it_had_not(active: ActiveBroker) -> None:
+def test_restarted_broker_purges_what_it_had_not(active):
     write(active, "journal/1.journal", b"x")
     active.files.remove(active.root / "journal/1.journal")
     active.copy.close()
@@ -401,7 +393,7 @@ def test_restarted_broker_purges_what_it_had_not(active: ActiveBroker) -> None:
     assert not active.engine.under("journal/1.journal")
 
 
-def test_old_control_entries_are_purged(active: ActiveBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_control_entries_are_purged(active, monkeypatch):
     monkeypatch.setattr("stompring.replication.copy.CHECKPOINT_INTERVAL", 2)
     monkeypatch.setattr("stompring.replication.files.KEPT_CONTROLS", 6)
     for number in range(20):
@@ -416,7 +408,7 @@ def test_old_control_entries_are_purged(active: ActiveBroker, monkeypatch: pytes
 # ---- the writer
 
 
-def test_writer_retries_soon_and_prefills_nothing(active: ActiveBroker) -> None:
+def test_writer_retries_soon_and_prefills_nothing(active):
     from twisted.internet.task import Clock as Reactor
 
     reactor = Reactor()

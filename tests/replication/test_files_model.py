@@ -37,19 +37,19 @@ FAULTS = st.lists(st.sampled_from([None, None, None, LOST, UNANSWERED, DELAYED, 
 Task = Callable[[Files, Path], object]
 
 
-def _data(size: int, byte: int) -> bytes:
+def _data(size, byte):
     return bytes([byte]) * size
 
 
-def _task(kind: str, name: str, other: str, size: int, byte: int) -> Task:
-    def move(files: Files, root: Path) -> None:
+def _task(kind, name, other, size, byte):
+    def move(files, root):
         if name != "identity":
             files.move(root / name, root / "retention" / name)
 
-    def remove_directory(files: Files, root: Path) -> None:
+    def remove_directory(files, root):
         files.remove_directory(root / "paging/1")
 
-    def rename(files: Files, root: Path) -> None:
+    def rename(files, root):
         if name != "identity":
             files.rename(root / name, (root / name).with_name(Path(other).name))
 
@@ -97,7 +97,7 @@ BATCHES = st.lists(
 )
 
 
-def _result(task: Task, files: Files, root: Path) -> Any:
+def _result(task, files, root):
     """What a task returns, or which of its own faults it raises."""
     try:
         return task(files, root)
@@ -105,7 +105,7 @@ def _result(task: Task, files: Files, root: Path) -> Any:
         return type(fault)
 
 
-def _write(files: Files, root: Path, write: tuple[str, int, list[int], int]) -> None:
+def _write(files, root, write):
     name, at, sizes, byte = write
     descriptor = files.open(root / name)
     for size in sizes:
@@ -118,7 +118,7 @@ def _write(files: Files, root: Path, write: tuple[str, int, list[int], int]) -> 
 class Pair:
     """The same changes for an active broker and for plain files; ``follower`` reads the log."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root = root
         self.engine = MemoryEngine()
         self.plain = root / "plain"
@@ -128,9 +128,7 @@ class Pair:
         self.follower = LocalCopy(data_directory(root / "follower"), boot_id="boot")
         self.follower.open(self.log)
 
-    def batch(
-        self, tasks: list[Task], writes: list[tuple[str, int, list[int], int]], faults: list[str | None]
-    ) -> None:
+    def batch(self, tasks, writes, faults):
         """As `WriteBatch.write`, until it succeeds."""
         expected = [_result(task, Files(), self.plain) for task in tasks]
         for write in writes:
@@ -146,9 +144,7 @@ class Pair:
         assert results == expected
         self.active.log.faults.clear()
 
-    def _try(
-        self, tasks: list[Task], writes: list[tuple[str, int, list[int], int]], results: list[Any]
-    ) -> bool:
+    def _try(self, tasks, writes, results):
         files, done = self.active.files, True
         files.begin_batch()
         try:
@@ -164,17 +160,17 @@ class Pair:
             done = False
         return done
 
-    def alone(self, tasks: list[Task]) -> None:
+    def alone(self, tasks):
         """Changes outside a batch, as during start."""
         for task in tasks:
             assert _result(task, self.active.files, self.active.root) == _result(task, Files(), self.plain)
 
-    def close(self) -> None:
+    def close(self):
         """Close all files."""
         self.active.copy.close_files()
         self.follower.close_files()
 
-    def step(self, what: str) -> None:
+    def step(self, what):
         if what == "follow":
             follow(self.follower, self.log)
         elif what == "follow a bit":
@@ -193,7 +189,7 @@ class Pair:
 
 @given(BATCHES)
 @settings(examples(80), report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
-def test_copy_follower_and_rebuild_are_equal_to_plain_files(batches: list[Any]) -> None:
+def test_copy_follower_and_rebuild_are_equal_to_plain_files(batches):
     with TemporaryDirectory() as name, closing(Pair(Path(name))) as pair:
         for tasks, writes, faults, then in batches:
             if then == "alone":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
-from pathlib import Path
 from random import Random
 from typing import Protocol
 
@@ -30,7 +29,7 @@ from stompring.replication.log import (
 from stompring.settings.model import ReplicatedLogSettings
 
 from .. import postgres_server
-from ..postgres_server import PostgresPair, postgres_pair
+from ..postgres_server import postgres_pair
 from .memory_log import MemoryEngine, MemoryLog
 
 pytestmark = pytest.mark.xdist_group("nats")
@@ -46,49 +45,49 @@ STREAMS = count(1)
 class Engine(Protocol):
     """An engine that tests use: every log is opened by a broker of its own."""
 
-    def create(self, max_bytes: int = -1) -> None:
+    def create(self, max_bytes=-1):
         """Make the log."""
 
-    def open(self, broker: str = "a") -> ReplicatedLog:
+    def open(self, broker="a"):
         """Another client of the log, not connected."""
 
 
 class ServerEngine:
     """An engine behind a URL."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self._url = url
         self._stream = f"s{next(STREAMS)}"
 
-    def settings(self, broker: str = "a") -> ReplicatedLogSettings:
+    def settings(self, broker="a"):
         return ReplicatedLogSettings(url=self._url, stream=self._stream, broker=broker)
 
-    def create(self, max_bytes: int = -1) -> None:
+    def create(self, max_bytes=-1):
         create_log(self.settings(), max_bytes)
 
-    def open(self, broker: str = "a") -> ReplicatedLog:
+    def open(self, broker="a"):
         return open_log(self.settings(broker))
 
 
 class MemoryServer:
     """The log in memory that other tests use."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._engine: MemoryEngine | None = None
 
-    def create(self, max_bytes: int = -1) -> None:
+    def create(self, max_bytes=-1):
         if self._engine is not None:
             pytest.skip("a log in memory is made once")
         self._engine = MemoryEngine(max_bytes=max_bytes)
 
-    def open(self, broker: str = "a") -> ReplicatedLog:
+    def open(self, broker="a"):
         if self._engine is None:
             pytest.skip("a log in memory is always there")
         return MemoryLog(self._engine, broker)
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[PostgresPair]:
+def pair():
     if reason := postgres_server.missing():
         pytest.skip(reason)
     with postgres_pair() as pair:
@@ -96,7 +95,7 @@ def pair() -> Iterator[PostgresPair]:
 
 
 @pytest.fixture(params=["memory", "nats", "postgresql"])
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request):
     if request.param == "memory":
         return MemoryServer()
     if request.param == "postgresql":
@@ -109,12 +108,12 @@ Open = Callable[..., ReplicatedLog]
 
 
 @pytest.fixture
-def connect(engine: Engine) -> Iterator[Open]:
+def connect(engine):
     """Connected clients of a new log, all closed after the test."""
     engine.create()
     with ExitStack() as stack:
 
-        def connect(broker: str = "a") -> ReplicatedLog:
+        def connect(broker="a"):
             log = engine.open(broker)
             stack.callback(log.close)
             log.connect()
@@ -123,18 +122,18 @@ def connect(engine: Engine) -> Iterator[Open]:
         yield connect
 
 
-def write(at: int = 0, data: bytes = b"x", path: str = JOURNAL) -> FileChange:
+def write(at=0, data=b"x", path=JOURNAL):
     return FileChange(Operation.WRITE, path, at, data)
 
 
-def read_all(log: ReplicatedLog, after: int = 0) -> list[LogEntry]:
+def read_all(log, after=0):
     entries: list[LogEntry] = []
     while found := log.read(entries[-1].sequence if entries else after, 0):
         entries += found
     return entries
 
 
-def test_new_log_is_empty(connect: Open) -> None:
+def test_new_log_is_empty(connect):
     log = connect()
     status = log.status()
     assert (status.last, status.entries, status.bytes) == (0, 0, 0)
@@ -144,13 +143,13 @@ def test_new_log_is_empty(connect: Open) -> None:
     assert log.last(CONTROL) is None
 
 
-def test_existing_log_is_not_made_again(engine: Engine) -> None:
+def test_existing_log_is_not_made_again(engine):
     engine.create()
     with pytest.raises(UnsafeLog, match="exists"):
         engine.create()
 
 
-def test_log_that_was_not_made_is_refused(engine: Engine) -> None:
+def test_log_that_was_not_made_is_refused(engine):
     log = engine.open()
     try:
         with pytest.raises(LogMissing, match="stompring ha init"):
@@ -159,7 +158,7 @@ def test_log_that_was_not_made_is_refused(engine: Engine) -> None:
         log.close()
 
 
-def test_entries_are_read_as_they_were_written(connect: Open) -> None:
+def test_entries_are_read_as_they_were_written(connect):
     writer, reader = connect("a"), connect("b")
     changes = [
         FileChange(Operation.WHOLE, "identity", 0, b"\0\xff" * 10),
@@ -181,7 +180,7 @@ def test_entries_are_read_as_they_were_written(connect: Open) -> None:
     assert all(entry.time > 1_600_000_000_000 for entry in entries)
 
 
-def test_many_entries_of_one_append_are_in_order(connect: Open) -> None:
+def test_many_entries_of_one_append_are_in_order(connect):
     writer, reader = connect("a"), connect("b")
     writer.claim(1, 0, CLAIM)
     sizes = Random(1)
@@ -190,7 +189,7 @@ def test_many_entries_of_one_append_are_in_order(connect: Open) -> None:
     assert [bytes(entry.change.data) for entry in read_all(reader)[1:]] == data
 
 
-def test_reader_sees_entries_that_come_while_it_waits(connect: Open) -> None:
+def test_reader_sees_entries_that_come_while_it_waits(connect):
     writer, reader = connect("a"), connect("b")
     after = writer.claim(1, 0, CLAIM)
     assert after is not None
@@ -203,13 +202,13 @@ def test_reader_sees_entries_that_come_while_it_waits(connect: Open) -> None:
     assert reader.read(after, 0) == found, "a reader may go back"
 
 
-def test_append_without_changes_returns_the_last_sequence(connect: Open) -> None:
+def test_append_without_changes_returns_the_last_sequence(connect):
     log = connect()
     sequence = log.claim(1, 0, CLAIM)
     assert log.append([]) == sequence
 
 
-def test_claim_at_an_older_end_is_refused(connect: Open) -> None:
+def test_claim_at_an_older_end_is_refused(connect):
     one, other = connect("a"), connect("b")
     end = one.claim(1, 0, CLAIM)
     assert end is not None
@@ -219,7 +218,7 @@ def test_claim_at_an_older_end_is_refused(connect: Open) -> None:
     assert other.claim(2, end, CLAIM) == end + 1
 
 
-def test_writer_is_fenced_after_the_claim_of_another(connect: Open) -> None:
+def test_writer_is_fenced_after_the_claim_of_another(connect):
     one, other = connect("a"), connect("b")
     one.claim(1, 0, CLAIM)
     end = one.append([write()])
@@ -234,7 +233,7 @@ def test_writer_is_fenced_after_the_claim_of_another(connect: Open) -> None:
 
 
 @pytest.mark.parametrize("later", [0, 1, 3])
-def test_nothing_of_an_append_is_stored_behind_the_claim_of_another(connect: Open, later: int) -> None:
+def test_nothing_of_an_append_is_stored_behind_the_claim_of_another(connect, later):
     """Not even entries whose place would be free, since a claim has the place of one ahead of them."""
     first, second = connect(), connect()
     first.claim(1, 0, FileChange(Operation.CLAIM))
@@ -251,7 +250,7 @@ def test_nothing_of_an_append_is_stored_behind_the_claim_of_another(connect: Ope
     assert {entry.writer for entry in _all(connect()) if entry.sequence > end} == {2}
 
 
-def test_of_two_claims_at_one_place_exactly_one_wins(connect: Open) -> None:
+def test_of_two_claims_at_one_place_exactly_one_wins(connect):
     """The races that decide which broker is active."""
     brokers = [connect("a"), connect("b")]
     end = 0
@@ -259,9 +258,7 @@ def test_of_two_claims_at_one_place_exactly_one_wins(connect: Open) -> None:
         results: dict[int, int | None] = {}
         start = threading.Barrier(2)
 
-        def claim(
-            at: int, results: dict[int, int | None], start: threading.Barrier, writer: int, end: int
-        ) -> None:
+        def claim(at, results, start, writer, end):
             start.wait()
             results[at] = brokers[at].claim(writer * 2 + at, end, CLAIM)
 
@@ -279,7 +276,7 @@ def test_of_two_claims_at_one_place_exactly_one_wins(connect: Open) -> None:
         assert entry.writer == writer * 2 + winners[0]
 
 
-def test_purged_entries_are_left_out_and_their_sequences_are_not_used_again(connect: Open) -> None:
+def test_purged_entries_are_left_out_and_their_sequences_are_not_used_again(connect):
     log = connect()
     log.claim(1, 0, CLAIM)
     log.append([write(0), write(0, path="paging/1"), write(1), write(2)])
@@ -297,7 +294,7 @@ def test_purged_entries_are_left_out_and_their_sequences_are_not_used_again(conn
     assert log.first(JOURNAL) is None
 
 
-def test_claim_behind_purged_entries_is_refused(connect: Open) -> None:
+def test_claim_behind_purged_entries_is_refused(connect):
     one, other = connect("a"), connect("b")
     one.claim(1, 0, CLAIM)
     one.append([write()])
@@ -305,7 +302,7 @@ def test_claim_behind_purged_entries_is_refused(connect: Open) -> None:
     assert other.claim(2, 1, CLAIM) is None
 
 
-def test_first_and_last_of_a_key(connect: Open) -> None:
+def test_first_and_last_of_a_key(connect):
     log = connect()
     log.claim(1, 0, CLAIM)
     removals = [FileChange(Operation.REMOVE, f"paging/{at}", at) for at in (1, 2, 3)]
@@ -322,7 +319,7 @@ def test_first_and_last_of_a_key(connect: Open) -> None:
     assert beat.change == BEAT
 
 
-def test_entries_are_read_from_the_leader_where_a_node_may_lack_some(connect: Open) -> None:
+def test_entries_are_read_from_the_leader_where_a_node_may_lack_some(connect):
     log = connect()
     log.claim(1, 0, FileChange(Operation.CLAIM))
     for number in range(1, 61):
@@ -336,14 +333,14 @@ def test_entries_are_read_from_the_leader_where_a_node_may_lack_some(connect: Op
     assert [entry.change for entry in _all(reader)] == [entry.change for entry in _all(other)]
 
 
-def _all(log: ReplicatedLog) -> list[LogEntry]:
+def _all(log):
     found: list[LogEntry] = []
     while entries := log.read(found[-1].sequence if found else 0, 0.1):
         found += entries
     return found
 
 
-def test_entries_are_counted_by_key(connect: Open) -> None:
+def test_entries_are_counted_by_key(connect):
     log = connect()
     log.claim(1, 0, FileChange(Operation.CLAIM))
     names = ["journal/1.journal", "paging/%41 ä.b/1.page", "identity"]
@@ -359,7 +356,7 @@ def test_entries_are_counted_by_key(connect: Open) -> None:
     assert log.counts() == expected
 
 
-def test_full_log_refuses_until_entries_are_purged(engine: Engine) -> None:
+def test_full_log_refuses_until_entries_are_purged(engine):
     engine.create(max_bytes=16 * MAX_ENTRY_DATA)
     log = engine.open()
     try:
@@ -382,14 +379,14 @@ def test_full_log_refuses_until_entries_are_purged(engine: Engine) -> None:
         log.close()
 
 
-def test_requests_reach_the_broker_named_and_the_active_one(connect: Open) -> None:
+def test_requests_reach_the_broker_named_and_the_active_one(connect):
     one, other, client = connect("a.b@host 1"), connect("b"), connect("cli")
     assert not client.request("release", "")
     assert not client.request("leave", "b")
 
     got: tuple[list[str], list[str]] = ([], [])
 
-    def poll() -> bool:
+    def poll():
         more = one.requests("a.b@host 1", active=True), other.requests("b", active=False)
         got[0].extend(more[0])
         got[1].extend(more[1])
@@ -410,7 +407,7 @@ def test_requests_reach_the_broker_named_and_the_active_one(connect: Open) -> No
     assert not poll()
 
 
-def test_log_is_read_from_the_beginning_by_a_client_that_connects_later(connect: Open) -> None:
+def test_log_is_read_from_the_beginning_by_a_client_that_connects_later(connect):
     writer = connect("a")
     writer.claim(1, 0, CLAIM)
     writer.append([write(at) for at in range(300)])
@@ -420,7 +417,7 @@ def test_log_is_read_from_the_beginning_by_a_client_that_connects_later(connect:
     assert identity and connect("c").connect().identity == identity
 
 
-def test_closed_log_says_nothing_to_others(connect: Open) -> None:
+def test_closed_log_says_nothing_to_others(connect):
     one, other = connect("a"), connect("b")
     end = one.claim(1, 0, CLAIM)
     assert end is not None
@@ -430,7 +427,7 @@ def test_closed_log_says_nothing_to_others(connect: Open) -> None:
     assert other.claim(2, end, CLAIM) == end + 1
 
 
-def test_path_lengths_up_to_the_limit_of_files_are_stored(connect: Open, tmp_path: Path) -> None:
+def test_path_lengths_up_to_the_limit_of_files_are_stored(connect, tmp_path):
     log = connect()
     log.claim(1, 0, CLAIM)
     path = "paging/" + "ä" * 120 + "/" + "." * 200

@@ -1,14 +1,9 @@
 """A log that has lost entries which it had confirmed: who notices, and how the log gets them back."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -27,17 +22,17 @@ from .test_files_model import BATCHES, Pair
 
 
 @pytest.fixture
-def active(tmp_path: Path) -> ActiveBroker:
+def active(tmp_path):
     return ActiveBroker(MemoryEngine(), tmp_path / "active")
 
 
-def write(active: ActiveBroker, name: str, data: bytes, at: int = 0) -> None:
+def write(active, name, data, at=0):
     descriptor = active.files.open(active.root / name)
     active.files.write(descriptor, data, at)
     active.files.close(descriptor)
 
 
-def operations(active: ActiveBroker, name: str) -> list[Operation]:
+def operations(active, name):
     """What the log has of a file."""
     return [entry.change.operation for entry in active.engine.entries() if entry.change.path == name]
 
@@ -65,9 +60,7 @@ def operations(active: ActiveBroker, name: str) -> list[Operation]:
         ([(Operation.REWRITE, "a"), (Operation.REWRITE, "a"), (Operation.REWRITTEN, "a")], {"a": [2, 3]}),
     ],
 )
-def test_a_digest_has_the_entries_of_a_file(
-    changes: list[tuple[Operation, str]], files: dict[str, list[int]]
-) -> None:
+def test_a_digest_has_the_entries_of_a_file(changes, files):
     found = Contents()
     for serial, (operation, path) in enumerate(changes, 1):
         found.add(FileChange(operation, path, serial=serial))
@@ -84,13 +77,11 @@ def test_a_digest_has_the_entries_of_a_file(
     ("one", "other", "least"),
     [([1, 2], [2, 1], 0), ([1, 2, 3], [2], 2), ([], [1, 2, 3], 3), ([1], [2], 1), ([1, 2], [3, 4], 1)],
 )
-def test_digests_say_by_how_many_entries_they_differ_at_least(
-    one: list[int], other: list[int], least: int
-) -> None:
+def test_digests_say_by_how_many_entries_they_differ_at_least(one, other, least):
     assert difference(weights(one), weights(other)) == least
 
 
-def test_weights_are_different_and_have_all_bits() -> None:
+def test_weights_are_different_and_have_all_bits():
     found = [weight(serial) >> 32 for serial in range(20_000)]
     assert len(set(found)) == len(found)
     for bit in range(64):
@@ -109,7 +100,7 @@ def test_weights_are_different_and_have_all_bits() -> None:
         (FileChange(Operation.WRITE, "a", 1, b"12"), None),
     ],
 )
-def test_an_entry_says_what_it_makes_unneeded(change: FileChange, dropped: int | None) -> None:
+def test_an_entry_says_what_it_makes_unneeded(change, dropped):
     assert change.dropped == dropped
 
 
@@ -117,9 +108,7 @@ def test_an_entry_says_what_it_makes_unneeded(change: FileChange, dropped: int |
 
 
 @pytest.mark.parametrize("place", [1, 3, 5])
-def test_a_copy_that_begins_from_nothing_knows_what_the_log_has_lost(
-    active: ActiveBroker, tmp_path: Path, place: int
-) -> None:
+def test_a_copy_that_begins_from_nothing_knows_what_the_log_has_lost(active, tmp_path, place):
     for number in range(5):
         write(active, "journal/1.journal", b"x", number)
     active.engine.lose([active.engine.under("journal/1.journal")[place]])
@@ -127,7 +116,7 @@ def test_a_copy_that_begins_from_nothing_knows_what_the_log_has_lost(
     assert rebuild(active.engine, tmp_path / "rebuilt").missing == 1
 
 
-def test_what_is_lost_behind_the_newest_beat_is_noticed(active: ActiveBroker, tmp_path: Path) -> None:
+def test_what_is_lost_behind_the_newest_beat_is_noticed(active, tmp_path):
     active.beat()
     for number in range(5):
         write(active, "journal/1.journal", b"x", number)
@@ -135,21 +124,21 @@ def test_what_is_lost_behind_the_newest_beat_is_noticed(active: ActiveBroker, tm
     assert rebuild(active.engine, tmp_path / "rebuilt").missing == 3
 
 
-def lost_write_and_removal(active: ActiveBroker) -> list[int]:
+def lost_write_and_removal(active):
     active.files.replace(active.root / "journal/1.journal", b"one")
     active.files.replace(active.root / "journal/2.journal", b"two")
     active.files.remove(active.root / "journal/2.journal")
     return active.engine.under("journal/1.journal") + active.engine.under(CONTROL)[-1:]
 
 
-def lost_removal_and_what_was_written_after_it(active: ActiveBroker) -> list[int]:
+def lost_removal_and_what_was_written_after_it(active):
     active.files.replace(active.root / "journal/1.journal", b"old")
     active.files.remove(active.root / "journal/1.journal")
     active.files.replace(active.root / "journal/1.journal", b"new")
     return active.engine.under(CONTROL) + active.engine.under("journal/1.journal")[-1:]
 
 
-def lost_truncation_and_end_of_a_rewrite(active: ActiveBroker) -> list[int]:
+def lost_truncation_and_end_of_a_rewrite(active):
     active.files.replace(active.root / "journal/1.journal", b"longer")
     active.files.truncate(active.root / "journal/1.journal", 4)
     assert active.files.check(everything=True)
@@ -157,7 +146,7 @@ def lost_truncation_and_end_of_a_rewrite(active: ActiveBroker) -> list[int]:
     return [truncation, end]
 
 
-def lost_write_and_removal_with_the_newest_beat_before_them(active: ActiveBroker) -> list[int]:
+def lost_write_and_removal_with_the_newest_beat_before_them(active):
     active.beat()
     lost = lost_write_and_removal(active)
     active.files.replace(active.root / "journal/3.journal", b"three")
@@ -174,9 +163,7 @@ def lost_write_and_removal_with_the_newest_beat_before_them(active: ActiveBroker
         lost_write_and_removal_with_the_newest_beat_before_them,
     ],
 )
-def test_losses_do_not_hide_each_other(
-    active: ActiveBroker, tmp_path: Path, change: Callable[[ActiveBroker], list[int]], beats: bool
-) -> None:
+def test_losses_do_not_hide_each_other(active, tmp_path, change, beats):
     lost = change(active)
     if beats:
         active.beat()
@@ -191,7 +178,7 @@ def test_losses_do_not_hide_each_other(
     assert rebuilt(active.engine, tmp_path / "repaired") == contents(active.root)
 
 
-def test_entries_of_removed_files_are_not_missing(active: ActiveBroker, tmp_path: Path) -> None:
+def test_entries_of_removed_files_are_not_missing(active, tmp_path):
     for number in range(5):
         write(active, f"journal/{number}.journal", b"x")
     active.beat()
@@ -204,7 +191,7 @@ def test_entries_of_removed_files_are_not_missing(active: ActiveBroker, tmp_path
     assert rebuilt(active.engine, tmp_path / "rebuilt") == {"journal/4.journal": b"x"}
 
 
-def test_a_copy_knows_what_it_lacks_after_a_restart(active: ActiveBroker, tmp_path: Path) -> None:
+def test_a_copy_knows_what_it_lacks_after_a_restart(active, tmp_path):
     for number in range(5):
         write(active, "journal/1.journal", b"x", number)
     active.engine.lose(active.engine.under("journal/1.journal")[:2])
@@ -221,7 +208,7 @@ def test_a_copy_knows_what_it_lacks_after_a_restart(active: ActiveBroker, tmp_pa
     assert again.missing == 0, "nothing is missing of a file that is not there any more"
 
 
-def test_beats_say_what_the_log_holds(active: ActiveBroker) -> None:
+def test_beats_say_what_the_log_holds(active):
     write(active, "journal/1.journal", b"x")
     active.beat()
     write(active, "journal/2.journal", b"x")
@@ -237,9 +224,7 @@ def test_beats_say_what_the_log_holds(active: ActiveBroker) -> None:
 
 @pytest.mark.parametrize("lost", [[1, 3], [0, 2, 4], [2, 3]])
 @pytest.mark.parametrize("purged", [0, 1])
-def test_a_copy_that_lacks_several_removals_is_finished(
-    active: ActiveBroker, tmp_path: Path, lost: list[int], purged: int
-) -> None:
+def test_a_copy_that_lacks_several_removals_is_finished(active, tmp_path, lost, purged):
     """It starts again if the first ones are purged, not if one is lost."""
     for number in range(6):
         write(active, f"journal/{number}.journal", b"x")
@@ -267,9 +252,7 @@ def test_a_copy_that_lacks_several_removals_is_finished(
 # ---- how the log gets them back
 
 
-def test_a_file_of_which_entries_are_lost_is_written_again(
-    active: ActiveBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_of_which_entries_are_lost_is_written_again(active, tmp_path, caplog):
     for number in range(50):
         write(active, "journal/1.journal", b"%02d" % number, 2 * number)
     write(active, "journal/2.journal", b"whole")
@@ -300,9 +283,7 @@ def test_a_file_of_which_entries_are_lost_is_written_again(
 
 @pytest.mark.parametrize("rewritten", [False, True])
 @pytest.mark.parametrize("successor", [False, True])
-def test_replaced_entries_are_not_counted_in_the_place_of_lost_ones(
-    active: ActiveBroker, tmp_path: Path, rewritten: bool, successor: bool
-) -> None:
+def test_replaced_entries_are_not_counted_in_the_place_of_lost_ones(active, tmp_path, rewritten, successor):
     """Also by a broker that has read of many removals since."""
     path = active.root / "journal/1.journal"
     for data in (b"one", b"two", b"six"):
@@ -331,9 +312,7 @@ def test_replaced_entries_are_not_counted_in_the_place_of_lost_ones(
     assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
 
 
-def test_all_files_are_written_again_where_a_standby_asks_for_it(
-    active: ActiveBroker, tmp_path: Path
-) -> None:
+def test_all_files_are_written_again_where_a_standby_asks_for_it(active, tmp_path):
     write(active, "journal/1.journal", b"one")
     write(active, "journal/empty.journal", b"")
     active.check(everything=True)
@@ -341,9 +320,7 @@ def test_all_files_are_written_again_where_a_standby_asks_for_it(
     assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
 
 
-def test_all_files_are_written_again_also_where_that_is_asked_for_during_a_check(
-    active: ActiveBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_all_files_are_written_again_also_where_that_is_asked_for_during_a_check(active, tmp_path, caplog):
     for number in range(3):
         write(active, f"journal/{number}.journal", b"%d" % number * 10)
     active.engine.lose(active.engine.under("journal/2.journal"))
@@ -357,9 +334,7 @@ def test_all_files_are_written_again_also_where_that_is_asked_for_during_a_check
     assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
 
 
-def test_a_file_is_written_again_in_parts_between_which_it_changes(
-    active: ActiveBroker, tmp_path: Path
-) -> None:
+def test_a_file_is_written_again_in_parts_between_which_it_changes(active, tmp_path):
     write(active, "journal/1.journal", b"a" * 10)
     active.engine.lose(active.engine.under("journal/1.journal"))
     follower = LocalCopy(data_directory(tmp_path / "follower"), boot_id="boot")
@@ -383,9 +358,7 @@ def test_a_file_is_written_again_in_parts_between_which_it_changes(
     assert rebuilt(active.engine, tmp_path / "rebuilt") == expected
 
 
-def test_the_next_active_broker_ends_what_the_one_before_had_begun(
-    active: ActiveBroker, tmp_path: Path
-) -> None:
+def test_the_next_active_broker_ends_what_the_one_before_had_begun(active, tmp_path):
     write(active, "journal/1.journal", b"a" * 10)
     other = LocalCopy(data_directory(tmp_path / "other"), boot_id="boot")
     other.open(active.log)
@@ -404,7 +377,7 @@ def test_the_next_active_broker_ends_what_the_one_before_had_begun(
     assert rebuilt(active.engine, tmp_path / "rebuilt") == {"journal/1.journal": b"a" * 10}
 
 
-def test_lost_removals_do_not_leave_files_in_a_new_copy(active: ActiveBroker, tmp_path: Path) -> None:
+def test_lost_removals_do_not_leave_files_in_a_new_copy(active, tmp_path):
     for number in range(6):
         write(active, f"journal/{number}.journal", b"x")
     for number in range(4):
@@ -426,8 +399,8 @@ def test_lost_removals_do_not_leave_files_in_a_new_copy(active: ActiveBroker, tm
 
 
 def test_a_log_whose_entries_are_too_many_to_be_counted_is_written_again_only_where_a_standby_asks(
-    active: ActiveBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    active, monkeypatch
+):
     write(active, "journal/1.journal", b"x")
     active.engine.lose(active.engine.under("journal/1.journal"))
     monkeypatch.setattr(active.log, "counts", lambda: None)
@@ -437,7 +410,7 @@ def test_a_log_whose_entries_are_too_many_to_be_counted_is_written_again_only_wh
     assert active.files.rewritten == 1
 
 
-def test_nothing_is_checked_while_the_log_does_not_answer(active: ActiveBroker) -> None:
+def test_nothing_is_checked_while_the_log_does_not_answer(active):
     write(active, "journal/1.journal", b"x")
     active.engine.lose(active.engine.under("journal/1.journal"))
     active.log.connected = False
@@ -450,9 +423,7 @@ def test_nothing_is_checked_while_the_log_does_not_answer(active: ActiveBroker) 
 @ends()
 @given(BATCHES, st.randoms(use_true_random=False), st.floats(0, 1))
 @settings(examples(60), report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
-def test_no_loss_goes_unnoticed_and_every_one_is_repaired(
-    batches: list[Any], random: Random, share: float
-) -> None:
+def test_no_loss_goes_unnoticed_and_every_one_is_repaired(batches, random, share):
     with (
         TemporaryDirectory() as name,
         patch("stompring.replication.files.REWRITE_BYTES", 50_000),
@@ -498,7 +469,7 @@ def test_no_loss_goes_unnoticed_and_every_one_is_repaired(
         assert rebuilt(engine, root / "rebuilt") == expected
 
 
-def test_counts_are_those_of_the_log(active: ActiveBroker) -> None:
+def test_counts_are_those_of_the_log(active):
     write(active, "journal/1.journal", b"x")
     log = MemoryLog(active.engine)
     assert log.counts() == {BEATS: 1, "journal/1.journal": 2}

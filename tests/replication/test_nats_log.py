@@ -11,11 +11,10 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -63,7 +62,7 @@ PATIENCE = 90.0
 
 
 @pytest.fixture
-def settings(cluster: NatsCluster) -> ReplicatedLogSettings:
+def settings(cluster):
     """Of a log of its own, which exists."""
     found = ReplicatedLogSettings(url=cluster.url, stream=f"faults{next(STREAMS)}", broker="a")
     create_log(found, -1)
@@ -74,10 +73,10 @@ Open = Callable[..., NatsLog]
 
 
 @pytest.fixture
-def opened(settings: ReplicatedLogSettings) -> Iterator[Open]:
+def opened(settings):
     with ExitStack() as stack:
 
-        def open_one(writer: int = 0) -> NatsLog:
+        def open_one(writer=0):
             log = NatsLog(settings)
             stack.callback(log.close)
             status = log.connect()
@@ -88,11 +87,11 @@ def opened(settings: ReplicatedLogSettings) -> Iterator[Open]:
         yield open_one
 
 
-def write(at: int, data: bytes = b"x") -> FileChange:
+def write(at, data=b"x"):
     return FileChange(Operation.WRITE, "journal/1", at, data)
 
 
-def append(log: NatsLog, *changes: FileChange) -> int:
+def append(log, *changes):
     """Append, and try again while the engine does not answer."""
     end = time.monotonic() + PATIENCE
     try:
@@ -106,7 +105,7 @@ def append(log: NatsLog, *changes: FileChange) -> int:
                 pass
 
 
-def read_all(log: NatsLog) -> list[LogEntry]:
+def read_all(log):
     entries: list[LogEntry] = []
     end = time.monotonic() + PATIENCE
     while True:
@@ -120,25 +119,25 @@ def read_all(log: NatsLog) -> list[LogEntry]:
         entries += found
 
 
-def written(log: NatsLog) -> list[int]:
+def written(log):
     """The places of all writes in the log, in its order."""
     return [entry.change.at for entry in read_all(log) if entry.change.operation == Operation.WRITE]
 
 
-def connected_node(log: NatsLog, cluster: NatsCluster) -> NatsNode:
+def connected_node(log, cluster):
     link = log._connection._link
     assert link is not None
     return next(node for node in cluster.nodes if link.server.endswith(f":{node.port}"))
 
 
 @contextmanager
-def appending(log: NatsLog) -> Iterator[list[int]]:
+def appending(log):
     """Something appends all the time; the list has what is confirmed."""
     confirmed: list[int] = []
     stop = threading.Event()
     faults: list[BaseException] = []
 
-    def run() -> None:
+    def run():
         at = 0
         try:
             while not stop.is_set():
@@ -158,12 +157,12 @@ def appending(log: NatsLog) -> Iterator[list[int]]:
     assert not faults
 
 
-def wait_for_more(confirmed: list[int]) -> None:
+def wait_for_more(confirmed):
     before = len(confirmed)
     wait_until(lambda: len(confirmed) > before + 6, "entries are confirmed", PATIENCE)
 
 
-def test_entries_are_stored_once_and_in_order_though_connections_are_lost(opened: Open) -> None:
+def test_entries_are_stored_once_and_in_order_though_connections_are_lost(opened):
     log, reader = opened(7), opened()
     with appending(log) as confirmed:
         for _ in range(25):
@@ -174,7 +173,7 @@ def test_entries_are_stored_once_and_in_order_though_connections_are_lost(opened
     assert written(reader) == confirmed
 
 
-def test_appends_go_on_when_the_leader_is_killed(opened: Open, cluster: NatsCluster) -> None:
+def test_appends_go_on_when_the_leader_is_killed(opened, cluster):
     log, reader = opened(7), opened()
     leader = cluster.leader(log._stream)
     with appending(log) as confirmed:
@@ -190,9 +189,7 @@ def test_appends_go_on_when_the_leader_is_killed(opened: Open, cluster: NatsClus
     assert written(reader) == confirmed
 
 
-def test_appends_go_on_when_the_server_of_the_connection_stands_still(
-    opened: Open, cluster: NatsCluster
-) -> None:
+def test_appends_go_on_when_the_server_of_the_connection_stands_still(opened, cluster):
     log, reader = opened(7), opened()
     with appending(log) as confirmed:
         wait_for_more(confirmed)
@@ -207,9 +204,7 @@ def test_appends_go_on_when_the_server_of_the_connection_stands_still(
     assert written(reader) == confirmed
 
 
-def test_without_a_majority_nothing_is_confirmed_claimed_or_taken_for_silence(
-    opened: Open, cluster: NatsCluster
-) -> None:
+def test_without_a_majority_nothing_is_confirmed_claimed_or_taken_for_silence(opened, cluster):
     log, standby = opened(7), opened()
     end = append(log, write(0))
     lost = [node for node in cluster.nodes if node is not cluster.leader(log._stream)]
@@ -219,7 +214,7 @@ def test_without_a_majority_nothing_is_confirmed_claimed_or_taken_for_silence(
         with pytest.raises(LogUnavailable):
             log.append([write(1)])
 
-        def refuses() -> bool:
+        def refuses():
             try:
                 standby.read(end, 0)
             except LogUnavailable:
@@ -239,7 +234,7 @@ def test_without_a_majority_nothing_is_confirmed_claimed_or_taken_for_silence(
     assert written(standby) == [0, 1, 2]
 
 
-def test_stream_that_is_deleted_is_fatal(opened: Open, settings: ReplicatedLogSettings) -> None:
+def test_stream_that_is_deleted_is_fatal(opened, settings):
     log, standby = opened(7), opened()
     log._run(log._api(f"STREAM.DELETE.{settings.stream}", {}))
     with pytest.raises(LogMissing, match="does not exist"):
@@ -248,7 +243,7 @@ def test_stream_that_is_deleted_is_fatal(opened: Open, settings: ReplicatedLogSe
         read_all(standby)
 
 
-def test_stream_that_is_made_anew_is_fatal(opened: Open, settings: ReplicatedLogSettings) -> None:
+def test_stream_that_is_made_anew_is_fatal(opened, settings):
     log, standby = opened(7), opened()
     append(log, write(0))
     log._run(log._api(f"STREAM.DELETE.{settings.stream}", {}))
@@ -260,7 +255,7 @@ def test_stream_that_is_made_anew_is_fatal(opened: Open, settings: ReplicatedLog
     assert opened().status().last == 0
 
 
-def test_stream_that_holds_less_than_it_confirmed_is_fatal(opened: Open) -> None:
+def test_stream_that_holds_less_than_it_confirmed_is_fatal(opened):
     log = opened(7)
     append(log, write(0))
     log._last += 5  # as if more had been confirmed
@@ -268,7 +263,7 @@ def test_stream_that_holds_less_than_it_confirmed_is_fatal(opened: Open) -> None
         append(log, write(1))
 
 
-def test_stream_with_one_replica_is_refused(settings: ReplicatedLogSettings, opened: Open) -> None:
+def test_stream_with_one_replica_is_refused(settings, opened):
     configuration = stream_configuration("one", -1) | {"num_replicas": 1}
     log = opened()
     log._run(log._api("STREAM.CREATE.one", configuration))
@@ -279,7 +274,7 @@ def test_stream_with_one_replica_is_refused(settings: ReplicatedLogSettings, ope
     log._run(log._api("STREAM.DELETE.one", {}))
 
 
-def test_server_before_2_10_is_refused(tmp_path: Path) -> None:
+def test_server_before_2_10_is_refused(tmp_path):
     """Debian 12 has one; its clusters were seen to lose confirmed entries."""
     program = shutil.which("nats-server")
     if program is None or server_version(program) >= MIN_VERSION:
@@ -290,12 +285,12 @@ def test_server_before_2_10_is_refused(tmp_path: Path) -> None:
             create_log(settings, -1)
 
 
-def test_identity_is_the_same_for_every_leader(opened: Open, cluster: NatsCluster) -> None:
+def test_identity_is_the_same_for_every_leader(opened, cluster):
     log = opened(7)
     before = log.status()
     log._run(log._api(f"STREAM.LEADER.STEPDOWN.{log._stream}", {}))
 
-    def moved() -> bool:
+    def moved():
         try:
             return log.status().leader not in ("", before.leader)
         except LogUnavailable:
@@ -305,9 +300,7 @@ def test_identity_is_the_same_for_every_leader(opened: Open, cluster: NatsCluste
     assert log.status().identity == before.identity
 
 
-def test_leader_on_the_machine_of_the_active_broker_is_moved(
-    settings: ReplicatedLogSettings, cluster: NatsCluster
-) -> None:
+def test_leader_on_the_machine_of_the_active_broker_is_moved(settings, cluster):
     leader = cluster.leader(settings.stream)
     log = NatsLog(settings, is_local=lambda address: address.endswith(f":{leader.monitor_port}"))
     try:
@@ -322,7 +315,7 @@ def test_leader_on_the_machine_of_the_active_broker_is_moved(
         log.close()
 
 
-def test_leader_stays_where_all_nodes_are_on_one_machine(opened: Open) -> None:
+def test_leader_stays_where_all_nodes_are_on_one_machine(opened):
     log = opened(7)
     before = log.status().leader
     assert log._local_nodes  # by their addresses
@@ -330,7 +323,7 @@ def test_leader_stays_where_all_nodes_are_on_one_machine(opened: Open) -> None:
     assert log.status().leader == before
 
 
-def test_address_of_another_machine_is_not_local() -> None:
+def test_address_of_another_machine_is_not_local():
     assert is_local_address("127.0.0.1:4222")
     assert is_local_address("[::1]:4222")
     assert not is_local_address("192.0.2.1:4222")  # RFC 5737: of documentation
@@ -338,7 +331,7 @@ def test_address_of_another_machine_is_not_local() -> None:
     assert not is_local_address(":4222:")
 
 
-def test_closed_log_leaves_no_thread(opened: Open) -> None:
+def test_closed_log_leaves_no_thread(opened):
     log = opened()
     thread = log._thread
     assert thread is not None
@@ -346,11 +339,11 @@ def test_closed_log_leaves_no_thread(opened: Open) -> None:
     assert not thread.is_alive()
 
 
-def test_call_under_way_ends_when_the_log_is_closed(opened: Open) -> None:
+def test_call_under_way_ends_when_the_log_is_closed(opened):
     log = opened()
     faults: list[BaseException] = []
 
-    def read() -> None:
+    def read():
         try:
             log.read(0, 600)
         except LogUnavailable as fault:
@@ -390,14 +383,14 @@ def test_call_under_way_ends_when_the_log_is_closed(opened: Open) -> None:
         ("subjects", ["s.>"]),
     ],
 )
-def test_unsafe_stream_is_named(name: str, value: object) -> None:
+def test_unsafe_stream_is_named(name, value):
     configuration = stream_configuration("s", 1000)
     assert unsafe_configuration("s", configuration) == []
     [reason] = unsafe_configuration("s", configuration | {name: value})
     assert reason.startswith(f"{name} is {value!r}, ")
 
 
-def varz(name: str, **jetstream: object) -> dict[str, object]:
+def varz(name, **jetstream):
     return {"server_name": name, "jetstream": {"config": jetstream}}
 
 
@@ -423,9 +416,7 @@ LAZY = {"sync_interval": 120_000_000_000}
         ([], False, "no monitor"),
     ],
 )
-def test_servers_must_sync_before_they_confirm(
-    pages: list[dict[str, object]], confirmed: bool, reason: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_servers_must_sync_before_they_confirm(pages, confirmed, reason, monkeypatch):
     found = dict(zip("abc", pages, strict=False))
     monkeypatch.setattr(nats_log, "_varz", lambda monitor: found[monitor[-1]])
     url = "nats://h?monitor=" + ",".join(f"http://{name}" for name in found)
@@ -448,7 +439,7 @@ def test_servers_must_sync_before_they_confirm(
         ("nats://a?monitor=", ["nats://a:4222"], []),
     ],
 )
-def test_urls(url: str, servers: list[str], monitors: list[str]) -> None:
+def test_urls(url, servers, monitors):
     parsed = NatsUrl.parse(url)
     assert (list(parsed.servers), list(parsed.monitors)) == (servers, monitors)
     assert parsed.is_tls == url.startswith("tls")
@@ -459,13 +450,13 @@ def test_urls(url: str, servers: list[str], monitors: list[str]) -> None:
     ["http://a", "nats://", "nats:a", "nats://a,,b", "nats://a:x", "nats://u:p@a", "nats://a?moniter=1",
      "nats://a?monitor=b:1"],
 )  # fmt: skip
-def test_urls_that_are_refused(url: str) -> None:
+def test_urls_that_are_refused(url):
     with pytest.raises(UnsafeLog, match="url"):
         NatsUrl.parse(url)
 
 
 @pytest.mark.parametrize("stream", ["", "a.b", "a b", "a*", ">", "a/b", "a\\b", "x" * 256])
-def test_stream_names_that_are_refused(stream: str) -> None:
+def test_stream_names_that_are_refused(stream):
     with pytest.raises(UnsafeLog, match="stream"):
         NatsLog(ReplicatedLogSettings(url="nats://a", stream=stream))
 
@@ -474,7 +465,7 @@ def test_stream_names_that_are_refused(stream: str) -> None:
 
 
 @contextmanager
-def server(directory: Path, configuration: str) -> Iterator[NatsNode]:
+def server(directory, configuration):
     """One server without JetStream."""
     directory.mkdir(exist_ok=True)
     node = NatsNode("one", installed(), directory, "127.0.0.1", (*free_ports(2), 0), ())
@@ -490,10 +481,10 @@ def server(directory: Path, configuration: str) -> Iterator[NatsNode]:
         node.kill()
 
 
-def fault_of(settings: ReplicatedLogSettings) -> str:
+def fault_of(settings):
     """Why no connection is made; empty when it is."""
 
-    async def connect() -> str:
+    async def connect():
         connection = NatsConnection(settings)
         connection.start()
         end = time.monotonic() + 20
@@ -523,7 +514,7 @@ PERMISSIONS = """{
 }"""
 
 
-def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path: Path) -> None:
+def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path):
     authority = Authority(tmp_path)
     here, broker = authority.issue("server.pem"), authority.issue("client.pem", client=True)
     tls = f'tls {{ cert_file: "{here}", key_file: "{here}", ca_file: "{authority.file}", verify: true }}'
@@ -570,12 +561,12 @@ def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path: Path) -
         assert fault_of(replace(settings, certificate=None, key=None))
 
 
-def test_password_is_not_sent_in_the_clear_where_tls_is_demanded() -> None:
+def test_password_is_not_sent_in_the_clear_where_tls_is_demanded():
     """A server, or somebody between, that does not offer TLS gets nothing."""
     got: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve() -> None:
+        def serve():
             for _ in range(2):
                 peer, _ = listener.accept()
                 with peer:
@@ -597,7 +588,7 @@ def test_password_is_not_sent_in_the_clear_where_tls_is_demanded() -> None:
     assert b"secret" in got[1], "the test sees what a client sends"
 
 
-def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_refused(tmp_path):
     for name in ("ca", "certificate"):
         settings = replace(
             ReplicatedLogSettings(url="nats://a", stream="s"), **{name: str(tmp_path / "missing.pem")}
@@ -606,11 +597,11 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
             NatsLog(settings)
 
 
-def encoded(content: object) -> str:
+def encoded(content):
     return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
 
 
-def token(issuer: object, subject: str, name: str, nats: dict[str, object]) -> str:
+def token(issuer, subject, name, nats):
     """A JWT of NATS, signed with an nkey."""
     claims = {"iss": issuer.public_key.decode(), "sub": subject, "name": name, "iat": 1, "nats": nats}  # type: ignore[attr-defined]
     claims["jti"] = (
@@ -621,7 +612,7 @@ def token(issuer: object, subject: str, name: str, nats: dict[str, object]) -> s
     return f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
 
 
-def test_credentials_file_of_an_operator(tmp_path: Path) -> None:
+def test_credentials_file_of_an_operator(tmp_path):
     import nkeys
 
     seeds = [

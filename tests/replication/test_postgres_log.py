@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from random import Random
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -24,14 +22,13 @@ from stompring.replication.log import (
     LogMissing,
     LogUnavailable,
     Operation,
-    ReplicatedLog,
     UnsafeLog,
     encode_entry,
 )
 from stompring.settings.model import ReplicatedLogSettings
 
 from .. import postgres_server
-from ..postgres_server import PATIENCE, PostgresPair, postgres_pair
+from ..postgres_server import PATIENCE, postgres_pair
 
 REASON = postgres_server.missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -50,13 +47,13 @@ CLAIM = FileChange(Operation.CLAIM, data=b"{}")
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[PostgresPair]:
+def pair():
     with postgres_pair() as running:
         yield running
 
 
 @pytest.fixture
-def settings(pair: PostgresPair) -> ReplicatedLogSettings:
+def settings(pair):
     """Of a log of its own, which exists."""
     found = ReplicatedLogSettings(url=pair.url(), stream=f"stream{next(STREAMS)}")
     create_postgres_log(found)
@@ -64,11 +61,11 @@ def settings(pair: PostgresPair) -> ReplicatedLogSettings:
 
 
 @pytest.fixture
-def opened(settings: ReplicatedLogSettings) -> Iterator[Callable[..., PostgresLog]]:
+def opened(settings):
     """Opens logs of the stream: ``active`` ones have claimed it."""
     logs: list[PostgresLog] = []
 
-    def open_one(*, active: bool = False, **changes: object) -> PostgresLog:
+    def open_one(*, active=False, **changes):
         log = PostgresLog(replace(settings, **changes))  # type: ignore[arg-type]
         logs.append(log)
         status = log.connect()
@@ -81,23 +78,23 @@ def opened(settings: ReplicatedLogSettings) -> Iterator[Callable[..., PostgresLo
         log.close()
 
 
-def write(text: bytes, at: int = 0, path: str = "journal/1") -> FileChange:
+def write(text, at=0, path="journal/1"):
     return FileChange(Operation.WRITE, path, at, text)
 
 
-def contents(log: ReplicatedLog) -> list[bytes]:
+def contents(log):
     """The data of all file changes, in order."""
     return [bytes(entry.change.data) for entry in everything(log) if entry.change.path]
 
 
-def everything(log: ReplicatedLog) -> list[LogEntry]:
+def everything(log):
     found: list[LogEntry] = []
     while part := log.read(found[-1].sequence if found else 0, 0):
         found += part
     return found
 
 
-def until_stored(log: ReplicatedLog) -> int:
+def until_stored(log):
     """Settle what is pending, as the disk thread does, once the engine can."""
     end = time.monotonic() + PATIENCE
     while True:
@@ -108,7 +105,7 @@ def until_stored(log: ReplicatedLog) -> int:
             time.sleep(0.05)
 
 
-def connected(log: PostgresLog) -> None:
+def connected(log):
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -120,7 +117,7 @@ def connected(log: PostgresLog) -> None:
 
 
 @contextlib.contextmanager
-def paused_standby(pair: PostgresPair) -> Iterator[None]:
+def paused_standby(pair):
     pair.standby.pause()
     try:
         yield
@@ -128,7 +125,7 @@ def paused_standby(pair: PostgresPair) -> Iterator[None]:
         pair.standby.resume()
 
 
-def test_large_append_is_stored_in_order_over_several_statements(opened: Callable[..., PostgresLog]) -> None:
+def test_large_append_is_stored_in_order_over_several_statements(opened):
     active, reader = opened(active=True), opened()
     random = Random(1)
     changes = [write(random.randbytes(128 * 1024), at) for at in range(40)]
@@ -143,7 +140,7 @@ def test_large_append_is_stored_in_order_over_several_statements(opened: Callabl
     assert status.bytes > sum(len(change.data) for change in changes)
 
 
-def test_one_of_several_brokers_claims(opened: Callable[..., PostgresLog]) -> None:
+def test_one_of_several_brokers_claims(opened):
     logs = [opened() for _ in range(4)]
     with ThreadPoolExecutor(len(logs)) as threads:
         for after in range(25):
@@ -152,11 +149,11 @@ def test_one_of_several_brokers_claims(opened: Callable[..., PostgresLog]) -> No
     assert len(everything(logs[0])) == 25
 
 
-def test_beats_and_purges_of_two_connections_keep_the_counts(opened: Callable[..., PostgresLog]) -> None:
+def test_beats_and_purges_of_two_connections_keep_the_counts(opened):
     active, other = opened(active=True), opened()
     active.append([write(b"x" * 50, at) for at in range(5000)])
 
-    def purge() -> None:
+    def purge():
         for through in range(100, 5100, 100):
             other.purge("journal/1", through)
 
@@ -176,9 +173,7 @@ def test_beats_and_purges_of_two_connections_keep_the_counts(opened: Callable[..
     assert active.append([write(b"z")]) == 5202
 
 
-def test_pending_append_is_stored_once_when_another_session_holds_the_head(
-    pair: PostgresPair, opened: Callable[..., PostgresLog], settings: ReplicatedLogSettings
-) -> None:
+def test_pending_append_is_stored_once_when_another_session_holds_the_head(pair, opened, settings):
     active = opened(active=True)
     with pair.primary.connection() as connection, connection.transaction():
         connection.execute("SELECT * FROM stompring_logs WHERE stream = %s FOR UPDATE", [settings.stream])
@@ -188,9 +183,7 @@ def test_pending_append_is_stored_once_when_another_session_holds_the_head(
     assert contents(opened()) == [b"one", b"two"]
 
 
-def test_append_whose_answer_was_lost_is_found(
-    pair: PostgresPair, opened: Callable[..., PostgresLog]
-) -> None:
+def test_append_whose_answer_was_lost_is_found(pair, opened):
     active, reader = opened(active=True), opened()
     with paused_standby(pair):
         with pytest.raises(LogUnavailable):
@@ -202,7 +195,7 @@ def test_append_whose_answer_was_lost_is_found(
     assert contents(reader) == [b"one", b"two", b"three"]
 
 
-def test_claim_whose_answer_was_lost_is_found(pair: PostgresPair, opened: Callable[..., PostgresLog]) -> None:
+def test_claim_whose_answer_was_lost_is_found(pair, opened):
     log, other = opened(), opened()
     writer = next(WRITERS)
     with paused_standby(pair), pytest.raises(LogUnavailable):
@@ -218,9 +211,7 @@ def test_claim_whose_answer_was_lost_is_found(pair: PostgresPair, opened: Callab
     assert log.append([write(b"one")]) == 2
 
 
-def test_cancelled_wait_for_the_standby_is_not_taken_for_a_confirmation(
-    pair: PostgresPair, opened: Callable[..., PostgresLog]
-) -> None:
+def test_cancelled_wait_for_the_standby_is_not_taken_for_a_confirmation(pair, opened):
     active = opened(active=True)
     with paused_standby(pair):
         with ThreadPoolExecutor(1) as threads:
@@ -236,9 +227,7 @@ def test_cancelled_wait_for_the_standby_is_not_taken_for_a_confirmation(
     assert contents(opened()) == [b"one"]
 
 
-def test_entries_that_a_crashed_primary_had_not_replicated_are_confirmed_later(
-    pair: PostgresPair, opened: Callable[..., PostgresLog], settings: ReplicatedLogSettings
-) -> None:
+def test_entries_that_a_crashed_primary_had_not_replicated_are_confirmed_later(pair, opened, settings):
     active, reader = opened(active=True), opened()
     with paused_standby(pair):
         with pytest.raises(LogUnavailable):
@@ -255,7 +244,7 @@ def test_entries_that_a_crashed_primary_had_not_replicated_are_confirmed_later(
     assert contents(reader) == [b"one"]
 
 
-def test_active_broker_is_fenced_by_a_claim(opened: Callable[..., PostgresLog]) -> None:
+def test_active_broker_is_fenced_by_a_claim(opened):
     active, other = opened(active=True), opened()
     active.append([write(b"one")])
     assert other.claim(next(WRITERS), 2, CLAIM) == 3
@@ -266,9 +255,7 @@ def test_active_broker_is_fenced_by_a_claim(opened: Callable[..., PostgresLog]) 
     assert contents(other) == [b"one", b"three"]
 
 
-def test_stopped_primary_withholds_appends_until_it_continues(
-    pair: PostgresPair, opened: Callable[..., PostgresLog]
-) -> None:
+def test_stopped_primary_withholds_appends_until_it_continues(pair, opened):
     active = opened(active=True)
     pair.primary.pause()
     try:
@@ -282,17 +269,13 @@ def test_stopped_primary_withholds_appends_until_it_continues(
     assert contents(opened()) == [b"one"]
 
 
-def test_slow_connection_gets_smaller_appends_and_reads(
-    pair: PostgresPair, opened: Callable[..., PostgresLog], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_connection_gets_smaller_appends_and_reads(pair, opened, monkeypatch):
     """An append that takes longer than a call may would never end otherwise."""
     active, reader = opened(active=True), opened()
     sent = []
     query = PostgresLog._query
 
-    def slow(
-        log: PostgresLog, statement: str, parameters: Any = (), **options: bool
-    ) -> list[tuple[object, ...]]:
+    def slow(log, statement, parameters=(), **options):
         payloads = parameters.get("payloads", [])
         size = sum(map(len, payloads)) or (parameters.get("most", 0) if payloads == [] else 0)
         sent.append(size)
@@ -313,7 +296,7 @@ def test_slow_connection_gets_smaller_appends_and_reads(
     assert [entry.change for entry in found[1:]] == data
 
 
-def test_lost_connection_is_made_again(pair: PostgresPair, opened: Callable[..., PostgresLog]) -> None:
+def test_lost_connection_is_made_again(pair, opened):
     active = opened(active=True)
     pair.primary.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'stompring%'"
@@ -324,14 +307,12 @@ def test_lost_connection_is_made_again(pair: PostgresPair, opened: Callable[...,
 
 
 @pytest.mark.parametrize("act", ["pg_terminate_backend", "pg_cancel_backend"])
-def test_entries_are_stored_once_and_in_order_while_sessions_are_ended_at_random(
-    pair: PostgresPair, opened: Callable[..., PostgresLog], settings: ReplicatedLogSettings, act: str
-) -> None:
+def test_entries_are_stored_once_and_in_order_while_sessions_are_ended_at_random(pair, opened, settings, act):
     """Before, within and after statements and commits."""
     active, random = opened(active=True, broker="victim"), Random(act)
     done = threading.Event()
 
-    def disturb() -> None:
+    def disturb():
         with pair.primary.connection() as connection:
             while not done.wait(random.uniform(0.005, 0.05)):
                 connection.execute(
@@ -360,9 +341,7 @@ def test_entries_are_stored_once_and_in_order_while_sessions_are_ended_at_random
     assert contents(opened()) == wanted
 
 
-def test_emptied_synchronous_standby_names_withhold_appends(
-    pair: PostgresPair, opened: Callable[..., PostgresLog]
-) -> None:
+def test_emptied_synchronous_standby_names_withhold_appends(pair, opened):
     active = opened(active=True)
     with pytest.raises(LogUnavailable, match="synchronous_standby_names"):
         with changed(pair, synchronous_standby_names=""):
@@ -374,7 +353,7 @@ def test_emptied_synchronous_standby_names_withhold_appends(
 
 
 @contextlib.contextmanager
-def changed(pair: PostgresPair, **settings: str) -> Iterator[None]:
+def changed(pair, **settings):
     before = {name: str(pair.primary.execute(f"SHOW {name}")[0][0]) for name in settings}
     pair.primary.configure(settings)
     try:
@@ -384,9 +363,7 @@ def changed(pair: PostgresPair, **settings: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_standby_names"])
-def test_unsafe_server_is_refused(
-    pair: PostgresPair, opened: Callable[..., PostgresLog], settings: ReplicatedLogSettings, name: str
-) -> None:
+def test_unsafe_server_is_refused(pair, opened, settings, name):
     value = "" if name == "synchronous_standby_names" else "off"
     with changed(pair, **{name: value}):
         with pytest.raises(UnsafeLog, match=f"{name}.* confirmed-sync"):
@@ -397,7 +374,7 @@ def test_unsafe_server_is_refused(
     assert contents(opened()) == [b"one"]
 
 
-def test_weaker_synchronous_commit_of_a_database_is_overridden(pair: PostgresPair) -> None:
+def test_weaker_synchronous_commit_of_a_database_is_overridden(pair):
     with database(pair) as settings:
         name = urlsplit(settings.url).path[1:]
         pair.primary.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
@@ -411,7 +388,7 @@ def test_weaker_synchronous_commit_of_a_database_is_overridden(pair: PostgresPai
 
 
 @contextlib.contextmanager
-def database(pair: PostgresPair) -> Iterator[ReplicatedLogSettings]:
+def database(pair):
     """A database of its own, without tables."""
     name = f"base{next(STREAMS)}"
     pair.primary.execute(f"CREATE DATABASE {name}")
@@ -419,7 +396,7 @@ def database(pair: PostgresPair) -> Iterator[ReplicatedLogSettings]:
     pair.primary.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def execute(pair: PostgresPair, settings: ReplicatedLogSettings, statement: str) -> None:
+def execute(pair, settings, statement):
     """In the database of a log."""
     name = urlsplit(settings.url).path[1:]
     psql = pair.primary.connection(name)
@@ -427,7 +404,7 @@ def execute(pair: PostgresPair, settings: ReplicatedLogSettings, statement: str)
         psql.execute(statement.encode())
 
 
-def test_log_is_created_once_in_a_database_without_tables(pair: PostgresPair) -> None:
+def test_log_is_created_once_in_a_database_without_tables(pair):
     with database(pair) as settings:
         log = PostgresLog(settings)
         with pytest.raises(LogMissing, match="stompring ha init"):
@@ -449,7 +426,7 @@ def test_log_is_created_once_in_a_database_without_tables(pair: PostgresPair) ->
         log.close()
 
 
-def test_unlogged_table_is_refused(pair: PostgresPair) -> None:
+def test_unlogged_table_is_refused(pair):
     with database(pair) as settings:
         create_postgres_log(settings)
         execute(pair, settings, "ALTER TABLE stompring_entries SET UNLOGGED")
@@ -457,7 +434,7 @@ def test_unlogged_table_is_refused(pair: PostgresPair) -> None:
             PostgresLog(replace(settings, confirmed_sync=True)).connect()
 
 
-def test_log_made_anew_is_noticed(pair: PostgresPair) -> None:
+def test_log_made_anew_is_noticed(pair):
     with database(pair) as settings:
         before = create_postgres_log(settings)
         log = PostgresLog(settings)
@@ -476,7 +453,7 @@ def test_log_made_anew_is_noticed(pair: PostgresPair) -> None:
         log.close()
 
 
-def test_conflicts_with_other_transactions_are_tried_again(pair: PostgresPair) -> None:
+def test_conflicts_with_other_transactions_are_tried_again(pair):
     """Cockroach and Yugabyte report them for what PostgreSQL waits for."""
     with database(pair) as settings:
         create_postgres_log(settings)
@@ -510,14 +487,14 @@ def test_conflicts_with_other_transactions_are_tried_again(pair: PostgresPair) -
         log.close()
 
 
-def body_of_conflict(state: str) -> str:
+def body_of_conflict(state):
     return f"""
         CREATE OR REPLACE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN RAISE EXCEPTION 'conflict' USING ERRCODE = '{state}'; END $$
     """
 
 
-def test_full_log_takes_removals_and_beats(pair: PostgresPair) -> None:
+def test_full_log_takes_removals_and_beats(pair):
     with database(pair) as settings:
         create_postgres_log(settings, 100_000)
         log = PostgresLog(settings)
@@ -540,7 +517,7 @@ def test_full_log_takes_removals_and_beats(pair: PostgresPair) -> None:
         other.close()
 
 
-def test_read_only_replica_is_not_used(pair: PostgresPair, settings: ReplicatedLogSettings) -> None:
+def test_read_only_replica_is_not_used(pair, settings):
     url = f"postgresql://stompring@127.0.0.1:{pair.standby.port}/postgres?sslmode=disable&target_session_attrs=any"
     with pytest.raises(LogUnavailable, match="read-only"):
         PostgresLog(replace(settings, url=url)).connect()
@@ -551,7 +528,7 @@ def test_read_only_replica_is_not_used(pair: PostgresPair, settings: ReplicatedL
     log.close()
 
 
-def test_password_and_tls(pair: PostgresPair, settings: ReplicatedLogSettings) -> None:
+def test_password_and_tls(pair, settings):
     pair.primary.execute("CREATE ROLE secured LOGIN PASSWORD 'correct horse'")
     url = pair.url(options="application_name=other").replace("stompring@", "")
     secured = replace(
@@ -580,7 +557,7 @@ def test_password_and_tls(pair: PostgresPair, settings: ReplicatedLogSettings) -
         assert "horse" not in str(raised.value) and "wrong" not in str(raised.value)
 
 
-def test_request_reaches_the_broker_it_is_for(opened: Callable[..., PostgresLog]) -> None:
+def test_request_reaches_the_broker_it_is_for(opened):
     asking, first, second = opened(), opened(), opened()
     with ThreadPoolExecutor(1) as threads:
         for broker in ("first", ""):
@@ -594,9 +571,7 @@ def test_request_reaches_the_broker_it_is_for(opened: Callable[..., PostgresLog]
     assert first.requests("first", active=True) == []
 
 
-def test_log_goes_on_when_the_synchronous_standby_is_promoted(
-    pair: PostgresPair, opened: Callable[..., PostgresLog]
-) -> None:
+def test_log_goes_on_when_the_synchronous_standby_is_promoted(pair, opened):
     active, reader = opened(active=True), opened()
     active.append([write(b"%d" % at) for at in range(100)])
     pair.fail_over()
@@ -611,9 +586,7 @@ def test_log_goes_on_when_the_synchronous_standby_is_promoted(
     assert reader.status().leader == f"127.0.0.1:{pair.primary.port}"
 
 
-def test_entries_lost_by_asynchronous_replication_are_noticed(
-    pair: PostgresPair, opened: Callable[..., PostgresLog]
-) -> None:
+def test_entries_lost_by_asynchronous_replication_are_noticed(pair, opened):
     with changed(pair, synchronous_standby_names=""):
         active, reader = opened(active=True, confirmed_sync=True), opened(confirmed_sync=True)
         pair.primary.wait_until("SELECT replay_lsn = pg_current_wal_lsn() FROM pg_stat_replication")
@@ -636,9 +609,7 @@ def test_entries_lost_by_asynchronous_replication_are_noticed(
     pair.wait_for_standby()
 
 
-def test_a_large_log_is_not_counted(
-    opened: Callable[..., PostgresLog], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_log_is_not_counted(opened, monkeypatch):
     active = opened(active=True)
     active.append([write(b"%d" % at) for at in range(3)])
     assert sum((active.counts() or {}).values()) == active.status().entries == 4
@@ -646,7 +617,7 @@ def test_a_large_log_is_not_counted(
     assert active.counts() is None
 
 
-def test_wait_of_a_reader_ends_with_an_entry(opened: Callable[..., PostgresLog]) -> None:
+def test_wait_of_a_reader_ends_with_an_entry(opened):
     active, reader = opened(active=True), opened()
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(reader.read, 1, PATIENCE)
@@ -659,7 +630,7 @@ def test_wait_of_a_reader_ends_with_an_entry(opened: Callable[..., PostgresLog])
     ("names", "wanted"),
     [("", 0), (None, 0), ("*", 1), ("a, b", 1), ("2 (a, b)", 2), ("FIRST 3(a,b,c)", 3), ("ANY 2 (a, b)", 2)],
 )
-def test_standbys_that_must_confirm(names: str | None, wanted: int) -> None:
+def test_standbys_that_must_confirm(names, wanted):
     assert _required(names) == wanted
 
 
@@ -672,7 +643,7 @@ def test_standbys_that_must_confirm(names: str | None, wanted: int) -> None:
         ("postgresql:///stomp", [(None, None)]),
     ],
 )
-def test_hosts_are_tried_one_by_one(url: str, hosts: list[tuple[str | None, str | None]]) -> None:
+def test_hosts_are_tried_one_by_one(url, hosts):
     found = _hosts(ReplicatedLogSettings(url=url, stream="orders"))
     assert [(one.get("host"), one.get("port") or None) for one in found] == hosts
     assert {one["target_session_attrs"] for one in found} == {"read-write"}

@@ -11,7 +11,7 @@ import pytest
 
 from stompring.replication.beat import Beat, decode_beat, encode_beat
 from stompring.replication.contents import Summary, weight
-from stompring.replication.log import BEATS, Fenced, FileChange, LogEntry, LogFull, LogUnavailable, Operation
+from stompring.replication.log import BEATS, Fenced, FileChange, LogFull, LogUnavailable, Operation
 from stompring.replication.role import (
     AFTER_OUTAGE,
     EXIT_NOT_ACTIVE,
@@ -31,21 +31,21 @@ from .simulated_cluster import TIMEOUT, Broker, Cluster
 from .simulated_engine import SimulatedClock, SimulatedCopy, SimulatedEngine
 
 
-def test_the_first_broker_of_an_empty_log_is_active_at_once() -> None:
+def test_the_first_broker_of_an_empty_log_is_active_at_once():
     cluster = Cluster("a")
     assert cluster.until_active("a") < 0.5
     assert cluster.brokers["a"].callbacks.events == ["active"]
     assert cluster.brokers["a"].node.is_fresh()
 
 
-def test_one_of_two_that_start_together_is_active() -> None:
+def test_one_of_two_that_start_together_is_active():
     cluster = Cluster("a", "b")
     cluster.run(10)
     assert len(cluster.active()) == 1
     assert [each.change.operation for each in cluster.engine.entries].count(Operation.CLAIM) == 1
 
 
-def test_standby_takes_over_when_the_active_broker_is_killed() -> None:
+def test_standby_takes_over_when_the_active_broker_is_killed():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -59,14 +59,14 @@ def test_standby_takes_over_when_the_active_broker_is_killed() -> None:
     assert takeover is not None and takeover.reason.startswith("no entry for 3.")
 
 
-def test_beats_keep_the_role_without_appends() -> None:
+def test_beats_keep_the_role_without_appends():
     cluster = Cluster("a", "b")
     cluster.run(60)
     assert len(cluster.active()) == 1
     assert len([each for each in cluster.engine.entries if each.change.key == BEATS]) >= 100
 
 
-def test_a_stopped_active_is_fenced_when_it_goes_on() -> None:
+def test_a_stopped_active_is_fenced_when_it_goes_on():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -83,7 +83,7 @@ def test_a_stopped_active_is_fenced_when_it_goes_on() -> None:
     assert cluster.active() == ["b"]
 
 
-def test_active_without_the_engine_is_suspended_before_a_standby_may_take_over() -> None:
+def test_active_without_the_engine_is_suspended_before_a_standby_may_take_over():
     cluster = Cluster("a")
     cluster.until_active("a")
     broker = cluster.brokers["a"]
@@ -99,7 +99,7 @@ def test_active_without_the_engine_is_suspended_before_a_standby_may_take_over()
     assert broker.node.is_fresh()
 
 
-def test_no_takeover_during_an_outage_or_within_three_beats_after_it() -> None:
+def test_no_takeover_during_an_outage_or_within_three_beats_after_it():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -114,7 +114,7 @@ def test_no_takeover_during_an_outage_or_within_three_beats_after_it() -> None:
     assert AFTER_OUTAGE - 0.2 <= cluster.until_active("b") <= AFTER_OUTAGE + 0.2
 
 
-def test_active_stays_after_an_outage() -> None:
+def test_active_stays_after_an_outage():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -128,7 +128,7 @@ def test_active_stays_after_an_outage() -> None:
 
 
 @pytest.mark.parametrize("successor", ["", "c"])
-def test_release_leads_to_a_takeover_at_once_by_the_standby_it_names(successor: str) -> None:
+def test_release_leads_to_a_takeover_at_once_by_the_standby_it_names(successor):
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -141,7 +141,7 @@ def test_release_leads_to_a_takeover_at_once_by_the_standby_it_names(successor: 
     assert cluster.active() == ["c"] if successor else cluster.active()[0] in "bc"
 
 
-def test_release_to_a_standby_that_is_gone_leads_to_a_takeover_by_another() -> None:
+def test_release_to_a_standby_that_is_gone_leads_to_a_takeover_by_another():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -150,7 +150,7 @@ def test_release_to_a_standby_that_is_gone_leads_to_a_takeover_by_another() -> N
     assert cluster.until_active("b") < 2.5
 
 
-def test_a_released_broker_appends_nothing_more() -> None:
+def test_a_released_broker_appends_nothing_more():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.brokers["a"].node.release()
@@ -159,7 +159,7 @@ def test_a_released_broker_appends_nothing_more() -> None:
     assert cluster.brokers["a"].callbacks.events == ["active"]
 
 
-def test_a_broker_that_was_asked_to_release_leaves_the_log_to_others_when_it_comes_back() -> None:
+def test_a_broker_that_was_asked_to_release_leaves_the_log_to_others_when_it_comes_back():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.brokers["a"].node.release("promote")
@@ -170,7 +170,7 @@ def test_a_broker_that_was_asked_to_release_leaves_the_log_to_others_when_it_com
     assert cluster.until_active("a") < 0.5
 
 
-def fails_to_start(cluster: Cluster, name: str) -> float:
+def fails_to_start(cluster, name):
     """A broker becomes active and cannot start; a supervisor starts it again. Returns when it became active."""
     waited = cluster.until_active(name, 60)
     cluster.brokers[name].node.release(START_FAILED)
@@ -178,7 +178,7 @@ def fails_to_start(cluster: Cluster, name: str) -> float:
     return waited
 
 
-def test_start_that_failed_is_left_to_the_standby_at_once() -> None:
+def test_start_that_failed_is_left_to_the_standby_at_once():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -189,8 +189,8 @@ def test_start_that_failed_is_left_to_the_standby_at_once() -> None:
 
 
 def test_brokers_that_all_fail_to_start_take_over_more_and_more_slowly(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -209,7 +209,7 @@ def test_brokers_that_all_fail_to_start_take_over_more_and_more_slowly(
     assert [each.levelno for each in caplog.records].count(logging.WARNING) == 2, "once per broker"
 
 
-def test_broker_without_a_standby_tries_again_after_a_failed_start() -> None:
+def test_broker_without_a_standby_tries_again_after_a_failed_start():
     cluster = Cluster("a")
     fails_to_start(cluster, "a")
     waits = [fails_to_start(cluster, "a") for _ in range(3)]
@@ -217,7 +217,7 @@ def test_broker_without_a_standby_tries_again_after_a_failed_start() -> None:
         assert least <= waited < least + 0.5
 
 
-def test_start_that_succeeds_ends_the_row_of_failures() -> None:
+def test_start_that_succeeds_ends_the_row_of_failures():
     cluster = Cluster("a")
     for _ in range(4):
         fails_to_start(cluster, "a")
@@ -232,7 +232,7 @@ def test_start_that_succeeds_ends_the_row_of_failures() -> None:
     assert fails_to_start(cluster, "a") < 2.5
 
 
-def test_requests_reach_the_active_broker() -> None:
+def test_requests_reach_the_active_broker():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -244,7 +244,7 @@ def test_requests_reach_the_active_broker() -> None:
     assert StepDown("leave").exit_code == 0 and StepDown("release").exit_code == EXIT_NOT_ACTIVE
 
 
-def test_standby_of_a_busy_broker_is_up_to_date_and_answers_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standby_of_a_busy_broker_is_up_to_date_and_answers_requests(monkeypatch):
     """There is a new entry at every look: the standby never reads nothing."""
     cluster = Cluster("a")
     cluster.until_active("a")
@@ -252,7 +252,7 @@ def test_standby_of_a_busy_broker_is_up_to_date_and_answers_requests(monkeypatch
     connection = cluster.start("b").connection
     read = connection.read
 
-    def busy(after: int, wait: float) -> list[LogEntry]:
+    def busy(after, wait):
         cluster.write("a")
         return read(after, wait)
 
@@ -263,7 +263,7 @@ def test_standby_of_a_busy_broker_is_up_to_date_and_answers_requests(monkeypatch
     assert cluster.brokers["b"].callbacks.requests == [StepDown("leave")]
 
 
-def test_a_claim_whose_answer_is_lost_is_taken_up() -> None:
+def test_a_claim_whose_answer_is_lost_is_taken_up():
     cluster = Cluster("a")
     cluster.brokers["a"].connection.lost_answers = 1
     assert cluster.until_active("a") < 3
@@ -271,7 +271,7 @@ def test_a_claim_whose_answer_is_lost_is_taken_up() -> None:
     assert [each.change.operation for each in cluster.engine.entries] == [Operation.CLAIM, Operation.WHOLE]
 
 
-def test_lost_answers_lose_no_entry_and_repeat_none() -> None:
+def test_lost_answers_lose_no_entry_and_repeat_none():
     cluster = Cluster("a")
     cluster.until_active("a")
     broker = cluster.brokers["a"]
@@ -286,7 +286,7 @@ def test_lost_answers_lose_no_entry_and_repeat_none() -> None:
     assert paths == [f"journal/{number}.{part}" for number in range(20) for part in range(3)]
 
 
-def test_a_stalled_reactor_ends_the_beats_once_the_broker_is_ready() -> None:
+def test_a_stalled_reactor_ends_the_beats_once_the_broker_is_ready():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -297,7 +297,7 @@ def test_a_stalled_reactor_ends_the_beats_once_the_broker_is_ready() -> None:
     assert cluster.brokers["a"].role in (Role.SUSPENDED, Role.FENCED)
 
 
-def test_beats_beyond_the_latest_are_purged() -> None:
+def test_beats_beyond_the_latest_are_purged():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.run(300)
@@ -305,7 +305,7 @@ def test_beats_beyond_the_latest_are_purged() -> None:
     assert KEPT_BEATS <= len(live) <= KEPT_BEATS + PURGED_BEATS + 5
 
 
-def test_beats_and_claims_have_room_in_a_full_log() -> None:
+def test_beats_and_claims_have_room_in_a_full_log():
     cluster = Cluster("a", max_bytes=100_000)
     cluster.until_active("a")
     cluster.run(3)
@@ -319,7 +319,7 @@ def test_beats_and_claims_have_room_in_a_full_log() -> None:
     cluster.until_active("b")
 
 
-def test_a_standby_that_cannot_write_its_copy_does_not_take_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_standby_that_cannot_write_its_copy_does_not_take_over(caplog):
     cluster = Cluster("a")
     cluster.until_active("a")
     broker = cluster.start("b")
@@ -337,7 +337,7 @@ def test_a_standby_that_cannot_write_its_copy_does_not_take_over(caplog: pytest.
     assert broker.node.status().fault == ""
 
 
-def test_a_broker_that_starts_without_an_engine_waits_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_starts_without_an_engine_waits_and_says_so(caplog):
     cluster = Cluster()
     cluster.engine.set_down(True)
     cluster.start("a")
@@ -350,7 +350,7 @@ def test_a_broker_that_starts_without_an_engine_waits_and_says_so(caplog: pytest
     assert any("answers after" in each for each in caplog.messages)
 
 
-def test_takeover_timeout_leaves_a_margin_after_the_suspension() -> None:
+def test_takeover_timeout_leaves_a_margin_after_the_suspension():
     for seconds in (2.0, 3.0, 3.4, 10.0):
         assert Timing(seconds).freshness <= min(3.0, seconds - 0.5)
     with pytest.raises(ValueError, match="at least 2000 ms"):
@@ -358,7 +358,7 @@ def test_takeover_timeout_leaves_a_margin_after_the_suspension() -> None:
     assert JITTER < 0.5
 
 
-def test_status_of_a_standby_knows_the_active_broker_and_the_lag() -> None:
+def test_status_of_a_standby_knows_the_active_broker_and_the_lag():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -377,7 +377,7 @@ def test_status_of_a_standby_knows_the_active_broker_and_the_lag() -> None:
     assert node.status().lag_entries == 0 and node.status().sequence >= cluster.engine.last - 1
 
 
-def test_beats_survive_what_other_versions_write() -> None:
+def test_beats_survive_what_other_versions_write():
     beat = Beat("a", "host", 7, 8, "1.0", 9, "stopped", "b")
     assert decode_beat(encode_beat(beat)) == beat
     for contents in (None, Summary(), Summary(12, 3, 2**96 - 1)):
@@ -387,7 +387,7 @@ def test_beats_survive_what_other_versions_write() -> None:
     assert decode_beat(b"\xff") == decode_beat(b"[1]") == Beat("")
 
 
-def test_the_thread_steps_the_node_until_it_is_stopped() -> None:
+def test_the_thread_steps_the_node_until_it_is_stopped():
     engine = SimulatedEngine(SimulatedClock())
     broker = Broker(engine, "a", SimulatedCopy())
     thread = NodeThread(broker.node)
@@ -399,7 +399,7 @@ def test_the_thread_steps_the_node_until_it_is_stopped() -> None:
     assert broker.callbacks.events == ["active"]
 
 
-def test_beats_do_not_pile_up_during_an_outage() -> None:
+def test_beats_do_not_pile_up_during_an_outage():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.engine.set_down(True)
@@ -411,14 +411,14 @@ def test_beats_do_not_pile_up_during_an_outage() -> None:
 
 
 @pytest.mark.parametrize("call", ["append", "appended"])
-def test_active_that_was_stopped_in_an_append_is_not_fresh_when_it_goes_on(call: str) -> None:
+def test_active_that_was_stopped_in_an_append_is_not_fresh_when_it_goes_on(call):
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
     cluster.run(1)
     old = cluster.brokers["a"]
 
-    def stop(reached: str) -> None:
+    def stop(reached):
         if reached == call:
             old.connection.interrupt = lambda call: None
             old.paused = True
@@ -431,7 +431,7 @@ def test_active_that_was_stopped_in_an_append_is_not_fresh_when_it_goes_on(call:
     assert not old.node.is_fresh()
 
 
-def test_active_that_settles_an_old_append_is_not_fresh_by_that() -> None:
+def test_active_that_settles_an_old_append_is_not_fresh_by_that():
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -446,7 +446,7 @@ def test_active_that_settles_an_old_append_is_not_fresh_by_that() -> None:
     assert not old.node.is_fresh()
 
 
-def test_a_claim_that_is_taken_up_late_is_not_fresh_by_that() -> None:
+def test_a_claim_that_is_taken_up_late_is_not_fresh_by_that():
     cluster = Cluster("a")
     broker = cluster.brokers["a"]
     broker.connection.lost_answers = 1
@@ -459,7 +459,7 @@ def test_a_claim_that_is_taken_up_late_is_not_fresh_by_that() -> None:
     assert broker.node.is_fresh()
 
 
-def test_a_standby_that_was_stopped_does_not_count_the_time_as_silence() -> None:
+def test_a_standby_that_was_stopped_does_not_count_the_time_as_silence():
     cluster = Cluster("a")
     cluster.until_active("a")
     standby = cluster.start("b")
@@ -472,7 +472,7 @@ def test_a_standby_that_was_stopped_does_not_count_the_time_as_silence() -> None
     assert cluster.until_active("b") >= AFTER_OUTAGE - 0.1
 
 
-def test_a_copy_that_begins_anew_is_rebuilt_before_the_takeover() -> None:
+def test_a_copy_that_begins_anew_is_rebuilt_before_the_takeover():
     cluster = Cluster("a")
     cluster.until_active("a")
     standby = cluster.start("b")
@@ -485,7 +485,7 @@ def test_a_copy_that_begins_anew_is_rebuilt_before_the_takeover() -> None:
     assert standby.copy.files == {"journal/1": b"kept"}
 
 
-def test_a_rebuild_reports_its_progress(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rebuild_reports_its_progress(caplog):
     cluster = Cluster("a")
     cluster.until_active("a")
     data = bytes(1_000_000)
@@ -519,7 +519,7 @@ def test_a_rebuild_reports_its_progress(caplog: pytest.LogCaptureFixture) -> Non
     assert rebuild_text(status) == "49 %, 50 of 101 entries, 0.0 MB"
 
 
-def test_a_broker_that_dies_in_its_recovery_is_replaced() -> None:
+def test_a_broker_that_dies_in_its_recovery_is_replaced():
     cluster = Cluster("a", "b", "c")
     cluster.run(1)
     for left in (2, 1):
@@ -530,8 +530,8 @@ def test_a_broker_that_dies_in_its_recovery_is_replaced() -> None:
 
 
 def test_a_full_log_is_taken_over_when_its_beats_make_room_and_waited_for_else(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.run(5)
@@ -557,7 +557,7 @@ def test_a_full_log_is_taken_over_when_its_beats_make_room_and_waited_for_else(
     cluster.until_active("a")
 
 
-def test_requests_are_served_while_the_disk_thread_appends_without_a_pause() -> None:
+def test_requests_are_served_while_the_disk_thread_appends_without_a_pause():
     cluster = Cluster("a")
     cluster.until_active("a")
     node = cluster.brokers["a"].node
@@ -571,8 +571,8 @@ def test_requests_are_served_while_the_disk_thread_appends_without_a_pause() -> 
 
 
 def test_an_incomplete_copy_does_not_take_over_and_has_the_active_broker_check_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     cluster = Cluster("a")
     cluster.until_active("a")
     checks: list[bool] = []
@@ -595,7 +595,7 @@ def test_an_incomplete_copy_does_not_take_over_and_has_the_active_broker_check_t
     assert standby.node.status().missing_entries == 0
 
 
-def test_a_copy_that_stays_incomplete_begins_anew_and_has_all_files_written_again() -> None:
+def test_a_copy_that_stays_incomplete_begins_anew_and_has_all_files_written_again():
     cluster = Cluster("a")
     cluster.until_active("a")
     checks: list[bool] = []
@@ -606,7 +606,7 @@ def test_a_copy_that_stays_incomplete_begins_anew_and_has_all_files_written_agai
     copy.missing = 7
     restarts: list[float] = []
 
-    def restart(log: object, reason: str, /) -> None:
+    def restart(log, reason, /):
         restarts.append(cluster.clock.now)
         copy.sequence = 0
 
@@ -619,7 +619,7 @@ def test_a_copy_that_stays_incomplete_begins_anew_and_has_all_files_written_agai
     assert cluster.brokers["b"].node.status().missing_entries == 0
 
 
-def test_entries_that_are_missing_for_a_moment_are_not_lost(caplog: pytest.LogCaptureFixture) -> None:
+def test_entries_that_are_missing_for_a_moment_are_not_lost(caplog):
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.start("b")
@@ -633,8 +633,8 @@ def test_entries_that_are_missing_for_a_moment_are_not_lost(caplog: pytest.LogCa
 
 
 def test_a_log_whose_last_entries_are_lost_is_not_taken_over_in_silence(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     cluster = Cluster("a")
     cluster.until_active("a")
     standby = cluster.start("b")
@@ -652,7 +652,7 @@ def test_a_log_whose_last_entries_are_lost_is_not_taken_over_in_silence(
     assert standby.node.status().missing_entries > 0
 
 
-def test_a_new_leader_of_the_engine_has_the_log_checked() -> None:
+def test_a_new_leader_of_the_engine_has_the_log_checked():
     cluster = Cluster("a")
     checks: list[bool] = []
     cluster.brokers["a"].node.check_log = lambda everything: not checks.append(everything)
@@ -664,7 +664,7 @@ def test_a_new_leader_of_the_engine_has_the_log_checked() -> None:
     assert checks == [False, False]
 
 
-def test_beats_and_releases_say_what_the_log_holds() -> None:
+def test_beats_and_releases_say_what_the_log_holds():
     cluster = Cluster("a")
     cluster.until_active("a")
     log = cluster.brokers["a"].node.log
@@ -678,7 +678,7 @@ def test_beats_and_releases_say_what_the_log_holds() -> None:
     assert len(found) > 2
 
 
-def test_the_newest_beat_stays_when_others_make_room(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_newest_beat_stays_when_others_make_room(caplog):
     cluster = Cluster("a")
     cluster.until_active("a")
     cluster.run(5)

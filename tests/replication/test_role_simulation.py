@@ -7,10 +7,10 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompring.replication.log import Fenced, FileChange, LogEntry, Operation
+from stompring.replication.log import Fenced, FileChange, Operation
 from stompring.replication.role import AFTER_OUTAGE, Role
 
-from .simulated_cluster import TIMEOUT, Broker, Cluster
+from .simulated_cluster import TIMEOUT, Cluster
 
 NAMES = ("a", "b", "c")
 
@@ -49,7 +49,7 @@ actions = st.tuples(
 class Simulation:
     """Carries out actions; the invariants are checked at every claim, step and write."""
 
-    def __init__(self, brokers: int) -> None:
+    def __init__(self, brokers):
         self.cluster = Cluster()
         self.names = NAMES[:brokers]
         self.cluster.engine.on_claim = self.check_claim
@@ -63,7 +63,7 @@ class Simulation:
 
     # ---- invariants
 
-    def check_moment(self) -> None:
+    def check_moment(self):
         fresh = [broker.name for broker in self.cluster.brokers.values() if broker.node.is_fresh()]
         assert len(fresh) <= 1, f"{fresh} are fresh"
         for broker in self.cluster.brokers.values():
@@ -72,7 +72,7 @@ class Simulation:
                 stored_at = node.log.stored_at
                 assert broker.clock() - stored_at < TIMEOUT - 0.4
 
-    def check_claim(self, claim: LogEntry) -> None:
+    def check_claim(self, claim):
         """A claim is about to be stored."""
         engine = self.cluster.engine
         fresh = [broker.name for broker in self.cluster.brokers.values() if broker.node.is_fresh()]
@@ -86,7 +86,7 @@ class Simulation:
         if not self.stopped_in_call:
             assert now - engine.up_since >= AFTER_OUTAGE, "three beats after an outage"
 
-    def check_log(self) -> None:
+    def check_log(self):
         """Each writer begins with a claim, is the only one until the next, and leaves nothing out."""
         writer = number = -1
         for entry in self.cluster.engine.entries:
@@ -105,7 +105,7 @@ class Simulation:
 
     # ---- actions
 
-    def act(self, action: str, target: int, seconds: float, number: int) -> None:
+    def act(self, action, target, seconds, number):
         cluster = self.cluster
         name = self.names[target % len(self.names)]
         broker = cluster.brokers.get(name)
@@ -125,7 +125,7 @@ class Simulation:
                 self.act_on(broker, action, seconds, number)
         cluster.run(seconds if action == "wait" else 0.05 * number)
 
-    def act_on(self, broker: Broker, action: str, seconds: float, number: int) -> None:
+    def act_on(self, broker, action, seconds, number):
         cluster = self.cluster
         match action:
             case "kill":
@@ -152,8 +152,8 @@ class Simulation:
             case "full disk":
                 broker.copy.fault = None if broker.copy.fault else OSError(28, "No space left on device")
 
-    def pause_in(self, broker: Broker, call: str, seconds: float) -> None:
-        def interrupt(reached: str) -> None:
+    def pause_in(self, broker, call, seconds):
+        def interrupt(reached):
             if reached == call and not broker.paused:
                 broker.connection.interrupt = lambda call: None
                 broker.paused = True
@@ -163,7 +163,7 @@ class Simulation:
 
         broker.connection.interrupt = interrupt
 
-    def write(self, number: int) -> None:
+    def write(self, number):
         for broker in list(self.cluster.brokers.values()):
             if broker.paused or broker.role not in (Role.ACTIVE, Role.SUSPENDED):
                 continue
@@ -178,7 +178,7 @@ class Simulation:
                 except OSError as fault:
                     broker.node.lose(f"the local copy failed: {fault}")
 
-    def finish(self) -> None:
+    def finish(self):
         """All faults end, those that ended are started again: soon one is active and has everything."""
         cluster = self.cluster
         for _ in range(2):  # one that was stopped finds out that it is not active any more
@@ -202,9 +202,7 @@ class Simulation:
 
 @settings(max_examples=120, deadline=None)
 @given(st.integers(2, 3), st.lists(actions, min_size=5, max_size=40))
-def test_no_schedule_of_faults_makes_two_brokers_active_or_loses_an_entry(
-    brokers: int, schedule: list[tuple[str, int, float, int]]
-) -> None:
+def test_no_schedule_of_faults_makes_two_brokers_active_or_loses_an_entry(brokers, schedule):
     simulation = Simulation(brokers)
     for action, target, seconds, number in schedule:
         simulation.act(action, target, seconds, number)
@@ -214,7 +212,7 @@ def test_no_schedule_of_faults_makes_two_brokers_active_or_loses_an_entry(
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 3), st.floats(0, 30), st.integers(0, 1000))
-def test_takeover_is_done_a_second_after_its_timeout(brokers: int, killed_after: float, seed: int) -> None:
+def test_takeover_is_done_a_second_after_its_timeout(brokers, killed_after, seed):
     cluster = Cluster()
     cluster.starts = seed
     for name in NAMES[:brokers]:

@@ -1,9 +1,6 @@
 """The upload of a data directory to a log."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +18,7 @@ BEAT = Beat("stompring ha init", reason="stopped")
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     root = tmp_path / "data"
     for name, data in {
         "identity": b"abc\n",
@@ -37,13 +34,13 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def client(engine: MemoryEngine) -> MemoryLog:
+def client(engine):
     log = MemoryLog(engine)
     log.connect()
     return log
 
 
-def test_uploaded_directory_is_what_a_standby_reads(root: Path, tmp_path: Path) -> None:
+def test_uploaded_directory_is_what_a_standby_reads(root, tmp_path):
     engine, seen = MemoryEngine(), []
     before = contents(root)
     size = seed(client(engine), data_directory(root), BEAT, lambda done, total: seen.append((done, total)))
@@ -54,7 +51,7 @@ def test_uploaded_directory_is_what_a_standby_reads(root: Path, tmp_path: Path) 
     assert last.operation is Operation.RELEASE and decode_beat(last.data).reason == "stopped"
 
 
-def test_uploaded_directory_is_a_copy_of_the_log(root: Path) -> None:
+def test_uploaded_directory_is_a_copy_of_the_log(root):
     engine = MemoryEngine()
     before = contents(root)
     seed(client(engine), data_directory(root), BEAT)
@@ -65,9 +62,7 @@ def test_uploaded_directory_is_a_copy_of_the_log(root: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [b"3\n", None])
-def test_upload_without_an_end_is_a_directory_that_no_broker_starts_with(
-    root: Path, tmp_path: Path, version: bytes | None
-) -> None:
+def test_upload_without_an_end_is_a_directory_that_no_broker_starts_with(root, tmp_path, version):
     if version is None:
         (root / "schema-version").unlink()
     complete = MemoryEngine()
@@ -83,9 +78,7 @@ def test_upload_without_an_end_is_a_directory_that_no_broker_starts_with(
 
 
 @pytest.mark.parametrize("fault", [LOST, UNANSWERED, DELAYED])
-def test_upload_goes_on_after_a_lost_answer(
-    root: Path, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_upload_goes_on_after_a_lost_answer(root, tmp_path, fault, monkeypatch):
     monkeypatch.setattr("stompring.replication.seed.sleep", lambda seconds: engine.deliver_delayed())
     engine = MemoryEngine()
     log = client(engine)
@@ -94,7 +87,7 @@ def test_upload_goes_on_after_a_lost_answer(
     assert rebuilt(engine, tmp_path / "standby") == contents(root)
 
 
-def test_upload_to_a_full_log_fails(root: Path) -> None:
+def test_upload_to_a_full_log_fails(root):
     log = client(MemoryEngine())
     log.faults.extend([None, None, FULL])
     with pytest.raises(LogFull):
@@ -102,14 +95,14 @@ def test_upload_to_a_full_log_fails(root: Path) -> None:
     assert not (root / "replicated-log").exists()
 
 
-def test_directory_without_messages_is_not_uploaded(tmp_path: Path) -> None:
+def test_directory_without_messages_is_not_uploaded(tmp_path):
     engine = MemoryEngine()
     Files().replace(tmp_path / "schema-version", b"3\n")
     assert seed(client(engine), data_directory(tmp_path), BEAT) == 0
     assert engine.last == 0
 
 
-def test_log_that_is_not_empty_takes_no_upload(root: Path, tmp_path: Path) -> None:
+def test_log_that_is_not_empty_takes_no_upload(root, tmp_path):
     engine = MemoryEngine()
     ActiveBroker(engine, tmp_path / "active")
     with pytest.raises(UnsafeLog, match="not empty"):

@@ -16,7 +16,7 @@ from stompring.replication.copy import LocalCopy
 from stompring.settings.model import Retention
 
 from ..broker.broker_fixture import Taker, join
-from ..store.disk import Done, ImmediateDisk, Job, outcome_of
+from ..store.disk import ImmediateDisk, outcome_of
 from ..store.memory_files import MemoryFiles
 from ..store.paged_broker import PagedBroker
 from ..store.stored_broker import held, reported
@@ -36,13 +36,13 @@ class Ledger:
     ``sent`` and ``acknowledged``: when the broker confirmed it; ``maybe_acknowledged``: when it was asked to.
     """
 
-    def __init__(self, engine: MemoryEngine) -> None:
+    def __init__(self, engine):
         self.engine = engine
         self.sent: dict[bytes, int] = {}
         self.maybe_acknowledged: dict[bytes, int] = {}
         self.acknowledged: dict[bytes, int] = {}
 
-    def check(self, there: list[bytes], entries: int) -> None:
+    def check(self, there, entries):
         assert there == sorted(there) and len(there) == len(set(there))
         for body, since in self.sent.items():
             if since <= entries <= self.maybe_acknowledged.get(body, entries):
@@ -55,7 +55,7 @@ class Ledger:
 class ReadingThread(ImmediateDisk):
     """Does each job in a thread of its own, as pages are read."""
 
-    def run(self, job: Job, done: Done) -> None:
+    def run(self, job, done):
         with ThreadPoolExecutor(1) as pool:
             result = pool.submit(outcome_of, job).result()
         super().run(lambda: result, done)
@@ -64,9 +64,7 @@ class ReadingThread(ImmediateDisk):
 class Workload:
     """Random use of one queue in memory and one on pages, with faults of the log."""
 
-    def __init__(
-        self, active: ActiveBroker, random: Random, *, retention: bool, before: Workload | None = None
-    ) -> None:
+    def __init__(self, active, random, *, retention, before=None):
         """``before``: what another broker has done with the same log."""
         self.active = active
         self.random = random
@@ -85,14 +83,14 @@ class Workload:
         (self.paged,) = self.world.queues("s")
         self.taker: Taker = join(self.queue, 3)
 
-    def run(self, steps: int) -> None:
+    def run(self, steps):
         for _ in range(steps):
             self.step()
         self.active.log.faults.clear()
         self.world.pass_time(2000)
         assert self.world.writer.failing is None
 
-    def step(self) -> None:
+    def step(self):
         random, ledger, engine = self.random, self.ledger, self.active.engine
         kind = random.choice(
             ("send", "send", "page", "page", "page", "acknowledge", "settle", "fault", "turn")
@@ -124,7 +122,7 @@ class Workload:
             self.world.pass_time(random.randrange(500))
             engine.deliver_delayed()
 
-    def _acknowledged(self, body: bytes) -> None:
+    def _acknowledged(self, body):
         ledger, engine = self.ledger, self.active.engine
         ledger.maybe_acknowledged[body] = engine.last
         # behind what is appended for it now
@@ -133,7 +131,7 @@ class Workload:
         )
 
 
-def recovered(root: Path) -> tuple[list[bytes], list[bytes]]:
+def recovered(root):
     """What a broker has in its two queues that starts with these files, without any damage."""
     data = {Path("/data") / name: data for name, data in contents(root).items()}
     world = PagedBroker(MemoryFiles(data), **SMALL)
@@ -144,7 +142,7 @@ def recovered(root: Path) -> tuple[list[bytes], list[bytes]]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_any_prefix_of_the_log_recovers_what_was_confirmed(tmp_path: Path, seed: int) -> None:
+def test_any_prefix_of_the_log_recovers_what_was_confirmed(tmp_path, seed):
     active = ActiveBroker(MemoryEngine(), tmp_path / "active", retention=seed == 2)
     workload = Workload(active, Random(seed), retention=seed == 2)
     workload.run(300)
@@ -162,7 +160,7 @@ def test_any_prefix_of_the_log_recovers_what_was_confirmed(tmp_path: Path, seed:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_standby_and_rebuild_are_equal_to_the_active_directory(tmp_path: Path, seed: int) -> None:
+def test_standby_and_rebuild_are_equal_to_the_active_directory(tmp_path, seed):
     random = Random(seed)
     active = ActiveBroker(MemoryEngine(), tmp_path / "active")
     workload = Workload(active, random, retention=seed % 2 == 0)
@@ -184,7 +182,7 @@ def test_standby_and_rebuild_are_equal_to_the_active_directory(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_brokers_that_take_over_from_each_other_lose_nothing(tmp_path: Path, seed: int) -> None:
+def test_brokers_that_take_over_from_each_other_lose_nothing(tmp_path, seed):
     random = Random(seed)
     engine = MemoryEngine()
     roots = [tmp_path / name for name in ("one", "two", "three")]
@@ -214,7 +212,7 @@ def test_brokers_that_take_over_from_each_other_lose_nothing(tmp_path: Path, see
     assert len(workload.ledger.sent) > 50 and len(workload.ledger.acknowledged) > 10
 
 
-def check_fenced(workload: Workload) -> None:
+def check_fenced(workload):
     """A broker that was stopped and goes on after another one has taken over confirms nothing."""
     ledger, last = workload.ledger, workload.ledger.engine.last
     before = dict(ledger.sent), dict(ledger.acknowledged)

@@ -1,7 +1,5 @@
 """Which entry decides, and what it gives to whom."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.security.access_control import Permissions, open_management
@@ -15,7 +13,7 @@ from stompring.settings.model import (
 SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME
 
 
-def permissions(entries: dict[str, str], markers: str | None = None, **syntax: object) -> Permissions:
+def permissions(entries, markers=None, **syntax):
     """Entries that each give ``send`` to some roles."""
     return Permissions(
         [
@@ -27,7 +25,7 @@ def permissions(entries: dict[str, str], markers: str | None = None, **syntax: o
     )
 
 
-def who(found: Permissions, address: str, queue: str | None = None) -> str:
+def who(found, address, queue=None):
     """The roles, each a letter, that may."""
     return "".join(role for role in "abcd" if found.allows(frozenset(role), SEND, address, queue))
 
@@ -63,16 +61,16 @@ ENTRIES = {
         ("orders.eu::q", None, "b"),  # no queue, but an odd address
     ],
 )
-def test_the_most_specific_entry_decides(address: str, queue: str | None, roles: str) -> None:
+def test_the_most_specific_entry_decides(address, queue, roles):
     assert who(permissions(ENTRIES), address, queue) == roles
 
 
-def test_without_an_entry_every_operation_is_refused() -> None:
+def test_without_an_entry_every_operation_is_refused():
     assert who(permissions({}), "a") == who(permissions({"b": "a"}), "a") == ""
     assert not permissions({}).grants_anything and permissions({"b": ""}).grants_anything
 
 
-def test_each_permission_on_its_own() -> None:
+def test_each_permission_on_its_own():
     found = permissions({"#": "a"})
     assert not found.allows(frozenset("a"), CONSUME, "x")
     assert found.allows(frozenset("xyza"), SEND, "x") and not found.allows(frozenset(), SEND, "x")
@@ -97,11 +95,11 @@ def test_each_permission_on_its_own() -> None:
         ({"#": "a", "*.secret": ""}, "x.y.#", "a"),
     ],
 )
-def test_wildcard_addresses_need_it_everywhere(entries: dict[str, str], address: str, roles: str) -> None:
+def test_wildcard_addresses_need_it_everywhere(entries, address, roles):
     assert who(permissions(entries), address) == roles
 
 
-def test_a_literal_entry_is_for_that_name() -> None:
+def test_a_literal_entry_is_for_that_name():
     found = permissions({"#": "a", "orders.#": "b", "(#)": "c", "(plain)": "d"}, markers="()")
     assert who(found, "#") == "c", "the last word about the wildcard address itself"
     assert who(found, "plain") == "d"
@@ -110,17 +108,17 @@ def test_a_literal_entry_is_for_that_name() -> None:
     assert who(permissions({"#": "a", "(#)": "c"}), "x") == "a"
 
 
-def test_another_syntax() -> None:
+def test_another_syntax():
     found = permissions({">": "a", "x/+": "b"}, delimiter="/", any_words=">", single_word="+")
     assert (who(found, "x/y"), who(found, "x.#"), who(found, "x/>")) == ("b", "a", "")
 
 
-def test_where_wildcards_do_not_route_their_names_are_names() -> None:
+def test_where_wildcards_do_not_route_their_names_are_names():
     found = permissions({"#": "a b", "secret": "a"}, routing_enabled=False)
     assert who(found, "#") == "ab"
 
 
-def test_every_permission_is_known_by_its_name_in_capitals() -> None:
+def test_every_permission_is_known_by_its_name_in_capitals():
     assert [permission.name for permission in PermissionType][3] == "CREATE_ADDRESS"
     assert PermissionType("deleteNonDurableQueue").name == "DELETE_NON_DURABLE_QUEUE"
 
@@ -149,9 +147,7 @@ DURABLE, NON_DURABLE = PermissionType.CREATE_DURABLE_QUEUE, PermissionType.CREAT
         ("news", "ada.others", ""),
     ],
 )
-def test_a_queue_is_created_with_the_permission_on_the_address_of_its_name(
-    permission: PermissionType, address: str, queue: str | None, roles: str
-) -> None:
+def test_a_queue_is_created_with_the_permission_on_the_address_of_its_name(permission, address, queue, roles):
     entries = {"mal.#": "a", "pay.#": "b", "news::ada.alerts": "c", "news": "c"}
     found = Permissions(
         [SecuritySettingEntry(match, {permission: frozenset(who)}) for match, who in entries.items()]
@@ -159,12 +155,12 @@ def test_a_queue_is_created_with_the_permission_on_the_address_of_its_name(
     assert "".join(r for r in "abc" if found.allows(frozenset(r), permission, address, queue)) == roles
 
 
-def test_other_permissions_go_by_the_address_alone() -> None:
+def test_other_permissions_go_by_the_address_alone():
     found = permissions({"mal.#": "a"})
     assert found.allows(frozenset("a"), SEND, "mal.x", "pay")
 
 
-def granting(**granted: str) -> dict[PermissionType, frozenset[str]]:
+def granting(**granted):
     return {PermissionType(name): frozenset(names.split()) for name, names in granted.items()}
 
 
@@ -187,9 +183,7 @@ def granting(**granted: str) -> dict[PermissionType, frozenset[str]]:
         ("other.#", granting(consume="a"), []),
     ],
 )
-def test_patterns_that_open_the_management_are_found(
-    match: str, granted: dict[PermissionType, frozenset[str]], warned: list[str]
-) -> None:
+def test_patterns_that_open_the_management_are_found(match, granted, warned):
     configuration = BrokerConfiguration(
         file="b.xml",
         management_address="m",

@@ -1,9 +1,5 @@
 """Artemis's own users and roles files: hashes of ``artemis mask --hash``, plain passwords, the syntax of Java."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +24,7 @@ OF_LETTERS = (
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     path = tmp_path / "artemis-users.properties"
     path.write_text(
         f"# created\nu = {OF_P}\n! as Java\nö={OF_LETTERS.lower().replace('enc', 'ENC')}\nbill:activemq\n"
@@ -52,17 +48,17 @@ def path(tmp_path: Path) -> Path:
         ("nobody", "p", False),
     ],
 )
-def test_passwords_of_artemis_are_verified(path: Path, name: str, password: str, right: bool) -> None:
+def test_passwords_of_artemis_are_verified(path, name, password, right):
     assert Users(path, QUICK).verify(name, password) is right
 
 
-def test_hashes_of_artemis_may_be_in_any_users_file(tmp_path: Path) -> None:
+def test_hashes_of_artemis_may_be_in_any_users_file(tmp_path):
     path = tmp_path / "users.properties"
     path.write_text(f"u = {OF_P}\n")
     assert Users(path, QUICK).verify("u", "p") and not Users(path, QUICK).verify("u", "q")
 
 
-def test_plain_passwords_are_refused_in_other_files_than_artemis_own() -> None:
+def test_plain_passwords_are_refused_in_other_files_than_artemis_own():
     with pytest.raises(ConfigurationError, match="is not an argon2 hash") as caught:
         parse_users(["bill = activemq"], "etc/users.properties")
     assert "activemq" not in str(caught.value)
@@ -71,20 +67,20 @@ def test_plain_passwords_are_refused_in_other_files_than_artemis_own() -> None:
 @pytest.mark.parametrize(
     "value", ["", "$argon2id$broken", "ENC(-41e444299c6b0b6c)", "ENC(0:AB:CD)", "ENC(1:ABC:CD)", "ENC(1:AB:)"]
 )
-def test_broken_hashes_are_never_taken_for_passwords(value: str) -> None:
+def test_broken_hashes_are_never_taken_for_passwords(value):
     with pytest.raises(
         ConfigurationError, match=r"^artemis-users\.properties:2: user 'u': value is not an? "
     ):
         parse_users(["# c", f"u = {value}"], "artemis-users.properties")
 
 
-def test_plain_passwords_are_listed_and_all_of_artemis_need_a_rehash(path: Path) -> None:
+def test_plain_passwords_are_listed_and_all_of_artemis_need_a_rehash(path):
     users = Users(path, QUICK)
     assert users.plain_passwords() == ["bill"]
     assert all(users.needs_rehash(name) for name in users.names())
 
 
-def test_changes_are_written_with_argon2_into_artemis_file(path: Path) -> None:
+def test_changes_are_written_with_argon2_into_artemis_file(path):
     with edit_users(path, QUICK) as edit:
         edit.put("bill", "new")
         edit.put("a:b c", "other")
@@ -113,7 +109,7 @@ def test_changes_are_written_with_argon2_into_artemis_file(path: Path) -> None:
         ("a =", ("a", "")),
     ],
 )
-def test_lines_in_the_syntax_of_java(line: str, entry: tuple[str, str | None] | None) -> None:
+def test_lines_in_the_syntax_of_java(line, entry):
     assert JAVA.read(line) == entry
 
 
@@ -121,11 +117,11 @@ def test_lines_in_the_syntax_of_java(line: str, entry: tuple[str, str | None] | 
     st.text(st.characters(exclude_categories=("C", "Z"))),
     st.text(st.characters(exclude_categories=("C", "Z"))),
 )
-def test_what_is_written_in_the_syntax_of_java_is_read_again(name: str, value: str) -> None:
+def test_what_is_written_in_the_syntax_of_java_is_read_again(name, value):
     assert JAVA.read(JAVA.write(f"a{name}", value)) == (f"a{name}", value)
 
 
-def test_roles_are_read_and_edited_in_artemis_file(tmp_path: Path) -> None:
+def test_roles_are_read_and_edited_in_artemis_file(tmp_path):
     path = tmp_path / "artemis-roles.properties"
     path.write_text("! Artemis\nr\\ 1 = ada,bill\nempty =\n")
     assert parse_roles(path.read_text().splitlines(), str(path)) == {"r 1": ("ada", "bill"), "empty": ()}
@@ -134,7 +130,7 @@ def test_roles_are_read_and_edited_in_artemis_file(tmp_path: Path) -> None:
     assert path.read_text().splitlines() == ["! Artemis", "r\\ 1 = ada, cleo", "empty ="]
 
 
-def test_a_start_without_users_says_what_to_do(tmp_path: Path) -> None:
+def test_a_start_without_users_says_what_to_do(tmp_path):
     file, users = str(tmp_path / "broker.xml"), str(tmp_path / "users.properties")
     with pytest.raises(ConfigurationError) as caught:
         check_users_file(BrokerConfiguration(file=file, users_file=users))

@@ -1,9 +1,5 @@
 """Certificate users files."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from stompring.errors import ConfigurationError
@@ -11,7 +7,7 @@ from stompring.security.certificates import CertificateUsers
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "certificates.properties"
 
 
@@ -27,7 +23,7 @@ def path(tmp_path: Path) -> Path:
         ("", None),
     ],
 )
-def test_user_of_a_certificate(path: Path, subject: str, user: str | None) -> None:
+def test_user_of_a_certificate(path, subject, user):
     path.write_text(
         "# subjects\nada = CN=ada, O=Analytical, C=GB\n" + r"grace = cn=Hopper\, Grace,O=Navy" + "\n"
     )
@@ -45,14 +41,14 @@ def test_user_of_a_certificate(path: Path, subject: str, user: str | None) -> No
         (" = CN=x", "a user name cannot be empty"),
     ],
 )
-def test_errors_are_reported_with_their_line(path: Path, line: str, fault: str) -> None:
+def test_errors_are_reported_with_their_line(path, line, fault):
     path.write_text(f"ok = CN=ok\n{line}\n")
     with pytest.raises(ConfigurationError) as raised:
         CertificateUsers(path)
     assert str(raised.value).startswith(f"{path}:2: ") and fault in str(raised.value)
 
 
-def test_file_is_required_and_read_again_when_changed(path: Path) -> None:
+def test_file_is_required_and_read_again_when_changed(path):
     with pytest.raises(ConfigurationError, match="certificate users file cannot be read"):
         CertificateUsers(path)
     path.write_text("ada = CN=ada\n")

@@ -1,9 +1,5 @@
 """Certificates and keys in files, right and wrong."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from stompring.security.certificates import (
@@ -21,17 +17,17 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
+def authority(tmp_path):
     return Authority(tmp_path)
 
 
-def fault(*paths: Path, keys: tuple[Path, ...] = (), password: str | None = None) -> str:
+def fault(*paths, keys=(), password=None):
     with pytest.raises(CertificateError) as caught:
         read_identities([str(path) for path in paths], [str(key) for key in keys], password)
     return str(caught.value)
 
 
-def test_key_and_certificate_in_one_file(authority: Authority) -> None:
+def test_key_and_certificate_in_one_file(authority):
     path = authority.issue("b.pem", ("Broker.Example", "*.example.org", "192.0.2.1"))
     (found,) = read_identities([str(path)], [], None)
     assert found.names == ("broker.example", "*.example.org", "192.0.2.1")
@@ -42,22 +38,22 @@ def test_key_and_certificate_in_one_file(authority: Authority) -> None:
     )
 
 
-def test_the_key_is_not_shown(authority: Authority) -> None:
+def test_the_key_is_not_shown(authority):
     (found,) = read_identities([str(authority.issue("b.pem"))], [], None)
     assert "PrivateKey" not in repr(found)
 
 
-def test_the_common_name_where_there_is_no_other(authority: Authority) -> None:
+def test_the_common_name_where_there_is_no_other(authority):
     (found,) = read_identities([str(authority.issue("b.pem", (), common="Old.Example"))], [], None)
     assert found.names == ("old.example",)
 
 
-def test_key_beside_it(authority: Authority) -> None:
+def test_key_beside_it(authority):
     path = authority.issue("b.pem", key_apart=True)
     assert len(read_identities([str(path)], [], None)) == 1
 
 
-def test_key_elsewhere(authority: Authority) -> None:
+def test_key_elsewhere(authority):
     path = authority.issue("b.pem", key_apart=True)
     elsewhere = path.with_name("private")
     path.with_suffix(".key").rename(elsewhere)
@@ -65,14 +61,14 @@ def test_key_elsewhere(authority: Authority) -> None:
     assert len(read_identities([str(path)], [str(elsewhere)], None)) == 1
 
 
-def test_a_chain(authority: Authority) -> None:
+def test_a_chain(authority):
     path = authority.issue("b.pem")
     path.write_bytes(path.read_bytes() + authority.file.read_bytes())
     (found,) = read_identities([str(path)], [], None)
     assert [subject_of(one) for one in found.chain] == ["CN=broker,O=Example", "CN=authority,O=Example"]
 
 
-def test_a_directory(authority: Authority, tmp_path: Path) -> None:
+def test_a_directory(authority, tmp_path):
     (tmp_path / "certs").mkdir()
     inner = Authority(tmp_path / "certs", "zz")
     assert "no private key in the file" in fault(tmp_path / "certs")
@@ -86,7 +82,7 @@ def test_a_directory(authority: Authority, tmp_path: Path) -> None:
     assert "keyPath cannot be used with a directory" in fault(tmp_path / "certs", keys=(tmp_path / "x",))
 
 
-def test_encrypted_keys(authority: Authority) -> None:
+def test_encrypted_keys(authority):
     path = authority.issue("b.pem", password="secret")
     assert len(read_identities([str(path)], [], "secret")) == 1
     assert "is encrypted: set keyStorePassword" in fault(path)
@@ -95,7 +91,7 @@ def test_encrypted_keys(authority: Authority) -> None:
     assert len(read_identities([str(authority.issue("c.pem"))], [], "secret")) == 1
 
 
-def test_a_key_of_another(authority: Authority) -> None:
+def test_a_key_of_another(authority):
     one, other = authority.issue("b.pem", key_apart=True), authority.issue("c.pem", key_apart=True)
     assert fault(one, keys=(other.with_suffix(".key"),)) == (
         f"{other.with_suffix('.key')}: private key does not match the certificate in {one}"
@@ -114,7 +110,7 @@ def test_a_key_of_another(authority: Authority) -> None:
         (bytes(range(256)) * 100, "not a PEM file"),
     ],
 )
-def test_files_that_hold_none(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_files_that_hold_none(tmp_path, content, expected):
     path = tmp_path / "b.pem"
     path.write_bytes(content)
     assert fault(path).startswith(f"{path}: {expected}")
@@ -122,17 +118,17 @@ def test_files_that_hold_none(tmp_path: Path, content: bytes, expected: str) -> 
         read_certificates(str(path))
 
 
-def test_a_damaged_key(authority: Authority) -> None:
+def test_a_damaged_key(authority):
     path = authority.issue("b.pem", key_apart=True)
     path.with_suffix(".key").write_text("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
     assert "private key cannot be read" in fault(path)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path):
     assert fault(tmp_path / "b.pem") == f"{tmp_path / 'b.pem'}: cannot be read: No such file or directory"
 
 
-def test_expiry_warnings(authority: Authority) -> None:
+def test_expiry_warnings(authority):
     (found,) = read_identities([str(authority.issue("b.pem", begin=-1, days=10))], [], None)
     end, begin = found.not_after.timestamp(), found.not_before.timestamp()
     assert found.expiry_warning(end - 10 * DAY, 9 * DAY) is None
@@ -141,14 +137,14 @@ def test_expiry_warnings(authority: Authority) -> None:
     assert "is not valid before " in (found.expiry_warning(begin - 1, 0) or "")
 
 
-def test_the_end_is_that_of_the_whole_chain(authority: Authority, tmp_path: Path) -> None:
+def test_the_end_is_that_of_the_whole_chain(authority, tmp_path):
     path = authority.issue("b.pem", days=20_000)
     path.write_bytes(path.read_bytes() + authority.file.read_bytes())
     (found,) = read_identities([str(path)], [], None)
     assert found.not_after == authority.certificate.not_valid_after_utc
 
 
-def test_files_to_look_at(authority: Authority, tmp_path: Path) -> None:
+def test_files_to_look_at(authority, tmp_path):
     (tmp_path / "certs").mkdir()
     (tmp_path / "certs" / "a.pem").touch()
     looked = set(source_files([str(tmp_path / "b.pem"), str(tmp_path / "certs")], [str(tmp_path / "k")]))
@@ -157,5 +153,5 @@ def test_files_to_look_at(authority: Authority, tmp_path: Path) -> None:
     }
 
 
-def test_a_transport_without_tls_has_none() -> None:
+def test_a_transport_without_tls_has_none():
     assert peer_subject(object()) is peer_subject(None) is None

@@ -1,11 +1,8 @@
 """Java keystores: private keys with their chains and trusted certificates, of JKS as of PKCS12."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -27,25 +24,25 @@ from ..certificates import Authority
 PASSWORD = "sécret"
 
 
-def text(value: str) -> bytes:
+def text(value):
     data = value.encode()
     return len(data).to_bytes(2, "big") + data
 
 
-def block(data: bytes) -> bytes:
+def block(data):
     return len(data).to_bytes(4, "big") + data
 
 
-def sha1(data: bytes) -> bytes:
+def sha1(data):
     return hashlib.sha1(data, usedforsecurity=False).digest()
 
 
-def der(tag: int, data: bytes) -> bytes:
+def der(tag, data):
     size = len(data)
     return bytes([tag, 0x82, size >> 8, size & 255]) + data
 
 
-def sealed(key: bytes, password: str) -> bytes:
+def sealed(key, password):
     """A private key as Sun's provider writes it."""
     secret, salt, stream = password.encode("utf-16-be"), bytes(range(20)), b""
     digest = salt
@@ -57,22 +54,22 @@ def sealed(key: bytes, password: str) -> bytes:
     return der(0x30, algorithm + der(0x04, salt + body + sha1(secret + key)))
 
 
-def jks(entries: list[bytes], password: str = PASSWORD) -> bytes:
+def jks(entries, password=PASSWORD):
     content = (
         b"\xfe\xed\xfe\xed" + (2).to_bytes(4, "big") + len(entries).to_bytes(4, "big") + b"".join(entries)
     )
     return content + sha1(password.encode("utf-16-be") + b"Mighty Aphrodite" + content)
 
 
-def certificate_entry(data: bytes) -> bytes:
+def certificate_entry(data):
     return text("X.509") + block(data)
 
 
-def trusted_entry(data: bytes) -> bytes:
+def trusted_entry(data):
     return (2).to_bytes(4, "big") + text("ca") + bytes(8) + certificate_entry(data)
 
 
-def key_entry(key: bytes, chain: list[bytes], password: str = PASSWORD) -> bytes:
+def key_entry(key, chain, password=PASSWORD):
     head = (1).to_bytes(4, "big") + text("broker") + bytes(8) + block(sealed(key, password))
     return head + len(chain).to_bytes(4, "big") + b"".join(map(certificate_entry, chain))
 
@@ -80,7 +77,7 @@ def key_entry(key: bytes, chain: list[bytes], password: str = PASSWORD) -> bytes
 class Files:
     """A certificate of an authority, its key, and the keystores that are made of them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         authority = Authority(directory)
         written = authority.issue("broker.pem").read_bytes()
         self.issuer = authority
@@ -92,10 +89,10 @@ class Files:
         self.directory = directory
         self.pkcs8 = self.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
-    def ders(self) -> list[bytes]:
+    def ders(self):
         return [each.public_bytes(Encoding.DER) for each in self.chain]
 
-    def keystore(self, kind: str) -> bytes:
+    def keystore(self, kind):
         if kind == "JKS":
             return jks([key_entry(self.pkcs8, self.ders())])
         others = self.chain[1:]
@@ -103,7 +100,7 @@ class Files:
             b"broker", self.key, self.chain[0], others, BestAvailableEncryption(PASSWORD.encode())
         )
 
-    def truststore(self, kind: str) -> bytes:
+    def truststore(self, kind):
         if kind == "JKS":
             return jks([trusted_entry(self.authority.public_bytes(Encoding.DER))])
         encryption = BestAvailableEncryption(PASSWORD.encode())
@@ -111,12 +108,12 @@ class Files:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def files(tmp_path_factory):
     return Files(tmp_path_factory.mktemp("keystore"))
 
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
-def test_identity_comes_from_a_keystore(files: Files, tmp_path: Path, kind: str) -> None:
+def test_identity_comes_from_a_keystore(files, tmp_path, kind):
     path = tmp_path / "broker.store"
     path.write_bytes(files.keystore(kind))
     (identity,) = read_identities([str(path)], [], PASSWORD)
@@ -125,7 +122,7 @@ def test_identity_comes_from_a_keystore(files: Files, tmp_path: Path, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
-def test_trusted_certificates_come_from_a_keystore(files: Files, tmp_path: Path, kind: str) -> None:
+def test_trusted_certificates_come_from_a_keystore(files, tmp_path, kind):
     path = tmp_path / "trust.store"
     path.write_bytes(files.truststore(kind))
     assert read_certificates(str(path), PASSWORD) == [files.authority]
@@ -139,9 +136,7 @@ def test_trusted_certificates_come_from_a_keystore(files: Files, tmp_path: Path,
         ("wrong", "wrong password or damaged keystore"),
     ],
 )
-def test_password_must_be_right(
-    files: Files, tmp_path: Path, kind: str, password: str | None, words: str
-) -> None:
+def test_password_must_be_right(files, tmp_path, kind, password, words):
     path = tmp_path / "broker.store"
     path.write_bytes(files.keystore(kind))
     with pytest.raises(CertificateError, match=words) as fault:
@@ -149,7 +144,7 @@ def test_password_must_be_right(
     assert str(fault.value).startswith(f"{path}: ") and "wrong" not in str(fault.value).replace(words, "")
 
 
-def test_keystore_without_what_is_needed_is_refused(files: Files, tmp_path: Path) -> None:
+def test_keystore_without_what_is_needed_is_refused(files, tmp_path):
     path = tmp_path / "store"
     path.write_bytes(files.truststore("JKS"))
     with pytest.raises(CertificateError, match="no private key in this keystore"):
@@ -161,14 +156,14 @@ def test_keystore_without_what_is_needed_is_refused(files: Files, tmp_path: Path
         read_certificates(str(path))
 
 
-def test_key_with_a_password_of_its_own_is_refused(files: Files) -> None:
+def test_key_with_a_password_of_its_own_is_refused(files):
     store = jks([key_entry(files.pkcs8, files.ders(), "another")])
     with pytest.raises(KeystoreError, match="a private key has another password than the keystore"):
         read_keystore(store, PASSWORD)
 
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
-def test_every_truncated_keystore_is_refused(files: Files, kind: str) -> None:
+def test_every_truncated_keystore_is_refused(files, kind):
     whole = files.keystore(kind)
     for size in (4, 12, 30, len(whole) // 2, len(whole) - 1):
         with pytest.raises(KeystoreError):
@@ -183,20 +178,20 @@ def test_every_truncated_keystore_is_refused(files: Files, kind: str) -> None:
         (b"\xfe\xed\xfe\xed" + bytes([0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 7]) + bytes(10), "an entry of type 7"),
     ],
 )
-def test_a_keystore_that_is_none_is_refused(content: bytes, words: str) -> None:
+def test_a_keystore_that_is_none_is_refused(content, words):
     digest = sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + content)
     with pytest.raises(KeystoreError, match=words):
         read_keystore(content + digest, PASSWORD)
 
 
-def test_certificate_in_der_is_no_keystore(files: Files) -> None:
+def test_certificate_in_der_is_no_keystore(files):
     assert not is_keystore(files.ders()[0])
     assert not is_keystore(b"-----BEGIN CERTIFICATE-----")
 
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="java is not installed: keytool is its program")
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
-def test_keystore_of_keytool_is_read(tmp_path: Path, kind: str) -> None:
+def test_keystore_of_keytool_is_read(tmp_path, kind):
     path = tmp_path / "broker.store"
     subprocess.run(
         [

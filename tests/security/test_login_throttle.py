@@ -1,7 +1,5 @@
 """Delays for those who fail, with a clock that stands still."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.security import login
@@ -20,16 +18,16 @@ from stompring.settings.network import source_network
 class Time:
     now = 1000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
 @pytest.fixture
-def time() -> Time:
+def time():
     return Time()
 
 
-def test_delays_double_up_to_the_longest(time: Time) -> None:
+def test_delays_double_up_to_the_longest(time):
     one = LoginThrottle(time)
     delayed = [one.failed("192.0.2.1") for _ in range(FREE_FAILURES)]
     assert delayed == [False] * (FREE_FAILURES - 1) + [True], "reported once"
@@ -49,21 +47,21 @@ def test_delays_double_up_to_the_longest(time: Time) -> None:
     assert LONGEST_DELAY < 10, "the usual handshake-timeout"
 
 
-def test_before_that_and_elsewhere_there_is_none(time: Time) -> None:
+def test_before_that_and_elsewhere_there_is_none(time):
     one = LoginThrottle(time)
     for _ in range(FREE_FAILURES - 1):
         one.failed("192.0.2.1")
     assert one.delay("192.0.2.1") == one.delay("192.0.2.2") == 0
 
 
-def test_thousands_of_failures_are_no_larger_number(time: Time) -> None:
+def test_thousands_of_failures_are_no_larger_number(time):
     one = LoginThrottle(time)
     for _ in range(5000):
         one.failed("192.0.2.1")
     assert one.delay("192.0.2.1") == LONGEST_DELAY
 
 
-def test_failures_are_forgotten_after_a_while(time: Time) -> None:
+def test_failures_are_forgotten_after_a_while(time):
     one = LoginThrottle(time)
     for _ in range(2 * FREE_FAILURES):
         one.failed("192.0.2.1")
@@ -74,7 +72,7 @@ def test_failures_are_forgotten_after_a_while(time: Time) -> None:
     assert not one.failed("192.0.2.1")
 
 
-def test_number_of_hosts_is_limited(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_hosts_is_limited(time, monkeypatch):
     monkeypatch.setattr(login, "MAX_HOSTS", 50)
     one = LoginThrottle(time)
     for _ in range(FREE_FAILURES):
@@ -100,11 +98,11 @@ def test_number_of_hosts_is_limited(time: Time, monkeypatch: pytest.MonkeyPatch)
         ("/run/socket", "/run/socket"),
     ],
 )
-def test_ipv6_hosts_are_counted_by_their_network(host: str, stands_for: str) -> None:
+def test_ipv6_hosts_are_counted_by_their_network(host, stands_for):
     assert source_network(host) == stands_for
 
 
-def test_number_of_delayed_logins_of_a_host_is_limited(time: Time) -> None:
+def test_number_of_delayed_logins_of_a_host_is_limited(time):
     one = LoginThrottle(time)
     assert all(one.begin_delay("2001:db8::1") for _ in range(MAX_DELAYED))
     assert not one.begin_delay("2001:db8::2") and one.begin_delay("192.0.2.1")

@@ -1,7 +1,5 @@
 """Password hashes and what a password may be."""
 
-from __future__ import annotations
-
 import argon2
 import pytest
 from argon2.exceptions import VerifyMismatchError
@@ -11,12 +9,12 @@ from stompring.security.users import HASHER, check_password, dummy_hash, is_argo
 from .hashers import QUICK, QUICK_BUT_OTHER
 
 
-def test_new_hashes_are_as_strong_as_rfc_9106_asks() -> None:
+def test_new_hashes_are_as_strong_as_rfc_9106_asks():
     assert argon2.extract_parameters(HASHER.hash("x")) == argon2.profiles.RFC_9106_LOW_MEMORY
 
 
 @pytest.mark.parametrize("password", ["x", "pass word", " blanks ", "schlüssel", "a=b#c:d", "x" * 10_000])
-def test_passwords_that_may_be(password: str) -> None:
+def test_passwords_that_may_be(password):
     check_password(password)
 
 
@@ -30,13 +28,13 @@ def test_passwords_that_may_be(password: str) -> None:
         ("half a \ud800 pair", "valid UTF-8"),
     ],
 )
-def test_passwords_that_may_not(password: str, reason: str) -> None:
+def test_passwords_that_may_not(password, reason):
     with pytest.raises(ValueError, match=reason):
         check_password(password)
 
 
 @pytest.mark.parametrize("type_", list(argon2.Type))
-def test_all_kinds_of_argon2_are_recognised(type_: argon2.Type) -> None:
+def test_all_kinds_of_argon2_are_recognised(type_):
     assert is_argon2(argon2.PasswordHasher(1, 8, 1, type=type_).hash("x"))
 
 
@@ -53,12 +51,12 @@ def test_all_kinds_of_argon2_are_recognised(type_: argon2.Type) -> None:
         "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$ä",
     ],
 )
-def test_invalid_argon2_hashes(text: str) -> None:
+def test_invalid_argon2_hashes(text):
     assert not is_argon2(text)
 
 
 @pytest.mark.parametrize("hasher", [QUICK, QUICK_BUT_OTHER, HASHER])
-def test_an_unmatchable_hash_costs_the_same_and_matches_nothing(hasher: argon2.PasswordHasher) -> None:
+def test_an_unmatchable_hash_costs_the_same_and_matches_nothing(hasher):
     fake = dummy_hash(hasher)
     assert argon2.extract_parameters(fake) == argon2.extract_parameters(hasher.hash("x"))
     with pytest.raises(VerifyMismatchError):  # and not InvalidHashError, which would come too soon

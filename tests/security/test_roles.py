@@ -1,9 +1,5 @@
 """Roles files: what they say, and how they are changed."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from stompring.errors import ConfigurationError
@@ -11,11 +7,11 @@ from stompring.security.roles import Roles, edit_roles
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "roles.properties"
 
 
-def test_content_of_a_file(path: Path) -> None:
+def test_content_of_a_file(path):
     path.write_text("# who\nadmins = ada\n\nclerks=ada,  grace , 山田\nnobody =\n", encoding="utf-8")
     roles = Roles(path)
     assert roles.of("ada") == {"admins", "clerks"} and roles.of("山田") == {"clerks"}
@@ -34,14 +30,14 @@ def test_content_of_a_file(path: Path) -> None:
         ("a\x07 = b", "control character"),
     ],
 )
-def test_errors_are_reported_with_their_line(path: Path, line: str, fault: str) -> None:
+def test_errors_are_reported_with_their_line(path, line, fault):
     path.write_text(f"ok = ada\n{line}\n")
     with pytest.raises(ConfigurationError) as raised:
         Roles(path)
     assert str(raised.value).startswith(f"{path}:2: ") and fault in str(raised.value)
 
 
-def test_a_file_is_followed_and_a_broken_one_is_not(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_is_followed_and_a_broken_one_is_not(path, caplog):
     roles = Roles(path)
     assert roles.of("ada") == frozenset()
     before = roles.generation
@@ -61,7 +57,7 @@ def test_a_file_is_followed_and_a_broken_one_is_not(path: Path, caplog: pytest.L
     assert roles.of("ada") == frozenset()
 
 
-def test_changes(path: Path) -> None:
+def test_changes(path):
     with edit_roles(path) as edit:
         assert edit.grant("clerks", "ada") and edit.grant("clerks", "bob") and edit.grant("admins", "ada")
         assert not edit.grant("clerks", "bob")
@@ -80,13 +76,13 @@ def test_changes(path: Path) -> None:
 @pytest.mark.parametrize(
     ("role", "user"), [("", "ada"), ("a=b", "ada"), ("a", "b,c"), ("a", ""), ("a", " b")]
 )
-def test_names_that_cannot_be(path: Path, role: str, user: str) -> None:
+def test_names_that_cannot_be(path, role, user):
     with pytest.raises(ValueError), edit_roles(path) as edit:
         edit.grant(role, user)
     assert not path.exists()
 
 
-def test_a_broken_file_is_not_changed(path: Path) -> None:
+def test_a_broken_file_is_not_changed(path):
     path.write_text("broken\n")
     with pytest.raises(ConfigurationError), edit_roles(path) as edit:
         edit.grant("a", "b")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from argon2 import PasswordHasher
@@ -18,7 +16,7 @@ from .hashers import QUICK, QUICK_BUT_OTHER
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     path = tmp_path / "users.properties"
     with edit_users(path, QUICK) as edit:
         edit.put("ada", "lovelace")
@@ -40,15 +38,15 @@ def path(tmp_path: Path) -> Path:
         ("nobody", "lovelace", False),
     ],
 )
-def test_verify(path: Path, name: str, password: str, right: bool) -> None:
+def test_verify(path, name, password, right):
     assert Users(path, QUICK).verify(name, password) is right
 
 
-def test_an_unknown_user_costs_a_verification_of_the_same_parameters(path: Path) -> None:
+def test_an_unknown_user_costs_a_verification_of_the_same_parameters(path):
     class Watched(PasswordHasher):
         """Records the hashes that it verifies."""
 
-        def verify(self, hash: str | bytes, password: str | bytes) -> bool:  # type: ignore[override]
+        def verify(self, hash, password):  # type: ignore[override]
             hashes.append(str(hash))
             return super().verify(hash, password)
 
@@ -60,11 +58,11 @@ def test_an_unknown_user_costs_a_verification_of_the_same_parameters(path: Path)
     assert unknown.rsplit("$", 2)[0] == known.rsplit("$", 2)[0]
 
 
-def test_failure_to_compute_a_hash_is_not_a_wrong_password(path: Path) -> None:
+def test_failure_to_compute_a_hash_is_not_a_wrong_password(path):
     class NoMemory(PasswordHasher):
         """What argon2 says on a machine whose memory is used up."""
 
-        def verify(self, hash: str | bytes, password: str | bytes) -> bool:  # type: ignore[override]
+        def verify(self, hash, password):  # type: ignore[override]
             raise VerificationError("Memory allocation error")
 
     with pytest.raises(
@@ -73,23 +71,23 @@ def test_failure_to_compute_a_hash_is_not_a_wrong_password(path: Path) -> None:
         Users(path, NoMemory()).verify("ada", "lovelace")
 
 
-def test_names_are_in_the_order_of_the_file(path: Path) -> None:
+def test_names_are_in_the_order_of_the_file(path):
     assert Users(path).names() == ["ada", "grace"]
 
 
-def test_needs_rehash_tells_other_parameters(path: Path) -> None:
+def test_needs_rehash_tells_other_parameters(path):
     assert not Users(path, QUICK).needs_rehash("ada")
     assert Users(path, QUICK_BUT_OTHER).needs_rehash("ada")
     with pytest.raises(KeyError):
         Users(path).needs_rehash("nobody")
 
 
-def test_missing_file_is_an_error_with_advice(tmp_path: Path) -> None:
+def test_missing_file_is_an_error_with_advice(tmp_path):
     with pytest.raises(ConfigurationError, match=r"absent: .*No such file.*stompring user add"):
         Users(tmp_path / "absent")
 
 
-def test_refresh_sees_a_change_and_only_a_change(path: Path) -> None:
+def test_refresh_sees_a_change_and_only_a_change(path):
     users = Users(path, QUICK)
     assert not users.refresh()
     with edit_users(path, QUICK) as edit:
@@ -102,7 +100,7 @@ def test_refresh_sees_a_change_and_only_a_change(path: Path) -> None:
     assert not users.verify("grace", "hopper")
 
 
-def test_refresh_sees_a_change_in_place_by_its_time(path: Path) -> None:
+def test_refresh_sees_a_change_in_place_by_its_time(path):
     users = Users(path, QUICK)
     first, second = path.read_text().splitlines()
     path.write_text(f"{second}\n{first}\n")  # same inode, same size
@@ -112,7 +110,7 @@ def test_refresh_sees_a_change_in_place_by_its_time(path: Path) -> None:
     assert users.names() == ["grace", "ada"]
 
 
-def test_a_login_follows_the_file(path: Path) -> None:
+def test_a_login_follows_the_file(path):
     users = Users(path, QUICK)
     with edit_users(path, QUICK) as edit:
         edit.put("ada", "countess")
@@ -120,20 +118,18 @@ def test_a_login_follows_the_file(path: Path) -> None:
     assert not users.verify("ada", "lovelace")
 
 
-def spoil(path: Path) -> str:
+def spoil(path):
     path.write_text("rubbish\n")
     return r"users\.properties:1: a line must be"
 
 
-def remove(path: Path) -> str:
+def remove(path):
     path.unlink()
     return r"users\.properties: .*No such file"
 
 
 @pytest.mark.parametrize("harm", [spoil, remove])
-def test_a_file_that_breaks_leaves_the_old_users_in_force(
-    path: Path, harm: Callable[[Path], str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_breaks_leaves_the_old_users_in_force(path, harm, caplog):
     users = Users(path, QUICK)
     good = path.read_text()
     fault = harm(path)

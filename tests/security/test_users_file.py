@@ -1,11 +1,8 @@
 """The text of a users file: what may stand there, and how it is changed."""
 
-from __future__ import annotations
-
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,7 +19,7 @@ OTHER = QUICK.hash("other")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "users.properties"
 
 
@@ -37,7 +34,7 @@ def path(tmp_path: Path) -> Path:
         ([f"Ada King = {HASH}", "", f"ädä = {OTHER}"], {"Ada King": HASH, "ädä": OTHER}),
     ],
 )
-def test_lines_that_are_understood(lines: list[str], expected: dict[str, str]) -> None:
+def test_lines_that_are_understood(lines, expected):
     assert parse_users(lines, "users") == expected
 
 
@@ -62,14 +59,14 @@ def test_lines_that_are_understood(lines: list[str], expected: dict[str, str]) -
         ([f"ada = {HASH}", "#", f"ada = {OTHER}"], "users:3: user 'ada' is already in line 1"),
     ],
 )
-def test_errors_are_reported_with_their_line(lines: list[str], message: str) -> None:
+def test_errors_are_reported_with_their_line(lines, message):
     with pytest.raises(ConfigurationError) as caught:
         parse_users(lines, "users")
     assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("secret", ["lovelace", "ENC(1024:AB)"])
-def test_errors_never_contain_a_possible_password(secret: str) -> None:
+def test_errors_never_contain_a_possible_password(secret):
     with pytest.raises(ConfigurationError) as caught:
         parse_users([f"ada = {secret}"], "users")
     assert secret not in str(caught.value)
@@ -86,37 +83,37 @@ def test_errors_never_contain_a_possible_password(secret: str) -> None:
         ("a\u2028b\x0bc\n".encode(), ["a\u2028b\x0bc"]),
     ],
 )
-def test_read_lines(path: Path, content: bytes, lines: list[str]) -> None:
+def test_read_lines(path, content, lines):
     path.write_bytes(content)
     assert read_lines(path, USERS_FILE) == lines
 
 
-def test_invalid_utf_8_is_reported_with_its_line(path: Path) -> None:
+def test_invalid_utf_8_is_reported_with_its_line(path):
     path.write_bytes(b"# fine\n\nad\xe4 = x\n")
     with pytest.raises(ConfigurationError, match=r"users\.properties:3: the users file must be UTF-8 text"):
         read_lines(path, USERS_FILE)
 
 
-def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
+def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
         read_lines(tmp_path, USERS_FILE)
 
 
 @pytest.mark.parametrize("name", ["ada", "Ada King", "ada@example.org", "ädä", "a:b", "!"])
-def test_names_that_may_be(name: str) -> None:
+def test_names_that_may_be(name):
     check_name(name)
 
 
 @pytest.mark.parametrize(
     "name", ["", " ada", "ada ", "a=b", "#ada", "a\nb", "a\tb", "a\x7fb", "a\0b", "\ud800"]
 )
-def test_names_that_may_not(name: str) -> None:
+def test_names_that_may_not(name):
     with pytest.raises(ValueError, match="user name"):
         check_name(name)
 
 
 @given(st.text())
-def test_every_name_that_is_allowed_comes_back_from_the_file(name: str) -> None:
+def test_every_name_that_is_allowed_comes_back_from_the_file(name):
     try:
         check_name(name)
     except ValueError:
@@ -124,14 +121,14 @@ def test_every_name_that_is_allowed_comes_back_from_the_file(name: str) -> None:
     assert parse_users([f"{name} = {HASH}"], "users") == {name: HASH}
 
 
-def test_a_new_file_is_for_its_owner_alone(path: Path) -> None:
+def test_a_new_file_is_for_its_owner_alone(path):
     with edit_users(path, QUICK) as edit:
         edit.put("ada", "lovelace")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(path.parent) == [path.name], "nothing temporary stays behind"
 
 
-def test_put_and_remove_leave_everything_else_as_it_is(path: Path) -> None:
+def test_put_and_remove_leave_everything_else_as_it_is(path):
     path.write_text(f"# operators\nada = {HASH}\n\n# programs\n  grace={HASH}\nlast = {HASH}")
     with edit_users(path, QUICK) as edit:
         edit.put("ada", "countess")
@@ -146,14 +143,14 @@ def test_put_and_remove_leave_everything_else_as_it_is(path: Path) -> None:
     assert QUICK.verify(lines[1].partition(" = ")[2], "countess")
 
 
-def test_a_comment_is_not_a_user() -> None:
+def test_a_comment_is_not_a_user():
     edit = UsersEdit(["# ada = x"], QUICK)
     assert "ada" not in edit and "# ada" not in edit and None not in edit
     with pytest.raises(KeyError):
         edit.remove("ada")
 
 
-def test_invalid_edit_is_refused_before_any_write(path: Path) -> None:
+def test_invalid_edit_is_refused_before_any_write(path):
     for name, password in [("a=b", "x"), ("ada", ""), ("ada", "a\nb")]:
         with pytest.raises(ValueError), edit_users(path, QUICK) as edit:
             edit.put("fine", "fine")
@@ -161,14 +158,14 @@ def test_invalid_edit_is_refused_before_any_write(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_file_with_a_fault_is_not_changed(path: Path) -> None:
+def test_a_file_with_a_fault_is_not_changed(path):
     path.write_text("rubbish\n")
     with pytest.raises(ConfigurationError, match=r"users\.properties:1: "), edit_users(path, QUICK):
         pytest.fail("must not be reached")
     assert path.read_text() == "rubbish\n"
 
 
-def test_nothing_is_written_when_nothing_changed(path: Path) -> None:
+def test_nothing_is_written_when_nothing_changed(path):
     path.write_text(f"ada = {HASH}")
     before = path.stat()
     with edit_users(path, QUICK):
@@ -184,10 +181,10 @@ def test_nothing_is_written_when_nothing_changed(path: Path) -> None:
     assert not path.with_name("never").exists()
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_other(path, monkeypatch):
     path.write_text(f"ada = {HASH}\n")
 
-    def full_disk(*_: object) -> None:
+    def full_disk(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full_disk)
@@ -200,7 +197,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(path: Path, monkeypatch
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_missing_directory_is_an_error(tmp_path: Path) -> None:
+def test_missing_directory_is_an_error(tmp_path):
     with (
         pytest.raises(ConfigurationError, match="cannot be written: No such file"),
         edit_users(tmp_path / "no" / "users"),
@@ -208,7 +205,7 @@ def test_missing_directory_is_an_error(tmp_path: Path) -> None:
         pytest.fail("must not be reached")
 
 
-def test_a_symbolic_link_stays_one(path: Path) -> None:
+def test_a_symbolic_link_stays_one(path):
     real = path.with_name("real")
     real.touch()
     path.symlink_to("real")
@@ -218,8 +215,8 @@ def test_a_symbolic_link_stays_one(path: Path) -> None:
     assert "ada" in real.read_text()
 
 
-def test_edits_at_the_same_time_lose_nothing(path: Path) -> None:
-    def add(number: int) -> None:
+def test_edits_at_the_same_time_lose_nothing(path):
+    def add(number):
         with edit_users(path, QUICK) as edit:
             edit.put(f"user{number}", "x")
 

@@ -1,7 +1,5 @@
 """Logins that are not checked again for a moment."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.security import login
@@ -10,7 +8,7 @@ from stompring.security.login import VerifiedLogins
 from .test_login_throttle import Time
 
 
-def test_verified_login_is_cached_for_a_while() -> None:
+def test_verified_login_is_cached_for_a_while():
     time = Time()
     one = VerifiedLogins(10, time)
     digest = one.digest(1, "ada", "lovelace")
@@ -35,20 +33,20 @@ def test_verified_login_is_cached_for_a_while() -> None:
         (1, "", ""),
     ],
 )
-def test_nothing_else_is(generation: int, name: str, password: str) -> None:
+def test_nothing_else_is(generation, name, password):
     one = VerifiedLogins(10, Time())
     one.add(one.digest(1, "ada", "lovelace"))
     assert not one.contains(one.digest(generation, name, password))
 
 
-def test_no_password_is_kept_and_digests_differ_by_process() -> None:
+def test_no_password_is_kept_and_digests_differ_by_process():
     one, other = VerifiedLogins(10, Time()), VerifiedLogins(10, Time())
     one.add(one.digest(1, "ada", "lovelace"))
     assert b"lovelace" not in b"".join(one._expiry)
     assert one.digest(1, "ada", "lovelace") != other.digest(1, "ada", "lovelace")
 
 
-def test_cache_is_disabled_by_zero_and_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_is_disabled_by_zero_and_limited(monkeypatch):
     none = VerifiedLogins(0, Time())
     none.add(b"x")
     assert not none.contains(b"x") and not none._expiry
@@ -61,7 +59,7 @@ def test_cache_is_disabled_by_zero_and_limited(monkeypatch: pytest.MonkeyPatch) 
     assert not one.contains(b"a")
 
 
-def test_half_characters() -> None:
+def test_half_characters():
     one = VerifiedLogins(10, Time())
     one.add(one.digest(1, "a\ud800", "\udfff"))
     assert one.contains(one.digest(1, "a\ud800", "\udfff"))

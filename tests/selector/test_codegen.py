@@ -19,20 +19,20 @@ NOT = {"T": "F", "F": "T", "U": "U"}
 
 
 @pytest.mark.parametrize("pair", AND)
-def test_and_or_truth_tables(pair: str) -> None:
+def test_and_or_truth_tables(pair):
     left, right = (LOGIC[state] for state in pair)
     assert outcome(f"{left} AND {right}", PROPERTIES) == AND[pair]
     assert outcome(f"{left} OR {right}", PROPERTIES) == OR[pair]
 
 
 @pytest.mark.parametrize("state", NOT)
-def test_not_truth_table(state: str) -> None:
+def test_not_truth_table(state):
     assert outcome(f"NOT {LOGIC[state]}", PROPERTIES) == NOT[state]
     assert outcome(f"NOT NOT {LOGIC[state]}", PROPERTIES) == state
 
 
 @pytest.mark.parametrize("states", list(product("TFU", repeat=3)), ids="".join)
-def test_logic_of_three_and_its_value_inside_a_comparison(states: tuple[str, str, str]) -> None:
+def test_logic_of_three_and_its_value_inside_a_comparison(states):
     """The value of a condition comes from other code than its truth: hold one against the other."""
     first, second, third = (LOGIC[state] for state in states)
     for text, expected in (
@@ -47,7 +47,7 @@ def test_logic_of_three_and_its_value_inside_a_comparison(states: tuple[str, str
 
 @pytest.mark.parametrize("left", "TFU")
 @pytest.mark.parametrize("right", "TFU")
-def test_equality_of_conditions(left: str, right: str) -> None:
+def test_equality_of_conditions(left, right):
     expected = "U" if "U" in left + right else "T" if left == right else "F"
     assert outcome(f"({LOGIC[left]}) = ({LOGIC[right]})", PROPERTIES) == expected
     assert outcome(f"({LOGIC[left]}) <> ({LOGIC[right]})", PROPERTIES) == NOT[expected]
@@ -141,7 +141,7 @@ COMPARISONS = [
 
 
 @pytest.mark.parametrize(("left", "right", "properties", "expected"), COMPARISONS)
-def test_comparisons(left: str, right: str, properties: dict[str, Value], expected: str) -> None:
+def test_comparisons(left, right, properties, expected):
     for operator, result in zip(("=", "<>", "<", "<=", ">", ">="), expected, strict=True):
         if result == ".":
             with pytest.raises(ValueError, match="cannot be compared with"):
@@ -199,7 +199,7 @@ ARITHMETIC = [
 
 
 @pytest.mark.parametrize(("text", "properties", "expected"), ARITHMETIC)
-def test_arithmetic(text: str, properties: dict[str, Value], expected: str) -> None:
+def test_arithmetic(text, properties, expected):
     assert outcome(text, properties) == expected
 
 
@@ -281,7 +281,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("text", "properties", "expected"), OTHERS)
-def test_other_operators(text: str, properties: dict[str, Value], expected: str) -> None:
+def test_other_operators(text, properties, expected):
     assert outcome(text, properties, b"<r><a/></r>") == expected
 
 
@@ -301,17 +301,15 @@ def test_other_operators(text: str, properties: dict[str, Value], expected: str)
         ("a = 'x' AND XPATH 'r'", {}, ["a"]),
     ],
 )
-def test_nothing_is_fetched_twice_or_needlessly(
-    text: str, properties: dict[str, Value], asked: list[str]
-) -> None:
+def test_nothing_is_fetched_twice_or_needlessly(text, properties, asked):
     message = Message(properties, b"<r><a/></r>")
     compile_selector(text).matches(message)
     assert message.asked == asked
 
 
-def test_whatever_a_message_raises_is_no_match() -> None:
+def test_whatever_a_message_raises_is_no_match():
     class Broken(Message):
-        def get_property(self, name: str) -> Value:
+        def get_property(self, name):
             raise KeyError(name)
 
     assert compile_selector("a = 'x'").matches(Broken({})) is False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,7 +57,7 @@ NUMBER = st.tuples(st.just("number"), NUMBERS)
 STRING = st.tuples(st.just("string"), STRINGS)
 
 
-def _arithmetic(values: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+def _arithmetic(values):
     return st.tuples(st.just("negative"), values) | st.tuples(
         st.just("arithmetic"), st.sampled_from("++-*/%"), values, values
     )
@@ -70,7 +68,7 @@ VALUES: st.SearchStrategy[Tree] = st.recursive(PROPERTY | NUMBER | STRING, _arit
 ORDERED = VALUES.filter(lambda tree: tree[0] != "string")
 
 
-def _compound(conditions: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+def _compound(conditions):
     parts = st.lists(conditions, min_size=2, max_size=3)
     # A bare property beside "=" is a value; and a constant there is refused beside constants of another kind.
     operands = conditions.filter(lambda tree: tree[0] not in ("flag", "truth"))
@@ -102,9 +100,7 @@ CONDITIONS: st.SearchStrategy[Tree] = st.recursive(
 
 @settings(max_examples=600, deadline=None)
 @given(tree=CONDITIONS, properties=PROPERTIES, convert=st.booleans())
-def test_compiled_predicate_agrees_with_the_model(
-    tree: Tree, properties: dict[str, Any], convert: bool
-) -> None:
+def test_compiled_predicate_agrees_with_the_model(tree, properties, convert):
     prefix = "" if convert else "no_convert_string_expressions:"
     expected = Model(properties, convert).condition(tree)
     holds = compile_selector(prefix + written(tree))
@@ -115,7 +111,7 @@ def test_compiled_predicate_agrees_with_the_model(
 
 @settings(max_examples=300, deadline=None)
 @given(tree=CONDITIONS, properties=st.dictionaries(NAMES, STRINGS | st.just("a:b")), convert=st.booleans())
-def test_lines_of_headers_give_the_same(tree: Tree, properties: dict[str, str], convert: bool) -> None:
+def test_lines_of_headers_give_the_same(tree, properties, convert):
     prefix = "" if convert else "no_convert_string_expressions:"
     expected = Model(properties, convert).condition(tree)
     holds = compile_selector(prefix + written(tree))
@@ -128,7 +124,7 @@ def test_lines_of_headers_give_the_same(tree: Tree, properties: dict[str, str], 
 
 @settings(max_examples=200, deadline=None)
 @given(tree=CONDITIONS, properties=PROPERTIES)
-def test_only_the_named_properties_are_read(tree: Tree, properties: dict[str, Any]) -> None:
+def test_only_the_named_properties_are_read(tree, properties):
     selector = compile_selector(written(tree))
     message = Message(properties)
     selector.matches(message)

@@ -15,7 +15,7 @@ from stompring.selector.compile import LENGTH_LIMIT, LONG, LONG_CACHE_SIZE
 from tests.selector.message import Message, Value, outcome
 
 
-def test_a_selector_knows_its_text_and_what_it_reads() -> None:
+def test_a_selector_knows_its_text_and_what_it_reads():
     selector = compile_selector("  color = 'red' OR \"x.y\" > other ")
     assert selector.text == "color = 'red' OR \"x.y\" > other"
     assert selector.names == {"color", "x.y", "other"}
@@ -24,13 +24,13 @@ def test_a_selector_knows_its_text_and_what_it_reads() -> None:
     assert repr(selector) == f"Selector({selector.text!r})"
 
 
-def test_one_text_is_one_object() -> None:
+def test_one_text_is_one_object():
     assert compile_selector("shared = 1") is compile_selector(" shared = 1\n")
     assert isinstance(compile_selector("shared = 1"), Selector)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t\r\n\f", "hyphenated_props:", " convert_string_expressions: "])
-def test_an_empty_selector_is_refused(text: str) -> None:
+def test_an_empty_selector_is_refused(text):
     with pytest.raises(InvalidSelector) as caught:
         compile_selector(text)
     assert str(caught.value) == "Selector cannot be empty"
@@ -60,7 +60,7 @@ NO_CONVERT = [
 
 
 @pytest.mark.parametrize(("text", "properties", "expected"), NO_CONVERT)
-def test_without_conversion_headers_stay_text(text: str, properties: dict[str, Value], expected: str) -> None:
+def test_without_conversion_headers_stay_text(text, properties, expected):
     assert outcome(f"no_convert_string_expressions:{text}", properties) == expected
 
 
@@ -75,11 +75,11 @@ def test_without_conversion_headers_stay_text(text: str, properties: dict[str, V
         ("hyphenated_props:no_convert_string_expressions:no_hyphenated_props:", False),
     ],
 )
-def test_the_last_of_contradicting_prefixes_counts(prefixes: str, converts: bool) -> None:
+def test_the_last_of_contradicting_prefixes_counts(prefixes, converts):
     assert compile_selector(f"{prefixes}age > 18").matches(Message({"age": "21"})) is converts
 
 
-def test_hyphenated_names() -> None:
+def test_hyphenated_names():
     properties: dict[str, Value] = {"content-type": "x", "a": "5", "b": "3", "a-b": "x", "a--b": "y"}
     message = Message(properties)
     assert compile_selector("hyphenated_props:content-type = 'x'").matches(message)
@@ -88,19 +88,19 @@ def test_hyphenated_names() -> None:
     assert compile_selector("a-b = 2 AND \"a-b\" = 'x'").matches(message)
 
 
-def test_columns_count_the_prefix() -> None:
+def test_columns_count_the_prefix():
     with pytest.raises(InvalidSelector, match=r"^column 21: found the end") as caught:
         compile_selector(" hyphenated_props:a =")
     assert caught.value.column == 21
 
 
-def test_prefixes_are_exact_and_first() -> None:
+def test_prefixes_are_exact_and_first():
     for text in ("Hyphenated_props:a = 1", "a = 1 hyphenated_props:", "(hyphenated_props:a = 1)"):
         with pytest.raises(InvalidSelector):
             compile_selector(text)
 
 
-def test_length_limit() -> None:
+def test_length_limit():
     fitting = "a IN ('" + "x" * (LENGTH_LIMIT - len("a IN ('')")) + "')"
     assert len(fitting) == LENGTH_LIMIT
     assert compile_selector(fitting).matches(Message({"a": fitting[7:-2]}))
@@ -125,13 +125,13 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_bombs_are_refused(bomb: str) -> None:
+def test_bombs_are_refused(bomb):
     with pytest.raises(InvalidSelector) as caught:
         compile_selector(BOMBS[bomb])
     assert len(str(caught.value)) < 200
 
 
-def test_few_long_selectors_are_kept() -> None:
+def test_few_long_selectors_are_kept():
     texts = [f"a = 'x{number}' AND b IN ('{'y' * LONG}')" for number in range(LONG_CACHE_SIZE + 1)]
     first = compile_selector(texts[0])
     assert compile_selector(texts[0]) is first, "the same text is the same object"
@@ -140,7 +140,7 @@ def test_few_long_selectors_are_kept() -> None:
     assert compile_selector(texts[0]) is not first
 
 
-def test_wide_selectors_are_fine() -> None:
+def test_wide_selectors_are_fine():
     wide = " OR ".join(f"p{number} = {number}" for number in range(500))
     assert compile_selector(wide).matches(Message({"p499": "499"}))
     assert not compile_selector(wide).matches(Message({"p499": "498"}))
@@ -158,10 +158,10 @@ def test_wide_selectors_are_fine() -> None:
         ("a = 1 OR NOT (b = 2 AND ", ")"),
     ],
 )
-def test_the_deepest_allowed_nesting_compiles(start: str, end: str) -> None:
+def test_the_deepest_allowed_nesting_compiles(start, end):
     """At half the depth at least, for each construct nests more than one level; and from deep in someone's stack."""
 
-    def from_depth(depth: int) -> bool:
+    def from_depth(depth):
         return (
             from_depth(depth - 1) if depth else compile_selector(text).matches(Message({"a": "1", "b": "2"}))
         )
@@ -171,14 +171,14 @@ def test_the_deepest_allowed_nesting_compiles(start: str, end: str) -> None:
     assert from_depth(200) is True
 
 
-def test_compiling_warns_of_nothing() -> None:
+def test_compiling_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for text in ("1 IS NULL", "TRUE = TRUE", "'a' = 'b' OR 1 = 'x'", "'a' LIKE 'b%' AND NULL IS NULL"):
             compile_selector(text)
 
 
-def test_importing_is_cheap() -> None:
+def test_importing_is_cheap():
     """Neither the grammar nor an XML library is loaded before there is a use for it."""
     code = (
         "import sys, stompring.selector as s; heavy = {'lark', 'elementpath', 'xml'};"
@@ -197,7 +197,7 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=400, deadline=None)
 @given(text=st.text(max_size=60) | st.lists(WORDS, max_size=14).map(" ".join))
-def test_any_text_compiles_or_is_refused_in_one_line(text: str) -> None:
+def test_any_text_compiles_or_is_refused_in_one_line(text):
     try:
         selector = compile_selector(text)
     except InvalidSelector as error:

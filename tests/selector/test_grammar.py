@@ -1,11 +1,9 @@
 """Lexis, and the words in which a text that is no selector is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.selector import InvalidSelector, compile_selector
-from tests.selector.message import Message, Value
+from tests.selector.message import Message
 
 LITERALS = [
     ("0", 0),
@@ -46,7 +44,7 @@ LITERALS = [
 
 
 @pytest.mark.parametrize(("literal", "value"), LITERALS)
-def test_literals(literal: str, value: Value) -> None:
+def test_literals(literal, value):
     selector = compile_selector(f"no_convert_string_expressions:a = {literal}")
     assert selector.matches(Message({"a": value}))
     assert not selector.matches(Message({"a": "other"}))
@@ -56,7 +54,7 @@ def test_literals(literal: str, value: Value) -> None:
     "name",
     ["a", "A", "_", "$", "a1$_", "ANDROID", "nothing", "isnt", "in_", "größe", "страна", "色", "ñ2", "nulls"],
 )
-def test_names(name: str) -> None:
+def test_names(name):
     selector = compile_selector(f"{name} = 'x'")
     assert selector.names == {name}
     assert selector.matches(Message({name: "x"}))
@@ -73,11 +71,11 @@ def test_names(name: str) -> None:
         ('"é-\'"', "é-'"),
     ],
 )
-def test_quoted_names(quoted: str, name: str) -> None:
+def test_quoted_names(quoted, name):
     assert compile_selector(f"{quoted} = 'x'").matches(Message({name: "x"}))
 
 
-def test_names_heed_case_and_keywords_do_not() -> None:
+def test_names_heed_case_and_keywords_do_not():
     assert compile_selector("Color = 'x' aNd color = 'y' OR FALSE").matches(
         Message({"Color": "x", "color": "y"})
     )
@@ -98,7 +96,7 @@ def test_names_heed_case_and_keywords_do_not() -> None:
         "a = 1AND a = 1",
     ],
 )
-def test_blanks_and_comments(text: str) -> None:
+def test_blanks_and_comments(text):
     assert compile_selector(text).matches(Message({"a": "1"}))
     assert not compile_selector(text).matches(Message({"a": "2"}))
 
@@ -183,13 +181,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED)
-def test_refusals(text: str, message: str) -> None:
+def test_refusals(text, message):
     with pytest.raises(InvalidSelector) as caught:
         compile_selector(text)
     assert str(caught.value) == message
 
 
-def test_an_invalid_selector_does_not_harm_the_next() -> None:
+def test_an_invalid_selector_does_not_harm_the_next():
     with pytest.raises(InvalidSelector):
         compile_selector("a = (b")
     assert compile_selector("a = 1").matches(Message({"a": "1"}))

@@ -1,7 +1,5 @@
 """LIKE: each shape of pattern, escapes, and that no pattern takes for ever."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -12,7 +10,7 @@ from stompring.selector.codegen import Check, Shape, like_test
 from tests.selector.model import like
 
 
-def matches(test: Check, text: str) -> bool:
+def matches(test, text):
     """What the generated code does with a test."""
     match test.shape:
         case Shape.EQUALS:
@@ -40,9 +38,7 @@ def matches(test: Check, text: str) -> bool:
         ("%", None, Shape.CONTAINS, ""),
     ],
 )
-def test_simple_patterns_are_string_methods(
-    pattern: str, escape: str | None, shape: Shape, text: str
-) -> None:
+def test_simple_patterns_are_string_methods(pattern, escape, shape, text):
     assert like_test(pattern, escape) == Check(shape, text)
 
 
@@ -72,7 +68,7 @@ def test_simple_patterns_are_string_methods(
         ("aXbXd", "a%X%X%Xd", None, False),
     ],
 )
-def test_patterns(text: str, pattern: str, escape: str | None, expected: bool) -> None:
+def test_patterns(text, pattern, escape, expected):
     assert matches(like_test(pattern, escape), text) is expected
 
 
@@ -82,11 +78,11 @@ def test_patterns(text: str, pattern: str, escape: str | None, expected: bool) -
     escape=st.none() | st.sampled_from("!%_a"),
 )
 @example(text="abab", pattern="%ab_%b", escape=None)
-def test_every_pattern_agrees_with_trying_all_ways(text: str, pattern: str, escape: str | None) -> None:
+def test_every_pattern_agrees_with_trying_all_ways(text, pattern, escape):
     assert matches(like_test(pattern, escape), text) is like(text, pattern, escape)
 
 
-def test_many_wildcards_do_not_multiply() -> None:
+def test_many_wildcards_do_not_multiply():
     """Backtracking over each % would take longer than the universe has."""
     test = like_test("%a_" * 50 + "%b", None)
     assert matches(test, "a" * 5000) is False

@@ -1,7 +1,5 @@
 """Selectors over the lines of a message's headers give what they give over its properties."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker.message import SYSTEM_PROPERTIES
@@ -70,7 +68,7 @@ HEADERS = {
         ("inner = 'x'", False, False),
     ],
 )
-def test_a_message_matches(text: str, holds: bool, fails: bool) -> None:
+def test_a_message_matches(text, holds, fails):
     message = BrokerFixture().message("a", b"\ninner:x\n\n", headers={**HEADERS, "type": "order"})
     block = message.traits.block
     at = message.tail.index(block) + len(block)
@@ -81,11 +79,11 @@ def test_a_message_matches(text: str, holds: bool, fails: bool) -> None:
     assert (selector.matches(message), opposite.matches(message)) == (holds, fails)
 
 
-def test_what_the_broker_adds_is_asked_of_the_message() -> None:
+def test_what_the_broker_adds_is_asked_of_the_message():
     assert all(
         line_of(name) is None for name in {*SYSTEM_PROPERTIES, *SHARED, *(n.decode() for n in OWN_LINES)}
     )
 
 
-def test_errors_mean_no_match() -> None:
+def test_errors_mean_no_match():
     assert compile_selector("color = 'red'").matches_lines(object()) is False  # type: ignore[arg-type]

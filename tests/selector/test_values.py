@@ -26,7 +26,7 @@ from stompring.selector import values
         ("9" * 100, 10**100 - 1),
     ],
 )
-def test_texts_that_are_numbers(text: str, expected: float) -> None:
+def test_texts_that_are_numbers(text, expected):
     found = values.number(text)
     assert found == expected
     assert type(found) is type(expected)
@@ -57,12 +57,12 @@ def test_texts_that_are_numbers(text: str, expected: float) -> None:
         "9" * 101,
     ],
 )
-def test_texts_that_are_none(text: str) -> None:
+def test_texts_that_are_none(text):
     assert values.number(text) is None
 
 
 @given(st.integers(-(10**98), 10**98) | st.floats(allow_nan=False, allow_infinity=False))
-def test_what_python_writes_is_read_back(number: float) -> None:
+def test_what_python_writes_is_read_back(number):
     assert values.number(str(number)) == number
 
 
@@ -79,17 +79,17 @@ def test_what_python_writes_is_read_back(number: float) -> None:
         (True, True),
     ],
 )
-def test_booleans(value: values.Value, expected: bool | None) -> None:
+def test_booleans(value, expected):
     assert values.boolean(value) is expected
     assert values.plain_boolean(value) is (expected if isinstance(value, bool) else None)
 
 
-def test_numbers_that_are_booleans_are_none() -> None:
+def test_numbers_that_are_booleans_are_none():
     assert values.number(True) is None
     assert values.plain_number(False) is None
 
 
-def test_long_headers_are_not_kept() -> None:
+def test_long_headers_are_not_kept():
     values.cached_number.cache_clear()
     values.number("1" * (values.CACHED_LENGTH + 1))
     assert values.cached_number.cache_info().currsize == 0
@@ -97,7 +97,7 @@ def test_long_headers_are_not_kept() -> None:
     assert values.cached_number.cache_info().currsize == 1
 
 
-def test_beyond_64_bits_arithmetic_goes_on_in_doubles() -> None:
+def test_beyond_64_bits_arithmetic_goes_on_in_doubles():
     most = 2**63 - 1
     assert values.add(most, 0) == most and isinstance(values.add(most, 0), int)
     assert values.add(most, 1) == float(2**63) and isinstance(values.add(most, 1), float)
@@ -106,14 +106,14 @@ def test_beyond_64_bits_arithmetic_goes_on_in_doubles() -> None:
     assert values.multiply(1e308, 10) == math.inf
 
 
-def test_joined_text_has_a_limit() -> None:
+def test_joined_text_has_a_limit():
     half = "x" * (values.TEXT_LENGTH // 2)
     assert values.plus(half, half, True, True) == half * 2
     assert values.plus(half, half + "x", True, True) is None
 
 
 @pytest.mark.parametrize("parts", list(product((True, False, None), repeat=3)))
-def test_logic(parts: tuple[bool | None, ...]) -> None:
+def test_logic(parts):
     rank: dict[bool | None, int] = {False: 0, None: 1, True: 2}
     assert rank[values.all3(*parts)] == min(rank[part] for part in parts)
     assert rank[values.any3(*parts)] == max(rank[part] for part in parts)

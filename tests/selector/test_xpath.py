@@ -1,7 +1,5 @@
 """XPATH on bodies: the cases that Artemis's users know, and the bounds that keep strangers' bodies harmless."""
 
-from __future__ import annotations
-
 from time import thread_time
 
 import pytest
@@ -64,12 +62,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("expression", "expected"), CASES)
-def test_expressions(expression: str, expected: bool) -> None:
+def test_expressions(expression, expected):
     text = "XPATH '" + expression.replace("'", "''") + "'"
     assert outcome(text, {}, BODY) == ("T" if expected else "F")
 
 
-def test_with_other_conditions() -> None:
+def test_with_other_conditions():
     assert outcome("XPATH 'root/a' AND type = 'xml'", {"type": "xml"}, BODY) == "T"
     assert outcome("xpath 'root/c' OR type = 'xml'", {}, BODY) == "U"
 
@@ -94,7 +92,7 @@ NO_DOCUMENT = {
 
 
 @pytest.mark.parametrize("body", NO_DOCUMENT)
-def test_what_is_no_document_matches_neither_way(body: str) -> None:
+def test_what_is_no_document_matches_neither_way(body):
     assert outcome("XPATH '/root/a'", {}, NO_DOCUMENT[body]) == "U"
 
 
@@ -108,7 +106,7 @@ def test_what_is_no_document_matches_neither_way(body: str) -> None:
         b"<root><a/>" + b"<d>" * (xpath.BODY_DEPTH - 1) + b"</d>" * (xpath.BODY_DEPTH - 1) + b"</root>",
     ],
 )
-def test_what_is_a_document(body: bytes) -> None:
+def test_what_is_a_document(body):
     assert outcome("XPATH '/root/a'", {}, body) == "T"
 
 
@@ -130,14 +128,14 @@ def test_what_is_a_document(body: bytes) -> None:
         ("9" * 5000, "XPATH"),
     ],
 )
-def test_what_is_no_expression_is_refused_when_compiling(expression: str, reason: str) -> None:
+def test_what_is_no_expression_is_refused_when_compiling(expression, reason):
     with pytest.raises(InvalidSelector, match=reason) as caught:
         compile_selector("a = 1 AND XPATH '" + expression.replace("'", "''") + "'")
     assert caught.value.column == 17
     assert "\n" not in str(caught.value)
 
 
-def test_an_endless_evaluation_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_evaluation_is_ended(monkeypatch):
     """18,000 elements, and a step for each within each within each."""
     monkeypatch.setattr(xpath, "EVALUATION_TIME", 0.02)
     body = b"<r>" + b"<a><b/></a>" * 9000 + b"</r>"
@@ -146,7 +144,7 @@ def test_an_endless_evaluation_is_ended(monkeypatch: pytest.MonkeyPatch) -> None
     assert selector.matches(Message({"n": "1"}, body)) is True
 
 
-def test_what_takes_too_long_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_long_again_and_again_is_given_up(monkeypatch):
     monkeypatch.setattr(xpath, "EVALUATION_TIME", 0.02)
     dear, cheap = b"<r>" + b"<a><b/></a>" * 9000 + b"</r>", b"<r><zzz/></r>"
     selector = compile_selector("XPATH '//*[//*[//*[//zzz]]]'")
@@ -156,7 +154,7 @@ def test_what_takes_too_long_again_and_again_is_given_up(monkeypatch: pytest.Mon
     assert selector.matches(Message({}, cheap)) is False
 
 
-def test_all_evaluations_of_a_selector_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_evaluations_of_a_selector_share_the_time(monkeypatch):
     """Fifty of them would take fifty times as long."""
     monkeypatch.setattr(xpath, "EVALUATION_TIME", 0.2)
     body = b"<r>" + b"<a><b/></a>" * 500 + b"</r>"
@@ -174,7 +172,7 @@ def test_all_evaluations_of_a_selector_share_the_time(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "expression", ["//* < //*", "//* >= //*", "//* != //zzz", "//a != //a", "//a = //b", "//b < //a"]
 )
-def test_comparing_many_nodes_with_many(expression: str) -> None:
+def test_comparing_many_nodes_with_many(expression):
     """24,000 times 24,000: pair by pair it would take a minute, and no iterator is asked meanwhile."""
     body = b"<r>" + b"<a/>" * 24_000 + b"</r>"
     begun = thread_time()
@@ -204,13 +202,13 @@ def test_comparing_many_nodes_with_many(expression: str) -> None:
         ("concat(//x, '-', 1) = 'x-1'", True),
     ],
 )
-def test_comparisons_of_sets(expression: str, holds: bool) -> None:
+def test_comparisons_of_sets(expression, holds):
     body = b"<r><n>1</n><n>2</n><m>2</m><m>3</m><x>x</x></r>"
     selector = compile_selector("XPATH '" + expression.replace("'", "''") + "'")
     assert selector.matches(Message({}, body)) is holds
 
 
-def test_a_concatenation_has_an_end() -> None:
+def test_a_concatenation_has_an_end():
     """A thousand times a body would be a hundred megabytes."""
     parts = ",".join("/" * 1000)
     selector = f"XPATH 'string-length(concat({parts})) >= 0'"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
@@ -32,12 +32,12 @@ REQUIRED = "Security Error occurred: login and passcode are required"
 class Passwords:
     """Answers at once, or not at all."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.checked = 0
         self.hosts: list[str] = []
         self.failing: Exception | None = None
 
-    def verify(self, name: str, password: str, host: str = "") -> Deferred[bool]:
+    def verify(self, name, password, host=""):
         self.hosts.append(host)
         self.checked += 1
         if self.failing is not None:
@@ -46,7 +46,7 @@ class Passwords:
 
 
 class LoginsTest(TestCase):
-    def setUp(self) -> None:
+    def setUp(self):
         self.clock = Clock()
         self.passwords = Passwords()
         authority = AccessControl(Permissions(), Roles(Path(self.mktemp())))
@@ -56,21 +56,17 @@ class LoginsTest(TestCase):
         )
         self.answers: list[tuple[Login | None, str]] = []
 
-    def begin(
-        self, login: str | None, passcode: str | None, host: str = "192.0.2.1", certificate: str | None = None
-    ) -> None:
+    def begin(self, login, passcode, host="192.0.2.1", certificate=None):
         credentials = Credentials(login, passcode, host, certificate)
         self.logins.authenticate(credentials, lambda *answer: self.answers.append(answer))
 
-    def ask(
-        self, login: str | None, passcode: str | None, certificate: str | None = None
-    ) -> tuple[Login | None, str]:
+    def ask(self, login, passcode, certificate=None):
         self.answers.clear()
         self.begin(login, passcode, certificate=certificate)
         (answer,) = self.answers
         return answer
 
-    def test_right(self) -> None:
+    def test_right(self):
         login, reason = self.ask("me", "pass:wörd")
         assert login is not None
         self.assertEqual((login, reason), (Login("me"), ""))
@@ -80,19 +76,19 @@ class LoginsTest(TestCase):
         self.assertEqual(self.logins.outcomes, {"accepted": 1})
         self.assertEqual(self.passwords.hosts, ["192.0.2.1"])
 
-    def test_wrong(self) -> None:
+    def test_wrong(self):
         self.assertEqual(self.ask("me", "no"), (None, INVALID))
         self.assertEqual(self.logins.outcomes, {"refused": 1})
 
-    def test_half_characters_are_wrong_and_no_fault(self) -> None:
+    def test_half_characters_are_wrong_and_no_fault(self):
         self.assertEqual(self.ask("me", "\udc80"), (None, INVALID))
 
-    def test_nothing_given(self) -> None:
+    def test_nothing_given(self):
         for login, passcode in ((None, "x"), ("me", None), (None, None)):
             self.assertEqual(self.ask(login, passcode), (None, REQUIRED))
         self.assertEqual(self.passwords.checked, 0)
 
-    def test_a_checker_that_fails(self) -> None:
+    def test_a_checker_that_fails(self):
         self.passwords.failing = OSError("disk")
         with self.assertLogs("stompring", "ERROR") as logged:
             login, reason = self.ask("me", "m4rker")
@@ -101,14 +97,14 @@ class LoginsTest(TestCase):
         self.assertNotIn("m4rker", "\n".join(logged.output))
         self.assertEqual(self.logins.outcomes, {"failed": 1})
 
-    def test_too_many_checks(self) -> None:
+    def test_too_many_checks(self):
         self.passwords.failing = Overloaded("too many", status=503)
         self.assertEqual(self.ask("me", "x"), (None, "too many"))
         self.assertEqual(self.logins.outcomes, {"overloaded": 1})
 
     # ---- guests
 
-    def test_a_client_without_login_is_the_guest_where_there_is_one(self) -> None:
+    def test_a_client_without_login_is_the_guest_where_there_is_one(self):
         entry = SecuritySettingEntry("#", {PermissionType.SEND: frozenset({"guests"})})
         path = Path(self.mktemp())
         path.write_text("admins = visitor")
@@ -122,7 +118,7 @@ class LoginsTest(TestCase):
             authority.allows("visitor", PermissionType.SEND, "a"), "roles of a user are not the guest's"
         )
 
-    def test_a_wrong_or_half_login_does_not_become_the_guest(self) -> None:
+    def test_a_wrong_or_half_login_does_not_become_the_guest(self):
         self.logins.guest = Login("visitor")
         self.assertEqual(self.ask("me", "no"), (None, INVALID))
         for login, passcode in ((None, "x"), ("me", None)):
@@ -130,22 +126,22 @@ class LoginsTest(TestCase):
 
     # ---- certificates
 
-    def test_a_certificate_needs_no_passcode(self) -> None:
+    def test_a_certificate_needs_no_passcode(self):
         for login in (None, "me"):
             self.assertEqual(self.ask(login, None, "CN=me"), (Login("me"), ""))
         self.assertEqual(self.passwords.checked, 0)
 
-    def test_a_passcode_beside_it_must_be_right(self) -> None:
+    def test_a_passcode_beside_it_must_be_right(self):
         self.assertEqual(self.ask("me", "pass:wörd", "CN=me"), (Login("me"), ""))
         self.assertEqual(self.ask("me", "no", "CN=me"), (None, INVALID))
 
-    def test_a_login_beside_it_must_be_its_user(self) -> None:
+    def test_a_login_beside_it_must_be_its_user(self):
         reason = "Security Error occurred: the certificate is that of user [you], not of [me]"
         for passcode in (None, "pass:wörd"):
             self.assertEqual(self.ask("me", passcode, "CN=you"), (None, reason))
         self.assertEqual(self.passwords.checked, 0)
 
-    def test_one_that_nobody_has_is_none(self) -> None:
+    def test_one_that_nobody_has_is_none(self):
         self.assertEqual(self.ask("me", "pass:wörd", "CN=other"), (Login("me"), ""))
         reason = (
             "Security Error occurred: certificate subject CN=other is not mapped to a user; "
@@ -154,17 +150,17 @@ class LoginsTest(TestCase):
         self.assertEqual(self.ask(None, None, "CN=other"), (None, reason))
         self.assertEqual(self.ask("me", None, "CN=other"), (None, reason))
 
-    def test_a_passcode_without_a_login_beside_it(self) -> None:
+    def test_a_passcode_without_a_login_beside_it(self):
         self.assertEqual(self.ask(None, "x", "CN=me"), (None, REQUIRED))
 
     # ---- the throttle
 
-    def fail_often(self) -> None:
+    def fail_often(self):
         with self.assertLogs("stompring", "WARNING"):
             for _ in range(FREE_FAILURES):
                 self.ask("me", "no")
 
-    def test_who_fails_often_waits_before_anything_is_checked(self) -> None:
+    def test_who_fails_often_waits_before_anything_is_checked(self):
         self.fail_often()
         self.answers.clear()
         checked = self.passwords.checked
@@ -183,7 +179,7 @@ class LoginsTest(TestCase):
         self.clock.advance(0.3)
         self.assertEqual(len(self.answers), 4)
 
-    def test_so_many_wait_and_others_are_refused(self) -> None:
+    def test_so_many_wait_and_others_are_refused(self):
         self.fail_often()
         self.answers.clear()
         for _ in range(MAX_DELAYED + 1):
@@ -194,7 +190,7 @@ class LoginsTest(TestCase):
         self.assertEqual(self.answers[1:], [(Login("me"), "")] * MAX_DELAYED)
         self.assertEqual(self.logins.outcomes["throttled"], 1)
 
-    def test_a_certificate_does_not_wait(self) -> None:
+    def test_a_certificate_does_not_wait(self):
         self.fail_often()
         self.assertEqual(self.ask(None, None, "CN=me"), (Login("me"), ""))
 
@@ -202,13 +198,13 @@ class LoginsTest(TestCase):
 class Pool:
     """A thread pool in which work is done when a test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.work: list[Callable[[], None]] = []
 
-    def callInThreadWithCallback(self, done: Callable[..., None], call: Callable[..., Any], *a: Any) -> None:
+    def callInThreadWithCallback(self, done, call, *a):
         self.work.append(lambda: done(True, call(*a)))
 
-    def run(self, count: int = -1) -> None:
+    def run(self, count=-1):
         while self.work and count:
             self.work.pop(0)()
             count -= 1
@@ -217,31 +213,31 @@ class Pool:
 class Reactor(Clock):
     """With a pool of threads."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.pool = Pool()
 
-    def getThreadPool(self) -> Pool:
+    def getThreadPool(self):
         return self.pool
 
-    def callFromThread(self, call: Callable[..., Any], *arguments: Any) -> None:
+    def callFromThread(self, call, *arguments):
         call(*arguments)
 
 
 class Users:
     """One user, and how often somebody asked."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.generation = 1
         self.checks: list[tuple[str, str]] = []
 
-    def verify(self, name: str, password: str) -> bool:
+    def verify(self, name, password):
         self.checks.append((name, password))
         return password == "right"
 
 
 class VerificationTest(TestCase):
-    def setUp(self) -> None:
+    def setUp(self):
         self.reactor, self.users = Reactor(), Users()
         self.followed = 0
         self.checking = PasswordVerifier(
@@ -253,13 +249,13 @@ class VerificationTest(TestCase):
         self.patch(authentication, "CONCURRENT_CHECKS", 2)
         self.answers: list[Any] = []
 
-    def follow(self) -> None:
+    def follow(self):
         self.followed += 1
 
-    def ask(self, name: str, password: str = "right", host: str = "192.0.2.1") -> None:
+    def ask(self, name, password="right", host="192.0.2.1"):
         self.checking.verify(name, password, host).addBoth(self.answers.append)
 
-    def test_few_at_a_time_and_in_their_turn(self) -> None:
+    def test_few_at_a_time_and_in_their_turn(self):
         for number in range(5):
             self.ask(f"user{number}")
         self.reactor.pool.run(5)  # the files are looked at
@@ -270,14 +266,14 @@ class VerificationTest(TestCase):
         self.assertEqual(self.answers, [True] * 5)
         self.assertEqual([name for name, _ in self.users.checks], [f"user{number}" for number in range(5)])
 
-    def test_one_who_asks_for_many_keeps_nobody_else_waiting(self) -> None:
+    def test_one_who_asks_for_many_keeps_nobody_else_waiting(self):
         for number in range(10):
             self.ask(f"many{number}")
         self.ask("one", host="192.0.2.2")
         self.reactor.pool.run()
         self.assertEqual([name for name, _ in self.users.checks].index("one"), 3, "two were at work already")
 
-    def test_the_same_question_is_asked_once(self) -> None:
+    def test_the_same_question_is_asked_once(self):
         for _ in range(50):
             self.ask("me")
             self.ask("me", "wrong")
@@ -285,7 +281,7 @@ class VerificationTest(TestCase):
         self.assertEqual(len(self.users.checks), 2)
         self.assertEqual((self.answers.count(True), self.answers.count(False)), (50, 50))
 
-    def test_what_was_right_is_remembered_and_what_was_wrong_is_not(self) -> None:
+    def test_what_was_right_is_remembered_and_what_was_wrong_is_not(self):
         for _ in range(3):
             self.ask("me")
             self.ask("me", "wrong")
@@ -297,7 +293,7 @@ class VerificationTest(TestCase):
         self.reactor.pool.run()
         self.assertEqual(self.users.checks.count(("me", "right")), 2)
 
-    def test_another_file_is_asked_anew(self) -> None:
+    def test_another_file_is_asked_anew(self):
         self.ask("me")
         self.reactor.pool.run()
         self.users.generation += 1
@@ -305,7 +301,7 @@ class VerificationTest(TestCase):
         self.reactor.pool.run()
         self.assertEqual(len(self.users.checks), 2)
 
-    def test_a_file_that_changes_meanwhile_leaves_nothing(self) -> None:
+    def test_a_file_that_changes_meanwhile_leaves_nothing(self):
         self.ask("me")
         self.reactor.pool.run(1)
         self.users.generation += 1
@@ -315,7 +311,7 @@ class VerificationTest(TestCase):
         self.reactor.pool.run()
         self.assertEqual(len(self.users.checks), 2)
 
-    def test_too_many_are_refused(self) -> None:
+    def test_too_many_are_refused(self):
         self.checking._queue = FairQueue(3)
         for number in range(7):
             self.ask(f"user{number}")
@@ -325,15 +321,15 @@ class VerificationTest(TestCase):
         for failure in refused:
             self.assertIn("too many pending logins", str(failure.trap(Overloaded) and failure.value))
 
-    def test_a_check_that_fails_is_told_and_the_next_goes_on(self) -> None:
-        def broken(name: str, password: str) -> bool:
+    def test_a_check_that_fails_is_told_and_the_next_goes_on(self):
+        def broken(name, password):
             self.users.checks.append((name, password))
             raise OSError("disk")
 
-        def done_with_fault(done: Callable[..., None], call: Callable[..., Any], *a: Any) -> None:
+        def done_with_fault(done, call, *a):
             from twisted.python.failure import Failure
 
-            def work() -> None:
+            def work():
                 try:
                     outcome: tuple[bool, Any] = (True, call(*a))
                 except OSError:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
@@ -16,25 +14,23 @@ from stompring.server.configuration_watch import ConfigurationWatch
 class Reactor(Clock):
     """A clock whose threads have done their work at once, or when `release` is called."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.held: list[Callable[[], None]] | None = None
 
-    def getThreadPool(self) -> Reactor:
+    def getThreadPool(self):
         return self
 
-    def callFromThread(self, call: Callable[..., Any], *arguments: Any) -> None:
+    def callFromThread(self, call, *arguments):
         call(*arguments)
 
-    def callInThreadWithCallback(
-        self, done: Callable[[bool, Any], None], call: Callable[..., Any], *arguments: Any, **named: Any
-    ) -> None:
-        def run() -> None:
+    def callInThreadWithCallback(self, done, call, *arguments, **named):
+        def run():
             done(True, call(*arguments, **named))
 
         run() if self.held is None else self.held.append(run)
 
-    def release(self) -> None:
+    def release(self):
         held, self.held = self.held or [], None
         for run in held:
             run()
@@ -43,7 +39,7 @@ class Reactor(Clock):
 class Watched:
     """A watch of two files; ``period`` in ms."""
 
-    def __init__(self, folder: Path, period: int = 1000) -> None:
+    def __init__(self, folder, period=1000):
         self.reactor = Reactor()
         self.files = [folder / "broker.xml", folder / "part.xml"]
         for file in self.files:
@@ -51,32 +47,32 @@ class Watched:
         self.reloads = 0
         self.watch = ConfigurationWatch(map(str, self.files), period, self.reload, self.reactor)
 
-    def reload(self) -> None:
+    def reload(self):
         self.reloads += 1
 
-    def change(self, number: int = 0) -> None:
+    def change(self, number=0):
         before = self.files[number].stat()
         self.files[number].write_text("2")
         os.utime(self.files[number], ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000))
 
-    def pass_periods(self, count: int = 3) -> None:
+    def pass_periods(self, count=3):
         self.reactor.pump([1.0] * count)
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Watched:
+def watched(tmp_path):
     watched = Watched(tmp_path)
     watched.watch.start()
     return watched
 
 
-def test_unchanged_files_are_not_reloaded(watched: Watched) -> None:
+def test_unchanged_files_are_not_reloaded(watched):
     watched.pass_periods()
     assert watched.reloads == 0 and watched.reactor.getDelayedCalls()
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_changed_file_is_reloaded_once(watched: Watched, number: int) -> None:
+def test_a_changed_file_is_reloaded_once(watched, number):
     watched.change(number)
     watched.pass_periods()
     assert watched.reloads == 1
@@ -85,7 +81,7 @@ def test_a_changed_file_is_reloaded_once(watched: Watched, number: int) -> None:
     assert watched.reloads == 2
 
 
-def test_a_change_between_reading_and_start_is_found(tmp_path: Path) -> None:
+def test_a_change_between_reading_and_start_is_found(tmp_path):
     watched = Watched(tmp_path)
     watched.change()
     watched.watch.start()
@@ -93,7 +89,7 @@ def test_a_change_between_reading_and_start_is_found(tmp_path: Path) -> None:
     assert watched.reloads == 1
 
 
-def test_a_removed_file_is_reloaded_once_and_again_when_it_is_back(watched: Watched) -> None:
+def test_a_removed_file_is_reloaded_once_and_again_when_it_is_back(watched):
     text = watched.files[1].read_text()
     watched.files[1].unlink()
     watched.pass_periods()
@@ -104,7 +100,7 @@ def test_a_removed_file_is_reloaded_once_and_again_when_it_is_back(watched: Watc
 
 
 @pytest.mark.parametrize("period", [-1, 0])
-def test_without_a_period_nothing_is_checked_until_a_reload_sets_one(tmp_path: Path, period: int) -> None:
+def test_without_a_period_nothing_is_checked_until_a_reload_sets_one(tmp_path, period):
     watched = Watched(tmp_path, period)
     watched.watch.start()
     assert not watched.reactor.getDelayedCalls()
@@ -117,9 +113,7 @@ def test_without_a_period_nothing_is_checked_until_a_reload_sets_one(tmp_path: P
     assert not watched.reactor.getDelayedCalls()
 
 
-def test_files_that_a_reload_adds_are_watched_and_others_are_forgotten(
-    watched: Watched, tmp_path: Path
-) -> None:
+def test_files_that_a_reload_adds_are_watched_and_others_are_forgotten(watched, tmp_path):
     new = tmp_path / "new.xml"
     new.write_text("1")
     watched.watch.use([str(watched.files[0]), str(new)], 1000, watched.watch.current())
@@ -131,7 +125,7 @@ def test_files_that_a_reload_adds_are_watched_and_others_are_forgotten(
     assert watched.reloads == 1
 
 
-def test_a_reload_during_a_check_is_not_repeated(watched: Watched) -> None:
+def test_a_reload_during_a_check_is_not_repeated(watched):
     watched.reactor.held = []
     watched.change()
     watched.reactor.advance(1)
@@ -141,7 +135,7 @@ def test_a_reload_during_a_check_is_not_repeated(watched: Watched) -> None:
     assert watched.reloads == 0
 
 
-def test_a_stopped_watch_does_nothing(watched: Watched) -> None:
+def test_a_stopped_watch_does_nothing(watched):
     watched.change()
     watched.reactor.held = []
     watched.reactor.advance(1)

@@ -10,11 +10,9 @@ import gc
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
@@ -29,7 +27,7 @@ from ..broker_document import PREFIXES, broker_xml
 from ..certificates import Authority
 from ..management import Answered, Management
 from ..security.hashers import QUICK
-from ..stomp_client import Frame, StompClient
+from ..stomp_client import StompClient
 from ..websocket_client import WebSocketClient, WebSocketDialogue
 
 #: How often each thing is opened and closed: what is found more often than that divided by two is no accident.
@@ -54,7 +52,7 @@ NOT_OURS = "twisted.python.threadpool"
 class Clients:
     """What clients do, in a thread. ``number`` is another one each time."""
 
-    def __init__(self, service: BrokerService, authority: Authority) -> None:
+    def __init__(self, service, authority):
         self.service = service
         self.ports = {name: port for name, _, port in service.listening}
         self.context = authority.trusting()
@@ -63,29 +61,29 @@ class Clients:
         self._lasting: StompClient | None = None
 
     @property
-    def lasting(self) -> StompClient:
+    def lasting(self):
         """A client that stays until all is done."""
         if self._lasting is None:
             self._lasting = self.client()
         self._lasting.inbox.clear()
         return self._lasting
 
-    def end(self) -> None:
+    def end(self):
         """The lasting one goes."""
         if self._lasting is not None:
             self._lasting.socket.close()
 
-    def client(self, acceptor: str = "stomp", **headers: str) -> StompClient:
+    def client(self, acceptor="stomp", **headers):
         client = StompClient(self.ports[acceptor])
         client.connect({name.replace("_", "-"): value for name, value in headers.items()})
         return client
 
-    def delete(self, queue: str) -> None:
+    def delete(self, queue):
         """Delete a queue and whoever reads it."""
         directory = self.service.broker.directory
         blockingCallFromThread(reactor, partial(directory.delete_queue, queue, force=True))
 
-    def taken(self, client: StompClient, number: int) -> list[Frame]:
+    def taken(self, client, number):
         """The next messages, acknowledged."""
         found = [client.message() for _ in range(number)]
         for message in found:
@@ -94,16 +92,16 @@ class Clients:
 
     # ---- connections
 
-    def connection_without_a_word(self) -> None:
+    def connection_without_a_word(self):
         StompClient(self.ports["stomp"]).socket.close()
 
-    def connection_that_says_good_bye(self) -> None:
+    def connection_that_says_good_bye(self):
         client = self.client(heart_beat="10000,10000")
         client.ask("SEND", {"destination": "/queue/kept"})
         client.ask("DISCONNECT")
         client.socket.close()
 
-    def connection_that_is_lost(self) -> None:
+    def connection_that_is_lost(self):
         client = self.client(heart_beat="10000,10000")
         client.put("/queue/kept", "a", persistent="true")
         client.subscribe("/queue/kept")
@@ -111,42 +109,42 @@ class Clients:
         client.socket.close()
         self.lasting.ask("BEGIN", {"transaction": f"t{self.number}"})
 
-    def connection_that_makes_a_mistake(self) -> None:
+    def connection_that_makes_a_mistake(self):
         client = self.client()
         client.provoke()
         client.socket.close()
 
-    def connection_with_a_password(self) -> None:
+    def connection_with_a_password(self):
         client = self.client("secured", login="anna", passcode="secret")
         client.subscribe(f"/queue/{self.number}")
         client.ask("DISCONNECT")
         client.socket.close()
 
-    def connection_with_a_wrong_password(self) -> None:
+    def connection_with_a_wrong_password(self):
         client = StompClient(self.ports["secured"])
         client.send("CONNECT", {"login": "anna", "passcode": f"wrong {self.number}"})
         client.expect("ERROR")
         client.socket.close()
 
-    def connection_over_tls(self) -> None:
+    def connection_over_tls(self):
         client = StompClient(self.ports["tls"], context=self.context)
         client.connect()
         client.subscribe(f"/queue/{self.number}")
         client.ask("DISCONNECT")
         client.socket.close()
 
-    def connection_over_tls_that_is_lost(self) -> None:
+    def connection_over_tls_that_is_lost(self):
         client = StompClient(self.ports["tls"], context=self.context)
         client.connect()
         client.socket.close()
 
-    def connection_that_speaks_no_tls(self) -> None:
+    def connection_that_speaks_no_tls(self):
         client = StompClient(self.ports["tls"])
         client.raw(b"CONNECT\n\n\0")
         client.closed()
         client.socket.close()
 
-    def websocket(self) -> None:
+    def websocket(self):
         client = WebSocketDialogue(self.ports["stomp"])
         client.connect()
         client.subscribe(f"/queue/{self.number}")
@@ -154,40 +152,40 @@ class Clients:
         client.closed()
         client.socket.close()
 
-    def websocket_that_is_lost(self) -> None:
+    def websocket_that_is_lost(self):
         client = WebSocketDialogue(self.ports["stomp"])
         client.connect()
         client.socket.close()
 
-    def websocket_that_is_refused(self) -> None:
+    def websocket_that_is_refused(self):
         client = WebSocketClient(self.ports["stomp"])
         client.ask(sec_websocket_version="3")
         client.close()
 
     # ---- subscriptions, their queues and addresses
 
-    def subscription_of_a_queue(self) -> None:
+    def subscription_of_a_queue(self):
         client, queue = self.lasting, f"/queue/{self.number}"
         client.put(queue, "a", "b", persistent="true")
         client.subscribe(queue)
         self.taken(client, 2)
         client.ask("UNSUBSCRIBE", {"id": "s"})
 
-    def subscription_of_a_topic(self) -> None:
+    def subscription_of_a_topic(self):
         client, topic = self.lasting, f"/topic/{self.number}"
         client.subscribe(topic, ack="auto")
         client.put(topic, "a")
         client.message("a")
         client.ask("UNSUBSCRIBE", {"id": "s"})
 
-    def subscription_with_a_wildcard(self) -> None:
+    def subscription_with_a_wildcard(self):
         client, topic = self.lasting, f"/topic/{self.number}"
         client.subscribe(f"{topic}.#")
         client.put(f"{topic}.a", "a")
         self.taken(client, 1)
         client.ask("UNSUBSCRIBE", {"id": "s"})
 
-    def subscription_with_a_selector(self) -> None:
+    def subscription_with_a_selector(self):
         client, queue = self.lasting, f"/queue/{self.number}"
         client.put(queue, "a", colour="red")
         client.put(queue, "b", colour=f"blue{self.number}")
@@ -196,7 +194,7 @@ class Clients:
             self.taken(client, 1)
             client.ask("UNSUBSCRIBE", {"id": "s"})
 
-    def subscription_that_is_durable(self) -> None:
+    def subscription_that_is_durable(self):
         client = self.client(client_id=f"c{self.number}")
         client.subscribe("/topic/d", durable_subscription_name="n")
         client.put("/topic/d", "a", persistent="true")
@@ -204,14 +202,14 @@ class Clients:
         client.ask("DISCONNECT")
         client.socket.close()
 
-    def subscription_to_a_temporary_queue(self) -> None:
+    def subscription_to_a_temporary_queue(self):
         client = self.client()
         client.subscribe("/temp-queue/a")
         client.put("/temp-queue/a", "a", reply_to="/temp-queue/b")
         client.ask("DISCONNECT")
         client.socket.close()
 
-    def subscription_whose_queue_is_deleted(self) -> None:
+    def subscription_whose_queue_is_deleted(self):
         client, queue = self.client(), f"forced{self.number}"
         client.put(f"/queue/{queue}", "a", "b")
         client.subscribe(f"/queue/{queue}")
@@ -219,7 +217,7 @@ class Clients:
         [client.message(), client.message(), client.expect("ERROR")]
         client.socket.close()
 
-    def browser(self) -> None:
+    def browser(self):
         client, queue = self.lasting, str(self.number)
         client.put(f"/queue/{queue}", "a", "b")
         client.subscribe(f"/queue/{queue}", browser="true", ack="auto")
@@ -230,7 +228,7 @@ class Clients:
 
     # ---- what messages went through
 
-    def messages_that_were_refused(self) -> None:
+    def messages_that_were_refused(self):
         client, queue = self.lasting, f"/queue/{self.number}"
         client.put(queue, "a", "b", persistent="true")
         client.subscribe(queue)
@@ -239,7 +237,7 @@ class Clients:
         self.taken(client, 2)
         client.ask("UNSUBSCRIBE", {"id": "s"})
 
-    def messages_of_a_group(self) -> None:
+    def messages_of_a_group(self):
         client, queue = self.lasting, f"/queue/{self.number}"
         for group in ("g", "h"):
             client.put(queue, "a", "b", JMSXGroupID=group)
@@ -248,7 +246,7 @@ class Clients:
         client.ask("UNSUBSCRIBE", {"id": "s"})
         self.delete(str(self.number))
 
-    def messages_that_expire_and_fall_due(self) -> None:
+    def messages_that_expire_and_fall_due(self):
         client, queue = self.lasting, f"/queue/{self.number}"
         client.put(queue, "gone", expires=int(time.time() * 1000) + 1)
         client.put(queue, "late", AMQ_SCHEDULED_DELAY=5)
@@ -258,12 +256,12 @@ class Clients:
         client.ask("UNSUBSCRIBE", {"id": "s"})
         self.delete(str(self.number))
 
-    def messages_in_a_ring(self) -> None:
+    def messages_in_a_ring(self):
         queue = f"ring.{self.number}"
         self.lasting.put(f"/queue/{queue}", *"abcd")
         self.delete(queue)
 
-    def messages_that_stay(self) -> None:
+    def messages_that_stay(self):
         client, queue = self.lasting, f"all.{self.number}"
         client.put(f"/queue/{queue}", "a", "b")
         client.subscribe(f"/queue/{queue}")
@@ -271,26 +269,26 @@ class Clients:
         client.ask("UNSUBSCRIBE", {"id": "s"})
         self.delete(queue)
 
-    def messages_in_pages(self) -> None:
+    def messages_in_pages(self):
         client, queue = self.lasting, f"/queue/paged.{self.number}"
         client.put(queue, *"abcdefgh", persistent="true")
         client.subscribe(queue)
         self.taken(client, 8)
         client.ask("UNSUBSCRIBE", {"id": "s"})
 
-    def messages_in_pages_that_are_purged(self) -> None:
+    def messages_in_pages_that_are_purged(self):
         queue = f"paged.{self.number}"
         self.lasting.put(f"/queue/{queue}", *"abcdefgh", persistent="true")
         self.delete(queue)
 
-    def messages_with_an_id(self) -> None:
+    def messages_with_an_id(self):
         client, topic = self.lasting, f"/topic/{self.number}"
         client.subscribe(topic)
         client.ask("SEND", {"destination": topic, "_AMQ_DUPL_ID": "a", "persistent": "true"})
         self.taken(client, 1)
         client.ask("UNSUBSCRIBE", {"id": "s"})
 
-    def messages_of_a_blocked_producer(self) -> None:
+    def messages_of_a_blocked_producer(self):
         client, queue = self.client(), f"full.{self.number}"
         client.send("SEND", {"destination": f"/queue/{queue}"})
         client.send("SEND", {"destination": f"/queue/{queue}", "receipt": "1"})
@@ -300,19 +298,19 @@ class Clients:
         for one in (client, taker):
             one.socket.close()
 
-    def messages_of_a_blocked_producer_that_is_lost(self) -> None:
+    def messages_of_a_blocked_producer_that_is_lost(self):
         client, queue = self.client(), f"full.{self.number}"
         client.put(f"/queue/{queue}", "a")
         client.send("SEND", {"destination": f"/queue/{queue}"})
         client.socket.close()
         self.delete(queue)
 
-    def messages_to_nobody(self) -> None:
+    def messages_to_nobody(self):
         self.lasting.put(f"/topic/{self.number}", "a")
 
     # ---- transactions
 
-    def transaction_that_is_committed(self) -> None:
+    def transaction_that_is_committed(self):
         client, queue = self.lasting, f"/queue/{self.number}"
         client.send("BEGIN", {"transaction": "t"})
         client.send("SEND", {"destination": queue, "transaction": "t", "persistent": "true"})
@@ -323,7 +321,7 @@ class Clients:
         client.ask("COMMIT", {"transaction": "t"})
         client.ask("UNSUBSCRIBE", {"id": "s"})
 
-    def transaction_that_is_aborted(self) -> None:
+    def transaction_that_is_aborted(self):
         client, queue = self.lasting, f"/queue/{self.number}"
         client.put(queue, "a")
         client.subscribe(queue)
@@ -334,7 +332,7 @@ class Clients:
         client.ask("UNSUBSCRIBE", {"id": "s"})
         self.delete(str(self.number))
 
-    def transaction_that_is_lost(self) -> None:
+    def transaction_that_is_lost(self):
         client = self.client()
         client.send("BEGIN", {"transaction": "t"})
         client.ask("SEND", {"destination": f"/queue/{self.number}", "transaction": "t"})
@@ -342,21 +340,21 @@ class Clients:
 
     # ---- HTTP
 
-    def request(self) -> None:
+    def request(self):
         self.management.text("/metrics")
         self.management.ask("GET", "/queues")
 
-    def request_that_makes_a_queue(self) -> None:
+    def request_that_makes_a_queue(self):
         self.management.ask("POST", "/queues", {"name": str(self.number), "routingType": "ANYCAST"})
         self.management.ask("DELETE", f"/queues/{self.number}")
 
-    def request_that_is_refused(self) -> None:
+    def request_that_is_refused(self):
         try:
             self.management.ask("POST", "/queues", {"name": str(self.number), "ringSize": 0})
         except Answered as answered:
             assert answered.status == 400
 
-    def request_that_is_broken_off(self) -> None:
+    def request_that_is_broken_off(self):
         client = WebSocketClient(self.ports["http"])
         client.socket.sendall(b"POST /api/v1/queues HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
         client.close()
@@ -366,7 +364,7 @@ class CycleTest(unittest.TestCase):
     """One test for each thing that `Clients` can open and close."""
 
     @inlineCallbacks
-    def setUp(self) -> Any:
+    def setUp(self):
         directory = Path(self.mktemp())
         directory.mkdir()
         authority = Authority(directory)
@@ -394,12 +392,12 @@ class CycleTest(unittest.TestCase):
         self.clients = Clients(self.service, authority)
 
     @property
-    def secure(self) -> bool:
+    def secure(self):
         """Whether security is on: for those who have a password."""
         return "password" in self._testMethodName
 
     @inlineCallbacks
-    def check(self, what: Callable[[Clients], None]) -> Any:
+    def check(self, what):
         """Nothing of what was closed is garbage, and nothing of it is left."""
         yield self.repeat(what, 2)
         gc.collect()
@@ -415,8 +413,8 @@ class CycleTest(unittest.TestCase):
         self.assertEqual({name: number for name, number in ours.items() if number > TIMES // 2}, {})
 
     @inlineCallbacks
-    def repeat(self, what: Callable[[Clients], None], times: int) -> Any:
-        def work() -> None:
+    def repeat(self, what, times):
+        def work():
             try:
                 for _ in range(times):
                     self.clients.number += 1
@@ -436,11 +434,11 @@ class CycleTest(unittest.TestCase):
         yield self.wait(0.05)
 
     @staticmethod
-    def wait(seconds: float) -> Deferred[None]:
+    def wait(seconds):
         return deferLater(reactor, seconds, lambda: None)  # type: ignore[arg-type]
 
 
-def name_of(found: object) -> str:
+def name_of(found):
     """Whose an object is: the module and name of its class, or of the function that it is."""
     if isinstance(found, MethodType):
         return f"{type(found.__self__).__module__}.{found.__qualname__}"
@@ -449,8 +447,8 @@ def name_of(found: object) -> str:
     return f"{type(found).__module__}.{type(found).__qualname__}"
 
 
-def _test_of(what: Callable[[Clients], None]) -> Callable[[CycleTest], Any]:
-    def test(self: CycleTest) -> Any:
+def _test_of(what):
+    def test(self):
         return self.check(what)
 
     return test

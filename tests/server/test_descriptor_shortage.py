@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from twisted.internet.protocol import Factory, Protocol
@@ -26,15 +24,15 @@ from stompring.server.listeners import (
 class Scarce:
     """A listening socket that has so many descriptors left for connections; closing one gives one back."""
 
-    def __init__(self, listening: socket.socket, left: int) -> None:
+    def __init__(self, listening, left):
         self._listening = listening
         self.left = left
         self.asked = 0
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._listening, name)
 
-    def accept(self) -> Any:
+    def accept(self):
         self.asked += 1
         if self.left <= 0:
             raise OSError(errno.EMFILE, "Too many open files")
@@ -44,14 +42,14 @@ class Scarce:
 
 
 class Counted:
-    def __init__(self, connection: socket.socket, scarce: Scarce) -> None:
+    def __init__(self, connection, scarce):
         self._connection = connection
         self._scarce = scarce
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._connection, name)
 
-    def close(self) -> None:
+    def close(self):
         self._connection.close()
         self._scarce.left += 1
 
@@ -59,7 +57,7 @@ class Counted:
 class House:
     """A listener on loopback, on a reactor that asks it when told to."""
 
-    def __init__(self, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, left, monkeypatch):
         self.reactor = MemoryReactorClock()
         self.made: list[Protocol] = []
         factory = Factory.forProtocol(Protocol)
@@ -75,34 +73,34 @@ class House:
         close_when_out_of_files(self.port, self.turned_away.append, self.reactor)
         self.clients: list[socket.socket] = []
 
-    def _build(self, _: Any) -> Protocol:
+    def _build(self, _):
         self.made.append(Protocol())
         return self.made[-1]
 
-    def _open(self, path: str, flags: int) -> int:
+    def _open(self, path, flags):
         assert path == os.devnull and flags & os.O_CLOEXEC
         if self.scarce.left <= 0:
             raise OSError(errno.EMFILE, "Too many open files")
         self.scarce.left -= 1
         return -1
 
-    def _close(self, _: int) -> None:
+    def _close(self, _):
         if not self.thief:
             self.scarce.left += 1
 
-    def knock(self, number: int) -> list[socket.socket]:
+    def knock(self, number):
         host, port = self.scarce.getsockname()
         new = [socket.create_connection((host, port)) for _ in range(number)]
         self.clients += new
         return new
 
     @property
-    def reading(self) -> bool:
+    def reading(self):
         return self.port in self.reactor.getReaders()
 
 
 @pytest.fixture
-def house(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def house(request, monkeypatch):
     house = House(getattr(request, "param", 3), monkeypatch)
     yield house
     for client in house.clients:
@@ -112,7 +110,7 @@ def house(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     house.scarce.close()
 
 
-def ended(client: socket.socket) -> bool:
+def ended(client):
     client.settimeout(0.2)
     try:
         return client.recv(1) == b""
@@ -122,13 +120,13 @@ def ended(client: socket.socket) -> bool:
         return True
 
 
-def test_while_there_are_descriptors_all_come_in(house: House) -> None:
+def test_while_there_are_descriptors_all_come_in(house):
     house.knock(2)
     house.port.doRead()
     assert len(house.made) == 2 and not house.turned_away and house.reading
 
 
-def test_those_beyond_are_closed_at_once_and_counted(house: House) -> None:
+def test_those_beyond_are_closed_at_once_and_counted(house):
     clients = house.knock(5)
     house.port.doRead()
     assert len(house.made) == 2  # the third descriptor is the spare
@@ -139,7 +137,7 @@ def test_those_beyond_are_closed_at_once_and_counted(house: House) -> None:
     assert house.turned_away == [3, 1], "the spare is there again"
 
 
-def test_a_thread_that_takes_the_spare_leaves_others_waiting_and_nothing_turns(house: House) -> None:
+def test_a_thread_that_takes_the_spare_leaves_others_waiting_and_nothing_turns(house):
     house.thief = True
     clients = house.knock(4)
     house.port.doRead()
@@ -161,7 +159,7 @@ def test_a_thread_that_takes_the_spare_leaves_others_waiting_and_nothing_turns(h
     assert len(house.made) == 3 and house.reading
 
 
-def test_others_have_their_turn_while_many_are_sent_away(house: House) -> None:
+def test_others_have_their_turn_while_many_are_sent_away(house):
     house.scarce.left = 0
     house.knock(MAX_CLOSED_AT_ONCE + 10)
     house.port.doRead()
@@ -171,8 +169,8 @@ def test_others_have_their_turn_while_many_are_sent_away(house: House) -> None:
 
 
 @pytest.mark.parametrize("fault", sorted(OUT_OF_RESOURCES), ids=errno.errorcode.get)
-def test_each_fault_of_want_rests(house: House, fault: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> Any:
+def test_each_fault_of_want_rests(house, fault, monkeypatch):
+    def fail():
         raise OSError(fault, os.strerror(fault))
 
     monkeypatch.setattr(house.scarce, "accept", fail)
@@ -183,8 +181,8 @@ def test_each_fault_of_want_rests(house: House, fault: int, monkeypatch: pytest.
     assert house.reading
 
 
-def test_other_faults_are_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> Any:
+def test_other_faults_are_told(house, monkeypatch):
+    def fail():
         raise OSError(errno.EPERM, "netfilter")
 
     monkeypatch.setattr(house.scarce, "accept", fail)
@@ -193,7 +191,7 @@ def test_other_faults_are_told(house: House, monkeypatch: pytest.MonkeyPatch) ->
     assert house.reading
 
 
-def test_closed_while_it_rests_it_stays_closed(house: House) -> None:
+def test_closed_while_it_rests_it_stays_closed(house):
     house.thief = True
     house.scarce.left = 0
     house.knock(1)
@@ -205,7 +203,7 @@ def test_closed_while_it_rests_it_stays_closed(house: House) -> None:
     assert not house.reactor.getDelayedCalls()
 
 
-def test_listeners_that_are_none_are_left_alone() -> None:
+def test_listeners_that_are_none_are_left_alone():
     port = MemoryReactorClock().listenTCP(0, Factory.forProtocol(Protocol))
     close_when_out_of_files(port, lambda _: None, None)
     assert not isinstance(getattr(port, "socket", None), ReserveDescriptorSocket)

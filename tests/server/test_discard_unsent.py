@@ -1,7 +1,5 @@
 """A broker that is not active any more: what it has sent and clients have not received does not reach them."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -31,7 +29,7 @@ os._exit(75)
 
 
 @pytest.mark.parametrize(("end", "complete"), [("discard", False), ("exit", True)])
-def test_unsent_data_is_discarded_at_the_end(end: str, complete: bool) -> None:
+def test_unsent_data_is_discarded_at_the_end(end, complete):
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         listener.bind(("127.0.0.1", 0))

@@ -42,7 +42,7 @@ JUDGED = [
 
 
 @pytest.mark.parametrize(("usage", "least", "free", "full"), JUDGED)
-def test_when_a_disk_is_full(usage: int, least: int, free: float, full: bool) -> None:
+def test_when_a_disk_is_full(usage, least, free, full):
     configuration = BrokerConfiguration(
         max_disk_usage=usage, min_disk_free=least * GB if least > 0 else least
     )
@@ -53,11 +53,11 @@ def test_when_a_disk_is_full(usage: int, least: int, free: float, full: bool) ->
         assert ("min-disk-free" in fault) == (least >= 0)
 
 
-def test_a_disk_without_a_size_is_not_full() -> None:
+def test_a_disk_without_a_size_is_not_full():
     assert disk_full_reason(DiskUsage(Path("/proc"), 0, 0), BrokerConfiguration()) is None
 
 
-def test_reading_a_real_disk(tmp_path: Path) -> None:
+def test_reading_a_real_disk(tmp_path):
     here, there = disk_usage(tmp_path), disk_usage(tmp_path / "not" / "there" / "yet")
     assert here.total == there.total == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
     assert 0 <= here.usage <= 1 and 0 <= here.free <= here.total
@@ -66,13 +66,13 @@ def test_reading_a_real_disk(tmp_path: Path) -> None:
 class SlowDisk:
     """Answers when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
 
-    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def run(self, job, done):
         self.jobs.append((job, done))
 
-    def finish(self) -> None:
+    def finish(self):
         while self.jobs:
             job, done = self.jobs.pop(0)
             done(job())
@@ -81,7 +81,7 @@ class SlowDisk:
 class Watch:
     """A monitor of two disks whose fill is said by the test."""
 
-    def __init__(self, **configuration: Any) -> None:
+    def __init__(self, **configuration):
         self.clock = Clock()
         self.broker = Broker(BrokerConfiguration(**configuration), self.clock, Policies())
         self.used = {Path("/journal"): 50, Path("/pages"): 20}
@@ -89,24 +89,24 @@ class Watch:
         self.disk = SlowDisk()
         self.monitor = DiskMonitor(self.broker, self.disk, self.used, self._read)
 
-    def _read(self, path: Path) -> DiskUsage:
+    def _read(self, path):
         if self.broken is not None:
             raise self.broken
         return DiskUsage(path, 100 * GB, (100 - self.used[path]) * GB)
 
-    def pass_time(self, seconds: float) -> None:
+    def pass_time(self, seconds):
         self.clock.advance(seconds)
         self.disk.finish()
 
 
-def test_the_first_look_is_before_the_first_message() -> None:
+def test_the_first_look_is_before_the_first_message():
     watch = Watch()
     watch.used[Path("/pages")] = 95
     watch.monitor.start()
     assert watch.broker.disk.full
 
 
-def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_full_and_free_again(caplog):
     caplog.set_level("INFO", logger="stompring.server.disk")
     watch = Watch()
     watch.monitor.start()
@@ -129,7 +129,7 @@ def test_full_and_free_again(caplog: pytest.LogCaptureFixture) -> None:
     assert resumed
 
 
-def test_it_looks_every_period_and_not_while_it_looks() -> None:
+def test_it_looks_every_period_and_not_while_it_looks():
     watch = Watch(disk_scan_period=2000)
     watch.monitor.start()
     watch.clock.advance(1.9)
@@ -144,7 +144,7 @@ def test_it_looks_every_period_and_not_while_it_looks() -> None:
     assert len(watch.disk.jobs) == 1
 
 
-def test_a_reload_counts_at_once() -> None:
+def test_a_reload_counts_at_once():
     watch = Watch()
     watch.monitor.start()
     apply(watch.broker, BrokerConfiguration(max_disk_usage=40, disk_scan_period=100))
@@ -156,7 +156,7 @@ def test_a_reload_counts_at_once() -> None:
     assert not watch.broker.disk.full, "and the new period"
 
 
-def test_a_disk_that_cannot_be_asked_stays_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_cannot_be_asked_stays_as_it_was(caplog):
     watch = Watch(max_disk_usage=40)
     watch.monitor.start()
     caplog.clear()
@@ -173,7 +173,7 @@ def test_a_disk_that_cannot_be_asked_stays_as_it_was(caplog: pytest.LogCaptureFi
     assert not watch.broker.disk.full
 
 
-def test_stopping_leaves_nothing_behind() -> None:
+def test_stopping_leaves_nothing_behind():
     watch = Watch()
     watch.monitor.start()
     watch.clock.advance(5)
@@ -185,7 +185,7 @@ def test_stopping_leaves_nothing_behind() -> None:
     assert not watch.disk.jobs
 
 
-def test_space_is_freed_while_a_disk_is_full() -> None:
+def test_space_is_freed_while_a_disk_is_full():
     freed: list[int] = []
     watch = Watch(disk_scan_period=1000)
     watch.monitor = DiskMonitor(
@@ -203,7 +203,7 @@ def test_space_is_freed_while_a_disk_is_full() -> None:
     assert len(freed) == 2
 
 
-def test_replicated_log_counts_as_a_disk_and_leaves_room_for_acknowledgements() -> None:
+def test_replicated_log_counts_as_a_disk_and_leaves_room_for_acknowledgements():
     used = [0]
     broker = Broker(BrokerConfiguration(max_disk_usage=90), Clock(), Policies())
     empty = DiskUsage(Path("/d"), 100 * GB, 100 * GB)
@@ -231,5 +231,5 @@ def test_replicated_log_counts_as_a_disk_and_leaves_room_for_acknowledgements() 
 
 
 @pytest.mark.parametrize(("limit", "most"), [(-1, 90), (0, 90), (1000, -1)])
-def test_log_without_a_limit_is_never_full(limit: int, most: int) -> None:
+def test_log_without_a_limit_is_never_full(limit, most):
     assert log_full_reason(LogUsage(10_000, limit), BrokerConfiguration(max_disk_usage=most)) is None

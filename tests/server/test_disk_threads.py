@@ -16,15 +16,15 @@ from stompring.server.disk import DiskThread, DiskThreads
 class Inbox:
     """A reactor of which only `callFromThread` is there, and only when it is asked to deliver."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls: list[Any] = []
         self.came = threading.Event()
 
-    def callFromThread(self, call: Any, /, *arguments: Any) -> None:
+    def callFromThread(self, call, /, *arguments):
         self.calls.append((call, arguments))
         self.came.set()
 
-    def deliver(self) -> None:
+    def deliver(self):
         assert self.came.wait(10)
         self.came.clear()
         calls, self.calls = self.calls, []
@@ -35,11 +35,11 @@ class Inbox:
 class OneThread(TestCase):
     """`DiskThread` beside a reactor, and on its own."""
 
-    def setUp(self) -> None:
+    def setUp(self):
         self.heard: list[Any] = []
 
     @inlineCallbacks
-    def test_jobs_keep_their_order(self) -> Any:
+    def test_jobs_keep_their_order(self):
         thread = DiskThread(reactor, "disk")
         self.addCleanup(thread.stop)
         names = []
@@ -53,7 +53,7 @@ class OneThread(TestCase):
         self.assertEqual(set(names), {"disk"})
 
     @inlineCallbacks
-    def test_results_come_through_the_poll_of_the_reactor(self) -> Any:
+    def test_results_come_through_the_poll_of_the_reactor(self):
         self.patch(reactor, "callFromThread", lambda *arguments: self.fail("another iteration"))
         thread = DiskThread(reactor, "disk")
         done: Deferred[None] = Deferred()
@@ -65,24 +65,24 @@ class OneThread(TestCase):
         self.assertEqual(reader.fileno(), -1)
 
     @inlineCallbacks
-    def test_what_a_job_raises_is_its_result(self) -> Any:
+    def test_what_a_job_raises_is_its_result(self):
         thread = DiskThread(reactor, "disk")
         self.addCleanup(thread.stop)
         done: Deferred[Any] = Deferred()
 
-        def fail() -> None:
+        def fail():
             raise OSError(28, "full")
 
         thread.run(fail, done.callback)
         self.assertIsInstance((yield done), OSError)
 
     @inlineCallbacks
-    def test_one_that_cannot_deal_with_its_result_is_not_in_the_way(self) -> Any:
+    def test_one_that_cannot_deal_with_its_result_is_not_in_the_way(self):
         thread = DiskThread(reactor, "disk")
         self.addCleanup(thread.stop)
         done: Deferred[Any] = Deferred()
 
-        def fail(result: Any) -> None:
+        def fail(result):
             raise ZeroDivisionError
 
         thread.run(lambda: 1, fail)
@@ -90,7 +90,7 @@ class OneThread(TestCase):
         self.assertEqual((yield done), 2)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
-    def test_finish_waits_without_a_reactor_that_turns(self) -> None:
+    def test_finish_waits_without_a_reactor_that_turns(self):
         inbox = Inbox()
         thread = DiskThread(inbox, "disk")
         gate = threading.Event()
@@ -103,7 +103,7 @@ class OneThread(TestCase):
         self.assertEqual(self.heard, [True, "third"])
         thread.stop()
 
-    def test_many_results_cost_one_wake_up(self) -> None:
+    def test_many_results_cost_one_wake_up(self):
         inbox = Inbox()
         thread = DiskThread(inbox, "disk")
         gate = threading.Event()
@@ -123,22 +123,22 @@ class OneThread(TestCase):
         self.assertEqual(self.heard[-1], "later")
         thread.stop()
 
-    def test_one_that_was_never_used_stops_too(self) -> None:
+    def test_one_that_was_never_used_stops_too(self):
         DiskThread(Inbox(), "disk").stop()
 
 
 class BothThreads(TestCase):
     """`DiskPool`."""
 
-    def setUp(self) -> None:
+    def setUp(self):
         self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
 
-    def test_who_comes_back_from_the_disk_waits_less_than_a_sync(self) -> None:
+    def test_who_comes_back_from_the_disk_waits_less_than_a_sync(self):
         sys.setswitchinterval(0.005)
         DiskThreads(Inbox())
         self.assertLess(sys.getswitchinterval(), 0.001)
 
-    def test_reading_does_not_wait_for_writing(self) -> None:
+    def test_reading_does_not_wait_for_writing(self):
         inbox = Inbox()
         pool = DiskThreads(inbox)
         gate = threading.Event()

@@ -6,7 +6,6 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,12 +19,12 @@ from ..broker.broker_fixture import BrokerFixture
 class Node:
     """Refers to itself."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.itself = self
 
 
 @pytest.fixture
-def world() -> Iterator[BrokerFixture]:
+def world():
     world = BrokerFixture()
     world.connections: list[object] = []  # type: ignore[attr-defined]
     yield world
@@ -33,7 +32,7 @@ def world() -> Iterator[BrokerFixture]:
 
 
 @pytest.fixture
-def collector(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcTuning]:
+def collector(world, monkeypatch):
     monkeypatch.delenv("STOMPRING_GC", raising=False)
     collector = GcTuning(world.broker, world.connections)  # type: ignore[attr-defined]
     collector.start()
@@ -41,13 +40,13 @@ def collector(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator
     collector.stop()
 
 
-def hold(world: BrokerFixture, messages: int) -> None:
+def hold(world, messages):
     for _ in range(messages):
         world.send()
 
 
 @pytest.mark.usefixtures("collector")
-def test_messages_are_freed_by_their_counts(world: BrokerFixture) -> None:
+def test_messages_are_freed_by_their_counts(world):
     queue = world.queue()
     hold(world, 3_000)
     ref = queue.dispatcher.pending.head()
@@ -63,12 +62,12 @@ def test_messages_are_freed_by_their_counts(world: BrokerFixture) -> None:
 
 
 @pytest.mark.usefixtures("collector")
-def test_tuples_that_other_threads_are_making_are_left_alone(world: BrokerFixture) -> None:
+def test_tuples_that_other_threads_are_making_are_left_alone(world):
     """One that a list of all objects refers to cannot be finished: a SystemError in the thread that makes it."""
     errors: list[SystemError] = []
     done = threading.Event()
 
-    def make() -> None:
+    def make():
         while not done.is_set():
             try:
                 tuple([number] for number in range(3_000))
@@ -92,13 +91,11 @@ def test_tuples_that_other_threads_are_making_are_left_alone(world: BrokerFixtur
     assert errors == []
 
 
-def test_what_is_held_long_is_set_aside_and_no_collection_is_long(
-    world: BrokerFixture, collector: GcTuning
-) -> None:
+def test_what_is_held_long_is_set_aside_and_no_collection_is_long(world, collector):
     world.queue()
     looked_at: list[int] = []
 
-    def note(phase: str, info: dict[str, int]) -> None:
+    def note(phase, info):
         if phase == "start":
             looked_at.append(
                 sum(len(gc.get_objects(generation=each)) for each in range(info["generation"] + 1))
@@ -119,7 +116,7 @@ def test_what_is_held_long_is_set_aside_and_no_collection_is_long(
 
 
 @pytest.mark.usefixtures("collector")
-def test_cycles_are_found_by_their_number_whatever_is_held(world: BrokerFixture) -> None:
+def test_cycles_are_found_by_their_number_whatever_is_held(world):
     world.queue()
     hold(world, 25_000)
     world.clock.advance(gc_tuning.INTERVAL)
@@ -127,9 +124,7 @@ def test_cycles_are_found_by_their_number_whatever_is_held(world: BrokerFixture)
     assert sum(ref() is not None for ref in gone) < WINDOW
 
 
-def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(
-    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(world, collector, monkeypatch):
     monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 150_000)
     monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
     leaked = [Node() for _ in range(2_000)]
@@ -147,9 +142,7 @@ def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(
     assert first() is None
 
 
-def test_growth_that_connections_explain_is_no_leak(
-    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growth_that_connections_explain_is_no_leak(world, collector, monkeypatch):
     monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
     world.connections.extend(range(1_000))  # type: ignore[attr-defined]
@@ -164,9 +157,7 @@ def test_growth_that_connections_explain_is_no_leak(
     assert collector._blocks > before + 100_000
 
 
-def test_pythons_own_settings_stay_where_they_are_asked_for(
-    world: BrokerFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pythons_own_settings_stay_where_they_are_asked_for(world, monkeypatch):
     monkeypatch.setenv("STOMPRING_GC", "default")
     before = gc.get_threshold(), len(gc.callbacks), gc.get_freeze_count()
     collector = GcTuning(world.broker, [])
@@ -176,7 +167,7 @@ def test_pythons_own_settings_stay_where_they_are_asked_for(
     collector.stop()
 
 
-def test_the_end_leaves_pythons_own_settings(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_leaves_pythons_own_settings(world, monkeypatch):
     monkeypatch.delenv("STOMPRING_GC", raising=False)
     before = gc.get_threshold(), len(gc.callbacks)
     collector = GcTuning(world.broker, [])
@@ -187,9 +178,7 @@ def test_the_end_leaves_pythons_own_settings(world: BrokerFixture, monkeypatch: 
     assert not world.clock.calls
 
 
-def test_growth_that_is_over_soon_is_no_leak(
-    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growth_that_is_over_soon_is_no_leak(world, collector, monkeypatch):
     monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
     before = collector._blocks
@@ -202,9 +191,7 @@ def test_growth_that_is_over_soon_is_no_leak(
     assert collector._blocks == before
 
 
-def test_growth_that_open_transactions_explain_is_no_leak(
-    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growth_that_open_transactions_explain_is_no_leak(world, collector, monkeypatch):
     monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
     before = collector._blocks
@@ -217,9 +204,7 @@ def test_growth_that_open_transactions_explain_is_no_leak(
     kept.append([1])
 
 
-def test_growth_that_messages_explain_is_no_leak(
-    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growth_that_messages_explain_is_no_leak(world, collector, monkeypatch):
     monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     before = collector._blocks
     queue = world.queue()
@@ -234,9 +219,7 @@ def test_growth_that_messages_explain_is_no_leak(
     assert collector._blocks == before
 
 
-def test_messages_that_go_are_not_what_a_leak_is_measured_by(
-    world: BrokerFixture, collector: GcTuning, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_that_go_are_not_what_a_leak_is_measured_by(world, collector, monkeypatch):
     monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     queue = world.queue()
     hold(world, 60_000)

@@ -1,9 +1,5 @@
 """What the log tells of the memory that messages may take."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.server.limits import describe_limits, format_size
@@ -24,7 +20,7 @@ MB, GB = 1024**2, 1024**3
         (3 * 1024**5, "3072 TB"),
     ],
 )
-def test_sizes(size: int, text: str) -> None:
+def test_sizes(size, text):
     assert format_size(size) == text
 
 
@@ -37,11 +33,11 @@ def test_sizes(size: int, text: str) -> None:
         ({"global_max_messages": 5}, "no limit (global-max-size -1), 5 messages (global-max-messages)"),
     ],
 )
-def test_limits(said: dict[str, Any], text: str) -> None:
+def test_limits(said, text):
     configuration = BrokerConfiguration(persistence_enabled=False, **said)
     assert describe_limits(configuration, 8 * GB) == f"memory for messages: {text}"
 
 
-def test_dispatch_where_there_is_a_store() -> None:
+def test_dispatch_where_there_is_a_store():
     text = describe_limits(BrokerConfiguration(dispatch_memory=64 * MB), 8 * GB)
     assert text.endswith("; 64 MB for messages read back from pages")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,28 +30,28 @@ HEADER = b"PROXY TCP4 192.0.2.1 10.0.0.1 40000 61613\r\n"
 class Inner(Protocol):
     """Notes what it is told."""
 
-    def connectionMade(self) -> None:
+    def connectionMade(self):
         assert self.transport is not None
         self.peer = self.transport.getPeer()
         self.got = b""
         self.lost = False
 
-    def dataReceived(self, data: bytes) -> None:
+    def dataReceived(self, data):
         self.got += data
 
-    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
+    def connectionLost(self, reason=Failure(ConnectionDone())):  # noqa: B008
         self.lost = True
 
 
 class InnerFactory(Factory):
     """Notes whom it is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.made: list[Inner] = []
         self.asked: list[Any] = []
         self.full = False
 
-    def buildProtocol(self, addr: Any) -> Inner | None:
+    def buildProtocol(self, addr):
         self.asked.append(addr)
         if self.full:
             return None
@@ -65,14 +64,14 @@ class Transport(StringTransport):
 
     aborted = False
 
-    def abortConnection(self) -> None:
+    def abortConnection(self):
         self.aborted = True
 
 
 class Door:
     """One acceptor's door, and words for what comes through it."""
 
-    def __init__(self, acceptor: StompAcceptor | HttpAcceptor) -> None:
+    def __init__(self, acceptor):
         self.clock = Clock()
         self.clock.advance(time.time())
         kind = "http_acceptors" if isinstance(acceptor, HttpAcceptor) else "stomp_acceptors"
@@ -80,7 +79,7 @@ class Door:
         self.inner = InnerFactory()
         self.factory = self.stack.wrap(acceptor, self.inner)
 
-    def open(self, host: str = "127.0.0.1") -> tuple[Any, Transport]:
+    def open(self, host="127.0.0.1"):
         kind = IPv6Address if ":" in host else IPv4Address
         transport = Transport(peerAddress=kind("TCP", host, 5000))
         protocol = self.factory.buildProtocol(transport.getPeer())
@@ -89,7 +88,7 @@ class Door:
         return protocol, transport
 
 
-def proxied(*trusted: str, **options: Any) -> Door:
+def proxied(*trusted, **options):
     proxy = ProxyProtocol(tuple(ip_network(one) for one in trusted))
     return Door(StompAcceptor("s", "127.0.0.1", 0, proxy=proxy, **options))
 
@@ -98,7 +97,7 @@ def proxied(*trusted: str, **options: Any) -> Door:
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_the_protocol_is_made_when_the_header_is_there(size: int) -> None:
+def test_the_protocol_is_made_when_the_header_is_there(size):
     door = proxied()
     protocol, transport = door.open()
     data = HEADER + b"CONNECT"
@@ -116,21 +115,21 @@ def test_the_protocol_is_made_when_the_header_is_there(size: int) -> None:
     assert door.stack.proxy_failures == {"s": 0}
 
 
-def test_an_address_of_version_6() -> None:
+def test_an_address_of_version_6():
     door = proxied()
     protocol, _ = door.open()
     protocol.dataReceived(b"PROXY TCP6 2001:db8::1 ::1 40000 61613\r\n")
     assert door.inner.made[0].peer == IPv6Address("TCP", "2001:db8::1", 40000)
 
 
-def test_a_header_about_nobody_leaves_the_proxy() -> None:
+def test_a_header_about_nobody_leaves_the_proxy():
     door = proxied()
     protocol, _ = door.open()
     protocol.dataReceived(b"PROXY UNKNOWN\r\n")
     assert door.inner.made[0].peer == IPv4Address("TCP", "127.0.0.1", 5000)
 
 
-def test_a_wrong_header(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_header(caplog):
     caplog.set_level("INFO")
     door = proxied()
     protocol, transport = door.open()
@@ -143,7 +142,7 @@ def test_a_wrong_header(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == ["acceptor s: connection from 127.0.0.1:5000 closed: no PROXY header"]
 
 
-def test_a_header_that_does_not_come(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_header_that_does_not_come(caplog):
     caplog.set_level("INFO")
     door = proxied(handshake_timeout=7)
     protocol, transport = door.open()
@@ -155,14 +154,14 @@ def test_a_header_that_does_not_come(caplog: pytest.LogCaptureFixture) -> None:
     assert "no PROXY header within 7 s" in caplog.text
 
 
-def test_for_ever_where_there_is_no_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_for_ever_where_there_is_no_time(caplog):
     assert not proxied(handshake_timeout=0).open()[1].aborted
     door = proxied(handshake_timeout=0)
     door.open()
     assert not door.clock.calls
 
 
-def test_a_connection_that_ends_before() -> None:
+def test_a_connection_that_ends_before():
     door = proxied()
     for data, failures in ((b"", 0), (b"PROXY TC", 1)):
         protocol, _ = door.open()
@@ -184,7 +183,7 @@ def test_a_connection_that_ends_before() -> None:
         ("2001:db8::1", False),
     ],
 )
-def test_who_may_send_one(host: str, trusted: bool) -> None:
+def test_who_may_send_one(host, trusted):
     door = proxied("10.0.0.7", "192.168.0.0/16", "fe80::/10")
     protocol, transport = door.open(host)
     assert transport.aborted != trusted
@@ -197,9 +196,7 @@ def test_who_may_send_one(host: str, trusted: bool) -> None:
     ("host", "trusted", "warned"),
     [("0.0.0.0", (), True), ("0.0.0.0", ("10.0.0.7",), False), ("127.0.0.1", (), False)],
 )
-def test_that_anybody_may_claim_to_be_anybody_is_told(
-    caplog: pytest.LogCaptureFixture, host: str, trusted: tuple[str, ...], warned: bool
-) -> None:
+def test_that_anybody_may_claim_to_be_anybody_is_told(caplog, host, trusted, warned):
     caplog.set_level("WARNING")
     proxy = ProxyProtocol(tuple(ip_network(one) for one in trusted))
     Door(StompAcceptor("s", host, 0, proxy=proxy)).stack.start()
@@ -207,7 +204,7 @@ def test_that_anybody_may_claim_to_be_anybody_is_told(
     assert all("acceptor s: any client can claim any address" in line for line in caplog.messages)
 
 
-def test_a_factory_that_takes_nobody() -> None:
+def test_a_factory_that_takes_nobody():
     door = proxied()
     door.inner.full = True
     protocol, transport = door.open()
@@ -227,7 +224,7 @@ def test_a_factory_that_takes_nobody() -> None:
         (b"CONNECT\n", ""),
     ],
 )
-def test_a_header_that_nobody_asked_for(caplog: pytest.LogCaptureFixture, data: bytes, words: str) -> None:
+def test_a_header_that_nobody_asked_for(caplog, data, words):
     caplog.set_level("INFO")
     door = Door(StompAcceptor("s", "127.0.0.1", 0))
     protocol, _ = door.open()
@@ -240,7 +237,7 @@ def test_a_header_that_nobody_asked_for(caplog: pytest.LogCaptureFixture, data: 
     assert words in caplog.text
 
 
-def test_tls_where_there_is_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_tls_where_there_is_none(caplog):
     caplog.set_level("INFO")
     door = Door(StompAcceptor("s", "127.0.0.1", 0))
     protocol, transport = door.open()
@@ -256,7 +253,7 @@ def test_tls_where_there_is_none(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_factory_that_takes_nobody_without_proxy(tmp_path: Path) -> None:
+def test_a_factory_that_takes_nobody_without_proxy(tmp_path):
     Authority(tmp_path).issue("b.pem")
     for tls in (None, Tls((str(tmp_path / "b.pem"),))):
         door = Door(StompAcceptor("s", "127.0.0.1", 0, tls=tls))
@@ -267,17 +264,17 @@ def test_a_factory_that_takes_nobody_without_proxy(tmp_path: Path) -> None:
 # ---- certificates
 
 
-def watched(directory: Path, **options: Any) -> tuple[Door, Path]:
+def watched(directory, **options):
     path = Authority(directory).issue("b.pem", days=365)
     tls = Tls((str(path),), **options)
     return Door(StompAcceptor("s", "127.0.0.1", 0, tls=tls)), path
 
 
-def subjects(door: Door) -> list[str]:
+def subjects(door):
     return [identity.subject for _, identity in door.stack.identities()]
 
 
-def test_files_that_change_are_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_change_are_read_again(tmp_path, caplog):
     caplog.set_level("INFO")
     door, path = watched(tmp_path, ssl_auto_reload=True)
     door.stack.start()
@@ -304,7 +301,7 @@ def test_files_that_change_are_read_again(tmp_path: Path, caplog: pytest.LogCapt
     assert not door.clock.calls
 
 
-def test_a_file_put_in_its_place_with_an_old_date_counts(tmp_path: Path) -> None:
+def test_a_file_put_in_its_place_with_an_old_date_counts(tmp_path):
     door, path = watched(tmp_path, ssl_auto_reload=True)
     door.stack.start()
     before = path.stat()
@@ -315,7 +312,7 @@ def test_a_file_put_in_its_place_with_an_old_date_counts(tmp_path: Path) -> None
     assert subjects(door) == ["CN=new,O=Example"]
 
 
-def test_they_are_not_looked_at_unasked(tmp_path: Path) -> None:
+def test_they_are_not_looked_at_unasked(tmp_path):
     door, _ = watched(tmp_path)
     door.stack.start()
     Authority(tmp_path).issue("b.pem", common="new")
@@ -325,7 +322,7 @@ def test_they_are_not_looked_at_unasked(tmp_path: Path) -> None:
     assert subjects(door) == ["CN=new,O=Example"]
 
 
-def test_the_end_is_spoken_of_every_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_is_spoken_of_every_day(tmp_path, caplog):
     door, _ = watched(tmp_path)
     ((_, identity),) = door.stack.identities()
     door.clock.advance(identity.not_after.timestamp() - 32.5 * DAY - door.clock.seconds())
@@ -343,13 +340,13 @@ def test_the_end_is_spoken_of_every_day(tmp_path: Path, caplog: pytest.LogCaptur
     door.stack.stop()
 
 
-def test_without_tls_nothing_is_waited_for() -> None:
+def test_without_tls_nothing_is_waited_for():
     door = Door(HttpAcceptor("h", "127.0.0.1", 0))
     door.stack.start()
     assert not door.clock.calls
 
 
-def test_what_is_wrong_names_the_acceptor(tmp_path: Path) -> None:
+def test_what_is_wrong_names_the_acceptor(tmp_path):
     tls = Tls((str(tmp_path / "b.pem"),))
     acceptor = StompAcceptor("s", "127.0.0.1", 0, tls=tls)
     with pytest.raises(ConfigurationError) as caught:
@@ -373,13 +370,13 @@ def test_what_is_wrong_names_the_acceptor(tmp_path: Path) -> None:
         ({"trust_store_path": "/no/such", "need_client_auth": True}, "/no/such: cannot be read"),
     ],
 )
-def test_what_openssl_does_not_take(tmp_path: Path, options: dict[str, Any], expected: str) -> None:
+def test_what_openssl_does_not_take(tmp_path, options, expected):
     with pytest.raises(ConfigurationError) as caught:
         watched(tmp_path, **options)
     assert expected in str(caught.value)
 
 
-def test_a_certificate_that_is_too_weak(tmp_path: Path) -> None:
+def test_a_certificate_that_is_too_weak(tmp_path):
     path = Authority(tmp_path).issue("b.pem", key=rsa.generate_private_key(65537, 1024))
     with pytest.raises(ConfigurationError) as caught:
         Door(StompAcceptor("s", "127.0.0.1", 0, tls=Tls((str(path),))))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from twisted.internet.selectreactor import SelectReactor
@@ -15,13 +13,13 @@ from stompring.server.service import use_monotonic_clock
 
 
 @pytest.fixture
-def reactor() -> Iterator[Any]:
+def reactor():
     made = SelectReactor()
     yield made
     made.removeAll()
 
 
-def test_timers_follow_the_monotonic_clock_alone(reactor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers_follow_the_monotonic_clock_alone(reactor, monkeypatch):
     now = 1000.0
     with monkeypatch.context() as patch:
         patch.setattr(service.time, "monotonic", lambda: now)
@@ -42,14 +40,14 @@ def test_timers_follow_the_monotonic_clock_alone(reactor: Any, monkeypatch: pyte
         later.cancel()
 
 
-def test_the_broker_knows_both_clocks(reactor: Any) -> None:
+def test_the_broker_knows_both_clocks(reactor):
     use_monotonic_clock(reactor)
     clock = Clock(reactor)
     assert abs(clock.now / 1000 - time.time()) < 5
     assert abs(clock.steady.now / 1000 - time.monotonic()) < 5
 
 
-def test_it_is_too_late_once_a_timer_is_set(reactor: Any) -> None:
+def test_it_is_too_late_once_a_timer_is_set(reactor):
     timer = reactor.callLater(5, lambda: None)
     with pytest.raises(RuntimeError, match="the reactor already has timers"):
         use_monotonic_clock(reactor)

@@ -1,8 +1,5 @@
 """The shell around a session, on a transport in memory."""
 
-from __future__ import annotations
-
-from typing import Any
 from unittest import mock
 
 from twisted.internet.task import Clock
@@ -17,7 +14,6 @@ from stompring.server.protocol import (
     SLOW_READ,
     Connections,
     StompFactory,
-    StompProtocol,
 )
 from stompring.session.connect import Anonymous
 from stompring.session.outbox import ROOM, Outgoing
@@ -31,7 +27,7 @@ CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 
 
 class ProtocolTest(TestCase):
-    def setUp(self) -> None:
+    def setUp(self):
         # reads take no time, or a connection would rest where the machine stood still during one
         self.patch(protocol_module, "perf_counter", lambda: 0.0)
         self.clock = Clock()
@@ -44,14 +40,12 @@ class ProtocolTest(TestCase):
         self.connections = Connections(1)
         self.factory = self.make_factory()
 
-    def make_factory(self, **options: Any) -> StompFactory:
+    def make_factory(self, **options):
         acceptor = StompAcceptor("stomp", "127.0.0.1", 0, anycast_prefix=("/queue/",), **options)
         outgoing = Outgoing(self.broker.clock)
         return StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
 
-    def connect(
-        self, data: bytes = CONNECT, factory: StompFactory | None = None
-    ) -> tuple[StompProtocol, TcpTransport]:
+    def connect(self, data=CONNECT, factory=None):
         protocol = (factory or self.factory).buildProtocol(None)
         transport = TcpTransport(self.clock)
         transport.protocol = protocol
@@ -61,12 +55,12 @@ class ProtocolTest(TestCase):
             transport.clear()
         return protocol, transport
 
-    def said(self, transport: TcpTransport) -> list[str]:
+    def said(self, transport):
         commands = [got.command for got in parse(transport.value())]
         transport.clear()
         return commands
 
-    def test_a_conversation(self) -> None:
+    def test_a_conversation(self):
         protocol, transport = self.connect(b"")
         protocol.dataReceived(CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         protocol.dataReceived(frame("SEND", b"x", destination="/queue/q"))
@@ -78,7 +72,7 @@ class ProtocolTest(TestCase):
         self.assertEqual(len(self.connections), 0)
         self.assertEqual(self.clock.calls, [])
 
-    def test_connections_are_counted(self) -> None:
+    def test_connections_are_counted(self):
         _, first = self.connect()
         self.connect()
         self.assertEqual((len(self.connections), self.connections.total), (2, 2))
@@ -86,7 +80,7 @@ class ProtocolTest(TestCase):
         first.hang_up()
         self.assertEqual((len(self.connections), self.connections.total), (1, 2))
 
-    def test_more_connections_than_allowed(self) -> None:
+    def test_more_connections_than_allowed(self):
         factory = self.make_factory(connections_allowed=1)
         _, first = self.connect(factory=factory)
         _, second = self.connect(b"", factory)
@@ -98,7 +92,7 @@ class ProtocolTest(TestCase):
         _, third = self.connect(factory=factory)
         self.assertTrue(third.connected)
 
-    def test_no_connect_in_time(self) -> None:
+    def test_no_connect_in_time(self):
         _, transport = self.connect(b"")
         self.clock.advance(9)
         self.assertTrue(transport.connected)
@@ -108,7 +102,7 @@ class ProtocolTest(TestCase):
         self.clock.advance(0)
         self.assertFalse(transport.connected)
 
-    def test_a_login_that_is_being_checked_was_in_time(self) -> None:
+    def test_a_login_that_is_being_checked_was_in_time(self):
         protocol, transport = self.connect(b"")
         assert protocol.session is not None
         protocol.session.await_login()
@@ -116,12 +110,12 @@ class ProtocolTest(TestCase):
         self.assertTrue(transport.connected)
         self.assertEqual(transport.value(), b"")
 
-    def test_who_has_connected_may_take_its_time(self) -> None:
+    def test_who_has_connected_may_take_its_time(self):
         _, transport = self.connect()
         self.clock.advance(3600)
         self.assertTrue(transport.connected)
 
-    def test_a_client_that_does_not_take_its_last_frames(self) -> None:
+    def test_a_client_that_does_not_take_its_last_frames(self):
         protocol, transport = self.connect()
         transport.loseConnection = lambda: None  # type: ignore[method-assign]
         protocol.dataReceived(frame("DISCONNECT"))
@@ -130,7 +124,7 @@ class ProtocolTest(TestCase):
         self.clock.advance(1)
         self.assertTrue(transport.aborted)
 
-    def test_a_slow_socket_is_spared(self) -> None:
+    def test_a_slow_socket_is_spared(self):
         consumer, transport = self.connect()
         producer, _ = self.connect()
         consumer.dataReceived(frame("SUBSCRIBE", destination="/queue/q", id="1"))
@@ -144,7 +138,7 @@ class ProtocolTest(TestCase):
         self.clock.advance(0)
         self.assertEqual(len(self.said(transport)), 30 - sent)
 
-    def test_a_connection_rests_after_a_read_that_took_long(self) -> None:
+    def test_a_connection_rests_after_a_read_that_took_long(self):
         """Reads are timed by a clock that is turned by hand."""
         for spent, state in ((SLOW_READ, "producing"), (SLOW_READ + 0.01, "paused")):
             protocol, transport = self.connect()
@@ -160,7 +154,7 @@ class ProtocolTest(TestCase):
         self.clock.pump([CHECK_INTERVAL] * 3)
         self.assertEqual(transport.producerState, "producing")
 
-    def test_a_blocked_producer_is_not_read(self) -> None:
+    def test_a_blocked_producer_is_not_read(self):
         producer, transport = self.connect()
         producer.dataReceived(frame("SEND", destination="/queue/full") * 2)
         self.assertEqual(transport.producerState, "paused")
@@ -168,7 +162,7 @@ class ProtocolTest(TestCase):
         self.clock.advance(0)
         self.assertEqual(transport.producerState, "producing")
 
-    def test_what_a_lost_connection_had_comes_back(self) -> None:
+    def test_what_a_lost_connection_had_comes_back(self):
         consumer, transport = self.connect()
         consumer.dataReceived(
             frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
@@ -179,14 +173,14 @@ class ProtocolTest(TestCase):
         transport.hang_up()
         self.assertEqual((queue.count, queue.delivering), (1, 0))
 
-    def test_a_message_to_another_connection_is_written_in_the_same_read(self) -> None:
+    def test_a_message_to_another_connection_is_written_in_the_same_read(self):
         consumer, transport = self.connect()
         consumer.dataReceived(frame("SUBSCRIBE", destination="/queue/q", id="1"))
         producer, _ = self.connect()
         producer.dataReceived(frame("SEND", destination="/queue/q"))
         self.assertEqual(self.said(transport), ["MESSAGE"])
 
-    def test_a_scheduled_message_is_written_by_itself(self) -> None:
+    def test_a_scheduled_message_is_written_by_itself(self):
         consumer, transport = self.connect()
         consumer.dataReceived(
             frame("SUBSCRIBE", destination="/queue/q", id="1")
@@ -198,7 +192,7 @@ class ProtocolTest(TestCase):
         self.clock.advance(0)
         self.assertEqual(self.said(transport), ["MESSAGE"])
 
-    def test_a_bug_of_ours_closes_only_the_connection_it_happened_on(self) -> None:
+    def test_a_bug_of_ours_closes_only_the_connection_it_happened_on(self):
         protocol, transport = self.connect()
         other, _ = self.connect()
         self.patch(self.broker.auto_create, "address_for_send", lambda *_: 1 / 0)

@@ -1,7 +1,5 @@
 """PROXY headers: whole, in pieces, and wrong ones."""
 
-from __future__ import annotations
-
 import struct
 from ipaddress import ip_address
 
@@ -12,11 +10,11 @@ from hypothesis import strategies as st
 from stompring.server.proxy_protocol import MAX_V1, MAX_V2, SIGNATURE, ProxyHeader, read_proxy_header
 
 
-def v2(command: int, family: int, body: bytes, size: int | None = None) -> bytes:
+def v2(command, family, body, size=None):
     return SIGNATURE + struct.pack("!BBH", command, family, len(body) if size is None else size) + body
 
 
-def addresses(source: str, destination: str, *ports: int) -> bytes:
+def addresses(source, destination, *ports):
     return ip_address(source).packed + ip_address(destination).packed + struct.pack("!HH", *ports)
 
 
@@ -43,13 +41,13 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("data", "source"), GOOD, ids=lambda value: repr(value)[:40])
-def test_whole_and_in_pieces(data: bytes, source: tuple[str, int] | None) -> None:
+def test_whole_and_in_pieces(data, source):
     assert read_proxy_header(data) == read_proxy_header(data + b"CONNECT") == ProxyHeader(len(data), source)
     for end in range(len(data)):
         assert read_proxy_header(data[:end]) is None
 
 
-def test_the_longest_line_is_as_long_as_allowed() -> None:
+def test_the_longest_line_is_as_long_as_allowed():
     assert len(V1_LONGEST) <= MAX_V1
 
 
@@ -86,7 +84,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("data", "expected"), BAD, ids=lambda value: repr(value)[:40])
-def test_wrong_ones(data: bytes, expected: str) -> None:
+def test_wrong_ones(data, expected):
     with pytest.raises(ValueError) as caught:
         read_proxy_header(data)
     assert expected in str(caught.value)
@@ -102,7 +100,7 @@ HEADERS = st.one_of(
 
 
 @given(HEADERS)
-def test_anything(data: bytes) -> None:
+def test_anything(data):
     """A header, more needed, or a reason: nothing else comes out, and it never waits for more than it may."""
     try:
         header = read_proxy_header(data)

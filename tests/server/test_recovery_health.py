@@ -1,12 +1,9 @@
 """Health that a thread answers while the reactor recovers."""
 
-from __future__ import annotations
-
 import json
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,20 +15,20 @@ LIVE = Answer(b'{"status":"UP"}')
 READY = Answer(b'{"status":"RECOVERING"}', 503)
 
 
-def free_address() -> tuple[str, int]:
+def free_address():
     with socket.create_server(("127.0.0.1", 0)) as found:
         host, port = found.getsockname()
         return host, port
 
 
 @pytest.fixture
-def address() -> Iterator[tuple[str, int]]:
+def address():
     found = free_address()
     with answer_health([found], LIVE, READY):
         yield found
 
 
-def ask(address: tuple[str, int], path: str, method: str = "GET") -> tuple[int, bytes]:
+def ask(address, path, method="GET"):
     request = urllib.request.Request(f"http://{address[0]}:{address[1]}{path}", method=method)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -50,14 +47,12 @@ def ask(address: tuple[str, int], path: str, method: str = "GET") -> tuple[int, 
         ("/health/ready", "GET", 503, READY.body),
     ],
 )
-def test_health_is_live_and_not_ready(
-    address: tuple[str, int], path: str, method: str, status: int, body: bytes
-) -> None:
+def test_health_is_live_and_not_ready(address, path, method, status, body):
     assert ask(address, path, method) == (status, body)
 
 
 @pytest.mark.parametrize(("path", "method"), [("/metrics", "GET"), ("/health/live", "POST"), ("/", "DELETE")])
-def test_everything_else_is_refused_with_the_reason(address: tuple[str, int], path: str, method: str) -> None:
+def test_everything_else_is_refused_with_the_reason(address, path, method):
     status, body = ask(address, path, method)
     problem = json.loads(body)
     assert status == problem["status"] == 503
@@ -65,7 +60,7 @@ def test_everything_else_is_refused_with_the_reason(address: tuple[str, int], pa
     assert (problem["role"], problem["instance"]) == ("active", path)
 
 
-def test_clients_that_send_nothing_or_nonsense_delay_nobody(address: tuple[str, int]) -> None:
+def test_clients_that_send_nothing_or_nonsense_delay_nobody(address):
     silent = socket.create_connection(address)
     with socket.create_connection(address) as nonsense:
         nonsense.sendall(b"\x16\x03\x01" * 10_000)
@@ -78,9 +73,7 @@ def test_clients_that_send_nothing_or_nonsense_delay_nobody(address: tuple[str, 
     silent.close()
 
 
-def test_connections_beyond_the_limit_are_closed(
-    monkeypatch: pytest.MonkeyPatch, address: tuple[str, int]
-) -> None:
+def test_connections_beyond_the_limit_are_closed(monkeypatch, address):
     monkeypatch.setattr(recovery_health, "MAX_CONNECTIONS", 2)
     first, second = socket.create_connection(address), socket.create_connection(address)
     with socket.create_connection(address) as third:
@@ -92,7 +85,7 @@ def test_connections_beyond_the_limit_are_closed(
     second.close()
 
 
-def test_address_is_free_after_the_recovery_and_open_connections_are_closed() -> None:
+def test_address_is_free_after_the_recovery_and_open_connections_are_closed():
     address = free_address()
     with answer_health([address], LIVE, READY):
         client = socket.create_connection(address)
@@ -103,7 +96,7 @@ def test_address_is_free_after_the_recovery_and_open_connections_are_closed() ->
     socket.create_server(address).close()
 
 
-def test_address_in_use_is_left_out() -> None:
+def test_address_in_use_is_left_out():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         other = free_address()
         with answer_health([taken.getsockname(), other], LIVE, READY):

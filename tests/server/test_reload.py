@@ -1,9 +1,6 @@
 """A broker that runs is brought in line with a configuration."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
-from typing import Any
 
 import pytest
 
@@ -32,7 +29,7 @@ from stompring.settings.model import (
 from ..broker.broker_fixture import ANYCAST, MULTICAST, BrokerFixture, bodies, join
 
 
-def configuration(*queues: QueueConfiguration, settings: dict[str, Any] | None = None) -> BrokerConfiguration:
+def configuration(*queues, settings=None):
     names = {queue.address for queue in queues}
     addresses = tuple(
         AddressConfiguration(
@@ -47,23 +44,23 @@ def configuration(*queues: QueueConfiguration, settings: dict[str, Any] | None =
     )
 
 
-def queue(name: str = "q", **more: Any) -> QueueConfiguration:
+def queue(name="q", **more):
     return QueueConfiguration(name, name, ANYCAST, configured=True, **more)
 
 
-def running(*queues: QueueConfiguration, settings: dict[str, Any] | None = None) -> BrokerFixture:
+def running(*queues, settings=None):
     world = BrokerFixture()
     apply(world.broker, configuration(*queues, settings=settings))
     return world
 
 
-def test_the_start_makes_everything() -> None:
+def test_the_start_makes_everything():
     world = running(queue(ring_size=3), queue("p"))
     assert world.directory.queue("q").ring_size == 3
     assert world.address("p").configured and not world.address("p").auto_created
 
 
-def test_attributes_change_and_go_back_to_their_defaults() -> None:
+def test_attributes_change_and_go_back_to_their_defaults():
     world = running(queue())
     live = world.directory.queue("q")
     world.send(body=b"kept")
@@ -75,7 +72,7 @@ def test_attributes_change_and_go_back_to_their_defaults() -> None:
     assert live.attributes.filter is None and bodies(live) == [b"kept"]
 
 
-def test_settings_take_effect_at_once() -> None:
+def test_settings_take_effect_at_once():
     world = running(queue())
     world.send()
     apply(world.broker, configuration(queue(), settings={"max_size_messages": 1}))
@@ -85,7 +82,7 @@ def test_settings_take_effect_at_once() -> None:
 
 
 @pytest.mark.parametrize("policy", list(DeletionPolicy))
-def test_what_vanished(policy: DeletionPolicy) -> None:
+def test_what_vanished(policy):
     settings = {"config_delete_queues": policy, "config_delete_addresses": policy}
     world = running(queue(), queue("p"), settings=settings)
     world.send()
@@ -107,7 +104,7 @@ def test_what_vanished(policy: DeletionPolicy) -> None:
         (QueueConfiguration("q", "elsewhere", ANYCAST, configured=True), "bound to address q"),
     ],
 )
-def test_what_cannot_be_changes_nothing(bad: QueueConfiguration, words: str) -> None:
+def test_what_cannot_be_changes_nothing(bad, words):
     world = running(queue())
     before = world.broker.configuration
     with pytest.raises(ConfigurationError, match=words):
@@ -116,7 +113,7 @@ def test_what_cannot_be_changes_nothing(bad: QueueConfiguration, words: str) -> 
     assert world.broker.configuration is before
 
 
-def test_global_limits() -> None:
+def test_global_limits():
     world = running(queue())
     world.send()
     apply(world.broker, replace(configuration(queue()), global_max_size=1))
@@ -134,7 +131,7 @@ def test_global_limits() -> None:
         ({"global_max_size": 5, "global_max_messages": 6}, []),
     ],
 )
-def test_what_requires_a_restart(change: dict[str, Any], named: list[str]) -> None:
+def test_what_requires_a_restart(change, named):
     world = BrokerFixture(persistence_enabled=True)
     before = world.broker.configuration
     new = replace(before, **change)
@@ -143,7 +140,7 @@ def test_what_requires_a_restart(change: dict[str, Any], named: list[str]) -> No
     assert sorted(apply(world.broker, new).applied) == ([] if named else sorted(applied))
 
 
-def test_each_acceptor_that_requires_a_restart_is_named() -> None:
+def test_each_acceptor_that_requires_a_restart_is_named():
     kept, changed = StompAcceptor("kept", "127.0.0.1", 1), StompAcceptor("changed", "127.0.0.1", 2)
     http, new_http = HttpAcceptor("http", "127.0.0.1", 3), HttpAcceptor("new", "127.0.0.1", 4)
     before = BrokerConfiguration(stomp_acceptors=(kept, changed), http_acceptors=(http,))
@@ -156,7 +153,7 @@ def test_each_acceptor_that_requires_a_restart_is_named() -> None:
     ]
 
 
-def test_what_was_applied_and_what_failed_is_listed() -> None:
+def test_what_was_applied_and_what_failed_is_listed():
     world = running(queue(), queue("gone"), settings={"config_delete_queues": DeletionPolicy.FORCE})
     world.queue("crowded", "crowded", ANYCAST)
     for _ in range(2):
@@ -186,12 +183,12 @@ def test_what_was_applied_and_what_failed_is_listed() -> None:
     assert outcome.restart_required == [] and outcome.refused is None
 
 
-def test_nothing_changed_is_nothing_applied() -> None:
+def test_nothing_changed_is_nothing_applied():
     world = running(queue(ring_size=3))
     assert apply(world.broker, configuration(queue(ring_size=3))) == Reload()
 
 
-def test_limits_of_memory_count_at_once_and_warnings_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_limits_of_memory_count_at_once_and_warnings_are_told(caplog):
     world = BrokerFixture()
     changed = replace(world.broker.configuration, global_max_messages=1, warnings=("x.xml:3: half a limit",))
     apply(world.broker, changed)
@@ -201,14 +198,12 @@ def test_limits_of_memory_count_at_once_and_warnings_are_told(caplog: pytest.Log
     assert "x.xml:3: half a limit" in [record.getMessage() for record in caplog.records]
 
 
-def with_diverts(
-    *diverts: DivertConfiguration, forced: bool = True, file: str | None = None
-) -> BrokerConfiguration:
+def with_diverts(*diverts, forced=True, file=None):
     policy = DeletionPolicy.FORCE if forced else DeletionPolicy.OFF
     return replace(configuration(settings={"config_delete_diverts": policy}), diverts=diverts, file=file)
 
 
-def test_a_reload_adds_changes_and_removes_diverts_as_its_preview_says() -> None:
+def test_a_reload_adds_changes_and_removes_diverts_as_its_preview_says():
     world = BrokerFixture()
     apply(
         world.broker,
@@ -233,7 +228,7 @@ def test_a_reload_adds_changes_and_removes_diverts_as_its_preview_says() -> None
     assert ("a", "filter") in changed and ("c", "address") in changed
 
 
-def test_a_divert_that_was_removed_stays_unless_it_is_forced_out() -> None:
+def test_a_divert_that_was_removed_stays_unless_it_is_forced_out():
     world = BrokerFixture()
     apply(world.broker, with_diverts(DivertConfiguration("a", "x", ("y",)), forced=False))
     outcome = apply(world.broker, with_diverts(forced=False))
@@ -246,7 +241,7 @@ def test_a_divert_that_was_removed_stays_unless_it_is_forced_out() -> None:
     assert list(world.broker.diverts.by_name) == ["a"]
 
 
-def test_an_unchanged_divert_keeps_its_counters_and_its_object() -> None:
+def test_an_unchanged_divert_keeps_its_counters_and_its_object():
     world = BrokerFixture()
     one = DivertConfiguration("a", "x", ("y",))
     apply(world.broker, with_diverts(one))
@@ -256,7 +251,7 @@ def test_an_unchanged_divert_keeps_its_counters_and_its_object() -> None:
     assert world.address("x").diverts == (bound,) and bound.divert.unrouted_messages == 1
 
 
-def test_a_changed_choice_of_notifications_is_applied() -> None:
+def test_a_changed_choice_of_notifications_is_applied():
     world = running(queue())
     chosen = replace(configuration(queue()), notified=frozenset({"MESSAGE_EXPIRED", "MESSAGE_DELIVERED"}))
     (change,) = changed_values(world.broker.configuration, world.broker.configuration, chosen)
@@ -271,6 +266,6 @@ def test_a_changed_choice_of_notifications_is_applied() -> None:
     assert world.address("q").hooks.delivered is None
 
 
-def test_every_field_that_a_reload_compares_has_the_name_of_an_element() -> None:
+def test_every_field_that_a_reload_compares_has_the_name_of_an_element():
     named = {each.name for each in fields(BrokerConfiguration)} - COMPARED_SEPARATELY
     assert named <= ELEMENTS.keys()

@@ -64,7 +64,7 @@ STATUS = NodeStatus(
         ({}, "following the replicated log s, whose active broker is a"),
     ],
 )
-def test_standby_says_what_it_waits_for(changes: dict[str, object], reason: str) -> None:
+def test_standby_says_what_it_waits_for(changes, reason):
     assert standby_reason(replace(STATUS, **changes), "s") == reason  # type: ignore[arg-type]
 
 
@@ -81,16 +81,14 @@ def test_standby_says_what_it_waits_for(changes: dict[str, object], reason: str)
         ({"active": None}, 1060.0, None),
     ],
 )
-def test_clock_that_differs_from_the_one_of_the_log_is_noticed(
-    changes: dict[str, object], wall: float, skew: float | None
-) -> None:
+def test_clock_that_differs_from_the_one_of_the_log_is_noticed(changes, wall, skew):
     assert clock_skew(replace(STATUS, **changes), wall) == skew  # type: ignore[arg-type]
 
 
 OWN = Beat("b", "node1", 100, 5_000)
 
 
-def warnings_of_beats(caplog: pytest.LogCaptureFixture, active: Beat | None, **changes: object) -> list[str]:
+def warnings_of_beats(caplog, active, **changes):
     """What a standby logs that sees so many beats of ``active`` come."""
     namesake = Namesake(OWN, "s")
     for number in range(NAMESAKE_BEATS * 3):
@@ -103,9 +101,7 @@ def warnings_of_beats(caplog: pytest.LogCaptureFixture, active: Beat | None, **c
 @pytest.mark.parametrize(
     "other", [Beat("b", "node2", 100, 5_000), Beat("b", "node1", 101, 5_000), Beat("b", "node1", 100, 6_000)]
 )
-def test_active_broker_with_the_name_of_the_standby_is_reported_once(
-    caplog: pytest.LogCaptureFixture, other: Beat
-) -> None:
+def test_active_broker_with_the_name_of_the_standby_is_reported_once(caplog, other):
     (text,) = warnings_of_beats(caplog, other)
     assert text.startswith("two brokers of the replicated log s have the name b: ")
     assert f"process {other.pid} on {other.host}" in text and "process 100 on node1" in text
@@ -121,15 +117,13 @@ def test_active_broker_with_the_name_of_the_standby_is_reported_once(
         (Beat("b", "node2", 7, 7), {"role": Role.CONNECTING}),
     ],
 )
-def test_other_names_and_old_beats_are_no_reason_for_a_warning(
-    caplog: pytest.LogCaptureFixture, active: Beat | None, changes: dict[str, object]
-) -> None:
+def test_other_names_and_old_beats_are_no_reason_for_a_warning(caplog, active, changes):
     assert warnings_of_beats(caplog, active, **changes) == []
 
 
 def test_last_beats_of_the_own_predecessor_are_no_reason_for_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     namesake = Namesake(OWN, "s")
     for number in range(NAMESAKE_BEATS):
         namesake.check(replace(STATUS, active=Beat("b", "node1", 99, 1), active_time=1_000 + number))
@@ -139,21 +133,21 @@ def test_last_beats_of_the_own_predecessor_are_no_reason_for_a_warning(
 class HangingDisk:
     """Completes no job while it hangs."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.hangs = False
         self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
 
-    def run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def run(self, job, done):
         self._waiting.append((job, done))
 
-    def finish(self) -> None:
+    def finish(self):
         if not self.hangs:
             waiting, self._waiting = self._waiting, []
             for job, done in waiting:
                 done(job())
 
 
-def test_node_is_touched_only_while_the_disk_completes_jobs() -> None:
+def test_node_is_touched_only_while_the_disk_completes_jobs():
     clock, disk = Clock(), HangingDisk()
     touched: list[float] = []
     checked: list[float] = []
@@ -161,7 +155,7 @@ def test_node_is_touched_only_while_the_disk_completes_jobs() -> None:
         clock, disk, lambda: touched.append(clock.seconds()), lambda: checked.append(clock.seconds())
     )
 
-    def run(seconds: int) -> None:
+    def run(seconds):
         for _ in range(seconds * 2):
             disk.finish()
             clock.advance(0.5)

@@ -1,22 +1,19 @@
 """A broker that starts on what it kept is brought in line with broker.xml: who wins, the file or what changed since."""
 
-from __future__ import annotations
-
 import logging
-from typing import Any
 
 import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.server.reload import apply
-from stompring.settings.model import BrokerConfiguration, DeletionPolicy, QueueConfiguration
+from stompring.settings.model import DeletionPolicy, QueueConfiguration
 
 from ..broker.broker_fixture import MULTICAST, bodies
 from ..store.stored_broker import StoredBroker
 from .test_reload import configuration, queue
 
 
-def started(file: BrokerConfiguration, before: StoredBroker | None = None, **settings: Any) -> StoredBroker:
+def started(file, before=None, **settings):
     """A broker with this file, on what ``before`` left when it was killed."""
     if before is None:
         world = StoredBroker()
@@ -28,7 +25,7 @@ def started(file: BrokerConfiguration, before: StoredBroker | None = None, **set
     return world
 
 
-def test_what_management_changed_lasts() -> None:
+def test_what_management_changed_lasts():
     file = configuration(queue(ring_size=3, max_consumers=2))
     world = started(file)
     world.directory.update_queue(world.directory.queue("q"), {"ring_size": 7})
@@ -38,7 +35,7 @@ def test_what_management_changed_lasts() -> None:
         assert (attributes.ring_size, attributes.max_consumers) == (7, 2)
 
 
-def test_what_the_file_changed_since_wins_and_nothing_else() -> None:
+def test_what_the_file_changed_since_wins_and_nothing_else():
     world = started(configuration(queue(ring_size=3, max_consumers=2)))
     world.directory.update_queue(world.directory.queue("q"), {"ring_size": 7, "max_consumers": 9})
     world = started(configuration(queue(ring_size=3, max_consumers=5)), world)
@@ -53,7 +50,7 @@ def test_what_the_file_changed_since_wins_and_nothing_else() -> None:
     assert world.directory.queue("q").ring_size == 4
 
 
-def test_defaults_of_address_settings_count_as_said_by_the_file() -> None:
+def test_defaults_of_address_settings_count_as_said_by_the_file():
     world = started(configuration(queue(), settings={"default_ring_size": 3}))
     world.directory.update_queue(world.directory.queue("q"), {"ring_size": 7})
     world = started(configuration(queue(), settings={"default_ring_size": 3}), world)
@@ -62,7 +59,7 @@ def test_defaults_of_address_settings_count_as_said_by_the_file() -> None:
     assert world.directory.queue("q").ring_size == 4
 
 
-def test_a_reload_goes_by_the_file() -> None:
+def test_a_reload_goes_by_the_file():
     file = configuration(queue(ring_size=3))
     world = started(file)
     world.directory.update_queue(world.directory.queue("q"), {"ring_size": 7})
@@ -71,14 +68,14 @@ def test_a_reload_goes_by_the_file() -> None:
     assert started(file, world).directory.queue("q").ring_size == 3
 
 
-def test_a_file_that_was_changed_while_it_ran_is_remembered() -> None:
+def test_a_file_that_was_changed_while_it_ran_is_remembered():
     world = started(configuration(queue(ring_size=3)))
     apply(world.broker, configuration(queue(ring_size=4)))
     world.directory.update_queue(world.directory.queue("q"), {"ring_size": 9})
     assert started(configuration(queue(ring_size=4)), world).directory.queue("q").ring_size == 9
 
 
-def test_a_queue_of_a_client_that_the_file_has_now() -> None:
+def test_a_queue_of_a_client_that_the_file_has_now():
     world = started(configuration())
     world.queue("q", auto_created=True)
     world.durable("q", b"kept")
@@ -88,7 +85,7 @@ def test_a_queue_of_a_client_that_the_file_has_now() -> None:
     assert started(configuration(queue(ring_size=5)), world).directory.queue("q").attributes.configured
 
 
-def test_queues_of_the_file_that_management_deleted_come_again() -> None:
+def test_queues_of_the_file_that_management_deleted_come_again():
     file = configuration(queue(ring_size=5))
     world = started(file)
     world.directory.delete_address("q", force=True)
@@ -97,7 +94,7 @@ def test_queues_of_the_file_that_management_deleted_come_again() -> None:
 
 
 @pytest.mark.parametrize("policy", list(DeletionPolicy))
-def test_what_vanished_from_the_file_while_it_was_down(policy: DeletionPolicy) -> None:
+def test_what_vanished_from_the_file_while_it_was_down(policy):
     settings = {"config_delete_queues": policy, "config_delete_addresses": policy}
     world = started(configuration(queue(), queue("p"), settings=settings))
     world.queue("mine")
@@ -117,7 +114,7 @@ CONFLICTS = [
 
 
 @pytest.mark.parametrize(("other", "words"), CONFLICTS)
-def test_an_empty_queue_becomes_what_the_file_says(other: QueueConfiguration, words: str) -> None:
+def test_an_empty_queue_becomes_what_the_file_says(other, words):
     world = started(configuration(other), started(configuration(queue())))
     live = world.directory.queue("q")
     assert live.address.name == other.address
@@ -126,9 +123,7 @@ def test_an_empty_queue_becomes_what_the_file_says(other: QueueConfiguration, wo
 
 
 @pytest.mark.parametrize(("other", "words"), CONFLICTS)
-def test_a_queue_with_messages_stays_as_it_is(
-    other: QueueConfiguration, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_queue_with_messages_stays_as_it_is(other, words, caplog):
     caplog.set_level(logging.ERROR)
     world = started(configuration(queue()))
     world.durable("q", b"kept")
@@ -139,13 +134,13 @@ def test_a_queue_with_messages_stays_as_it_is(
     assert "p" in world.directory.queues, "the rest of the file is in force"
 
 
-def test_what_no_queue_can_be_stops_the_start() -> None:
+def test_what_no_queue_can_be_stops_the_start():
     world = started(configuration(queue()))
     with pytest.raises(ConfigurationError, match="queue q: ring-size"):
         started(configuration(queue(ring_size=0)), world)
 
 
-def test_addresses_keep_what_they_were_made_as() -> None:
+def test_addresses_keep_what_they_were_made_as():
     file = configuration(queue())
     world = started(file, started(file))
     address = world.address("q")

@@ -9,9 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from twisted.internet import error, protocol
@@ -34,31 +33,31 @@ class Peer(protocol.Protocol):
 
     transport: RoundsConnection
 
-    def __init__(self, test: Test) -> None:
+    def __init__(self, test):
         self.test = test
         self.received = b""
         self.reason: Failure | None = None
         self.events: list[str] = []
 
-    def connectionMade(self) -> None:
+    def connectionMade(self):
         self.test.peers.append(self)
         self.test.made(self)
 
-    def dataReceived(self, data: bytes) -> None:
+    def dataReceived(self, data):
         self.received += data
         self.test.read(self, data)
 
-    def connectionLost(self, reason: Failure = Failure(error.ConnectionDone())) -> None:  # noqa: B008
+    def connectionLost(self, reason=Failure(error.ConnectionDone())):  # noqa: B008
         self.reason = reason
         self.test.lost(self)
 
-    def pauseProducing(self) -> None:
+    def pauseProducing(self):
         self.events.append("pause")
 
-    def resumeProducing(self) -> None:
+    def resumeProducing(self):
         self.events.append("resume")
 
-    def stopProducing(self) -> None:
+    def stopProducing(self):
         self.events.append("stop")
 
 
@@ -67,7 +66,7 @@ class Test:
 
     __test__ = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.reactor = make_reactor()
         self.peers: list[Peer] = []
         self.made: Callable[[Peer], object] = lambda peer: None
@@ -80,18 +79,18 @@ class Test:
         factory.buildProtocol = lambda addr: Peer(self)  # type: ignore[method-assign,assignment]
         self.port = self.reactor.listenTCP(0, factory, interface="127.0.0.1")
 
-    def client(self) -> socket.socket:
+    def client(self):
         """A blocking socket, connected."""
         made = socket.create_connection(("127.0.0.1", self.port.getHost().port), PATIENCE)
         self.clients.append(made)
         return made
 
-    def done(self) -> None:
+    def done(self):
         """End `run`."""
         self.finished = True
         self.reactor.crash()
 
-    def run(self) -> None:
+    def run(self):
         """Handle events until `done`."""
         timer = self.reactor.callLater(PATIENCE, self.reactor.crash)
         self.finished = False
@@ -101,7 +100,7 @@ class Test:
             timer.cancel()
         assert self.finished, "nothing has ended the test"
 
-    def until(self, condition: Callable[[], object]) -> None:
+    def until(self, condition):
         """Run rounds until ``condition`` is met."""
         for _ in range(10_000):
             if condition():
@@ -109,13 +108,13 @@ class Test:
             self.reactor.iterate(0.01)
         pytest.fail("the condition was never met")
 
-    def connected(self, number: int) -> list[socket.socket]:
+    def connected(self, number):
         """Clients, of which the reactor has accepted all."""
         clients = [self.client() for _ in range(number)]
         self.until(lambda: len(self.peers) == number)
         return clients
 
-    def close(self) -> None:
+    def close(self):
         for client in self.clients:
             client.close()
         for selectable in self.reactor.removeAll():
@@ -124,7 +123,7 @@ class Test:
 
 
 @pytest.fixture
-def test() -> Iterator[Test]:
+def test():
     made = Test()
     yield made
     made.close()
@@ -133,21 +132,21 @@ def test() -> Iterator[Test]:
 class CountingSocket:
     """A socket that counts what is sent, and sends no more than ``most`` bytes at once."""
 
-    def __init__(self, real: socket.socket, most: int = 1 << 30) -> None:
+    def __init__(self, real, most=1 << 30):
         self._real = real
         self._most = most
         self.sent: list[int] = []
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._real, name)
 
-    def send(self, data: bytes) -> int:
+    def send(self, data):
         number = self._real.send(memoryview(data)[: self._most])
         self.sent.append(number)
         return number
 
 
-def counted(peer: Peer, most: int = 1 << 30) -> CountingSocket:
+def counted(peer, most=1 << 30):
     made = CountingSocket(peer.transport.socket, most)
     peer.transport.socket = made  # type: ignore[assignment]
     return made
@@ -156,7 +155,7 @@ def counted(peer: Peer, most: int = 1 << 30) -> CountingSocket:
 # ---- rounds
 
 
-def test_all_writes_of_a_round_are_one_write_of_the_socket(test: Test) -> None:
+def test_all_writes_of_a_round_are_one_write_of_the_socket(test):
     (client,) = test.connected(1)
     wire = counted(test.peers[0])
     for part in (b"a", b"b", b"c"):
@@ -167,16 +166,16 @@ def test_all_writes_of_a_round_are_one_write_of_the_socket(test: Test) -> None:
     assert (wire.sent, client.recv(10)) == ([5], b"abcde")
 
 
-def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test: Test) -> None:
+def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test):
     clients = test.connected(2)
     happened: list[str] = []
     wires = [counted(peer) for peer in test.peers]
 
-    def at_end() -> None:
+    def at_end():
         happened.append(f"end, {sum(len(wire.sent) for wire in wires)} writes")
         test.peers[0].transport.write(b" and more")
 
-    def read(peer: Peer, data: bytes) -> None:
+    def read(peer, data):
         happened.append(f"read {data.decode()}")
         peer.transport.write(data)
         if len(happened) == 1:
@@ -191,14 +190,14 @@ def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test: Te
 
 
 def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_else_from_it(
-    test: Test,
-) -> None:
+    test,
+):
     calls: list[str] = []
 
-    def fails() -> None:
+    def fails():
         raise ValueError("a fault at the end")
 
-    def again() -> None:
+    def again():
         calls.append("first")
         test.reactor.call_at_round_end(lambda: calls.append("second"))
 
@@ -215,7 +214,7 @@ def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_e
     assert faults == ["a fault at the end"]
 
 
-def test_a_reactor_with_an_event_is_not_idle(test: Test) -> None:
+def test_a_reactor_with_an_event_is_not_idle(test):
     client, _ = test.connected(2)
     got: list[bytes] = []
     test.read = lambda peer, data: got.append(data)
@@ -230,15 +229,15 @@ def test_a_reactor_with_an_event_is_not_idle(test: Test) -> None:
     assert test.reactor.is_idle()
 
 
-def test_what_timers_write_goes_out_before_the_next_poll(test: Test) -> None:
+def test_what_timers_write_goes_out_before_the_next_poll(test):
     (client,) = test.connected(1)
     test.reactor.callLater(0, test.peers[0].transport.write, b"due")
     test.reactor.runUntilCurrent()
     assert client.recv(10) == b"due"
 
 
-def test_a_stop_at_the_round_end_of_the_timers_stops_the_reactor(test: Test) -> None:
-    def stop() -> None:
+def test_a_stop_at_the_round_end_of_the_timers_stops_the_reactor(test):
+    def stop():
         test.reactor.call_at_round_end(test.reactor.stop)
         test.finished = True
 
@@ -246,14 +245,14 @@ def test_a_stop_at_the_round_end_of_the_timers_stops_the_reactor(test: Test) -> 
     test.run()
 
 
-def test_a_call_from_a_thread_ends_the_poll(test: Test) -> None:
+def test_a_call_from_a_thread_ends_the_poll(test):
     thread = threading.Thread(target=lambda: test.reactor.callFromThread(test.done))
     test.reactor.callWhenRunning(thread.start)
     test.run()
     thread.join()
 
 
-def test_without_rounds_the_call_comes_with_the_next_iteration() -> None:
+def test_without_rounds_the_call_comes_with_the_next_iteration():
     clock, calls = Clock(), list[int]()
     call_at_round_end(clock, lambda: calls.append(1))
     assert calls == []
@@ -262,7 +261,7 @@ def test_without_rounds_the_call_comes_with_the_next_iteration() -> None:
 
 
 @pytest.mark.parametrize(("number", "most"), [(4, 32_768), (8, 16_384), (12, 16_384)])
-def test_connections_that_flood_share_the_reads_of_a_round(test: Test, number: int, most: int) -> None:
+def test_connections_that_flood_share_the_reads_of_a_round(test, number, most):
     clients = test.connected(number)
     for client in clients:
         client.sendall(bytes(100_000))
@@ -274,7 +273,7 @@ def test_connections_that_flood_share_the_reads_of_a_round(test: Test, number: i
 # ---- the transport
 
 
-def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test: Test) -> None:
+def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test):
     (client,) = test.connected(1)
     peer = test.peers[0]
     peer.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
@@ -294,7 +293,7 @@ def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test: Te
     assert test.reactor.getWriters() == [], "a drained connection must not wait for EPOLLOUT"
 
 
-def test_small_writes_behind_a_rest_keep_their_order(test: Test) -> None:
+def test_small_writes_behind_a_rest_keep_their_order(test):
     (client,) = test.connected(1)
     wire = counted(test.peers[0], most=7)
     expected = b""
@@ -307,7 +306,7 @@ def test_small_writes_behind_a_rest_keep_their_order(test: Test) -> None:
     assert take(client, len(expected)) == expected
 
 
-def test_closing_sends_what_was_written_first(test: Test) -> None:
+def test_closing_sends_what_was_written_first(test):
     (client,) = test.connected(1)
     test.peers[0].transport.write(b"last words")
     test.peers[0].transport.loseConnection()
@@ -317,7 +316,7 @@ def test_closing_sends_what_was_written_first(test: Test) -> None:
     assert test.peers[0].reason.check(error.ConnectionDone)
 
 
-def test_a_half_closed_connection_is_read_and_writes_no_more(test: Test) -> None:
+def test_a_half_closed_connection_is_read_and_writes_no_more(test):
     (client,) = test.connected(1)
     peer = test.peers[0]
     peer.transport.write(b"before")
@@ -331,7 +330,7 @@ def test_a_half_closed_connection_is_read_and_writes_no_more(test: Test) -> None
     test.until(lambda: peer.reason)
 
 
-def test_an_abort_drops_what_was_written(test: Test) -> None:
+def test_an_abort_drops_what_was_written(test):
     (client,) = test.connected(1)
     wire = counted(test.peers[0])
     test.peers[0].transport.write(b"dropped")
@@ -343,10 +342,10 @@ def test_an_abort_drops_what_was_written(test: Test) -> None:
 
 
 @pytest.mark.parametrize("fault", [ValueError("a fault of a protocol"), KeyboardInterrupt("an interrupt")])
-def test_a_fault_of_a_protocol_ends_its_connection_alone(test: Test, fault: BaseException) -> None:
+def test_a_fault_of_a_protocol_ends_its_connection_alone(test, fault):
     clients = test.connected(2)
 
-    def read(peer: Peer, data: bytes) -> None:
+    def read(peer, data):
         if data == b"bad":
             raise fault
         peer.transport.write(data)
@@ -361,7 +360,7 @@ def test_a_fault_of_a_protocol_ends_its_connection_alone(test: Test, fault: Base
     assert faults == [str(fault)]
 
 
-def test_a_write_to_a_reset_connection_loses_it(test: Test) -> None:
+def test_a_write_to_a_reset_connection_loses_it(test):
     (client,) = test.connected(1)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     client.close()
@@ -371,7 +370,7 @@ def test_a_write_to_a_reset_connection_loses_it(test: Test) -> None:
     assert test.peers[0].reason.check(error.ConnectionLost)
 
 
-def test_only_bytes_are_written(test: Test) -> None:
+def test_only_bytes_are_written(test):
     test.connected(1)
     with pytest.raises(TypeError):
         test.peers[0].transport.write("text")  # type: ignore[arg-type]
@@ -382,13 +381,13 @@ def test_only_bytes_are_written(test: Test) -> None:
 # ---- what it uses of Twisted, and what happens where that is missing
 
 
-def test_every_private_name_is_needed() -> None:
+def test_every_private_name_is_needed():
     source = ast.parse(Path(twisted_internals.__file__).read_text())
     used = {node.attr for node in ast.walk(source) if isinstance(node, ast.Attribute) and private(node.attr)}
     assert used == set(twisted_internals.PRIVATE_NAMES)
 
 
-def test_no_other_module_of_the_reactor_uses_private_names_of_twisted() -> None:
+def test_no_other_module_of_the_reactor_uses_private_names_of_twisted():
     for module in (rounds, reactors):
         tree = ast.parse(Path(module.__file__ or "").read_text())
         attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
@@ -411,7 +410,7 @@ def test_no_other_module_of_the_reactor_uses_private_names_of_twisted() -> None:
         )
 
 
-def test_every_private_name_that_tls_uses_is_listed_and_there() -> None:
+def test_every_private_name_that_tls_uses_is_listed_and_there():
     tree = ast.parse(Path(tls.__file__).read_text())
     (connection,) = [
         node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "TlsConnection"
@@ -427,16 +426,14 @@ def test_every_private_name_that_tls_uses_is_listed_and_there() -> None:
     assert not own & names, "a private name of Twisted is overridden"
 
 
-def private(name: str) -> bool:
+def private(name):
     return name.startswith("_") and not name.startswith("__")
 
 
 @pytest.mark.parametrize("name", twisted_internals.PRIVATE_NAMES)
-def test_a_twisted_without_a_private_name_means_the_stock_reactor(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_twisted_without_a_private_name_means_the_stock_reactor(name, monkeypatch):
     class Other(RoundsReactor):
-        def __getattribute__(self, attribute: str) -> Any:
+        def __getattribute__(self, attribute):
             if attribute == name and checking:
                 raise AttributeError(attribute)
             return super().__getattribute__(attribute)
@@ -444,7 +441,7 @@ def test_a_twisted_without_a_private_name_means_the_stock_reactor(
     checking: list[int] = []
     check = twisted_internals.check_names
 
-    def checked(reactor: Any) -> None:
+    def checked(reactor):
         checking.append(1)
         try:
             check(reactor)
@@ -462,7 +459,7 @@ def test_a_twisted_without_a_private_name_means_the_stock_reactor(
     assert "twisted.internet.reactor" not in sys.modules
 
 
-def test_the_names_of_reactors(test: Test) -> None:
+def test_the_names_of_reactors(test):
     assert reactor_name(test.reactor) == "stompring"
     assert reactor_name(Clock()) == "Clock"
 
@@ -514,7 +511,7 @@ class Once(protocol.Protocol):
 """
 
 
-def test_trial_runs_on_it(tmp_path: Path) -> None:
+def test_trial_runs_on_it(tmp_path):
     (tmp_path / "test_on_rounds.py").write_text(TRIAL)
     program = (
         "import sys; from stompring.server.reactor import use_reactor; assert use_reactor('stompring') is None;"
@@ -530,7 +527,7 @@ def test_trial_runs_on_it(tmp_path: Path) -> None:
 # ---- helpers
 
 
-def test_call_before_rounds_comes_before_events_and_timers(test: Test) -> None:
+def test_call_before_rounds_comes_before_events_and_timers(test):
     order: list[str] = []
     test.read = lambda peer, data: order.append("read")
     (client,) = test.connected(1)
@@ -544,15 +541,15 @@ def test_call_before_rounds_comes_before_events_and_timers(test: Test) -> None:
     assert order[order.index("timer") - 1] == "check"
 
 
-def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event() -> None:
+def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event():
     order: list[str] = []
 
     class Stock:
-        def _doReadOrWrite(self, *arguments: object) -> str:
+        def _doReadOrWrite(self, *arguments):
             order.append(f"event {arguments}")
             return "handled"
 
-        def runUntilCurrent(self) -> None:
+        def runUntilCurrent(self):
             order.append("timers")
 
     stock = Stock()
@@ -565,20 +562,20 @@ def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event() -> None
 class logged:
     """The messages of the faults that Twisted logs meanwhile."""
 
-    def __enter__(self) -> list[str]:
+    def __enter__(self):
         self._found: list[str] = []
         twisted_log.addObserver(self._observe)
         return self._found
 
-    def _observe(self, event: dict[str, Any]) -> None:
+    def _observe(self, event):
         if event.get("isError"):
             self._found.append(str(event["failure"].value))
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         twisted_log.removeObserver(self._observe)
 
 
-def take(client: socket.socket, size: int, test: Test | None = None) -> bytes:
+def take(client, size, test=None):
     """``size`` bytes, or those until the end of the connection. ``test`` goes on meanwhile."""
     found = bytearray()
     if test is not None:

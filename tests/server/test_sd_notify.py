@@ -1,14 +1,10 @@
 """What systemd would be told, over a real datagram socket."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
 import socket
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from twisted.internet.task import Clock
@@ -22,12 +18,12 @@ from ..broker_process import PATIENCE, BrokerProcess
 class Listening:
     """The manager's end."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address):
         self.address = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
 
-    def heard(self) -> list[list[str]]:
+    def heard(self):
         """The lines of each datagram that is there."""
         found = []
         self._socket.settimeout(None)
@@ -37,7 +33,7 @@ class Listening:
             except BlockingIOError:
                 return found
 
-    def wait_for(self, first: str) -> list[str]:
+    def wait_for(self, first):
         """The next datagram that begins so; others are skipped."""
         self._socket.settimeout(PATIENCE)
         while True:
@@ -45,19 +41,19 @@ class Listening:
             if lines[0] == first:
                 return lines
 
-    def close(self) -> None:
+    def close(self):
         self._socket.close()
 
 
 @pytest.fixture(params=["path", "abstract"])
-def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listening]:
+def listening(request, tmp_path):
     abstract = f"@stompring-{os.getpid()}-{time.monotonic_ns()}"
     found = Listening(str(tmp_path / "notify") if request.param == "path" else abstract)
     yield found
     found.close()
 
 
-def test_ready_reloading_stopping(listening: Listening) -> None:
+def test_ready_reloading_stopping(listening):
     supervisor = SystemdNotifier(Clock(), {"NOTIFY_SOCKET": listening.address})
     supervisor.reloading()
     supervisor.reloaded()
@@ -78,7 +74,7 @@ def test_ready_reloading_stopping(listening: Listening) -> None:
 
 
 @pytest.mark.parametrize("pid", [{}, {"WATCHDOG_PID": str(os.getpid())}])
-def test_signs_of_life_come_at_half_of_the_time(listening: Listening, pid: dict[str, str]) -> None:
+def test_signs_of_life_come_at_half_of_the_time(listening, pid):
     clock = Clock()
     supervisor = SystemdNotifier(
         clock, {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "30000000", **pid}
@@ -111,13 +107,13 @@ def test_signs_of_life_come_at_half_of_the_time(listening: Listening, pid: dict[
         {"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"},
     ],
 )
-def test_nobody_watches(listening: Listening, watch: dict[str, str]) -> None:
+def test_nobody_watches(listening, watch):
     clock = Clock()
     SystemdNotifier(clock, {"NOTIFY_SOCKET": listening.address, **watch}).ready()
     assert listening.heard() == [["READY=1", "STATUS=ready"]] and clock.calls == []
 
 
-def test_without_a_manager() -> None:
+def test_without_a_manager():
     clock = Clock()
     supervisor = SystemdNotifier(clock, {"WATCHDOG_USEC": "30000000"})
     supervisor.ready()
@@ -125,7 +121,7 @@ def test_without_a_manager() -> None:
     assert clock.calls == []
 
 
-def test_a_socket_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_socket_that_is_not_there_is_a_warning(tmp_path, caplog):
     supervisor = SystemdNotifier(Clock(), {"NOTIFY_SOCKET": str(tmp_path / "none")})
     with caplog.at_level(logging.WARNING):
         supervisor.ready()
@@ -134,7 +130,7 @@ def test_a_socket_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.
     assert re.match(r"cannot notify the service manager at .*/none: ", record.getMessage())
 
 
-def test_a_broker_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_tells_it(tmp_path, monkeypatch):
     listening = Listening(str(tmp_path / "notify"))
     monkeypatch.setenv("NOTIFY_SOCKET", listening.address)
     monkeypatch.setenv("WATCHDOG_USEC", "200000")
@@ -152,7 +148,7 @@ def test_a_broker_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     listening.close()
 
 
-def test_standby_is_started_and_the_watchdog_is_served_during_recovery(tmp_path: Path) -> None:
+def test_standby_is_started_and_the_watchdog_is_served_during_recovery(tmp_path):
     listening = Listening(str(tmp_path / "notify"))
     environment = {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "40000"}
     supervisor = SystemdNotifier(Clock(), environment)
@@ -171,7 +167,7 @@ def test_standby_is_started_and_the_watchdog_is_served_during_recovery(tmp_path:
     listening.close()
 
 
-def test_recovery_before_the_start_sends_nothing(tmp_path: Path) -> None:
+def test_recovery_before_the_start_sends_nothing(tmp_path):
     listening = Listening(str(tmp_path / "notify"))
     supervisor = SystemdNotifier(Clock(), {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "2000"})
     with supervisor.recovering():

@@ -1,9 +1,6 @@
 """Security as the service runs it: certificates, files that change, reloads; in memory, with a clock turned by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +15,7 @@ SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME
 CLERKS = frozenset(("clerks",))
 
 
-def house(tmp_path: Path, **more: object) -> AdminServer:
+def house(tmp_path, **more):
     """A broker with a user, who has one role and a certificate."""
     (tmp_path / "users").write_text(f"anna = {QUICK.hash('secret')}\n")
     (tmp_path / "roles").write_text("clerks = anna\n")
@@ -36,7 +33,7 @@ def house(tmp_path: Path, **more: object) -> AdminServer:
 
 
 @pytest.fixture
-def certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+def certificate(monkeypatch):
     """Connections have shown a certificate."""
     monkeypatch.setattr(StompProtocol, "certificate", property(lambda self: "CN=anna,O=Post"))
 
@@ -52,7 +49,7 @@ def certificate(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"login": "otto", "passcode": "secret"}, b"the certificate is that of user [anna], not of [otto]"),
     ],
 )
-def test_certificates(tmp_path: Path, headers: dict[str, str], answer: bytes) -> None:
+def test_certificates(tmp_path, headers, answer):
     client = house(tmp_path).stomp(**headers)
     assert answer in client.received
     if answer == b"CONNECTED":
@@ -63,7 +60,7 @@ def test_certificates(tmp_path: Path, headers: dict[str, str], answer: bytes) ->
 
 
 @pytest.mark.usefixtures("certificate")
-def test_without_a_file_a_certificate_is_nobody(tmp_path: Path) -> None:
+def test_without_a_file_a_certificate_is_nobody(tmp_path):
     found = house(tmp_path)
     (tmp_path / "certificates").write_text("")
     assert found.service.security is not None
@@ -71,7 +68,7 @@ def test_without_a_file_a_certificate_is_nobody(tmp_path: Path) -> None:
     assert b"is not mapped to a user" in found.stomp().received
 
 
-def test_the_files_are_looked_at_now_and_then(tmp_path: Path) -> None:
+def test_the_files_are_looked_at_now_and_then(tmp_path):
     found = house(tmp_path, security_invalidation_interval=4000)
     security = found.service.security
     assert security is not None
@@ -87,7 +84,7 @@ def test_the_files_are_looked_at_now_and_then(tmp_path: Path) -> None:
     assert security.authority.rejections == {CONSUME: 1} and not security._file_check.running
 
 
-def test_a_role_that_comes_back_counts_for_who_is_connected(tmp_path: Path) -> None:
+def test_a_role_that_comes_back_counts_for_who_is_connected(tmp_path):
     found = house(tmp_path)
     assert found.service.security is not None
     found.service.security.start()
@@ -99,7 +96,7 @@ def test_a_role_that_comes_back_counts_for_who_is_connected(tmp_path: Path) -> N
     assert b"ERROR" not in client.received and found.directory.queue("a").message_count == 1
 
 
-def test_a_reload_brings_other_settings(tmp_path: Path) -> None:
+def test_a_reload_brings_other_settings(tmp_path):
     found = house(tmp_path)
     client, reader = (found.stomp(login="anna", passcode="secret") for _ in range(2))
     client.send("SEND", b"x", destination="/queue/a")
@@ -115,7 +112,7 @@ def test_a_reload_brings_other_settings(tmp_path: Path) -> None:
     assert b"permission='SEND' on address a" in client.received
 
 
-def test_what_is_missing_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_missing_is_told(tmp_path, caplog):
     found = house(tmp_path)
     (tmp_path / "roles").unlink()
     security = found.service.security

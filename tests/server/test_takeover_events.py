@@ -9,24 +9,24 @@ from ..admin.admin_server import AdminServer
 from ..admin.test_ha import ACTIVE, node_with
 
 
-def events(server: AdminServer) -> list[tuple[str, str]]:
+def events(server):
     return [(each["type"], each["text"]) for each in server.get("/api/v1/events")["data"]]
 
 
-def test_takeover_is_an_event_with_its_reason_and_duration() -> None:
+def test_takeover_is_an_event_with_its_reason_and_duration():
     server = AdminServer()
     server.service.node = node_with(ACTIVE)
     server.service.notify_takeover()
     assert events(server)[-1] == ("TAKEOVER", "this broker is active: b2 is silent, ready after 2.2 s")
 
 
-def test_without_a_log_there_is_no_takeover() -> None:
+def test_without_a_log_there_is_no_takeover():
     server = AdminServer()
     server.service.notify_takeover()
     assert [kind for kind, _ in events(server) if kind == "TAKEOVER"] == []
 
 
-def test_suspension_is_an_event_and_a_problem() -> None:
+def test_suspension_is_an_event_and_a_problem():
     server = AdminServer()
     service: Any = server.service
     service.node = node_with(ACTIVE)
@@ -41,11 +41,11 @@ def test_suspension_is_an_event_and_a_problem() -> None:
     assert not [text for text in problems_of(server) if "delivered" in text]
 
 
-def problems_of(server: AdminServer) -> list[str]:
+def problems_of(server):
     return [each["text"] for each in server.get("/api/v1/broker")["problems"]]
 
 
-def test_an_engine_with_too_few_nodes_is_a_problem() -> None:
+def test_an_engine_with_too_few_nodes_is_a_problem():
     server = AdminServer()
     assert ACTIVE.log is not None
     server.service.node = node_with(replace(ACTIVE, log=replace(ACTIVE.log, healthy=False)))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
-from twisted.web.server import Request
 
 from stompring.admin.channel import HttpConnectionLimit
 from stompring.admin.http import IDLE, AdminRequest, AdminSite
@@ -35,17 +32,17 @@ from .transport import TcpTransport
 class Transport(TcpTransport):
     """TLS asks for the end of TCP before it lets go of the producer."""
 
-    def loseConnection(self) -> None:
+    def loseConnection(self):
         self.disconnecting = True
 
-    def abortConnection(self) -> None:
+    def abortConnection(self):
         self.aborted = True  # TCP's own tells of its end in the next turn of the reactor
 
 
 class Client:
     """The other end: Python's own TLS, with bytes carried to and fro by hand."""
 
-    def __init__(self, protocol: Any, context: ssl.SSLContext, name: str = "localhost") -> None:
+    def __init__(self, protocol, context, name="localhost"):
         self.protocol = protocol
         self.transport = Transport(Clock())
         self.transport.protocol = protocol
@@ -54,16 +51,16 @@ class Client:
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=name)
         self._until_done(self._tls.do_handshake)
 
-    def say(self, data: bytes) -> None:
+    def say(self, data):
         self._tls.write(data)
         self._carry()
 
-    def end(self) -> None:
+    def end(self):
         with pytest.raises(ssl.SSLWantReadError):
             self._tls.unwrap()
         self._carry()
 
-    def hear(self) -> bytes:
+    def hear(self):
         self._carry()
         heard = b""
         while True:
@@ -75,7 +72,7 @@ class Client:
                 return heard
             heard += some
 
-    def _until_done(self, step: Callable[[], None]) -> None:
+    def _until_done(self, step):
         for _ in range(10):
             try:
                 step()
@@ -87,7 +84,7 @@ class Client:
             return
         raise AssertionError("the handshake does not end")
 
-    def _carry(self) -> None:
+    def _carry(self):
         if self._out.pending:
             self.protocol.dataReceived(self._out.read())
         self._in.write(self.transport.value())
@@ -97,28 +94,28 @@ class Client:
 class Asked:
     """An authenticator that lets everybody in and notes them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.credentials: list[Credentials] = []
 
-    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
+    def authenticate(self, credentials, answer):
         """See Authenticator."""
         self.credentials.append(credentials)
         answer(Login(None), "")
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
+def authority(tmp_path):
     found = Authority(tmp_path)
     found.issue("broker.pem")
     return found
 
 
-def secured(authority: Authority) -> Tls:
+def secured(authority):
     broker, trust = (str(authority.directory / name) for name in ("broker.pem", "authority.pem"))
     return Tls((broker,), trust_store_path=trust, want_client_auth=True)
 
 
-def stomp(authority: Authority) -> tuple[Any, Asked]:
+def stomp(authority):
     clock, asked = Clock(), Asked()
     acceptor = StompAcceptor("s", "127.0.0.1", 0, anycast_prefix=("/queue/",), tls=secured(authority))
     broker = Broker(BrokerConfiguration(), clock, Policies())
@@ -132,7 +129,7 @@ CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:someone\n\n\0"
 
 
 @pytest.mark.parametrize("who", ["anna", None])
-def test_a_session_knows_the_certificate(authority: Authority, who: str | None) -> None:
+def test_a_session_knows_the_certificate(authority, who):
     factory, asked = stomp(authority)
     shown = None if who is None else authority.issue("client.pem", common=who, client=True)
     client = Client(factory.buildProtocol(None), authority.trusting(shown))
@@ -145,7 +142,7 @@ def test_a_session_knows_the_certificate(authority: Authority, who: str | None) 
     assert wire.certificate is None
 
 
-def test_a_client_that_ends_tls_gets_no_more(authority: Authority) -> None:
+def test_a_client_that_ends_tls_gets_no_more(authority):
     factory, _ = stomp(authority)
     client = Client(factory.buildProtocol(None), authority.trusting())
     client.say(CONNECT + b"SUBSCRIBE\ndestination:/queue/q\nid:1\nack:auto\n\n\0")
@@ -163,12 +160,12 @@ def test_a_client_that_ends_tls_gets_no_more(authority: Authority) -> None:
 
 
 @pytest.mark.parametrize("name", ["localhost", "a.example"])
-def test_a_chain_is_shown_whole(authority: Authority, tmp_path: Path, name: str) -> None:
+def test_a_chain_is_shown_whole(authority, tmp_path, name):
     """Clients need not know who stands between the broker and the authority that they trust."""
     between = Authority(tmp_path, "between", authority)
     paths = [between.issue("one.pem"), between.issue("two.pem", ("a.example",))]
 
-    def meet() -> None:
+    def meet():
         tls = Tls(tuple(map(str, paths)))
         acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=tls)
         stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
@@ -187,12 +184,12 @@ class Page(Resource):
 
     isLeaf = True
 
-    def render(self, request: Request) -> bytes:
+    def render(self, request):
         assert isinstance(request, AdminRequest)
         return str(request.certificate).encode()
 
 
-def site(clock: Clock) -> AdminSite:
+def site(clock):
     """One that asks no reactor for the time."""
     found = AdminSite(Page(), timeout=IDLE, reactor=clock)  # type: ignore[no-untyped-call]
     found.connection_limit = HttpConnectionLimit(lambda *_: None)
@@ -200,7 +197,7 @@ def site(clock: Clock) -> AdminSite:
 
 
 @pytest.mark.parametrize("who", ["anna", None])
-def test_a_request_knows_the_certificate(authority: Authority, who: str | None) -> None:
+def test_a_request_knows_the_certificate(authority, who):
     acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
     stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
     factory: Any = stack.wrap(acceptor, site(Clock()))
@@ -211,7 +208,7 @@ def test_a_request_knows_the_certificate(authority: Authority, who: str | None) 
     client.protocol.connectionLost(Failure(ConnectionDone()))
 
 
-def test_a_handshake_that_does_not_come_over_http(authority: Authority) -> None:
+def test_a_handshake_that_does_not_come_over_http(authority):
     clock = Clock()
     acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
     stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
@@ -226,7 +223,7 @@ def test_a_handshake_that_does_not_come_over_http(authority: Authority) -> None:
             protocol.dataReceived(data)
 
 
-def test_a_request_without_tls_has_none(authority: Authority) -> None:
+def test_a_request_without_tls_has_none(authority):
     acceptor = HttpAcceptor("h", "127.0.0.1", 0)
     stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
     protocol: Any = stack.wrap(acceptor, site(Clock())).buildProtocol(None)
@@ -237,9 +234,7 @@ def test_a_request_without_tls_has_none(authority: Authority) -> None:
     protocol.connectionLost(Failure(ConnectionDone()))
 
 
-def test_what_strangers_write_stays_on_one_line(
-    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_strangers_write_stays_on_one_line(authority, tmp_path, caplog, monkeypatch):
     caplog.set_level("INFO")
     (tmp_path / "strangers").mkdir()
     stranger = Authority(tmp_path / "strangers")
@@ -257,5 +252,5 @@ def test_what_strangers_write_stays_on_one_line(
     assert "x?2026 ERROR all is lost" in line and len(line) < 500
 
 
-def long_name() -> list[x509.NameAttribute]:
+def long_name():
     return [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "y" * 60) for _ in range(50)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 import zlib
-from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
@@ -13,7 +12,7 @@ from twisted.trial.unittest import TestCase
 from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
 from stompring.server import protocol as protocol_module
-from stompring.server.protocol import LINGER, Connections, StompFactory, StompProtocol
+from stompring.server.protocol import LINGER, Connections, StompFactory
 from stompring.server.websocket import (
     MAX_CONTROL_FRAMES,
     MAX_FRAME_BEFORE_CONNECT,
@@ -27,13 +26,13 @@ from stompring.settings.acceptor import FrameLimits, StompAcceptor, WebSocketSet
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
 
 from ..session.session_fixture import frame, parse
-from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, Piece, WebSocketClient, piece_bytes
+from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, WebSocketClient, piece_bytes
 from .transport import TcpTransport
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 
 
-def request(path: str = "/", **headers: str) -> bytes:
+def request(path="/", **headers):
     all_headers = {
         "Host": "127.0.0.1:61614",
         "Upgrade": "websocket",
@@ -47,7 +46,7 @@ def request(path: str = "/", **headers: str) -> bytes:
 
 
 class WebSocketTest(TestCase):
-    def setUp(self) -> None:
+    def setUp(self):
         # reads take no time, or a connection would rest where the machine stood still during one
         self.patch(protocol_module, "perf_counter", lambda: 0.0)
         self.clock = Clock()
@@ -59,7 +58,7 @@ class WebSocketTest(TestCase):
         self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock, Policies())
         self.connections = Connections(1)
 
-    def open(self, upgraded: bool = True, **options: Any) -> tuple[StompProtocol, TcpTransport]:
+    def open(self, upgraded=True, **options):
         """A connection, of a ws acceptor where nothing else is said."""
         websocket = WebSocketSettings(**{"only": True, **options.pop("websocket", {})})
         acceptor = StompAcceptor(
@@ -69,7 +68,7 @@ class WebSocketTest(TestCase):
         factory = StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
         return self.join(factory, upgraded)
 
-    def join(self, factory: StompFactory, upgraded: bool = True) -> tuple[StompProtocol, TcpTransport]:
+    def join(self, factory, upgraded=True):
         protocol = factory.buildProtocol(None)
         transport = TcpTransport(self.clock)
         transport.protocol = protocol
@@ -80,7 +79,7 @@ class WebSocketTest(TestCase):
             transport.clear()
         return protocol, transport
 
-    def pieces(self, transport: TcpTransport) -> list[Piece]:
+    def pieces(self, transport):
         """The WebSocket frames that were written."""
         reader = WebSocketClient.__new__(WebSocketClient)
         reader.buffer = transport.value()
@@ -91,7 +90,7 @@ class WebSocketTest(TestCase):
         self.assertEqual(reader.buffer, b"")
         return found
 
-    def commands(self, transport: TcpTransport) -> list[str]:
+    def commands(self, transport):
         """The STOMP frames that were written, one to a message."""
         found = []
         for piece in self.pieces(transport):
@@ -100,12 +99,12 @@ class WebSocketTest(TestCase):
             found.append(got.command)
         return found
 
-    def say(self, protocol: StompProtocol, *frames: bytes) -> None:
+    def say(self, protocol, *frames):
         protocol.dataReceived(b"".join(piece_bytes(BINARY, data) for data in frames))
 
     # ---- what is spoken
 
-    def test_a_conversation(self) -> None:
+    def test_a_conversation(self):
         protocol, transport = self.open()
         self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         self.say(protocol, frame("SEND", b"x", destination="/queue/q"))
@@ -120,7 +119,7 @@ class WebSocketTest(TestCase):
         self.assertEqual(len(self.connections), 0)
         self.assertEqual(self.clock.calls, [])
 
-    def test_every_byte_alone(self) -> None:
+    def test_every_byte_alone(self):
         protocol, transport = self.open(upgraded=False)
         for byte in request() + piece_bytes(BINARY, CONNECT):
             protocol.dataReceived(bytes((byte,)))
@@ -129,7 +128,7 @@ class WebSocketTest(TestCase):
         transport.write(rest)
         self.assertEqual(self.commands(transport), ["CONNECTED"])
 
-    def test_all_in_one_read(self) -> None:
+    def test_all_in_one_read(self):
         protocol, transport = self.open(upgraded=False)
         more = frame("SEND", b"x", destination="/queue/q", receipt="r")
         protocol.dataReceived(request() + piece_bytes(BINARY, CONNECT) + piece_bytes(TEXT, more))
@@ -138,7 +137,7 @@ class WebSocketTest(TestCase):
         transport.write(rest)
         self.assertEqual(self.commands(transport), ["CONNECTED", "RECEIPT"])
 
-    def test_a_frame_over_several_messages_with_pings_between(self) -> None:
+    def test_a_frame_over_several_messages_with_pings_between(self):
         protocol, transport = self.open()
         self.say(protocol, CONNECT)
         transport.clear()
@@ -155,7 +154,7 @@ class WebSocketTest(TestCase):
         self.assertEqual((pong.opcode, pong.payload), (PONG, b"hello"))
         self.assertEqual(self.broker.directory.queue("q").count, 1)
 
-    def test_all_messages_of_a_read_are_one_write(self) -> None:
+    def test_all_messages_of_a_read_are_one_write(self):
         protocol, transport = self.open()
         self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         transport.clear()
@@ -165,7 +164,7 @@ class WebSocketTest(TestCase):
         self.assertEqual(len(writes), 1)
         self.assertGreater(len(writes[0]), 70_000)
 
-    def test_a_read_of_many_tiny_frames(self) -> None:
+    def test_a_read_of_many_tiny_frames(self):
         protocol, transport = self.open()
         whole = CONNECT + frame("SEND", b"y" * 16_384, destination="/queue/q", receipt="r")
         protocol.dataReceived(
@@ -173,13 +172,13 @@ class WebSocketTest(TestCase):
         )
         self.assertEqual(self.commands(transport), ["CONNECTED", "RECEIPT"])
 
-    def test_text(self) -> None:
+    def test_text(self):
         protocol, transport = self.open(websocket={"web_socket_encoder_type": "text"})
         self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         self.say(protocol, *[frame("SEND", body, destination="/queue/q") for body in ("ż".encode(), b"\xff")])
         self.assertEqual([piece.opcode for piece in self.pieces(transport)], [TEXT, TEXT, BINARY])
 
-    def test_text_of_any_length(self) -> None:
+    def test_text_of_any_length(self):
         protocol, transport = self.open(websocket={"web_socket_encoder_type": "text"})
         self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         transport.clear()
@@ -189,7 +188,7 @@ class WebSocketTest(TestCase):
         self.assertEqual([parse(piece.payload)[0].body.decode() for piece in pieces], bodies)
         self.assertEqual({piece.opcode for piece in pieces}, {TEXT})
 
-    def test_a_plain_acceptor_speaks_both(self) -> None:
+    def test_a_plain_acceptor_speaks_both(self):
         for first, expected in ((b"\n\n" + CONNECT, b"CONNECTED\n"), (request(), b"HTTP/1.1 101 ")):
             for step in (1, 3, 1000):
                 protocol, transport = self.open(upgraded=False, websocket={"only": False})
@@ -199,13 +198,13 @@ class WebSocketTest(TestCase):
                 transport.hang_up()
         self.assertEqual(len(self.connections), 0)
 
-    def test_after_the_first_bytes_plain_stomp_is_read_as_ever(self) -> None:
+    def test_after_the_first_bytes_plain_stomp_is_read_as_ever(self):
         protocol, _ = self.open(upgraded=False, websocket={"only": False})
         protocol.dataReceived(CONNECT)
         self.assertNotIn("dataReceived", vars(protocol))
         self.assertIs(type(protocol).dataReceived, type(protocol).take)
 
-    def test_the_upgrade_can_be_switched_off(self) -> None:
+    def test_the_upgrade_can_be_switched_off(self):
         protocol, transport = self.open(
             upgraded=False, websocket={"only": False, "web_socket_upgrade": False}
         )
@@ -214,7 +213,7 @@ class WebSocketTest(TestCase):
 
     # ---- limits
 
-    def test_a_request_that_does_not_end(self) -> None:
+    def test_a_request_that_does_not_end(self):
         protocol, transport = self.open(upgraded=False)
         protocol.dataReceived(b"GET / HTTP/1.1\r\n")
         for _ in range(MAX_REQUEST_SIZE // 1000 + 1):
@@ -223,7 +222,7 @@ class WebSocketTest(TestCase):
         self.clock.advance(0)
         self.assertFalse(transport.connected)
 
-    def test_a_request_that_takes_too_long(self) -> None:
+    def test_a_request_that_takes_too_long(self):
         protocol, transport = self.open(upgraded=False)
         for byte in request()[:9]:
             self.clock.advance(1)
@@ -237,7 +236,7 @@ class WebSocketTest(TestCase):
         self.clock.advance(10)  # when refusals are summed up
         self.assertEqual(self.clock.calls, [])
 
-    def test_a_websocket_on_which_nothing_is_said(self) -> None:
+    def test_a_websocket_on_which_nothing_is_said(self):
         _, transport = self.open()
         self.clock.advance(10)
         error, close = self.pieces(transport)
@@ -246,7 +245,7 @@ class WebSocketTest(TestCase):
         self.clock.advance(LINGER)
         self.assertTrue(transport.aborted)
 
-    def test_more_connections_than_allowed(self) -> None:
+    def test_more_connections_than_allowed(self):
         protocol, first = self.open(connections_allowed=1)
         _, second = self.join(protocol._factory, upgraded=False)
         self.assertIn(b"HTTP/1.1 503 ", second.value())
@@ -257,7 +256,7 @@ class WebSocketTest(TestCase):
         _, third = self.join(protocol._factory)
         self.assertTrue(third.connected)
 
-    def test_a_frame_that_is_too_long(self) -> None:
+    def test_a_frame_that_is_too_long(self):
         protocol, transport = self.open(websocket={"web_socket_max_frame_payload_length": 1000})
         self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client"))
         data = frame("SEND", b"x" * 990, destination="/queue/q")
@@ -281,7 +280,7 @@ class WebSocketTest(TestCase):
         self.assertEqual(queue.count, 1)
         self.assertEqual(self.clock.calls, [])
 
-    def test_frames_are_short_until_connected(self) -> None:
+    def test_frames_are_short_until_connected(self):
         protocol, transport = self.open()
         protocol.dataReceived(piece_bytes(BINARY, b"\n" * (MAX_FRAME_BEFORE_CONNECT + 1))[:20])
         (close,) = self.pieces(transport)
@@ -292,7 +291,7 @@ class WebSocketTest(TestCase):
         self.assertEqual(self.commands(transport), ["CONNECTED"])
         self.assertEqual(self.broker.directory.queue("q").count, 1)
 
-    def test_a_frame_that_is_not_whole_counts(self) -> None:
+    def test_a_frame_that_is_not_whole_counts(self):
         protocol, transport = self.open()
         self.say(protocol, CONNECT)
         data = piece_bytes(BINARY, frame("SEND", b"x" * 200_000, destination="/queue/q"))
@@ -303,7 +302,7 @@ class WebSocketTest(TestCase):
         self.assertEqual(self.broker.unfinished.bytes, 0)
         self.assertEqual(self.broker.directory.queue("q").count, 1)
 
-    def test_a_frame_is_as_long_as_one_of_stomp_may_be(self) -> None:
+    def test_a_frame_is_as_long_as_one_of_stomp_may_be(self):
         protocol, transport = self.open(limits=FrameLimits(max_body_length=1000))
         self.say(protocol, CONNECT)
         transport.clear()
@@ -311,7 +310,7 @@ class WebSocketTest(TestCase):
         (close,) = self.pieces(transport)
         self.assertEqual(close.code, 1009)
 
-    def test_a_part_of_a_long_frame_is_a_sign_of_life(self) -> None:
+    def test_a_part_of_a_long_frame_is_a_sign_of_life(self):
         protocol, transport = self.open()
         self.say(protocol, frame("CONNECT", accept_version="1.2", host="/", heart_beat="1000,0"))
         data = piece_bytes(BINARY, frame("SEND", b"x" * 4000, destination="/queue/q"))
@@ -325,7 +324,7 @@ class WebSocketTest(TestCase):
             protocol.dataReceived(piece_bytes(PING, b"x" * 100))
         self.assertIn("Did not receive data", parse(self.pieces(transport)[2].payload)[0]["message"])
 
-    def test_broken_rules(self) -> None:
+    def test_broken_rules(self):
         cases = [
             (piece_bytes(BINARY, CONNECT, mask=None), 1002),
             (piece_bytes(BINARY, CONNECT, rsv=4), 1002),
@@ -353,7 +352,7 @@ class WebSocketTest(TestCase):
             transport.hang_up()
         self.assertEqual(self.clock.calls, [])
 
-    def test_what_came_before_a_broken_rule_counts(self) -> None:
+    def test_what_came_before_a_broken_rule_counts(self):
         protocol, transport = self.open()
         good = piece_bytes(BINARY, CONNECT + frame("SEND", destination="/queue/q", receipt="r"))
         protocol.dataReceived(good + piece_bytes(BINARY, b"", mask=None))
@@ -362,12 +361,12 @@ class WebSocketTest(TestCase):
         self.assertEqual(close.code, 1002)
         self.assertEqual(self.broker.directory.queue("q").count, 1)
 
-    def test_pings_of_one_read_get_one_answer(self) -> None:
+    def test_pings_of_one_read_get_one_answer(self):
         protocol, transport = self.open()
         protocol.dataReceived(b"".join(piece_bytes(PING, b"%d" % n) for n in range(MAX_CONTROL_FRAMES)))
         self.assertEqual([piece.payload for piece in self.pieces(transport)], [b"99"])
 
-    def test_a_flood_of_pings(self) -> None:
+    def test_a_flood_of_pings(self):
         protocol, transport = self.open()
         for _ in range(3):
             protocol.dataReceived(piece_bytes(PING) * MAX_CONTROL_FRAMES)
@@ -377,7 +376,7 @@ class WebSocketTest(TestCase):
         (close,) = self.pieces(transport)
         self.assertEqual(close.code, 1008)
 
-    def test_a_flood_of_fragments(self) -> None:
+    def test_a_flood_of_fragments(self):
         for opcode in (BINARY, TEXT):
             protocol, transport = self.open()
             protocol.dataReceived(piece_bytes(opcode, b"", fin=False))
@@ -393,7 +392,7 @@ class WebSocketTest(TestCase):
             self.assertEqual(close.code, 1008)
             self.assertIn("fragments", close.reason)
 
-    def test_who_takes_nothing_is_not_answered(self) -> None:
+    def test_who_takes_nothing_is_not_answered(self):
         protocol, transport = self.open()
         protocol.pauseProducing()
         for _ in range(50):
@@ -405,7 +404,7 @@ class WebSocketTest(TestCase):
 
     # ---- the end
 
-    def test_the_client_closes(self) -> None:
+    def test_the_client_closes(self):
         protocol, transport = self.open()
         self.say(
             protocol,
@@ -423,7 +422,7 @@ class WebSocketTest(TestCase):
         self.assertFalse(transport.connected)
         self.assertEqual(self.clock.calls, [])
 
-    def test_what_came_with_the_close_counts(self) -> None:
+    def test_what_came_with_the_close_counts(self):
         protocol, transport = self.open()
         send = frame("SEND", destination="/queue/q", receipt="r")
         protocol.dataReceived(piece_bytes(BINARY, CONNECT + send) + piece_bytes(CLOSE))
@@ -432,7 +431,7 @@ class WebSocketTest(TestCase):
         self.assertEqual(close.code, 1000)
         self.assertEqual(self.broker.directory.queue("q").count, 1)
 
-    def test_a_client_that_does_not_answer_the_close(self) -> None:
+    def test_a_client_that_does_not_answer_the_close(self):
         protocol, transport = self.open()
         self.say(protocol, CONNECT + frame("DISCONNECT"))
         for _ in range(4):
@@ -442,7 +441,7 @@ class WebSocketTest(TestCase):
         self.clock.advance(1)
         self.assertTrue(transport.aborted)
 
-    def test_a_blocked_producer_is_not_read(self) -> None:
+    def test_a_blocked_producer_is_not_read(self):
         producer, transport = self.open()
         self.say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
         self.assertEqual(transport.producerState, "paused")
@@ -450,14 +449,14 @@ class WebSocketTest(TestCase):
         self.clock.advance(0)
         self.assertEqual(transport.producerState, "producing")
 
-    def test_the_answer_to_a_close_is_read_of_who_was_blocked(self) -> None:
+    def test_the_answer_to_a_close_is_read_of_who_was_blocked(self):
         producer, transport = self.open()
         self.say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
         assert producer.session is not None
         producer.session.refuse(ValueError("enough"))
         self.assertEqual(transport.producerState, "producing")
 
-    def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(self) -> None:
+    def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(self):
         protocol, transport = self.open()
         self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         gone = [weakref.ref(protocol), weakref.ref(protocol._websocket), weakref.ref(protocol.session)]
@@ -471,7 +470,7 @@ class WebSocketTest(TestCase):
 
     # ---- compression
 
-    def test_compression_is_refused_unless_it_is_switched_on(self) -> None:
+    def test_compression_is_refused_unless_it_is_switched_on(self):
         for compresses in (False, True):
             protocol, transport = self.open(
                 upgraded=False, websocket={"web_socket_compression_supported": compresses}
@@ -479,7 +478,7 @@ class WebSocketTest(TestCase):
             protocol.dataReceived(request(Sec_WebSocket_Extensions="permessage-deflate"))
             self.assertEqual(b"permessage-deflate" in transport.value(), compresses)
 
-    def compressing(self, **options: Any) -> tuple[StompProtocol, TcpTransport]:
+    def compressing(self, **options):
         """A connection that has agreed on permessage-deflate."""
         protocol, transport = self.open(
             upgraded=False, websocket={"web_socket_compression_supported": True}, **options
@@ -488,7 +487,7 @@ class WebSocketTest(TestCase):
         transport.clear()
         return protocol, transport
 
-    def test_a_compressed_conversation(self) -> None:
+    def test_a_compressed_conversation(self):
         protocol, transport = self.compressing()
         there, back = zlib.compressobj(wbits=-15), zlib.decompressobj(wbits=-15)
         body = b"much of the same " * 50_000
@@ -509,7 +508,7 @@ class WebSocketTest(TestCase):
         )  # compressed or not, each for itself
         self.assertEqual(len(self.pieces(transport)), 1)
 
-    def test_a_compressed_bomb(self) -> None:
+    def test_a_compressed_bomb(self):
         protocol, transport = self.compressing(limits=FrameLimits(max_body_length=1_000_000))
         there = zlib.compressobj(9, wbits=-15)
         bomb = there.compress(b"\n" * 200_000_000) + there.flush(zlib.Z_SYNC_FLUSH)
@@ -520,7 +519,7 @@ class WebSocketTest(TestCase):
         self.assertEqual(close.code, 1009)
         self.assertLess(sum(taken), 2_000_000)
 
-    def test_what_cannot_be_decompressed(self) -> None:
+    def test_what_cannot_be_decompressed(self):
         protocol, transport = self.compressing()
         protocol.dataReceived(piece_bytes(BINARY, b"\xff" * 100, rsv=4))
         (close,) = self.pieces(transport)

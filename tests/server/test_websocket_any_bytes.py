@@ -1,7 +1,5 @@
 """Whatever a client sends by WebSocket: no exception, and the same whether it comes in one read or in many."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,7 +54,7 @@ PIECES = st.builds(
 class Taken:
     """What came of some reads: the bytes of STOMP, what was written, and whether the connection lasts."""
 
-    def __init__(self, reads: list[bytes], websocket: WebSocketSettings) -> None:
+    def __init__(self, reads, websocket):
         clock = Clock()
         clock.advance(1_000_000)
         broker = Broker(BrokerConfiguration(), clock, Policies())
@@ -68,7 +66,7 @@ class Taken:
         protocol.makeConnection(transport)
         self.stomp = b""
 
-        def take(data: bytes) -> None:
+        def take(data):
             self.stomp += data
 
         protocol.take = take  # type: ignore[method-assign]
@@ -82,7 +80,7 @@ class Taken:
         assert not transport.connected
         assert clock.calls == []
 
-    def codes(self) -> list[int]:
+    def codes(self):
         """Those of the Close frames."""
         reader = WebSocketClient.__new__(WebSocketClient)
         reader.buffer = self.frames
@@ -95,7 +93,7 @@ class Taken:
 
 @settings(deadline=None)
 @given(st.lists(PIECES, max_size=12), st.binary(max_size=30), st.lists(st.integers(0, 3000)))
-def test_frames_of_any_kind(pieces: list[bytes], end: bytes, cuts: list[int]) -> None:
+def test_frames_of_any_kind(pieces, end, cuts):
     websocket = WebSocketSettings(only=True, web_socket_max_frame_payload_length=SHORT_MESSAGE)
     data = b"".join(pieces) + end
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
@@ -120,7 +118,7 @@ def test_frames_of_any_kind(pieces: list[bytes], end: bytes, cuts: list[int]) ->
     st.one_of(st.just(b""), st.binary(max_size=100), PIECES),
     st.integers(0, 300),
 )
-def test_requests_of_any_kind(lines: list[bytes], compresses: bool, after: bytes, cut: int) -> None:
+def test_requests_of_any_kind(lines, compresses, after, cut):
     request = REQUEST + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + after
     websocket = WebSocketSettings(only=True, web_socket_compression_supported=compresses)
     taken = Taken([request[:cut], request[cut:]], websocket)
@@ -129,7 +127,7 @@ def test_requests_of_any_kind(lines: list[bytes], compresses: bool, after: bytes
 
 @pytest.mark.parametrize("compresses", [True, False])
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.decode("latin-1")[:60])
-def test_each_line_alone(line: bytes, compresses: bool) -> None:
+def test_each_line_alone(line, compresses):
     websocket = WebSocketSettings(only=True, web_socket_compression_supported=compresses)
     taken = Taken([REQUEST + line + b"\r\n\r\n"], websocket)
     assert taken.status in {b"HTTP/1.1 101", b"HTTP/1.1 400", b"HTTP/1.1 403"}
@@ -137,7 +135,7 @@ def test_each_line_alone(line: bytes, compresses: bool) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=5))
-def test_bytes_of_any_kind(reads: list[bytes]) -> None:
+def test_bytes_of_any_kind(reads):
     Taken([b"GET ", *reads], WebSocketSettings())
     Taken(reads, WebSocketSettings(only=True))
     Taken([REQUEST, b"\r\n", *reads], WebSocketSettings(only=True))

@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 from stompring.server.websocket import SHORT_MESSAGE, apply_mask
 from stompring.stomp.websocket_frames import pack_binary, read_short_messages
 
-from ..websocket_client import BINARY, CLOSE, PING, TEXT, Piece, WebSocketClient, piece_bytes
+from ..websocket_client import BINARY, CLOSE, PING, TEXT, WebSocketClient, piece_bytes
 
 MASKS = st.binary(min_size=4, max_size=4)
 LEAD = b"MESSAGE\nsubscription:1\nmessage-id:1-"
 
 
 @given(st.lists(st.tuples(st.sampled_from([BINARY, TEXT]), st.text(max_size=200), MASKS)), st.data())
-def test_short_messages_wherever_the_read_ends(
-    messages: list[tuple[int, str, bytes]], data: st.DataObject
-) -> None:
+def test_short_messages_wherever_the_read_ends(messages, data):
     payloads = [text.encode() for _, text, _ in messages]
     whole = b"".join(piece_bytes(opcode, text.encode(), mask=mask) for opcode, text, mask in messages)
     taken: list[bytes] = []
@@ -33,7 +31,7 @@ def test_short_messages_wherever_the_read_ends(
 
 
 @pytest.mark.parametrize("length", [0, 1, 125, 126, SHORT_MESSAGE - 1, SHORT_MESSAGE])
-def test_lengths_that_are_read(length: int) -> None:
+def test_lengths_that_are_read(length):
     data = piece_bytes(BINARY, b"x" * length)
     taken: list[bytes] = []
     assert read_short_messages(data, SHORT_MESSAGE, taken, apply_mask) == (len(data), True)
@@ -60,14 +58,14 @@ def test_lengths_that_are_read(length: int) -> None:
         b"\x82\x7f",
     ],
 )
-def test_what_is_left_to_the_library(data: bytes) -> None:
+def test_what_is_left_to_the_library(data):
     good = piece_bytes(TEXT, b"good")
     taken: list[bytes] = []
     assert read_short_messages(good + data, SHORT_MESSAGE, taken, apply_mask) == (len(good), False)
     assert taken == [b"good"]
 
 
-def test_no_more_than_is_allowed() -> None:
+def test_no_more_than_is_allowed():
     data = piece_bytes(BINARY, b"x" * 10)
     assert read_short_messages(data, 9, [], apply_mask) == (0, False)
     assert read_short_messages(data[:9], 9, [], apply_mask) == (0, False)
@@ -75,7 +73,7 @@ def test_no_more_than_is_allowed() -> None:
     assert read_short_messages(data[:9], 10, [], apply_mask) == (0, True)
 
 
-def unpacked(data: bytes) -> list[Piece]:
+def unpacked(data):
     reader = WebSocketClient.__new__(WebSocketClient)
     reader.buffer = data
     found = []
@@ -87,7 +85,7 @@ def unpacked(data: bytes) -> list[Piece]:
 
 
 @given(st.lists(st.binary(max_size=300)))
-def test_a_message_for_each_frame(bodies: list[bytes]) -> None:
+def test_a_message_for_each_frame(bodies):
     parts: list[bytes] = []
     frames: list[bytes] = []
     for number, body in enumerate(bodies):
@@ -100,7 +98,7 @@ def test_a_message_for_each_frame(bodies: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("length", [125, 126, 65535, 65536, 1_000_000])
-def test_lengths_that_are_written(length: int) -> None:
+def test_lengths_that_are_written(length):
     frame = b"x" * (length - 2) + b"\0\n"
     (piece,) = unpacked(pack_binary([frame[:100], frame[100:]]))
     assert piece.payload == frame

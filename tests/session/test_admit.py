@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from stompring.policy import (
@@ -13,7 +11,6 @@ from stompring.policy import (
     FAIL,
     AddressPolicy,
     ChangeHeaders,
-    Offer,
     Redirect,
     Refuse,
     Wait,
@@ -27,12 +24,12 @@ from .session_fixture import frame
 class Door(AddressPolicy):
     """Does what the header ``do`` says."""
 
-    def created(self) -> None:
+    def created(self):
         """See AddressPolicy."""
         self.asked: list[bytes] = []
         self.waits = True
 
-    def admit(self, offer: Offer) -> Any:
+    def admit(self, offer):
         """See AddressPolicy."""
         self.asked.append(offer.body)
         do = offer.header("do")
@@ -47,16 +44,16 @@ class Door(AddressPolicy):
             "change": ChangeHeaders({"priority": "9", "do": None}),
         }.get(do or "")
 
-    def full(self, offer: Offer) -> Any:
+    def full(self, offer):
         """See AddressPolicy."""
         return {"oldest": DROP_OLDEST, "drop-full": DROP, "fail": FAIL}.get(offer.header("do") or "", ACCEPT)
 
 
-def send(do: str, body: bytes, **more: str) -> bytes:
+def send(do, body, **more):
     return frame("SEND", body, destination="address", do=do, **more)
 
 
-def written(harness: PolicyHarness, data: bytes) -> None:
+def written(harness, data):
     """One read of the producer's socket."""
     client = harness._client("producer", None)
     harness.broker.clock.refresh()
@@ -64,7 +61,7 @@ def written(harness: PolicyHarness, data: bytes) -> None:
     harness._outgoing.flush()
 
 
-def test_a_duplicate_is_one_of_the_address_that_it_goes_to_in_the_end() -> None:
+def test_a_duplicate_is_one_of_the_address_that_it_goes_to_in_the_end():
     harness = PolicyHarness(Door)
     for do, body in (
         ("redirect", b"1"),
@@ -80,7 +77,7 @@ def test_a_duplicate_is_one_of_the_address_that_it_goes_to_in_the_end() -> None:
     assert [addresses[name].duplicate_messages for name in ("other", "address")] == [1, 1]
 
 
-def test_every_answer_without_a_receipt() -> None:
+def test_every_answer_without_a_receipt():
     harness = PolicyHarness(Door)
     written(
         harness,
@@ -92,14 +89,14 @@ def test_every_answer_without_a_receipt() -> None:
     assert harness.messages()[0].priority == 9 and harness.messages()[0].header("do") is None
 
 
-def test_what_comes_after_a_refusal_is_not_taken() -> None:
+def test_what_comes_after_a_refusal_is_not_taken():
     harness = PolicyHarness(Door)
     written(harness, send("plain", b"1") + send("refuse", b"2") + send("plain", b"3"))
     assert harness.waiting() == [b"1"]
     assert b"no (policy policy-under-test" in harness._clients["producer"]._written
 
 
-def test_what_comes_after_a_wait_keeps_its_order() -> None:
+def test_what_comes_after_a_wait_keeps_its_order():
     harness = PolicyHarness(Door)
     written(harness, send("plain", b"1") + send("wait", b"2") + send("plain", b"3"))
     written(harness, send("plain", b"4"))
@@ -110,7 +107,7 @@ def test_what_comes_after_a_wait_keeps_its_order() -> None:
     assert harness._clients["producer"].session.messages_in == 4
 
 
-def test_a_full_address_is_asked_without_a_receipt() -> None:
+def test_a_full_address_is_asked_without_a_receipt():
     harness = PolicyHarness(Door, settings={"max_size_messages": 2})
     written(harness, b"".join(send("plain", body) for body in (b"1", b"2")))
     written(
@@ -121,7 +118,7 @@ def test_a_full_address_is_asked_without_a_receipt() -> None:
 
 
 @pytest.mark.parametrize("receipts", [False, True])
-def test_headers_that_repeat_find_their_plan_again(receipts: bool) -> None:
+def test_headers_that_repeat_find_their_plan_again(receipts):
     """Also those that are the same but for their receipt."""
     harness = PolicyHarness(Door)
     for number in range(3):
@@ -133,14 +130,14 @@ def test_headers_that_repeat_find_their_plan_again(receipts: bool) -> None:
     assert harness._clients["producer"]._written.count(b"RECEIPT") == 3 * receipts
 
 
-def test_a_queue_that_is_named_is_kept_through_changes() -> None:
+def test_a_queue_that_is_named_is_kept_through_changes():
     harness = PolicyHarness(Door)
     harness.broker.directory.create_queue(QueueConfiguration("second", "address", RoutingType.MULTICAST))
     written(harness, frame("SEND", b"m", destination="address::second", do="change"))
     assert harness.waiting() == [] and harness.waiting("second") == [b"m"]
 
 
-def test_a_transaction_goes_where_its_policies_sent_it_also_after_a_reload() -> None:
+def test_a_transaction_goes_where_its_policies_sent_it_also_after_a_reload():
     harness = PolicyHarness(Door)
     written(harness, frame("BEGIN", transaction="t"))
     for do in ("redirect", "change", "drop", "plain"):
@@ -153,14 +150,14 @@ def test_a_transaction_goes_where_its_policies_sent_it_also_after_a_reload() -> 
     assert harness.waiting() == [b"change", b"plain"] and harness.waiting("other") == [b"redirect"]
 
 
-def test_a_transaction_with_a_refused_message_is_not_begun_to_be_committed() -> None:
+def test_a_transaction_with_a_refused_message_is_not_begun_to_be_committed():
     harness = PolicyHarness(Door)
     written(harness, frame("BEGIN", transaction="t") + send("plain", b"1", transaction="t"))
     written(harness, send("refuse", b"2", transaction="t") + frame("COMMIT", transaction="t"))
     assert harness.waiting() == []
 
 
-def test_the_time_to_wait_ends_with_the_connection() -> None:
+def test_the_time_to_wait_ends_with_the_connection():
     harness = PolicyHarness(Door)
     written(harness, send("wait", b"1"))
     session = harness._clients["producer"].session

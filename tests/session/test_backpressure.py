@@ -19,9 +19,7 @@ PAIRS: list[tuple[Callable[[Reading], None], Callable[[Reading], None]]] = [
 
 @pytest.mark.parametrize("one", PAIRS)
 @pytest.mark.parametrize("other", PAIRS)
-def test_each_reason_lasts_whatever_becomes_of_the_others(
-    one: tuple[Callable[[Reading], None], ...], other: tuple[Callable[[Reading], None], ...]
-) -> None:
+def test_each_reason_lasts_whatever_becomes_of_the_others(one, other):
     wire = RecordingWire()
     reading = Reading(wire)
     one[0](reading)
@@ -35,7 +33,7 @@ def test_each_reason_lasts_whatever_becomes_of_the_others(
 
 
 @pytest.mark.parametrize("reason", PAIRS)
-def test_what_is_closed_is_not_read_again(reason: tuple[Callable[[Reading], None], ...]) -> None:
+def test_what_is_closed_is_not_read_again(reason):
     wire = RecordingWire()
     reading = Reading(wire)
     reason[0](reading)
@@ -45,7 +43,7 @@ def test_what_is_closed_is_not_read_again(reason: tuple[Callable[[Reading], None
     assert not wire.reading
 
 
-def test_who_is_not_heard_is_not_silent() -> None:
+def test_who_is_not_heard_is_not_silent():
     reading = Reading(RecordingWire())
     assert not reading.stopped
     reading.suspend()

@@ -1,25 +1,21 @@
 """Headers that the broker adds: the user (``populate-validated-user``) and the time of arrival."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
-from stompring.session.connect import Credentials, Login
+from stompring.session.connect import Login
 from stompring.session.permissions import AllowAll
 
-from .session_fixture import Client, Server
+from .session_fixture import Server
 
 
 class Verified:
     """Every login is right."""
 
-    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
+    def authenticate(self, credentials, answer):
         answer(Login(credentials.login, AllowAll(), verified=True), "")
 
 
-def client_of(server: Server, templates: bool = False, **headers: str) -> Client:
+def client_of(server, templates=False, **headers):
     client = server.client(**headers)
     client.say("SUBSCRIBE", destination="/queue/q", id="s")
     if templates:
@@ -29,9 +25,7 @@ def client_of(server: Server, templates: bool = False, **headers: str) -> Client
 
 @pytest.mark.parametrize("templates", [False, True])
 @pytest.mark.parametrize("more", [{}, {"persistent": "true"}])
-def test_messages_have_the_user_who_sent_them_and_no_client_sets_another(
-    templates: bool, more: dict[str, str]
-) -> None:
+def test_messages_have_the_user_who_sent_them_and_no_client_sets_another(templates, more):
     server = Server(authenticator=Verified(), populate_validated_user=True)
     client = client_of(server, templates, login="a:b\\c")
     for number in range(5):
@@ -49,13 +43,13 @@ def test_messages_have_the_user_who_sent_them_and_no_client_sets_another(
     ],
     ids=["off", "not verified"],
 )
-def test_users_are_not_added_where_that_is_off_or_nothing_verifies_them(server: Server) -> None:
+def test_users_are_not_added_where_that_is_off_or_nothing_verifies_them(server):
     client = client_of(server, login="ada")
     client.say("SEND", destination="/queue/q", JMSXUserID="root")
     assert "JMSXUserID" not in client.one("MESSAGE").headers
 
 
-def test_selectors_see_the_user_by_both_names() -> None:
+def test_selectors_see_the_user_by_both_names():
     server = Server(authenticator=Verified(), populate_validated_user=True)
     for selector, matches in (
         ("JMSXUserID = 'ada'", True),
@@ -70,7 +64,7 @@ def test_selectors_see_the_user_by_both_names() -> None:
 
 @pytest.mark.parametrize("templates", [False, True])
 @pytest.mark.parametrize("more", [{}, {"persistent": "true"}, {"AMQ_SCHEDULED_DELAY": "1000"}])
-def test_messages_have_the_time_at_which_they_came(templates: bool, more: dict[str, str]) -> None:
+def test_messages_have_the_time_at_which_they_came(templates, more):
     server = Server({"q": {"enable_ingress_timestamp": True}})
     client = client_of(server, templates)
     for number in range(3):
@@ -82,7 +76,7 @@ def test_messages_have_the_time_at_which_they_came(templates: bool, more: dict[s
         assert message["ingress-timestamp"] == message["_AMQ_INGRESS_TIMESTAMP"] == str(now)
 
 
-def test_selectors_see_the_time_of_arrival_as_a_number() -> None:
+def test_selectors_see_the_time_of_arrival_as_a_number():
     server = Server({"#": {"enable_ingress_timestamp": True}})
     now = server.world.now
     for selector, matches in (
@@ -95,7 +89,7 @@ def test_selectors_see_the_time_of_arrival_as_a_number() -> None:
         assert bool(client.read()) is matches
 
 
-def test_addresses_without_the_setting_pay_and_add_nothing() -> None:
+def test_addresses_without_the_setting_pay_and_add_nothing():
     server = Server({"other": {"enable_ingress_timestamp": True}})
     client = client_of(server)
     client.say("SEND", destination="/queue/q")

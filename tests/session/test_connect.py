@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stompring.session.connect import Credentials, Login
+from stompring.session.connect import Login
 
 from .session_fixture import Server, frame
 
@@ -22,7 +22,7 @@ from .session_fixture import Server, frame
     ],
 )
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
-def test_versions(command: str, asked: str | None, spoken: bytes, told: str | None) -> None:
+def test_versions(command, asked, spoken, told):
     client = Server().client(None)
     headers = {} if asked is None else {"accept_version": asked}
     client.say(command, **headers)
@@ -32,42 +32,42 @@ def test_versions(command: str, asked: str | None, spoken: bytes, told: str | No
     assert "ActiveMQ" in connected["server"] and connected["session"]
 
 
-def test_no_common_version() -> None:
+def test_no_common_version():
     client = Server().client(None)
     client.say("CONNECT", accept_version="1.3,2.0")
     error = client.error()
     assert error["version"] == "1.0,1.1,1.2" and "1.3,2.0" in error["message"]
 
 
-def test_something_else_first() -> None:
+def test_something_else_first():
     client = Server().client(None)
     client.say("SEND", destination="/queue/q", receipt="r")
     error = client.error()
     assert "not CONNECT" in error["message"] and error["receipt-id"] == "r"
 
 
-def test_request_id_and_receipt() -> None:
+def test_request_id_and_receipt():
     client = Server().client(None)
     client.say("CONNECT", accept_version="1.1", request_id="7", receipt="r")
     connected, receipt = client.read()
     assert connected["response-id"] == "7" and receipt["receipt-id"] == "r"
 
 
-def test_the_server_header_may_be_switched_off() -> None:
+def test_the_server_header_may_be_switched_off():
     client = Server(acceptor={"disable_stomp_server_header": True}).client(None)
     client.say("CONNECT", accept_version="1.2")
     assert "server" not in client.one("CONNECTED").headers
 
 
 @pytest.mark.parametrize("receipt", [{}, {"receipt": "bye"}])
-def test_disconnect(receipt: dict[str, str]) -> None:
+def test_disconnect(receipt):
     client = Server().client()
     client.say("DISCONNECT", **receipt)
     assert [got.headers.get("receipt-id") for got in client.read()] == list(receipt.values())
     assert client.wire.closed
 
 
-def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect() -> None:
+def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect():
     client = Server().client()
     client.write(
         frame("SUBSCRIBE", destination="/queue/q", id="1")
@@ -80,16 +80,16 @@ def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect() -> None:
 class Slow:
     """Answers when the test wants it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked: list[tuple[str | None, str | None]] = []
         self.answer: Callable[[Login | None, str], None] = lambda login, reason: None
 
-    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
+    def authenticate(self, credentials, answer):
         self.asked.append((credentials.login, credentials.passcode))
         self.answer = answer
 
 
-def test_a_login_that_takes_time() -> None:
+def test_a_login_that_takes_time():
     slow = Slow()
     server = Server(authenticator=slow)
     client = server.client(None)
@@ -105,7 +105,7 @@ def test_a_login_that_takes_time() -> None:
     assert client.wire.reading and client.session.login.user == "me"
 
 
-def test_a_login_that_is_wrong() -> None:
+def test_a_login_that_is_wrong():
     slow = Slow()
     server = Server(authenticator=slow)
     client = server.client(None)
@@ -117,7 +117,7 @@ def test_a_login_that_is_wrong() -> None:
     assert not server.world.directory.queues
 
 
-def test_an_answer_after_the_connection_was_lost() -> None:
+def test_an_answer_after_the_connection_was_lost():
     slow = Slow()
     client = Server(authenticator=slow).client(None)
     client.say("CONNECT", accept_version="1.2", login="me", passcode="x")

@@ -1,7 +1,5 @@
 """Who may connect, and how many connections there are file descriptors and memory for."""
 
-from __future__ import annotations
-
 import resource
 
 import pytest
@@ -29,13 +27,13 @@ from stompring.settings.network import is_this_machine, source_network
 GB = 1024**3
 
 
-def door(overall: GlobalConnectionLimit | None = None, **acceptor: int) -> ConnectionLimit:
+def door(overall=None, **acceptor):
     return ConnectionLimit(
         StompAcceptor("stomp", "127.0.0.1", 0, **acceptor), overall or GlobalConnectionLimit()
     )
 
 
-def limit(door: ConnectionLimit, host: str) -> str | None:
+def limit(door, host):
     """By which limit somebody is turned away."""
     with pytest.raises(LimitReached) as caught:
         door.acquire(host)
@@ -55,7 +53,7 @@ def limit(door: ConnectionLimit, host: str) -> str | None:
         ("somewhere", "somewhere"),
     ],
 )
-def test_what_counts_as_one_peer(host: str, place: str) -> None:
+def test_what_counts_as_one_peer(host, place):
     assert source_network(host) == place
 
 
@@ -71,11 +69,11 @@ def test_what_counts_as_one_peer(host: str, place: str) -> None:
         ("", False),
     ],
 )
-def test_this_machine(host: str, here: bool) -> None:
+def test_this_machine(host, here):
     assert is_this_machine(source_network(host)) is here
 
 
-def test_a_crowd_forgets_places_that_are_empty() -> None:
+def test_a_crowd_forgets_places_that_are_empty():
     counter = ConnectionCounter()
     for _ in range(2):
         counter.add("a")
@@ -86,7 +84,7 @@ def test_a_crowd_forgets_places_that_are_empty() -> None:
     assert (counter.total, dict(counter.by_network)) == (1, {"b": 1})
 
 
-def test_all_acceptors_together() -> None:
+def test_all_acceptors_together():
     overall = GlobalConnectionLimit(2)
     one, other = door(overall), door(overall)
     place = one.acquire("127.0.0.1")
@@ -99,7 +97,7 @@ def test_all_acceptors_together() -> None:
     assert limit(other, "127.0.0.1") == "global-max-connections"
 
 
-def test_one_acceptor() -> None:
+def test_one_acceptor():
     overall = GlobalConnectionLimit()
     one, other = door(overall, connections_allowed=1), door(overall)
     place = one.acquire("127.0.0.1")
@@ -109,7 +107,7 @@ def test_one_acceptor() -> None:
     one.acquire("203.0.113.9")
 
 
-def test_one_host() -> None:
+def test_one_host():
     one = door(connections_allowed_per_host=2)
     places = [one.acquire(host) for host in ("2001:db8::1", "2001:db8::2")]
     assert limit(one, "2001:db8::3") == "connectionsAllowedPerHost"
@@ -123,7 +121,7 @@ def test_one_host() -> None:
     )
 
 
-def test_where_nobody_says_one_host_may_have_half() -> None:
+def test_where_nobody_says_one_host_may_have_half():
     one = door(GlobalConnectionLimit(10))
     for _ in range(5):
         one.acquire("203.0.113.9")
@@ -133,13 +131,13 @@ def test_where_nobody_says_one_host_may_have_half() -> None:
     assert limit(one, "198.51.100.1") == "global-max-connections"
 
 
-def test_one_host_may_have_any_number_where_that_is_said() -> None:
+def test_one_host_may_have_any_number_where_that_is_said():
     one = door(GlobalConnectionLimit(10), connections_allowed_per_host=-1)
     for _ in range(10):
         one.acquire("203.0.113.9")
 
 
-def test_who_was_turned_away_takes_nobodys_place() -> None:
+def test_who_was_turned_away_takes_nobodys_place():
     overall = GlobalConnectionLimit(3)
     one = door(overall, connections_allowed_per_host=1)
     one.acquire("203.0.113.9")
@@ -151,19 +149,19 @@ def test_who_was_turned_away_takes_nobodys_place() -> None:
 # ---- descriptors
 
 
-def test_what_is_left_for_files() -> None:
+def test_what_is_left_for_files():
     assert connections_for_files(20_000) == 20_000 - RESERVED_FILES
     assert connections_for_files(1024) == 512
     assert connections_for_files(1) == 1
 
 
-def test_the_default_goes_by_descriptors_and_memory() -> None:
+def test_the_default_goes_by_descriptors_and_memory():
     assert default_connections(20_000, 64 * GB) == 20_000 - RESERVED_FILES
     assert default_connections(1_048_576, GB) == GB // CONNECTION_MEMORY_SHARE // MEMORY_PER_CONNECTION
     assert default_connections(10, 1) == 1
 
 
-def test_what_is_said_is_in_force(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_said_is_in_force(caplog):
     assert max_connections(7, GB) == 7
     assert max_connections(None, GB) == default_connections(open_file_limit(), GB)
     assert not caplog.records
@@ -174,7 +172,7 @@ def test_what_is_said_is_in_force(caplog: pytest.LogCaptureFixture) -> None:
     ] * 2
 
 
-def test_the_soft_limit_of_files_becomes_the_hard_one() -> None:
+def test_the_soft_limit_of_files_becomes_the_hard_one():
     assert raise_open_file_limit() == open_file_limit()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert soft == hard or hard == resource.RLIM_INFINITY

@@ -1,7 +1,5 @@
 """What destinations name."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.errors import Refused
@@ -42,7 +40,7 @@ PREFIXES = Destinations(
         ("/remote-temp-topic/3.x", None, Destination("temp-topic.3.x", None, MULTICAST, True)),
     ],
 )
-def test_table(text: str, asked: str | None, destination: Destination) -> None:
+def test_table(text, asked, destination):
     assert PREFIXES.parse(text, asked, "7") == destination
 
 
@@ -60,13 +58,13 @@ def test_table(text: str, asked: str | None, destination: Destination) -> None:
         ("/remote-temp-topic/", None),
     ],
 )
-def test_what_names_nothing(text: str, asked: str | None) -> None:
+def test_what_names_nothing(text, asked):
     with pytest.raises(Refused):
         PREFIXES.parse(text, asked, "7")
 
 
 @pytest.mark.parametrize("text", ["/temp-queue/x", "/temp-topic/x"])
-def test_the_form_by_which_others_reach_a_temporary_destination(text: str) -> None:
+def test_the_form_by_which_others_reach_a_temporary_destination(text):
     there = PREFIXES.parse(text, None, "7")
     assert PREFIXES.parse(remote_form(text, "7"), None, "9") == there
     assert remote_form("/queue/x", "7") == "/queue/x"

@@ -1,17 +1,15 @@
 """Messages that are delivered as they arrive: no `Message` or no `Reference` is made of them until one is needed."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker.reference import DELIVERING
 
 from ..broker.broker_fixture import assert_nothing_held, bodies
-from .session_fixture import Client, Got, Server, frame
+from .session_fixture import Server, frame
 from .test_subscribe import send, settle, subscribe
 
 
-def delivered(count: int, version: str = "1.2", **headers: object) -> tuple[Server, Client, list[Got]]:
+def delivered(count, version="1.2", **headers):
     """A subscriber that has got ``count`` messages as they arrived, and acknowledged none."""
     server = Server({"#": {"auto_delete_queues": False}})
     client, producer = server.client(version), server.client()
@@ -25,7 +23,7 @@ def delivered(count: int, version: str = "1.2", **headers: object) -> tuple[Serv
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_an_ack_settles_and_frees_the_memory(version: str, mode: str) -> None:
+def test_an_ack_settles_and_frees_the_memory(version, mode):
     server, client, got = delivered(5, version, ack=mode)
     settle(client, "ACK", got[2], version)
     assert server.queue().delivering == (2 if mode == "client" else 4)
@@ -36,7 +34,7 @@ def test_an_ack_settles_and_frees_the_memory(version: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_nack_brings_the_message_again(mode: str) -> None:
+def test_a_nack_brings_the_message_again(mode):
     server, client, got = delivered(2, ack=mode)
     settle(client, "NACK", got[0])
     again = client.one("MESSAGE")
@@ -48,7 +46,7 @@ def test_a_nack_brings_the_message_again(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_lost_connection_gives_back_what_it_had_in_order(mode: str) -> None:
+def test_a_lost_connection_gives_back_what_it_had_in_order(mode):
     server, client, got = delivered(4, ack=mode)
     settle(client, "ACK", got[0])
     client.lose()
@@ -61,7 +59,7 @@ def test_a_lost_connection_gives_back_what_it_had_in_order(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_an_aborted_ack_leaves_the_message_with_its_consumer(mode: str) -> None:
+def test_an_aborted_ack_leaves_the_message_with_its_consumer(mode):
     server, client, got = delivered(3, ack=mode)
     client.say("BEGIN", transaction="t")
     settle(client, "ACK", got[1], transaction="t")
@@ -72,14 +70,14 @@ def test_an_aborted_ack_leaves_the_message_with_its_consumer(mode: str) -> None:
     assert_nothing_held(server.world)
 
 
-def test_a_second_ack_is_an_error() -> None:
+def test_a_second_ack_is_an_error():
     _, client, got = delivered(2, ack="client-individual")
     settle(client, "ACK", got[0])
     settle(client, "ACK", got[0])
     assert "awaits acknowledgement" in client.error()["message"]
 
 
-def test_management_is_shown_one_reference_to_each() -> None:
+def test_management_is_shown_one_reference_to_each():
     server, _, _ = delivered(3, ack="client-individual")
     (consumer,) = server.queue().consumers
     shown = list(consumer.unsettled_references())
@@ -90,7 +88,7 @@ def test_management_is_shown_one_reference_to_each() -> None:
     assert server.queue().delivering == 3
 
 
-def test_of_two_subscriptions_each_ack_finds_its_own() -> None:
+def test_of_two_subscriptions_each_ack_finds_its_own():
     server = Server({"#": {"auto_delete_queues": False}})
     client, producer = server.client(), server.client()
     for name in ("one", "two"):
@@ -104,7 +102,7 @@ def test_of_two_subscriptions_each_ack_finds_its_own() -> None:
     assert_nothing_held(server.world)
 
 
-def test_a_message_of_several_queues_is_kept_only_where_nobody_is_ready() -> None:
+def test_a_message_of_several_queues_is_kept_only_where_nobody_is_ready():
     server = Server({"#": {"auto_delete_queues": False, "auto_delete_addresses": False}})
     ready, absent, producer = (server.client(client_id=name) for name in ("ready", "absent", "producer"))
     for client in (ready, absent):
@@ -121,7 +119,7 @@ def test_a_message_of_several_queues_is_kept_only_where_nobody_is_ready() -> Non
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_escapes_are_those_of_the_receiver(version: str) -> None:
+def test_escapes_are_those_of_the_receiver(version):
     server = Server()
     client, producer = server.client(version), server.client()
     subscribe(client)
@@ -130,7 +128,7 @@ def test_escapes_are_those_of_the_receiver(version: str) -> None:
     assert expected[version] in client.wire.written and client.wire.written.endswith(b"\n\nbody\0\n")
 
 
-def test_consumers_take_turns() -> None:
+def test_consumers_take_turns():
     server = Server()
     clients, producer = [server.client() for _ in range(3)], server.client()
     for client in clients:
@@ -144,11 +142,11 @@ def test_consumers_take_turns() -> None:
     ]
 
 
-def ack_frames(got: list[Got]) -> bytes:
+def ack_frames(got):
     return b"".join(frame("ACK", id=each["ack"]) for each in got)
 
 
-def windowed(count: int) -> tuple[Server, Client, list[Got]]:
+def windowed(count):
     server = Server({"#": {"auto_delete_queues": False}})
     client, producer = server.client(), server.client()
     subscribe(client, ack="client-individual", **{"activemq.prefetchSize": "3"})
@@ -157,7 +155,7 @@ def windowed(count: int) -> tuple[Server, Client, list[Got]]:
     return server, client, client.read()
 
 
-def test_the_acks_of_one_read_free_credit_for_as_many_messages() -> None:
+def test_the_acks_of_one_read_free_credit_for_as_many_messages():
     server, client, got = windowed(8)
     assert [each.body for each in got] == [b"0", b"1", b"2"]
     client.write(ack_frames(got))
@@ -165,14 +163,14 @@ def test_the_acks_of_one_read_free_credit_for_as_many_messages() -> None:
     assert (server.queue().messages_acknowledged, server.queue().delivering) == (3, 3)
 
 
-def test_credit_that_is_free_with_the_end_of_a_subscription_is_nobodys() -> None:
+def test_credit_that_is_free_with_the_end_of_a_subscription_is_nobodys():
     server, client, got = windowed(8)
     client.write(ack_frames(got) + frame("UNSUBSCRIBE", id="s"))
     assert client.read() == [] and bodies(server.queue()) == [b"3", b"4", b"5", b"6", b"7"]
     assert server.queue().delivering == 0
 
 
-def test_credit_is_free_before_the_error_that_ends_a_connection() -> None:
+def test_credit_is_free_before_the_error_that_ends_a_connection():
     server, client, got = windowed(4)
     client.write(ack_frames(got) + b"NONSENSE\n\n\0")
     assert client.read()[-1].command == "ERROR"

@@ -1,7 +1,5 @@
 """`_AMQ_DUPL_ID`: what is sent twice is routed once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -10,25 +8,23 @@ from stompring.server.reload import apply
 from stompring.settings.model import AddressSettingEntry, FullPolicy
 
 from ..broker.broker_fixture import bodies
-from .session_fixture import Client, Server
+from .session_fixture import Server
 
 
-def keeping(**configuration: object) -> Server:
+def keeping(**configuration):
     return Server({"#": {"auto_delete_queues": False}}, **configuration)
 
 
-def send(
-    client: Client, body: bytes, identifier: str | None = "1", to: str = "/queue/q", **more: object
-) -> None:
+def send(client, body, identifier="1", to="/queue/q", **more):
     headers = {} if identifier is None else {"_AMQ_DUPL_ID": identifier}
     client.say("SEND", body, destination=to, **headers, **more)
 
 
-def counted(server: Server, name: str = "q") -> int:
+def counted(server, name="q"):
     return server.world.address(name).duplicate_messages
 
 
-def test_a_duplicate_is_not_routed_and_its_producer_is_not_told() -> None:
+def test_a_duplicate_is_not_routed_and_its_producer_is_not_told():
     server = keeping()
     client = server.client()
     send(client, b"a", receipt="1")
@@ -40,7 +36,7 @@ def test_a_duplicate_is_not_routed_and_its_producer_is_not_told() -> None:
     assert (counted(server), address.routed_messages) == (1, 2)
 
 
-def test_the_header_is_passed_on() -> None:
+def test_the_header_is_passed_on():
     server = keeping()
     client = server.client()
     client.say("SUBSCRIBE", destination="/queue/q", id="1")
@@ -49,7 +45,7 @@ def test_the_header_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize("identifier", [None, ""], ids=["none", "an empty one"])
-def test_messages_without_an_id_are_never_duplicates(identifier: str | None) -> None:
+def test_messages_without_an_id_are_never_duplicates(identifier):
     server = keeping()
     client = server.client()
     for body in (b"a", b"b"):
@@ -57,7 +53,7 @@ def test_messages_without_an_id_are_never_duplicates(identifier: str | None) -> 
     assert bodies(server.queue()) == [b"a", b"b"] and server.world.address("q").duplicates is None
 
 
-def test_an_id_of_any_bytes() -> None:
+def test_an_id_of_any_bytes():
     server = keeping()
     client = server.client()
     for body in (b"a", b"b"):
@@ -67,7 +63,7 @@ def test_an_id_of_any_bytes() -> None:
     assert cache is not None and cache.in_order == [b"\xff\n:\xfe"]
 
 
-def test_the_oldest_id_is_forgotten() -> None:
+def test_the_oldest_id_is_forgotten():
     server = keeping(id_cache_size=2)
     client = server.client()
     for identifier in "1 2 1 3 1".split():
@@ -75,7 +71,7 @@ def test_the_oldest_id_is_forgotten() -> None:
     assert bodies(server.queue()) == [b"1", b"2", b"3", b"1"] and counted(server) == 1
 
 
-def test_each_address_has_ids_of_its_own_and_connections_share_them() -> None:
+def test_each_address_has_ids_of_its_own_and_connections_share_them():
     server = keeping()
     send(server.client(), b"a")
     send(server.client(), b"b")
@@ -83,7 +79,7 @@ def test_each_address_has_ids_of_its_own_and_connections_share_them() -> None:
     assert bodies(server.queue()) == [b"a"] and bodies(server.queue("p")) == [b"c"]
 
 
-def test_queues_of_one_address_share_them() -> None:
+def test_queues_of_one_address_share_them():
     server = keeping()
     server.world.queue("one", "news"), server.world.queue("two", "news")
     client = server.client()
@@ -92,7 +88,7 @@ def test_queues_of_one_address_share_them() -> None:
     assert [bodies(server.queue(name)) for name in ("one", "two")] == [[b"a"], []]
 
 
-def test_a_message_that_no_queue_took_is_remembered() -> None:
+def test_a_message_that_no_queue_took_is_remembered():
     server = Server({"#": {"auto_create_queues": False, "auto_delete_addresses": False}})
     client = server.client()
     for _ in range(2):
@@ -100,7 +96,7 @@ def test_a_message_that_no_queue_took_is_remembered() -> None:
     assert (counted(server, "news"), server.world.address("news").unrouted_messages) == (1, 1)
 
 
-def test_consumed_messages_are_remembered() -> None:
+def test_consumed_messages_are_remembered():
     server = keeping()
     client = server.client()
     client.say("SUBSCRIBE", destination="/queue/q", id="1")
@@ -109,7 +105,7 @@ def test_consumed_messages_are_remembered() -> None:
     assert client.bodies() == [b"a"]
 
 
-def test_a_scheduled_message_is_sent_once() -> None:
+def test_a_scheduled_message_is_sent_once():
     server = keeping()
     client = server.client()
     for _ in range(2):
@@ -119,7 +115,7 @@ def test_a_scheduled_message_is_sent_once() -> None:
     assert bodies(server.queue()) == [b"a"] * 3 and counted(server) == 1
 
 
-def test_dead_letters_are_no_duplicates() -> None:
+def test_dead_letters_are_no_duplicates():
     server = Server(
         {"#": {"auto_delete_queues": False, "dead_letter_address": "DLA", "max_delivery_attempts": 1}}
     )
@@ -135,7 +131,7 @@ def test_dead_letters_are_no_duplicates() -> None:
 # ---- full addresses
 
 
-def test_what_waited_or_was_dropped_may_come_again() -> None:
+def test_what_waited_or_was_dropped_may_come_again():
     full = {"max_size_messages": 1, "address_full_policy": FullPolicy.DROP, "auto_delete_queues": False}
     server = Server({"#": full})
     client = server.client()
@@ -149,7 +145,7 @@ def test_what_waited_or_was_dropped_may_come_again() -> None:
     assert bodies(server.queue()) == [b"b"] and counted(server) == 1
 
 
-def test_a_blocked_message_is_no_duplicate_of_itself() -> None:
+def test_a_blocked_message_is_no_duplicate_of_itself():
     full = {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK, "auto_delete_queues": False}
     server = Server({"#": full})
     client = server.client()
@@ -161,7 +157,7 @@ def test_a_blocked_message_is_no_duplicate_of_itself() -> None:
     assert client.one("RECEIPT") and bodies(server.queue()) == [b"b"] and counted(server) == 0
 
 
-def test_a_refused_message_may_come_again() -> None:
+def test_a_refused_message_may_come_again():
     full = {"max_size_messages": 1, "address_full_policy": FullPolicy.FAIL, "auto_delete_queues": False}
     server = Server({"#": full})
     send(server.client(), b"a", "1")
@@ -176,7 +172,7 @@ def test_a_refused_message_may_come_again() -> None:
 # ---- settings
 
 
-def test_size_0_is_off_also_for_one_address() -> None:
+def test_size_0_is_off_also_for_one_address():
     server = Server({"#": {"auto_delete_queues": False}, "q": {"id_cache_size": 0}})
     client = server.client()
     for name in ("q", "p"):
@@ -185,7 +181,7 @@ def test_size_0_is_off_also_for_one_address() -> None:
     assert bodies(server.queue("q")) == [b"a"] * 2 and bodies(server.queue("p")) == [b"a"]
 
 
-def test_a_reload_changes_the_size_at_once() -> None:
+def test_a_reload_changes_the_size_at_once():
     server = keeping()
     client = server.client()
     for number in range(4):
@@ -208,13 +204,13 @@ def test_a_reload_changes_the_size_at_once() -> None:
 # ---- transactions
 
 
-def begin(client: Client, *identifiers: str) -> None:
+def begin(client, *identifiers):
     client.say("BEGIN", transaction="t")
     for identifier in identifiers:
         send(client, identifier.encode(), identifier, transaction="t")
 
 
-def test_ids_are_remembered_at_commit() -> None:
+def test_ids_are_remembered_at_commit():
     server = keeping()
     client, other = server.client(), server.client()
     begin(client, "1", "2")
@@ -225,7 +221,7 @@ def test_ids_are_remembered_at_commit() -> None:
     assert bodies(server.queue()) == [b"other", b"1", b"2"] and counted(server) == 1
 
 
-def test_ids_of_an_aborted_transaction_are_free() -> None:
+def test_ids_of_an_aborted_transaction_are_free():
     server = keeping()
     client = server.client()
     begin(client, "1")
@@ -238,7 +234,7 @@ def test_ids_of_an_aborted_transaction_are_free() -> None:
 @pytest.mark.parametrize(
     ("before", "within"), [("2", ["1", "2", "3"]), ("x", ["1", "2", "2"])], ids=["before", "within"]
 )
-def test_a_duplicate_in_a_transaction_fails_all_of_it(before: str, within: list[str]) -> None:
+def test_a_duplicate_in_a_transaction_fails_all_of_it(before, within):
     server = keeping()
     client = server.client()
     send(client, b"taken", "taken")
@@ -257,7 +253,7 @@ def test_a_duplicate_in_a_transaction_fails_all_of_it(before: str, within: list[
     assert bodies(server.queue()) == [b"taken", b"before", b"free"]
 
 
-def test_the_same_id_for_two_addresses_in_one_transaction() -> None:
+def test_the_same_id_for_two_addresses_in_one_transaction():
     server = keeping()
     client = server.client()
     client.say("BEGIN", transaction="t")
@@ -267,7 +263,7 @@ def test_the_same_id_for_two_addresses_in_one_transaction() -> None:
     assert client.one("RECEIPT") and bodies(server.queue("p")) == bodies(server.queue("q")) == [b"a"]
 
 
-def test_what_a_commit_drops_may_come_again() -> None:
+def test_what_a_commit_drops_may_come_again():
     full = {"max_size_messages": 1, "address_full_policy": FullPolicy.DROP, "auto_delete_queues": False}
     server = Server({"#": full})
     client = server.client()
@@ -280,7 +276,7 @@ def test_what_a_commit_drops_may_come_again() -> None:
     assert client.one("RECEIPT") and bodies(server.queue()) == [b"2"]
 
 
-def test_a_blocked_commit_looks_again() -> None:
+def test_a_blocked_commit_looks_again():
     full = {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK, "auto_delete_queues": False}
     server = Server({"#": full})
     client, other = server.client(), server.client()

@@ -1,9 +1,6 @@
 """Durable messages while the disk is full or the store fails: SEND and COMMIT as for a full address."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,21 +8,21 @@ from stompring.server.reload import apply
 from stompring.settings.model import AddressSettingEntry, DiskFullPolicy
 
 from ..broker.broker_fixture import assert_nothing_held, bodies
-from .session_fixture import Client, Server, frame
+from .session_fixture import Server, frame
 
 FULL = "the disk of /d is full: usage 95.0 %, max-disk-usage 90 %"
 
 
-def serve(policy: DiskFullPolicy = DiskFullPolicy.BLOCK) -> Server:
+def serve(policy=DiskFullPolicy.BLOCK):
     return Server({"#": {"auto_delete_queues": False, "disk_full_policy": policy}})
 
 
-def send(client: Client, body: bytes, persistent: bool = True, **headers: Any) -> None:
+def send(client, body, persistent=True, **headers):
     durable = {"persistent": "true"} if persistent else {}
     client.say("SEND", body, destination="/queue/q", **durable, **headers)
 
 
-def test_a_durable_message_waits_and_others_go_on() -> None:
+def test_a_durable_message_waits_and_others_go_on():
     server = serve()
     producer, other = server.client(), server.client()
     server.world.broker.disk.set_fault(FULL)
@@ -46,7 +43,7 @@ def test_a_durable_message_waits_and_others_go_on() -> None:
 
 
 @pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}], ids=["without receipt", "with receipt"])
-def test_the_same_headers_again_wait_too(receipt: dict[str, str]) -> None:
+def test_the_same_headers_again_wait_too(receipt):
     """A producer that repeats its headers is on the short way, which must not pass by a full disk."""
     server = serve()
     producer = server.client()
@@ -57,7 +54,7 @@ def test_the_same_headers_again_wait_too(receipt: dict[str, str]) -> None:
     assert producer.session.blocked and len(bodies(server.queue())) == 5
 
 
-def test_drop_takes_and_forgets() -> None:
+def test_drop_takes_and_forgets():
     server = serve(DiskFullPolicy.DROP)
     client = server.client()
     server.world.broker.disk.set_fault(FULL)
@@ -67,7 +64,7 @@ def test_drop_takes_and_forgets() -> None:
     assert bodies(server.queue()) == [b"2"] and server.world.address("q").dropped_messages == 1
 
 
-def test_fail_says_why() -> None:
+def test_fail_says_why():
     server = serve(DiskFullPolicy.FAIL)
     client = server.client()
     server.world.broker.disk.set_fault(FULL)
@@ -78,7 +75,7 @@ def test_fail_says_why() -> None:
 
 
 @pytest.mark.parametrize("policy", list(DiskFullPolicy))
-def test_commit_while_the_disk_is_full(policy: DiskFullPolicy) -> None:
+def test_commit_while_the_disk_is_full(policy):
     server = serve(policy)
     client = server.client()
     client.say("BEGIN", transaction="t")
@@ -100,7 +97,7 @@ def test_commit_while_the_disk_is_full(policy: DiskFullPolicy) -> None:
     assert bodies(server.queue()) == ([b"1"] if policy is DiskFullPolicy.BLOCK else [])
 
 
-def test_commit_of_what_is_not_durable_goes_on() -> None:
+def test_commit_of_what_is_not_durable_goes_on():
     server = serve(DiskFullPolicy.FAIL)
     client = server.client()
     client.say("BEGIN", transaction="t")
@@ -110,7 +107,7 @@ def test_commit_of_what_is_not_durable_goes_on() -> None:
     assert client.one("RECEIPT")["receipt-id"] == "done" and bodies(server.queue()) == [b"1"]
 
 
-def test_a_commit_that_acknowledges_does_not_wait_for_itself() -> None:
+def test_a_commit_that_acknowledges_does_not_wait_for_itself():
     """Who consumes and sends on must go on when the disk is full: it is what makes room there."""
     server = serve()
     client = server.client()
@@ -126,7 +123,7 @@ def test_a_commit_that_acknowledges_does_not_wait_for_itself() -> None:
     assert bodies(server.queue("out")) == [b"on"]
 
 
-def test_a_commit_waits_for_a_store_that_fails() -> None:
+def test_a_commit_waits_for_a_store_that_fails():
     server = serve(DiskFullPolicy.FAIL)
     client = server.client()
     client.say("BEGIN", transaction="t")
@@ -140,7 +137,7 @@ def test_a_commit_waits_for_a_store_that_fails() -> None:
     client.one("RECEIPT")
 
 
-def test_acks_pass_a_send_that_waits_for_the_disk() -> None:
+def test_acks_pass_a_send_that_waits_for_the_disk():
     server = serve()
     client = server.client()
     send(client, b"0")
@@ -153,7 +150,7 @@ def test_acks_pass_a_send_that_waits_for_the_disk() -> None:
     assert server.queue().messages_acknowledged == 1
 
 
-def test_every_producer_goes_on_when_there_is_room() -> None:
+def test_every_producer_goes_on_when_there_is_room():
     server = serve()
     producers = [server.client() for _ in range(20)]
     server.world.broker.disk.set_fault(FULL)
@@ -166,7 +163,7 @@ def test_every_producer_goes_on_when_there_is_room() -> None:
     assert not any(producer.session.blocked for producer in producers)
 
 
-def test_another_policy_is_for_those_who_wait_already_too() -> None:
+def test_another_policy_is_for_those_who_wait_already_too():
     server = serve()
     producers = [server.client() for _ in range(3)]
     server.world.broker.disk.set_fault(FULL)
@@ -181,7 +178,7 @@ def test_another_policy_is_for_those_who_wait_already_too() -> None:
     assert server.world.address("q").dropped_messages == 3
 
 
-def test_who_still_has_to_wait_after_a_reload_waits() -> None:
+def test_who_still_has_to_wait_after_a_reload_waits():
     server = serve()
     producers = [server.client() for _ in range(3)]
     server.world.broker.disk.set_fault(FULL)

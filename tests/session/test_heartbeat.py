@@ -1,9 +1,5 @@
 """Heart-beats: Artemis's table, but nobody who promised nothing is cut off unless a TTL is configured."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.errors import ProtocolError
@@ -36,28 +32,26 @@ TTL = {"connection_ttl": 1000, "connection_ttl_min": 5000, "connection_ttl_max":
         ("99999999999999,0", {}, HeartbeatIntervals(0, MAX_INTERVAL, 2 * MAX_INTERVAL)),
     ],
 )
-def test_the_pace_that_is_agreed(
-    header: str | None, options: dict[str, Any], pace: HeartbeatIntervals
-) -> None:
+def test_the_pace_that_is_agreed(header, options, pace):
     assert agree(header, StompAcceptor("a", "h", 1, **options), -1) == pace
 
 
-def test_ttl_override() -> None:
+def test_ttl_override():
     assert agree("0,0", StompAcceptor("a", "h", 1), 4000).ttl == 4000
     assert agree("0,0", StompAcceptor("a", "h", 1, connection_ttl=2000), 4000).ttl == 2000
 
 
 @pytest.mark.parametrize("header", ["", "1", "1,2,3", "a,b", "-1,0", "1.5,0", "1,", "²,1"])
-def test_what_cannot_be_read(header: str) -> None:
+def test_what_cannot_be_read(header):
     with pytest.raises(ProtocolError, match="heart-beat must be two numbers"):
         agree(header, StompAcceptor("a", "h", 1), -1)
 
 
-def beats(data: bytes) -> int:
+def beats(data):
     return data.count(b"\n") if not data.strip() else -1
 
 
-def test_beats_come_within_the_promised_time() -> None:
+def test_beats_come_within_the_promised_time():
     server = Server()
     client = server.client(heart_beat="0,1000")
     for _ in range(10):
@@ -66,7 +60,7 @@ def test_beats_come_within_the_promised_time() -> None:
         client.wire.written = b""
 
 
-def test_no_beats_while_there_is_traffic() -> None:
+def test_no_beats_while_there_is_traffic():
     server = Server()
     client = server.client(heart_beat="0,1000")
     for number in range(20):
@@ -75,7 +69,7 @@ def test_no_beats_while_there_is_traffic() -> None:
         assert [got.command for got in client.read()] == ["RECEIPT"]
 
 
-def test_a_silent_client_is_told_and_closed() -> None:
+def test_a_silent_client_is_told_and_closed():
     server = Server()
     client = server.client(heart_beat="1000,0")
     server.world.pass_time(1875)
@@ -84,7 +78,7 @@ def test_a_silent_client_is_told_and_closed() -> None:
     assert "within the 2000ms connection TTL" in client.error()["message"]
 
 
-def rings_late(server: Server, seconds: float) -> None:
+def rings_late(server, seconds):
     """Time goes by while the process stands still; then timers ring, before any socket is read."""
     clock = server.world.clock
     clock.rightNow += seconds
@@ -94,7 +88,7 @@ def rings_late(server: Server, seconds: float) -> None:
         timer.func(*timer.args, **timer.kw)
 
 
-def test_what_waits_in_the_socket_is_read_before_a_connection_is_called_silent() -> None:
+def test_what_waits_in_the_socket_is_read_before_a_connection_is_called_silent():
     server = Server()
     client = server.client(heart_beat="1000,0")
     for _ in range(3):
@@ -108,7 +102,7 @@ def test_what_waits_in_the_socket_is_read_before_a_connection_is_called_silent()
 
 
 @pytest.mark.parametrize("data", [b"\n", b"\r\n", b"SEND\ndestination:/topic/t\n\n\0"])
-def test_any_byte_is_a_sign_of_life(data: bytes) -> None:
+def test_any_byte_is_a_sign_of_life(data):
     server = Server()
     client = server.client(heart_beat="1000,0")
     for _ in range(10):
@@ -117,14 +111,14 @@ def test_any_byte_is_a_sign_of_life(data: bytes) -> None:
     assert not client.session.closed
 
 
-def test_a_client_that_promised_nothing_may_be_silent() -> None:
+def test_a_client_that_promised_nothing_may_be_silent():
     server = Server()
     client = server.client(heart_beat="0,0")
     server.world.pass_time(3600_000)
     assert client.read() == [] and not client.session.closed
 
 
-def test_nothing_is_left_of_a_closed_connection() -> None:
+def test_nothing_is_left_of_a_closed_connection():
     server = Server()
     client = server.client(heart_beat="1000,1000")
     client.say("DISCONNECT")

@@ -20,7 +20,7 @@ from stompring.settings.model import ResourceLimit
 from stompring.stomp.headers import FIRST_FRAME
 
 from ..broker.broker_fixture import ANYCAST
-from .session_fixture import Client, Server, frame
+from .session_fixture import Server, frame
 
 KEEP: dict[str, dict[str, Any]] = {"#": {"auto_delete_queues": False}}
 
@@ -32,23 +32,23 @@ OF_THE_BROKER = (
 )
 
 
-def limited(settings: dict[str, dict[str, Any]] | None = None, **limits: Any) -> Server:
+def limited(settings=None, **limits):
     configuration = {name: limits.pop(name) for name in OF_THE_BROKER if name in limits}
     return Server(KEEP | (settings or {}), acceptor=limits, **configuration)
 
 
-def refused(server: Server) -> dict[str, int]:
+def refused(server):
     return {limit: number for limit, number in server.world.broker.rejections.counts.items() if number}
 
 
 # ---- transactions
 
 
-def send(client: Client, body: bytes, **headers: object) -> None:
+def send(client, body, **headers):
     client.say("SEND", body, destination="/queue/q", **headers)
 
 
-def test_a_transaction_may_hold_so_much() -> None:
+def test_a_transaction_may_hold_so_much():
     server = limited(max_transaction_bytes=10_000)
     client = server.client()
     client.say("BEGIN", transaction="t")
@@ -63,7 +63,7 @@ def test_a_transaction_may_hold_so_much() -> None:
     assert server.queue().message_count == 0
 
 
-def test_transactions_of_a_connection_count_together_and_free_what_they_held() -> None:
+def test_transactions_of_a_connection_count_together_and_free_what_they_held():
     server = limited(max_transaction_bytes=10_000)
     client = server.client()
     for name in ("a", "b"):
@@ -79,7 +79,7 @@ def test_transactions_of_a_connection_count_together_and_free_what_they_held() -
     assert server.queue().message_count == 3 and server.world.broker.transaction_bytes.bytes == 0
 
 
-def test_all_connections_together() -> None:
+def test_all_connections_together():
     server = Server(KEEP, global_max_transaction_size=10_000)
     clients = [server.client() for _ in range(3)]
     for client in clients[:2]:
@@ -96,7 +96,7 @@ def test_all_connections_together() -> None:
     assert server.world.broker.transaction_bytes.bytes == 0
 
 
-def test_empty_messages_count_as_well() -> None:
+def test_empty_messages_count_as_well():
     server = limited(max_transaction_bytes=10_000)
     client = server.client()
     client.say("BEGIN", transaction="t")
@@ -111,7 +111,7 @@ def test_empty_messages_count_as_well() -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"prefetch_count": "-1"}, {"prefetch_count": "99"}])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_a_subscription_holds_so_many_messages(ack: str, headers: dict[str, str]) -> None:
+def test_a_subscription_holds_so_many_messages(ack, headers):
     server = limited(max_unsettled_messages=5, stomp_consumer_window_size=-1)
     client = server.client()
     for number in range(8):
@@ -124,7 +124,7 @@ def test_a_subscription_holds_so_many_messages(ack: str, headers: dict[str, str]
     assert refused(server) == {}
 
 
-def test_fewer_may_be_asked_for_and_auto_is_free() -> None:
+def test_fewer_may_be_asked_for_and_auto_is_free():
     server = limited(max_unsettled_messages=5)
     client = server.client()
     for number in range(8):
@@ -141,13 +141,13 @@ def test_fewer_may_be_asked_for_and_auto_is_free() -> None:
 MANY_BYTES = 2 * UNCOUNTED
 
 
-def begin(client: Client, sent: int, length: int = 10 * UNCOUNTED) -> bytes:
+def begin(client, sent, length=10 * UNCOUNTED):
     """Begin a SEND of ``length`` bytes; returns what is missing."""
     client.write(b"SEND\ndestination:/queue/q\nreceipt:r\ncontent-length:%d\n\n%b" % (length, b"x" * sent))
     return b"x" * (length - sent) + b"\0"
 
 
-def test_of_unfinished_frames_that_are_too_many_the_largest_is_refused() -> None:
+def test_of_unfinished_frames_that_are_too_many_the_largest_is_refused():
     server = limited(global_max_unfinished_size=5 * UNCOUNTED)
     unfinished = server.world.broker.unfinished
     alone, small, attacker = server.client(), server.client(), server.client()
@@ -175,7 +175,7 @@ def test_of_unfinished_frames_that_are_too_many_the_largest_is_refused() -> None
     assert unfinished.bytes == 0
 
 
-def test_the_first_frame_is_short() -> None:
+def test_the_first_frame_is_short():
     server = limited()
     client = server.client(None)
     client.write(b"CONNECT\npasscode:" + b"x" * FIRST_FRAME)
@@ -187,7 +187,7 @@ def test_the_first_frame_is_short() -> None:
 
 
 @pytest.mark.parametrize("selector", [None, "n = 1", " OR ".join(f"n = {number}" for number in range(500))])
-def test_all_subscriptions_count_with_their_selectors(selector: str | None) -> None:
+def test_all_subscriptions_count_with_their_selectors(selector):
     size = subscription_size(selector)
     server = limited(global_max_subscription_size=3 * size)
     headers = {} if selector is None else {"selector": selector}
@@ -213,7 +213,7 @@ READERS = 20
 
 @pytest.mark.parametrize("topic", [True, False], ids=["topic", "non-destructive queue"])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_each_delivery_of_a_message_counts(ack: str, topic: bool) -> None:
+def test_each_delivery_of_a_message_counts(ack, topic):
     settings: dict[str, dict[str, Any]] = {
         "t": {
             "max_size_bytes": 3 * READERS * REFERENCE_OVERHEAD,
@@ -240,7 +240,7 @@ def test_each_delivery_of_a_message_counts(ack: str, topic: bool) -> None:
     assert (memory.bytes, memory.messages) == (0, 0) if topic else memory.bytes < 4 * 1000
 
 
-def test_many_subscriptions_end_in_slices() -> None:
+def test_many_subscriptions_end_in_slices():
     server = limited()
     client, sender = server.client(), server.client()
     for number in range(100):
@@ -256,7 +256,7 @@ def test_many_subscriptions_end_in_slices() -> None:
     assert not server.world.directory.queues and not server.world.broker.memory.bytes
 
 
-def test_what_no_store_knows_is_let_go_of_when_the_broker_stops() -> None:
+def test_what_no_store_knows_is_let_go_of_when_the_broker_stops():
     server = limited()
     client, sender = server.client(), server.client()
     client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
@@ -268,7 +268,7 @@ def test_what_no_store_knows_is_let_go_of_when_the_broker_stops() -> None:
     assert (queue.messages_requeued, queue.message_count) == (1, 1)
 
 
-def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops() -> None:
+def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops():
     server = limited()
     client, sender = server.client(), server.client()
     client.say("SUBSCRIBE", destination="/topic/t", id="1", ack="client")
@@ -281,7 +281,7 @@ def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops
     assert (queue.messages_requeued, queue.delivering) == (1, 0)
 
 
-def test_the_end_of_many_consumers_of_a_queue_leaves_the_others() -> None:
+def test_the_end_of_many_consumers_of_a_queue_leaves_the_others():
     server = limited()
     client, other, sender = server.client(), server.client(), server.client()
     other.say("SUBSCRIBE", destination="/queue/q", id="o", ack="auto")
@@ -296,7 +296,7 @@ def test_the_end_of_many_consumers_of_a_queue_leaves_the_others() -> None:
 # ---- a client that does not read
 
 
-def test_a_client_that_takes_no_answers_is_not_read_until_it_has() -> None:
+def test_a_client_that_takes_no_answers_is_not_read_until_it_has():
     server = limited(outbox_size=1024)
     client = server.client()
     client.session.outbox.pause()
@@ -314,7 +314,7 @@ def test_a_client_that_takes_no_answers_is_not_read_until_it_has() -> None:
     assert client.one("RECEIPT")["receipt-id"] == "last"
 
 
-def test_messages_alone_do_not_stop_it_from_being_read() -> None:
+def test_messages_alone_do_not_stop_it_from_being_read():
     """It may have to send ACKs before it reads on: not to read these would be a deadlock."""
     server = limited(outbox_size=1024)
     client = server.client()
@@ -325,7 +325,7 @@ def test_messages_alone_do_not_stop_it_from_being_read() -> None:
     assert client.wire.reading and client.session.outbox.capacity <= 0
 
 
-def test_a_client_that_waits_for_two_things_is_read_when_it_has_both() -> None:
+def test_a_client_that_waits_for_two_things_is_read_when_it_has_both():
     settings = {"full": {"max_size_messages": 1, "address_full_policy": "BLOCK"}}
     server = limited(settings, outbox_size=1024)
     client, other = server.client(), server.client()
@@ -345,7 +345,7 @@ def test_a_client_that_waits_for_two_things_is_read_when_it_has_both() -> None:
     assert client.wire.reading
 
 
-def test_a_choked_client_is_not_silent() -> None:
+def test_a_choked_client_is_not_silent():
     server = limited(outbox_size=1024, connection_ttl=5000)
     client = server.client()
     client.session.outbox.pause()
@@ -358,7 +358,7 @@ def test_a_choked_client_is_not_silent() -> None:
     assert "connection TTL" in client.error()["message"]
 
 
-def test_slow_connections_are_known(caplog: pytest.LogCaptureFixture) -> None:
+def test_slow_connections_are_known(caplog):
     server = limited(outbox_size=1024)
     slow, pausing = server.client(), server.client()
     for client in (slow, pausing):
@@ -383,7 +383,7 @@ def test_slow_connections_are_known(caplog: pytest.LogCaptureFixture) -> None:
 # ---- sessions and queues of users
 
 
-def test_sessions_of_a_user() -> None:
+def test_sessions_of_a_user():
     server = Server(KEEP, resource_limits=(ResourceLimit("ann", max_sessions=1),))
     ann = server.client(login="ann")
     second = server.client(version=None)
@@ -398,7 +398,7 @@ def test_sessions_of_a_user() -> None:
     assert dict(server.world.directory.resource_limits.sessions) == {"ann": 1, "bob": 1}
 
 
-def test_whoever_never_logged_in_takes_nobodys_place() -> None:
+def test_whoever_never_logged_in_takes_nobodys_place():
     server = Server(KEEP, resource_limits=(ResourceLimit("ann", max_sessions=1),))
     ann = server.client(login="ann")
     for _ in range(3):
@@ -421,7 +421,7 @@ def test_whoever_never_logged_in_takes_nobodys_place() -> None:
         [("SEND", {"destination": "/queue/a", "reply-to": "/temp-queue/c"})],
     ],
 )
-def test_queues_of_a_user(frames: list[tuple[str, dict[str, str]]]) -> None:
+def test_queues_of_a_user(frames):
     server = Server(KEEP, resource_limits=(ResourceLimit("ann", max_queues=2),))
     ann = server.client(login="ann", client_id="here")
     send(ann, b"x")
@@ -434,7 +434,7 @@ def test_queues_of_a_user(frames: list[tuple[str, dict[str, str]]]) -> None:
     assert set(server.world.directory.queues) == {"q", "a"}
 
 
-def test_temporary_queues_are_free_again_with_their_connection() -> None:
+def test_temporary_queues_are_free_again_with_their_connection():
     server = Server(KEEP, resource_limits=(ResourceLimit("ann", max_queues=1),))
     for _ in range(3):
         ann = server.client(login="ann")
@@ -463,7 +463,7 @@ def test_temporary_queues_are_free_again_with_their_connection() -> None:
         ({}, b"SEND\n" + (b"a:" + b"b" * 60_000 + b"\n") * 18, "maxHeaderLength"),
     ],
 )
-def test_each_limit_has_its_counter(acceptor: dict[str, Any], data: bytes, limit: str) -> None:
+def test_each_limit_has_its_counter(acceptor, data, limit):
     server = limited(**acceptor)
     client = server.client()
     client.write(data)
@@ -487,7 +487,7 @@ A_LONG_NAME = ".".join("a" * 129)
     ],
     ids=["SEND", "SEND to a queue", "SUBSCRIBE", "SUBSCRIBE to wildcards"],
 )
-def test_an_address_has_so_many_words(frame_of: Any) -> None:
+def test_an_address_has_so_many_words(frame_of):
     server = limited()
     client = server.client()
     client.write(frame_of())
@@ -496,7 +496,7 @@ def test_an_address_has_so_many_words(frame_of: Any) -> None:
     assert not server.world.directory.addresses
 
 
-def test_an_address_that_is_there_may_have_more_words() -> None:
+def test_an_address_that_is_there_may_have_more_words():
     server = limited()
     server.world.directory.create_address(A_LONG_NAME, frozenset({ANYCAST}), configured=True)
     client = server.client()
@@ -504,7 +504,7 @@ def test_an_address_that_is_there_may_have_more_words() -> None:
     assert client.one("RECEIPT")
 
 
-def test_wildcard_addresses_have_so_many_words_after_their_first_wildcard() -> None:
+def test_wildcard_addresses_have_so_many_words_after_their_first_wildcard():
     server = limited(global_max_wildcard_words=3)
     client = server.client()
     for number, name in enumerate(("a.b.c.d.#", "#.a.b", "#.a.c", "#.a.c")):
@@ -521,7 +521,7 @@ def test_wildcard_addresses_have_so_many_words_after_their_first_wildcard() -> N
 @pytest.mark.parametrize(
     "destination", ["/topic/a.#", "/queue/*.b", "#", "/topic/a.*::q", ".".join("#" * 100)]
 )
-def test_a_message_is_sent_to_one_address(destination: str) -> None:
+def test_a_message_is_sent_to_one_address(destination):
     server = limited()
     reader = server.client()
     reader.say("SUBSCRIBE", destination="/topic/a.#", id="1")
@@ -532,14 +532,14 @@ def test_a_message_is_sent_to_one_address(destination: str) -> None:
     assert reader.read() == [] and set(server.world.directory.addresses) == {"a.#"}
 
 
-def test_an_asterisk_among_letters_is_a_letter() -> None:
+def test_an_asterisk_among_letters_is_a_letter():
     server = limited()
     client = server.client()
     client.say("SEND", b"x", destination="/queue/a.b*", receipt="r")
     assert client.one("RECEIPT") and server.queue("a.b*").message_count == 1
 
 
-def test_a_queue_of_a_wildcard_address_is_reached_by_its_name() -> None:
+def test_a_queue_of_a_wildcard_address_is_reached_by_its_name():
     server = limited()
     reader = server.client(client_id="c")
     reader.say("SUBSCRIBE", destination="/topic/a.#", id="1", durable_subscription_name="d")
@@ -548,7 +548,7 @@ def test_a_queue_of_a_wildcard_address_is_reached_by_its_name() -> None:
     assert client.one("RECEIPT") and reader.bodies() == [b"x"]
 
 
-def test_names_that_take_long_to_match_are_taken_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_take_long_to_match_are_taken_in_turns(monkeypatch):
     """Frames of one read whose names visit many nodes: others are served between them, and none is lost."""
     server = limited()
     reader = server.client()

@@ -1,12 +1,10 @@
 """Messages about events, beside Artemis 2.44: `HEADERS` was recorded there from a subscription over STOMP."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings.model import RoutingType
 
-from .session_fixture import Client, Got, Server
+from .session_fixture import Server
 from .test_permissions import P, Scene
 
 #: The headers of each type besides those that every MESSAGE has, with a value of Artemis.
@@ -64,14 +62,14 @@ SAME = {
 }  # fmt: skip
 
 
-def watch(server: Server, **headers: str) -> Client:
+def watch(server, **headers):
     watcher = server.client()
     watcher.say("SUBSCRIBE", id="w", destination="/topic/activemq.notifications", **headers)
     watcher.read()
     return watcher
 
 
-def test_the_address_is_a_topic_without_a_prefix_whatever_the_default() -> None:
+def test_the_address_is_a_topic_without_a_prefix_whatever_the_default():
     server = Server({"#": {"default_address_routing_type": RoutingType.ANYCAST}})
     watcher = server.client()
     watcher.say("SUBSCRIBE", id="w", destination="activemq.notifications")
@@ -79,12 +77,12 @@ def test_the_address_is_a_topic_without_a_prefix_whatever_the_default() -> None:
     assert "CONSUMER_CREATED" in told(server, watcher)
 
 
-def told(server: Server, watcher: Client) -> dict[str, Got]:
+def told(server, watcher):
     server.world.pass_time(0)
     return {frame["_AMQ_NotifType"]: frame for frame in watcher.read() if frame.command == "MESSAGE"}
 
 
-def check(kind: str, frame: Got) -> None:
+def check(kind, frame):
     assert frame["_AMQ_NotifTimestamp"].isdigit()
     for name, recorded in HEADERS[kind].items():
         value = frame.headers.get(name)
@@ -98,7 +96,7 @@ def check(kind: str, frame: Got) -> None:
             assert value == recorded, (kind, name, value)
 
 
-def test_messages_have_the_headers_of_artemis() -> None:
+def test_messages_have_the_headers_of_artemis():
     server = Server()
     watcher = watch(server)
     client = server.client()
@@ -121,7 +119,7 @@ def test_messages_have_the_headers_of_artemis() -> None:
 
 
 @pytest.mark.parametrize(("kind", "number"), [("/queue/", "1"), ("/topic/", "0")])
-def test_the_routing_type_of_an_address_is_the_number_that_artemis_has(kind: str, number: str) -> None:
+def test_the_routing_type_of_an_address_is_the_number_that_artemis_has(kind, number):
     server = Server()
     watcher = watch(server)
     server.client().say("SUBSCRIBE", id="s", destination=f"{kind}a")
@@ -129,7 +127,7 @@ def test_the_routing_type_of_an_address_is_the_number_that_artemis_has(kind: str
     assert frame["_AMQ_Address"] == "a" and frame["_AMQ_Routing_Type"] == number
 
 
-def test_a_permission_violation_names_user_address_and_permission() -> None:
+def test_a_permission_violation_names_user_address_and_permission():
     scene = Scene()
     watcher = watch(scene.server)
     client = scene.client()
@@ -139,7 +137,7 @@ def test_a_permission_violation_names_user_address_and_permission() -> None:
     assert frame["_AMQ_CheckType"] == "SEND" and frame["_AMQ_Address"] == "there" and frame["_AMQ_User"]
 
 
-def test_a_selector_compares_the_numbers_of_notifications() -> None:
+def test_a_selector_compares_the_numbers_of_notifications():
     server = Server()
     watcher = watch(server, selector="_AMQ_NotifType = 'CONSUMER_CREATED' AND _AMQ_ConsumerCount > 1")
     client = server.client()
@@ -149,7 +147,7 @@ def test_a_selector_compares_the_numbers_of_notifications() -> None:
     assert told(server, watcher)["CONSUMER_CREATED"]["_AMQ_ConsumerName"] == "2"
 
 
-def test_a_client_cannot_forge_a_notification() -> None:
+def test_a_client_cannot_forge_a_notification():
     server = Server()
     watcher = watch(server)
     server.client().say("SEND", b"x", destination="/topic/activemq.notifications", _AMQ_NotifType="DISK_FULL")
@@ -157,7 +155,7 @@ def test_a_client_cannot_forge_a_notification() -> None:
     assert len(frames) == 1 and "_AMQ_NotifType" not in frames[0].headers
 
 
-def test_delivered_and_expired_messages_are_notified_where_the_configuration_asks() -> None:
+def test_delivered_and_expired_messages_are_notified_where_the_configuration_asks():
     server = Server(notified=frozenset({"MESSAGE_DELIVERED", "MESSAGE_EXPIRED"}))
     watcher = watch(server, selector="_AMQ_NotifType LIKE 'MESSAGE%'")
     client = server.client()
@@ -170,7 +168,7 @@ def test_delivered_and_expired_messages_are_notified_where_the_configuration_ask
     check("MESSAGE_EXPIRED", told(server, watcher)["MESSAGE_EXPIRED"])
 
 
-def test_nothing_is_notified_per_message_otherwise() -> None:
+def test_nothing_is_notified_per_message_otherwise():
     server = Server()
     watcher = watch(server, selector="_AMQ_NotifType LIKE 'MESSAGE%'")
     client = server.client()
@@ -180,7 +178,7 @@ def test_nothing_is_notified_per_message_otherwise() -> None:
     assert server.world.directory.address("q").hooks.delivered is None
 
 
-def test_sessions_are_not_notified_where_that_is_suppressed() -> None:
+def test_sessions_are_not_notified_where_that_is_suppressed():
     server = Server(suppress_session_notifications=True)
     watcher = watch(server)
     server.client().lose()
@@ -188,7 +186,7 @@ def test_sessions_are_not_notified_where_that_is_suppressed() -> None:
     assert "CONNECTION_DESTROYED" in kinds and not kinds & {"SESSION_CREATED", "SESSION_CLOSED"}
 
 
-def test_the_address_of_notifications_can_be_another() -> None:
+def test_the_address_of_notifications_can_be_another():
     server = Server(management_notification_address="told")
     watcher = server.client()
     watcher.say("SUBSCRIBE", id="w", destination="/topic/told")

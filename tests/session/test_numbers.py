@@ -1,13 +1,11 @@
 """Numbers in headers: what int() takes and no one means, and what it refuses in its own words."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.session.heartbeat import MAX_INTERVAL, agree
 from stompring.settings.acceptor import StompAcceptor
 
-from .session_fixture import Client, Server, frame
+from .session_fixture import Server, frame
 
 LONG = "9" * 5001
 
@@ -42,7 +40,7 @@ IN_SEND = [
 IN_SUBSCRIBE = ["consumer-window-size", "prefetch-count", "activemq.prefetchSize"]
 
 
-def refused(client: Client) -> str:
+def refused(client):
     message = client.error()["message"]
     assert "Internal error" not in message, message
     return message
@@ -50,7 +48,7 @@ def refused(client: Client) -> str:
 
 @pytest.mark.parametrize("name", IN_SEND)
 @pytest.mark.parametrize("value", NO_NUMBERS)
-def test_send(name: str, value: str) -> None:
+def test_send(name, value):
     client = Server().client()
     client.write(frame("SEND", destination="/queue/q", receipt="r", **{name: value}))
     assert refused(client).startswith(f"{name} must be a whole number from ")
@@ -58,20 +56,20 @@ def test_send(name: str, value: str) -> None:
 
 @pytest.mark.parametrize("name", IN_SUBSCRIBE)
 @pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != ""])
-def test_subscribe(name: str, value: str) -> None:
+def test_subscribe(name, value):
     client = Server().client()
     client.write(frame("SUBSCRIBE", destination="/queue/q", id="1", **{name: value}))
     assert refused(client).startswith(f"{name} must be -1 or a whole number from ")
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS)
-def test_content_length(value: str) -> None:
+def test_content_length(value):
     client = Server().client()
     client.write(frame("SEND", destination="/queue/q", **{"content-length": value}))
     assert "content-length" in refused(client) or "body" in refused(client)
 
 
-def test_content_length_with_many_zeros() -> None:
+def test_content_length_with_many_zeros():
     server = Server()
     client = server.client()
     client.write(f"SEND\ndestination:/queue/q\nreceipt:r\ncontent-length:{'0' * 5000}1\n\nx\0".encode())
@@ -79,14 +77,14 @@ def test_content_length_with_many_zeros() -> None:
 
 
 @pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != LONG])
-def test_heart_beat(value: str) -> None:
+def test_heart_beat(value):
     for header in (f"{value},0", f"0,{value}"):
         client = Server().client(None)
         client.say("CONNECT", accept_version="1.2", heart_beat=header)
         assert refused(client).startswith("heart-beat must be two numbers")
 
 
-def test_a_heart_beat_that_is_longer_than_any_number() -> None:
+def test_a_heart_beat_that_is_longer_than_any_number():
     acceptor = StompAcceptor("a", "h", 1)
     for digits in (LONG, "9" * 19, f"{'0' * 5000}{MAX_INTERVAL + 1}"):
         assert agree(f"{digits},{digits}", acceptor, -1) == agree(
@@ -100,7 +98,7 @@ def test_a_heart_beat_that_is_longer_than_any_number() -> None:
 
 @pytest.mark.parametrize("name", ["JMSXGroupSeq", "_AMQ_GROUP_SEQUENCE", "timestamp", "x-mine"])
 @pytest.mark.parametrize("value", NO_NUMBERS)
-def test_headers_that_are_not_read_as_numbers(name: str, value: str) -> None:
+def test_headers_that_are_not_read_as_numbers(name, value):
     client = Server().client()
     client.write(frame("SEND", destination="/queue/q", receipt="r", JMSXGroupID="g", **{name: value}))
     assert client.one("RECEIPT")
@@ -120,7 +118,7 @@ CRONS = [
 
 @pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != ""])
 @pytest.mark.parametrize("cron", CRONS)
-def test_cron(cron: str, value: str) -> None:
+def test_cron(cron, value):
     client = Server().client()
     client.write(frame("SEND", destination="/queue/q", AMQ_SCHEDULED_CRON=cron.format(value)))
     assert "AMQ_SCHEDULED_CRON" in refused(client)
@@ -130,7 +128,7 @@ def test_cron(cron: str, value: str) -> None:
 @pytest.mark.parametrize(
     "selector", ["a = {}", "a BETWEEN {0} AND {0}", "{0} * {0} > a", "a LIKE {}", "-{} = a"]
 )
-def test_selectors(selector: str, value: str) -> None:
+def test_selectors(selector, value):
     """Compiled or refused, and then each header is a number or is none."""
     server = Server()
     client = server.client()
@@ -147,7 +145,7 @@ def test_selectors(selector: str, value: str) -> None:
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 @pytest.mark.parametrize("value", [*NO_NUMBERS, f"{LONG}-{LONG}", "1-\u0661"])
-def test_acknowledging(command: str, value: str) -> None:
+def test_acknowledging(command, value):
     client = Server().client()
     client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual")
     client.write(frame(command, id=value))

@@ -1,7 +1,5 @@
 """Who may open a WebSocket, and who may not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -13,7 +11,7 @@ from stompring.settings.acceptor import WebSocketSettings
 HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 
 
-def test_the_websocket_library_is_imported_when_it_is_needed() -> None:
+def test_the_websocket_library_is_imported_when_it_is_needed():
     """By a ws:// acceptor at the start, by others with the first client that asks: it takes time and memory."""
     program = "import sys, stompring.server.service; print('websockets' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -21,15 +19,15 @@ def test_the_websocket_library_is_imported_when_it_is_needed() -> None:
 
 
 def status(
-    host: str = "127.0.0.1:61614",
-    origin: str | None = None,
+    host="127.0.0.1:61614",
+    origin=None,
     *,
-    path: str = "/",
-    only_path: str = "",
-    listens_on: str = HERE,
-    allowed: tuple[str, ...] = (),
-    offered: tuple[str, ...] = (),
-) -> int:
+    path="/",
+    only_path="",
+    listens_on=HERE,
+    allowed=(),
+    offered=(),
+):
     """101, or with what the client is refused."""
     policy = OriginPolicy(WebSocketSettings(path=only_path, web_socket_allowed_origins=allowed), listens_on)
     try:
@@ -44,7 +42,7 @@ def status(
     [("/", "", 101), ("/any/thing", "", 101), ("/stomp", "/stomp", 101), ("/stomp/", "/stomp", 101)]
     + [("/", "/stomp", 404), ("/stomp/x", "/stomp", 404), ("/Stomp", "/stomp", 404)],
 )
-def test_paths(path: str, only: str, expected: int) -> None:
+def test_paths(path, only, expected):
     assert status(path=path, only_path=only) == expected
 
 
@@ -65,7 +63,7 @@ def test_paths(path: str, only: str, expected: int) -> None:
         ("10.0.0.7", EVERYWHERE, 101),
     ],
 )
-def test_names_of_the_broker(host: str, listens_on: str, expected: int) -> None:
+def test_names_of_the_broker(host, listens_on, expected):
     """A name that was made to point at this machine (DNS rebinding) is in Host, and in Origin too."""
     assert status(host, listens_on=listens_on) == expected
     if host and "@" not in host and host != "[::1":
@@ -95,22 +93,22 @@ def test_names_of_the_broker(host: str, listens_on: str, expected: int) -> None:
         ("https://app.example:8443", "broker.example:61614", 403),
     ],
 )
-def test_origins(origin: str | None, host: str, expected: int) -> None:
+def test_origins(origin, host, expected):
     assert status(host, origin, listens_on=EVERYWHERE, allowed=("https://app.example",)) == expected
 
 
-def test_pages_without_an_origin_may_be_allowed() -> None:
+def test_pages_without_an_origin_may_be_allowed():
     assert status(origin="null", allowed=("null",)) == 101
     assert status(origin="file://", allowed=("null",)) == 101
     assert status(origin="https://evil.example", allowed=("null",)) == 403
 
 
-def test_all_pages_may_be_allowed() -> None:
+def test_all_pages_may_be_allowed():
     for origin in ("https://evil.example", "null", "file://"):
         assert status("anything", origin, allowed=("*",)) == 101
 
 
-def test_a_broker_behind_a_proxy_is_called_by_its_name() -> None:
+def test_a_broker_behind_a_proxy_is_called_by_its_name():
     allowed = ("https://app.example",)
     assert status("app.example", "https://app.example", allowed=allowed) == 101
     assert status("app.example", allowed=allowed) == 101
@@ -126,16 +124,16 @@ def test_a_broker_behind_a_proxy_is_called_by_its_name() -> None:
         (("v10.stomp", "v11.stomp", "v12.stomp"), "v12.stomp"),
     ],
 )
-def test_subprotocols(offered: tuple[str, ...], spoken: str | None) -> None:
+def test_subprotocols(offered, spoken):
     policy = OriginPolicy(WebSocketSettings(), HERE)
     assert policy.check("/", "localhost", None, offered) == spoken
 
 
-def test_only_unknown_subprotocols() -> None:
+def test_only_unknown_subprotocols():
     assert status(offered=("mqtt", "v13.stomp")) == 400
 
 
-def test_a_reason_is_fit_for_a_log() -> None:
+def test_a_reason_is_fit_for_a_log():
     with pytest.raises(HandshakeRejected) as caught:
         OriginPolicy(WebSocketSettings(), HERE).check("/", "evil\x1b[2J\n" + "x" * 1000, None, ())
     assert caught.value.reason.isprintable() and len(caught.value.reason) < 300

@@ -9,7 +9,7 @@ from .session_fixture import RecordingWire
 
 
 class Box:
-    def __init__(self, outgoing: Outgoing) -> None:
+    def __init__(self, outgoing):
         self.wire = RecordingWire()
         self.said: list[str] = []
         self.outbox = Outbox(
@@ -17,7 +17,7 @@ class Box:
         )
 
 
-def test_within_a_read_everything_is_written_in_one_piece() -> None:
+def test_within_a_read_everything_is_written_in_one_piece():
     outgoing = Outgoing(BrokerFixture().broker.clock)
     one, two = Box(outgoing), Box(outgoing)
     outgoing.within_read = True
@@ -31,7 +31,7 @@ def test_within_a_read_everything_is_written_in_one_piece() -> None:
     assert one.wire.writes == 1
 
 
-def test_otherwise_it_is_written_soon() -> None:
+def test_otherwise_it_is_written_soon():
     world = BrokerFixture()
     outgoing = Outgoing(world.broker.clock)
     box = Box(outgoing)
@@ -42,7 +42,7 @@ def test_otherwise_it_is_written_soon() -> None:
     assert box.wire.written == b"ab"
 
 
-def test_room_is_used_up_only_by_what_the_socket_has_not_taken() -> None:
+def test_room_is_used_up_only_by_what_the_socket_has_not_taken():
     outgoing = Outgoing(BrokerFixture().broker.clock)
     box = Box(outgoing)
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_room_is_used_up_only_by_what_the_socket_has_not_taken() -> None:
     assert (box.outbox.capacity, box.said) == (ROOM, ["room"])
 
 
-def test_one_big_frame_that_fits_the_socket_is_no_reason_to_rest() -> None:
+def test_one_big_frame_that_fits_the_socket_is_no_reason_to_rest():
     outgoing = Outgoing(BrokerFixture().broker.clock)
     box = Box(outgoing)
     box.outbox.send(b"x" * (2 * ROOM))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from stompring.session.connect import Credentials, Login
+from stompring.session.connect import Login
 from stompring.session.permissions import (
     ALLOW_ALL,
     CACHED_ANSWERS,
@@ -18,7 +17,7 @@ from stompring.session.permissions import (
 )
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
-from .session_fixture import Client, Server
+from .session_fixture import Server
 
 P = PermissionType
 
@@ -26,17 +25,17 @@ P = PermissionType
 class Allowing:
     """Rights that are a set. What was asked for is noted, refused or not."""
 
-    def __init__(self, *lacking: PermissionType) -> None:
+    def __init__(self, *lacking):
         self.rejections: Counter[PermissionType] = Counter()
         self.generation = 0
         self.lacking = set(lacking)
         self.asked: list[tuple[str, str, str | None]] = []
 
-    def allows(self, user: str, permission: PermissionType, address: str, queue: str | None = None) -> bool:
+    def allows(self, user, permission, address, queue=None):
         self.asked.append((permission.value, address, queue))
         return permission not in self.lacking
 
-    def revoke(self, *lacking: PermissionType) -> None:
+    def revoke(self, *lacking):
         self.lacking |= set(lacking)
         self.generation += 1
 
@@ -44,17 +43,17 @@ class Allowing:
 class Users:
     """An authenticator that lets everybody in, with some rights."""
 
-    def __init__(self, rights: Allowing) -> None:
+    def __init__(self, rights):
         self.rights = rights
 
-    def authenticate(self, credentials: Credentials, answer: Callable[[Login | None, str], None]) -> None:
+    def authenticate(self, credentials, answer):
         answer(Login("ada", Authorizer("ada", self.rights)), "")
 
 
 class Scene:
     """A server whose rights can be changed."""
 
-    def __init__(self, *lacking: PermissionType, **more: Any) -> None:
+    def __init__(self, *lacking, **more):
         self.rights = Allowing(*lacking)
         self.server = Server(authenticator=Users(self.rights), **more)
         directory = self.server.world.directory
@@ -62,24 +61,24 @@ class Scene:
         directory.create_queue(QueueConfiguration("q1", "several", RoutingType.ANYCAST))
         directory.create_address("topic", frozenset({RoutingType.MULTICAST}))
 
-    def client(self) -> Client:
+    def client(self):
         return self.server.client(client_id="c")
 
-    def changed(self, *lacking: PermissionType) -> None:
+    def changed(self, *lacking):
         """As the server does when permissions are others."""
         self.rights.revoke(*lacking)
         self.server.world.directory.invalidate_plans()
 
 
-def send(client: Client, **headers: str) -> None:
+def send(client, **headers):
     client.say("SEND", b"x", **headers)
 
 
-def subscribe(client: Client, **headers: str) -> None:
+def subscribe(client, **headers):
     client.say("SUBSCRIBE", id="1", **headers)
 
 
-def unsubscribe(client: Client, **headers: str) -> None:
+def unsubscribe(client, **headers):
     client.say("SUBSCRIBE", id="1", **headers)
     named = {name: value for name, value in headers.items() if "durable" in name}
     client.say("UNSUBSCRIBE", id="1", **named)
@@ -213,9 +212,7 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize(("what", "act", "headers", "needed"), CASES, ids=[case[0] for case in CASES])
-def test_what_is_asked(
-    what: str, act: Callable[..., None], headers: dict[str, str], needed: list[Any]
-) -> None:
+def test_what_is_asked(what, act, headers, needed):
     scene = Scene()
     client = scene.client()
     act(client, **headers)
@@ -223,7 +220,7 @@ def test_what_is_asked(
     assert scene.rights.asked == needed
 
 
-def lacking() -> Iterator[tuple[Any, ...]]:
+def lacking():
     for what, act, headers, needed in CASES:
         for permission, address, queue in needed:
             yield pytest.param(act, headers, permission, address, queue, id=f"{what} without {permission}")
@@ -231,12 +228,12 @@ def lacking() -> Iterator[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(("act", "headers", "permission", "address", "queue"), list(lacking()))
 def test_without_it(
-    act: Callable[..., None],
-    headers: dict[str, str],
-    permission: PermissionType,
-    address: str,
-    queue: str | None,
-) -> None:
+    act,
+    headers,
+    permission,
+    address,
+    queue,
+):
     scene = Scene(permission)
     directory = scene.server.world.directory
     before = set(directory.queues), {name: a.routing_types for name, a in directory.addresses.items()}
@@ -255,7 +252,7 @@ def test_without_it(
     assert directory.queues["there"].message_count == 0
 
 
-def test_a_queue_is_named_only_where_it_is_another() -> None:
+def test_a_queue_is_named_only_where_it_is_another():
     scene = Scene(P.CONSUME)
     client = scene.client()
     subscribe(client, destination="several::q1")
@@ -265,7 +262,7 @@ def test_a_queue_is_named_only_where_it_is_another() -> None:
     )
 
 
-def test_it_asks_once_for_what_repeats() -> None:
+def test_it_asks_once_for_what_repeats():
     scene = Scene()
     client = scene.client()
     for number in range(5):
@@ -274,7 +271,7 @@ def test_it_asks_once_for_what_repeats() -> None:
     assert scene.rights.asked == [("send", "there", None)]
 
 
-def test_a_reload_is_asked_again_and_counts_at_once() -> None:
+def test_a_reload_is_asked_again_and_counts_at_once():
     scene = Scene()
     client = scene.client()
     client.say("SEND", b"x", destination="/queue/there")
@@ -287,7 +284,7 @@ def test_a_reload_is_asked_again_and_counts_at_once() -> None:
     assert scene.server.queue("there").message_count == 2
 
 
-def test_a_transaction_that_may_not_send_any_more_sends_nothing() -> None:
+def test_a_transaction_that_may_not_send_any_more_sends_nothing():
     scene = Scene()
     client = scene.client()
     client.say("BEGIN", transaction="t")
@@ -299,7 +296,7 @@ def test_a_transaction_that_may_not_send_any_more_sends_nothing() -> None:
     assert scene.server.queue("there").message_count == 0
 
 
-def test_acknowledging_what_was_delivered_is_asked_of_nobody() -> None:
+def test_acknowledging_what_was_delivered_is_asked_of_nobody():
     scene = Scene()
     client = scene.client()
     client.say("SEND", b"x", destination="/queue/there")
@@ -311,7 +308,7 @@ def test_acknowledging_what_was_delivered_is_asked_of_nobody() -> None:
     assert scene.server.queue("there").message_count == 0
 
 
-def test_who_may_not_consume_any_more_is_closed_when_it_changes() -> None:
+def test_who_may_not_consume_any_more_is_closed_when_it_changes():
     scene = Scene()
     reader, writer = scene.client(), scene.client()
     reader.say("SUBSCRIBE", id="1", destination="/queue/there")
@@ -326,7 +323,7 @@ def test_who_may_not_consume_any_more_is_closed_when_it_changes() -> None:
     assert scene.server.queue("there").message_count == 1
 
 
-def test_who_browses_needs_to_browse_when_it_changes() -> None:
+def test_who_browses_needs_to_browse_when_it_changes():
     scene = Scene()
     client = scene.client()
     client.say("SUBSCRIBE", id="1", destination="/queue/there", browser="true")
@@ -341,7 +338,7 @@ def test_who_browses_needs_to_browse_when_it_changes() -> None:
 @pytest.mark.parametrize(
     "destination", ["/remote-temp-queue/1.t", "/queue/temp-queue.1.t", "temp-queue.1.t::temp-queue.1.t"]
 )
-def test_a_temporary_queue_is_read_by_its_own_connection_alone(destination: str) -> None:
+def test_a_temporary_queue_is_read_by_its_own_connection_alone(destination):
     scene = Scene()
     owner, other = scene.client(), scene.client()
     owner.say("SUBSCRIBE", id="1", destination="/temp-queue/t")
@@ -355,7 +352,7 @@ def test_a_temporary_queue_is_read_by_its_own_connection_alone(destination: str)
 @pytest.mark.parametrize(
     "destination", ["/remote-temp-topic/1.t", "/topic/temp-topic.1.t", "temp-topic.1.t::q"]
 )
-def test_a_temporary_topic_is_read_by_its_own_connection_alone(destination: str) -> None:
+def test_a_temporary_topic_is_read_by_its_own_connection_alone(destination):
     scene = Scene()
     owner, other = scene.client(), scene.client()
     owner.say("SUBSCRIBE", id="1", destination="/temp-topic/t")
@@ -365,7 +362,7 @@ def test_a_temporary_topic_is_read_by_its_own_connection_alone(destination: str)
 
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("pattern", ["#", "*.1.t", "temp-topic.#", "temp-topic.1.#"])
-def test_no_wildcard_address_of_others_gets_what_is_temporary(secure: bool, pattern: str) -> None:
+def test_no_wildcard_address_of_others_gets_what_is_temporary(secure, pattern):
     server = Scene().server if secure else Server()
     directory = server.world.directory
     directory.create_queue(QueueConfiguration(pattern, pattern, RoutingType.MULTICAST))
@@ -380,7 +377,7 @@ def test_no_wildcard_address_of_others_gets_what_is_temporary(secure: bool, patt
 
 
 @pytest.mark.parametrize("destination", ["mine::temp-queue.2.t", "/queue/temp-queue.2.t"])
-def test_nobody_takes_the_name_of_a_temporary_queue_before_its_connection(destination: str) -> None:
+def test_nobody_takes_the_name_of_a_temporary_queue_before_its_connection(destination):
     scene = Scene()
     thief, owner = scene.client(), scene.client()
     thief.say("SUBSCRIBE", id="1", destination=destination)
@@ -390,7 +387,7 @@ def test_nobody_takes_the_name_of_a_temporary_queue_before_its_connection(destin
     assert "temp-queue.2.t" in scene.server.world.directory.addresses
 
 
-def test_no_durable_subscription_has_an_internal_name() -> None:
+def test_no_durable_subscription_has_an_internal_name():
     client = Scene().server.client(client_id="$.artemis")
     client.say(
         "SUBSCRIBE", id="1", destination="/topic/topic", durable_subscription_name="internal.a.address.retro"
@@ -398,7 +395,7 @@ def test_no_durable_subscription_has_an_internal_name() -> None:
     assert client.error()["message"].startswith("$.artemis.internal.a.address.retro is internal")
 
 
-def test_without_security_everything_goes() -> None:
+def test_without_security_everything_goes():
     server = Server()
     owner, other = server.client(), server.client()
     owner.say("SUBSCRIBE", id="1", destination="/temp-queue/t")
@@ -407,7 +404,7 @@ def test_without_security_everything_goes() -> None:
     assert other.session.login.authorizer is ALLOW_ALL and ALLOW_ALL.allows(P.MANAGE, "x")
 
 
-def test_remembered_answers_are_bounded() -> None:
+def test_remembered_answers_are_bounded():
     rights = Allowing()
     authorizer = Authorizer("ada", rights)
     for number in range(CACHED_ANSWERS * 3):
@@ -415,7 +412,7 @@ def test_remembered_answers_are_bounded() -> None:
     assert len(authorizer._answers) <= CACHED_ANSWERS + 1
 
 
-def test_long_names_are_cut() -> None:
+def test_long_names_are_cut():
     scene = Scene(P.SEND)
     client = scene.client()
     client.say("SEND", b"x", destination="/queue/" + "n" * 5000)

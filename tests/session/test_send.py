@@ -1,7 +1,5 @@
 """SEND: headers that mean something, and those that are passed on."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,21 +9,21 @@ from stompring.broker.transfer import BROKERS_OWN, ORIGIN_HEADERS
 from stompring.session.send import NOT_PASSED_ON, user_block
 
 from ..broker.broker_fixture import bodies
-from .session_fixture import Client, Server
+from .session_fixture import Server
 
 
-def send(client: Client, body: bytes = b"x", destination: str = "/queue/q", **headers: object) -> None:
+def send(client, body=b"x", destination="/queue/q", **headers):
     client.say("SEND", body, destination=destination, **headers)
 
 
-def both() -> tuple[Server, Client]:
+def both():
     server = Server({"#": {"auto_delete_queues": False}})
     client = server.client()
     client.say("SUBSCRIBE", destination="/queue/q", id="s")
     return server, client
 
 
-def test_user_headers_come_back_as_sent() -> None:
+def test_user_headers_come_back_as_sent():
     _, client = both()
     client.write(
         "SEND\ndestination:/queue/q\nuser:a\\cb\\nc\\\\d\nempty:\nJMSXGroupID:g\ncorrelation-id:7\ntype:t\n"
@@ -38,7 +36,7 @@ def test_user_headers_come_back_as_sent() -> None:
     assert message["reply-to"] == "/queue/r" and message["content-type"] == "text/plain"
 
 
-def test_what_only_the_broker_says_is_not_taken_from_a_client() -> None:
+def test_what_only_the_broker_says_is_not_taken_from_a_client():
     _, client = both()
     send(client, message_id="mine", subscription="x", redelivered="true", timestamp="1", ack="z")
     message = client.one("MESSAGE")
@@ -50,7 +48,7 @@ OWN = sorted(name.decode() for name in BROKERS_OWN)
 
 
 @pytest.mark.parametrize("more", [{}, {"persistent": "true"}], ids=["plain", "with a meaning"])
-def test_what_receivers_take_for_the_brokers_word_is_not_passed_on(more: dict[str, str]) -> None:
+def test_what_receivers_take_for_the_brokers_word_is_not_passed_on(more):
     assert {"AMQUserID", "JMSXUserID", "_AMQ_VALIDATED_USER", *map(bytes.decode, ORIGIN_HEADERS)} <= set(OWN)
     _, client = both()
     lines = "".join(f"{name}:forged\n" for name in (*OWN, *more))
@@ -59,7 +57,7 @@ def test_what_receivers_take_for_the_brokers_word_is_not_passed_on(more: dict[st
     assert "forged" not in message.headers.values() and message["own"] == "kept"
 
 
-def test_where_a_dead_letter_came_from_cannot_be_forged() -> None:
+def test_where_a_dead_letter_came_from_cannot_be_forged():
     server = Server(
         {"#": {"auto_delete_queues": False, "dead_letter_address": "D", "max_delivery_attempts": 1}}
     )
@@ -74,20 +72,20 @@ def test_where_a_dead_letter_came_from_cannot_be_forged() -> None:
     assert headers.get("_AMQ_ORIG_ROUTING_TYPE") != "0" and "_AMQ_ACTUAL_EXPIRY" not in headers
 
 
-def test_an_import_says_where_its_dead_letters_came_from() -> None:
+def test_an_import_says_where_its_dead_letters_came_from():
     _, client = both()
     send(client, _AMQ_ORIG_QUEUE="elsewhere", stompring_imported="true")
     message = client.one("MESSAGE")
     assert message["_AMQ_ORIG_QUEUE"] == "elsewhere" and "stompring-imported" not in message.headers
 
 
-def test_the_first_of_repeated_headers_counts() -> None:
+def test_the_first_of_repeated_headers_counts():
     _, client = both()
     client.write(b"SEND\ndestination:/queue/q\nfoo:1\nfoo:2\ndestination:/queue/other\n\n\0")
     assert client.one("MESSAGE")["foo"] == "1"
 
 
-def test_priorities_order_the_queue() -> None:
+def test_priorities_order_the_queue():
     server = Server()
     client = server.client()
     for priority in (4, 0, 9, 4):
@@ -95,7 +93,7 @@ def test_priorities_order_the_queue() -> None:
     assert bodies(server.queue()) == [b"9", b"4", b"4", b"0"]
 
 
-def test_expires_in_the_past_is_not_delivered() -> None:
+def test_expires_in_the_past_is_not_delivered():
     server, client = both()
     send(client, expires=server.world.now - 1)
     server.world.pass_time(0)
@@ -103,13 +101,13 @@ def test_expires_in_the_past_is_not_delivered() -> None:
 
 
 @pytest.mark.parametrize("delay", [0, -5])
-def test_no_delay(delay: int) -> None:
+def test_no_delay(delay):
     _, client = both()
     send(client, AMQ_SCHEDULED_DELAY=delay)
     client.one("MESSAGE")
 
 
-def test_delay() -> None:
+def test_delay():
     server, client = both()
     send(client, AMQ_SCHEDULED_DELAY=2000, receipt="r", colour="red")
     client.one("RECEIPT")
@@ -120,7 +118,7 @@ def test_delay() -> None:
     assert message["colour"] == "red" and "AMQ_SCHEDULED_DELAY" not in message.headers
 
 
-def test_time_wins_over_delay() -> None:
+def test_time_wins_over_delay():
     server, client = both()
     send(client, AMQ_SCHEDULED_TIME=server.world.now + 500, AMQ_SCHEDULED_DELAY=60_000)
     server.world.pass_time(500)
@@ -128,21 +126,21 @@ def test_time_wins_over_delay() -> None:
 
 
 @pytest.mark.parametrize("delay", [{}, {"AMQ_SCHEDULED_DELAY": 500}])
-def test_period_and_repeat(delay: dict[str, int]) -> None:
+def test_period_and_repeat(delay):
     server, client = both()
     send(client, AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=2, **delay)
     server.world.pass_time(10_000)
     assert len(client.bodies()) == 3
 
 
-def test_repeat_without_period() -> None:
+def test_repeat_without_period():
     _, client = both()
     send(client, AMQ_SCHEDULED_REPEAT=2)
     assert "needs an AMQ_SCHEDULED_PERIOD" in client.error()["message"]
 
 
 @pytest.mark.parametrize("repeat", [1, -1])
-def test_a_short_period(repeat: int) -> None:
+def test_a_short_period(repeat):
     server, client = both()
     send(client, AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=repeat)
     send(client, AMQ_SCHEDULED_PERIOD=1, AMQ_SCHEDULED_REPEAT=0)
@@ -153,7 +151,7 @@ def test_a_short_period(repeat: int) -> None:
     assert server.world.broker.rejections.counts["min-scheduled-period"] == 1
 
 
-def test_equal_headers_do_not_share_repeats() -> None:
+def test_equal_headers_do_not_share_repeats():
     server, client = both()
     for _ in range(2):
         send(client, AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=1)
@@ -161,7 +159,7 @@ def test_equal_headers_do_not_share_repeats() -> None:
     assert len(client.bodies()) == 4
 
 
-def test_full_names_and_types() -> None:
+def test_full_names_and_types():
     server = Server()
     client = server.client()
     send(client, b"1", "/queue/a\\c\\cq")
@@ -171,7 +169,7 @@ def test_full_names_and_types() -> None:
     assert bodies(queue) == [b"1", b"2"], "untyped goes by what the address has"
 
 
-def test_a_plan_is_made_anew_when_its_queue_is_gone() -> None:
+def test_a_plan_is_made_anew_when_its_queue_is_gone():
     server, client = both()
     send(client, b"1")
     client.say("UNSUBSCRIBE", id="s")
@@ -180,7 +178,7 @@ def test_a_plan_is_made_anew_when_its_queue_is_gone() -> None:
     assert bodies(server.queue()) == [b"2"]
 
 
-def test_1_0_and_1_1_get_their_own_escapes() -> None:
+def test_1_0_and_1_1_get_their_own_escapes():
     server = Server()
     producer = server.client()
     readers = {version: server.client(version) for version in ("1.0", "1.1", "1.2")}
@@ -201,8 +199,8 @@ NAMES = sorted(NOT_PASSED_ON) + [b"a", b"x-destination", b"destination2", b"cont
     )
 )
 def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(
-    headers: dict[bytes, bytes],
-) -> None:
+    headers,
+):
     block = b"SEND" + b"".join(b"\n%b:%b" % header for header in headers.items())
     assert user_block(headers, block) == user_block(headers)
 
@@ -210,7 +208,7 @@ def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(
 # ---- addresses that nobody reads
 
 
-def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address() -> None:
+def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address():
     server = Server()
     client = server.client()
     addresses = server.world.directory.addresses
@@ -226,7 +224,7 @@ def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address() 
     assert addresses["t"] is not address and addresses["t"].unrouted_messages == 1
 
 
-def test_an_address_beyond_the_limit_is_refused_by_the_name_of_the_setting() -> None:
+def test_an_address_beyond_the_limit_is_refused_by_the_name_of_the_setting():
     server = Server(global_max_addresses=1)
     client = server.client()
     send(client, destination="/topic/one")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,14 +9,14 @@ from hypothesis import strategies as st
 from stompring.session import send as send_plan
 from stompring.session.send import HEADER_USE
 from stompring.stomp import headers
-from stompring.stomp.headers import CutHead, TemplateHead
+from stompring.stomp.headers import CutHead
 from tests.stomp.native_cutter import native_cutter
 
 from ..property.profile import examples
-from .session_fixture import Client, Server
+from .session_fixture import Server
 
 
-def client_of(server: Server, *, templates: bool) -> Client:
+def client_of(server, *, templates):
     """One whose SENDs are read by templates from the first on, or never."""
     client = server.client()
     heads = client.session._parser._heads
@@ -29,15 +27,15 @@ def client_of(server: Server, *, templates: bool) -> Client:
     return client
 
 
-def keeping(**configuration: Any) -> Server:
+def keeping(**configuration):
     return Server({"#": {"auto_delete_queues": False}}, **configuration)
 
 
-def send(*lines: str, body: str = "x") -> bytes:
+def send(*lines, body="x"):
     return "\n".join(("SEND", "destination:/queue/q", *lines, "", body + "\0")).encode()
 
 
-def messages(server: Server, name: str = "q") -> list[tuple[object, ...]]:
+def messages(server, name="q"):
     """All that a queue has, with what a header tells of them."""
     if name not in server.world.directory.queues:
         return []
@@ -50,12 +48,12 @@ def messages(server: Server, name: str = "q") -> list[tuple[object, ...]]:
     return found
 
 
-def read_by_template(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def read_by_template(monkeypatch):
     """The duplicate ids of those that a template had a plan for."""
     found: list[bytes] = []
     plain = send_plan._plan_of_template
 
-    def counted(session: Any, head: TemplateHead) -> Any:
+    def counted(session, head):
         plan = plain(session, head)
         found.append(plan.identifier or b"")
         return plan
@@ -64,7 +62,7 @@ def read_by_template(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return found
 
 
-def both(*frames: bytes, **configuration: Any) -> tuple[Server, Server]:
+def both(*frames, **configuration):
     """The same frames to a broker whose session has templates, and to one without."""
     servers = []
     for templates in (True, False):
@@ -80,20 +78,20 @@ def both(*frames: bytes, **configuration: Any) -> tuple[Server, Server]:
     return one, other
 
 
-def test_ids_and_blocks_are_each_messages_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_and_blocks_are_each_messages_own(monkeypatch):
     used = read_by_template(monkeypatch)
     one, _ = both(*(send(f"_AMQ_DUPL_ID:{number % 7}", f"serial:{number}") for number in range(20)))
     assert len(used) == 18 and len(set(used)) == 7
     assert len(messages(one)) == 7 and one.world.address("q").duplicate_messages == 13
 
 
-def test_a_receipt_is_sent_for_each_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receipt_is_sent_for_each_that_asks(monkeypatch):
     used = read_by_template(monkeypatch)
     one, _ = both(*(send(f"_AMQ_DUPL_ID:{number % 4}", f"receipt:{number}") for number in range(10)))
     assert used and len(one.answers) == 10  # type: ignore[attr-defined]
 
 
-def test_no_header_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_header_is_passed_on(monkeypatch):
     used = read_by_template(monkeypatch)
     one, _ = both(*(send(f"priority:{number % 10}", f"timestamp:{number}") for number in range(30)))
     assert used and messages(one)[-1][1] == b"priority:0\npersistent:false\n"
@@ -116,22 +114,22 @@ def test_no_header_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda lines: lines.replace("\n", " "),
 )
-def test_whatever_a_header_means(lines: str) -> None:
+def test_whatever_a_header_means(lines):
     both(*(send(*lines.format(number, number).split("\n")) for number in range(12)))
 
 
-def test_an_id_that_is_too_long_or_empty() -> None:
+def test_an_id_that_is_too_long_or_empty():
     for odd in ("", "x" * 300):
         both(*(send(f"_AMQ_DUPL_ID:{number}") for number in range(5)), send(f"_AMQ_DUPL_ID:{odd}"))
 
 
-def test_an_address_that_does_not_look_at_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_does_not_look_at_ids(monkeypatch):
     used = read_by_template(monkeypatch)
     one, _ = both(*(send(f"_AMQ_DUPL_ID:{number % 3}") for number in range(50)), id_cache_size=0)
     assert len(messages(one)) == 50 and len(used) == 1  # and the template is given up
 
 
-def test_plans_that_are_used_once_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_that_are_used_once_are_given_up(monkeypatch):
     used = read_by_template(monkeypatch)
     server = keeping()
     client = client_of(server, templates=True)
@@ -141,7 +139,7 @@ def test_plans_that_are_used_once_are_given_up(monkeypatch: pytest.MonkeyPatch) 
     assert len(used) == send_plan.PLANS_IN_VAIN + 1 and len(messages(server)) == many
 
 
-def test_few_values_of_a_header_share_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_values_of_a_header_share_plans(monkeypatch):
     used = read_by_template(monkeypatch)
     server = keeping()
     client = client_of(server, templates=True)
@@ -151,7 +149,7 @@ def test_few_values_of_a_header_share_plans(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(used) > many - 5 and len({row[7] for row in messages(server)}) == 9
 
 
-def test_a_plan_is_made_anew_when_the_address_changes() -> None:
+def test_a_plan_is_made_anew_when_the_address_changes():
     server = keeping()
     client = client_of(server, templates=True)
     for number in range(10):
@@ -174,7 +172,7 @@ NAME = st.sampled_from(
 
 @examples(80)
 @given(st.lists(NAME, min_size=1, max_size=5, unique=True), st.data())
-def test_messages_do_not_depend_on_templates(names: list[str], data: st.DataObject) -> None:
+def test_messages_do_not_depend_on_templates(names, data):
     frames = []
     for _ in range(data.draw(st.integers(3, 8))):
         lines = [
@@ -187,19 +185,19 @@ def test_messages_do_not_depend_on_templates(names: list[str], data: st.DataObje
 # ---- headers that are seen once, and fit no template
 
 
-def without_templates(server: Server) -> Client:
+def without_templates(server):
     """One whose header blocks are not remembered, and which has no templates."""
     client = client_of(server, templates=False)
     client.session._parser._heads.memo.rest = 1_000_000
     return client
 
 
-def remembered(server: Server) -> Client:
+def remembered(server):
     """One whose header blocks are all remembered: each has a plan of its own."""
     return client_of(server, templates=False)
 
 
-def the_same_messages_come_from_both(data: st.DataObject) -> None:
+def the_same_messages_come_from_both(data):
     """Whether each header block is planned by itself, or by what it has in common with others."""
     names = st.lists(NAME.filter(lambda name: name != "content-length"), max_size=4, unique=True)
     servers = keeping(), keeping()
@@ -218,30 +216,30 @@ def the_same_messages_come_from_both(data: st.DataObject) -> None:
 
 @examples(60)
 @given(st.data())
-def test_messages_do_not_depend_on_shared_plans(data: st.DataObject) -> None:
+def test_messages_do_not_depend_on_shared_plans(data):
     the_same_messages_come_from_both(data)
 
 
 @pytest.fixture
-def native(monkeypatch: pytest.MonkeyPatch) -> None:
+def native(monkeypatch):
     monkeypatch.setattr(headers, "NATIVE_CUTTER", native_cutter())
 
 
 @examples(60)
 @given(st.data())
-def messages_do_not_depend_on_cutting(data: st.DataObject) -> None:
+def messages_do_not_depend_on_cutting(data):
     the_same_messages_come_from_both(data)
 
 
-def test_messages_do_not_depend_on_cutting(native: None) -> None:
+def test_messages_do_not_depend_on_cutting(native):
     messages_do_not_depend_on_cutting()
 
 
-def test_messages_that_are_cut_share_a_plan(native: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_are_cut_share_a_plan(native, monkeypatch):
     made = []
     plain = send_plan.plan_send
 
-    def counted(session: Any, head: Any) -> Any:
+    def counted(session, head):
         made.append(head)
         return plain(session, head)
 
@@ -267,11 +265,11 @@ def test_messages_that_are_cut_share_a_plan(native: None, monkeypatch: pytest.Mo
     assert [row[0] for row in messages(server)] == [b"x"]
 
 
-def test_headers_without_a_meaning_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_without_a_meaning_share_a_plan(monkeypatch):
     made = []
     plain = send_plan.plan_send
 
-    def counted(session: Any, head: Any) -> Any:
+    def counted(session, head):
         made.append(head)
         return plain(session, head)
 
@@ -289,7 +287,7 @@ def test_headers_without_a_meaning_share_a_plan(monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def test_a_shared_plan_is_made_anew_when_the_address_changes() -> None:
+def test_a_shared_plan_is_made_anew_when_the_address_changes():
     server = keeping()
     client = without_templates(server)
     for number in range(10):

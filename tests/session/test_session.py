@@ -1,29 +1,27 @@
 """Whole conversations: what stands between the commands, errors, the end of a connection, and waiting for room."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.session.outbox import ROOM
 from stompring.settings.model import FullPolicy
 
 from ..broker.broker_fixture import assert_nothing_held, bodies
-from .session_fixture import Client, Server, frame
+from .session_fixture import Server, frame
 
 
-def full(policy: FullPolicy, limit: int = 1) -> dict[str, dict[str, object]]:
+def full(policy, limit=1):
     return {"q": {"max_size_messages": limit, "address_full_policy": policy}}
 
 
-def send(client: Client, body: bytes = b"x", destination: str = "/queue/q", **headers: object) -> None:
+def send(client, body=b"x", destination="/queue/q", **headers):
     client.say("SEND", body, destination=destination, **headers)
 
 
-def subscribe(client: Client, destination: str = "/queue/q", id: str = "s", **headers: object) -> None:
+def subscribe(client, destination="/queue/q", id="s", **headers):
     client.say("SUBSCRIBE", destination=destination, id=id, **headers)
 
 
-def test_a_message_goes_round() -> None:
+def test_a_message_goes_round():
     server = Server()
     client = server.client()
     subscribe(client, receipt="r1")
@@ -39,7 +37,7 @@ def test_a_message_goes_round() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_bytes_may_come_in_any_pieces(size: int) -> None:
+def test_bytes_may_come_in_any_pieces(size):
     server = Server()
     client = server.client(None)
     stream = (
@@ -58,7 +56,7 @@ def test_bytes_may_come_in_any_pieces(size: int) -> None:
     assert client.wire.closed
 
 
-def test_one_write_for_one_read() -> None:
+def test_one_write_for_one_read():
     server = Server()
     client = server.client()
     subscribe(client)
@@ -98,7 +96,7 @@ def test_one_write_for_one_read() -> None:
         (frame("ABORT", transaction="t"), "no transaction 't'", None),
     ],
 )
-def test_errors_say_why_and_close(stream: bytes, words: str, receipt: str | None) -> None:
+def test_errors_say_why_and_close(stream, words, receipt):
     server = Server()
     client = server.client()
     client.write(stream + frame("SEND", b"never", destination="/queue/late"))
@@ -110,7 +108,7 @@ def test_errors_say_why_and_close(stream: bytes, words: str, receipt: str | None
     assert "late" not in server.world.directory.queues
 
 
-def test_what_is_unsettled_comes_back_in_order_and_redelivered() -> None:
+def test_what_is_unsettled_comes_back_in_order_and_redelivered():
     server = Server()
     producer, consumer = server.client(), server.client()
     subscribe(consumer, ack="client-individual")
@@ -130,7 +128,7 @@ def test_what_is_unsettled_comes_back_in_order_and_redelivered() -> None:
     assert_nothing_held(server.world)
 
 
-def test_a_lost_connection_keeps_the_order_of_groups() -> None:
+def test_a_lost_connection_keeps_the_order_of_groups():
     server = Server({"q": {"auto_delete_queues": False}})
     producer, first, second = server.client(), server.client(), server.client()
     subscribe(first, ack="client-individual", prefetch_count=1)
@@ -141,7 +139,7 @@ def test_a_lost_connection_keeps_the_order_of_groups() -> None:
     assert second.bodies() == [b"0", b"1", b"2"]
 
 
-def test_a_lost_connection_is_given_nothing_more() -> None:
+def test_a_lost_connection_is_given_nothing_more():
     """Two subscriptions of one connection: what the first gives back is not for the second, who is lost too."""
     server = Server({"q": {"default_exclusive_queue": True}})
     producer, consumer = server.client(), server.client()
@@ -155,7 +153,7 @@ def test_a_lost_connection_is_given_nothing_more() -> None:
     assert (queue.delivering, queue.messages_acknowledged) == (0, 0)
 
 
-def test_transactions_end_with_their_connection() -> None:
+def test_transactions_end_with_their_connection():
     server = Server()
     client = server.client()
     client.say("BEGIN", transaction="t")
@@ -164,7 +162,7 @@ def test_transactions_end_with_their_connection() -> None:
     assert server.queue().message_count == 0
 
 
-def test_a_deleted_queue_ends_its_subscriptions() -> None:
+def test_a_deleted_queue_ends_its_subscriptions():
     server = Server()
     client = server.client()
     subscribe(client, id="1")
@@ -182,7 +180,7 @@ def test_a_deleted_queue_ends_its_subscriptions() -> None:
 # ---- a full address
 
 
-def test_fail_says_which_limit() -> None:
+def test_fail_says_which_limit():
     server = Server(full(FullPolicy.FAIL))
     client = server.client()
     send(client, receipt="1")
@@ -192,7 +190,7 @@ def test_fail_says_which_limit() -> None:
     assert "max-size-messages 1" in error["message"] and error["receipt-id"] == "2"
 
 
-def test_drop_is_counted_and_acknowledged() -> None:
+def test_drop_is_counted_and_acknowledged():
     server = Server(full(FullPolicy.DROP))
     client = server.client()
     for number in range(3):
@@ -201,7 +199,7 @@ def test_drop_is_counted_and_acknowledged() -> None:
     assert (bodies(server.queue()), server.world.address("q").dropped_messages) == ([b"0"], 2)
 
 
-def test_block_holds_the_producer_until_there_is_room() -> None:
+def test_block_holds_the_producer_until_there_is_room():
     server = Server(full(FullPolicy.BLOCK) | {"#": {"auto_delete_queues": False}})
     producer, consumer = server.client(), server.client()
     producer.write(b"".join(frame("SEND", b"%d" % n, destination="/queue/q", receipt=n) for n in range(3)))
@@ -220,7 +218,7 @@ def test_block_holds_the_producer_until_there_is_room() -> None:
     assert_nothing_held(server.world)
 
 
-def test_an_ack_passes_a_blocked_send() -> None:
+def test_an_ack_passes_a_blocked_send():
     server = Server(full(FullPolicy.BLOCK))
     client = server.client()
     subscribe(client, ack="client-individual")
@@ -232,7 +230,7 @@ def test_an_ack_passes_a_blocked_send() -> None:
     assert not client.session.blocked
 
 
-def test_blocked_producers_are_woken_in_turn_and_none_is_forgotten() -> None:
+def test_blocked_producers_are_woken_in_turn_and_none_is_forgotten():
     server = Server(full(FullPolicy.BLOCK) | {"#": {"auto_delete_queues": False}})
     producers = [server.client() for _ in range(10)]
     for number, producer in enumerate(producers):
@@ -247,7 +245,7 @@ def test_blocked_producers_are_woken_in_turn_and_none_is_forgotten() -> None:
     assert server.world.address("q").blocked_producers == 0
 
 
-def test_a_blocked_connection_is_not_silent() -> None:
+def test_a_blocked_connection_is_not_silent():
     server = Server(full(FullPolicy.BLOCK))
     client = server.client(heart_beat="1000,0")
     send(client)
@@ -256,7 +254,7 @@ def test_a_blocked_connection_is_not_silent() -> None:
     assert not client.session.closed, "it is the broker that does not read"
 
 
-def test_raising_the_limit_lets_producers_go_on() -> None:
+def test_raising_the_limit_lets_producers_go_on():
     server = Server(full(FullPolicy.BLOCK))
     client = server.client()
     send(client, b"0")
@@ -267,7 +265,7 @@ def test_raising_the_limit_lets_producers_go_on() -> None:
 
 
 @pytest.mark.parametrize("policy", [FullPolicy.FAIL, FullPolicy.DROP, FullPolicy.BLOCK])
-def test_commit_on_a_full_address(policy: FullPolicy) -> None:
+def test_commit_on_a_full_address(policy):
     server = Server(full(policy) | {"#": {"auto_delete_queues": False}})
     client, other = server.client(), server.client()
     client.say("BEGIN", transaction="t")
@@ -293,7 +291,7 @@ def test_commit_on_a_full_address(policy: FullPolicy) -> None:
 # ---- a slow socket
 
 
-def test_a_slow_socket_holds_back_its_own_messages_only() -> None:
+def test_a_slow_socket_holds_back_its_own_messages_only():
     server = Server()
     slow, quick, producer = server.client(), server.client(), server.client()
     for client in (slow, quick):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -11,28 +10,28 @@ from stompring.broker.directory import CREATION
 from stompring.session.session import FRAMES_AT_ONCE, OTHERS_AT_ONCE, STEPS
 from stompring.session.subscription import BROWSED_AT_ONCE
 
-from .session_fixture import Client, Server, frame
+from .session_fixture import Server, frame
 
 MANY = 5 * FRAMES_AT_ONCE
 
 
-def sliced(**settings: Any) -> Server:
+def sliced(**settings):
     """Each look at the time ends a slice."""
     server = Server({"#": settings} if settings else None)
     server.world.broker.background.now = count(0, 1).__next__
     return server
 
 
-def sends(number: int, destination: str = "/queue/q") -> list[bytes]:
+def sends(number, destination="/queue/q"):
     return [frame("SEND", destination=destination, receipt=at) for at in range(number)]
 
 
-def receipts(client: Client) -> list[int]:
+def receipts(client):
     """Of what a client has read, in order."""
     return [int(got["receipt-id"]) for got in client.read() if got.command == "RECEIPT"]
 
 
-def test_others_are_served_between_the_frames_of_one_read() -> None:
+def test_others_are_served_between_the_frames_of_one_read():
     server = sliced()
     busy, other = server.client(), server.client()
     busy.write(b"".join(sends(MANY)))
@@ -49,7 +48,7 @@ def test_others_are_served_between_the_frames_of_one_read() -> None:
     assert busy.wire.reading
 
 
-def test_what_is_read_after_them_comes_after_them() -> None:
+def test_what_is_read_after_them_comes_after_them():
     server = sliced()
     client = server.client()
     frames = sends(MANY + 10)
@@ -59,7 +58,7 @@ def test_what_is_read_after_them_comes_after_them() -> None:
     assert receipts(client) == list(range(MANY + 10))
 
 
-def test_few_frames_are_done_at_once() -> None:
+def test_few_frames_are_done_at_once():
     server = sliced()
     client = server.client()
     client.write(b"".join(sends(FRAMES_AT_ONCE)))
@@ -67,7 +66,7 @@ def test_few_frames_are_done_at_once() -> None:
     assert receipts(client) == list(range(FRAMES_AT_ONCE))
 
 
-def test_acks_of_one_read_settle_all_that_they_name() -> None:
+def test_acks_of_one_read_settle_all_that_they_name():
     server = sliced()
     producer, consumer = server.client(), server.client()
     consumer.say("SUBSCRIBE", destination="/queue/q", id=1, ack="client-individual", prefetch_count=MANY)
@@ -81,7 +80,7 @@ def test_acks_of_one_read_settle_all_that_they_name() -> None:
     assert server.queue().message_count == 0
 
 
-def test_an_error_in_a_later_slice_leaves_what_came_before_it_and_ends_the_rest() -> None:
+def test_an_error_in_a_later_slice_leaves_what_came_before_it_and_ends_the_rest():
     server = sliced()
     client = server.client()
     frames = sends(MANY)
@@ -93,7 +92,7 @@ def test_an_error_in_a_later_slice_leaves_what_came_before_it_and_ends_the_rest(
     assert [got.command for got in client.read()][-1] == "ERROR"
 
 
-def test_a_client_that_leaves_in_a_later_slice_has_done_all_before_it() -> None:
+def test_a_client_that_leaves_in_a_later_slice_has_done_all_before_it():
     server = sliced()
     client = server.client()
     client.write(b"".join([*sends(MANY), frame("DISCONNECT", receipt=MANY), *sends(5)]))
@@ -102,7 +101,7 @@ def test_a_client_that_leaves_in_a_later_slice_has_done_all_before_it() -> None:
     assert client.wire.closed and server.queue().message_count == MANY
 
 
-def test_a_connection_that_is_lost_between_slices_does_no_more() -> None:
+def test_a_connection_that_is_lost_between_slices_does_no_more():
     server = sliced()
     client = server.client()
     client.write(b"".join(sends(MANY)))
@@ -112,7 +111,7 @@ def test_a_connection_that_is_lost_between_slices_does_no_more() -> None:
 
 
 @pytest.mark.parametrize("at", [1, FRAMES_AT_ONCE - 1, FRAMES_AT_ONCE, 3 * FRAMES_AT_ONCE])
-def test_acks_pass_a_send_that_is_blocked_in_any_slice(at: int) -> None:
+def test_acks_pass_a_send_that_is_blocked_in_any_slice(at):
     """They may be what makes room for it."""
     server = sliced(max_size_messages=MANY, address_full_policy="BLOCK")
     producer, both = server.client(), server.client()
@@ -130,7 +129,7 @@ def test_acks_pass_a_send_that_is_blocked_in_any_slice(at: int) -> None:
     assert both.wire.reading and not both.session.blocked
 
 
-def test_subscribes_of_many_connections_share_slices_and_so_do_their_browsers() -> None:
+def test_subscribes_of_many_connections_share_slices_and_so_do_their_browsers():
     server = sliced()
     server.world.slice_finely()
     server.world.broker.frame_slices.now = count().__next__  # over at the second look
@@ -164,7 +163,7 @@ def test_subscribes_of_many_connections_share_slices_and_so_do_their_browsers() 
             assert numbers == [str(int(numbers[0]) + number) for number in range(messages)]
 
 
-def note(client: Client, shown: list[str]) -> int:
+def note(client, shown):
     """Add what a client has read to ``shown``, by subscription; returns how many messages it was."""
     read = client.read()
     for got in read:
@@ -175,7 +174,7 @@ def note(client: Client, shown: list[str]) -> int:
     return sum(got.command == "MESSAGE" for got in read)
 
 
-def test_messages_that_many_selectors_are_asked_about_count_for_what_they_cost() -> None:
+def test_messages_that_many_selectors_are_asked_about_count_for_what_they_cost():
     server = sliced()
     busy, other = server.client(), server.client()
     selectors = 500
@@ -190,7 +189,7 @@ def test_messages_that_many_selectors_are_asked_about_count_for_what_they_cost()
     assert done and server.queue().message_count == 50
 
 
-def test_sends_that_create_addresses_count_for_what_they_cost() -> None:
+def test_sends_that_create_addresses_count_for_what_they_cost():
     server = sliced()
     client = server.client()
     client.write(b"".join(frame("SEND", destination=f"/topic/{at}", receipt=at) for at in range(100)))

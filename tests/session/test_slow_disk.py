@@ -6,39 +6,39 @@ from collections.abc import Callable
 
 from stompring.broker.storage import NoStorage
 
-from .session_fixture import Client, Server
+from .session_fixture import Server
 
 
 class SlowStorage(NoStorage):
     """A disk that takes everything, but only when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.waiting: list[Callable[[], None]] = []
 
-    def when_synced(self, call: Callable[[], None], transactional: bool = False) -> None:
+    def when_synced(self, call, transactional=False):
         """Not before `sync`."""
         self.waiting.append(call)
 
-    def sync(self) -> None:
+    def sync(self):
         """All that was told is safe."""
         calls, self.waiting = self.waiting, []
         for call in calls:
             call()
 
 
-def slow() -> tuple[Server, Client, SlowStorage]:
+def slow():
     server = Server()
     storage = server.world.broker.storage = SlowStorage()
     return server, server.client(client_id="me"), storage
 
 
-def commands(client: Client) -> list[str]:
+def commands(client):
     client.server.world.pass_time(0)
     return [frame.command for frame in client.read()]
 
 
-def test_a_durable_subscription_is_confirmed_when_it_would_survive() -> None:
+def test_a_durable_subscription_is_confirmed_when_it_would_survive():
     server, client, storage = slow()
     client.say("SUBSCRIBE", destination="/topic/news", id="s", durable_subscription_name="n", receipt="r")
     client.say("SEND", b"x", destination="/topic/news")
@@ -47,7 +47,7 @@ def test_a_durable_subscription_is_confirmed_when_it_would_survive() -> None:
     assert commands(client) == ["RECEIPT", "MESSAGE"]
 
 
-def test_a_subscription_that_ended_meanwhile_gets_nothing() -> None:
+def test_a_subscription_that_ended_meanwhile_gets_nothing():
     server, client, storage = slow()
     client.say("SEND", b"x", destination="/queue/q")
     client.say("SUBSCRIBE", destination="/queue/q", id="s", receipt="r")
@@ -57,7 +57,7 @@ def test_a_subscription_that_ended_meanwhile_gets_nothing() -> None:
     assert server.queue().message_count == 1
 
 
-def test_the_end_of_a_durable_subscription_is_confirmed_when_it_would_survive() -> None:
+def test_the_end_of_a_durable_subscription_is_confirmed_when_it_would_survive():
     _, client, storage = slow()
     client.say("SUBSCRIBE", destination="/topic/news", id="s", durable_subscription_name="n")
     client.say("UNSUBSCRIBE", id="s", durable_subscription_name="n", receipt="gone")
@@ -66,7 +66,7 @@ def test_the_end_of_a_durable_subscription_is_confirmed_when_it_would_survive() 
     assert commands(client) == ["RECEIPT"]
 
 
-def test_disconnect_waits_for_what_was_sent_before() -> None:
+def test_disconnect_waits_for_what_was_sent_before():
     server, client, storage = slow()
     client.say("SEND", b"x", destination="/queue/q", persistent="true", receipt="sent")
     client.say("DISCONNECT", receipt="bye")
@@ -77,7 +77,7 @@ def test_disconnect_waits_for_what_was_sent_before() -> None:
     assert server.queue().message_count == 1
 
 
-def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect() -> None:
+def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect():
     _, client, storage = slow()
     client.say("SEND", b"x", destination="/queue/q")
     client.say("SUBSCRIBE", destination="/queue/q", id="s", receipt="r")
@@ -86,7 +86,7 @@ def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect() -> None:
     assert commands(client) == ["RECEIPT", "MESSAGE", "RECEIPT"]
 
 
-def test_a_connection_that_breaks_after_its_good_bye_is_one_failed_attempt() -> None:
+def test_a_connection_that_breaks_after_its_good_bye_is_one_failed_attempt():
     """DISCONNECT counts against max-delivery-attempts as a lost connection does, and both together count once."""
     server, client, _ = slow()
     client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
@@ -98,7 +98,7 @@ def test_a_connection_that_breaks_after_its_good_bye_is_one_failed_attempt() -> 
     )
 
 
-def test_a_client_that_has_left_is_not_silent() -> None:
+def test_a_client_that_has_left_is_not_silent():
     server, client, storage = slow()
     client.say("DISCONNECT", receipt="bye")
     server.world.pass_time(10 * 60_000)
@@ -106,7 +106,7 @@ def test_a_client_that_has_left_is_not_silent() -> None:
     assert commands(client) == ["RECEIPT"]
 
 
-def test_a_broker_that_stops_does_not_refuse_who_has_left() -> None:
+def test_a_broker_that_stops_does_not_refuse_who_has_left():
     _, client, storage = slow()
     client.say("DISCONNECT", receipt="bye")
     storage.sync()

@@ -1,22 +1,20 @@
 """SUBSCRIBE and UNSUBSCRIBE, the ack modes, windows, durable subscriptions, browsing."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker.broker_fixture import assert_nothing_held, bodies
-from .session_fixture import Client, Got, Server
+from .session_fixture import Server
 
 
-def send(client: Client, body: bytes = b"x", destination: str = "/queue/q", **headers: object) -> None:
+def send(client, body=b"x", destination="/queue/q", **headers):
     client.say("SEND", body, destination=destination, **headers)
 
 
-def subscribe(client: Client, destination: str = "/queue/q", id: str = "s", **headers: object) -> None:
+def subscribe(client, destination="/queue/q", id="s", **headers):
     client.say("SUBSCRIBE", destination=destination, id=id, **headers)
 
 
-def filled(number: int, **acceptor: object) -> tuple[Server, Client]:
+def filled(number, **acceptor):
     server = Server({"#": {"auto_delete_queues": False}}, acceptor=acceptor)
     client = server.client()
     for each in range(number):
@@ -24,14 +22,14 @@ def filled(number: int, **acceptor: object) -> tuple[Server, Client]:
     return server, client
 
 
-def test_messages_flow_after_the_receipt() -> None:
+def test_messages_flow_after_the_receipt():
     _, client = filled(1)
     subscribe(client, receipt="r")
     assert [got.command for got in client.read()] == ["RECEIPT", "MESSAGE"]
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_client_mode_is_cumulative(version: str) -> None:
+def test_client_mode_is_cumulative(version):
     server, _ = filled(50)
     client = server.client(version)
     subscribe(client, ack="client")
@@ -43,7 +41,7 @@ def test_client_mode_is_cumulative(version: str) -> None:
     assert_nothing_held(server.world)
 
 
-def settle(client: Client, command: str, message: Got, version: str = "1.2", **headers: str) -> None:
+def settle(client, command, message, version="1.2", **headers):
     if version == "1.2":
         client.say(command, id=message["ack"], **headers)
     elif version == "1.1":
@@ -53,7 +51,7 @@ def settle(client: Client, command: str, message: Got, version: str = "1.2", **h
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_client_individual_speaks_of_one(version: str) -> None:
+def test_client_individual_speaks_of_one(version):
     server, _ = filled(4)
     client = server.client(version)
     subscribe(client, ack="client-individual")
@@ -64,7 +62,7 @@ def test_client_individual_speaks_of_one(version: str) -> None:
     assert bodies(server.queue()) == [b"0", b"2"]
 
 
-def test_an_ack_with_all_three_headers() -> None:
+def test_an_ack_with_all_three_headers():
     server, client = filled(1)
     subscribe(client, ack="client")
     (message,) = client.read()
@@ -73,7 +71,7 @@ def test_an_ack_with_all_three_headers() -> None:
     assert_nothing_held(server.world)
 
 
-def test_a_second_ack_is_an_error_and_loses_nothing() -> None:
+def test_a_second_ack_is_an_error_and_loses_nothing():
     server, client = filled(2)
     subscribe(client, ack="client-individual")
     first, _ = client.read()
@@ -83,7 +81,7 @@ def test_a_second_ack_is_an_error_and_loses_nothing() -> None:
     assert bodies(server.queue()) == [b"1"]
 
 
-def test_the_wrong_subscription_leaves_the_message_where_it_is() -> None:
+def test_the_wrong_subscription_leaves_the_message_where_it_is():
     server, _ = filled(1)
     client = server.client("1.1")
     subscribe(client, ack="client")
@@ -93,7 +91,7 @@ def test_the_wrong_subscription_leaves_the_message_where_it_is() -> None:
     assert bodies(server.queue()) == [b"0"]
 
 
-def test_nack_brings_a_message_again() -> None:
+def test_nack_brings_a_message_again():
     _, client = filled(1)
     subscribe(client, ack="client")
     (first,) = client.read()
@@ -114,7 +112,7 @@ def test_nack_brings_a_message_again() -> None:
     ],
 )
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_windows(headers: dict[str, str], first: int, mode: str) -> None:
+def test_windows(headers, first, mode):
     server, client = filled(110)
     subscribe(client, ack=mode, **headers)
     got = client.read()
@@ -124,7 +122,7 @@ def test_windows(headers: dict[str, str], first: int, mode: str) -> None:
     assert server.queue().delivering == min(first, 109)
 
 
-def test_a_window_in_bytes_is_soft() -> None:
+def test_a_window_in_bytes_is_soft():
     _, client = filled(10)
     subscribe(client, ack="client", consumer_window_size="1")
     got = client.read()
@@ -135,7 +133,7 @@ def test_a_window_in_bytes_is_soft() -> None:
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 @pytest.mark.parametrize("transaction", [False, True])
-def test_a_cumulative_answer_frees_the_bytes_of_all_it_covers(command: str, transaction: bool) -> None:
+def test_a_cumulative_answer_frees_the_bytes_of_all_it_covers(command, transaction):
     server, client = filled(0)
     sizes = [100, 2000, 10, 1500, 700, 3000]
     for size in sizes * 4:
@@ -161,26 +159,26 @@ def test_a_cumulative_answer_frees_the_bytes_of_all_it_covers(command: str, tran
     assert len(client.read()) >= len(sizes)
 
 
-def test_the_window_of_the_acceptor() -> None:
+def test_the_window_of_the_acceptor():
     _, client = filled(10, stomp_prefetch_count=4)
     subscribe(client, ack="client")
     assert len(client.read()) == 4
 
 
-def test_auto_has_no_window() -> None:
+def test_auto_has_no_window():
     _, client = filled(10, stomp_prefetch_count=4, stomp_consumer_window_size=1)
     subscribe(client)
     assert len(client.read()) == 10
 
 
-def test_the_same_id_twice() -> None:
+def test_the_same_id_twice():
     client = Server().client()
     subscribe(client)
     subscribe(client, receipt="r")
     assert "already is a subscription for id 's'" in client.error()["message"]
 
 
-def test_1_0_needs_no_id() -> None:
+def test_1_0_needs_no_id():
     server = Server()
     client = server.client("1.0")
     client.say("SUBSCRIBE", destination="/queue/q")
@@ -192,7 +190,7 @@ def test_1_0_needs_no_id() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_without_an_id_a_subscription_is_known_by_its_destination(version: str) -> None:
+def test_without_an_id_a_subscription_is_known_by_its_destination(version):
     server = Server({"#": {"auto_delete_queues": False}})
     client = server.client(version)
     client.say("SUBSCRIBE", destination="/queue/q", ack="client-individual")
@@ -209,7 +207,7 @@ def test_without_an_id_a_subscription_is_known_by_its_destination(version: str) 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("first", [{}, {"id": "/queue/q"}], ids=["without an id", "by the same name"])
-def test_a_destination_is_subscribed_to_once_without_an_id(version: str, first: dict[str, str]) -> None:
+def test_a_destination_is_subscribed_to_once_without_an_id(version, first):
     server = Server({"#": {"auto_delete_queues": False}})
     client = server.client(version)
     client.say("SUBSCRIBE", destination="/queue/q", **first)
@@ -218,7 +216,7 @@ def test_a_destination_is_subscribed_to_once_without_an_id(version: str, first: 
     assert not server.queue().consumers
 
 
-def test_subscribing_to_replies_by_any_name_ends_the_subscription_that_was_made_for_them() -> None:
+def test_subscribing_to_replies_by_any_name_ends_the_subscription_that_was_made_for_them():
     server = Server({"#": {"auto_delete_queues": False}})
     client = server.client()
     for more in ({}, {"id": "/temp-queue/r"}, {"id": "s", "destination": "/temp-queue/r"}):
@@ -233,14 +231,14 @@ def test_subscribing_to_replies_by_any_name_ends_the_subscription_that_was_made_
     assert not server.queue("temp-queue.1.r").consumers, "nobody could end it any more"
 
 
-def test_unsubscribe_by_a_destination_that_has_an_id_is_an_error() -> None:
+def test_unsubscribe_by_a_destination_that_has_an_id_is_an_error():
     client = Server().client()
     subscribe(client)
     client.say("UNSUBSCRIBE", destination="/queue/q")
     assert "no subscription exists for id '/queue/q'" in client.error()["message"]
 
 
-def test_selectors() -> None:
+def test_selectors():
     server, client = filled(0)
     subscribe(client, selector="colour = 'red' AND size > 3")
     for colour, size in (("red", 4), ("red", 2), ("blue", 9)):
@@ -249,7 +247,7 @@ def test_selectors() -> None:
     assert bodies(server.queue()) == [b"red2", b"blue9"]
 
 
-def test_topics_reach_everybody_and_leave_no_queue() -> None:
+def test_topics_reach_everybody_and_leave_no_queue():
     server = Server()
     clients = [server.client() for _ in range(3)]
     for client in clients:
@@ -262,7 +260,7 @@ def test_topics_reach_everybody_and_leave_no_queue() -> None:
     assert not server.world.directory.queues and not server.world.directory.addresses
 
 
-def test_wildcards_show_the_senders_destination() -> None:
+def test_wildcards_show_the_senders_destination():
     server = Server()
     client = server.client()
     subscribe(client, "/topic/news.#")
@@ -275,7 +273,7 @@ def test_wildcards_show_the_senders_destination() -> None:
 @pytest.mark.parametrize(
     "name", ["durable_subscription_name", "durable_subscriber_name", "activemq.subscriptionName"]
 )
-def test_durable_subscriptions(name: str) -> None:
+def test_durable_subscriptions(name):
     server = Server()
     producer = server.client()
     client = server.client(client_id="me")
@@ -289,7 +287,7 @@ def test_durable_subscriptions(name: str) -> None:
     assert not server.world.directory.queues
 
 
-def test_a_queue_is_not_deleted_as_a_durable_subscription() -> None:
+def test_a_queue_is_not_deleted_as_a_durable_subscription():
     server = Server({"#": {"auto_delete_queues": False}})
     send(server.client(), b"1", "/queue/me.mine")
     client = server.client(client_id="me")
@@ -298,13 +296,13 @@ def test_a_queue_is_not_deleted_as_a_durable_subscription() -> None:
     assert bodies(server.world.directory.queues["me.mine"]) == [b"1"]
 
 
-def test_durable_without_client_id() -> None:
+def test_durable_without_client_id():
     client = Server().client()
     subscribe(client, "/topic/t", durable_subscription_name="mine")
     assert "needs a client-id" in client.error()["message"]
 
 
-def test_no_local() -> None:
+def test_no_local():
     server = Server()
     one, two = server.client(), server.client()
     subscribe(one, "/topic/t", no_local="true")
@@ -315,7 +313,7 @@ def test_no_local() -> None:
     assert two.bodies() == [b"mine", b"other"]
 
 
-def test_browsing_shows_and_leaves() -> None:
+def test_browsing_shows_and_leaves():
     server, client = filled(3)
     subscribe(client, browser="true", ack="client")
     *messages, end = client.read()
@@ -326,7 +324,7 @@ def test_browsing_shows_and_leaves() -> None:
     client.one("RECEIPT")
 
 
-def test_max_consumers() -> None:
+def test_max_consumers():
     server = Server({"q": {"default_max_consumers": 1}})
     subscribe(server.client())
     second = server.client()
@@ -335,14 +333,14 @@ def test_max_consumers() -> None:
     assert "max-consumers of 1" in error["message"] and error["receipt-id"] == "r"
 
 
-def test_more_subscriptions_than_allowed() -> None:
+def test_more_subscriptions_than_allowed():
     client = Server(acceptor={"subscriptions_allowed": 2}).client()
     for number in range(3):
         subscribe(client, id=str(number))
     assert "subscriptionsAllowed" in client.error()["message"]
 
 
-def test_every_subscription_of_a_temporary_topic_gets_what_others_send_to_it() -> None:
+def test_every_subscription_of_a_temporary_topic_gets_what_others_send_to_it():
     server = Server()
     owner, other = server.client(), server.client()
     subscribe(owner, "/temp-topic/news", id="1")
@@ -353,7 +351,7 @@ def test_every_subscription_of_a_temporary_topic_gets_what_others_send_to_it() -
     assert sorted(got) == [("1", b"other"), ("1", b"own"), ("2", b"other")]
 
 
-def test_a_temporary_topic_lasts_as_long_as_its_connection() -> None:
+def test_a_temporary_topic_lasts_as_long_as_its_connection():
     server = Server()
     owner, other = server.client(), server.client()
     subscribe(owner, "/temp-topic/news")
@@ -368,7 +366,7 @@ def test_a_temporary_topic_lasts_as_long_as_its_connection() -> None:
     assert "Temporary topic temp-topic.1.news does not exist" in other.error()["message"]
 
 
-def test_replies_to_a_temporary_topic_need_no_subscription() -> None:
+def test_replies_to_a_temporary_topic_need_no_subscription():
     server = Server()
     asker, answerer = server.client(), server.client()
     subscribe(answerer, "/queue/questions")
@@ -381,13 +379,13 @@ def test_replies_to_a_temporary_topic_need_no_subscription() -> None:
     assert (answer.body, answer["subscription"]) == (b"!", "/temp-topic/answers")
 
 
-def test_a_temporary_topic_has_no_durable_subscriptions() -> None:
+def test_a_temporary_topic_has_no_durable_subscriptions():
     client = Server().client(client_id="c")
     subscribe(client, "/temp-topic/news", durable_subscription_name="d")
     assert "has no durable subscriptions" in client.error()["message"]
 
 
-def test_temporary_queues_and_replies() -> None:
+def test_temporary_queues_and_replies():
     server = Server()
     asker, answerer = server.client(), server.client()
     subscribe(answerer, "/queue/questions")

@@ -12,18 +12,18 @@ from stompring.session.subscription import CumulativeSubscription
 from stompring.settings.model import FullPolicy
 
 from ..broker.broker_fixture import assert_nothing_held, bodies
-from .session_fixture import Client, Server, frame
+from .session_fixture import Server, frame
 
 
-def send(client: Client, body: bytes, **headers: object) -> None:
+def send(client, body, **headers):
     client.say("SEND", body, destination="/queue/q", **headers)
 
 
-def keeping() -> Server:
+def keeping():
     return Server({"#": {"auto_delete_queues": False}})
 
 
-def test_sends_happen_at_commit() -> None:
+def test_sends_happen_at_commit():
     server = keeping()
     client = server.client()
     client.say("BEGIN", transaction="t", receipt="1")
@@ -37,7 +37,7 @@ def test_sends_happen_at_commit() -> None:
     assert message.body == b"a" and message.header(b"transaction") is None
 
 
-def test_an_id_is_free_again() -> None:
+def test_an_id_is_free_again():
     server = keeping()
     client = server.client()
     for end in ("ABORT", "COMMIT", "COMMIT"):
@@ -49,21 +49,21 @@ def test_an_id_is_free_again() -> None:
     assert "no transaction 't'" in client.error()["message"]
 
 
-def test_begun_twice() -> None:
+def test_begun_twice():
     client = Server().client()
     client.say("BEGIN", transaction="t")
     client.say("BEGIN", transaction="t", receipt="r")
     assert "already started: t" in client.error()["message"]
 
 
-def test_more_transactions_than_allowed() -> None:
+def test_more_transactions_than_allowed():
     client = Server(acceptor={"transactions_allowed": 2}).client()
     for number in range(3):
         client.say("BEGIN", transaction=number)
     assert "transactionsAllowed" in client.error()["message"]
 
 
-def test_acks_take_effect_at_commit_and_leave_the_message_with_its_consumer_after_abort() -> None:
+def test_acks_take_effect_at_commit_and_leave_the_message_with_its_consumer_after_abort():
     server = keeping()
     client = server.client()
     for number in range(2):
@@ -84,9 +84,7 @@ def test_acks_take_effect_at_commit_and_leave_the_message_with_its_consumer_afte
     assert_nothing_held(server.world)
 
 
-def outstanding(
-    server: Server, count: int, ack: str = "client-individual", **settings: object
-) -> tuple[Client, list[str]]:
+def outstanding(server, count, ack="client-individual", **settings):
     """A client that has been delivered ``count`` messages, and their ids."""
     client = server.client()
     client.say("SUBSCRIBE", destination="/queue/q", id="s", ack=ack, prefetch_count=count)
@@ -96,7 +94,7 @@ def outstanding(
 
 
 @pytest.mark.parametrize("verb", ["ACK", "NACK"])
-def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(verb: str) -> None:
+def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(verb):
     server = keeping()
     client, ids = outstanding(server, 1)
     for end in ("ABORT", "ABORT", "COMMIT"):
@@ -109,7 +107,7 @@ def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(verb: st
 
 
 @pytest.mark.parametrize("elsewhere", [{}, {"transaction": "u"}], ids=["outside", "in another transaction"])
-def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(elsewhere: dict[str, str]) -> None:
+def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(elsewhere):
     server = keeping()
     client, ids = outstanding(server, 1)
     client.say("BEGIN", transaction="t")
@@ -120,7 +118,7 @@ def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(elsewhere
     assert bodies(server.queue()) == [b"0"]
 
 
-def test_unsubscribe_within_a_transaction_then_abort_gives_back_without_an_attempt() -> None:
+def test_unsubscribe_within_a_transaction_then_abort_gives_back_without_an_attempt():
     server = Server({"#": {"auto_delete_queues": False, "redelivery_delay": 1000}})
     client, ids = outstanding(server, 3)
     client.say("BEGIN", transaction="t")
@@ -132,7 +130,7 @@ def test_unsubscribe_within_a_transaction_then_abort_gives_back_without_an_attem
     assert [ref.attempts for ref in server.queue().dispatcher.in_order()] == [0, 0, 0]
 
 
-def test_credit_is_free_within_a_transaction_and_taken_again_after_abort() -> None:
+def test_credit_is_free_within_a_transaction_and_taken_again_after_abort():
     server = keeping()
     client, ids = outstanding(server, 1)
     send(client, b"1")
@@ -147,7 +145,7 @@ def test_credit_is_free_within_a_transaction_and_taken_again_after_abort() -> No
     assert client.one("MESSAGE").body == b"2"
 
 
-def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery() -> None:
+def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery():
     server = keeping()
     client, ids = outstanding(server, 6, "client")
     for name, last in (("t", 1), ("u", 3)):
@@ -162,7 +160,7 @@ def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery
     assert bodies(server.queue()) == [b"5"]
 
 
-def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion() -> None:
+def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion():
     """What they had is put in order once, and not once for each of them."""
     server = keeping()
     client, ids = outstanding(server, 3000, "client")
@@ -173,7 +171,7 @@ def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion() -> None:
     orders = 0
     put_in_order = CumulativeSubscription._put_in_order
 
-    def counted(self: CumulativeSubscription) -> None:
+    def counted(self):
         nonlocal orders
         orders += 1
         put_in_order(self)
@@ -185,7 +183,7 @@ def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion() -> None:
     assert (server.queue().messages_acknowledged, server.queue().delivering) == (2999, 1)
 
 
-def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_had() -> None:
+def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_had():
     server = Server({"#": {"auto_delete_queues": False, "redelivery_delay": 1000}})
     client, ids = outstanding(server, 3)
     client.say("BEGIN", transaction="t")
@@ -199,7 +197,7 @@ def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_ha
     assert bodies(queue) == [b"0", b"1", b"2"]
 
 
-def test_nack_in_a_transaction() -> None:
+def test_nack_in_a_transaction():
     server = keeping()
     client = server.client()
     send(client, b"0")
@@ -218,9 +216,7 @@ BLOCKING = {"address_full_policy": FullPolicy.BLOCK, "auto_delete_queues": False
 @pytest.mark.parametrize("limit", ["of the address", "of the broker"])
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 @pytest.mark.parametrize("acknowledged", ["q", "other", None])
-def test_a_commit_does_not_wait_for_the_room_that_it_makes(
-    limit: str, mode: str, acknowledged: str | None
-) -> None:
+def test_a_commit_does_not_wait_for_the_room_that_it_makes(limit, mode, acknowledged):
     server = (
         Server({"q": {**BLOCKING, "max_size_messages": 3}, "other": BLOCKING})
         if limit == "of the address"
@@ -248,7 +244,7 @@ def test_a_commit_does_not_wait_for_the_room_that_it_makes(
     assert server.queue("other").message_count == (acknowledged != "other")
 
 
-def test_an_unknown_transaction_costs_the_message_nothing() -> None:
+def test_an_unknown_transaction_costs_the_message_nothing():
     server = keeping()
     client = server.client()
     send(client, b"0")
@@ -262,7 +258,7 @@ def test_an_unknown_transaction_costs_the_message_nothing() -> None:
 MANY = 300
 
 
-def sliced() -> tuple[Server, Client]:
+def sliced():
     """A server that does one step of a commit in a turn of the reactor, and a client with a large transaction."""
     server = keeping()
     client = server.client()
@@ -273,7 +269,7 @@ def sliced() -> tuple[Server, Client]:
     return server, client
 
 
-def test_a_large_commit_is_done_in_slices_and_its_receipt_comes_at_the_end() -> None:
+def test_a_large_commit_is_done_in_slices_and_its_receipt_comes_at_the_end():
     server, client = sliced()
     other = server.client()
     client.say("COMMIT", transaction="t", receipt="1")
@@ -293,7 +289,7 @@ def test_a_large_commit_is_done_in_slices_and_its_receipt_comes_at_the_end() -> 
     assert bodies(server.queue()) == [*(b"%d" % number for number in range(MANY)), b"after"]
 
 
-def test_a_commit_is_done_to_its_end_when_its_client_hangs_up_meanwhile() -> None:
+def test_a_commit_is_done_to_its_end_when_its_client_hangs_up_meanwhile():
     server, client = sliced()
     client.say("COMMIT", transaction="t", receipt="1")
     client.session.lost()
@@ -302,7 +298,7 @@ def test_a_commit_is_done_to_its_end_when_its_client_hangs_up_meanwhile() -> Non
     assert server.world.broker.transaction_bytes.bytes == 0
 
 
-def test_commits_are_done_one_after_the_other() -> None:
+def test_commits_are_done_one_after_the_other():
     server, client = sliced()
     other = server.client()
     other.say("BEGIN", transaction="u")
@@ -315,7 +311,7 @@ def test_commits_are_done_one_after_the_other() -> None:
     assert bodies(server.queue())[-1] == b"later"
 
 
-def with_deliveries(ack: str) -> tuple[Server, Client, list[str]]:
+def with_deliveries(ack):
     """A server that works in fine slices, and a client that has `MANY` messages; with their ids."""
     server = keeping()
     client = server.client()
@@ -329,8 +325,8 @@ def with_deliveries(ack: str) -> tuple[Server, Client, list[str]]:
 
 
 def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(subscription, "MOST_AT_ONCE", 10)
     server, client, ids = with_deliveries("client")
     settled: list[bytes] = []
@@ -356,8 +352,8 @@ def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the
 
 
 def test_a_cumulative_ack_is_done_to_its_end_when_its_client_hangs_up_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(subscription, "MOST_AT_ONCE", 10)
     server, client, ids = with_deliveries("client")
     client.say("ACK", id=ids[-2], receipt="1")
@@ -368,7 +364,7 @@ def test_a_cumulative_ack_is_done_to_its_end_when_its_client_hangs_up_meanwhile(
 
 
 @pytest.mark.parametrize("hangs_up", [False, True])
-def test_an_abort_of_many_acks_is_done_in_slices(hangs_up: bool) -> None:
+def test_an_abort_of_many_acks_is_done_in_slices(hangs_up):
     server, client, ids = with_deliveries("client-individual")
     client.say("BEGIN", transaction="t")
     for one in ids:
@@ -387,7 +383,7 @@ def test_an_abort_of_many_acks_is_done_in_slices(hangs_up: bool) -> None:
         assert server.queue().messages_acknowledged == MANY
 
 
-def test_an_ack_that_comes_in_one_read_with_an_abort_waits_for_it() -> None:
+def test_an_ack_that_comes_in_one_read_with_an_abort_waits_for_it():
     server, client, ids = with_deliveries("client-individual")
     client.say("BEGIN", transaction="t")
     for one in ids:
@@ -399,7 +395,7 @@ def test_an_ack_that_comes_in_one_read_with_an_abort_waits_for_it() -> None:
     assert server.queue().messages_acknowledged == MANY
 
 
-def test_a_commit_with_nacks_of_many_ends_when_all_of_them_are_back() -> None:
+def test_a_commit_with_nacks_of_many_ends_when_all_of_them_are_back():
     server, client, ids = with_deliveries("client")
     client.say("BEGIN", transaction="t")
     client.say("NACK", id=ids[-1], transaction="t")
@@ -417,7 +413,7 @@ def test_a_commit_with_nacks_of_many_ends_when_all_of_them_are_back() -> None:
     assert [each.body for each in back] == [b"%d" % number for number in range(MANY)]
 
 
-def test_a_stop_finishes_a_commit_that_waits_for_what_comes_back() -> None:
+def test_a_stop_finishes_a_commit_that_waits_for_what_comes_back():
     server, client, ids = with_deliveries("client")
     client.say("BEGIN", transaction="t")
     client.say("NACK", id=ids[-1], transaction="t")

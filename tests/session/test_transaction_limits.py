@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from ..broker.broker_fixture import bodies
-from .session_fixture import Client, Server, frame
+from .session_fixture import Server, frame
 
 BODY = b"x" * 1000
 
 
-def serve(settings: dict[str, Any], **configuration: Any) -> tuple[Server, Client]:
+def serve(settings, **configuration):
     entries = {"#": {"auto_delete_queues": False}, "q": {"address_full_policy": "FAIL", **settings}}
     server = Server(entries, **configuration)
     return server, server.client()
 
 
-def transact(client: Client, count: int, destination: str = "/queue/q", *before: bytes) -> None:
+def transact(client, count, destination="/queue/q", *before):
     sends = frame("SEND", BODY, destination=destination, transaction="t") * count
     begin = frame("BEGIN", transaction="t") + b"".join(before)
     client.write(begin + sends + frame("COMMIT", transaction="t", receipt="r"))
@@ -33,9 +33,7 @@ LIMITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "configuration", "limit"), LIMITS, ids=[limit for *_, limit in LIMITS])
-def test_a_commit_beyond_a_limit_is_refused_and_nothing_of_it_happens(
-    settings: dict[str, Any], configuration: dict[str, Any], limit: str
-) -> None:
+def test_a_commit_beyond_a_limit_is_refused_and_nothing_of_it_happens(settings, configuration, limit):
     server, client = serve(settings, **configuration)
     client.say("SEND", b"before", destination="/queue/q")
     transact(client, 500)
@@ -51,7 +49,7 @@ def test_a_commit_beyond_a_limit_is_refused_and_nothing_of_it_happens(
 
 
 @pytest.mark.parametrize("count", [4, 5, 6])
-def test_as_many_are_taken_as_one_after_the_other(count: int) -> None:
+def test_as_many_are_taken_as_one_after_the_other(count):
     server, single = serve({"max_size_messages": 5, "max_size_bytes": 7000})
     transact(single, count)
     other, one_by_one = serve({"max_size_messages": 5, "max_size_bytes": 7000})
@@ -63,7 +61,7 @@ def test_as_many_are_taken_as_one_after_the_other(count: int) -> None:
         assert server.world.address("q").memory_limit.bytes == other.world.address("q").memory_limit.bytes
 
 
-def test_what_the_transaction_acknowledges_makes_room_for_what_it_sends() -> None:
+def test_what_the_transaction_acknowledges_makes_room_for_what_it_sends():
     server, client = serve({"max_size_messages": 5})
     client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client", prefetch_count=5)
     for _ in range(5):
@@ -77,7 +75,7 @@ def test_what_the_transaction_acknowledges_makes_room_for_what_it_sends() -> Non
     assert server.queue().message_count == 5 and server.queue().messages_acknowledged == 3
 
 
-def test_what_is_refused_in_it_or_stays_in_another_queue_makes_no_room() -> None:
+def test_what_is_refused_in_it_or_stays_in_another_queue_makes_no_room():
     server, client = serve({"max_size_messages": 2})
     for name in ("one", "two"):
         client.say("SUBSCRIBE", destination="/topic/q", id=name, ack="client-individual")
@@ -89,7 +87,7 @@ def test_what_is_refused_in_it_or_stays_in_another_queue_makes_no_room() -> None
     assert "max-size-messages 2" in client.error()["message"]
 
 
-def test_a_ring_that_gives_up_as_many_as_come_breaks_no_limit() -> None:
+def test_a_ring_that_gives_up_as_many_as_come_breaks_no_limit():
     server, client = serve({"max_size_messages": 4, "default_ring_size": 3})
     for _ in range(2):
         transact(client, 50)
@@ -97,7 +95,7 @@ def test_a_ring_that_gives_up_as_many_as_come_breaks_no_limit() -> None:
     assert server.queue().message_count == 3
 
 
-def test_an_address_without_a_queue_holds_nothing() -> None:
+def test_an_address_without_a_queue_holds_nothing():
     server, client = serve({"max_size_messages": 4})
     client.say("SUBSCRIBE", destination="/topic/q", id="s")
     client.say("SEND", b"", destination="/topic/q")
@@ -108,7 +106,7 @@ def test_an_address_without_a_queue_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize("policy", ["BLOCK", "DROP"])
-def test_other_policies_take_a_transaction_that_begins_with_room(policy: str) -> None:
+def test_other_policies_take_a_transaction_that_begins_with_room(policy):
     server, client = serve({"max_size_messages": 5, "address_full_policy": policy})
     transact(client, 50)
     assert client.one("RECEIPT")["receipt-id"] == "r"

@@ -1,7 +1,5 @@
 """The URLs of acceptors: hosts, ports, parameters and their faults."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import pytest
@@ -14,19 +12,19 @@ from stompring.settings.network import is_loopback
 BASE = "tcp://127.0.0.1:61613"
 
 
-def stomp(query: str) -> StompAcceptor:
+def stomp(query):
     acceptor = parse_acceptor("x", f"{BASE}?{query}")
     assert isinstance(acceptor, StompAcceptor)
     return acceptor
 
 
-def faults(url: str) -> list[str]:
+def faults(url):
     with pytest.raises(ValueError) as caught:
         parse_acceptor("x", url)
     return str(caught.value).splitlines()
 
 
-def test_without_parameters_the_defaults_hold() -> None:
+def test_without_parameters_the_defaults_hold():
     assert parse_acceptor("x", BASE) == StompAcceptor("x", "127.0.0.1", 61613)
     assert parse_acceptor("x", BASE + "?") == StompAcceptor("x", "127.0.0.1", 61613)
     assert parse_acceptor("h", "http://127.0.0.1:8161/") == HttpAcceptor("h", "127.0.0.1", 8161)
@@ -41,7 +39,7 @@ def test_without_parameters_the_defaults_hold() -> None:
         ("TCP://broker.example:1", "broker.example", 1),
     ],
 )
-def test_hosts_and_ports(url: str, host: str, port: int) -> None:
+def test_hosts_and_ports(url, host, port):
     acceptor = parse_acceptor("x", url)
     assert (acceptor.host, acceptor.port) == (host, port)
 
@@ -54,7 +52,7 @@ def test_hosts_and_ports(url: str, host: str, port: int) -> None:
         ("ws://[::1]:61614/stomp/?maxHeaders=7", "/stomp"),
     ],
 )
-def test_a_websocket_url_may_have_a_path(url: str, path: str) -> None:
+def test_a_websocket_url_may_have_a_path(url, path):
     acceptor = parse_acceptor("x", url)
     assert isinstance(acceptor, StompAcceptor)
     assert (acceptor.host, acceptor.port) == ("::1", 61614)
@@ -92,7 +90,7 @@ EVERY = {
 
 
 @pytest.mark.parametrize("separator", [";", "&"])
-def test_every_parameter_sets_its_field(separator: str) -> None:
+def test_every_parameter_sets_its_field(separator):
     acceptor = stomp(separator.join(f"{name}={text}" for name, (text, _) in EVERY.items()))
     for name, (_, value) in EVERY.items():
         parameter = STOMP_PARAMETERS[name]
@@ -100,7 +98,7 @@ def test_every_parameter_sets_its_field(separator: str) -> None:
         assert found == value and type(found) is type(value), name
 
 
-def test_every_field_of_an_acceptor_has_its_parameter() -> None:
+def test_every_field_of_an_acceptor_has_its_parameter():
     others = {"name", "host", "port", "limits", "tls", "proxy", "websocket"}
     own = {field.name for field in fields(StompAcceptor)} - others
     assert {p.field for p in STOMP_PARAMETERS.values() if not p.part} == own
@@ -117,17 +115,17 @@ def test_every_field_of_an_acceptor_has_its_parameter() -> None:
         assert name in (camel, parameter.field.replace("_", "-"))
 
 
-def test_values_may_be_percent_encoded() -> None:
+def test_values_may_be_percent_encoded():
     assert stomp("anycastPrefix=%2Fqueue%2F%2Cq%3B").anycast_prefix == ("/queue/", "q;")
 
 
-def test_parameters_may_stand_on_lines_of_their_own() -> None:
+def test_parameters_may_stand_on_lines_of_their_own():
     assert stomp("\n  maxHeaders=10;\n\tanycastPrefix = /queue/, q/ ;\n") == stomp(
         "maxHeaders=10;anycastPrefix=/queue/,q/"
     )
 
 
-def test_protocols_must_include_stomp() -> None:
+def test_protocols_must_include_stomp():
     assert (
         stomp("protocols=STOMP")
         == stomp("protocols=core, stomp,AMQP")
@@ -140,13 +138,13 @@ def test_protocols_must_include_stomp() -> None:
     assert "must be a comma-separated list of" in faults(f"{BASE}?protocols=STOMP,SMTP")[0]
 
 
-def test_a_window_of_artemis_has_no_limit_in_messages() -> None:
+def test_a_window_of_artemis_has_no_limit_in_messages():
     assert stomp("").stomp_prefetch_count == 100
     assert stomp("stompConsumerCredits=1000000").stomp_prefetch_count == -1
     assert stomp("stompConsumerWindowSize=1000000;stompPrefetchCount=7").stomp_prefetch_count == 7
 
 
-def test_old_names_are_accepted() -> None:
+def test_old_names_are_accepted():
     assert stomp("stompConsumerCredits=77").stomp_consumer_window_size == 77
     assert stomp("stompMaxFramePayloadLength=5").websocket.web_socket_max_frame_payload_length == 5
     assert set(OLD_PARAMETER_NAMES.values()) <= {*STOMP_PARAMETERS, "protocols"}
@@ -224,17 +222,17 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("url", "expected"), FAULTS, ids=[row[0] for row in FAULTS])
-def test_faults(url: str, expected: str) -> None:
+def test_faults(url, expected):
     found = faults(url)
     assert len(found) == 1
     assert expected in found[0]
 
 
-def test_all_faults_of_a_url_are_reported() -> None:
+def test_all_faults_of_a_url_are_reported():
     assert len(faults(f"{BASE}?connectionTtl=x;maxHeaders=0;nonsense=1;router=r")) == 4
 
 
-def test_no_parameter_is_both_known_and_not_supported() -> None:
+def test_no_parameter_is_both_known_and_not_supported():
     assert not set(ACCEPTOR_PARAMETERS) & {*STOMP_PARAMETERS, *OLD_PARAMETER_NAMES, "protocols"}
 
 
@@ -254,5 +252,5 @@ def test_no_parameter_is_both_known_and_not_supported() -> None:
         ("128.0.0.1", False),
     ],
 )
-def test_is_loopback(host: str, expected: bool) -> None:
+def test_is_loopback(host, expected):
     assert is_loopback(host) is expected

@@ -27,12 +27,12 @@ from .documents import FILE, QUIET, acceptor, faults, faults_of, parse, queue, s
 LISTENER = acceptor("tcp://127.0.0.1:61613")
 
 
-def names(*lines: str) -> list[str]:
+def names(*lines):
     """The settings without effect of a document with ``lines``."""
     return [each.name for each in parse(QUIET, *lines).ignored]
 
 
-def test_what_only_tunes_artemis_is_accepted_and_listed_with_line_and_reason() -> None:
+def test_what_only_tunes_artemis_is_accepted_and_listed_with_line_and_reason():
     found = parse(QUIET, "<journal-type>ASYNCIO</journal-type>", setting("redistribution-delay", "0")).ignored
     assert [(each.line, each.name) for each in found] == [
         (4, "journal-type"),
@@ -41,7 +41,7 @@ def test_what_only_tunes_artemis_is_accepted_and_listed_with_line_and_reason() -
     assert found[0].reason == "the only journal type is plain files with one sync per batch"
 
 
-def test_the_list_counts_each_setting_once() -> None:
+def test_the_list_counts_each_setting_once():
     settings = [
         IgnoredSetting(3, "journal-type", "r"),
         IgnoredSetting(5, "useEpoll of acceptor", "r"),
@@ -62,7 +62,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("section", "name", "row"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
-def test_each_element_is_accepted_or_refused_as_its_row_says(section: str, name: str, row: object) -> None:
+def test_each_element_is_accepted_or_refused_as_its_row_says(section, name, row):
     assert row is SECTIONS[section][name]
     line = f"<{name}>x</{name}>" if section == "core" else setting(name, "x")
     if SECTIONS[section][name].support is Support.NO_EFFECT:
@@ -75,7 +75,7 @@ def test_each_element_is_accepted_or_refused_as_its_row_says(section: str, name:
 
 
 @pytest.mark.parametrize("name", ACCEPTOR_PARAMETERS)
-def test_each_parameter_of_an_acceptor_is_accepted_or_refused_as_its_row_says(name: str) -> None:
+def test_each_parameter_of_an_acceptor_is_accepted_or_refused_as_its_row_says(name):
     line = acceptor(f"tcp://127.0.0.1:61613?{name}=x")
     if ACCEPTOR_PARAMETERS[name].support is Support.NO_EFFECT:
         assert names(line) == [f"{name} of acceptor"]
@@ -85,7 +85,7 @@ def test_each_parameter_of_an_acceptor_is_accepted_or_refused_as_its_row_says(na
 
 
 @pytest.mark.parametrize("name", CONNECTOR_PARAMETERS)
-def test_each_parameter_of_a_connector_is_accepted_or_refused_as_its_row_says(name: str) -> None:
+def test_each_parameter_of_a_connector_is_accepted_or_refused_as_its_row_says(name):
     ignored: Ignored = []
     url = f"tcp://127.0.0.1:61613?{name}=x"
     if CONNECTOR_PARAMETERS[name].support is Support.NO_EFFECT:
@@ -96,7 +96,7 @@ def test_each_parameter_of_a_connector_is_accepted_or_refused_as_its_row_says(na
             parse_connector("x", url, ignored=ignored)
 
 
-def test_every_row_has_its_reason() -> None:
+def test_every_row_has_its_reason():
     tables = [*SECTIONS.values(), ACCEPTOR_PARAMETERS, CONNECTOR_PARAMETERS]
     assert [name for rows in tables for name, row in rows.items() if not row.reason and not row.neutral] == []
 
@@ -123,9 +123,7 @@ NEUTRAL = [
 
 
 @pytest.mark.parametrize(("line", "accepted"), NEUTRAL)
-def test_a_refused_setting_is_accepted_with_a_value_that_changes_nothing(
-    line: str, accepted: str | None
-) -> None:
+def test_a_refused_setting_is_accepted_with_a_value_that_changes_nothing(line, accepted):
     if accepted is None:
         assert "an Artemis setting without support" in faults(QUIET, line)[0]
     else:
@@ -135,7 +133,7 @@ def test_a_refused_setting_is_accepted_with_a_value_that_changes_nothing(
 LOGGING = "org.apache.activemq.artemis.core.server.plugin.impl.LoggingActiveMQServerPlugin"
 
 
-def test_the_plugin_that_only_logs_has_no_effect_and_others_are_refused() -> None:
+def test_the_plugin_that_only_logs_has_no_effect_and_others_are_refused():
     inside = '<property key="LOG_ALL_EVENTS" value="true"/>'
     line = f'<broker-plugins><broker-plugin class-name="{LOGGING}">{inside}</broker-plugin></broker-plugins>'
     assert names(line) == ["class-name of broker-plugin"]
@@ -148,12 +146,12 @@ def test_the_plugin_that_only_logs_has_no_effect_and_others_are_refused() -> Non
 NOTIFICATIONS = "org.apache.activemq.artemis.core.server.plugin.impl.NotificationActiveMQServerPlugin"
 
 
-def notification_plugin(*properties: tuple[str, str]) -> str:
+def notification_plugin(*properties):
     inside = "".join(f'<property key="{key}" value="{value}"/>' for key, value in properties)
     return f'<broker-plugins><broker-plugin class-name="{NOTIFICATIONS}">{inside}</broker-plugin></broker-plugins>'
 
 
-def test_the_plugin_for_notifications_chooses_those_per_message() -> None:
+def test_the_plugin_for_notifications_chooses_those_per_message():
     line = notification_plugin(
         ("SEND_CONNECTION_NOTIFICATIONS", "true"),
         ("SEND_DELIVERED_NOTIFICATIONS", "true"),
@@ -170,14 +168,12 @@ def test_the_plugin_for_notifications_chooses_those_per_message() -> None:
         ("SEND_DELIVERED_NOTIFICATIONS", "yes", "property 'SEND_DELIVERED_NOTIFICATIONS'"),
     ],
 )
-def test_a_wrong_property_of_the_plugin_for_notifications_is_a_fault(
-    key: str, value: str, words: str
-) -> None:
+def test_a_wrong_property_of_the_plugin_for_notifications_is_a_fault(key, value, words):
     (fault,) = faults(QUIET, notification_plugin((key, value)))
     assert fault.startswith("4: ") and words in fault
 
 
-def test_what_concerns_other_brokers_is_a_warning_and_not_in_the_list() -> None:
+def test_what_concerns_other_brokers_is_a_warning_and_not_in_the_list():
     found = parse(
         QUIET,
         "<cluster-connections><cluster-connection name='c'/></cluster-connections>",
@@ -191,12 +187,12 @@ def test_what_concerns_other_brokers_is_a_warning_and_not_in_the_list() -> None:
     assert describe_ignored(found.ignored) is None
 
 
-def acceptors(*urls: str) -> str:
+def acceptors(*urls):
     inside = "".join(f'<acceptor name="a{number}">{url}</acceptor>' for number, url in enumerate(urls))
     return f"<acceptors>{inside}</acceptors>"
 
 
-def test_acceptors_of_other_protocols_are_skipped_with_a_warning() -> None:
+def test_acceptors_of_other_protocols_are_skipped_with_a_warning():
     found = parse(
         QUIET,
         acceptors(
@@ -214,7 +210,7 @@ def test_acceptors_of_other_protocols_are_skipped_with_a_warning() -> None:
     )
 
 
-def test_an_acceptor_with_several_protocols_or_none_serves_stomp() -> None:
+def test_an_acceptor_with_several_protocols_or_none_serves_stomp():
     found = parse(
         QUIET,
         acceptors("tcp://127.0.0.1:61616?protocols=CORE,AMQP,STOMP", "tcp://127.0.0.1:61617?useEpoll=true"),
@@ -227,20 +223,20 @@ def test_an_acceptor_with_several_protocols_or_none_serves_stomp() -> None:
 
 
 @pytest.mark.parametrize("others", [(), ("vm://0",), ("http://127.0.0.1:8161",)])
-def test_without_an_acceptor_that_speaks_stomp_the_file_is_refused(others: tuple[str, ...]) -> None:
+def test_without_an_acceptor_that_speaks_stomp_the_file_is_refused(others):
     amqp = "tcp://127.0.0.1:5672?protocols=AMQP"
     (fault,) = faults(QUIET, acceptors(*others, amqp))
     assert fault.startswith("4: no acceptor speaks STOMP: add one, for example <acceptor")
     assert parse(QUIET, acceptors(*others, amqp, "ws://127.0.0.1:61614")).stomp_acceptors
 
 
-def test_a_file_with_in_vm_acceptors_only_is_like_one_without_acceptors() -> None:
+def test_a_file_with_in_vm_acceptors_only_is_like_one_without_acceptors():
     found = parse(QUIET, acceptors("vm://0"))
     assert found.stomp_acceptors == ()
     assert [each.is_warning for each in found.ignored] == [True]
 
 
-def test_declarations_of_jms_are_refused_and_an_empty_element_has_no_effect() -> None:
+def test_declarations_of_jms_are_refused_and_an_empty_element_has_no_effect():
     file = '<configuration><jms xmlns="urn:activemq:jms">{}</jms><core/></configuration>'
     assert [each.name for each in parse_broker_xml(file.format("").encode(), FILE).ignored] == [
         "jms of configuration"
@@ -250,20 +246,20 @@ def test_declarations_of_jms_are_refused_and_an_empty_element_has_no_effect() ->
     assert fault.endswith("declare addresses and queues in <core><addresses>")
 
 
-def test_a_parameter_without_effect_may_be_repeated() -> None:
+def test_a_parameter_without_effect_may_be_repeated():
     assert names(acceptor("tcp://127.0.0.1:1?useEpoll=true;useEpoll=false")) == ["useEpoll of acceptor"] * 2
 
 
-def test_attributes_of_xml_itself_are_accepted_on_every_element() -> None:
+def test_attributes_of_xml_itself_are_accepted_on_every_element():
     assert names('<acceptors xml:base="more.xml" xml:space="preserve"/>') == []
 
 
-def test_a_protocol_that_artemis_does_not_have_is_a_fault_and_not_skipped() -> None:
+def test_a_protocol_that_artemis_does_not_have_is_a_fault_and_not_skipped():
     (fault,) = faults(QUIET, acceptors("tcp://127.0.0.1:5672?protocols=SMTP", "tcp://127.0.0.1:1"))
     assert "must be a comma-separated list of AMQP, CORE," in fault
 
 
-def test_no_name_is_both_supported_and_in_the_table() -> None:
+def test_no_name_is_both_supported_and_in_the_table():
     assert not set(ACCEPTOR_PARAMETERS) & {
         *STOMP_PARAMETERS,
         *LISTENER_PARAMETERS,
@@ -273,11 +269,11 @@ def test_no_name_is_both_supported_and_in_the_table() -> None:
     assert not set(CONNECTOR_PARAMETERS) & set(connector_url.CONNECTOR_PARAMETERS)
 
 
-def test_a_file_without_settings_of_artemis_ignores_nothing() -> None:
+def test_a_file_without_settings_of_artemis_ignores_nothing():
     assert parse(QUIET, LISTENER, queue('ring-size="3"')).ignored == ()
 
 
-def test_old_name_of_an_element_has_the_effect_of_the_new_one() -> None:
+def test_old_name_of_an_element_has_the_effect_of_the_new_one():
     text = '<address-settings><address-setting match="#"><last-value-queue>true</last-value-queue></address-setting>'
     (entry,) = parse("", f"{text}</address-settings>").address_settings
     assert entry.values == {"default_last_value_queue": True}
@@ -285,12 +281,12 @@ def test_old_name_of_an_element_has_the_effect_of_the_new_one() -> None:
 
 @pytest.mark.parametrize("name", ["management-address", "management-notification-address"])
 @pytest.mark.parametrize("value", ["a.#", "*", "a::b"])
-def test_requests_and_notifications_have_one_address(name: str, value: str) -> None:
+def test_requests_and_notifications_have_one_address(name, value):
     (fault,) = faults(QUIET, f"<{name}>{value}</{name}>")
     assert fault == f"4: <{name}> is '{value}': must be one address, without wildcards and without ::"
 
 
-def test_requests_and_notifications_have_two_addresses() -> None:
+def test_requests_and_notifications_have_two_addresses():
     same = (
         "<management-address>m</management-address>",
         ("<management-notification-address>m</management-notification-address>"),

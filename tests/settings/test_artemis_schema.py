@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from lxml import etree
@@ -34,7 +33,7 @@ EARLIER = {
 class Schema:
     """artemis-configuration.xsd, as the paths of all elements and attributes below ``core``."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         top = list(etree.fromstring(data).iterchildren("*"))
         self._types = {each.get("name"): each for each in top if each.tag == f"{XS}complexType"}
         self._elements = {each.get("name"): each for each in top if each.tag == f"{XS}element"}
@@ -42,13 +41,11 @@ class Schema:
             each.get("name"): each for each in top if each.tag in (f"{XS}group", f"{XS}attributeGroup")
         }
 
-    def paths(self) -> Iterator[tuple[str, ...]]:
+    def paths(self):
         """Every path, from ``core`` on. A type that contains itself is followed once."""
         yield from self._element(self._elements["core"], (), ())
 
-    def _element(
-        self, element: etree._Element, above: tuple[str, ...], seen: tuple[etree._Element, ...]
-    ) -> Iterator[tuple[str, ...]]:
+    def _element(self, element, above, seen):
         reference = element.get("ref")
         if reference is not None:
             element = self._elements[_local(reference)]
@@ -65,9 +62,7 @@ class Schema:
         if kind is not None and kind not in seen:
             yield from self._content(kind, path, (*seen, kind))
 
-    def _content(
-        self, node: etree._Element, path: tuple[str, ...], seen: tuple[etree._Element, ...]
-    ) -> Iterator[tuple[str, ...]]:
+    def _content(self, node, path, seen):
         for child in node.iterchildren("*"):
             if child.tag == f"{XS}element":
                 yield from self._element(child, path, seen)
@@ -83,16 +78,16 @@ class Schema:
                 yield from self._content(child, path, seen)
 
 
-def _local(name: str | None) -> str:
+def _local(name):
     return (name or "").rpartition(":")[2]
 
 
 @pytest.fixture(scope="module")
-def paths() -> list[tuple[str, ...]]:
+def paths():
     return list(Schema(jar_entry("artemis-server", "schema/artemis-configuration.xsd")).paths())
 
 
-def is_covered(path: tuple[str, ...]) -> bool:
+def is_covered(path):
     """Whether each name of the path is supported, down to the whole path or to a row, which holds for all below it."""
     rule = CORE
     for parent, name in zip(path, path[1:], strict=False):
@@ -107,13 +102,13 @@ def is_covered(path: tuple[str, ...]) -> bool:
 
 
 @needs_artemis
-def test_the_table_has_every_element_and_attribute_of_the_schema(paths: list[tuple[str, ...]]) -> None:
+def test_the_table_has_every_element_and_attribute_of_the_schema(paths):
     assert len(paths) > 1000 and ("core", "addresses", "address", "anycast", "queue", "ring-size") in paths
     assert [path for path in paths if not is_covered(path)] == []
 
 
 @needs_artemis
-def test_the_page_has_the_names_of_the_schema_and_no_others(paths: list[tuple[str, ...]]) -> None:
+def test_the_page_has_the_names_of_the_schema_and_no_others(paths):
     of_artemis: dict[str, set[str]] = {}
     for path in paths:
         if len(path) > 1:
@@ -123,7 +118,7 @@ def test_the_page_has_the_names_of_the_schema_and_no_others(paths: list[tuple[st
         assert documented <= of_artemis.get(parent, set()), f"not in Artemis's schema: <{parent}>"
 
 
-def acceptor_parameters() -> set[str]:
+def acceptor_parameters():
     """Names with a row or with support."""
     return {
         *ACCEPTOR_PARAMETERS, *STOMP_PARAMETERS, *LISTENER_PARAMETERS, *OLD_PARAMETER_NAMES, "protocols",
@@ -143,7 +138,7 @@ OF_CONNECTORS = re.compile("socks.*")
 
 
 @needs_artemis
-def test_the_table_has_every_parameter_of_transport_constants() -> None:
+def test_the_table_has_every_parameter_of_transport_constants():
     constants = java_class(
         "artemis-core-client", "org.apache.activemq.artemis.core.remoting.impl.netty.TransportConstants"
     ).constants
@@ -169,7 +164,7 @@ MANAGERS = [
 
 @needs_artemis
 @pytest.mark.parametrize(("jar", "name"), MANAGERS, ids=[name.rpartition(".")[2] for _, name in MANAGERS])
-def test_the_table_has_every_parameter_of_the_protocols(jar: str, name: str) -> None:
+def test_the_table_has_every_parameter_of_the_protocols(jar, name):
     """A parameter of an acceptor's URL that is none of the transport sets a property of the protocol managers."""
     setters = [method[3:] for method in java_class(jar, name).methods if method.startswith("set")]
     assert {each[0].lower() + each[1:] for each in setters} - acceptor_parameters() == set()

@@ -1,34 +1,30 @@
 """``<bridges>`` and ``<connectors>``: what is read, and how bad ones are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import parse_broker_xml
 from stompring.settings.connector import Connector, ConnectorTls
 from stompring.settings.connector_url import parse_connector
-from stompring.settings.model import BridgeConfiguration, BrokerConfiguration, ComponentRoutingType
+from stompring.settings.model import BridgeConfiguration, ComponentRoutingType
 
 REFERENCE = "<static-connectors><connector-ref>c</connector-ref></static-connectors>"
 
 
-def read(
-    bridge: str, connectors: str = "<connector name='c'>tcp://far:61613</connector>"
-) -> BrokerConfiguration:
+def read(bridge, connectors="<connector name='c'>tcp://far:61613</connector>"):
     """A file whose bridge is on line 3, connectors on line 2."""
     elements = f"<connectors>{connectors}</connectors>\n<bridges>{bridge}</bridges>"
     text = f"<configuration><core>\n{elements}</core></configuration>"
     return parse_broker_xml(text.encode(), "/etc/broker.xml")
 
 
-def faults(bridge: str, connectors: str = "<connector name='c'>tcp://far:61613</connector>") -> list[str]:
+def faults(bridge, connectors="<connector name='c'>tcp://far:61613</connector>"):
     with pytest.raises(ConfigurationError) as caught:
         read(bridge, connectors)
     return str(caught.value).splitlines()
 
 
-def test_a_bridge_with_everything() -> None:
+def test_a_bridge_with_everything():
     (bridge,) = read(
         "<bridge name='b'><queue-name>q</queue-name><forwarding-address>/queue/r</forwarding-address>"
         "<filter string=\"a = '1'\"/><routing-type>strip</routing-type><concurrency>2</concurrency>"
@@ -47,7 +43,7 @@ def test_a_bridge_with_everything() -> None:
     assert "secret" not in repr(bridge)
 
 
-def test_connectors_that_no_bridge_names_are_not_looked_at() -> None:
+def test_connectors_that_no_bridge_names_are_not_looked_at():
     unused = "<connector name='in-vm'>vm://0</connector><connector name='c'>tcp://far:1</connector>"
     (bridge,) = read(f"<bridge name='b'><queue-name>q</queue-name>{REFERENCE}</bridge>", unused).bridges
     assert [connector.name for connector in bridge.connectors] == ["c"]
@@ -114,7 +110,7 @@ def test_connectors_that_no_bridge_names_are_not_looked_at() -> None:
         ),
     ],
 )
-def test_faults_of_bridges(bridge: str, fault: str) -> None:
+def test_faults_of_bridges(bridge, fault):
     (found,) = faults(bridge)
     assert found.startswith(f"/etc/broker.xml:{fault}"), found
 
@@ -139,13 +135,13 @@ def test_faults_of_bridges(bridge: str, fault: str) -> None:
         ),
     ],
 )
-def test_faults_of_connectors(url: str, fault: str) -> None:
+def test_faults_of_connectors(url, fault):
     bridge = f"<bridge name='b'><queue-name>q</queue-name>{REFERENCE}</bridge>"
     (found,) = faults(bridge, f"<connector name='c'>{url}</connector>")
     assert found.startswith(f"/etc/broker.xml:2: connector 'c': {fault}"), found
 
 
-def test_a_connector_with_tls() -> None:
+def test_a_connector_with_tls():
     found = parse_connector(
         "c",
         "tcp://[::1]:61612?sslEnabled=true;trustStorePath=ca.pem;verifyHost=false;sniHost=x;virtualHost=/",

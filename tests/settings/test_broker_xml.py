@@ -1,8 +1,5 @@
 """Whole files, read into the model."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -90,7 +87,7 @@ WHOLE = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-def test_a_whole_file() -> None:
+def test_a_whole_file():
     assert parse_broker_xml(WHOLE.encode(), "/etc/stompring/broker.xml") == BrokerConfiguration(
         name="east",
         file="/etc/stompring/broker.xml",
@@ -168,7 +165,7 @@ def test_a_whole_file() -> None:
     )
 
 
-def test_an_empty_core_has_the_defaults() -> None:
+def test_an_empty_core_has_the_defaults():
     memory = machine_memory()
     expected = BrokerConfiguration(
         file=FILE,
@@ -195,20 +192,18 @@ def test_an_empty_core_has_the_defaults() -> None:
         ("../people", "true", "etc/../people"),
     ],
 )
-def test_users_file_is_relative_to_the_file(
-    configured: str | None, security: str, expected: str | None
-) -> None:
+def test_users_file_is_relative_to_the_file(configured, security, expected):
     users = f"<users-file>{configured}</users-file>" if configured else ""
     assert parse(f"<security-enabled>{security}</security-enabled>", users).users_file == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
-def test_encodings(encoding: str) -> None:
+def test_encodings(encoding):
     text = f'<?xml version="1.0" encoding="{encoding}"?>' + document("<name>Büro</name>").decode()
     assert parse_broker_xml(text.encode(encoding), FILE).name == "Büro"
 
 
-def test_namespaces_are_optional_and_may_have_prefixes() -> None:
+def test_namespaces_are_optional_and_may_have_prefixes():
     core = "<name>x</name>"
     for text in (
         f"<configuration><core>{core}</core></configuration>",
@@ -220,19 +215,19 @@ def test_namespaces_are_optional_and_may_have_prefixes() -> None:
         assert parse_broker_xml(text.encode(), FILE).name == "x"
 
 
-def test_an_address_without_a_type_has_that_of_its_settings() -> None:
+def test_an_address_without_a_type_has_that_of_its_settings():
     addresses = '<addresses><address name="a"/></addresses>'
     assert parse(addresses).addresses[0].routing_types == {RoutingType.MULTICAST}
     configuration = parse(setting("default-address-routing-type", "anycast"), addresses)
     assert configuration.addresses[0].routing_types == {RoutingType.ANYCAST}
 
 
-def test_unset_queue_attributes_are_none() -> None:
+def test_unset_queue_attributes_are_none():
     (address,) = parse(queue()).addresses
     assert address.queues == (QueueConfiguration("q", "a", RoutingType.ANYCAST),)
 
 
-def test_a_file_is_read_from_its_path(tmp_path: Path) -> None:
+def test_a_file_is_read_from_its_path(tmp_path):
     path = tmp_path / "broker.xml"
     path.write_bytes(document(QUIET, "<name>x</name>"))
     configuration = read_broker_xml(path)
@@ -240,7 +235,7 @@ def test_a_file_is_read_from_its_path(tmp_path: Path) -> None:
     assert read_broker_xml(str(path)) == configuration
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read(tmp_path):
     for path in (tmp_path / "missing.xml", tmp_path):
         with pytest.raises(ConfigurationError) as caught:
             read_broker_xml(path)

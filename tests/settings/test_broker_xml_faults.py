@@ -1,7 +1,5 @@
 """Faults of a file, each with its line, the element, its parent and the nearest known name."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -51,7 +49,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("line", "expected"), UNKNOWN, ids=[row[1] for row in UNKNOWN])
-def test_unknown_names(line: str, expected: str) -> None:
+def test_unknown_names(line, expected):
     found = faults(QUIET, line)
     assert found[0].startswith("4: ")
     assert any(expected in fault for fault in found), found
@@ -84,7 +82,7 @@ ARTEMIS = [
 
 
 @pytest.mark.parametrize(("line", "expected"), ARTEMIS, ids=[row[1] for row in ARTEMIS])
-def test_artemis_settings_without_support_get_advice(line: str, expected: str) -> None:
+def test_artemis_settings_without_support_get_advice(line, expected):
     (found,) = faults(QUIET, line)
     assert found.startswith("4: ") and "an Artemis setting" in found and expected in found
 
@@ -151,13 +149,13 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("line", "expected"), VALUES, ids=[row[1] for row in VALUES])
-def test_values(line: str, expected: str) -> None:
+def test_values(line, expected):
     found = faults(QUIET, line)
     assert found[0].startswith(("4: ", "2: "))
     assert any(expected in fault for fault in found), found
 
 
-def test_an_element_given_twice() -> None:
+def test_an_element_given_twice():
     assert faults("<name>x</name>", "<name>y</name>") == [
         "4: <name> is given twice in <core>; the first is at line 3"
     ]
@@ -170,7 +168,7 @@ def test_an_element_given_twice() -> None:
     )
 
 
-def test_faults_are_reported_in_order_of_their_lines() -> None:
+def test_faults_are_reported_in_order_of_their_lines():
     found = faults(
         QUIET,
         "<nmae>x</nmae>",
@@ -182,7 +180,7 @@ def test_faults_are_reported_in_order_of_their_lines() -> None:
     assert [fault.split(":")[0] for fault in found] == ["4", "5", "6", "7", "7", "8"]
 
 
-def test_faults_of_different_elements_are_all_reported() -> None:
+def test_faults_of_different_elements_are_all_reported():
     found = faults(
         '<addresses><address name="a"><anycast>',
         '<queue ring-size="0"/>',
@@ -222,11 +220,11 @@ def test_faults_of_different_elements_are_all_reported() -> None:
         ),
     ],
 )
-def test_invalid_documents_are_rejected(data: bytes, expected: str) -> None:
+def test_invalid_documents_are_rejected(data, expected):
     assert any(expected in fault for fault in faults_of(data)), faults_of(data)
 
 
-def test_deep_documents_are_rejected() -> None:
+def test_deep_documents_are_rejected():
     assert "not well-formed XML" in faults_of(b"<a>" * 100_000)[0]
 
 
@@ -246,7 +244,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_entities_and_external_files_are_off(name: str) -> None:
+def test_entities_and_external_files_are_off(name):
     before = time.process_time()
     (found,) = faults_of(ATTACKS[name].encode())
     assert "<!DOCTYPE …> is not allowed" in found or "entity" in found.lower()
@@ -254,7 +252,7 @@ def test_entities_and_external_files_are_off(name: str) -> None:
     assert time.process_time() - before < 10  # an expansion would take hours and all memory
 
 
-def test_the_schema_has_the_last_word() -> None:
+def test_the_schema_has_the_last_word():
     """Whatever the reading would let pass is still refused, with its line."""
     root = etree.fromstring(b"<configuration><core>\n<surprise/></core></configuration>")
     found = Faults("f")
@@ -263,13 +261,13 @@ def test_the_schema_has_the_last_word() -> None:
         found.raise_if_any()
 
 
-def test_faults_without_an_end() -> None:
+def test_faults_without_an_end():
     found = faults("".join(f"<unknown-{number}/>\n" for number in range(5000)))
     assert len(found) == MAX_FAULTS + 1
     assert sum(f"{MAX_FAULTS} faults found; the remainder was not checked" in fault for fault in found) == 1
 
 
-def test_attributes_without_an_end() -> None:
+def test_attributes_without_an_end():
     """libxml2 takes time of their square."""
     assert faults(queue(" ".join(f"a{number}='1'" for number in range(50_000)))) == [
         "3: <queue> has 50001 attributes; at most 200 are allowed"

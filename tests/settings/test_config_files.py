@@ -1,7 +1,5 @@
 """The files of config/ are configurations, and say what their comments promise."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import (
-    BrokerConfiguration,
     DeletionPolicy,
     DiskFullPolicy,
     FullPolicy,
@@ -30,19 +27,19 @@ CONFIG = Path(__file__).parents[2] / "config"
 FILES = sorted(CONFIG.glob("*.xml"))
 
 
-def read(name: str) -> tuple[BrokerConfiguration, SettingsRepository]:
+def read(name):
     configuration = read_broker_xml(CONFIG / name)
     return configuration, SettingsRepository.of(configuration)
 
 
-def test_there_is_one_for_each_feature() -> None:
+def test_there_is_one_for_each_feature():
     assert {path.stem for path in FILES} >= {
         "broker", "ring", "scheduled", "limits", "paging", "security", "dead-letter", "wildcards", "policies",
         "tls", "websocket", "groups", "consumers", "artemis",
     }  # fmt: skip
 
 
-def test_include() -> None:
+def test_include():
     configuration, repository = read("include.xml")
     assert configuration.name == "orders" and configuration.populate_validated_user
     assert configuration.configuration_file_refresh_period == 5000
@@ -53,7 +50,7 @@ def test_include() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_listeners_and_prefixes_are_those_of_the_shipped_file(path: Path) -> None:
+def test_listeners_and_prefixes_are_those_of_the_shipped_file(path):
     configuration, _ = read(path.name)
     stomp, *others = configuration.stomp_acceptors
     (http,) = configuration.http_acceptors
@@ -73,7 +70,7 @@ def test_listeners_and_prefixes_are_those_of_the_shipped_file(path: Path) -> Non
         assert websocket.multicast_prefix == stomp.multicast_prefix
 
 
-def test_the_shipped_file() -> None:
+def test_the_shipped_file():
     configuration, repository = read("broker.xml")
     assert not configuration.security_enabled and configuration.persistence_enabled
     assert data_directory(configuration).root == CONFIG.parent / "data"
@@ -94,7 +91,7 @@ def test_the_shipped_file() -> None:
     ]
 
 
-def test_commented_out_settings_of_the_shipped_file_are_valid() -> None:
+def test_commented_out_settings_of_the_shipped_file_are_valid():
     text = (CONFIG / "broker.xml").read_text(encoding="utf-8")
     opened = text.replace("<!--\n      <address-setting", "<address-setting").replace(
         "</address-setting>\n      -->", "</address-setting>"
@@ -104,14 +101,14 @@ def test_commented_out_settings_of_the_shipped_file_are_valid() -> None:
     assert SettingsRepository(configuration.address_settings).lookup("ring.a").default_ring_size == 100
 
 
-def test_every_element_of_the_shipped_file_is_explained() -> None:
+def test_every_element_of_the_shipped_file_is_explained():
     """A comment stands before each element or before the first of its group of other_clients."""
     core = etree.parse(CONFIG / "broker.xml").getroot()[0]
     for element in core.iterchildren(etree.Element):
         assert isinstance(element.getprevious(), etree._Comment), element.tag
 
 
-def test_ring() -> None:
+def test_ring():
     configuration, repository = read("ring.xml")
     queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
     assert queues["last-readings"].ring_size == 1000
@@ -120,7 +117,7 @@ def test_ring() -> None:
     assert repository.lookup("jobs").dead_letter_address == "overflow" in queues
 
 
-def test_last_value() -> None:
+def test_last_value():
     configuration, repository = read("last-value.xml")
     queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
     assert (queues["states"].last_value_key, queues["states"].non_destructive) == ("device", True)
@@ -128,7 +125,7 @@ def test_last_value() -> None:
     assert repository.lookup("prices.gold").default_last_value_key == "symbol"
 
 
-def test_limits() -> None:
+def test_limits():
     configuration, repository = read("limits.xml")
     assert configuration.stomp_acceptors[0].limits.max_header_length == 8192
     assert repository.lookup("x").address_full_policy == FullPolicy.BLOCK
@@ -136,7 +133,7 @@ def test_limits() -> None:
     assert repository.lookup("orders.a").address_full_policy == FullPolicy.FAIL
 
 
-def test_websocket() -> None:
+def test_websocket():
     stomp, websocket = read("websocket.xml")[0].stomp_acceptors
     assert not stomp.websocket.web_socket_upgrade
     assert websocket.websocket.web_socket_allowed_origins == ("https://app.example.com",)
@@ -146,7 +143,7 @@ def test_websocket() -> None:
     )
 
 
-def test_paging() -> None:
+def test_paging():
     configuration, repository = read("paging.xml")
     assert data_directory(configuration).paging == CONFIG.parent / "data" / "paging"
     assert (configuration.global_max_messages, configuration.dispatch_memory) == (100_000, 32 * 1024**2)
@@ -158,7 +155,7 @@ def test_paging() -> None:
     assert repository.lookup("readings").ring_counts_paged
 
 
-def test_security() -> None:
+def test_security():
     configuration, _ = read("security.xml")
     assert configuration.users_file == str(CONFIG / "users.properties")
 
@@ -167,7 +164,7 @@ SECURE = [CONFIG / "security.xml", CONFIG / "tls.xml", *CONFIG.glob("*/broker.xm
 
 
 @pytest.mark.parametrize("path", SECURE, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_ordinary_roles_reach_no_address_of_the_management(path: Path) -> None:
+def test_ordinary_roles_reach_no_address_of_the_management(path):
     _, found, rest = path.read_text(encoding="utf-8").partition("<security-settings>")
     settings = found + rest.partition("</security-settings>")[0] + "</security-settings>"
     core = f"<configuration><core>{settings}</core></configuration>"
@@ -182,7 +179,7 @@ def test_ordinary_roles_reach_no_address_of_the_management(path: Path) -> None:
     assert rules.allows(clients, PermissionType.CONSUME, "orders.#")
 
 
-def test_dead_letters_and_schedules() -> None:
+def test_dead_letters_and_schedules():
     _, repository = read("dead-letter.xml")
     assert repository.lookup("quotes").expiry_address is None
     assert repository.lookup("orders.x").max_delivery_attempts == -1
@@ -191,13 +188,13 @@ def test_dead_letters_and_schedules() -> None:
     assert repository.lookup("reminders").redelivery_delay_multiplier == 2.0
 
 
-def test_policies() -> None:
+def test_policies():
     configuration, repository = read("policies.xml")
     load(configuration, PluginSources(configuration.file))
     modules = {plugin.name: plugin.policy for plugin in configuration.plugins}
     assert modules["slow-clients"] == "rate-limit" and modules["order-schema"] == "json-schema"
 
-    def names(address: str) -> list[str]:
+    def names(address):
         return [use.name for use in repository.lookup(address).address_policy if use.enabled]
 
     assert names("x") == ["stamp"]
@@ -212,7 +209,7 @@ def test_policies() -> None:
     assert (warm.max_size_bytes, warm.default_ring_size) == (0, 100_000) and warm.ring_counts_paged
 
 
-def test_wildcards() -> None:
+def test_wildcards():
     _, repository = read("wildcards.xml")
     assert repository.lookup("news/europe/sport").default_ring_size == 10
     assert repository.lookup("news/europe/sport").max_delivery_attempts == 5
@@ -220,7 +217,7 @@ def test_wildcards() -> None:
     assert repository.lookup("news/#").default_ring_size == -1
 
 
-def test_retention() -> None:
+def test_retention():
     configuration, _ = read("retention.xml")
     retention = configuration.journal_retention_directory
     assert retention is not None and retention.directory == "data/retention"
@@ -232,7 +229,7 @@ def test_retention() -> None:
     assert data_directory(configuration).retention == CONFIG.parent / "data" / "retention"
 
 
-def test_message_groups() -> None:
+def test_message_groups():
     configuration, repository = read("groups.xml")
     assert repository.lookup("work.any").default_group_rebalance
     queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
@@ -242,14 +239,14 @@ def test_message_groups() -> None:
     assert sessions.group_first_key == "JMSXGroupFirstForConsumer"
 
 
-def test_consumers() -> None:
+def test_consumers():
     configuration, _ = read("consumers.xml")
     queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
     assert queues["ledger"].exclusive
     assert queues["announcements"].non_destructive and queues["announcements"].ring_size == 100
 
 
-def test_settings_of_artemis() -> None:
+def test_settings_of_artemis():
     configuration, _ = read("artemis.xml")
     assert describe_ignored(configuration.ignored) == (
         "9 settings have no effect here: journal-type, journal-min-files, bindings-directory, critical-analyzer, "
@@ -260,7 +257,7 @@ def test_settings_of_artemis() -> None:
     assert "acceptor 'mqtt' is skipped" in warning
 
 
-def test_bridges() -> None:
+def test_bridges():
     configuration, _ = read("bridges.xml")
     orders, alarms = configuration.bridges
     assert [connector.name for connector in orders.connectors] == ["head-office", "head-office-standby"]
@@ -270,7 +267,7 @@ def test_bridges() -> None:
     assert {orders.queue_name, alarms.queue_name} <= queues
 
 
-def test_diverts() -> None:
+def test_diverts():
     configuration, repository = read("diverts.xml")
     diverts = {divert.name: divert for divert in configuration.diverts}
     transformer = diverts["audited-orders"].transformer
@@ -280,7 +277,7 @@ def test_diverts() -> None:
     assert repository.lookup("orders").config_delete_diverts is DeletionPolicy.FORCE
 
 
-def test_retroactive_addresses() -> None:
+def test_retroactive_addresses():
     _, repository = read("retroactive.xml")
     counts = {
         name: repository.lookup(name).retroactive_message_count for name in ("news.a.b", "readings.x", "x")

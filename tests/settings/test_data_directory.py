@@ -1,7 +1,5 @@
 """Where the store is, by what broker.xml and --data say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -31,15 +29,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("file", "journal", "paging", "override", *"rjp"), CASES)
-def test_directories(
-    file: str, journal: str | None, paging: str | None, override: str | None, r: str, j: str, p: str
-) -> None:
+def test_directories(file, journal, paging, override, r, j, p):
     declared = {"journal_directory": journal, "paging_directory": paging}
     configuration = BrokerConfiguration(file=file, **{name: text for name, text in declared.items() if text})
     assert data_directory(configuration, override) == DataDirectory(Path(r), Path(j), Path(p))
 
 
-def test_relative_paths_begin_where_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_begin_where_the_process_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert data_directory(BrokerConfiguration(file="config/broker.xml")).root == tmp_path / "data"
     assert data_directory(BrokerConfiguration(file="broker.xml")).root == tmp_path / "data"

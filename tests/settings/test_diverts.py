@@ -1,7 +1,5 @@
 """``<diverts>``: what a file may say, and every fault with its line and advice."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings.diverts import find_loops
@@ -19,27 +17,27 @@ ADD_HEADERS = "org.apache.activemq.artemis.core.server.transformer.AddHeadersTra
 PLAIN = "<address>a</address><forwarding-address>b</forwarding-address>"
 
 
-def divert(inside: str = PLAIN, name: str = "d") -> str:
+def divert(inside=PLAIN, name="d"):
     return f'<divert name="{name}">{inside}</divert>'
 
 
-def diverts(*inside: str) -> list[str]:
+def diverts(*inside):
     """Diverts of a document: the first of them on line 5."""
     return [QUIET, "<diverts>", *inside, "</diverts>"]
 
 
-def transformer(inside: str) -> str:
+def transformer(inside):
     return divert(f"{PLAIN}<transformer>{inside}</transformer>")
 
 
-def test_a_divert_has_the_defaults_of_artemis() -> None:
+def test_a_divert_has_the_defaults_of_artemis():
     (found,) = parse(*diverts(divert())).diverts
     assert found == DivertConfiguration("d", "a", ("b",))
     assert (found.exclusive, found.routing_type, found.filter) == (False, ComponentRoutingType.STRIP, None)
     assert found.line == 5
 
 
-def test_everything_that_a_divert_may_say() -> None:
+def test_everything_that_a_divert_may_say():
     text = (
         "<address>a.#</address><forwarding-address> b, c </forwarding-address><filter string=\"k = '1'\"/>"
         "<exclusive>true</exclusive><routing-name>r</routing-name><routing-type>pass</routing-type><transformer>"
@@ -52,7 +50,7 @@ def test_everything_that_a_divert_may_say() -> None:
     )
 
 
-def test_a_policy_may_be_the_transformer() -> None:
+def test_a_policy_may_be_the_transformer():
     plugins = '<broker-plugins><broker-plugin name="mask"/></broker-plugins>'
     inside = '<address-policy name="mask"><property key="header" value="card"/></address-policy>'
     configuration = parse(*diverts(transformer(inside)), plugins)
@@ -125,19 +123,19 @@ def test_a_policy_may_be_the_transformer() -> None:
         ),
     ],
 )
-def test_faults(text: str, fault: str) -> None:
+def test_faults(text, fault):
     found = faults(*diverts(text))
     assert any(line.startswith(f"5: {fault}") for line in found), found
 
 
-def test_headers_and_a_policy_exclude_each_other() -> None:
+def test_headers_and_a_policy_exclude_each_other():
     plugins = '<broker-plugins><broker-plugin name="mask"/></broker-plugins>'
     inside = '<address-policy name="mask"/><property key="x" value="1"/>'
     (fault,) = faults(*diverts(transformer(inside)), plugins)
     assert fault.startswith("5: <transformer> has both an <address-policy> and headers")
 
 
-def test_a_loop_is_shown_with_its_path() -> None:
+def test_a_loop_is_shown_with_its_path():
     (fault,) = faults(
         *diverts(
             divert("<address>in</address><forwarding-address>a</forwarding-address>", "first"),
@@ -151,7 +149,7 @@ def test_a_loop_is_shown_with_its_path() -> None:
     )
 
 
-def test_no_loop_where_copies_meet_again() -> None:
+def test_no_loop_where_copies_meet_again():
     made = [
         DivertConfiguration(name, address, (target,))
         for name, address, target in [("1", "a", "b"), ("2", "a", "c"), ("3", "b", "d"), ("4", "c", "d")]
@@ -161,12 +159,12 @@ def test_no_loop_where_copies_meet_again() -> None:
     assert [len(loop.diverts) for loop in find_loops([*made, back], WildcardSyntax())] == [3, 3]
 
 
-def test_without_wildcard_routing_a_pattern_is_a_name() -> None:
+def test_without_wildcard_routing_a_pattern_is_a_name():
     made = [DivertConfiguration("1", "#", ("b",))]
     assert list(find_loops(made, WildcardSyntax()))
     assert not list(find_loops(made, WildcardSyntax(routing_enabled=False)))
 
 
-def test_many_diverts_are_checked_quickly() -> None:
+def test_many_diverts_are_checked_quickly():
     made = [DivertConfiguration(f"{at}", f"a{at}", (f"a{at + 1}",)) for at in range(5000)]
     assert not list(find_loops(made, WildcardSyntax()))

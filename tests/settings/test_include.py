@@ -1,24 +1,20 @@
 """XInclude: files below the directory of broker.xml become parts of it, and faults name the file they are in."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import MAX_INCLUDED, read_broker_xml
-from stompring.settings.model import BrokerConfiguration
 
 XI = 'xmlns:xi="http://www.w3.org/2001/XInclude"'
 
 
-def include(href: str, more: str = "") -> str:
+def include(href, more=""):
     return f'<xi:include {XI} href="{href}"{more}/>'
 
 
-def configured(folder: Path, inside: str) -> BrokerConfiguration:
+def configured(folder, inside):
     file = folder / "broker.xml"
     file.write_text(
         f"<configuration xmlns='urn:activemq'><core xmlns='urn:activemq:core'>\n"
@@ -27,13 +23,13 @@ def configured(folder: Path, inside: str) -> BrokerConfiguration:
     return read_broker_xml(file)
 
 
-def faults(folder: Path, inside: str) -> list[str]:
+def faults(folder, inside):
     with pytest.raises(ConfigurationError) as caught:
         configured(folder, inside)
     return [line.replace(f"{folder}{os.sep}", "") for line in str(caught.value).splitlines()]
 
 
-def test_included_elements_are_read_as_if_they_stood_there(tmp_path: Path) -> None:
+def test_included_elements_are_read_as_if_they_stood_there(tmp_path):
     (tmp_path / "parts" / "more").mkdir(parents=True)
     (tmp_path / "parts" / "settings.xml").write_text(
         f"<address-settings xmlns='urn:activemq:core'>{include('more/one.xml')}"
@@ -57,13 +53,13 @@ def test_included_elements_are_read_as_if_they_stood_there(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "href", ["etc/parts/a.xml", "${artemis.instance}/etc/parts/a.xml", "parts/${part:a}.xml"]
 )
-def test_paths_may_start_at_the_instance_as_in_artemis_and_have_references(tmp_path: Path, href: str) -> None:
+def test_paths_may_start_at_the_instance_as_in_artemis_and_have_references(tmp_path, href):
     (tmp_path / "etc" / "parts").mkdir(parents=True)
     (tmp_path / "etc" / "parts" / "a.xml").write_text("<name>included</name>")
     assert configured(tmp_path / "etc", include(href)).name == "included"
 
 
-def test_faults_in_an_included_file_have_its_name_and_line(tmp_path: Path) -> None:
+def test_faults_in_an_included_file_have_its_name_and_line(tmp_path):
     (tmp_path / "a.xml").write_text(
         "<address-settings>\n<address-setting match='a'>\n<nonsense/>\n<default-ring-size>x</default-ring-size>\n"
         "</address-setting>\n<address-setting match='#a'/></address-settings>"
@@ -73,7 +69,7 @@ def test_faults_in_an_included_file_have_its_name_and_line(tmp_path: Path) -> No
     assert "unknown element <nonsense> in <address-setting>" in found[1]
 
 
-def test_a_second_definition_names_the_file_of_the_first(tmp_path: Path) -> None:
+def test_a_second_definition_names_the_file_of_the_first(tmp_path):
     (tmp_path / "a.xml").write_text("<addresses>\n<address name='x'/>\n<address name='x'/></addresses>")
     (found,) = faults(tmp_path, include("a.xml"))
     assert found.startswith("a.xml:3: address 'x' is already defined at line 2 of ") and found.endswith(
@@ -81,7 +77,7 @@ def test_a_second_definition_names_the_file_of_the_first(tmp_path: Path) -> None
     )
 
 
-def test_a_malformed_included_file_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_a_malformed_included_file_is_reported_with_its_line(tmp_path):
     (tmp_path / "a.xml").write_text("<addresses>\n<address></addresses>")
     (found,) = faults(tmp_path, include("a.xml"))
     assert found.startswith("a.xml:2: not well-formed XML")
@@ -108,7 +104,7 @@ def test_a_malformed_included_file_is_reported_with_its_line(tmp_path: Path) -> 
         (include("doctype.xml"), "<!DOCTYPE …> is not allowed"),
     ],
 )
-def test_what_cannot_be_included_is_refused(tmp_path: Path, element: str, fault: str) -> None:
+def test_what_cannot_be_included_is_refused(tmp_path, element, fault):
     folder = tmp_path / "etc"
     folder.mkdir()
     (tmp_path / "outside.xml").write_text("<addresses/>")
@@ -121,21 +117,21 @@ def test_what_cannot_be_included_is_refused(tmp_path: Path, element: str, fault:
     assert fault in found
 
 
-def test_includes_in_growing_numbers_are_stopped(tmp_path: Path) -> None:
+def test_includes_in_growing_numbers_are_stopped(tmp_path):
     for number in range(30):
         (tmp_path / f"{number}.xml").write_text(f"<addresses>{include(f'{number + 1}.xml') * 4}</addresses>")
     found = faults(tmp_path, include("0.xml"))
     assert any(f"more than {MAX_INCLUDED} files are included" in each for each in found)
 
 
-def test_a_broken_configuration_tells_which_files_were_read(tmp_path: Path) -> None:
+def test_a_broken_configuration_tells_which_files_were_read(tmp_path):
     (tmp_path / "a.xml").write_text("<nonsense/>")
     with pytest.raises(ConfigurationError) as caught:
         configured(tmp_path, include("a.xml"))
     assert [os.path.basename(file) for file in caught.value.files] == ["broker.xml", "a.xml"]
 
 
-def test_a_directory_of_links_may_be_the_configuration(tmp_path: Path) -> None:
+def test_a_directory_of_links_may_be_the_configuration(tmp_path):
     """As a volume of Kubernetes: each file is a link into a hidden directory below."""
     (tmp_path / "..data").mkdir()
     for name, text in {

@@ -1,7 +1,5 @@
 """Limits of the broker and of users, slow consumers: what a file says about them."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings.broker_xml import parse_broker_xml
@@ -11,16 +9,16 @@ from stompring.settings.model import ResourceLimit, SlowConsumerPolicy, Threshol
 from .documents import document, faults
 
 
-def limits(inside: str) -> tuple[ResourceLimit, ...]:
+def limits(inside):
     text = f"<resource-limit-settings>{inside}</resource-limit-settings>"
     return parse_broker_xml(document(text), "broker.xml").resource_limits
 
 
-def setting(user: str, inside: str) -> str:
+def setting(user, inside):
     return f'<resource-limit-setting match="{user}">{inside}</resource-limit-setting>'
 
 
-def test_limits_of_users() -> None:
+def test_limits_of_users():
     assert limits("") == ()
     assert limits(
         setting("ann", "<max-sessions>5</max-sessions><max-queues>0</max-queues>")
@@ -42,12 +40,12 @@ def test_limits_of_users() -> None:
         ("<resource-limit-setting/>", "has no attribute 'match'; it is required"),
     ],
 )
-def test_contradictions_are_reported(inside: str, expected: str) -> None:
+def test_contradictions_are_reported(inside, expected):
     (found,) = faults(f"<resource-limit-settings>{inside}</resource-limit-settings>")
     assert expected in found
 
 
-def test_slow_consumers() -> None:
+def test_slow_consumers():
     text = """<address-settings><address-setting match="a.#">
     <slow-consumer-threshold>5</slow-consumer-threshold>
     <slow-consumer-threshold-measurement-unit>messages_per_hour</slow-consumer-threshold-measurement-unit>
@@ -70,5 +68,5 @@ def test_slow_consumers() -> None:
         ("MESSAGES_PER_DAY", 86400),
     ],
 )
-def test_units(unit: str, seconds: int) -> None:
+def test_units(unit, seconds):
     assert ThresholdUnit(unit).seconds == seconds

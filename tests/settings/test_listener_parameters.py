@@ -1,7 +1,5 @@
 """What the URL of an acceptor says about TLS and the PROXY protocol."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from ipaddress import ip_network
 from pathlib import Path
@@ -44,41 +42,41 @@ ALL = Tls(
 CERTIFICATE = "keyStorePath=a.pem"
 
 
-def tls(url: str) -> Tls | None:
+def tls(url):
     return parse_acceptor("x", url).tls
 
 
-def faults_of(url: str) -> list[str]:
+def faults_of(url):
     with pytest.raises(ValueError) as caught:
         parse_acceptor("x", url)
     return str(caught.value).splitlines()
 
 
-def test_every_parameter_sets_its_field() -> None:
+def test_every_parameter_sets_its_field():
     assert tls(f"ssl://h:1?{EVERY}") == ALL
     assert tls(f"https://h:1?{EVERY}") == ALL
     assert all(getattr(ALL, field.name) != field.default for field in fields(Tls))
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "http"])
-def test_without_tls(scheme: str) -> None:
+def test_without_tls(scheme):
     assert tls(f"{scheme}://h:1") is tls(f"{scheme}://h:1?sslEnabled=false") is None
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ssl", "http", "https"])
-def test_by_the_parameter_of_artemis(scheme: str) -> None:
+def test_by_the_parameter_of_artemis(scheme):
     assert tls(f"{scheme}://h:1?sslEnabled=true;{CERTIFICATE}") == Tls(("a.pem",))
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ssl", "http", "https"])
-def test_proxy_protocol(scheme: str) -> None:
+def test_proxy_protocol(scheme):
     secure = f";{CERTIFICATE}" if scheme in ("ssl", "https") else ""
     found = parse_acceptor("x", f"{scheme}://h:1?proxyProtocolEnabled=true{secure}")
     assert found.proxy == ProxyProtocol()
     assert parse_acceptor("x", f"{scheme}://h:1?proxyProtocolEnabled=false{secure}").proxy is None
 
 
-def test_trusted_proxies() -> None:
+def test_trusted_proxies():
     found = parse_acceptor(
         "x", "tcp://h:1?proxyProtocolEnabled=true;proxyProtocolTrusted=10.0.0.7, fe80::/10"
     )
@@ -134,20 +132,20 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("url", "expected"), FAULTS, ids=[row[0] for row in FAULTS])
-def test_faults(url: str, expected: str) -> None:
+def test_faults(url, expected):
     (found,) = faults_of(url)
     assert expected in found
 
 
-def test_no_parameter_is_both_known_and_not_supported() -> None:
+def test_no_parameter_is_both_known_and_not_supported():
     assert not set(LISTENER_PARAMETERS) & {*ACCEPTOR_PARAMETERS, *STOMP_PARAMETERS}
 
 
-def test_the_password_is_not_shown() -> None:
+def test_the_password_is_not_shown():
     assert "secret" not in repr(ALL)
 
 
-def test_paths_begin_at_the_directory_of_the_file() -> None:
+def test_paths_begin_at_the_directory_of_the_file():
     url = f"ssl://127.0.0.1:1?{EVERY.replace('b.key', '/keys/b.key')}"
     (found,) = parse(acceptor(url), "<security-enabled>false</security-enabled>").stomp_acceptors
     assert found.tls is not None
@@ -156,12 +154,12 @@ def test_paths_begin_at_the_directory_of_the_file() -> None:
     assert found.tls.trust_store_path == "etc/ca.pem"
 
 
-def test_without_tls_there_are_no_paths() -> None:
+def test_without_tls_there_are_no_paths():
     for one in (StompAcceptor("s", "h", 1), HttpAcceptor("h", "h", 1)):
         assert with_absolute_paths(one, Path("/x")) is one
 
 
-def test_faults_are_reported_with_file_and_line() -> None:
+def test_faults_are_reported_with_file_and_line():
     assert faults(acceptor("ssl://127.0.0.1:1?keyPath=b"), "<security-enabled>false</security-enabled>") == [
         "3: acceptor 'x': TLS requires keyStorePath: a PEM file or Java keystore with the broker's certificate and its "
         "chain"
@@ -174,7 +172,7 @@ def test_faults_are_reported_with_file_and_line() -> None:
 @pytest.mark.parametrize(
     ("column", "parameters"), [("TLS parameter", TLS_PARAMETERS), ("PROXY parameter", PROXY_PARAMETERS)]
 )
-def test_every_parameter_is_documented_and_nothing_else(column: str, parameters: dict[str, object]) -> None:
+def test_every_parameter_is_documented_and_nothing_else(column, parameters):
     rows = [row for row in tables("Acceptors") if column in row]
     assert [row[column].strip("`") for row in rows] == list(parameters)
     for row in rows:
@@ -182,7 +180,7 @@ def test_every_parameter_is_documented_and_nothing_else(column: str, parameters:
         assert row["source"].split(",")[0] in ("Artemis", "stompring")
 
 
-def test_documented_defaults_and_ranges() -> None:
+def test_documented_defaults_and_ranges():
     for row in tables("Acceptors"):
         name = row.get("TLS parameter", row.get("PROXY parameter", "")).strip("`")
         if not name:
@@ -198,7 +196,7 @@ def test_documented_defaults_and_ranges() -> None:
     assert documented["`enabledProtocols`"] == f"`{','.join(TLS_VERSIONS)}`"
 
 
-def takes(read: object, text: str) -> bool:
+def takes(read, text):
     try:
         read(text)  # type: ignore[operator]
     except ValueError:

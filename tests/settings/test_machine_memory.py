@@ -1,7 +1,5 @@
 """How much memory there is, read from trees of files like those of Linux."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -77,7 +75,7 @@ TREES = [
 
 
 @pytest.mark.parametrize(("what", "files", "expected"), TREES, ids=[row[0] for row in TREES])
-def test_smallest_limit_counts(tmp_path: Path, what: str, files: dict[str, str], expected: int) -> None:
+def test_smallest_limit_counts(tmp_path, what, files, expected):
     meminfo = f"MemFree:  1 kB\nMemTotal:  {8 * GIB // 1024} kB\nMemAvailable: 2 kB\n"
     for name, text in {"proc/meminfo": meminfo, **files}.items():
         file = tmp_path / name
@@ -86,11 +84,11 @@ def test_smallest_limit_counts(tmp_path: Path, what: str, files: dict[str, str],
     assert machine_memory(tmp_path) == expected
 
 
-def test_a_system_that_is_not_linux_has_memory_too(tmp_path: Path) -> None:
+def test_a_system_that_is_not_linux_has_memory_too(tmp_path):
     assert machine_memory(tmp_path) >= 64 * MIB
 
 
-def test_this_machine() -> None:
+def test_this_machine():
     assert 64 * MIB <= machine_memory() <= machine_memory(Path("/nowhere"))
 
 
@@ -104,9 +102,9 @@ def test_this_machine() -> None:
         (-1, 100 * MIB, 16 * MIB),
     ],
 )
-def test_default_dispatch_memory(configured: int, memory: int, dispatch: int) -> None:
+def test_default_dispatch_memory(configured, memory, dispatch):
     assert default_dispatch_memory(configured, memory) == dispatch
 
 
-def test_the_global_limit() -> None:
+def test_the_global_limit():
     assert default_global_max_size(8 * GIB) == 2 * GIB

@@ -12,11 +12,11 @@ from stompring.settings.match import CACHED_ADDRESSES, Pattern, SettingsReposito
 from stompring.settings.model import AddressSettingEntry, AddressSettings, FullPolicy, WildcardSyntax
 
 
-def entry(match: str, **values: object) -> AddressSettingEntry:
+def entry(match, **values):
     return AddressSettingEntry(match, values)
 
 
-def order(address: str, *matches: str) -> list[str]:
+def order(address, *matches):
     """The matches that count for ``address``, the most specific first, whatever order they were given in."""
     orders = set()
     for seed in range(5):
@@ -43,16 +43,16 @@ ORDERS = [
 
 
 @pytest.mark.parametrize(("address", "expected"), ORDERS)
-def test_order_of_specificity(address: str, expected: list[str]) -> None:
+def test_order_of_specificity(address, expected):
     others = ["zzz", "a.b.c.d.e.f.g", "q.*", "a.c.#", "*.*.*.*.*.*.*.*"]
     assert order(address, *expected, *others) == expected
 
 
-def test_not_a_part_of_a_word() -> None:
+def test_not_a_part_of_a_word():
     assert order("a.babc", "a.b.#", "a.b") == []
 
 
-def test_the_most_specific_that_sets_a_value_decides_it() -> None:
+def test_the_most_specific_that_sets_a_value_decides_it():
     repository = SettingsRepository(
         [
             entry("#", default_ring_size=1, dead_letter_address="DLQ", max_delivery_attempts=3),
@@ -70,18 +70,18 @@ def test_the_most_specific_that_sets_a_value_decides_it() -> None:
     )
 
 
-def test_without_entries_the_defaults_hold() -> None:
+def test_without_entries_the_defaults_hold():
     assert SettingsRepository().lookup("anything") == AddressSettings()
 
 
-def test_of_two_entries_with_one_match_the_later_counts() -> None:
+def test_of_two_entries_with_one_match_the_later_counts():
     for match, address in [("#", "x"), ("x", "x"), ("(x)", "x")]:
         entries = [entry(match, redelivery_delay=1, expiry_delay=5), entry(match, redelivery_delay=2)]
         settings = SettingsRepository(entries, literal_match_markers="()").lookup(address)
         assert (settings.redelivery_delay, settings.expiry_delay) == (2, -1)
 
 
-def test_literal_matches_are_for_the_address_of_that_name() -> None:
+def test_literal_matches_are_for_the_address_of_that_name():
     entries = [
         entry("#", redelivery_delay=1),
         entry("orders.#", redelivery_delay=2),
@@ -107,20 +107,20 @@ def test_literal_matches_are_for_the_address_of_that_name() -> None:
         ("", ""),
     ],
 )
-def test_a_final_any_words_may_follow_a_word_without_a_delimiter(match: str, same: str) -> None:
+def test_a_final_any_words_may_follow_a_word_without_a_delimiter(match, same):
     assert with_delimiter(match, "()", WildcardSyntax()) == same
     assert with_delimiter(match.replace("#", ">").replace(".", "/"), "()", WildcardSyntax("/", ">", "*")) == (
         same.replace("#", ">").replace(".", "/")
     )
 
 
-def test_an_exact_name_goes_before_a_literal_one() -> None:
+def test_an_exact_name_goes_before_a_literal_one():
     entries = [entry("(a.b)", redelivery_delay=1, expiry_delay=1), entry("a.b", redelivery_delay=2)]
     settings = SettingsRepository(entries, literal_match_markers="()").lookup("a.b")
     assert (settings.redelivery_delay, settings.expiry_delay) == (2, 1)
 
 
-def test_another_syntax() -> None:
+def test_another_syntax():
     syntax = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
     repository = SettingsRepository(
         [entry("a/>", redelivery_delay=1), entry("a/+/c", redelivery_delay=2)], syntax
@@ -130,17 +130,17 @@ def test_another_syntax() -> None:
     assert repository.lookup("a.b").redelivery_delay == 0
 
 
-def test_addresses_under_the_same_entries_share_their_settings() -> None:
+def test_addresses_under_the_same_entries_share_their_settings():
     repository = SettingsRepository([entry("#", redelivery_delay=1), entry("a.#", expiry_delay=1)])
     assert repository.lookup("a.1") is repository.lookup("a.2")
     assert repository.lookup("a.1") is not repository.lookup("b.1")
 
 
-def test_lookup_cache_is_bounded_and_avoids_pattern_matching(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookup_cache_is_bounded_and_avoids_pattern_matching(monkeypatch):
     tried: list[str] = []
     matches = Pattern.matches_words
 
-    def counting(pattern: Pattern, address: list[str]) -> bool:
+    def counting(pattern, address):
         tried.append(".".join(address))
         return matches(pattern, address)
 
@@ -178,9 +178,7 @@ ADDRESSES = st.lists(
 
 
 @given(ENTRIES, ADDRESSES, st.randoms(use_true_random=False))
-def test_merging_does_not_depend_on_any_order(
-    given_entries: dict[str, dict[str, object]], addresses: list[str], shuffle: random.Random
-) -> None:
+def test_merging_does_not_depend_on_any_order(given_entries, addresses, shuffle):
     """Whatever order entries are given in, and addresses are asked for in, and however often."""
     entries = [AddressSettingEntry(match, values) for match, values in given_entries.items()]
     once = SettingsRepository(entries)
@@ -193,7 +191,7 @@ def test_merging_does_not_depend_on_any_order(
 
 
 @given(ENTRIES, ADDRESSES)
-def test_merging_is_idempotent(given_entries: dict[str, dict[str, object]], addresses: list[str]) -> None:
+def test_merging_is_idempotent(given_entries, addresses):
     """An entry for the very address that sets what is in force already changes nothing."""
     entries = [AddressSettingEntry(match, values) for match, values in given_entries.items()]
     for address in addresses:
@@ -204,9 +202,7 @@ def test_merging_is_idempotent(given_entries: dict[str, dict[str, object]], addr
 
 
 @given(ENTRIES, ADDRESSES)
-def test_every_value_is_that_of_the_first_entry_that_sets_it(
-    given_entries: dict[str, dict[str, object]], addresses: list[str]
-) -> None:
+def test_every_value_is_that_of_the_first_entry_that_sets_it(given_entries, addresses):
     repository = SettingsRepository(
         AddressSettingEntry(match, values) for match, values in given_entries.items()
     )

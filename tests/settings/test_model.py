@@ -30,9 +30,7 @@ READING: list[tuple[dict[str, Any], int, int, int, int]] = [
 
 
 @pytest.mark.parametrize(("given", "messages", "size", "prefetched", "prefetched_size"), READING)
-def test_how_much_is_read_from_pages(
-    given: dict[str, Any], messages: int, size: int, prefetched: int, prefetched_size: int
-) -> None:
+def test_how_much_is_read_from_pages(given, messages, size, prefetched, prefetched_size):
     settings = AddressSettings(**given)
     assert (settings.max_read_page_messages, settings.read_bytes) == (messages, size)
     assert (settings.prefetch_messages, settings.prefetch_bytes) == (prefetched, prefetched_size)
@@ -52,12 +50,12 @@ FILES: list[tuple[dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("given", "size"), FILES)
-def test_how_long_a_page_file_becomes(given: dict[str, Any], size: int) -> None:
+def test_how_long_a_page_file_becomes(given, size):
     assert AddressSettings(**given).page_file_bytes == size
 
 
 @pytest.mark.parametrize(("store", "policy"), [(True, FullPolicy.PAGE), (False, FullPolicy.BLOCK)])
-def test_the_default_policy(store: bool, policy: FullPolicy) -> None:
+def test_the_default_policy(store, policy):
     entry = AddressSettingEntry("a", {"max_size_messages": 3})
     configuration = BrokerConfiguration(persistence_enabled=store, address_settings=(entry,))
     repository = SettingsRepository.of(configuration)

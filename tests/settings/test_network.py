@@ -1,7 +1,5 @@
 """Web origins as broker.xml names them and as browsers send them."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings.network import normal_origin, origin_host, parse_origins
@@ -19,7 +17,7 @@ from stompring.settings.network import normal_origin, origin_host, parse_origins
         ("NULL", "null"),
     ],
 )
-def test_one_spelling_of_an_origin(text: str, expected: str) -> None:
+def test_one_spelling_of_an_origin(text, expected):
     assert normal_origin(text) == expected
 
 
@@ -27,18 +25,18 @@ def test_one_spelling_of_an_origin(text: str, expected: str) -> None:
     "text",
     ["", "app.example.com", "https://", "//a", "https://a/path", "https://a?x", "https://u@a", "http://a:b"],
 )
-def test_invalid_origins_are_rejected(text: str) -> None:
+def test_invalid_origins_are_rejected(text):
     with pytest.raises(ValueError):
         normal_origin(text)
 
 
-def test_hosts() -> None:
+def test_hosts():
     assert origin_host("https://a.example:8080") == "a.example"
     assert origin_host("http://[::1]") == "::1"
     assert [origin_host(text) for text in ("null", "*", "http://[")] == ["", "", ""]
 
 
-def test_lists() -> None:
+def test_lists():
     assert parse_origins("*") == ("*",)
     assert parse_origins("https://b, null ,http://a:8080") == ("https://b", "null", "http://a:8080")
     with pytest.raises(ValueError, match="a comma-separated list of"):

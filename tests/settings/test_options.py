@@ -22,7 +22,7 @@ from stompring.settings.model import (
     RoutingType,
     queue_defaults,
 )
-from stompring.settings.options import CHANGEABLE, CREATE_ONLY, NOT_IN_HTTP, Option, camel_case, options_of
+from stompring.settings.options import CHANGEABLE, CREATE_ONLY, NOT_IN_HTTP, camel_case, options_of
 from stompring.settings.value_types import VALUE_TYPES
 from stompring.store.bindings import attributes_of, describe_attributes
 from stompring.store.export import QUEUE_FIELDS, PortableQueue
@@ -38,7 +38,7 @@ EVERY = [
 by_name = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 
 
-def another_value(row: Option) -> Any:
+def another_value(row):
     """A value that the option does not have by default."""
     value_type = VALUE_TYPES[row.type]
     default = queue_defaults()[row.name]
@@ -49,12 +49,12 @@ def another_value(row: Option) -> Any:
     return 7 if value_type.kind is int else "other"
 
 
-def attributes_with(row: Option) -> QueueAttributes:
+def attributes_with(row):
     given: dict[str, Any] = {row.name: another_value(row) if row.type != "filter" else "a = 1"}
     return QueueAttributes.of(QueueConfiguration("q", "a", RoutingType.ANYCAST, **given), AddressSettings())
 
 
-def test_every_option_of_a_queue_has_a_row() -> None:
+def test_every_option_of_a_queue_has_a_row():
     set_by_the_broker = {"address", "routing_type", "auto_created", "auto_delete", "temporary", "configured"}
     assert {each.name for each in fields(QueueConfiguration)} - set_by_the_broker == {
         "name", *(row.name for row in ROWS),
@@ -62,7 +62,7 @@ def test_every_option_of_a_queue_has_a_row() -> None:
 
 
 @by_name
-def test_the_broker_has_the_option(row: Option) -> None:
+def test_the_broker_has_the_option(row):
     assert getattr(attributes_with(row), row.name) != queue_defaults()[row.name]
     plain = QueueAttributes.of(QueueConfiguration("q", "a", RoutingType.ANYCAST), AddressSettings())
     assert getattr(plain, row.name) == queue_defaults()[row.name]
@@ -70,7 +70,7 @@ def test_the_broker_has_the_option(row: Option) -> None:
 
 
 @by_name
-def test_an_address_setting_has_the_default(row: Option) -> None:
+def test_an_address_setting_has_the_default(row):
     if not row.inherits:
         return
     setting = next(each for each in options_of(AddressSettings) if each.name == row.inherits)
@@ -82,7 +82,7 @@ def test_an_address_setting_has_the_default(row: Option) -> None:
 
 
 @by_name
-def test_broker_xml_sets_the_option(row: Option) -> None:
+def test_broker_xml_sets_the_option(row):
     value = another_value(row)
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if row.type == "filter":
@@ -101,20 +101,20 @@ def test_broker_xml_sets_the_option(row: Option) -> None:
 
 
 @by_name
-def test_the_http_interface_has_the_option(row: Option) -> None:
+def test_the_http_interface_has_the_option(row):
     assert row.json_name in FIELDS
     assert ATTRIBUTES[row.json_name].attribute == row.name
     assert row.http in (CHANGEABLE, CREATE_ONLY)
 
 
 @by_name
-def test_an_import_has_the_option(row: Option) -> None:
+def test_an_import_has_the_option(row):
     assert row.json_name in (SENT_IN_PATCH if row.http == CHANGEABLE else SENT_IN_POST)
     assert (row.name in IMMUTABLE) == (row.http == CREATE_ONLY)
 
 
 @by_name
-def test_an_export_and_the_journal_keep_the_option(row: Option) -> None:
+def test_an_export_and_the_journal_keep_the_option(row):
     attributes = attributes_with(row)
     described = describe_attributes(attributes)
     assert getattr(attributes_of(described), row.name) == getattr(attributes, row.name)
@@ -124,18 +124,18 @@ def test_an_export_and_the_journal_keep_the_option(row: Option) -> None:
 
 
 @pytest.mark.parametrize("row", EVERY, ids=[row.name for row in EVERY])
-def test_rows_are_complete(row: Option) -> None:
+def test_rows_are_complete(row):
     assert not row.type or row.type in PARAMETER_TYPES
     assert row.http in (NOT_IN_HTTP, CREATE_ONLY, CHANGEABLE)
     assert not row.meaning or row.meaning.endswith((".", "`."))
 
 
-def test_every_field_of_a_configuration_has_a_row() -> None:
+def test_every_field_of_a_configuration_has_a_row():
     no_setting = {"file", "files", "guest", "warnings", "ignored", "notified"}
     assert {each.name for each in fields(BrokerConfiguration)} - no_setting == {
         row.name for row in options_of(BrokerConfiguration)
     }
 
 
-def test_camel_case() -> None:
+def test_camel_case():
     assert camel_case("ring_counts_paged") == "ringCountsPaged" and camel_case("user") == "user"

@@ -1,7 +1,5 @@
 """What elements about full addresses say together."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings.model import FullPolicy
@@ -11,7 +9,7 @@ from .documents import FILE, QUIET, faults, parse
 IN_MEMORY = "<persistence-enabled>false</persistence-enabled>"
 
 
-def settings(*entries: tuple[str, str]) -> str:
+def settings(*entries):
     """An address-setting for each pair of a match and what is in it."""
     inside = "".join(
         f'\n<address-setting match="{match}">\n{text}\n</address-setting>' for match, text in entries
@@ -19,7 +17,7 @@ def settings(*entries: tuple[str, str]) -> str:
     return f"<address-settings>{inside}\n</address-settings>"
 
 
-def test_page_without_a_store_becomes_block_with_a_warning() -> None:
+def test_page_without_a_store_becomes_block_with_a_warning():
     page = settings(
         ("a.#", "<max-size-bytes>1MB</max-size-bytes>\n<address-full-policy>page</address-full-policy>")
     )
@@ -42,7 +40,7 @@ ZEROS = [
 
 
 @pytest.mark.parametrize(("core", "inside", "policy"), ZEROS)
-def test_a_limit_of_0_is_for_page_alone(core: str, inside: str, policy: str) -> None:
+def test_a_limit_of_0_is_for_page_alone(core, inside, policy):
     (fault,) = faults(QUIET, core, settings(("a", inside)))
     assert (
         fault.startswith("7: <max-size-")
@@ -50,13 +48,13 @@ def test_a_limit_of_0_is_for_page_alone(core: str, inside: str, policy: str) -> 
     )
 
 
-def test_a_limit_of_0_with_page() -> None:
+def test_a_limit_of_0_with_page():
     for name in ("max-size-bytes", "max-size-messages"):
         (entry,) = parse(QUIET, settings(("a", f"<{name}>0</{name}>"))).address_settings
         assert list(entry.values.values()) == [0]
 
 
-def test_limit_of_0_is_checked_with_the_policy_in_force() -> None:
+def test_limit_of_0_is_checked_with_the_policy_in_force():
     block, zero = "<address-full-policy>BLOCK</address-full-policy>", "<max-size-bytes>0</max-size-bytes>"
     (fault,) = faults(QUIET, settings(("#", block), ("a.b", zero)))
     assert fault.startswith("9: ")
@@ -83,19 +81,19 @@ HALVES = [
 
 
 @pytest.mark.parametrize(("entries", "expected"), HALVES)
-def test_one_half_of_a_page_limit_is_a_warning(entries: list[tuple[str, str]], expected: list[str]) -> None:
+def test_one_half_of_a_page_limit_is_a_warning(entries, expected):
     warnings = parse(QUIET, settings(*entries)).warnings
     assert warnings == tuple(f"{FILE}:{warning}" for warning in expected)
 
 
-def test_literal_match_is_checked_as_its_address() -> None:
+def test_literal_match_is_checked_as_its_address():
     markers = "<literal-match-markers>()</literal-match-markers>"
     entries = settings(("(a.#)", MESSAGES), ("a.#", POLICY + BYTES))
     assert parse(QUIET, markers, entries).warnings == ()
     assert len(parse(QUIET, markers, settings(("(a.#)", MESSAGES))).warnings) == 1
 
 
-def test_journal_and_pages_are_two_directories() -> None:
+def test_journal_and_pages_are_two_directories():
     same = "<journal-directory>data/x</journal-directory>", "<paging-directory>data/./x/</paging-directory>"
     assert faults(QUIET, *same) == [
         "5: <journal-directory> and <paging-directory> must be two different directories"

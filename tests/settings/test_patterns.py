@@ -1,7 +1,5 @@
 """Address patterns: what they match, whether two overlap, whether one covers the other."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
@@ -35,12 +33,12 @@ MATCHES = [
 
 
 @pytest.mark.parametrize(("pattern", "yes", "no"), MATCHES, ids=[row[0] for row in MATCHES])
-def test_matches(pattern: str, yes: list[str], no: list[str]) -> None:
+def test_matches(pattern, yes, no):
     assert [address for address in yes if not matches(pattern, address)] == []
     assert [address for address in no if matches(pattern, address)] == []
 
 
-def test_match_with_another_syntax() -> None:
+def test_match_with_another_syntax():
     syntax = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
     assert matches("news/+/>", "news/europe", syntax)
     assert matches("news/+/>", "news/europe/sport/1.0", syntax)
@@ -48,19 +46,19 @@ def test_match_with_another_syntax() -> None:
     assert not matches("news/#", "news/europe", syntax)
 
 
-def test_is_wildcard_only_with_a_whole_word() -> None:
+def test_is_wildcard_only_with_a_whole_word():
     assert Pattern("a.*").is_wildcard and Pattern("#.a").is_wildcard
     assert not Pattern("a.b*").is_wildcard and not Pattern("a.b").is_wildcard
     assert Pattern("a.b*.#c.*").half_wildcards() == ("b*", "#c")
 
 
-def test_many_any_words_do_not_explode() -> None:
+def test_many_any_words_do_not_explode():
     # Backtracking into every "#" would take longer than the age of the universe.
     pattern = ".".join(["#", "a"] * 20 + ["b"])
     assert not matches(pattern, ".".join(["a"] * 2_000))
 
 
-def model(words: list[str], address: list[str]) -> bool:
+def model(words, address):
     """The rule as documented, without regard to speed."""
     if not words:
         return not address
@@ -73,12 +71,12 @@ def model(words: list[str], address: list[str]) -> bool:
     st.lists(st.sampled_from("ab*#"), min_size=1, max_size=8),
     st.lists(st.sampled_from("ab"), min_size=1, max_size=9),
 )
-def test_matches_as_the_model_does(words: list[str], address: list[str]) -> None:
+def test_matches_as_the_model_does(words, address):
     assert matches(".".join(words), ".".join(address)) == model(words, address)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=5))
-def test_a_plain_address_matches_itself_alone(words: list[str]) -> None:
+def test_a_plain_address_matches_itself_alone(words):
     address = ".".join(words)
     assert matches(address, address)
     assert not matches(address, address + ".a")
@@ -90,14 +88,14 @@ ADDRESSES = [".".join(words) for length in range(1, 7) for words in product("abz
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4).map(".".join)
 
 
-def matched(pattern: str) -> set[str]:
+def matched(pattern):
     read = Pattern(pattern)
     return {address for address in ADDRESSES if read.matches(address)}
 
 
 @settings(max_examples=300, deadline=None)
 @given(PATTERNS, PATTERNS)
-def test_against_all_addresses(one: str, other: str) -> None:
+def test_against_all_addresses(one, other):
     assert overlaps(one, other, DEFAULT_SYNTAX) == overlaps(other, one, DEFAULT_SYNTAX)
     assert overlaps(one, other, DEFAULT_SYNTAX) == bool(matched(one) & matched(other))
     if covers(one, other, DEFAULT_SYNTAX):
@@ -124,17 +122,17 @@ def test_against_all_addresses(one: str, other: str) -> None:
         ("a.#.b", "a.*.c.b", True),
     ],
 )
-def test_covers(wide: str, narrow: str, covered: bool) -> None:
+def test_covers(wide, narrow, covered):
     assert covers(wide, narrow, DEFAULT_SYNTAX) is covered
 
 
-def test_overlap_with_another_syntax() -> None:
+def test_overlap_with_another_syntax():
     syntax = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
     assert overlaps("a/+", "a/>", syntax) and covers("a/>", "a/+/b", syntax)
     assert not overlaps("a.#", "a.b", syntax)
 
 
-def test_long_addresses_take_their_time_and_no_more() -> None:
+def test_long_addresses_take_their_time_and_no_more():
     words = ".".join(["#", "*", "a"] * 300)
     assert overlaps(words, words, DEFAULT_SYNTAX)
     assert covers("#", words, DEFAULT_SYNTAX)

@@ -1,7 +1,5 @@
 """``<broker-plugins>``, ``<address-policy>``, and plugins as ``<address-full-policy>``."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings.match import SettingsRepository
@@ -10,18 +8,18 @@ from stompring.settings.model import FullPolicy, PluginConfiguration, PolicyUse,
 from .documents import faults, parse
 
 
-def plugins(*inside: str) -> str:
+def plugins(*inside):
     return f"<broker-plugins>{''.join(inside)}</broker-plugins>"
 
 
-def settings(*inside: str, match: str = "a") -> str:
+def settings(*inside, match="a"):
     return f'<address-settings><address-setting match="{match}">{"".join(inside)}</address-setting></address-settings>'
 
 
 ONE = plugins('<broker-plugin name="one"/>')
 
 
-def test_plugins_and_properties_are_read() -> None:
+def test_plugins_and_properties_are_read():
     configuration = parse(
         plugins(
             '<broker-plugin name="one"><property key="a" value=" 1 "/><property key="b" value=""/></broker-plugin>',
@@ -45,7 +43,7 @@ def test_plugins_and_properties_are_read() -> None:
     assert values["address_full_policy"] == "one"
 
 
-def test_lines_are_those_of_the_elements() -> None:
+def test_lines_are_those_of_the_elements():
     configuration = parse(
         "<broker-plugins>",
         '<broker-plugin name="one">',
@@ -60,12 +58,12 @@ def test_lines_are_those_of_the_elements() -> None:
     assert [use.line for use in uses] == [8]  # type: ignore[attr-defined]
 
 
-def test_built_in_policies_in_any_case_precede_plugins() -> None:
+def test_built_in_policies_in_any_case_precede_plugins():
     configuration = parse(settings("<address-full-policy>page</address-full-policy>"))
     assert configuration.address_settings[0].values["address_full_policy"] is FullPolicy.PAGE
 
 
-def test_policies_of_all_entries_that_match_add_up() -> None:
+def test_policies_of_all_entries_that_match_add_up():
     configuration = parse(
         plugins(*(f'<broker-plugin name="{name}"/>' for name in "xyz")),
         "<address-settings>",
@@ -132,6 +130,6 @@ def test_policies_of_all_entries_that_match_add_up() -> None:
         ),
     ],
 )
-def test_contradictions_are_reported(lines: list[str], fault: str) -> None:
+def test_contradictions_are_reported(lines, fault):
     (found,) = faults(*lines)
     assert fault in found

@@ -1,23 +1,18 @@
 """``${env:…}`` and ``${file:…}``: what they stand for, and that it is not shown."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.settings import acceptor_url
 from stompring.settings.acceptor_url import Parameter, parse_acceptor
 from stompring.settings.broker_xml import read_broker_xml
-from stompring.settings.model import BrokerConfiguration
 from stompring.settings.references import HIDDEN, MAX_FILE_BYTES, References, Secret, hidden, revealed
 
 SECRET = "s3cret;with&odd<chars>%41"
 
 
 @pytest.fixture
-def references(tmp_path: Path) -> References:
+def references(tmp_path):
     (tmp_path / "secret").write_text(f"{SECRET}\n")
     (tmp_path / "two").write_text("line\n\n")
     (tmp_path / "crlf").write_bytes(b"line\r\n")
@@ -51,7 +46,7 @@ def references(tmp_path: Path) -> References:
         ("$$${env:NAME}", "$${env:NAME}"),
     ],
 )
-def test_references_are_resolved(references: References, text: str, value: str) -> None:
+def test_references_are_resolved(references, text, value):
     assert references.resolve(text) == value
 
 
@@ -75,19 +70,19 @@ def test_references_are_resolved(references: References, text: str, value: str) 
         ("a${env:NAME", "has no closing '}'"),
     ],
 )
-def test_references_without_a_value_are_rejected(references: References, text: str, fault: str) -> None:
+def test_references_without_a_value_are_rejected(references, text, fault):
     with pytest.raises(ValueError) as raised:
         references.resolve(text)
     assert fault in str(raised.value) and SECRET not in str(raised.value)
 
 
-def configured(tmp_path: Path, inside: str) -> BrokerConfiguration:
+def configured(tmp_path, inside):
     path = tmp_path / "broker.xml"
     path.write_text(f"<configuration><core>\n{inside}\n</core></configuration>")
     return read_broker_xml(path)
 
 
-def test_in_every_kind_of_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_every_kind_of_value(tmp_path, monkeypatch):
     monkeypatch.setenv("SIZE", "10MB")
     monkeypatch.setenv("PORT", "0")
     monkeypatch.setenv("PREFIX", "/q;x&/")
@@ -127,9 +122,7 @@ def test_in_every_kind_of_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         '<addresses><address name="${env:VALUE}"/><address name="${env:VALUE}"/></addresses>',
     ],
 )
-def test_a_value_that_is_wrong_is_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
-) -> None:
+def test_a_value_that_is_wrong_is_not_shown(tmp_path, monkeypatch, inside):
     monkeypatch.setenv("VALUE", "s3cret marker")
     with pytest.raises(ConfigurationError) as raised:
         configured(tmp_path, inside)
@@ -137,7 +130,7 @@ def test_a_value_that_is_wrong_is_not_shown(
     assert f"{tmp_path / 'broker.xml'}:2: " in str(raised.value)
 
 
-def test_properties_of_an_artemis_instance_are_predefined(tmp_path: Path) -> None:
+def test_properties_of_an_artemis_instance_are_predefined(tmp_path):
     (tmp_path / "etc").mkdir()
     path = tmp_path / "etc" / "broker.xml"
     path.write_text(
@@ -151,7 +144,7 @@ def test_properties_of_an_artemis_instance_are_predefined(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\uffff"])
-def test_characters_that_no_document_can_hold(tmp_path: Path, character: str) -> None:
+def test_characters_that_no_document_can_hold(tmp_path, character):
     (tmp_path / "odd").write_text(f"s3cret{character}", encoding="utf-8")
     with pytest.raises(
         ConfigurationError, match=":2: <name>: the value of the reference contains a control character"
@@ -159,7 +152,7 @@ def test_characters_that_no_document_can_hold(tmp_path: Path, character: str) ->
         configured(tmp_path, "<name>${file:odd}</name>")
 
 
-def test_resolved_url_is_not_shown_in_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolved_url_is_not_shown_in_faults(tmp_path, monkeypatch):
     monkeypatch.setenv("VALUE", "s3cret")
     for place in ("${env:VALUE}://127.0.0.1:1", "tcp://127.0.0.1:${env:VALUE}", "tcp://${env:VALUE}"):
         with pytest.raises(ConfigurationError, match="does not resolve to a listener URL") as raised:
@@ -167,13 +160,13 @@ def test_resolved_url_is_not_shown_in_faults(tmp_path: Path, monkeypatch: pytest
         assert "s3cret" not in str(raised.value)
 
 
-def test_missing_reference_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_missing_reference_is_reported_with_its_line(tmp_path):
     with pytest.raises(ConfigurationError) as raised:
         configured(tmp_path, "\n<name>${env:NO_SUCH_THING}</name>")
     assert str(raised.value).endswith("broker.xml:3: <name>: environment variable NO_SUCH_THING is not set")
 
 
-def test_parameters_that_are_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_that_are_passwords_are_not_shown(monkeypatch):
     known = {"somePassword": Parameter("anycast_prefix", str)}
     monkeypatch.setattr(acceptor_url, "STOMP_PARAMETERS", known)
     acceptor = parse_acceptor(
@@ -183,7 +176,7 @@ def test_parameters_that_are_passwords_are_not_shown(monkeypatch: pytest.MonkeyP
     assert SECRET not in repr(acceptor)
 
 
-def test_a_secret_is_itself_for_who_uses_it_and_hidden_from_who_shows_it() -> None:
+def test_a_secret_is_itself_for_who_uses_it_and_hidden_from_who_shows_it():
     secret = Secret("abc")
     assert secret == "abc" and secret.encode() == b"abc" and {secret: 1}["abc"] == 1
     shown = (

@@ -1,7 +1,5 @@
 """``<ha-policy><replicated-log …/>``: its attributes, and what it cannot be."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 
@@ -18,35 +16,35 @@ TLS = 'url="tls://n1:4222" stream="orders"'
 POSTGRESQL = 'url="postgresql://p1:5432,p2/stompring?target_session_attrs=read-write" stream="orders"'
 
 
-def policy(attributes: str = NATS) -> str:
+def policy(attributes=NATS):
     return f"<ha-policy><replicated-log {attributes}/></ha-policy>"
 
 
-def settings(attributes: str) -> ReplicatedLogSettings:
+def settings(attributes):
     found = parse(policy(attributes)).replicated_log
     assert found is not None
     return found
 
 
-def test_without_the_element_there_is_no_log() -> None:
+def test_without_the_element_there_is_no_log():
     assert parse().replicated_log is None
     assert parse("<ha-policy/>").replicated_log is None
 
 
-def test_defaults() -> None:
+def test_defaults():
     found = settings(NATS)
     assert (found.url, found.stream) == ("nats://n1:4222,n2:4222,n3:4222", "orders")
     assert found == ReplicatedLogSettings(found.url, "orders", broker=found.broker)
     assert found.takeover_timeout == 3000 and not found.confirmed_sync and found.monitor is None
 
 
-def test_broker_is_by_default_its_name_and_the_machine() -> None:
+def test_broker_is_by_default_its_name_and_the_machine():
     found = parse("<name>my orders</name>", policy()).replicated_log
     assert found is not None and found.broker == f"my-orders@{socket.gethostname()}"
     assert settings(f'{NATS} broker="b1"').broker == "b1"
 
 
-def test_all_attributes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_attributes(tmp_path, monkeypatch):
     monkeypatch.setenv("NATS_PASSWORD", "over the hills")
     found = settings(
         f'{TLS} user="u" password="${{env:NATS_PASSWORD}}" ca="ca.pem" certificate="/c.pem" key="k.pem" '
@@ -64,7 +62,7 @@ def test_all_attributes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert settings(f'{TLS} credentials="n.creds"').credentials == str(folder / "n.creds")
 
 
-def test_a_plain_password_is_hidden_too() -> None:
+def test_a_plain_password_is_hidden_too():
     assert "hills" not in repr(settings(f'{NATS} user="u" password="hills"'))
 
 
@@ -82,7 +80,7 @@ def test_a_plain_password_is_hidden_too() -> None:
         "postgres://a:5432,b:5433/db?sslmode=verify-full",
     ],
 )
-def test_urls(url: str) -> None:
+def test_urls(url):
     expected = url.replace(",nats://", ",")
     assert settings(f'url="{url}" stream="s"').url == expected
 
@@ -109,7 +107,7 @@ URL_FAULTS = [
 
 
 @pytest.mark.parametrize(("url", "expected"), URL_FAULTS, ids=[row[0] for row in URL_FAULTS])
-def test_wrong_urls_are_refused_without_showing_a_password(url: str, expected: str) -> None:
+def test_wrong_urls_are_refused_without_showing_a_password(url, expected):
     (found,) = faults(policy(f'url="{url}" stream="s"'))
     assert found.startswith("3: url of <replicated-log> is '") and expected in found
     assert "hills" not in found
@@ -139,7 +137,7 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("attributes", "expected"), CONTRADICTIONS, ids=[row[1] for row in CONTRADICTIONS])
-def test_contradictions_are_reported(attributes: str, expected: str) -> None:
+def test_contradictions_are_reported(attributes, expected):
     (found,) = faults(policy(attributes))
     assert found.startswith("3: ") and expected in found
 
@@ -147,30 +145,30 @@ def test_contradictions_are_reported(attributes: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "element", ["persistence-enabled", "journal-sync-transactional", "journal-sync-non-transactional"]
 )
-def test_a_log_requires_synced_messages(element: str) -> None:
+def test_a_log_requires_synced_messages(element):
     (found,) = faults(policy(), f"<{element}>false</{element}>")
     assert found.startswith(f"4: <{element}> is false: with <replicated-log> (line 3) it must be true")
     assert parse(policy(), f"<{element}>true</{element}>").replicated_log is not None
 
 
-def test_text_in_the_element_is_refused() -> None:
+def test_text_in_the_element_is_refused():
     (found,) = faults(f"<ha-policy><replicated-log {NATS}>nats://a</replicated-log></ha-policy>")
     assert "unexpected text 'nats://a' in <replicated-log>" in found
 
 
 @pytest.mark.parametrize("other", ["<shared-store><primary/></shared-store>", "<live-only/>"])
-def test_a_policy_of_artemis_beside_the_log_is_refused(other: str) -> None:
+def test_a_policy_of_artemis_beside_the_log_is_refused(other):
     name = other.partition(">")[0].strip("</>")
     (found,) = faults(f"<ha-policy><replicated-log {NATS}/>{other}</ha-policy>")
     assert found == f"3: <ha-policy> has <replicated-log> and Artemis's <{name}>: keep <replicated-log> alone"
 
 
-def test_two_logs_are_refused() -> None:
+def test_two_logs_are_refused():
     (found,) = faults(f"<ha-policy><replicated-log {NATS}/>\n<replicated-log {NATS}/></ha-policy>")
     assert found == "4: <replicated-log> is given twice in <ha-policy>; the first is at line 3"
 
 
-def test_a_change_requires_a_restart_and_shows_no_password() -> None:
+def test_a_change_requires_a_restart_and_shows_no_password():
     before, after = parse(policy()), parse(policy(f'{NATS} user="u" password="hills"'))
     assert list(restart_required(before, after)) == ["<ha-policy>"]
     assert list(restart_required(before, before)) == []

@@ -1,7 +1,5 @@
 """``<journal-retention-directory>``: its attributes, and what it cannot be."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings.data_directory import data_directory
@@ -11,7 +9,7 @@ from stompring.settings.model import Retain, Retention
 from .documents import faults, parse
 
 
-def retention(attributes: str = "", directory: str = "data/retention") -> str:
+def retention(attributes="", directory="data/retention"):
     return f"<journal-retention-directory {attributes}>{directory}</journal-retention-directory>"
 
 
@@ -28,16 +26,16 @@ def retention(attributes: str = "", directory: str = "data/retention") -> str:
         ('storage-limit="1GB" sample-period="-1"', Retention("data/retention", -1, 1024**3, -1)),
     ],
 )
-def test_attributes(attributes: str, expected: Retention) -> None:
+def test_attributes(attributes, expected):
     assert parse(retention(attributes)).journal_retention_directory == expected
 
 
-def test_without_directory_nothing_is_retained() -> None:
+def test_without_directory_nothing_is_retained():
     assert parse().journal_retention_directory is None
     assert data_directory(parse()).retention is None
 
 
-def test_where_it_is() -> None:
+def test_where_it_is():
     configuration = parse(retention(directory="expected"))
     directory = data_directory(configuration).retention
     assert directory is not None and directory.name == "expected"
@@ -74,12 +72,12 @@ def test_where_it_is() -> None:
         ),
     ],
 )
-def test_contradictions_are_reported(lines: list[str], fault: str) -> None:
+def test_contradictions_are_reported(lines, fault):
     (found,) = faults(*lines)
     assert fault in found
 
 
-def retain(value: str) -> str:
+def retain(value):
     return (
         f'<address-settings><address-setting match="#">\n<retain>{value}</retain>\n'
         "</address-setting></address-settings>"
@@ -87,20 +85,20 @@ def retain(value: str) -> str:
 
 
 @pytest.mark.parametrize("value", Retain)
-def test_retain_of_an_address(value: Retain) -> None:
+def test_retain_of_an_address(value):
     configuration = parse(retention(), retain(value.lower()))
     assert configuration.warnings == ()
     assert SettingsRepository.of(configuration).lookup("any").retain is value
 
 
-def test_durable_messages_are_retained_by_default() -> None:
+def test_durable_messages_are_retained_by_default():
     assert SettingsRepository.of(parse()).lookup("any").retain is Retain.DURABLE
 
 
-def test_retain_is_one_of_three() -> None:
+def test_retain_is_one_of_three():
     assert faults(retain("SOME")) == ["4: <retain> is 'SOME': must be one of DURABLE, ALL, NONE"]
 
 
-def test_retain_without_a_directory_is_a_warning() -> None:
+def test_retain_without_a_directory_is_a_warning():
     (warning,) = parse(retain("ALL")).warnings
     assert warning.endswith(":4: <retain> has no effect without <journal-retention-directory>")

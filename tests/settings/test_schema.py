@@ -28,22 +28,22 @@ XS = "{http://www.w3.org/2001/XMLSchema}"
 RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule in all_elements(root_rules())}
 
 
-def snakes(names: object) -> set[str]:
+def snakes(names):
     return {name.replace("-", "_") for name in names}  # type: ignore[attr-defined]
 
 
-def leaves(rule: ElementRule) -> set[str]:
+def leaves(rule):
     return snakes(name for name, child in rule.children.items() if child.text and not child.attributes)
 
 
-def test_an_address_setting_has_an_element_for_every_field() -> None:
+def test_an_address_setting_has_an_element_for_every_field():
     rule = RULES["address-settings", "address-setting"]
     assert snakes(rule.children) == {field.name for field in fields(AddressSettings)}
     assert snakes(rule.children) - leaves(rule) == {"address_policy"}
     assert set(rule.attributes) == {"match"}
 
 
-def test_a_queue_has_an_attribute_or_an_element_for_every_field_of_a_file() -> None:
+def test_a_queue_has_an_attribute_or_an_element_for_every_field_of_a_file():
     made_by_the_broker = {"auto_created", "auto_delete", "temporary", "configured"}
     by_place = {"address", "routing_type"}
     for kind in RoutingType:
@@ -54,7 +54,7 @@ def test_a_queue_has_an_attribute_or_an_element_for_every_field_of_a_file() -> N
         )
 
 
-def test_core_has_an_element_for_every_field() -> None:
+def test_core_has_an_element_for_every_field():
     sections = {
         "wildcard",
         "stomp_acceptors",
@@ -90,7 +90,7 @@ def test_core_has_an_element_for_every_field() -> None:
     assert leaves(RULES["core", "wildcard-addresses"]) == {field.name for field in fields(WildcardSyntax)}
 
 
-def test_types_of_values_are_those_of_the_fields() -> None:
+def test_types_of_values_are_those_of_the_fields():
     """What the reader of an element makes of the default is the default again."""
     for model, parent in [
         (AddressSettings(), "address-setting"),
@@ -105,26 +105,26 @@ def test_types_of_values_are_those_of_the_fields() -> None:
             assert value == default and type(value) is type(default), name
 
 
-def test_every_simple_type_has_a_reader() -> None:
+def test_every_simple_type_has_a_reader():
     used = {rule.text for rule in RULES.values() if rule.text}
     used |= {attribute.type for rule in RULES.values() for attribute in rule.attributes.values()}
     assert used == set(VALUE_TYPES)
 
 
-def test_no_name_is_both_known_and_not_supported() -> None:
+def test_no_name_is_both_known_and_not_supported():
     for section, names in SECTIONS.items():
         rule = next(rule for (_, name), rule in RULES.items() if name == section)
         assert not set(names) & {*rule.children, *rule.attributes}
 
 
-def test_homes() -> None:
+def test_homes():
     assert parents_of("queue") == ("anycast", "multicast")
     assert parents_of("default-ring-size") == ("address-setting",)
     assert parents_of("configuration") == parents_of("nowhere") == ()
 
 
 @cache
-def probes() -> etree.XMLSchema:
+def probes():
     """The schema with an element for each simple type, named as the type."""
     schema = deepcopy(etree.fromstring(schema_bytes()))
     for kind in VALUE_TYPES:
@@ -132,13 +132,13 @@ def probes() -> etree.XMLSchema:
     return etree.XMLSchema(schema)
 
 
-def schema_takes(kind: str, text: str) -> bool:
+def schema_takes(kind, text):
     element = etree.Element(f"probe-{kind}")
     element.text = text
     return bool(probes().validate(etree.ElementTree(element)))
 
 
-def reader_takes(kind: str, text: str) -> bool:
+def reader_takes(kind, text):
     try:
         VALUE_TYPES[kind].read(text)
     except ValueError:
@@ -152,7 +152,7 @@ NUMBERS = [kind for kind in VALUE_TYPES if reader_takes(kind, "1") and not reade
 
 @pytest.mark.parametrize("kind", NUMBERS)
 @given(number=st.integers(-3, 3) | st.integers(-(2**64), 2**64))
-def test_schema_and_readers_take_the_same_numbers(kind: str, number: int) -> None:
+def test_schema_and_readers_take_the_same_numbers(kind, number):
     if kind not in SIZES or number < 2**63:  # to the schema a size is a text of digits, however many
         assert reader_takes(kind, str(number)) == schema_takes(kind, str(number))
 
@@ -182,7 +182,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("kind", VALUE_TYPES)
-def test_schema_accepts_canonical_values(kind: str) -> None:
+def test_schema_accepts_canonical_values(kind):
     for text in TEXTS:
         if reader_takes(kind, text):
             assert schema_takes(kind, _canonical(VALUE_TYPES[kind].read(text), text)), text
@@ -206,5 +206,5 @@ def test_schema_accepts_canonical_values(kind: str) -> None:
         ("name", ""),
     ],
 )
-def test_the_schema_refuses_values_too(kind: str, text: str) -> None:
+def test_the_schema_refuses_values_too(kind, text):
     assert not schema_takes(kind, text) and not reader_takes(kind, text)

@@ -1,7 +1,5 @@
 """Permissions in broker.xml, and files of security."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,24 +8,24 @@ import pytest
 
 from stompring.errors import ConfigurationError
 from stompring.settings.broker_xml import parse_broker_xml
-from stompring.settings.model import BrokerConfiguration, PermissionType, SecuritySettingEntry
+from stompring.settings.model import PermissionType, SecuritySettingEntry
 from stompring.settings.schema import schema_bytes
 
 FILE = "/etc/stompring/broker.xml"
 
 
-def parse(inside: str) -> BrokerConfiguration:
+def parse(inside):
     text = f"<configuration><core>\n{inside}\n</core></configuration>"
     return parse_broker_xml(text.encode(), FILE)
 
 
-def refused(inside: str) -> str:
+def refused(inside):
     with pytest.raises(ConfigurationError) as raised:
         parse(inside)
     return str(raised.value)
 
 
-def test_entries() -> None:
+def test_entries():
     found = parse(
         """<security-settings>
         <security-setting match="#"><permission type="send" roles=" a , b"/><permission type="deleteNonDurableQueue"
@@ -45,7 +43,7 @@ def test_entries() -> None:
     assert found[0].line == 3
 
 
-def setting(inside: str = "", match: str = "#") -> str:
+def setting(inside="", match="#"):
     return f'<security-settings><security-setting match="{match}">{inside}</security-setting></security-settings>'
 
 
@@ -79,13 +77,13 @@ def setting(inside: str = "", match: str = "#") -> str:
         ("<security-invalidation-interval>-1</security-invalidation-interval>", "must be at least 0"),
     ],
 )
-def test_faults_are_reported_with_their_line(inside: str, text: str) -> None:
+def test_faults_are_reported_with_their_line(inside, text):
     fault = refused(inside)
     assert text in fault
     assert re.match(re.escape(FILE) + r":\d: ", fault)
 
 
-def test_literal_matches() -> None:
+def test_literal_matches():
     markers = "<literal-match-markers>()</literal-match-markers>"
     assert parse(markers + setting(match="(a*)")).security_settings[0].match == "(a*)"
 
@@ -102,13 +100,13 @@ def test_literal_matches() -> None:
         ),
     ],
 )
-def test_files_are_beside_the_configuration(inside: str, files: tuple[str | None, ...]) -> None:
+def test_files_are_beside_the_configuration(inside, files):
     found = parse(inside)
     expected = tuple(None if name is None else str(Path(FILE).parent / name) for name in files)
     assert (found.users_file, found.roles_file, found.certificate_users_file) == expected
 
 
-def test_the_schema_has_every_permission() -> None:
+def test_the_schema_has_every_permission():
     schema = ElementTree.fromstring(schema_bytes())
     xs = "{http://www.w3.org/2001/XMLSchema}"
     (found,) = (one for one in schema.findall(f"{xs}simpleType") if one.get("name") == "permission")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,7 +46,7 @@ SHARES = {
 }
 
 
-def tables(heading: str) -> list[Row]:
+def tables(heading):
     """The rows of all tables under ``## heading``, each by its column's name."""
     section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     rows: list[Row] = []
@@ -65,14 +63,14 @@ def tables(heading: str) -> list[Row]:
     return rows
 
 
-def by_name(heading: str, column: str) -> dict[str, Row]:
+def by_name(heading, column):
     rows = [row for row in tables(heading) if column in row]
     names = [row[column].strip("`") for row in rows]
     assert len(set(names)) == len(names), "documented twice"
     return dict(zip(names, rows, strict=True))
 
 
-def shown(value: object) -> str:
+def shown(value):
     if value is None or value == ():
         return "none"
     if value == "":
@@ -87,7 +85,7 @@ SETTINGS = by_name("Elements of address-setting", "element")
 QUEUES = by_name("Addresses and queues", "name")
 
 
-def test_every_name_is_documented_and_nothing_else() -> None:
+def test_every_name_is_documented_and_nothing_else():
     core = RULES["configuration", "core"].children
     assert set(CORE) == {name for name, rule in core.items() if rule.text}
     assert set(WILDCARD) == set(RULES["core", "wildcard-addresses"].children)
@@ -99,7 +97,7 @@ def test_every_name_is_documented_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "name", sorted({*(name for _, name in RULES), *OLD_PARAMETER_NAMES, *OLD_PARAMETER_NAMES.values()})
 )
-def test_every_element_and_old_name_is_mentioned(name: str) -> None:
+def test_every_element_and_old_name_is_mentioned(name):
     assert re.search(rf"[<`/]{re.escape(name)}[ >`/]", TEXT)
 
 
@@ -108,13 +106,13 @@ def test_every_element_and_old_name_is_mentioned(name: str) -> None:
     [(CORE, BrokerConfiguration()), (WILDCARD, WildcardSyntax()), (SETTINGS, AddressSettings())],
     ids=["core", "wildcard-addresses", "address-setting"],
 )
-def test_defaults_of_elements(documented: dict[str, Row], model: object) -> None:
+def test_defaults_of_elements(documented, model):
     for name, row in documented.items():
         if name not in SHARES:
             assert row["default"] == shown(getattr(model, name.replace("-", "_"))), name
 
 
-def test_defaults_that_are_shares_of_the_memory() -> None:
+def test_defaults_that_are_shares_of_the_memory():
     """As the document words them, and as a file gets them that says nothing."""
     quarter, least = machine_memory() // 4, 16 * 1024 * 1024
     assert {name: CORE[name]["default"] for name in SHARES} == SHARES
@@ -127,7 +125,7 @@ def test_defaults_that_are_shares_of_the_memory() -> None:
     )
 
 
-def test_the_default_policy_without_a_store() -> None:
+def test_the_default_policy_without_a_store():
     words = b"<configuration><core><persistence-enabled>false</persistence-enabled></core></configuration>"
     in_memory = SettingsRepository.of(parse_broker_xml(words, "broker.xml")).lookup("a")
     assert in_memory.address_full_policy is FullPolicy.BLOCK
@@ -137,7 +135,7 @@ def test_the_default_policy_without_a_store() -> None:
     )
 
 
-def test_defaults_of_parameters() -> None:
+def test_defaults_of_parameters():
     acceptor = StompAcceptor("", "", 0)
     for name, row in PARAMETERS.items():
         parameter = STOMP_PARAMETERS[name]
@@ -145,7 +143,7 @@ def test_defaults_of_parameters() -> None:
         assert row["default"] == shown(value), name
 
 
-def test_defaults_of_queues() -> None:
+def test_defaults_of_queues():
     queue = QueueConfiguration("", "", RoutingType.ANYCAST)
     for name, row in QUEUES.items():
         source = re.fullmatch(r"from `([a-z-]+)`", row["default"])
@@ -156,14 +154,14 @@ def test_defaults_of_queues() -> None:
             assert row["default"] == shown(value or None if name == "name" else value), name
 
 
-def test_queue_options_are_elements_or_attributes_as_documented() -> None:
+def test_queue_options_are_elements_or_attributes_as_documented():
     for name, row in QUEUES.items():
         assert ("attribute" in row["written as"].split(",")[0]) == (name in QUEUE.attributes), name
         assert ("element" in row["written as"]) == (name in QUEUE.children), name
     assert "required" in QUEUES["name"]["written as"]
 
 
-def readers() -> list[tuple[str, str, str, Callable[[str], Any]]]:
+def readers():
     """What is documented as (name, takes, unit, its reader)."""
     found = [(name, row, RULES["core", name].text) for name, row in CORE.items()]
     found += [(name, row, RULES["wildcard-addresses", name].text) for name, row in WILDCARD.items()]
@@ -182,7 +180,7 @@ def readers() -> list[tuple[str, str, str, Callable[[str], Any]]]:
     return rows
 
 
-def takes(read: Callable[[str], Any], text: str) -> bool:
+def takes(read, text):
     try:
         read(text)
     except ValueError:
@@ -191,7 +189,7 @@ def takes(read: Callable[[str], Any], text: str) -> bool:
 
 
 @pytest.mark.parametrize(("name", "range_", "unit", "read"), readers(), ids=[row[0] for row in readers()])
-def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str], Any]) -> None:
+def test_ranges_and_units(name, range_, unit, read):
     if number := re.fullmatch(r"(-1 or )?≥ (\d+)", range_):
         least = int(number[2])
         below = {least - 1, -2} - ({-1} if number[1] else set())
@@ -250,14 +248,14 @@ def test_ranges_and_units(name: str, range_: str, unit: str, read: Callable[[str
     assert takes(read, "10M") == (unit == "bytes") or range_.startswith(("a ", "any", "the name"))
 
 
-def test_every_row_has_a_meaning_and_a_source() -> None:
+def test_every_row_has_a_meaning_and_a_source():
     for rows in (CORE, WILDCARD, PARAMETERS, SETTINGS, QUEUES):
         for name, row in rows.items():
             assert row["meaning"].endswith((".", "`.")), name
             assert row["source"].split(",")[0] in ("Artemis", "stompring"), name
 
 
-def test_the_example_is_a_configuration() -> None:
+def test_the_example_is_a_configuration():
     example, policy, *acceptors, permissions, plugins, diverts = re.findall(
         r"```xml\n(.*?)```", TEXT, re.DOTALL
     )
@@ -283,7 +281,7 @@ def test_the_example_is_a_configuration() -> None:
     assert divert.forwarding_address == ("audit", "reports") and divert.transformer is not None
 
 
-def test_every_permission_is_documented() -> None:
+def test_every_permission_is_documented():
     documented = [
         name
         for row in tables("Permissions")
@@ -293,7 +291,7 @@ def test_every_permission_is_documented() -> None:
     assert documented == list(PermissionType)
 
 
-def test_attributes_of_plugins_are_documented() -> None:
+def test_attributes_of_plugins_are_documented():
     attributes = {
         (name, element)
         for element in ("broker-plugin", "property")
@@ -307,13 +305,13 @@ def test_attributes_of_plugins_are_documented() -> None:
     assert documented == attributes
 
 
-def test_limits_of_users() -> None:
+def test_limits_of_users():
     documented = [row["name"].strip("`") for row in tables("Users' limits")]
     rule = RULES["resource-limit-settings", "resource-limit-setting"]
     assert {*documented, MAX_SESSIONS_OLD_NAME} == set(rule.children) and f"`{MAX_SESSIONS_OLD_NAME}`" in TEXT
 
 
-def test_every_limit_has_its_row_and_its_reason() -> None:
+def test_every_limit_has_its_row_and_its_reason():
     rows = {row["limit"].strip("`"): row for row in tables("Limits")}
     without_a_setting = {"open-files", "first-frame", "address-words"}
     unrefused = {"maxUnsettledMessages", "outboxSize", "slow-consumer-threshold"}
@@ -332,7 +330,7 @@ def test_every_limit_has_its_row_and_its_reason() -> None:
     assert set(re.findall(r"^\| `(http-[a-z-]+)`", section, re.MULTILINE)) == of_http
 
 
-def test_tables_and_schema_come_from_the_rows() -> None:
+def test_tables_and_schema_come_from_the_rows():
     """``make docs-reference`` writes both."""
     assert settings_reference.page() == TEXT
     assert settings_reference.schema() == settings_reference.SCHEMA.read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """Suggestions."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.settings.schema import closest_match, with_suggestion
@@ -19,11 +17,11 @@ KNOWN = ("ring-size", "ring-policy", "max-consumers")
         ("", None),
     ],
 )
-def test_nearest(name: str, expected: str | None) -> None:
+def test_nearest(name, expected):
     assert closest_match(name, KNOWN) == expected
 
 
-def test_unknown_lists_the_few() -> None:
+def test_unknown_lists_the_few():
     assert with_suggestion("what", "ring-sise", KNOWN) == "what; did you mean 'ring-size'?"
     assert with_suggestion("what", "wibble", KNOWN) == "what; known: max-consumers, ring-policy, ring-size"
     assert with_suggestion("what", "wibble", [f"name{n}" for n in range(9)]) == "what"

@@ -1,7 +1,5 @@
 """Texts of values into Python: byte notation, ranges, enumerations."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +35,7 @@ BYTES = [
 
 
 @pytest.mark.parametrize(("text", "size"), BYTES)
-def test_byte_notation_is_that_of_artemis(text: str, size: int) -> None:
+def test_byte_notation_is_that_of_artemis(text, size):
     assert value_types.byte_size(text) == size
 
 
@@ -48,7 +46,7 @@ def test_byte_notation_is_that_of_artemis(text: str, size: int) -> None:
         "9223372036854775808", "9999999999G", "9" * 100_000,
     ],
 )  # fmt: skip
-def test_invalid_sizes_are_rejected(text: str) -> None:
+def test_invalid_sizes_are_rejected(text):
     with pytest.raises(ValueError, match="must"):
         value_types.byte_size(text)
 
@@ -58,19 +56,19 @@ def test_invalid_sizes_are_rejected(text: str) -> None:
     st.sampled_from([("", 0), ("K", 1), ("M", 2), ("G", 3)]),
     st.sampled_from(["", "b", "B"]),
 )
-def test_every_scale_counts_in_1024s(number: int, scale: tuple[str, int], ending: str) -> None:
+def test_every_scale_counts_in_1024s(number, scale, ending):
     letter, power = scale
     assert value_types.byte_size(f"{number}{letter}{ending}") == number * 1024**power
 
 
 @given(st.integers(-(2**63) + 1, 2**63 - 1))
-def test_whole_numbers_come_back(number: int) -> None:
+def test_whole_numbers_come_back(number):
     assert value_types.whole_number(str(number)) == number
     assert value_types.milliseconds(str(number)) == number
 
 
 @given(st.text(max_size=12))
-def test_every_reader_returns_a_value_or_a_reason(text: str) -> None:
+def test_every_reader_returns_a_value_or_a_reason(text):
     for value_type in value_types.VALUE_TYPES.values():
         try:
             value_type.read(text.strip())
@@ -79,7 +77,7 @@ def test_every_reader_returns_a_value_or_a_reason(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["10s", "1m", "1.0", "", "PT1S"])
-def test_times_have_no_units(text: str) -> None:
+def test_times_have_no_units(text):
     with pytest.raises(ValueError, match="plain number of milliseconds"):
         value_types.milliseconds(text)
     with pytest.raises(ValueError, match="plain number of seconds"):
@@ -138,7 +136,7 @@ RANGES = [
 
 
 @pytest.mark.parametrize(("kind", "good", "bad", "why"), RANGES, ids=[row[0] for row in RANGES])
-def test_ranges(kind: str, good: list[str], bad: list[str], why: str) -> None:
+def test_ranges(kind, good, bad, why):
     read = value_types.VALUE_TYPES[kind].read
     for text in good:
         read(text)
@@ -150,7 +148,7 @@ def test_ranges(kind: str, good: list[str], bad: list[str], why: str) -> None:
     assert why in reasons[0]
 
 
-def test_values_have_the_type_of_the_model() -> None:
+def test_values_have_the_type_of_the_model():
     assert value_types.VALUE_TYPES["boolean"].read("TRUE") is True
     assert value_types.VALUE_TYPES["multiplier"].read("2") == 2.0 and isinstance(
         value_types.VALUE_TYPES["multiplier"].read("2"), float
@@ -162,7 +160,7 @@ def test_values_have_the_type_of_the_model() -> None:
     assert value_types.VALUE_TYPES["optionalName"].read("") is None
 
 
-def test_no_header_that_ends_at_the_broker_is_a_key() -> None:
+def test_no_header_that_ends_at_the_broker_is_a_key():
     for header in ENDS_HERE:
         with pytest.raises(ValueError, match="must be a header that senders add"):
             value_types.key_header(header.decode())

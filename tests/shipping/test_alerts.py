@@ -12,8 +12,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -31,7 +29,7 @@ HERE: Mapping[str, str] = {"instance": "b:8161", "job": "stompring"}
 DAY = 86400
 
 
-def rules() -> dict[str, dict[str, Any]]:
+def rules():
     document = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
     return {rule["alert"]: rule for group in document["groups"] for rule in group["rules"]}
 
@@ -48,7 +46,7 @@ class Case:
     of_job: bool = False  # the alert is about all instances of a job
 
 
-def queue(metric: str, name: str = "orders") -> str:
+def queue(metric, name="orders"):
     return f'stompring_queue_{metric}{{address="{name}",queue="{name}",routing_type="ANYCAST"}}'
 
 
@@ -450,7 +448,7 @@ CASES = [
 ]
 
 
-def series(text: str, values: str) -> dict[str, str]:
+def series(text, values):
     """A series as promtool has it, with the labels of the scrape added."""
     name, _, labels = text.rstrip("}").partition("{")
     given = dict(re.findall(r'(\w+)="([^"]*)"', labels))
@@ -461,7 +459,7 @@ def series(text: str, values: str) -> dict[str, str]:
     }
 
 
-def unit_test(case: Case) -> dict[str, Any]:
+def unit_test(case):
     rule = rules()[case.alert]
     expected = {
         "exp_labels": {**HERE, **case.labels, **rule["labels"]},
@@ -484,7 +482,7 @@ def unit_test(case: Case) -> dict[str, Any]:
     }
 
 
-def promtool(*words: str | Path) -> str:
+def promtool(*words):
     """The output of promtool; an AssertionError if it finds a fault."""
     ended = subprocess.run(["promtool", *map(str, words)], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -492,13 +490,13 @@ def promtool(*words: str | Path) -> str:
 
 
 @needs_promtool
-def test_promtool_accepts_the_alerts() -> None:
+def test_promtool_accepts_the_alerts():
     assert f"{len(rules())} rules found" in promtool("check", "rules", ALERTS)
 
 
 @needs_promtool
 @pytest.mark.parametrize("alert", rules())
-def test_an_alert_fires_when_it_should_and_not_otherwise(alert: str, tmp_path: Path) -> None:
+def test_an_alert_fires_when_it_should_and_not_otherwise(alert, tmp_path):
     file = tmp_path / "test.yml"
     cases = [case for case in CASES if case.alert == alert]
     assert {case.summary is None for case in cases} == {True, False}
@@ -508,7 +506,7 @@ def test_an_alert_fires_when_it_should_and_not_otherwise(alert: str, tmp_path: P
 
 
 @needs_promtool
-def test_a_wrong_expectation_is_found(tmp_path: Path) -> None:
+def test_a_wrong_expectation_is_found(tmp_path):
     """The unit tests can fail."""
     file = tmp_path / "test.yml"
     wrong = unit_test(Case("StompringDown", 5, {"up": "1x20"}, "broker b:8161 does not answer scrapes"))
@@ -518,25 +516,25 @@ def test_a_wrong_expectation_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alert", rules())
-def test_an_alert_has_a_severity_and_a_section_of_the_runbook(alert: str) -> None:
+def test_an_alert_has_a_severity_and_a_section_of_the_runbook(alert):
     rule = rules()[alert]
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert rule["annotations"]["runbook"] == f"docs/runbook.md#{alert.lower()}"
     assert rule["annotations"]["summary"]
 
 
-def sections() -> dict[str, str]:
+def sections():
     """The sections of the runbook that are about one alert."""
     parts = re.split(r"^### (\w+)\n", RUNBOOK.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_the_runbook_has_the_alerts_in_their_order_and_no_others() -> None:
+def test_the_runbook_has_the_alerts_in_their_order_and_no_others():
     assert list(sections()) == list(rules())
 
 
 @pytest.mark.parametrize("alert", rules())
-def test_the_runbook_explains_an_alert(alert: str) -> None:
+def test_the_runbook_explains_an_alert(alert):
     """What it means, what to look at with console and command line, what to do; the severity is the rule's."""
     section = sections()[alert]
     parts = re.findall(r"^- \*\*(\w+):\*\* ", section, flags=re.MULTILINE)
@@ -544,7 +542,7 @@ def test_the_runbook_explains_an_alert(alert: str) -> None:
     assert f"*{rules()[alert]['labels']['severity']}*" in section
 
 
-def test_the_runbook_names_pages_of_the_console() -> None:
+def test_the_runbook_names_pages_of_the_console():
     routes = (ROOT / "stompring" / "console" / "app" / "routes.js").read_text(encoding="utf-8")
     paths = {re.sub(r":\w+", "NAME", path) for path in re.findall(r'\{ path: "([^"]+)"', routes)}
     named = re.findall(r"`#(/[^`]*)`", RUNBOOK.read_text(encoding="utf-8"))

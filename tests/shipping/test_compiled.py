@@ -3,8 +3,6 @@
 Only two modules are compiled here: `make test-compiled` compiles all of them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -13,7 +11,6 @@ import sys
 import time
 import zipfile
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -30,12 +27,12 @@ MODULES = re.compile(r"[^/]+__mypyc[^/]*\.so|stompring/(errors|stomp/frames)\.[^
 NATIVE = re.compile(r"stompring/stomp/_cut\.[^/]+\.so")
 
 
-def environ(compile_modules: str) -> dict[str, str]:
+def environ(compile_modules):
     return {**without_python_variables(), "STOMPRING_COMPILE": compile_modules}
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory):
     """A checkout with two modules to compile."""
     directory = tmp_path_factory.mktemp("checkout")
     copy_checkout(directory)
@@ -54,7 +51,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(checkout, tmp_path_factory):
     """A compiled wheel."""
     dist = tmp_path_factory.mktemp("dist")
     words = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, checkout)
@@ -63,12 +60,12 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_a_compiled_wheel_is_of_one_python_and_platform(wheel: Path) -> None:
+def test_a_compiled_wheel_is_of_one_python_and_platform(wheel):
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert re.fullmatch(rf"stompring-.+-{tag}-{tag}-\w+\.whl", wheel.name) and "none-any" not in wheel.name
 
 
-def test_a_compiled_wheel_has_the_modules_in_both_forms_and_the_shipped_files(wheel: Path) -> None:
+def test_a_compiled_wheel_has_the_modules_in_both_forms_and_the_shipped_files(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert len([name for name in names if MODULES.fullmatch(name)]) == 3
@@ -77,14 +74,14 @@ def test_a_compiled_wheel_has_the_modules_in_both_forms_and_the_shipped_files(wh
     assert {"stompring/errors.py", "stompring/shipped/config/broker.xml"} <= set(names)
 
 
-def test_an_installed_compiled_wheel_runs_and_says_what_it_is(wheel: Path, tmp_path: Path) -> None:
+def test_an_installed_compiled_wheel_runs_and_says_what_it_is(wheel, tmp_path):
     environment = Environment(tmp_path / "environment")
     environment.install(wheel)
     shown = run([environment.bin / "stompring", "--version"], tmp_path, environment.environ())
     assert shown.endswith("(compiled)\n")
 
 
-def test_an_editable_installation_has_no_extension_modules(checkout: Path, tmp_path: Path) -> None:
+def test_an_editable_installation_has_no_extension_modules(checkout, tmp_path):
     environment = Environment(tmp_path / "environment")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", environment.bin / "python"]
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--editable", checkout)
@@ -94,7 +91,7 @@ def test_an_editable_installation_has_no_extension_modules(checkout: Path, tmp_p
     assert list((checkout / "stompring").rglob("*.so")) == []
 
 
-def background(checkout: Path, compile_modules: str = "") -> tuple[int, str]:
+def background(checkout, compile_modules=""):
     """What ``make run`` asks: exit status and report."""
     ended = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "compile", "--background"],
@@ -107,7 +104,7 @@ def background(checkout: Path, compile_modules: str = "") -> tuple[int, str]:
     return ended.returncode, ended.stdout
 
 
-def test_a_checkout_is_compiled_in_the_background_and_again_after_a_change(checkout: Path) -> None:
+def test_a_checkout_is_compiled_in_the_background_and_again_after_a_change(checkout):
     assert background(checkout, "0") == (1, "running the modules as pure Python: STOMPRING_COMPILE=0\n")
     assert not (checkout / "build" / "compiled").exists()
     code, shown = background(checkout)
@@ -124,7 +121,7 @@ def test_a_checkout_is_compiled_in_the_background_and_again_after_a_change(check
     assert background(checkout, "0")[0] == 1
 
 
-def test_a_failed_compilation_is_reported_and_not_repeated(checkout: Path, tmp_path: Path) -> None:
+def test_a_failed_compilation_is_reported_and_not_repeated(checkout, tmp_path):
     source = tmp_path / "checkout"
     shutil.copytree(checkout, source, ignore=shutil.ignore_patterns("build"))
     with open(source / "stompring" / "errors.py", "a", encoding="utf-8") as errors:

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,19 +39,19 @@ class Instruction:
     text: str
 
     @property
-    def words(self) -> list[str]:
+    def words(self):
         """The array of the exec form. Raises ValueError for the shell form."""
         found: list[str] = json.loads(self.text)
         return found
 
 
-def instructions() -> list[Instruction]:
+def instructions():
     text = re.sub(r"^\s*#.*\n", "", CONTAINERFILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     lines = re.sub(r"\\\n\s*", "", text).splitlines()
     return [Instruction(*line.split(maxsplit=1)) for line in lines if line.strip()]
 
 
-def stages() -> list[list[Instruction]]:
+def stages():
     found: list[list[Instruction]] = []
     for instruction in instructions():
         if instruction.name == "FROM":
@@ -61,7 +60,7 @@ def stages() -> list[list[Instruction]]:
     return found
 
 
-def last(name: str) -> Instruction:
+def last(name):
     """An instruction of the final image. Later ones of the same name replace earlier ones."""
     return [instruction for instruction in stages()[-1] if instruction.name == name][-1]
 
@@ -69,14 +68,14 @@ def last(name: str) -> Instruction:
 # ---- Containerfile
 
 
-def test_every_base_image_has_a_registry_and_a_version() -> None:
+def test_every_base_image_has_a_registry_and_a_version():
     images = [instruction.text.split()[0] for instruction in instructions() if instruction.name == "FROM"]
     assert images and len(set(images)) == 1  # the environment is built for the Python that runs it
     for image in images:
         assert re.fullmatch(r"docker\.io/[\w/-]+:[0-9]+\.[0-9]+[\w.-]*", image)
 
 
-def test_only_known_instructions_are_used() -> None:
+def test_only_known_instructions_are_used():
     known = {"FROM", "WORKDIR", "COPY", "RUN", "LABEL", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL"}
     assert {instruction.name for instruction in instructions()} <= known | {
         "HEALTHCHECK",
@@ -85,7 +84,7 @@ def test_only_known_instructions_are_used() -> None:
     }
 
 
-def test_the_image_runs_as_a_user_with_a_number_and_without_privileges() -> None:
+def test_the_image_runs_as_a_user_with_a_number_and_without_privileges():
     user, _, group = last("USER").text.partition(":")
     assert int(user) > 0 and int(group) > 0
     names = [instruction.name for instruction in stages()[-1]]
@@ -98,14 +97,14 @@ def test_the_image_runs_as_a_user_with_a_number_and_without_privileges() -> None
     )
 
 
-def test_commands_are_in_exec_form_so_that_signals_reach_the_broker() -> None:
+def test_commands_are_in_exec_form_so_that_signals_reach_the_broker():
     assert last("ENTRYPOINT").words == ["stompring"]
     assert last("CMD").words[0] == "run"
     assert last("STOPSIGNAL").text == "SIGTERM"
     assert json.loads(last("HEALTHCHECK").text.partition("CMD ")[2])[0] == "python"
 
 
-def test_the_image_has_no_secrets_and_only_files_of_the_checkout() -> None:
+def test_the_image_has_no_secrets_and_only_files_of_the_checkout():
     for instruction in instructions():
         if instruction.name in ("ENV", "LABEL"):
             assert not re.search("password|passcode|secret|token", instruction.text, re.IGNORECASE)
@@ -115,7 +114,7 @@ def test_the_image_has_no_secrets_and_only_files_of_the_checkout() -> None:
 
 
 @pytest.mark.parametrize("name", [".containerignore", "Containerfile.dockerignore"])
-def test_the_build_gets_what_is_copied_and_nothing_else(name: str) -> None:
+def test_the_build_gets_what_is_copied_and_nothing_else(name):
     """Docker reads the one, Podman and Buildah the other."""
     lines = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
@@ -130,7 +129,7 @@ def test_the_build_gets_what_is_copied_and_nothing_else(name: str) -> None:
     assert {"config/*.properties", "config/*.pem"} <= set(lines)
 
 
-def test_ports_paths_and_volume_are_those_of_the_configuration() -> None:
+def test_ports_paths_and_volume_are_those_of_the_configuration():
     configuration = read_broker_xml(CONFIG)
     acceptors: list[StompAcceptor | HttpAcceptor] = [
         *configuration.stomp_acceptors,
@@ -146,7 +145,7 @@ def test_ports_paths_and_volume_are_those_of_the_configuration() -> None:
     assert ["config/container/broker.xml", words[words.index("--config") + 1]] in copied
 
 
-def test_the_configuration_has_security_and_is_that_of_security_xml() -> None:
+def test_the_configuration_has_security_and_is_that_of_security_xml():
     configuration, model = read_broker_xml(CONFIG), read_broker_xml(ROOT / "config" / "security.xml")
     assert configuration.security_enabled
     assert {each.host for each in configuration.stomp_acceptors} == {"0.0.0.0"}
@@ -162,7 +161,7 @@ def test_the_configuration_has_security_and_is_that_of_security_xml() -> None:
 
 
 @pytest.fixture(scope="module")
-def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def container(tmp_path_factory):
     """The broker of the image with the users of the service ``users``; volume and secret are elsewhere."""
     volume = tmp_path_factory.mktemp("volume")
     etc = tmp_path_factory.mktemp("etc")
@@ -182,13 +181,13 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProces
         yield broker
 
 
-def test_the_service_users_adds_users_who_can_log_in(container: BrokerProcess) -> None:
+def test_the_service_users_adds_users_who_can_log_in(container):
     login(container, login="admin", passcode="pass word").expect("CONNECTED")
     assert http(container, "GET", "/metrics", "prometheus:pass word")[0] == 200
     assert http(container, "POST", "/api/v1/reload", "prometheus:pass word")[0] == 403
 
 
-def test_the_health_check_succeeds_for_a_ready_broker_only(container: BrokerProcess) -> None:
+def test_the_health_check_succeeds_for_a_ready_broker_only(container):
     program = json.loads(last("HEALTHCHECK").text.partition("CMD ")[2])[-1]
     assert "127.0.0.1:8161/health/ready" in program
     ready = program.replace(":8161", f":{container.http_port}")
@@ -199,7 +198,7 @@ def test_the_health_check_succeeds_for_a_ready_broker_only(container: BrokerProc
     )
 
 
-def test_sigterm_drains_before_the_clients_are_closed(container: BrokerProcess) -> None:
+def test_sigterm_drains_before_the_clients_are_closed(container):
     client = login(container, login="admin", passcode="pass word")
     client.expect("CONNECTED")
     container.terminate()
@@ -213,7 +212,7 @@ def test_sigterm_drains_before_the_clients_are_closed(container: BrokerProcess) 
 # ---- compose.yaml
 
 
-def test_compose_yaml_is_valid_by_the_compose_specification() -> None:
+def test_compose_yaml_is_valid_by_the_compose_specification():
     words = [
         sys.executable,
         "-m",
@@ -227,7 +226,7 @@ def test_compose_yaml_is_valid_by_the_compose_specification() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_has_a_version_and_few_privileges(name: str) -> None:
+def test_a_service_has_a_version_and_few_privileges(name):
     service = SERVICES[name]
     if name in OURS:
         assert service["build"] == {"context": ".", "dockerfile": "Containerfile"}
@@ -240,7 +239,7 @@ def test_a_service_has_a_version_and_few_privileges(name: str) -> None:
     assert "privileged" not in service
 
 
-def test_every_mounted_file_exists() -> None:
+def test_every_mounted_file_exists():
     sources = [
         volume.partition(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())
     ]
@@ -248,7 +247,7 @@ def test_every_mounted_file_exists() -> None:
     assert [source for source in sources if source[0] == "." and not (ROOT / source).exists()] == []
 
 
-def test_the_password_is_in_a_file_that_git_ignores() -> None:
+def test_the_password_is_in_a_file_that_git_ignores():
     file = COMPOSE["secrets"]["stompring_password"]["file"]
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
@@ -258,8 +257,8 @@ def test_the_password_is_in_a_file_that_git_ignores() -> None:
     assert users == {"users", "prometheus", "grafana"}
 
 
-def test_prometheus_scrapes_the_broker_of_compose_yaml() -> None:
-    def configuration(path: str) -> dict[str, Any]:
+def test_prometheus_scrapes_the_broker_of_compose_yaml():
+    def configuration(path):
         document: dict[str, Any] = yaml.safe_load((ROOT / "config" / path).read_text(encoding="utf-8"))
         return document
 
@@ -276,7 +275,7 @@ def test_prometheus_scrapes_the_broker_of_compose_yaml() -> None:
     assert {"/etc/prometheus/prometheus.yml", f"/etc/prometheus/{own['rule_files'][0]}"} <= mounted
 
 
-def test_grafana_is_provisioned_with_the_dashboard_and_its_data_source() -> None:
+def test_grafana_is_provisioned_with_the_dashboard_and_its_data_source():
     provisioning = ROOT / "config" / "grafana" / "provisioning"
     (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"]
     assert source["type"] == "prometheus" and source["url"] == "http://prometheus:9090"
@@ -288,12 +287,12 @@ def test_grafana_is_provisioned_with_the_dashboard_and_its_data_source() -> None
 
 
 @needs_promtool
-def test_the_configuration_of_prometheus_is_valid() -> None:
+def test_the_configuration_of_prometheus_is_valid():
     assert "is valid" in promtool("check", "config", ROOT / "config" / "prometheus.yml")
 
 
 @needs_promtool
-def test_the_configuration_of_the_other_prometheus_is_valid(tmp_path: Path) -> None:
+def test_the_configuration_of_the_other_prometheus_is_valid(tmp_path):
     """With its rules and its password where the container has them."""
     text = (ROOT / "config" / "container" / "prometheus.yml").read_text(encoding="utf-8")
     (tmp_path / "password").write_text("x")

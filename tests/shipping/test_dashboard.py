@@ -9,8 +9,7 @@ import shutil
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -19,7 +18,7 @@ import pytest
 
 from stompring.admin.ha import HA
 
-from ..broker_process import PATIENCE, ROOT, BrokerProcess
+from ..broker_process import PATIENCE, ROOT
 from ..ports import free_port
 from .test_alerts import ALERTS, promtool, rules
 from .watched_broker import traffic, watched_broker
@@ -50,13 +49,13 @@ OF_A_LOG = {counter.metric: set[str]() for counter in HA}
 METRIC = re.compile(r"\b(?:stompring|process|python)_\w+|\bup\b|\bALERTS\b")
 
 
-def plain(query: str) -> str:
+def plain(query):
     """The query without Grafana's variables, as for all instances, addresses and queues."""
     query = query.replace("$__rate_interval", "1m")
     return re.sub(r"\$(instance|address|queue)\b", ".*", query)
 
 
-def labels_by_metric(text: str) -> dict[str, set[str]]:
+def labels_by_metric(text):
     found: dict[str, set[str]] = defaultdict(set)
     for line in text.splitlines():
         if sample := re.match(r"(\w+)(?:\{(.*)\})? ", line):
@@ -67,7 +66,7 @@ def labels_by_metric(text: str) -> dict[str, set[str]]:
 class Prometheus:
     """A Prometheus with config/prometheus-alerts.yml that scrapes one broker every 300 ms."""
 
-    def __init__(self, directory: Path, broker: BrokerProcess) -> None:
+    def __init__(self, directory, broker):
         self.port = free_port()
         (directory / "prometheus.yml").write_text(
             f"""
@@ -91,11 +90,11 @@ scrape_configs:
             stdin=subprocess.DEVNULL,
         )
 
-    def stop(self) -> None:
+    def stop(self):
         self._process.terminate()
         self._process.wait(PATIENCE)
 
-    def query(self, expression: str, at: float | None = None) -> list[dict[str, Any]]:
+    def query(self, expression, at=None):
         """The series of an instant query, now or ``at`` a time. Raises HTTPError where the expression is wrong."""
         parameters = {"query": expression, **({} if at is None else {"time": f"{at:.3f}"})}
         with urlopen(
@@ -103,7 +102,7 @@ scrape_configs:
         ) as answer:
             return list(json.load(answer)["data"]["result"])
 
-    def wait_for(self, expression: str) -> list[dict[str, Any]]:
+    def wait_for(self, expression):
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -117,8 +116,8 @@ scrape_configs:
 
 @pytest.fixture(scope="module")
 def scraped(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[str, Callable[[str], list[dict[str, Any]]]]]:
+    tmp_path_factory,
+):
     """The text of /metrics of a broker with traffic, and queries to a Prometheus that watched it, if there is one."""
     directory = tmp_path_factory.mktemp("watched")
     with watched_broker(directory) as broker:
@@ -140,7 +139,7 @@ def scraped(
                 ) as answer:
                     text = answer.read().decode()
 
-                def query(expression: str) -> list[dict[str, Any]]:
+                def query(expression):
                     if prometheus is None:
                         pytest.skip("prometheus is not installed (Debian package prometheus)")
                     return prometheus.query(expression, at)
@@ -155,7 +154,7 @@ Scraped = tuple[str, Callable[[str], list[dict[str, Any]]]]
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_query_names_metrics_and_labels_of_the_broker(scraped: Scraped, name: str) -> None:
+def test_a_query_names_metrics_and_labels_of_the_broker(scraped, name):
     known = {**labels_by_metric(scraped[0]), **OF_PROMETHEUS, **OF_A_LOG}
     expression, legend = QUERIES[name]
     metrics = METRIC.findall(expression)
@@ -169,7 +168,7 @@ def test_a_query_names_metrics_and_labels_of_the_broker(scraped: Scraped, name: 
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_prometheus_answers_a_query_with_series(scraped: Scraped, name: str) -> None:
+def test_prometheus_answers_a_query_with_series(scraped, name):
     """The legend's labels are labels of the result."""
     expression, legend = QUERIES[name]
     series = scraped[1](plain(expression))
@@ -181,14 +180,14 @@ def test_prometheus_answers_a_query_with_series(scraped: Scraped, name: str) -> 
 
 
 @pytest.mark.parametrize("name", LABEL_VALUES)
-def test_a_variable_lists_labels_of_the_broker(scraped: Scraped, name: str) -> None:
+def test_a_variable_lists_labels_of_the_broker(scraped, name):
     found = re.fullmatch(r"label_values\((.*), (\w+)\)", LABEL_VALUES[name])
     assert found is not None
     assert {each["metric"][found[2]] for each in scraped[1](plain(found[1]))}
 
 
 @pytest.mark.parametrize("alert", rules())
-def test_an_alert_names_metrics_and_labels_of_the_broker(scraped: Scraped, alert: str) -> None:
+def test_an_alert_names_metrics_and_labels_of_the_broker(scraped, alert):
     known = {**labels_by_metric(scraped[0]), **OF_PROMETHEUS, **OF_A_LOG}
     rule = rules()[alert]
     metrics = set(METRIC.findall(rule["expr"]))
@@ -202,14 +201,14 @@ def test_an_alert_names_metrics_and_labels_of_the_broker(scraped: Scraped, alert
 @pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)"
 )
-def test_every_expression_parses(tmp_path: Path) -> None:
+def test_every_expression_parses(tmp_path):
     rules = [{"record": f"q:{n}", "expr": plain(query)} for n, (query, _) in enumerate(QUERIES.values())]
     file = tmp_path / "queries.yml"
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}), encoding="utf-8")
     assert f"{len(QUERIES)} rules found" in promtool("check", "rules", file)
 
 
-def test_panels_are_numbered_described_and_do_not_overlap() -> None:
+def test_panels_are_numbered_described_and_do_not_overlap():
     numbers = [panel["id"] for panel in DOCUMENT["panels"]]
     assert len(numbers) == len(set(numbers))
     assert [panel["title"] for panel in PANELS if not panel["title"] or not panel["description"]] == []
@@ -221,7 +220,7 @@ def test_panels_are_numbered_described_and_do_not_overlap() -> None:
         cells |= own
 
 
-def test_queries_use_the_variables() -> None:
+def test_queries_use_the_variables():
     """Every query is for the chosen instances; those of queues and addresses for the chosen ones."""
     for name, (expression, _) in QUERIES.items():
         for metric, matchers in re.findall(r"(\w+)\{([^}]*)\}", expression):
@@ -237,7 +236,7 @@ def test_queries_use_the_variables() -> None:
     assert VARIABLES.keys() == {"datasource", "instance", "address", "queue"}
 
 
-def test_it_needs_no_particular_data_source() -> None:
+def test_it_needs_no_particular_data_source():
     assert set(re.findall(r'"uid": "([^"]*)"', DASHBOARD.read_text(encoding="utf-8"))) == {
         "${datasource}",
         "stompring",

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ CHECKED = {
 }
 
 
-def found(program: str) -> str:
+def found(program):
     """The path of a program, also where administrators have theirs; without it the test is skipped."""
     path = shutil.which(program, path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin{os.pathsep}/sbin")
     if path is None:
@@ -46,7 +45,7 @@ def found(program: str) -> str:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     """The files beside broker.xml that it names."""
     shutil.copy(HA / "broker.xml", tmp_path)
     Authority(tmp_path, "ca").issue("node.pem")
@@ -56,11 +55,11 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_example_has_a_check() -> None:
+def test_every_example_has_a_check():
     assert {path.name for path in HA.iterdir()} == CHECKED
 
 
-def test_broker_xml_is_accepted_and_has_a_replicated_log_on_three_nodes(home: Path) -> None:
+def test_broker_xml_is_accepted_and_has_a_replicated_log_on_three_nodes(home):
     CliRunner().invoke(
         main, ["user", "add", "ada", "--role", "admins", "--password-stdin", "--config", str(home / "broker.xml")],
         input="secret-secret\n",
@@ -71,7 +70,7 @@ def test_broker_xml_is_accepted_and_has_a_replicated_log_on_three_nodes(home: Pa
     assert log is not None and log.url.count(",") == 2
 
 
-def test_nats_server_accepts_its_configuration(home: Path) -> None:
+def test_nats_server_accepts_its_configuration(home):
     program = nats_cluster.installed()
     if nats_cluster.server_version(program) < (2, 10):
         pytest.skip("nats-server 2.10 is not installed: sync_interval needs it")
@@ -88,7 +87,7 @@ def test_nats_server_accepts_its_configuration(home: Path) -> None:
     assert tested.returncode == 0, tested.stderr
 
 
-def test_haproxy_accepts_its_configuration() -> None:
+def test_haproxy_accepts_its_configuration():
     haproxy = found("haproxy")
     tested = subprocess.run([haproxy, "-c", "-f", str(HA / "haproxy.cfg")], capture_output=True, text=True)
     assert tested.returncode == 0, tested.stdout + tested.stderr
@@ -96,7 +95,7 @@ def test_haproxy_accepts_its_configuration() -> None:
 
 
 @pytest.mark.parametrize("with_wait", [False, True])
-def test_systemd_understands_the_additions(tmp_path: Path, with_wait: bool) -> None:
+def test_systemd_understands_the_additions(tmp_path, with_wait):
     analyze = found("systemd-analyze")
     text = (HA / "stompring-ha.conf").read_text(encoding="utf-8")
     if with_wait:
@@ -116,7 +115,7 @@ def test_systemd_understands_the_additions(tmp_path: Path, with_wait: bool) -> N
     assert about_it == [], verified.stderr
 
 
-def test_drbd_accepts_its_configuration() -> None:
+def test_drbd_accepts_its_configuration():
     drbdadm = found("drbdadm")
     dumped = subprocess.run(
         [drbdadm, "-c", str(HA / "drbd.res"), "dump"], capture_output=True, text=True, check=True
@@ -124,7 +123,7 @@ def test_drbd_accepts_its_configuration() -> None:
     assert "on-no-quorum" in dumped.stdout and "protocol" in dumped.stdout
 
 
-def test_drbd_reactor_starts_the_mount_before_the_broker() -> None:
+def test_drbd_reactor_starts_the_mount_before_the_broker():
     document = tomllib.loads((HA / "drbd-reactor.toml").read_text(encoding="utf-8"))
     (promoter,) = document["promoter"]
     assert list(promoter["resources"]) == ["stompring"]
@@ -134,7 +133,7 @@ def test_drbd_reactor_starts_the_mount_before_the_broker() -> None:
 
 
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.stem)
-def test_kubernetes_routes_to_the_broker_that_is_ready(path: Path) -> None:
+def test_kubernetes_routes_to_the_broker_that_is_ready(path):
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     (stateful,) = [document for document in documents if document["kind"] == "StatefulSet"]
     services = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "Service"}
@@ -157,7 +156,7 @@ def test_kubernetes_routes_to_the_broker_that_is_ready(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.stem)
-def test_kubernetes_mounts_what_is_named_and_runs_our_commands(path: Path) -> None:
+def test_kubernetes_mounts_what_is_named_and_runs_our_commands(path):
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     (stateful,) = [document for document in documents if document["kind"] == "StatefulSet"]
     pod = stateful["spec"]["template"]["spec"]

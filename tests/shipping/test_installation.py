@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -33,7 +32,7 @@ SHIPPED = sorted(
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def packages(tmp_path_factory):
     """Sdist and wheel. The checkout has files of a broker that ran in it."""
     source = tmp_path_factory.mktemp("source")
     copy_checkout(source)
@@ -42,23 +41,21 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def installed(packages: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def installed(packages, tmp_path_factory):
     environment = Environment(tmp_path_factory.mktemp("installed"))
     environment.install(packages[1])
     return environment
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     return tmp_path
 
 
 class Running:
     """``stompring run`` of an environment, until it is ready."""
 
-    def __init__(
-        self, environment: Environment, cwd: Path, *options: str | Path, env: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, environment, cwd, *options, env=None):
         self._process = subprocess.Popen(
             [environment.bin / "stompring", "run", *options],
             cwd=cwd,
@@ -80,26 +77,26 @@ class Running:
         else:
             raise AssertionError("the broker has ended:\n" + "".join(log))
 
-    def __enter__(self) -> Running:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         self._process.send_signal(signal.SIGTERM)
         output, _ = self._process.communicate(timeout=PATIENCE)
         assert exception[0] is not None or self._process.returncode == 0, output
 
 
-def on_free_ports(document: str) -> str:
+def on_free_ports(document):
     return re.sub(r"://127.0.0.1:[0-9]+", "://127.0.0.1:0", document)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_wheel_has_every_file_of_config_and_plugins(packages: tuple[Path, Path], name: str) -> None:
+def test_a_wheel_has_every_file_of_config_and_plugins(packages, name):
     with zipfile.ZipFile(packages[1]) as wheel:
         assert wheel.read(f"stompring/shipped/{name}") == (ROOT / name).read_bytes()
 
 
-def package_data() -> list[str]:
+def package_data():
     """Files of the package in the checkout, but for generated ones and sources that only a compiled wheel needs."""
     return sorted(
         path.relative_to(ROOT).as_posix()
@@ -108,13 +105,13 @@ def package_data() -> list[str]:
     )
 
 
-def test_a_wheel_has_every_file_of_the_package(packages: tuple[Path, Path]) -> None:
+def test_a_wheel_has_every_file_of_the_package(packages):
     with zipfile.ZipFile(packages[1]) as wheel:
         names = wheel.namelist()
     assert [name for name in package_data() if name not in names] == []
 
 
-def test_failover_is_an_extra_and_nothing_of_it_is_a_dependency(packages: tuple[Path, Path]) -> None:
+def test_failover_is_an_extra_and_nothing_of_it_is_a_dependency(packages):
     with zipfile.ZipFile(packages[1]) as wheel:
         (metadata,) = [name for name in wheel.namelist() if name.endswith("/METADATA")]
         required = re.findall(r"^Requires-Dist: ([\w.-]+)(.*)$", wheel.read(metadata).decode(), re.M)
@@ -123,14 +120,14 @@ def test_failover_is_an_extra_and_nothing_of_it_is_a_dependency(packages: tuple[
     assert all("extra ==" in condition for condition in engines.values())
 
 
-def test_no_file_of_a_broker_that_ran_in_the_checkout_is_packaged(packages: tuple[Path, Path]) -> None:
+def test_no_file_of_a_broker_that_ran_in_the_checkout_is_packaged(packages):
     sdist, wheel = packages
     with tarfile.open(sdist) as tar, zipfile.ZipFile(wheel) as archive:
         names = [*tar.getnames(), *archive.namelist()]
     assert [name for name in names if re.search(r"\.properties$|/data/|\.pyc$|node_modules", name)] == []
 
 
-def test_an_sdist_has_what_builds_tests_and_documents_stompring(packages: tuple[Path, Path]) -> None:
+def test_an_sdist_has_what_builds_tests_and_documents_stompring(packages):
     with tarfile.open(packages[0]) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
     expected = {"README.md", "CHANGELOG.md", "LICENSE", "Makefile", "setup.py", "setup.cfg", "pyproject.toml"}
@@ -139,7 +136,7 @@ def test_an_sdist_has_what_builds_tests_and_documents_stompring(packages: tuple[
     assert expected <= names
 
 
-def test_an_installed_wheel_is_not_the_checkout(installed: Environment, home: Path) -> None:
+def test_an_installed_wheel_is_not_the_checkout(installed, home):
     program = "import stompring; print(stompring.__file__)"
     found = run([installed.bin / "python", "-c", program], home, installed.environ())
     assert Path(found.strip()).parent == installed.packages / "stompring"
@@ -156,19 +153,17 @@ def test_an_installed_wheel_is_not_the_checkout(installed: Environment, home: Pa
     ],
     ids="/".join,
 )
-def test_shipped_file_finds_files_in_an_installed_wheel(
-    installed: Environment, home: Path, parts: tuple[str, str]
-) -> None:
+def test_shipped_file_finds_files_in_an_installed_wheel(installed, home, parts):
     path = Path(run([installed.bin / "python", "-c", PRINT_PATH, *parts], home, installed.environ()).strip())
     assert path.is_relative_to(installed.packages) and path.is_file()
 
 
-def test_shipped_file_finds_files_in_a_checkout() -> None:
+def test_shipped_file_finds_files_in_a_checkout():
     found = run([sys.executable, "-c", PRINT_PATH, "config", "broker.xml"], ROOT)
     assert Path(found.strip()) == ROOT / "config" / "broker.xml"
 
 
-def test_an_editable_installation_uses_the_files_of_its_checkout(tmp_path: Path) -> None:
+def test_an_editable_installation_uses_the_files_of_its_checkout(tmp_path):
     checkout = tmp_path / "checkout"
     copy_checkout(checkout)
     environment = Environment(tmp_path / "environment")
@@ -184,9 +179,7 @@ def test_an_editable_installation_uses_the_files_of_its_checkout(tmp_path: Path)
     assert not (checkout / "stompring" / "shipped").exists()
 
 
-def test_every_configuration_without_secrets_is_valid_in_an_installed_wheel(
-    installed: Environment, home: Path
-) -> None:
+def test_every_configuration_without_secrets_is_valid_in_an_installed_wheel(installed, home):
     """Except tls.xml and security.xml, which need a certificate and users. policies.xml names every shipped plugin."""
     config = installed.packages / "stompring" / "shipped" / "config"
     files = [path for path in sorted(config.glob("*.xml")) if path.name not in ("tls.xml", "security.xml")]
@@ -196,7 +189,7 @@ def test_every_configuration_without_secrets_is_valid_in_an_installed_wheel(
     assert [f"{path}: ok" in shown for path in files] == [True] * len(files)
 
 
-def test_a_broker_xml_of_a_user_may_name_the_shipped_plugins(installed: Environment, home: Path) -> None:
+def test_a_broker_xml_of_a_user_may_name_the_shipped_plugins(installed, home):
     document = """<configuration><core>
       <security-enabled>false</security-enabled>
       <broker-plugins><broker-plugin name="stamp"/></broker-plugins>
@@ -215,9 +208,7 @@ def test_a_broker_xml_of_a_user_may_name_the_shipped_plugins(installed: Environm
         client.close()
 
 
-def test_run_without_a_configuration_starts_a_broker_with_its_console(
-    packages: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_run_without_a_configuration_starts_a_broker_with_its_console(packages, tmp_path):
     """The three commands of a new user, without the first one's network; the ports of the wheel's file are changed."""
     environment = Environment(tmp_path / "environment")
     environment.install(packages[1])
@@ -236,7 +227,7 @@ def test_run_without_a_configuration_starts_a_broker_with_its_console(
     assert (tmp_path / "state" / "stompring").is_dir()
 
 
-def test_the_default_configuration_starts_in_an_instance(installed: Environment, home: Path) -> None:
+def test_the_default_configuration_starts_in_an_instance(installed, home):
     """An instance has a directory for configuration, and its data beside it."""
     (home / "etc").mkdir()
     shipped = installed.packages / "stompring" / "shipped" / "config" / "broker.xml"

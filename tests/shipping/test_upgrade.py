@@ -3,14 +3,10 @@
 The archives are of `old_instance`. tests/store/test_upgrade.py has data directories of older formats.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,18 +37,18 @@ OF_PROCESS = {
 
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))
-def instance(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+def instance(request, tmp_path):
     """The instance, as the earlier version left it."""
     with tarfile.open(request.param) as archive:
         archive.extractall(tmp_path, filter="data")
     yield tmp_path
 
 
-def start(instance: Path) -> BrokerProcess:
+def start(instance):
     return BrokerProcess(instance / "etc" / "broker.xml", instance / "data")
 
 
-def comparable(shown: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+def comparable(shown, like):
     """Queues with their messages, with the fields that the earlier version showed too."""
     return {
         name: {
@@ -70,7 +66,7 @@ def comparable(shown: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_queues_and_messages_are_those_of_the_earlier_version(instance: Path) -> None:
+def test_queues_and_messages_are_those_of_the_earlier_version(instance):
     expected = json.loads((instance / "expected.json").read_text(encoding="utf-8"))
     for end in (signal.SIGKILL, signal.SIGTERM):
         broker = start(instance)
@@ -87,7 +83,7 @@ def test_queues_and_messages_are_those_of_the_earlier_version(instance: Path) ->
     assert (verified.exit_code, verified.stdout) == (0, "")
 
 
-def test_clients_go_on_where_they_were(instance: Path) -> None:
+def test_clients_go_on_where_they_were(instance):
     with start(instance) as broker:
         client = connect(broker, client_id="desk")
         # deliveries in order, over pages; selectors and rings
@@ -110,14 +106,14 @@ def test_clients_go_on_where_they_were(instance: Path) -> None:
         client.disconnect()
 
 
-def test_users_keep_their_passwords_and_permissions(instance: Path) -> None:
+def test_users_keep_their_passwords_and_permissions(instance):
     with start(instance) as broker:
         for name, status in (("ada", 200), ("mona", 200), ("carl", 403)):
             assert http(broker, "GET", "/metrics", f"{name}:{name}'s password")[0] == status
         assert http(broker, "GET", "/metrics", "ada:wrong")[0] == 401
 
 
-def test_every_configuration_of_the_earlier_version_is_valid(instance: Path) -> None:
+def test_every_configuration_of_the_earlier_version_is_valid(instance):
     """Its examples, with its plugins."""
     files = sorted((instance / "config").glob("*.xml"))
     assert len(files) >= 10

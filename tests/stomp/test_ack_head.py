@@ -1,7 +1,5 @@
 """An ACK that has an id and nothing else is read without a scan for its end."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.stomp.frames import AckHead
@@ -10,7 +8,7 @@ from tests.stomp.reading import opened, pieces
 ACK = b"ACK\nid:q-17\n\n\0"
 
 
-def test_an_ack_with_an_id() -> None:
+def test_an_ack_with_an_id():
     ((head, body),) = opened().feed(ACK)
     assert type(head) is AckHead and head.identifier == b"q-17" and body == b""
     assert head.command == b"ACK" and head.headers == {b"id": b"q-17"} and head.content_length == -1
@@ -39,7 +37,7 @@ def test_an_ack_with_an_id() -> None:
     ],
     ids=lambda stream: stream[:40].decode().replace("\n", "|"),
 )
-def test_others_are_read_as_ever(other: bytes) -> None:
+def test_others_are_read_as_ever(other):
     parser, beside = opened(), opened()
     beside._heads.acks = False
     found, expected = parser.feed(other), beside.feed(other)
@@ -50,7 +48,7 @@ def test_others_are_read_as_ever(other: bytes) -> None:
     assert str(parser.error) == str(beside.error)
 
 
-def test_the_longest_line_is_read() -> None:
+def test_the_longest_line_is_read():
     (found,) = opened(line=20).feed(b"ACK\nid:" + b"9" * 17 + b"\n\n\0")
     assert type(found[0]) is AckHead
     parser = opened(line=20)
@@ -58,7 +56,7 @@ def test_the_longest_line_is_read() -> None:
     assert "too long" in str(parser.error)
 
 
-def test_wherever_it_is_cut() -> None:
+def test_wherever_it_is_cut():
     for cut in range(1, len(ACK)):
         parser = opened()
         frames = [frame for read in pieces(ACK + ACK, [cut]) for frame in parser.feed(read)]
@@ -66,17 +64,17 @@ def test_wherever_it_is_cut() -> None:
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_other_versions_have_other_headers(version: bytes) -> None:
+def test_other_versions_have_other_headers(version):
     ((head, _),) = opened(version).feed(ACK)
     assert type(head) is not AckHead and head.headers == {b"id": b"q-17"}
 
 
-def test_where_no_header_is_allowed_it_is_refused() -> None:
+def test_where_no_header_is_allowed_it_is_refused():
     parser = opened(None, headers=0)
     parser.negotiated(b"1.2")
     assert parser.feed(ACK) == [] and "too many headers" in str(parser.error)
 
 
-def test_one_after_the_other_with_line_feeds_between() -> None:
+def test_one_after_the_other_with_line_feeds_between():
     frames = opened().feed((ACK + b"\n") * 3 + b"\r\n" + ACK)
     assert len(frames) == 4

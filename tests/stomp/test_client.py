@@ -1,7 +1,5 @@
 """The client without I/O: frames of a broker in whatever pieces they come, receipts, heart-beats, errors."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.errors import ProtocolError
@@ -14,7 +12,7 @@ RECEIPT = encode_frame(b"RECEIPT", [(b"receipt-id", b"7")])
 
 
 @pytest.mark.parametrize("size", [1, 3, 10, 1000])
-def test_in_pieces(size: int) -> None:
+def test_in_pieces(size):
     stream = CONNECTED + b"\n\n" + MESSAGE + RECEIPT + b"\n"
     replies, found = FrameReader(), []
     for at in range(0, len(stream), size):
@@ -28,32 +26,32 @@ def test_in_pieces(size: int) -> None:
     assert found[1][0].headers == {b"message-id": b"1:2", b"line": b"a\nb", b"content-length": b"5"}
 
 
-def test_an_error_in_place_of_connected() -> None:
+def test_an_error_in_place_of_connected():
     ((head, body),) = FrameReader().feed(b"ERROR\nmessage:no\n\nnot you\0")
     assert (head.command, head.headers, body) == (b"ERROR", {b"message": b"no"}, b"not you")
 
 
-def test_a_fault_comes_behind_the_frames_before_it() -> None:
+def test_a_fault_comes_behind_the_frames_before_it():
     replies = FrameReader()
     assert len(replies.feed(CONNECTED + RECEIPT + b"MESSAGE\nno colon\n\n\0")) == 2
     with pytest.raises(ProtocolError, match="has no colon"):
         replies.feed(b"")
 
 
-def connected(client: StompClient, heart_beat: bytes = b"0,0") -> StompClient:
+def connected(client, heart_beat=b"0,0"):
     client.receive(encode_frame(b"CONNECTED", [(b"version", b"1.2"), (b"heart-beat", heart_beat)]))
     assert client.connected is not None and client.connected.headers[b"version"] == b"1.2"
     return client
 
 
-def test_connect_is_not_escaped_and_names_what_was_given() -> None:
+def test_connect_is_not_escaped_and_names_what_was_given():
     assert StompClient(500).connect("a", "me", "pass:word", "c") == (
         b"CONNECT\naccept-version:1.2\nhost:a\nheart-beat:500,500\nlogin:me\npasscode:pass:word\nclient-id:c\n\n\0\n"
     )
     assert StompClient().connect("a") == b"CONNECT\naccept-version:1.2\nhost:a\nheart-beat:0,0\n\n\0\n"
 
 
-def test_a_receipt_confirms_those_before_it() -> None:
+def test_a_receipt_confirms_those_before_it():
     client = connected(StompClient())
     assert [client.next_receipt() for _ in range(3)] == ["1", "2", "3"] and client.unconfirmed == 3
     client.receive(frame("RECEIPT", [("receipt-id", "2")]))
@@ -75,7 +73,7 @@ def test_a_receipt_confirms_those_before_it() -> None:
         (500, b"x,99999999999", MAX_HEART_BEAT / 1000, 0.0),
     ],
 )
-def test_heart_beats_are_agreed_on(own: int, theirs: bytes, sends: float, receives: float) -> None:
+def test_heart_beats_are_agreed_on(own, theirs, sends, receives):
     client = connected(StompClient(own), theirs)
     assert (client.send_interval, client.receive_interval) == (sends, receives)
 
@@ -84,14 +82,14 @@ def test_heart_beats_are_agreed_on(own: int, theirs: bytes, sends: float, receiv
     ("message", "body", "text"),
     [("no", b"", "no"), ("no", b"no", "no"), ("no", b"not you", "no: not you"), ("", b"not you", "not you")],
 )
-def test_the_first_error_counts(message: str, body: bytes, text: str) -> None:
+def test_the_first_error_counts(message, body, text):
     client = connected(StompClient())
     assert client.error_text == ""
     client.receive(frame("ERROR", [("message", message)], body) + frame("ERROR", [("message", "second")]))
     assert client.error_text == text
 
 
-def test_messages_and_their_acknowledgement() -> None:
+def test_messages_and_their_acknowledgement():
     client = connected(StompClient())
     client.receive(MESSAGE + frame("MESSAGE", [("message-id", "2"), ("ack", "a")]))
     (first, body), (second, _) = client.messages

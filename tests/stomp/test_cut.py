@@ -1,9 +1,5 @@
 """The native cutter reads what the parser reads without it, or leaves it to the parser."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,15 +16,13 @@ END = 1_000_000
 
 
 @pytest.fixture(autouse=True, scope="module")
-def native() -> Iterator[None]:
+def native():
     before, headers.NATIVE_CUTTER = headers.NATIVE_CUTTER, native_cutter()
     yield
     headers.NATIVE_CUTTER = before
 
 
-def cutting(
-    version: bytes = b"1.2", end: bytes = b"\n", *, body: int = 10_000, line: int = 1_000, most: int = 50
-) -> Parser:
+def cutting(version=b"1.2", end=b"\n", *, body=10_000, line=1_000, most=50):
     """A parser that cuts from its first SEND on."""
     parser = Parser(body, most, line, HEADER_USE)
     parser.feed(b"CONNECT" + end + b"accept-version:" + version + end + end + b"\0")
@@ -49,7 +43,7 @@ BLOCK = send(
 
 
 @pytest.mark.parametrize("version", [b"1.1", b"1.2"])
-def test_a_block_is_cut(version: bytes) -> None:
+def test_a_block_is_cut(version):
     ((head, body),) = cutting(version).feed(BLOCK)
     assert type(head) is CutHead and body == b"x" and head.command == b"SEND"
     assert head.key == b"destination:/queue/q\npersistent:true\n\n" and head.rest == b"a:1\nb:\n"
@@ -58,7 +52,7 @@ def test_a_block_is_cut(version: bytes) -> None:
     assert head.headers == plain.headers and head.block == BLOCK.partition(b"\n\n")[0]
 
 
-def test_without_a_receipt_the_key_is_another_one() -> None:
+def test_without_a_receipt_the_key_is_another_one():
     ((head, _),) = cutting().feed(BLOCK.replace(b"receipt:m-1\n", b""))
     assert type(head) is CutHead and head.requested_receipt() is None
     assert head.key == b"destination:/queue/q\npersistent:true\n"
@@ -94,7 +88,7 @@ def test_without_a_receipt_the_key_is_another_one() -> None:
     ],
     ids=lambda stream: stream[:90].decode().replace("\n", "|"),
 )
-def test_what_is_unusual_is_left_to_the_parser(other: bytes) -> None:
+def test_what_is_unusual_is_left_to_the_parser(other):
     parser, beside = cutting(), opened()
     found, expected = parser.feed(other), beside.feed(other)
     assert not any(type(head) is CutHead for head, _ in found)
@@ -103,18 +97,18 @@ def test_what_is_unusual_is_left_to_the_parser(other: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", range(len(BLOCK.partition(b"\n\n")[0]) - 3, len(BLOCK)))
-def test_the_limit_of_a_block(size: int) -> None:
+def test_the_limit_of_a_block(size):
     parser, length = cutting(line=size), len(BLOCK.partition(b"\n\n")[0])
     ((head, _),) = parser.feed(BLOCK)
     assert (type(head) is CutHead) == (length <= size)
 
 
-def test_the_limit_of_headers() -> None:
+def test_the_limit_of_headers():
     assert type(cutting(most=7).feed(BLOCK)[0][0]) is CutHead
     assert cutting(most=6).feed(BLOCK) == []
 
 
-def test_wherever_it_is_cut_off() -> None:
+def test_wherever_it_is_cut_off():
     for cut in range(len(BLOCK)):
         parser = cutting()
         found = parser.feed(BLOCK[:cut]) + parser.feed(BLOCK[cut:] + BLOCK)
@@ -124,18 +118,18 @@ def test_wherever_it_is_cut_off() -> None:
         assert (cutter.cut(block[:cut], 0) is None) == (cut < len(block))
 
 
-def test_1_0_is_not_cut() -> None:
+def test_1_0_is_not_cut():
     ((head, _),) = cutting(b"1.0").feed(BLOCK)
     assert type(head) is not CutHead
 
 
-def test_it_is_not_tried_while_blocks_may_come_again() -> None:
+def test_it_is_not_tried_while_blocks_may_come_again():
     parser = cutting()
     parser._heads.memo.rest = 0
     assert type(parser.feed(BLOCK)[0][0]) is not CutHead
 
 
-def test_wrong_arguments_are_refused() -> None:
+def test_wrong_arguments_are_refused():
     made = native_cutter()
     cutter = made(((b"a", 1),), 10, 10, 10)
     for arguments in [(), (b"",), ("", 0), (b"", ""), (b"", 0, 0), (bytearray(10), 0)]:
@@ -163,7 +157,7 @@ cuts = 0
 
 @settings(max_examples=300, deadline=None)
 @given(reads(), st.sampled_from([b"1.2", b"1.1", b"1.0"]), LINE_ENDS)
-def read_alike(stream: list[bytes], version: bytes, end: bytes) -> None:
+def read_alike(stream, version, end):
     global cuts
     limits = {"body": 10, "line": 60}
     parser, beside = cutting(version, end, **limits), opened(version, end, **limits)
@@ -184,7 +178,7 @@ def read_alike(stream: list[bytes], version: bytes, end: bytes) -> None:
     assert str(parser.error) == str(beside.error)
 
 
-def test_what_is_read_does_not_depend_on_it() -> None:
+def test_what_is_read_does_not_depend_on_it():
     read_alike()
     assert cuts > 50
 
@@ -212,7 +206,7 @@ def test_what_is_read_does_not_depend_on_it() -> None:
     ).map(b"".join),
     st.integers(0, 40),
 )
-def test_whatever_bytes_it_is_given(tail: bytes, start: int) -> None:
+def test_whatever_bytes_it_is_given(tail, start):
     cutter = native_cutter()(HEADER_USE.for_cutter(), 5, 40, 100)
     data = b"SEND\n" + tail
     found = cutter.cut(data, start)

@@ -1,21 +1,19 @@
 """What a connection's heads cost to remember, and when that is given up."""
 
-from __future__ import annotations
-
 from stompring.stomp.frames import Head
 from stompring.stomp.headers import HeadCache
 from tests.stomp.reading import opened
 
 
-def unique(first: int, count: int) -> bytes:
+def unique(first, count):
     return b"".join(b"SEND\nid:%d\n\n\0" % number for number in range(first, first + count))
 
 
-def head() -> Head:
+def head():
     return Head(b"SEND", {b"a": b"b"})
 
 
-def test_it_is_bounded() -> None:
+def test_it_is_bounded():
     memo = HeadCache()
     for number in range(100_000):
         memo.hits += 2
@@ -23,7 +21,7 @@ def test_it_is_bounded() -> None:
         assert len(memo.heads) <= 256
 
 
-def test_long_blocks_are_not_kept() -> None:
+def test_long_blocks_are_not_kept():
     memo = HeadCache()
     memo.keep(b"x" * 1025, head())
     assert memo.heads == {}
@@ -31,7 +29,7 @@ def test_long_blocks_are_not_kept() -> None:
     assert len(memo.heads) == 1
 
 
-def test_in_vain_for_a_while_and_then_tried_again() -> None:
+def test_in_vain_for_a_while_and_then_tried_again():
     memo = HeadCache()
     for number in range(257):
         memo.keep(b"%d" % number, head())
@@ -44,7 +42,7 @@ def test_in_vain_for_a_while_and_then_tried_again() -> None:
     assert list(memo.heads) == [*tried, b"again"]
 
 
-def test_worth_it_when_each_was_hit_once() -> None:
+def test_worth_it_when_each_was_hit_once():
     memo = HeadCache()
     for number in range(256):
         memo.keep(b"%d" % number, head())
@@ -54,7 +52,7 @@ def test_worth_it_when_each_was_hit_once() -> None:
     assert list(memo.heads) == [b"one more", b"and one more"]
 
 
-def same(parser_heads: list[Head]) -> bool:
+def same(parser_heads):
     first, second = parser_heads
     return first is second
 
@@ -62,19 +60,19 @@ def same(parser_heads: list[Head]) -> bool:
 class TestOfAConnection:
     TWICE = b"SEND\nd:q\n\n\0" * 2
 
-    def test_a_producer_of_unique_headers_does_not_pay(self) -> None:
+    def test_a_producer_of_unique_headers_does_not_pay(self):
         parser = opened()
         for start in range(0, 400, 10):
             parser.feed(unique(start, 10))
         assert not same([head for head, _ in parser.feed(self.TWICE)])
 
-    def test_acks_in_between_do_not_make_it_look_worth_it(self) -> None:
+    def test_acks_in_between_do_not_make_it_look_worth_it(self):
         parser = opened()
         for number in range(400):
             parser.feed(unique(number, 1) + b"ACK\nid:%d\n\n\0" % number * 3)
         assert not same([head for head, _ in parser.feed(self.TWICE)])
 
-    def test_a_producer_of_both_kinds_goes_on_gaining(self) -> None:
+    def test_a_producer_of_both_kinds_goes_on_gaining(self):
         parser = opened()
         for number in range(400):
             parser.feed(unique(number, 1) + self.TWICE)

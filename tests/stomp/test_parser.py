@@ -146,29 +146,27 @@ CASES: dict[str, tuple[bytes, bytes, list[Frame]]] = {
 
 @pytest.mark.parametrize("version, stream, frames", CASES.values(), ids=CASES.keys())
 class TestStreams:
-    def test_whole(self, version: bytes, stream: bytes, frames: list[Frame]) -> None:
+    def test_whole(self, version, stream, frames):
         assert read(opened(version), [stream]) == (frames, None)
 
-    def test_byte_by_byte(self, version: bytes, stream: bytes, frames: list[Frame]) -> None:
+    def test_byte_by_byte(self, version, stream, frames):
         assert read(opened(version), byte_by_byte(stream)) == (frames, None)
 
-    def test_cut_once_anywhere(self, version: bytes, stream: bytes, frames: list[Frame]) -> None:
+    def test_cut_once_anywhere(self, version, stream, frames):
         for cut in range(len(stream)):
             assert read(opened(version), pieces(stream, [cut])) == (frames, None)
 
-    def test_the_beginning_of_another_frame_is_left(
-        self, version: bytes, stream: bytes, frames: list[Frame]
-    ) -> None:
+    def test_the_beginning_of_another_frame_is_left(self, version, stream, frames):
         parser = opened(version)
         assert read(parser, [stream + b"\nSEND\nover:time\ncontent-length:3\n\nab"]) == (frames, None)
         rest = frame(b"SEND", {b"over": b"time", b"content-length": b"3"}, b"abc")
         assert read(parser, [b"c\0"]) == ([rest], None)
 
-    def test_again_on_the_same_connection(self, version: bytes, stream: bytes, frames: list[Frame]) -> None:
+    def test_again_on_the_same_connection(self, version, stream, frames):
         assert read(opened(version), [stream * 7]) == (frames * 7, None)
 
 
-def test_frames_of_many_styles_one_after_the_other() -> None:
+def test_frames_of_many_styles_one_after_the_other():
     newer = [case for case in CASES.values() if case[0] == b"1.2"]
     stream = b"".join(stream for _, stream, _ in newer) * 2
     frames = [frame for _, _, frames in newer for frame in frames] * 2
@@ -177,7 +175,7 @@ def test_frames_of_many_styles_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1", b"1.2"])
-def test_cr_lf_throughout_when_connect_used_it(version: bytes) -> None:
+def test_cr_lf_throughout_when_connect_used_it(version):
     stream = b"SEND\r\na:b\r\nc:\r\n\r\nbody\r\n\0\r\nSEND\na:b\n\nbody\0\n"
     frames = [frame(b"SEND", {b"a": b"b", b"c": b""}, b"body\r\n"), frame(b"SEND", {b"a": b"b"}, b"body")]
     assert read(opened(version, end=b"\r\n"), [stream]) == (frames, None)
@@ -187,12 +185,12 @@ def test_cr_lf_throughout_when_connect_used_it(version: bytes) -> None:
 @pytest.mark.parametrize(
     "connect", [b"CONNECT\r\na:b\n\n\0", b"CONNECT\na:b\r\n\n\0", b"CONNECT\na:b\n\r\n\0"]
 )
-def test_one_cr_lf_in_connect_is_enough(connect: bytes) -> None:
+def test_one_cr_lf_in_connect_is_enough(connect):
     frames = read(opened(None), [connect + b"SEND\r\nx:y\r\n\r\n\0"], version=b"1.1")
     assert frames == ([frame(b"CONNECT", {b"a": b"b"}), frame(b"SEND", {b"x": b"y"})], None)
 
 
-def test_a_connect_that_uses_lf_makes_cr_part_of_values_again() -> None:
+def test_a_connect_that_uses_lf_makes_cr_part_of_values_again():
     parser = opened(b"1.1")
     assert read(parser, [b"SEND\nx:y\r\n\nbody\0"]) == ([frame(b"SEND", {b"x": b"y\r"}, b"body")], None)
 
@@ -200,7 +198,7 @@ def test_a_connect_that_uses_lf_makes_cr_part_of_values_again() -> None:
 class TestOpening:
     """Before the version is known (spec: "CONNECT or STOMP frame")."""
 
-    def test_one_frame_and_the_rest_when_the_version_is_known(self) -> None:
+    def test_one_frame_and_the_rest_when_the_version_is_known(self):
         parser = opened(None)
         rest = b"SEND\na:b\\c\n\n\0SEND\na:b\\c\n\n\0SEND\na:"
         [(head, _)] = parser.feed(b"\n\r\nCONNECT\naccept-version:1.2\n\n\0\n" + rest)
@@ -212,12 +210,12 @@ class TestOpening:
         assert read(parser, [b""]) == (sends, None)
         assert read(parser, [b"\0"]) == ([frame(b"SEND", {b"a": b"b"})], None)
 
-    def test_how_the_rest_is_read_depends_on_the_version(self) -> None:
+    def test_how_the_rest_is_read_depends_on_the_version(self):
         stream = b"CONNECT\n\n\0SEND\na: \\c\na: \\n\n\n\0"
         got = {version: read(opened(None), [stream], version)[0][1][1] for version in (b"1.0", b"1.1")}
         assert got == {b"1.0": [(b"a", b"\\n")], b"1.1": [(b"a", b" :")]}
 
-    def test_other_frames_come_one_at_a_time(self) -> None:
+    def test_other_frames_come_one_at_a_time(self):
         parser = opened(None)
         assert [head.command for head, _ in parser.feed(b"SEND\n\n\0SEND\n\n\0BEGIN\n\n\0")] == [b"SEND"]
         assert [head.command for head, _ in parser.feed(b"")] == [b"SEND"]
@@ -235,30 +233,30 @@ class TestOpening:
             (b"passcode:\\c\\t\\\naccept-version:1.2", {b"passcode": b"\\c\\t\\", b"accept-version": b"1.2"}),
         ],
     )
-    def test_headers(self, headers: bytes, expected: dict[bytes, bytes]) -> None:
+    def test_headers(self, headers, expected):
         frames, error = read(opened(None), [b"CONNECT\n" + headers + b"\n\n\0"])
         assert error is None
         assert dict(frames[0][1]) == expected
 
-    def test_a_body_in_pieces(self) -> None:
+    def test_a_body_in_pieces(self):
         parser = opened(None)
         stream = b"CONNECT\ncontent-length:4\n\nab\0d\0SEND\na:\\c\n\n\0"
         expected = [frame(b"CONNECT", {b"content-length": b"4"}, b"ab\0d"), frame(b"SEND", {b"a": b":"})]
         assert read(parser, byte_by_byte(stream), version=b"1.1") == (expected, None)
 
-    def test_a_version_in_the_middle_of_a_head(self) -> None:
+    def test_a_version_in_the_middle_of_a_head(self):
         parser = opened(b"1.1")
         parser.feed(b"SEND\na:b\n")
         parser.negotiated(b"1.2")
         assert read(parser, [b"\r", b"\n", b"\0"]) == ([frame(b"SEND", {b"a": b"b"})], None)
 
-    def test_an_unknown_version_is_a_bug_of_ours(self) -> None:
+    def test_an_unknown_version_is_a_bug_of_ours(self):
         with pytest.raises(KeyError):
             opened(None).negotiated(b"1.3")
 
 
 class TestHeads:
-    def test_the_same_block_of_a_send_gives_the_same_head(self) -> None:
+    def test_the_same_block_of_a_send_gives_the_same_head(self):
         stream = b"SEND\nd:q\n\na\0SEND\nd:q\n\nb\0SEND\nd:r\n\nc\0SEND\nd:q\n\nd\0"
         heads = [head for head, _ in opened().feed(stream)]
         assert heads[0] is heads[1] is heads[3] is not heads[2]
@@ -266,11 +264,11 @@ class TestHeads:
         assert heads[3].plan == "mine" and heads[2].plan is None
 
     @pytest.mark.parametrize("block", [b"ACK\nid:1", b"SEND\nreceipt:1", b"SEND\na:" + b"x" * 1100])
-    def test_what_does_not_repeat_is_not_kept(self, block: bytes) -> None:
+    def test_what_does_not_repeat_is_not_kept(self, block):
         first, second = opened(line=2000).feed((block + b"\n\n\0") * 2)
         assert first[0] is not second[0] and first[0].headers == second[0].headers
 
-    def test_another_version_forgets(self) -> None:
+    def test_another_version_forgets(self):
         parser = opened(b"1.1")
         stream = b"SEND\na: \\n\n\n\0"
         assert read(parser, [stream]) == ([frame(b"SEND", {b"a": b" \n"})], None)
@@ -280,14 +278,14 @@ class TestHeads:
 
 class TestDiscard:
     @pytest.mark.parametrize("before", [b"", b"SEND\na", b"SEND\n\nab", b"SEND\ncontent-length:9\n\nab"])
-    def test_nothing_comes_any_more(self, before: bytes) -> None:
+    def test_nothing_comes_any_more(self, before):
         parser = opened()
         assert parser.feed(before) == []
         parser.discard()
         assert parser.feed(b"\0\0\nBEGIN\n\n\0SEND\nno colon\n\n\0") == []
         assert parser.error is None
 
-    def test_before_the_version_is_known(self) -> None:
+    def test_before_the_version_is_known(self):
         parser = Parser(10, 10, 10)
         parser.feed(b"CONNECT\n\n\0BEGIN\n\n\0")
         parser.discard()

@@ -155,7 +155,7 @@ GOOD = b"BEGIN\ntransaction:1\n\n\0\n"
 class TestFaults:
     LIMITS = {"body": 200, "headers": 10, "line": 100}
 
-    def test_whole(self, version: bytes, stream: bytes, parts: list[str]) -> None:
+    def test_whole(self, version, stream, parts):
         parser = opened(version, **self.LIMITS)
         frames, error = read(parser, [GOOD + GOOD + stream])
         assert [command for command, *_ in frames] == [b"BEGIN", b"BEGIN"]
@@ -164,14 +164,14 @@ class TestFaults:
         assert "\n" not in error and error.isascii()
         assert isinstance(parser.error, ProtocolError)
 
-    def test_cut_anywhere(self, version: bytes, stream: bytes, parts: list[str]) -> None:
+    def test_cut_anywhere(self, version, stream, parts):
         expected = read(opened(version, **self.LIMITS), [GOOD + stream])
         assert read(opened(version, **self.LIMITS), byte_by_byte(GOOD + stream)) == expected
         for cut in range(len(stream)):
             reads = pieces(GOOD + stream, [len(GOOD) + cut])
             assert read(opened(version, **self.LIMITS), reads) == expected
 
-    def test_nothing_is_read_after_the_fault(self, version: bytes, stream: bytes, parts: list[str]) -> None:
+    def test_nothing_is_read_after_the_fault(self, version, stream, parts):
         parser = opened(version, **self.LIMITS)
         frames, error = read(parser, [stream + b"x\0" + GOOD, GOOD, b"SEND\nother fault\n\n\0"])
         assert frames == []
@@ -185,7 +185,7 @@ MALFORMED = NAMES[
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_head_is_not_answered_before_the_frame_ends(name: str) -> None:
+def test_a_malformed_head_is_not_answered_before_the_frame_ends(name):
     version, stream, parts = FAULTS[name]
     parser = opened(version)
     begun = stream[: stream.rindex(b"\n\n") if stream.endswith(b"\n\n\0") else -1]
@@ -194,7 +194,7 @@ def test_a_malformed_head_is_not_answered_before_the_frame_ends(name: str) -> No
     assert error is not None and parts[0] in error
 
 
-def test_rubbish_after_a_frame_is_not_answered() -> None:
+def test_rubbish_after_a_frame_is_not_answered():
     parser = opened()
     frames, error = read(parser, [GOOD + b"rubbish\nthat: goes on\nand on\n\n and on"])
     assert (len(frames), error) == (1, None)
@@ -211,13 +211,13 @@ LAST_GOOD: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("stream", LAST_GOOD.values(), ids=LAST_GOOD.keys())
-def test_the_limit_itself_is_allowed(stream: bytes) -> None:
+def test_the_limit_itself_is_allowed(stream):
     whole = read(opened(**TestFaults.LIMITS), [stream])
     assert whole[1] is None and len(whole[0]) == 1
     assert read(opened(**TestFaults.LIMITS), byte_by_byte(stream)) == whole
 
 
-def test_limits_are_the_same_for_a_block_seen_before() -> None:
+def test_limits_are_the_same_for_a_block_seen_before():
     parser = opened(body=5)
     frames, error = read(parser, [b"SEND\na:b\n\n12345\0SEND\na:b\n\n123456\0"])
     assert len(frames) == 1
@@ -227,36 +227,36 @@ def test_limits_are_the_same_for_a_block_seen_before() -> None:
 class TestAllHeadersTogether:
     """The third limit of a header block: 64 KiB, or 16 times the longest line."""
 
-    def block(self, lines: int) -> bytes:
+    def block(self, lines):
         return b"SEND\n" + b"".join(b"%04d:%b\n" % (number, b"x" * 994) for number in range(lines))
 
     @pytest.mark.parametrize("size", [1, 7, 1000, 4096, 100_000])
-    def test_refused_in_whatever_reads(self, size: int) -> None:
+    def test_refused_in_whatever_reads(self, size):
         stream = self.block(66) + b"\n\0"
         assert len(stream) > 64 * 1024
         reads = pieces(stream, range(size, len(stream), size))
         error = read(opened(headers=100, line=1000), reads)[1]
         assert error == "headers too large: the headers of 'SEND' exceed the limit of 65536 bytes in total"
 
-    def test_refused_as_soon_as_passed(self) -> None:
+    def test_refused_as_soon_as_passed(self):
         parser = opened(headers=100, line=1000)
         stream = self.block(70)
         assert read(parser, [stream[:65536]])[1] is None
         assert read(parser, [stream[65536:65537]])[1] is not None
 
-    def test_the_limit_itself_is_allowed(self) -> None:
+    def test_the_limit_itself_is_allowed(self):
         block = self.block(65)
         block += b"z:%b\n" % (b"z" * (65536 - len(block) - 3))
         assert len(block) == 65536
         for reads in ([block + b"\n\0"], [block, b"\n\0"], [block, b"\n", b"\0"]):
             assert read(opened(headers=100, line=1000), reads)[1] is None
 
-    def test_longer_lines_have_more_room(self) -> None:
+    def test_longer_lines_have_more_room(self):
         stream = self.block(70) + b"\n\0"
         assert read(opened(headers=100, line=5000), [stream])[1] is None
 
 
-def test_before_it_is_known_who_it_is_a_frame_is_short() -> None:
+def test_before_it_is_known_who_it_is_a_frame_is_short():
     parser = Parser(1_000_000, 100, 64_000)
     assert parser.feed(b"CONNECT\ncontent-length:%d\n\n" % FIRST_FRAME) == [] and parser.error is None
     parser.feed(b"x" * FIRST_FRAME + b"\0")

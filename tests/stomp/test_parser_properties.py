@@ -1,8 +1,5 @@
 """What holds for every stream: it does not matter how it is cut, what was encoded is read again, nothing breaks it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from unittest import mock
 
 import pytest
@@ -20,7 +17,7 @@ LIMITS = {"body": 60, "headers": 6, "line": 24}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_blocks() -> Iterator[None]:
+def small_blocks():
     """The limit of all headers together is 72 bytes with lines of 24."""
     with mock.patch.multiple(scan, _LEAST_BLOCK=40, _LINES_PER_BLOCK=3):
         yield
@@ -38,7 +35,7 @@ BODIES = st.one_of(
 
 
 @st.composite
-def frames(draw: st.DrawFn) -> bytes:
+def frames(draw):
     """A frame with one line end throughout or any mixture of both; often with a true content-length."""
     ends = draw(st.sampled_from([st.just(b"\n"), st.just(b"\r\n"), LINE_ENDS]))
     body = draw(BODIES)
@@ -56,7 +53,7 @@ def frames(draw: st.DrawFn) -> bytes:
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> bytes:
+def streams(draw):
     parts = draw(st.lists(st.one_of(frames(), st.text("\n\r", max_size=5).map(str.encode)), max_size=6))
     stream = b"".join(part * draw(st.integers(1, 2)) for part in parts)
     for _ in range(draw(st.integers(0, 2))):  # a byte too many, too few, or another one
@@ -68,9 +65,7 @@ def streams(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=400)
 @given(st.one_of(streams(), st.binary(max_size=200)), VERSIONS, LINE_ENDS, st.data())
-def test_how_a_stream_is_cut_does_not_matter(
-    stream: bytes, version: bytes, end: bytes, data: st.DataObject
-) -> None:
+def test_how_a_stream_is_cut_does_not_matter(stream, version, end, data):
     whole = read(opened(version, end, **LIMITS), [stream])
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6))
     assert read(opened(version, end, **LIMITS), pieces(stream, cuts)) == whole
@@ -78,7 +73,7 @@ def test_how_a_stream_is_cut_does_not_matter(
 
 
 @given(streams(), VERSIONS, st.data())
-def test_nor_does_it_before_the_version_is_known(stream: bytes, version: bytes, data: st.DataObject) -> None:
+def test_nor_does_it_before_the_version_is_known(stream, version, data):
     end = data.draw(LINE_ENDS)
     stream = end.join([b"CONNECT", b"accept-version:1.1", b"", b""]) + b"\0" + stream
     whole = read(opened(None, **LIMITS), [stream], version)
@@ -88,7 +83,7 @@ def test_nor_does_it_before_the_version_is_known(stream: bytes, version: bytes, 
 
 
 @given(streams(), VERSIONS, st.data())
-def test_what_was_read_stands(stream: bytes, version: bytes, data: st.DataObject) -> None:
+def test_what_was_read_stands(stream, version, data):
     """The frames of a beginning are the beginning of the frames, and an error is never another one later."""
     cut = data.draw(st.integers(0, len(stream)))
     parser = opened(version, **LIMITS)
@@ -100,7 +95,7 @@ def test_what_was_read_stands(stream: bytes, version: bytes, data: st.DataObject
 
 
 @given(streams(), VERSIONS)
-def test_limits_hold(stream: bytes, version: bytes) -> None:
+def test_limits_hold(stream, version):
     for _, headers, length, body in read(opened(version, **LIMITS), [stream])[0]:
         assert len(body) <= LIMITS["body"] and length <= LIMITS["body"]
         assert length in (-1, len(body))
@@ -109,7 +104,7 @@ def test_limits_hold(stream: bytes, version: bytes) -> None:
 
 
 @given(st.lists(st.binary(max_size=100), max_size=5), st.sampled_from([None, b"1.0", b"1.1", b"1.2"]))
-def test_random_bytes_give_frames_or_an_error(reads: list[bytes], version: bytes | None) -> None:
+def test_random_bytes_give_frames_or_an_error(reads, version):
     read(opened(version, **LIMITS), reads)  # raises nothing
 
 
@@ -122,7 +117,7 @@ ROOM = {"headers": 50, "line": 1000}
 
 
 @given(HEADERS, st.binary(max_size=60), st.sampled_from([b"1.1", b"1.2"]), st.data())
-def test_round_trip(headers: dict[bytes, bytes], body: bytes, version: bytes, data: st.DataObject) -> None:
+def test_round_trip(headers, body, version, data):
     stream = encode_frame(b"SEND", headers.items(), body, version)
     expected = {**headers, b"content-length": b"%d" % len(body)} if body else headers
     one = (b"SEND", expected, len(body) if body else -1, body)
@@ -134,7 +129,7 @@ def test_round_trip(headers: dict[bytes, bytes], body: bytes, version: bytes, da
 
 
 @given(HEADERS, st.binary(max_size=60))
-def test_round_trip_in_1_0(headers: dict[bytes, bytes], body: bytes) -> None:
+def test_round_trip_in_1_0(headers, body):
     """Nothing is escaped in 1.0: what a name or value cannot hold there is left out of this test."""
     headers = {
         name.replace(b":", b"").replace(b"\n", b"") + b"!": value.replace(b"\n", b"").lstrip(b" \t")
@@ -147,7 +142,7 @@ def test_round_trip_in_1_0(headers: dict[bytes, bytes], body: bytes) -> None:
 
 
 @given(HEADERS, VERSIONS)
-def test_no_header_becomes_two_or_another(headers: dict[bytes, bytes], version: bytes) -> None:
+def test_no_header_becomes_two_or_another(headers, version):
     """Whatever one client puts into a header, another of any version sees no more headers and no frame more."""
     got, error = read(opened(version, **ROOM), [encode_frame(b"MESSAGE", headers.items(), b"", version)])
     assert error is None

@@ -1,28 +1,26 @@
 """Heads that differ in their receipt only: decoded from what is known, and never differently from the careful way."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompring.stomp.frames import Head, ReceiptHead
+from stompring.stomp.frames import ReceiptHead
 from stompring.stomp.headers import decode
 from stompring.stomp.parser import Parser
 
 
-def parser(version: bytes = b"1.2", max_headers: int = 100, max_header_length: int = 1000) -> Parser:
+def parser(version=b"1.2", max_headers=100, max_header_length=1000):
     made = Parser(max_body_length=1000, max_headers=max_headers, max_header_length=max_header_length)
     made.feed(b"CONNECT\n\n\0")
     made.negotiated(version)
     return made
 
 
-def heads(made: Parser, *blocks: bytes) -> list[Head]:
+def heads(made, *blocks):
     return [head for block in blocks for head, _ in made.feed(block + b"\n\n\0")]
 
 
-def test_frames_that_differ_in_their_receipt_share_one_kin() -> None:
+def test_frames_that_differ_in_their_receipt_share_one_kin():
     first, second, plain = heads(
         parser(), b"SEND\ndestination:a\nreceipt:1", b"SEND\nreceipt:2\ndestination:a", b"SEND\ndestination:a"
     )
@@ -43,13 +41,13 @@ def test_frames_that_differ_in_their_receipt_share_one_kin() -> None:
         b"SEND\ndestination:a\nx-receipt:1",
     ],
 )
-def test_everything_else_goes_the_careful_way(block: bytes) -> None:
+def test_everything_else_goes_the_careful_way(block):
     (head,) = heads(parser(), block)
     assert head.base is None
     assert head.headers == decode(block.replace(b"\r", b""), b"1.2").headers
 
 
-def test_1_0_keeps_its_own_rules() -> None:
+def test_1_0_keeps_its_own_rules():
     (head,) = heads(parser(b"1.0"), b"SEND\ndestination: a\nreceipt:  1")
     assert head.base is None
     assert head.headers == {b"destination": b"a", b"receipt": b"1"}
@@ -62,7 +60,7 @@ def test_1_0_keeps_its_own_rules() -> None:
         ({"max_header_length": 20}, b"SEND\ndestination:a\nreceipt:" + b"1" * 20),
     ],
 )
-def test_a_receipt_counts_for_the_limits(limits: dict[str, int], block: bytes) -> None:
+def test_a_receipt_counts_for_the_limits(limits, block):
     made = parser(**limits)
     assert heads(made, b"SEND\ndestination:a\nreceipt:1")[0].headers[b"receipt"] == b"1"
     assert heads(made, block) == []
@@ -75,7 +73,7 @@ value = st.sampled_from([b"", b"1", b"12", b"a:b", b"\\c", b" x", b"receipt:3", 
 
 
 @given(st.lists(st.lists(st.tuples(name, value), max_size=5), max_size=6))
-def test_what_is_known_changes_nothing(blocks: list[list[tuple[bytes, bytes]]]) -> None:
+def test_what_is_known_changes_nothing(blocks):
     """One parser sees all blocks and knows more and more; another one sees only the last."""
     texts = [b"SEND" + b"".join(b"\n%b:%b" % header for header in block) + b"\n\n" for block in blocks]
     knowing = parser()
@@ -94,7 +92,7 @@ def test_what_is_known_changes_nothing(blocks: list[list[tuple[bytes, bytes]]]) 
 ASKING = b"SEND\ndestination:a\nreceipt:%b\nx:y\n\n\0"
 
 
-def asking(made: Parser | None = None) -> Parser:
+def asking(made=None):
     """A parser that has read three SENDs which differ in their receipt only."""
     made = made or parser()
     for number in (b"1", b"2", b"3"):
@@ -102,7 +100,7 @@ def asking(made: Parser | None = None) -> Parser:
     return made
 
 
-def test_the_next_one_is_known_by_what_surrounds_its_receipt() -> None:
+def test_the_next_one_is_known_by_what_surrounds_its_receipt():
     made = asking()
     ((before, _),) = asking(made).feed(ASKING % b"m-4")
     ((head, body),) = made.feed(ASKING % b"m:5")
@@ -128,7 +126,7 @@ def test_the_next_one_is_known_by_what_surrounds_its_receipt() -> None:
         b"SEND\ndestination:b\nreceipt:4\nx:y\n\n\0",
     ],
 )
-def test_what_goes_on_differently_is_read_as_ever(other: bytes) -> None:
+def test_what_goes_on_differently_is_read_as_ever(other):
     made, beside = asking(), parser()
     found, expected = made.feed(other), beside.feed(other)
     assert [(head.headers, body) for head, body in found] == [(head.headers, body) for head, body in expected]
@@ -138,21 +136,21 @@ def test_what_goes_on_differently_is_read_as_ever(other: bytes) -> None:
         assert head.requested_receipt() == b"9" and head.headers[b"x"] == b"y"
 
 
-def test_a_known_one_may_be_cut_anywhere() -> None:
+def test_a_known_one_may_be_cut_anywhere():
     made, frame = asking(), ASKING % b"17"
     for cut in range(1, len(frame)):
         found = made.feed(frame[:cut]) + made.feed(frame[cut:])
         assert [head.headers[b"receipt"] for head, _ in found] == [b"17"]
 
 
-def test_another_version_reads_them_anew() -> None:
+def test_another_version_reads_them_anew():
     made = asking()
     made.negotiated(b"1.0")
     ((head, _),) = made.feed(b"SEND\ndestination:a\nreceipt: 4\nx:y\n\n\0")
     assert head.headers[b"receipt"] == b"4"
 
 
-def test_heads_say_which_receipt_is_requested() -> None:
+def test_heads_say_which_receipt_is_requested():
     first, second, third = heads(parser(), b"SEND\na:b", b"SEND\na:b\nreceipt:c\\\\d", b"ACK\nid:1")
     assert (first.requested_receipt(), third.requested_receipt()) == (None, None)
     assert second.requested_receipt() == b"c\\d"

@@ -1,7 +1,5 @@
 """Limits of a block that grows."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.errors import ProtocolError
@@ -9,7 +7,7 @@ from stompring.stomp.headers import HeadLimits, HeadScan
 
 
 @pytest.mark.parametrize("line, block", [(1, 65536), (4096, 65536), (4097, 65552), (65536, 1048576)])
-def test_all_lines_together(line: int, block: int) -> None:
+def test_all_lines_together(line, block):
     assert HeadLimits(10, line).max_block == block
 
 
@@ -27,7 +25,7 @@ def test_all_lines_together(line: int, block: int) -> None:
         (b"SEND\na:b\n\nbody that is \0 longer than a line", True, True),
     ],
 )
-def test_where_it_ends(block: bytes, crlf: bool, complete: bool) -> None:
+def test_where_it_ends(block, crlf, complete):
     limits = HeadLimits(10, 20)
     assert HeadScan(limits, crlf).advance(block) is complete
     growing = HeadScan(limits, crlf)
@@ -47,7 +45,7 @@ def test_where_it_ends(block: bytes, crlf: bool, complete: bool) -> None:
         (b"too long\0", "command line too long: 'too lo' exceeds the limit of 5 bytes"),
     ],
 )
-def test_the_first_limit_that_is_passed(block: bytes, message: str) -> None:
+def test_the_first_limit_that_is_passed(block, message):
     for step in range(1, len(block) + 1):
         scan = HeadScan(HeadLimits(2, 5), crlf=True)
         with pytest.raises(ProtocolError) as caught:
@@ -57,7 +55,7 @@ def test_the_first_limit_that_is_passed(block: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 1000, 100_000])
-def test_all_lines_together_before_the_last_one(step: int) -> None:
+def test_all_lines_together_before_the_last_one(step):
     block = b"A\n" + (b"x:" + b"x" * 4093 + b"\n") * 15 + b"too long:" + b"x" * 5000
     scan = HeadScan(HeadLimits(100, 4096), crlf=True)
     with pytest.raises(
@@ -70,5 +68,5 @@ def test_all_lines_together_before_the_last_one(step: int) -> None:
 @pytest.mark.parametrize(
     "block, may", [(b"SEND\na:b", False), (b"SEND\na:bcdefghi", True), (b"A\nb\nc\nd", True), (b"A\0", True)]
 )
-def test_which_complete_blocks_need_a_scan(block: bytes, may: bool) -> None:
+def test_which_complete_blocks_need_a_scan(block, may):
     assert HeadLimits(2, 10).may_be_passed_by(block) is may

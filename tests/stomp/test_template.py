@@ -1,7 +1,5 @@
 """Templates read what the parser reads without them, and are made only of what pays."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,9 +13,7 @@ from tests.stomp.reading import opened, pieces
 END = 1_000_000
 
 
-def with_templates(
-    version: bytes = b"1.2", end: bytes = b"\n", *, body: int = 10_000, line: int = 1_000
-) -> Parser:
+def with_templates(version=b"1.2", end=b"\n", *, body=10_000, line=1_000):
     """A parser that tries templates from its first SEND on."""
     parser = Parser(body, 50, line, HEADER_USE)
     parser.feed(b"CONNECT" + end + b"accept-version:" + version + end + end + b"\0")
@@ -26,28 +22,28 @@ def with_templates(
     return parser
 
 
-def send(*lines: bytes, body: bytes = b"x") -> bytes:
+def send(*lines, body=b"x"):
     return b"\n".join((b"SEND", *lines, b"", body + b"\0"))
 
 
-def message(number: int, *more: bytes) -> bytes:
+def message(number, *more):
     return send(
         b"destination:q", b"_AMQ_DUPL_ID:%d" % number, b"serial:%d" % number, *more, b"content-length:1"
     )
 
 
-def by_template(parser: Parser, stream: bytes) -> list[bool]:
+def by_template(parser, stream):
     return [type(head) is TemplateHead for head, _ in parser.feed(stream)]
 
 
-def learned(version: bytes = b"1.2", **limits: int) -> Parser:
+def learned(version=b"1.2", **limits):
     parser = with_templates(version, **limits)
     for number in (1, 2):
         assert by_template(parser, message(number)) == [False]
     return parser
 
 
-def test_two_blocks_with_the_same_names_make_a_template() -> None:
+def test_two_blocks_with_the_same_names_make_a_template():
     ((head, body),) = learned().feed(message(3))
     assert type(head) is TemplateHead and body == b"x" and head.content_length == 1
     assert head.headers == {
@@ -59,13 +55,13 @@ def test_two_blocks_with_the_same_names_make_a_template() -> None:
     assert head.block == message(3)[: -len(b"\n\nx\0")]
 
 
-def test_without_the_use_of_headers_there_are_none() -> None:
+def test_without_the_use_of_headers_there_are_none():
     parser = opened()
     parser._heads.memo.rest = END
     assert not any(by_template(parser, b"".join(map(message, range(10)))))
 
 
-def test_they_are_not_tried_while_blocks_may_come_again() -> None:
+def test_they_are_not_tried_while_blocks_may_come_again():
     parser = learned()
     parser._heads.memo.rest = 0
     assert by_template(parser, message(3)) == [False]
@@ -89,7 +85,7 @@ def test_they_are_not_tried_while_blocks_may_come_again() -> None:
     ],
     ids=lambda stream: stream[:80].decode().replace("\n", "|"),
 )
-def test_what_differs_is_read_without(other: bytes) -> None:
+def test_what_differs_is_read_without(other):
     limits = {"body": 100, "line": 500}
     parser, beside = learned(**limits), opened(**limits)
     assert not any(by_template(parser, other))
@@ -97,7 +93,7 @@ def test_what_differs_is_read_without(other: bytes) -> None:
     assert str(parser.error) == str(beside.error)
 
 
-def test_escapes_of_1_2_are_read_by_a_template() -> None:
+def test_escapes_of_1_2_are_read_by_a_template():
     stream = message(3).replace(b"serial:3", b"serial:a\\cb\\\\\\n\\r")
     ((head, _),) = learned().feed(stream)
     assert type(head) is TemplateHead and head.headers[b"serial"] == b"a:b\\\n\r" and head.block == b""
@@ -105,7 +101,7 @@ def test_escapes_of_1_2_are_read_by_a_template() -> None:
 
 
 @pytest.mark.parametrize(("written", "receipt"), [(b"m-3", b"m-3"), (b"a\\cb", b"a:b"), (b"", b"")])
-def test_a_receipt_is_known_without_the_other_headers(written: bytes, receipt: bytes) -> None:
+def test_a_receipt_is_known_without_the_other_headers(written, receipt):
     parser = with_templates()
     for number in (1, 2):
         parser.feed(message(number, b"receipt:%d" % number))
@@ -116,7 +112,7 @@ def test_a_receipt_is_known_without_the_other_headers(written: bytes, receipt: b
     assert type(head) is TemplateHead and head.requested_receipt() is None
 
 
-def test_blocks_with_escapes_make_one_too() -> None:
+def test_blocks_with_escapes_make_one_too():
     parser = with_templates()
     stream = b"".join(message(number).replace(b"serial:", b"serial:a\\c") for number in range(3))
     assert by_template(parser, stream) == [
@@ -130,13 +126,13 @@ def test_blocks_with_escapes_make_one_too() -> None:
 @pytest.mark.parametrize(
     "line", [b"reply-to:r", b"transaction:1", b"AMQ_SCHEDULED_DELAY:5", b"JMSXGroupID:a:b"]
 )
-def test_blocks_that_are_not_for_templates(line: bytes) -> None:
+def test_blocks_that_are_not_for_templates(line):
     parser = with_templates()
     for number in range(10):
         assert by_template(parser, message(number, line)) == [False]
 
 
-def test_values_that_turn_out_to_differ_make_another_one() -> None:
+def test_values_that_turn_out_to_differ_make_another_one():
     parser = learned()
     other = message(3).replace(b":q", b":r")
     assert by_template(parser, other) == [False]
@@ -145,7 +141,7 @@ def test_values_that_turn_out_to_differ_make_another_one() -> None:
 
 
 @pytest.mark.parametrize("value", [b"red", b"a.*b", b"a\\cb", b"", b"\xff"])
-def test_a_value_that_is_the_same_so_far_may_change(value: bytes) -> None:
+def test_a_value_that_is_the_same_so_far_may_change(value):
     parser = with_templates()
     same = [message(number, b"color:" + value) for number in range(4)]
     other = message(5, b"color:blue")
@@ -155,14 +151,14 @@ def test_a_value_that_is_the_same_so_far_may_change(value: bytes) -> None:
     assert by_template(parser, other + same[3]) == [True, True]
 
 
-def test_a_value_with_a_fault_is_no_part_of_a_template() -> None:
+def test_a_value_with_a_fault_is_no_part_of_a_template():
     parser = with_templates()
     for _ in range(3):
         assert by_template(parser, send(b"destination:q", b"url:a:b")) == [False]
     assert by_template(parser, send(b"destination:q", b"url:c")) == [True]
 
 
-def test_none_is_made_twice() -> None:
+def test_none_is_made_twice():
     parser = with_templates()
     ready = parser._heads.templates
     assert ready is not None
@@ -173,7 +169,7 @@ def test_none_is_made_twice() -> None:
         assert place == 0 or made is ready.ready[0]
 
 
-def test_many_are_not_kept() -> None:
+def test_many_are_not_kept():
     parser = with_templates()
     for name in range(100):
         for number in range(2):
@@ -183,7 +179,7 @@ def test_many_are_not_kept() -> None:
     assert len(kept._samples) <= headers.MOST_SAMPLES
 
 
-def test_one_that_reads_little_is_given_up() -> None:
+def test_one_that_reads_little_is_given_up():
     parser = learned()
     for number in range(headers.PATIENCE):
         parser.feed(send(b"destination:q", b"name%d:1" % number))
@@ -193,7 +189,7 @@ def test_one_that_reads_little_is_given_up() -> None:
     assert by_template(parser, message(3)) == [False]
 
 
-def test_one_that_is_refused_is_not_made_again() -> None:
+def test_one_that_is_refused_is_not_made_again():
     parser = learned()
     ((head, _),) = parser.feed(message(3))
     assert type(head) is TemplateHead
@@ -201,7 +197,7 @@ def test_one_that_is_refused_is_not_made_again() -> None:
     assert not any(by_template(parser, message(number)) == [True] for number in range(10))
 
 
-def test_after_another_version_or_the_end_there_is_none() -> None:
+def test_after_another_version_or_the_end_there_is_none():
     parser = learned()
     parser.discard()
     assert parser._heads.templates is not None and not parser._heads.templates.ready
@@ -253,7 +249,7 @@ VALUES = st.sampled_from(
 
 
 @st.composite
-def reads(draw: st.DrawFn) -> list[bytes]:
+def reads(draw):
     """SENDs with the same headers, one by one in the main; some with a byte too many, too few, or another one."""
     names, found = draw(NAMES), []
     ordinary = draw(st.booleans())
@@ -279,7 +275,7 @@ matches = 0
 
 @settings(max_examples=200)
 @given(reads(), st.sampled_from([b"1.2", b"1.1", b"1.0"]), LINE_ENDS)
-def read_alike(stream: list[bytes], version: bytes, end: bytes) -> None:
+def read_alike(stream, version, end):
     global matches
     limits = {"body": 10, "line": 60}
     parser, beside = with_templates(version, end, **limits), opened(version, end, **limits)
@@ -300,6 +296,6 @@ def read_alike(stream: list[bytes], version: bytes, end: bytes) -> None:
     assert str(parser.error) == str(beside.error)
 
 
-def test_what_is_read_does_not_depend_on_templates() -> None:
+def test_what_is_read_does_not_depend_on_templates():
     read_alike()
     assert matches > 50  # templates had something to do

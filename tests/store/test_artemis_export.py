@@ -1,13 +1,9 @@
 """The XML of ``artemis data exp``: every kind of property and body, and what is refused with its line."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import tracemalloc
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +13,6 @@ from stompring.store import artemis_export
 from stompring.store.artemis_export import NOT_HEADERS, ArtemisExportReader
 from stompring.store.export import (
     DeclaredQueue,
-    Entry,
     InvalidExport,
     PortableAddress,
     PortableMessage,
@@ -29,7 +24,7 @@ from ..cli.artemis_messages import EXPORT
 QUEUE = '<queue-binding address="a" filter-string="" name="q" id="2" routing-type="ANYCAST"/>'
 
 
-def document(messages: str = "", bindings: str = QUEUE) -> str:
+def document(messages="", bindings=QUEUE):
     """A file as Artemis begins it: with an empty line."""
     return (
         f"\n<activemq-journal>\n<bindings>\n{bindings}\n</bindings>\n"
@@ -37,9 +32,7 @@ def document(messages: str = "", bindings: str = QUEUE) -> str:
     )
 
 
-def message(
-    properties: str = "", body: str = "", kind: str = "bytes", queues: str = '<queue name="q"/>'
-) -> str:
+def message(properties="", body="", kind="bytes", queues='<queue name="q"/>'):
     """One message, whose properties begin on line 9 of a document."""
     return (
         f'<message id="7" priority="4" expiration="0" timestamp="5" type="{kind}">\n'
@@ -48,45 +41,45 @@ def message(
     )
 
 
-def prop(name: str, value: str, kind: str = "simple-string") -> str:
+def prop(name, value, kind="simple-string"):
     return f'<property name="{name}" value="{value}" type="{kind}"/>'
 
 
-def text(value: str) -> bytes:
+def text(value):
     """A text as Artemis stores it."""
     data = value.encode("utf-16-le")
     return b"\1" + len(data).to_bytes(4, "big") + data
 
 
-def encoded(data: bytes) -> str:
+def encoded(data):
     return base64.urlsafe_b64encode(data).decode()
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "export.xml"
 
 
-def entries(file: Path, written: str | bytes) -> list[Entry]:
+def entries(file, written):
     file.write_bytes(written if isinstance(written, bytes) else written.encode())
     with ArtemisExportReader(file) as reader:
         reader.identify()
         return list(reader.entries())
 
 
-def only(file: Path, written: str) -> PortableMessage:
+def only(file, written):
     (found,) = [each for each in entries(file, document(written)) if isinstance(each, PortableMessage)]
     return found
 
 
-def headers(found: PortableMessage) -> dict[str, str]:
+def headers(found):
     return {name.decode(): value.decode() for name, value in header_pairs(found.traits.block)}
 
 
 # ---- queues
 
 
-def test_queue_has_address_routing_type_and_filter(file: Path) -> None:
+def test_queue_has_address_routing_type_and_filter(file):
     bindings = (
         '<address-binding routing-types="MULTICAST,ANYCAST" name="a" id="1"/>'
         '<queue-binding address="a" filter-string="x = \'1\'" name="q" id="2" routing-type="MULTICAST"/>'
@@ -105,9 +98,7 @@ def test_queue_has_address_routing_type_and_filter(file: Path) -> None:
         ("__AMQ_CID = 'mine'", "__AMQ_CID = 'mine'"),
     ],
 )
-def test_filter_of_no_local_names_a_connection_that_is_gone(
-    file: Path, filter_: str, own: str | None
-) -> None:
+def test_filter_of_no_local_names_a_connection_that_is_gone(file, filter_, own):
     bindings = QUEUE.replace('filter-string=""', f'filter-string="{filter_}"')
     assert entries(file, document(bindings=bindings)) == [DeclaredQueue("q", "a", RoutingType.ANYCAST, own)]
 
@@ -116,7 +107,7 @@ def test_filter_of_no_local_names_a_connection_that_is_gone(
     "name",
     ["$sys.mqtt.sessions", "activemq.notifications", "activemq.management.x", "$.artemis.internal.sf.c.n"],
 )
-def test_artemis_own_addresses_and_queues_are_left_out(file: Path, name: str) -> None:
+def test_artemis_own_addresses_and_queues_are_left_out(file, name):
     bindings = QUEUE.replace('"q"', f'"{name}"').replace('"a"', f'"{name}"')
     bindings += f'<address-binding routing-types="ANYCAST" name="{name}" id="1"/>'
     file.write_text(document(message(queues=f'<queue name="{name}"/>'), bindings))
@@ -126,14 +117,14 @@ def test_artemis_own_addresses_and_queues_are_left_out(file: Path, name: str) ->
     assert name in reason and number == 1
 
 
-def test_message_of_a_queue_that_did_not_exist_any_more_is_counted(file: Path) -> None:
+def test_message_of_a_queue_that_did_not_exist_any_more_is_counted(file):
     file.write_text(document(message(queues='<queue name="UndefinedQueue_9"/>')))
     with ArtemisExportReader(file) as reader:
         assert not [each for each in reader.entries() if isinstance(each, PortableMessage)]
     assert dict(reader.skipped) == {"in queue UndefinedQueue_9, which did not exist any more": 1}
 
 
-def test_queues_that_had_acknowledged_a_message_are_not_in_the_file(file: Path) -> None:
+def test_queues_that_had_acknowledged_a_message_are_not_in_the_file(file):
     found = [each for each in entries(file, EXPORT.read_bytes()) if isinstance(each, PortableMessage)]
     news = {
         each.body: {place.queue for place in each.places} for each in found if each.address.startswith("news")
@@ -146,7 +137,7 @@ def test_queues_that_had_acknowledged_a_message_are_not_in_the_file(file: Path) 
     }
 
 
-def test_message_of_a_wildcard_queue_has_the_address_it_was_sent_to(file: Path) -> None:
+def test_message_of_a_wildcard_queue_has_the_address_it_was_sent_to(file):
     bindings = QUEUE.replace('address="a"', 'address="a.#"')
     sent = [message(prop("destination", name)) for name in ("a.b.c", "elsewhere")]
     found = [
@@ -174,9 +165,7 @@ def test_message_of_a_wildcard_queue_has_the_address_it_was_sent_to(file: Path) 
         ("bytes", "null", None),
     ],
 )
-def test_property_of_every_type_is_a_header_as_a_text(
-    file: Path, kind: str, value: str, expected: str | None
-) -> None:
+def test_property_of_every_type_is_a_header_as_a_text(file, kind, value, expected):
     assert headers(only(file, message(prop("p", value, kind)))).get("p") == expected
 
 
@@ -194,18 +183,16 @@ def test_property_of_every_type_is_a_header_as_a_text(
         ("_AMQ_ORIG_QUEUE", "o", "_AMQ_ORIG_QUEUE", "o"),
     ],
 )
-def test_property_has_its_name_in_stomp(
-    file: Path, name: str, value: str, header: str, expected: str
-) -> None:
+def test_property_has_its_name_in_stomp(file, name, value, header, expected):
     assert headers(only(file, message(prop(name, value))))[header] == expected
 
 
-def test_what_a_send_says_to_the_broker_is_no_header() -> None:
+def test_what_a_send_says_to_the_broker_is_no_header():
     ends_here = {name.decode() for name in ENDS_HERE - SCHEDULING} - {"stompring-imported"}
     assert ends_here <= NOT_HEADERS
 
 
-def test_properties_that_the_broker_understands(file: Path) -> None:
+def test_properties_that_the_broker_understands(file):
     given = (
         prop("_AMQ_SCHED_DELIVERY", "4102444800000", "long")
         + prop("_AMQ_ROUTING_TYPE", "0", "byte")
@@ -226,13 +213,13 @@ def test_properties_that_the_broker_understands(file: Path) -> None:
 
 
 @pytest.mark.parametrize("character", [*map(chr, range(1, 32)), "\x7f", "\ufffe", "\uffff", "é"])
-def test_value_keeps_characters_that_xml_does_not_allow(file: Path, character: str) -> None:
+def test_value_keeps_characters_that_xml_does_not_allow(file, character):
     value = f"a{character}b{character}"
     found = only(file, message(prop("p", value) + "\n" + prop("n", "it's")))
     assert headers(found) == {"priority": "4", "persistent": "true", "p": value, "n": "it's"}
 
 
-def test_a_file_reads_the_same_in_pieces_of_any_size(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_reads_the_same_in_pieces_of_any_size(file, monkeypatch):
     body = encoded(b"\xfb\xff" * 50)
     file.write_text(document(message(prop("p", "a\nb\x01") + prop("q", "c\td"), body)))
     found = []
@@ -247,36 +234,36 @@ def test_a_file_reads_the_same_in_pieces_of_any_size(file: Path, monkeypatch: py
 # ---- bodies
 
 
-def test_text_is_utf_8(file: Path) -> None:
+def test_text_is_utf_8(file):
     assert only(file, message(body=encoded(text("ä✓😀")), kind="text")).body == "ä✓😀".encode()
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", text("")])
-def test_text_may_be_empty_or_missing(file: Path, body: bytes) -> None:
+def test_text_may_be_empty_or_missing(file, body):
     assert only(file, message(body=encoded(body), kind="text")).body == b""
 
 
-def test_large_body_is_put_together(file: Path) -> None:
+def test_large_body_is_put_together(file):
     whole = text("0123456789–" * 300)
     pieces = "\n".join(f"<![CDATA[{encoded(whole[at : at + 1000])}]]>" for at in range(0, len(whole), 1000))
     written = message(kind="text").replace("<body>\n<![CDATA[]]>", f'<body isLarge="true">\n{pieces}')
     assert only(file, written).body == ("0123456789–" * 300).encode()
 
 
-def test_large_body_without_cdata_sections(file: Path) -> None:
+def test_large_body_without_cdata_sections(file):
     whole = bytes(range(256)) * 10
     pieces = "\n".join(encoded(whole[at : at + 1000]) for at in range(0, len(whole), 1000))
     written = message().replace("<![CDATA[]]>", pieces)
     assert only(file, written).body == whole
 
 
-def test_compressed_body_is_inflated(file: Path) -> None:
+def test_compressed_body_is_inflated(file):
     body = encoded(zlib.compress(text("long" * 1000)))
     given = prop("_AMQ_LARGE_COMPRESSED", "true", "boolean")
     assert only(file, message(given, body, "text")).body == b"long" * 1000
 
 
-def test_body_of_java_is_kept_and_counted(file: Path) -> None:
+def test_body_of_java_is_kept_and_counted(file):
     file.write_text(document(message(body=encoded(b"\0\1"), kind="map")))
     with ArtemisExportReader(file) as reader:
         assert [each.body for each in reader.entries() if isinstance(each, PortableMessage)] == [b"\0\1"]
@@ -286,7 +273,7 @@ def test_body_of_java_is_kept_and_counted(file: Path) -> None:
 # ---- the file
 
 
-def test_a_compressed_file(file: Path) -> None:
+def test_a_compressed_file(file):
     plain = entries(file, EXPORT.read_bytes())
     assert len(entries(file, gzip.compress(EXPORT.read_bytes()))) == len(plain) > 40
 
@@ -337,7 +324,7 @@ def test_a_compressed_file(file: Path) -> None:
         (b"", 1, "not well-formed XML: no element found"),
     ],
 )
-def test_a_fault_is_reported_with_its_line(file: Path, written: str | bytes, line: int, words: str) -> None:
+def test_a_fault_is_reported_with_its_line(file, written, line, words):
     file.write_bytes(written if isinstance(written, bytes) else written.encode())
     with ArtemisExportReader(file) as reader, pytest.raises(InvalidExport) as fault:
         list(reader.entries())
@@ -345,7 +332,7 @@ def test_a_fault_is_reported_with_its_line(file: Path, written: str | bytes, lin
 
 
 @pytest.mark.parametrize("size", [0, 10, 1000, -1, -20])
-def test_a_truncated_file_is_refused_before_anything_is_read(file: Path, size: int) -> None:
+def test_a_truncated_file_is_refused_before_anything_is_read(file, size):
     file.write_bytes(EXPORT.read_bytes()[:size])
     with (
         ArtemisExportReader(file) as reader,
@@ -354,13 +341,13 @@ def test_a_truncated_file_is_refused_before_anything_is_read(file: Path, size: i
         reader.identify()
 
 
-def test_a_damaged_compressed_file_is_refused(file: Path) -> None:
+def test_a_damaged_compressed_file_is_refused(file):
     file.write_bytes(gzip.compress(EXPORT.read_bytes())[:-20])
     with ArtemisExportReader(file) as reader, pytest.raises(InvalidExport, match="the file is damaged"):
         reader.identify()
 
 
-def test_memory_does_not_grow_with_the_file(file: Path) -> None:
+def test_memory_does_not_grow_with_the_file(file):
     one = message(prop("p", "v" * 100), encoded(b"x" * 40_000))
     with file.open("w") as out:
         before, _, after = document("@").partition("@")
@@ -377,5 +364,5 @@ def test_memory_does_not_grow_with_the_file(file: Path) -> None:
     assert count == 300 and peak < 3_000_000
 
 
-def _without_queue(reader: ArtemisExportReader) -> Iterator[PortableMessage]:
+def _without_queue(reader):
     return (each for each in reader.entries() if isinstance(each, PortableMessage))

@@ -1,10 +1,7 @@
 """Queues and addresses as the journal describes them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
-from typing import Any
 
 import pytest
 
@@ -25,7 +22,7 @@ from stompring.store.bindings import (
 from ..broker.broker_fixture import ANYCAST, MULTICAST, BrokerFixture
 
 
-def other_than(default: QueueAttributes, name: str) -> Any:
+def other_than(default, name):
     """A value that an attribute may have and does not have by default."""
     value = getattr(default, name)
     if isinstance(value, bool):
@@ -42,7 +39,7 @@ def other_than(default: QueueAttributes, name: str) -> Any:
 @pytest.mark.parametrize(
     "name", [field.name for field in fields(QueueAttributes) if field.name not in DERIVED]
 )
-def test_every_attribute_survives_encoding(name: str) -> None:
+def test_every_attribute_survives_encoding(name):
     default = QueueAttributes(ANYCAST)
     changed = default.changed({name: other_than(default, name)})
     described = json.loads(encode(describe_attributes(changed)))
@@ -54,12 +51,12 @@ def test_every_attribute_survives_encoding(name: str) -> None:
     assert (again.accepts is None) == (changed.accepts is None)
 
 
-def test_unknown_attributes_are_ignored() -> None:
+def test_unknown_attributes_are_ignored():
     described = describe_attributes(QueueAttributes(ANYCAST, ring_size=3)) | {"colour": "red"}
     assert attributes_of(described).ring_size == 3
 
 
-def test_missing_attributes_have_their_default() -> None:
+def test_missing_attributes_have_their_default():
     assert attributes_of({"routing_type": "MULTICAST"}) == QueueAttributes(MULTICAST)
 
 
@@ -67,17 +64,17 @@ def test_missing_attributes_have_their_default() -> None:
     "described",
     [{}, {"routing_type": "SOMECAST"}, {"routing_type": "ANYCAST", "ring_policy": "KEEP"}],
 )
-def test_invalid_descriptions_are_rejected(described: dict[str, Any]) -> None:
+def test_invalid_descriptions_are_rejected(described):
     with pytest.raises((KeyError, ValueError)):
         attributes_of(described)
 
 
-def test_a_filter_that_cannot_be() -> None:
+def test_a_filter_that_cannot_be():
     with pytest.raises(Refused, match="filter"):
         attributes_of({"routing_type": "ANYCAST", "filter": "(("})
 
 
-def test_a_queue() -> None:
+def test_a_queue():
     world = BrokerFixture()
     queue = world.queue("ü", "t", MULTICAST, filter="a = 1")
     queue.no_local, queue.paused = "me", True
@@ -89,7 +86,7 @@ def test_a_queue() -> None:
     assert as_configured is not None and as_configured.ring_size == 5
 
 
-def test_an_address() -> None:
+def test_an_address():
     world = BrokerFixture()
     address = world.address("a")
     address.auto_created, address.paused = True, True

@@ -1,7 +1,5 @@
 """The journal stays small, in small steps, and nobody notices."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import cast
 
@@ -24,7 +22,7 @@ from .memory_files import broken
 from .stored_broker import StoredBroker, pending
 
 
-def churned(rounds: int = 150, **configuration: int) -> StoredBroker:
+def churned(rounds=150, **configuration):
     """A few messages that stay, and many that come and go."""
     world = StoredBroker(journal_file_size=2000, **configuration)
     queue, other = world.queue("stays"), world.queue("goes")
@@ -40,14 +38,14 @@ def churned(rounds: int = 150, **configuration: int) -> StoredBroker:
     return world
 
 
-def test_journal_size_is_bounded_by_live_records() -> None:
+def test_journal_size_is_bounded_by_live_records():
     world = churned(journal_compact_min_files=3, journal_compact_percentage=50)
     assert len(world.journal.segments) <= 4 and len(world.memory.data) <= 5
     assert world.store.compaction.segments > 0 and world.store.compaction.rewritten > 0
     assert bodies(world.again().directory.queue("stays")) == [b"0", b"1", b"2"]
 
 
-def test_compaction_ends_when_bindings_are_most_of_the_journal() -> None:
+def test_compaction_ends_when_bindings_are_most_of_the_journal():
     """They count for nothing: it would write them again and again, though nobody had anything to tell."""
     world = StoredBroker(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=80)
     for number in range(12):
@@ -78,13 +76,13 @@ def test_compaction_ends_when_bindings_are_most_of_the_journal() -> None:
         {"journal_compact_min_files": 1000, "journal_compact_percentage": 50},
     ],
 )
-def test_compaction_can_be_disabled(configuration: dict[str, int]) -> None:
+def test_compaction_can_be_disabled(configuration):
     world = churned(**configuration)
     assert len(world.journal.segments) > 10 and world.store.compaction.segments == 0
 
 
 @pytest.mark.parametrize("percentage", [1, 30, 99, 100])
-def test_compaction_starts_below_the_live_percentage(percentage: int) -> None:
+def test_compaction_starts_below_the_live_percentage(percentage):
     """Not when it is just that much."""
     segments = [SimpleNamespace(number=number, damaged=False) for number in range(3)]
     journal = SimpleNamespace(segments=segments, bytes=1000, live_bytes=0)
@@ -95,7 +93,7 @@ def test_compaction_starts_below_the_live_percentage(percentage: int) -> None:
     assert needed == [True, False, False]
 
 
-def test_mostly_live_journal_is_not_compacted() -> None:
+def test_mostly_live_journal_is_not_compacted():
     world = StoredBroker(journal_file_size=2000, journal_compact_min_files=2, journal_compact_percentage=50)
     world.queue("q")
     for _ in range(100):
@@ -104,7 +102,7 @@ def test_mostly_live_journal_is_not_compacted() -> None:
     assert len(world.journal.segments) > 10 and world.store.compaction.rewritten == 0
 
 
-def test_compaction_preserves_the_whole_state_of_a_message() -> None:
+def test_compaction_preserves_the_whole_state_of_a_message():
     world = StoredBroker(
         journal_file_size=2000,
         journal_compact_min_files=2,
@@ -141,7 +139,7 @@ def test_compaction_preserves_the_whole_state_of_a_message() -> None:
     assert ref.due == now + 7_200_000 and ref.recurrence == Recurrence(1000, 5)
 
 
-def test_messages_settled_during_compaction_are_not_recovered() -> None:
+def test_messages_settled_during_compaction_are_not_recovered():
     world = churned(journal_compact_min_files=0)
     stays = world.directory.queue("stays")
     world.store.compaction._min_files = 2
@@ -153,7 +151,7 @@ def test_messages_settled_during_compaction_are_not_recovered() -> None:
     assert bodies(world.again().directory.queue("stays")) == [b"0", b"2"]
 
 
-def test_steps_are_small() -> None:
+def test_steps_are_small():
     world = StoredBroker(journal_file_size=1_000_000, journal_compact_min_files=0)
     queue = world.queue("q")
     for _ in range(3 * STEP_RECORDS):
@@ -171,7 +169,7 @@ def test_steps_are_small() -> None:
     assert queue.count == 3 * STEP_RECORDS + 1
 
 
-def test_compaction_waits_for_a_slow_or_failing_disk() -> None:
+def test_compaction_waits_for_a_slow_or_failing_disk():
     hand = ManualDisk()
     world = StoredBroker(
         disk=hand, journal_file_size=1000, journal_compact_min_files=2, journal_compact_percentage=100
@@ -199,7 +197,7 @@ def test_compaction_waits_for_a_slow_or_failing_disk() -> None:
     assert world.store.compaction.rewritten > 0 and world.writer.failing is None
 
 
-def test_stop_cancels_the_compaction_timer() -> None:
+def test_stop_cancels_the_compaction_timer():
     world = churned(rounds=20, journal_compact_min_files=0)
     world.store.compaction._min_files = 2
     world.store.compaction.consider()

@@ -9,7 +9,7 @@ import pytest
 
 from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
-from stompring.broker.reference import SCHEDULED, Reference
+from stompring.broker.reference import SCHEDULED
 from stompring.broker.storage import Reason
 
 from ..broker.broker_fixture import MULTICAST, Taker, join
@@ -21,7 +21,7 @@ from .test_retention import files, world
 Told = Counter[tuple[str, int, str]]
 
 
-def told(one: StoredBroker) -> Told:
+def told(one):
     """What all of its files say."""
     one.turn()
     return Counter(
@@ -34,7 +34,7 @@ def told(one: StoredBroker) -> Told:
 class History:
     """Two queues of an address, and others who see what happens to messages there."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.chance = Random(seed)
         self.world = world()
         self.queues = [self.world.queue(name, "t", MULTICAST) for name in ("a", "b")]
@@ -45,33 +45,33 @@ class History:
         self.queues[1].hooks.killed = self._killed
         self.world.turn()
 
-    def _killed(self, ref: Reference) -> None:
+    def _killed(self, ref):
         self.note(ref.queue, ref, "killed")
 
-    def note(self, queue: Queue, ref: Reference, event: str) -> None:
+    def note(self, queue, ref, event):
         self.expected[queue.name, ref.message.number, event] += 1
 
-    def everything(self) -> Told:
+    def everything(self):
         """All that was seen."""
         out = Counter((taker.queue.name, number, "delivered") for taker, number in self.log)
         return self.expected + out
 
-    def returned(self, queue: Queue, refs: list[Reference]) -> None:
+    def returned(self, queue, refs):
         for ref in refs:
             self.note(queue, ref, "redelivered")
 
     # ---- what may happen
 
-    def send(self) -> None:
+    def send(self):
         message = self.world.durable("t")
         for queue in self.queues:
             self.expected[queue.name, message.number, "added"] += 1
 
-    def come(self) -> None:
+    def come(self):
         queue = self.chance.choice(self.queues)
         self.takers.append((queue, join(queue, self.chance.randint(1, 4), log=self.log)))
 
-    def acknowledge(self) -> None:
+    def acknowledge(self):
         for queue, taker in self.chance.sample(self.takers, len(self.takers)):
             if taker.unsettled:
                 ref = self.chance.choice(taker.unsettled)
@@ -79,7 +79,7 @@ class History:
                 taker.ack(ref)
                 return
 
-    def refuse(self) -> None:
+    def refuse(self):
         for queue, taker in self.chance.sample(self.takers, len(self.takers)):
             if taker.unsettled:
                 ref = self.chance.choice(taker.unsettled)
@@ -87,25 +87,25 @@ class History:
                 taker.nack(ref)
                 return
 
-    def go(self) -> None:
+    def go(self):
         if self.takers:
             queue, taker = self.takers.pop(self.chance.randrange(len(self.takers)))
             self.returned(queue, taker.unsettled)
             taker.close()
 
-    def purge(self) -> None:
+    def purge(self):
         self.chance.choice(self.queues).purge()
 
-    def turn(self) -> None:
+    def turn(self):
         self.world.turn()
 
-    def compact(self) -> None:
+    def compact(self):
         self.world.turn()
         self.world.clock.advance(0.01)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_records_contain_every_event(seed: int) -> None:
+def test_records_contain_every_event(seed):
     history = History(seed)
     every = [history.send] * 6 + [history.acknowledge] * 4 + [history.refuse] * 3 + [history.turn] * 2
     every += [history.come, history.come, history.go, history.compact]
@@ -122,7 +122,7 @@ def test_records_contain_every_event(seed: int) -> None:
     }
 
 
-def test_requeue_before_the_write_is_recorded() -> None:
+def test_requeue_before_the_write_is_recorded():
     one = world()
     queue = one.queue()
     taker = join(queue, 1)
@@ -140,7 +140,7 @@ def test_requeue_before_the_write_is_recorded() -> None:
     assert told(again) == expected
 
 
-def test_a_message_that_enters_one_more_queue_after_it_was_written() -> None:
+def test_a_message_that_enters_one_more_queue_after_it_was_written():
     one = world()
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     taker = join(queues[0], 1)
@@ -166,7 +166,7 @@ def test_a_message_that_enters_one_more_queue_after_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("kept", ["a", "b"])
-def test_without_retention_such_a_message_stays_where_it_is(kept: str) -> None:
+def test_without_retention_such_a_message_stays_where_it_is(kept):
     """Whichever queue is done with it before it is written once more, and why."""
     one = StoredBroker()
     queues = {name: one.queue(name, "t", MULTICAST) for name in "ab"}
@@ -181,7 +181,7 @@ def test_without_retention_such_a_message_stays_where_it_is(kept: str) -> None:
     assert counts == {"a": int(kept == "a"), "b": int(kept == "b")}
 
 
-def test_a_recurring_message_of_two_queues_waits_once_for_each_time() -> None:
+def test_a_recurring_message_of_two_queues_waits_once_for_each_time():
     one = world()
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     takers = [join(queue, auto=True) for queue in queues]
@@ -201,7 +201,7 @@ def test_a_recurring_message_of_two_queues_waits_once_for_each_time() -> None:
         assert by_event == {"added": 3, "scheduled": 3, "delivered": 3, "acknowledged": 3}
 
 
-def test_a_due_time_that_is_over_before_it_is_written() -> None:
+def test_a_due_time_that_is_over_before_it_is_written():
     one = world()
     queue = one.queue()
     taker = join(queue, auto=True)
@@ -216,7 +216,7 @@ def test_a_due_time_that_is_over_before_it_is_written() -> None:
     assert told(one) == {("q", number, event): 1 for event in events}
 
 
-def test_reason_is_recorded_for_each_queue_of_a_message() -> None:
+def test_reason_is_recorded_for_each_queue_of_a_message():
     one = world()
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     number = one.durable("t").number

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from stompring.broker import publish
-from stompring.broker.broker import Broker
 from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.transaction import Transaction
@@ -37,7 +36,7 @@ CHOICE = st.integers(min_value=0, max_value=1000)
 ADDRESSES = st.sampled_from(["q", "q", "ring", "t", "slow", "kept"])
 
 
-def enforced(held: dict[str, QueueContents]) -> dict[str, QueueContents]:
+def enforced(held):
     """What a start makes of it: what was in delivery is pending, and so a ring may have too much."""
     if "ring" not in held:
         return held
@@ -48,7 +47,7 @@ def enforced(held: dict[str, QueueContents]) -> dict[str, QueueContents]:
     return held | {"ring": (look, {n: each for n, each in messages.items() if n not in gone})}
 
 
-def without_moved(found: dict[str, QueueContents], chronicle: JournalHistory) -> dict[str, QueueContents]:
+def without_moved(found, chronicle):
     """Without the copies that rings gave up just now: their numbers are new."""
     known = {number for _, held in chronicle.entries for _, messages in held.values() for number in messages}
     if "DLQ" not in found:
@@ -57,7 +56,7 @@ def without_moved(found: dict[str, QueueContents], chronicle: JournalHistory) ->
     return found | {"DLQ": (look, {n: each for n, each in messages.items() if n in known})}
 
 
-def conserved(broker: Broker) -> None:
+def conserved(broker):
     """The counters of each queue say where every message has gone."""
     for queue in broker.directory.queues.values():
         gone = queue.messages_acknowledged + queue.messages_expired
@@ -71,7 +70,7 @@ class Crashes(RuleBasedStateMachine):
 
     retention: Retention | None = None
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.files = MemoryFiles()
         self.start(self.files)
@@ -79,7 +78,7 @@ class Crashes(RuleBasedStateMachine):
         self.chronicle.entries.insert(0, ((0, 0), {}))
         self.make_queues()
 
-    def start(self, files: MemoryFiles, after: float = 0) -> None:
+    def start(self, files, after=0):
         self.hand = ManualDisk()
         self.world = StoredBroker(
             files,
@@ -96,7 +95,7 @@ class Crashes(RuleBasedStateMachine):
         self.transactions: list[Transaction] = []
         self.random = Random(0)
 
-    def make_queues(self) -> None:
+    def make_queues(self):
         """Those that are not there, because there were none, or the crash came before they were written."""
         wanted: dict[str, dict[str, Any]] = {name: {} for name in ("q", "slow", "DLQ", "EXP")}
         wanted["ring"] = {"ring_size": 2, "ring_policy": RingPolicy.DEAD_LETTER}
@@ -110,7 +109,7 @@ class Crashes(RuleBasedStateMachine):
                 self.world.queue(name, **attributes)
         self.turn()
 
-    def pick(self, choice: int, things: list[Any]) -> Any:
+    def pick(self, choice, things):
         return things[choice % len(things)] if things else None
 
     # ---- what clients do
@@ -121,7 +120,7 @@ class Crashes(RuleBasedStateMachine):
         durable=st.sampled_from([True, True, True, False]),
         n=CHOICE,
     )
-    def send(self, address: str, size: int, durable: bool, n: int) -> None:
+    def send(self, address, size, durable, n):
         headers = {"n": str(n % 3)}
         expires = self.world.now + 625 if n % 7 == 0 else 0
         priority = 4 if address == "ring" else n % 10
@@ -134,37 +133,37 @@ class Crashes(RuleBasedStateMachine):
         delay=st.integers(1, 8),
         repeat=st.integers(-1, 2),
     )
-    def schedule(self, address: str, delay: int, repeat: int) -> None:
+    def schedule(self, address, delay, repeat):
         recurrence = None if repeat < 0 else Recurrence(period=500, repeat=repeat)
         self.world.send(address, due=self.world.now + delay * 250, recurrence=recurrence, durable=True)
 
     @rule(choice=CHOICE, credit=st.integers(1, 3), auto=st.booleans())
-    def subscribe(self, choice: int, credit: int, auto: bool) -> None:
+    def subscribe(self, choice, credit, auto):
         queue = self.pick(choice, list(self.world.directory.queues.values()))
         if len(self.takers) < 4 and queue is not None:
             self.takers.append(join(queue, credit, auto=auto))
 
     @rule(choice=CHOICE)
-    def acknowledge(self, choice: int) -> None:
+    def acknowledge(self, choice):
         taker = self.pick(choice, self.takers)
         if taker is not None and taker.unsettled:
             taker.ack(taker.unsettled[0])
 
     @rule(choice=CHOICE)
-    def refuse(self, choice: int) -> None:
+    def refuse(self, choice):
         taker = self.pick(choice, self.takers)
         if taker is not None and taker.unsettled:
             taker.nack(taker.unsettled[0])
 
     @rule(choice=CHOICE, failed=st.booleans())
-    def leave(self, choice: int, failed: bool) -> None:
+    def leave(self, choice, failed):
         taker = self.pick(choice, self.takers)
         if taker is not None:
             self.takers.remove(taker)
             taker.close(failed=failed)
 
     @rule(choice=CHOICE, sends=st.lists(ADDRESSES, max_size=3), credit=CHOICE)
-    def commit(self, choice: int, sends: list[str], credit: int) -> None:
+    def commit(self, choice, sends, credit):
         """All in one: what is taken and what is sent."""
         transaction = Transaction(self.world.broker)
         taker = self.pick(choice, self.takers)
@@ -182,11 +181,11 @@ class Crashes(RuleBasedStateMachine):
     # ---- what administrators do
 
     @rule(choice=CHOICE, size=st.integers(1, 4))
-    def resize(self, choice: int, size: int) -> None:
+    def resize(self, choice, size):
         self.world.directory.update_queue(self.world.directory.queue("ring"), {"ring_size": size})
 
     @rule(choice=CHOICE)
-    def purge_or_pause(self, choice: int) -> None:
+    def purge_or_pause(self, choice):
         queue: Queue = self.pick(choice, list(self.world.directory.queues.values()))
         if choice % 5 == 0:
             queue.purge()
@@ -196,7 +195,7 @@ class Crashes(RuleBasedStateMachine):
             queue.pause()
 
     @rule()
-    def remake(self) -> None:
+    def remake(self):
         """Delete a queue, or make it anew: under the same name it is another one."""
         if "t2" in self.world.directory.queues:
             self.takers = [taker for taker in self.takers if taker.queue.name != "t2"]
@@ -207,29 +206,29 @@ class Crashes(RuleBasedStateMachine):
     # ---- time and disk
 
     @rule()
-    def turn(self) -> None:
+    def turn(self):
         """The end of a turn of the reactor."""
         self.world.turn()
 
     @rule(steps=st.integers(1, 5))
-    def pass_time(self, steps: int) -> None:
+    def pass_time(self, steps):
         self.world.turn()
         self.world.pass_time(steps * 250)
 
     @rule()
-    def write(self) -> None:
+    def write(self):
         if self.hand.jobs:
             self.hand.step()
             assert self.world.writer.failing is None
 
     @rule(broken_disk=st.booleans())
-    def fail_to_write(self, broken_disk: bool) -> None:
+    def fail_to_write(self, broken_disk):
         """One write or sync fails; the batch is tried again later."""
         if not self.hand.jobs:
             return
         left = [self.random.randrange(3)]
 
-        def fault(operation: str, path: Any) -> None:
+        def fault(operation, path):
             if operation in ("write", "sync", "open"):
                 left[0] -= 1
                 if left[0] < 0:
@@ -240,27 +239,27 @@ class Crashes(RuleBasedStateMachine):
         self.world.memory.fault = lambda operation, path: None
 
     @rule()
-    def promise(self) -> None:
+    def promise(self):
         self.chronicle.promise()
 
     # ---- the end, and the beginning
 
     @rule(in_the_middle=st.booleans())
-    def kill(self, in_the_middle: bool) -> None:
+    def kill(self, in_the_middle):
         """The process dies, perhaps right after it has written something."""
         if in_the_middle and self.hand.jobs:
             self.hand.do()
         self.begin_again(self.world.memory.kill(), torn=False)
 
     @rule(seed=CHOICE, in_the_middle=st.booleans())
-    def crash(self, seed: int, in_the_middle: bool) -> None:
+    def crash(self, seed, in_the_middle):
         """The computer dies: anything may be missing that was not synced."""
         if in_the_middle and self.hand.jobs:
             files = self.world.memory
             count = Random(seed).randrange(4)
             operations = [count]
 
-            def fault(operation: str, path: Any) -> None:
+            def fault(operation, path):
                 operations[0] -= 1
                 if operations[0] < 0:
                     raise broken(path)
@@ -270,7 +269,7 @@ class Crashes(RuleBasedStateMachine):
         self.begin_again(self.world.memory.crash(Random(seed)), torn=True)
 
     @rule()
-    def stop(self) -> None:
+    def stop(self):
         """A clean stop: everything is there."""
         self.world.journal.gather()
         self.world.broker.stop()
@@ -278,7 +277,7 @@ class Crashes(RuleBasedStateMachine):
         self.chronicle.safe = len(self.chronicle.entries) - 1
         self.begin_again(self.world.memory.kill(), torn=False)
 
-    def begin_again(self, files: MemoryFiles, *, torn: bool) -> None:
+    def begin_again(self, files, *, torn):
         chronicle, clock = self.chronicle, self.world.clock.seconds()
         self.start(files, after=clock - 1_700_000_000)
         replay = self.world.store.recovery
@@ -296,9 +295,7 @@ class Crashes(RuleBasedStateMachine):
         self.make_queues()
 
     @staticmethod
-    def compare(
-        before: dict[str, QueueContents], after: dict[str, QueueContents], found: dict[str, QueueContents]
-    ) -> None:
+    def compare(before, after, found):
         """Where the journal was cut off within a turn each thing is as it was before that turn or after it."""
         if before == after:
             assert found == before
@@ -319,10 +316,10 @@ class Crashes(RuleBasedStateMachine):
                 )
 
     @invariant()
-    def counters_agree(self) -> None:
+    def counters_agree(self):
         conserved(self.world.broker)
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.begin_again(self.world.memory.kill(), torn=False)
 
 

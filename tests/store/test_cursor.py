@@ -1,7 +1,5 @@
 """Cursors: what is found first, what each step does to the counts, and what the journal hears of it."""
 
-from __future__ import annotations
-
 from twisted.trial.unittest import TestCase
 
 from stompring.broker.paging import LOADED, TIMED
@@ -17,11 +15,11 @@ from .paged_broker import PagedBroker
 class CursorTest(TestCase):
     """One durable queue and its pages."""
 
-    def setUp(self) -> None:
+    def setUp(self):
         self.world = PagedBroker()
         self.q, self.r = self.world.queues("q", "r")
 
-    def body_of_first(self, level: int) -> bytes | None:
+    def body_of_first(self, level):
         cursor = self.world.cursor(self.q)
         position = cursor.first(level)
         if position is None:
@@ -30,7 +28,7 @@ class CursorTest(TestCase):
         assert block is not None
         return block.message(position[1]).body.partition(b" ")[0]
 
-    def page_records(self) -> list[bytes]:
+    def page_records(self):
         self.world.turn()
         replay = Replay(self.world.memory.kill(), self.world.journal.directory)
         replay.read()
@@ -38,14 +36,14 @@ class CursorTest(TestCase):
 
 
 class FindingTest(CursorTest):
-    def test_each_priority_has_its_first(self) -> None:
+    def test_each_priority_has_its_first(self):
         for level in (4, 9, 4, 0, 9):
             self.world.page([self.q], b"%d" % level, priority=level)
         cursor = self.world.cursor(self.q)
         self.assertEqual(cursor.levels, [1, 0, 0, 0, 2, 0, 0, 0, 0, 2])
         self.assertEqual([self.body_of_first(level) for level in (9, 4, 0, 5)], [b"9", b"4", b"0", None])
 
-    def test_pages_without_a_priority_are_passed_over(self) -> None:
+    def test_pages_without_a_priority_are_passed_over(self):
         self.world.fill(self.q, 30)
         page, index = self.world.page([self.q], b"x", priority=7)
         self.world.fill(self.q, 30)
@@ -55,7 +53,7 @@ class FindingTest(CursorTest):
         self.assertEqual(cursor.following(7, first, 0), (page, index))
         self.assertIsNone(cursor.following(7, page, index + 1))
 
-    def test_following_may_begin_behind_the_end_of_a_page(self) -> None:
+    def test_following_may_begin_behind_the_end_of_a_page(self):
         positions = self.world.fill(self.q, 20)
         pages = self.world.pages.in_order()
         cursor = self.world.cursor(self.q)
@@ -63,7 +61,7 @@ class FindingTest(CursorTest):
         last_page, last = positions[-1]
         self.assertIsNone(cursor.following(4, last_page, last + 1))
 
-    def test_following_skips_a_deleted_page(self) -> None:
+    def test_following_skips_a_deleted_page(self):
         self.world.fill(self.q, 20)
         pages = list(self.world.pages.in_order())
         gone = pages[1]
@@ -72,7 +70,7 @@ class FindingTest(CursorTest):
             cursor.settle_waiting(gone, index, Reason.KILLED)
         self.assertEqual(cursor.following(4, gone, 0), (pages[2], 0))
 
-    def test_requeued_message_is_first_again(self) -> None:
+    def test_requeued_message_is_first_again(self):
         positions = self.world.fill(self.q, 20)
         refs = [self.world.load(self.q, *position) for position in positions]
         cursor = self.world.cursor(self.q)
@@ -82,7 +80,7 @@ class FindingTest(CursorTest):
             cursor.put_back(ref)
             self.assertEqual(cursor.first(4), ref.position)
 
-    def test_compressed_page_states_expand_on_access(self) -> None:
+    def test_compressed_page_states_expand_on_access(self):
         positions = self.world.fill(self.q, 60)
         cursor = self.world.cursor(self.q)
         pages = self.world.pages.in_order()
@@ -93,7 +91,7 @@ class FindingTest(CursorTest):
         cold = [holding for holding in (next(iter(page.page_states)) for page in pages) if not holding.states]
         self.assertGreater(len(cold), 10)
 
-    def test_states_of_messages_in_other_queues_are_zero(self) -> None:
+    def test_states_of_messages_in_other_queues_are_zero(self):
         page, _ = self.world.page([self.q, self.r])
         self.world.page([self.r])
         self.world.page([self.q], due=self.world.now + 1000)
@@ -105,11 +103,11 @@ class FindingTest(CursorTest):
 
 
 class CountingTest(CursorTest):
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self):
         cursor = self.world.cursor(self.q)
         return cursor.remaining, cursor.waiting, cursor.timed
 
-    def test_every_step_counts(self) -> None:
+    def test_every_step_counts(self):
         self.world.page([self.q])
         later, at = self.world.page([self.q], due=self.world.now + 1000)
         cursor = self.world.cursor(self.q)
@@ -130,7 +128,7 @@ class CountingTest(CursorTest):
         self.assertEqual(self.counts(), (0, 0, 0))
         self.assertTrue(self.world.pages.empty)
 
-    def test_deliveries_stay_with_a_position(self) -> None:
+    def test_deliveries_stay_with_a_position(self):
         page, index = self.world.page([self.q])
         cursor = self.world.cursor(self.q)
         ref = self.world.load(self.q, page, index)
@@ -140,7 +138,7 @@ class CountingTest(CursorTest):
         again = self.world.load(self.q, page, index)
         self.assertEqual((again.deliveries, again.attempts), (3, 2))
 
-    def test_a_delivery_that_is_put_back_for_later_is_timed(self) -> None:
+    def test_a_delivery_that_is_put_back_for_later_is_timed(self):
         page, index = self.world.page([self.q])
         cursor = self.world.cursor(self.q)
         ref = self.world.load(self.q, page, index)
@@ -152,7 +150,7 @@ class CountingTest(CursorTest):
         assert block is not None
         self.assertEqual((block.due(index), cursor.due(block, index)), (0, ref.due))
 
-    def test_purge_skips_loaded_messages(self) -> None:
+    def test_purge_skips_loaded_messages(self):
         positions = self.world.fill(self.q, 20)
         self.world.page([self.q], due=self.world.now + 1000)
         ref = self.world.load(self.q, *positions[7])
@@ -163,7 +161,7 @@ class CountingTest(CursorTest):
         cursor.settle(ref, Reason.ACKNOWLEDGED)
         self.assertTrue(self.world.pages.empty)
 
-    def test_cursor_of_a_deleted_queue_ignores_updates(self) -> None:
+    def test_cursor_of_a_deleted_queue_ignores_updates(self):
         positions = self.world.fill(self.q, 20)
         ref = self.world.load(self.q, *positions[0])
         cursor = self.world.cursor(self.q)
@@ -178,7 +176,7 @@ class CountingTest(CursorTest):
 class FactsTest(CursorTest):
     """What the journal is told."""
 
-    def test_settlements_of_one_turn_share_one_record(self) -> None:
+    def test_settlements_of_one_turn_share_one_record(self):
         positions = self.world.fill(self.q, 3)
         refs = [self.world.load(self.q, *position) for position in positions]
         self.world.turn()
@@ -199,7 +197,7 @@ class FactsTest(CursorTest):
         )
         self.assertEqual(records[0][PAGE_SETTLED.size :], bytes([0, 0, 0, 0, 3, 0, 0, 0]))
 
-    def test_each_reason_has_its_own_page_settled_record(self) -> None:
+    def test_each_reason_has_its_own_page_settled_record(self):
         page, _ = self.world.fill(self.q, 4)[0]
         cursor = self.world.cursor(self.q)
         cursor.settle_waiting(page, 0, Reason.REPLACED)
@@ -214,7 +212,7 @@ class FactsTest(CursorTest):
             },
         )
 
-    def test_non_durable_messages_and_queues_leave_no_page_records(self) -> None:
+    def test_non_durable_messages_and_queues_leave_no_page_records(self):
         (passing,) = self.world.queues("passing", durable=False)
         first = self.world.page([self.q], durable=False)
         second = self.world.page([passing])
@@ -225,7 +223,7 @@ class FactsTest(CursorTest):
             self.world.cursor(queue).settle(ref, Reason.ACKNOWLEDGED)
         self.assertEqual(self.page_records(), [])
 
-    def test_settlements_of_a_transaction_are_inside_its_record(self) -> None:
+    def test_settlements_of_a_transaction_are_inside_its_record(self):
         """Even where the same turn has settled something in the same page before."""
         page, _ = self.world.fill(self.q, 3)[0]
         self.world.turn()
@@ -250,7 +248,7 @@ class FactsTest(CursorTest):
 
 
 class AcknowledgeTest(CursorTest):
-    def test_a_run_is_settled_as_each_of_its_messages_would_be(self) -> None:
+    def test_a_run_is_settled_as_each_of_its_messages_would_be(self):
         positions = self.world.fill(self.q, 4, size=10)
         cursor = self.world.cursor(self.q)
         page = positions[0][0]
@@ -263,13 +261,13 @@ class AcknowledgeTest(CursorTest):
         self.assertEqual(payload[1], WENT_OUT | Reason.ACKNOWLEDGED)
         self.assertEqual(list(unpack_runs(payload[PAGE_SETTLED.size :])), [(1, 2)])
 
-    def test_of_what_is_not_durable_nothing_is_recorded(self) -> None:
+    def test_of_what_is_not_durable_nothing_is_recorded(self):
         positions = self.world.fill(self.q, 4, size=10, durable=False)
         self.world.cursor(self.q).acknowledge(positions[0][0], 0, 4, durable=False)
         self.assertEqual(self.page_records(), [])
         self.assertEqual(self.world.cursor(self.q).remaining, 0)
 
-    def test_a_page_is_touched_once_a_delivery_has_come_back(self) -> None:
+    def test_a_page_is_touched_once_a_delivery_has_come_back(self):
         (position,) = self.world.fill(self.q, 1)
         cursor = self.world.cursor(self.q)
         self.assertTrue(cursor.untouched(position[0]))

@@ -1,7 +1,5 @@
 """Whose a data directory is, and which version wrote it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket
@@ -28,7 +26,7 @@ sys.stdin.read()
 """
 
 
-def test_lock_creates_the_directory_and_can_be_released(tmp_path: Path) -> None:
+def test_lock_creates_the_directory_and_can_be_released(tmp_path):
     root = tmp_path / "some" / "data"
     lock = DataLock(root)
     assert (root / "broker.lock").read_text() == f"{os.getpid()}\n{socket.gethostname()}\n"
@@ -38,7 +36,7 @@ def test_lock_creates_the_directory_and_can_be_released(tmp_path: Path) -> None:
     DataLock(root).release()
 
 
-def test_another_process_has_it(tmp_path: Path) -> None:
+def test_another_process_has_it(tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -58,7 +56,7 @@ def test_another_process_has_it(tmp_path: Path) -> None:
     DataLock(tmp_path).release()  # one that died has let go of it
 
 
-def test_the_lock_holds_when_its_file_is_removed(tmp_path: Path) -> None:
+def test_the_lock_holds_when_its_file_is_removed(tmp_path):
     lock = DataLock(tmp_path)
     for _ in range(2):
         (tmp_path / "broker.lock").unlink()
@@ -71,12 +69,10 @@ def test_the_lock_holds_when_its_file_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [EBADF, EINVAL, ENOLCK, EOPNOTSUPP])
-def test_the_file_alone_is_locked_where_directories_cannot_be(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_alone_is_locked_where_directories_cannot_be(tmp_path, number, monkeypatch):
     flock = fcntl.flock
 
-    def refuse_directories(descriptor: int, operation: int) -> None:
+    def refuse_directories(descriptor, operation):
         if S_ISDIR(os.fstat(descriptor).st_mode):
             raise OSError(number, os.strerror(number))
         flock(descriptor, operation)
@@ -90,7 +86,7 @@ def test_the_file_alone_is_locked_where_directories_cannot_be(
     assert not is_locked(tmp_path)
 
 
-def test_two_in_one_process(tmp_path: Path) -> None:
+def test_two_in_one_process(tmp_path):
     lock = DataLock(tmp_path)
     with pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
         DataLock(tmp_path)
@@ -114,7 +110,7 @@ def test_two_in_one_process(tmp_path: Path) -> None:
         (INCOMPLETE.decode(), "the upload of 'stompring ha init' has not finished"),
     ],
 )
-def test_versions_that_are_not_known(tmp_path: Path, text: str, words: str) -> None:
+def test_versions_that_are_not_known(tmp_path, text, words):
     (tmp_path / "schema-version").write_text(text)
     with pytest.raises(StoreError, match=words) as caught:
         DataLock(tmp_path)
@@ -123,7 +119,7 @@ def test_versions_that_are_not_known(tmp_path: Path, text: str, words: str) -> N
     DataLock(tmp_path).release()  # the lock was not kept
 
 
-def test_a_place_where_no_directory_can_be(tmp_path: Path) -> None:
+def test_a_place_where_no_directory_can_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"file.*cannot be used"):
         DataLock(tmp_path / "file")
@@ -140,7 +136,7 @@ def test_a_place_where_no_directory_can_be(tmp_path: Path) -> None:
         ("", "another process"),
     ],
 )
-def test_holder_of_the_lock_is_named_with_its_host(tmp_path: Path, text: str, holder: str) -> None:
+def test_holder_of_the_lock_is_named_with_its_host(tmp_path, text, holder):
     lock = DataLock(tmp_path)
     (tmp_path / "broker.lock").write_text(text)
     with pytest.raises(DataBusy) as fault:
@@ -176,17 +172,17 @@ broken line
         ("/srv/plain", "/srv/plain is fuse: FUSE file systems"),
     ],
 )
-def test_file_systems_without_reliable_locks_are_known(path: str, reason: str | None) -> None:
+def test_file_systems_without_reliable_locks_are_known(path, reason):
     found = weak_locks(Path(path), MOUNTS)
     assert found is None if reason is None else (found or "").startswith(reason), found
 
 
-def test_file_system_of_this_machine_can_be_read(tmp_path: Path) -> None:
+def test_file_system_of_this_machine_can_be_read(tmp_path):
     weak_locks(tmp_path)
     assert weak_locks(tmp_path, "") is None
 
 
-def test_local_copy_of_a_replicated_log_is_refused_without_the_log(tmp_path: Path) -> None:
+def test_local_copy_of_a_replicated_log_is_refused_without_the_log(tmp_path):
     (tmp_path / "replicated-log").write_text("{}")
     with pytest.raises(StoreError, match="local copy of a replicated log"):
         DataLock(tmp_path)

@@ -6,7 +6,6 @@ import pytest
 
 from stompring.broker.expiry import is_expired
 from stompring.broker.message import Message
-from stompring.broker.queue import Queue
 from stompring.broker.reference import ReferenceRun
 from stompring.settings.model import RingPolicy
 from stompring.store import recovery
@@ -18,11 +17,11 @@ SENT = [b"%d" % number for number in range(60)]
 
 
 @pytest.fixture(autouse=True)
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_runs(monkeypatch):
     monkeypatch.setattr(recovery, "RUN_LENGTH", 8)
 
 
-def started(bodies: list[bytes] = SENT, **configuration: int) -> tuple[StoredBroker, Queue]:
+def started(bodies=SENT, **configuration):
     """A broker started with durable messages in its journal."""
     world = StoredBroker(**configuration)
     world.queue("q")
@@ -33,7 +32,7 @@ def started(bodies: list[bytes] = SENT, **configuration: int) -> tuple[StoredBro
     return again, again.directory.queue("q")
 
 
-def deferred(queue: Queue) -> int:
+def deferred(queue):
     """How many of its messages have no object."""
     return sum(
         ref.length
@@ -43,7 +42,7 @@ def deferred(queue: Queue) -> int:
     )
 
 
-def test_a_start_makes_no_objects_of_messages_and_counts_them_all() -> None:
+def test_a_start_makes_no_objects_of_messages_and_counts_them_all():
     world, queue = started()
     assert deferred(queue) == 60
     assert (queue.count, queue.message_count, queue.messages_added) == (60, 60, 60)
@@ -59,7 +58,7 @@ def test_a_start_makes_no_objects_of_messages_and_counts_them_all() -> None:
     assert_nothing_held(world.again())
 
 
-def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others() -> None:
+def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others():
     world, queue = started()
     taker = join(queue, 20)
     assert taker.bodies == SENT[:20]
@@ -75,14 +74,14 @@ def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others() -> 
     assert second.deliveries[:21] == [2] * 20 + [1]
 
 
-def test_rejected_ones_come_back_to_their_places() -> None:
+def test_rejected_ones_come_back_to_their_places():
     _, queue = started()
     taker = join(queue, 13)
     taker.cancelled("left")
     assert join(queue).bodies == SENT
 
 
-def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order() -> None:
+def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order():
     world = StoredBroker()
     world.queue("q")
     for number, body in enumerate(SENT):
@@ -99,7 +98,7 @@ def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order() 
     assert all(not is_expired(ref.message, again.now) for ref in queue.dispatcher.in_order())
 
 
-def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order() -> None:
+def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order():
     world = StoredBroker()
     world.queue("w", "t.*", MULTICAST)
     for number, body in enumerate(SENT):
@@ -113,7 +112,7 @@ def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order() -> None:
     assert_nothing_held(again)
 
 
-def test_a_selector_a_group_and_a_ring_find_them() -> None:
+def test_a_selector_a_group_and_a_ring_find_them():
     world, queue = started()
     join(queue, 0, matches=header_is(b"colour", b"red"), key="red")
     assert bodies(queue) == SENT
@@ -126,7 +125,7 @@ def test_a_selector_a_group_and_a_ring_find_them() -> None:
     assert bodies(queue) == SENT[-10:]
 
 
-def test_a_queue_that_needs_each_message_gets_each() -> None:
+def test_a_queue_that_needs_each_message_gets_each():
     world = StoredBroker()
     world.queue("r", "t", MULTICAST, ring_size=5, ring_policy=RingPolicy.DISCARD)
     world.queue("n", "t", MULTICAST, non_destructive=True)
@@ -140,7 +139,7 @@ def test_a_queue_that_needs_each_message_gets_each() -> None:
     assert all(not deferred(again.directory.queue(name)) for name in counts)
 
 
-def test_settled_ones_between_them_are_left_out() -> None:
+def test_settled_ones_between_them_are_left_out():
     world = StoredBroker()
     queue = world.queue("q")
     for body in SENT:
@@ -155,7 +154,7 @@ def test_settled_ones_between_them_are_left_out() -> None:
     assert again.directory.queue("q").count == len(left)
 
 
-def test_compaction_makes_and_rewrites_them() -> None:
+def test_compaction_makes_and_rewrites_them():
     world, queue = started(
         [b"%d" % number + bytes(100) for number in range(60)],
         journal_file_size=4000,
@@ -175,7 +174,7 @@ def test_compaction_makes_and_rewrites_them() -> None:
     assert held(world.again()) == sent
 
 
-def test_a_deleted_queue_takes_them_along() -> None:
+def test_a_deleted_queue_takes_them_along():
     world, queue = started()
     queue.purge()
     world.directory.delete_queue("q")
@@ -185,7 +184,7 @@ def test_a_deleted_queue_takes_them_along() -> None:
     assert_nothing_held(again)
 
 
-def test_live_bytes_of_the_journal_are_those_of_the_messages() -> None:
+def test_live_bytes_of_the_journal_are_those_of_the_messages():
     world, queue = started()
     before = world.journal.live_bytes
     found: list[Message] = [ref.message for ref in queue.dispatcher.in_order()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
@@ -19,7 +18,7 @@ from stompring.store.record import TRANSACTION, Kind
 from stompring.store.replay import ReadSegment
 from stompring.store.segment import Header
 
-from ..session.session_fixture import Client, Server
+from ..session.session_fixture import Server
 from .disk import ManualDisk
 from .memory_files import MemoryFiles
 from .paged_broker import PagedBroker
@@ -28,13 +27,13 @@ from .stored_broker import JOURNAL, StoredBroker, held, reported
 FIRST = JOURNAL / "000000001.journal"
 
 
-def make(**more: object) -> StoredBroker:
+def make(**more):
     world = StoredBroker(**more)  # type: ignore[arg-type]
     world.queue("q")
     return world
 
 
-def send(world: StoredBroker, identifier: bytes, address: str = "q", *, durable: bool = True) -> bool:
+def send(world, identifier, address="q", *, durable=True):
     """As a session does; False for a duplicate."""
     found = world.address(address)
     if is_known(found, identifier):
@@ -49,24 +48,24 @@ def send(world: StoredBroker, identifier: bytes, address: str = "q", *, durable:
     return True
 
 
-def send_all(world: StoredBroker, identifiers: Iterable[bytes], address: str = "q") -> None:
+def send_all(world, identifiers, address="q"):
     """Each in a turn of its own."""
     for identifier in identifiers:
         send(world, identifier, address)
         world.turn()
 
 
-def known(world: StoredBroker, address: str = "q") -> list[bytes]:
+def known(world, address="q"):
     found = world.directory.addresses.get(address)
     cache = None if found is None else found.duplicates
     return [] if cache is None else cache.in_order
 
 
-def ids(first: int, last: int) -> list[bytes]:
+def ids(first, last):
     return [b"%d" % number for number in range(first, last + 1)]
 
 
-def acknowledge_all(world: StoredBroker, name: str = "q") -> None:
+def acknowledge_all(world, name="q"):
     queue = world.directory.queues[name]
     queue.purge()
     world.turn()
@@ -76,19 +75,19 @@ def acknowledge_all(world: StoredBroker, name: str = "q") -> None:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 1 << 63), st.integers(0, 1 << 63))
-def test_packed_ids_unpack_unchanged(found: list[bytes], first: int, oldest: int) -> None:
+def test_packed_ids_unpack_unchanged(found, first, oldest):
     payload = pack_ids(7, first, oldest, found)
     assert unpack_ids(b"x" + payload, 1, 1 + len(payload)) == (7, first, oldest, found)
 
 
-def test_a_record_that_is_too_short() -> None:
+def test_a_record_that_is_too_short():
     payload = pack_ids(7, 0, 0, [b"abc"])
     with pytest.raises(ValueError):
         unpack_ids(payload, 0, len(payload) - 1)
 
 
-def test_replayed_ids_are_ordered_by_position() -> None:
-    def segment(number: int) -> ReadSegment:
+def test_replayed_ids_are_ordered_by_position():
+    def segment(number):
         return ReadSegment(number, Path(str(number)), 0, Header())
 
     first, second = segment(1), segment(2)
@@ -108,7 +107,7 @@ def test_replayed_ids_are_ordered_by_position() -> None:
 # ---- restarts
 
 
-def test_ids_come_back_in_their_order() -> None:
+def test_ids_come_back_in_their_order():
     world = make()
     send_all(world, ids(1, 5))
     for _ in range(3):
@@ -119,7 +118,7 @@ def test_ids_come_back_in_their_order() -> None:
     assert known(world.again()) == ids(1, 6)
 
 
-def test_ids_outlive_their_messages() -> None:
+def test_ids_outlive_their_messages():
     world = make()
     send_all(world, ids(1, 3))
     acknowledge_all(world)
@@ -127,7 +126,7 @@ def test_ids_outlive_their_messages() -> None:
     assert held(again) == [] and known(again) == ids(1, 3)
 
 
-def test_ids_that_are_not_durable_go_with_their_messages() -> None:
+def test_ids_that_are_not_durable_go_with_their_messages():
     world = make()
     send(world, b"1")
     send(world, b"2", durable=False)
@@ -137,7 +136,7 @@ def test_ids_that_are_not_durable_go_with_their_messages() -> None:
     assert known(world.again()) == [b"1", b"3"]
 
 
-def test_many_of_one_turn_and_of_one_transaction() -> None:
+def test_many_of_one_turn_and_of_one_transaction():
     world = make()
     for identifier in ids(1, 10):
         send(world, identifier)
@@ -148,7 +147,7 @@ def test_many_of_one_turn_and_of_one_transaction() -> None:
     assert known(world.again()) == ids(1, 20)
 
 
-def test_a_message_consumed_in_its_turn_leaves_its_id() -> None:
+def test_a_message_consumed_in_its_turn_leaves_its_id():
     world = make()
     send(world, b"1")
     world.directory.queues["q"].purge()
@@ -157,7 +156,7 @@ def test_a_message_consumed_in_its_turn_leaves_its_id() -> None:
     assert held(again) == [] and known(again) == [b"1"]
 
 
-def test_only_the_latest_ids_are_recovered() -> None:
+def test_only_the_latest_ids_are_recovered():
     world = make(id_cache_size=3)
     send_all(world, ids(1, 8))
     assert known(world) == ids(6, 8)
@@ -167,14 +166,14 @@ def test_only_the_latest_ids_are_recovered() -> None:
     assert known(again.again(id_cache_size=0)) == []
 
 
-def test_an_id_that_was_forgotten_and_sent_again() -> None:
+def test_an_id_that_was_forgotten_and_sent_again():
     world = make(id_cache_size=2)
     send_all(world, [b"a", b"b", b"c", b"a"])
     assert known(world) == known(world.again()) == [b"c", b"a"]
     assert known(world.again(id_cache_size=10)) == [b"c", b"a"]
 
 
-def test_ids_removed_by_a_reload_are_not_recovered() -> None:
+def test_ids_removed_by_a_reload_are_not_recovered():
     world = make()
     send_all(world, ids(1, 6))
     apply(world.broker, world.again(id_cache_size=2).configuration)
@@ -183,7 +182,7 @@ def test_ids_removed_by_a_reload_are_not_recovered() -> None:
     assert known(world.again()) == ids(6, 7)
 
 
-def test_without_persist_id_cache_no_ids_are_recovered() -> None:
+def test_without_persist_id_cache_no_ids_are_recovered():
     world = make()
     send_all(world, ids(1, 3))
     off = world.again(persist_id_cache=False)
@@ -195,7 +194,7 @@ def test_without_persist_id_cache_no_ids_are_recovered() -> None:
     assert known(off.again(persist_id_cache=True)) == [b"2"]
 
 
-def test_ids_go_with_their_address() -> None:
+def test_ids_go_with_their_address():
     world = make()
     send_all(world, ids(1, 3))
     world.directory.delete_queue("q", force=True)
@@ -211,7 +210,7 @@ def test_ids_go_with_their_address() -> None:
     assert known(world.again()) == [b"9"]
 
 
-def test_a_journal_without_ids_is_read_as_before() -> None:
+def test_a_journal_without_ids_is_read_as_before():
     world = make()
     world.durable(body=b"a")
     world.turn()
@@ -222,12 +221,12 @@ def test_a_journal_without_ids_is_read_as_before() -> None:
 # ---- chunks, segments and compaction
 
 
-def chunks_of(world: StoredBroker) -> list[IdChunk]:
+def chunks_of(world):
     found = {each for segment in world.journal.segments for each in segment.live if isinstance(each, IdChunk)}
     return sorted(found, key=lambda chunk: chunk.first)
 
 
-def test_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_bounded(monkeypatch):
     monkeypatch.setattr(duplicates, "CHUNK_IDS", 4)
     world = make(id_cache_size=10)
     send_all(world, ids(1, 30))
@@ -241,7 +240,7 @@ def test_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(chunk.ids) for chunk in chunks_of(again)][-2:] == [2, 1]
 
 
-def test_segments_go_whose_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_go_whose_ids_are_forgotten(monkeypatch):
     """Without compaction: nothing is written again."""
     monkeypatch.setattr(duplicates, "CHUNK_IDS", 5)
     world = make(id_cache_size=10, journal_file_size=2000, journal_compact_min_files=0)
@@ -256,7 +255,7 @@ def test_segments_go_whose_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("limit", [3, 1000])
-def test_compaction_rewrites_valid_ids_only(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_compaction_rewrites_valid_ids_only(monkeypatch, limit):
     monkeypatch.setattr(duplicates, "CHUNK_IDS", limit)
     world = make(id_cache_size=12, journal_file_size=2000, journal_compact_min_files=0)
     send_all(world, ids(1, 60))
@@ -273,7 +272,7 @@ def test_compaction_rewrites_valid_ids_only(monkeypatch: pytest.MonkeyPatch, lim
     assert known(again.again()) == ids(55, 66)
 
 
-def test_many_ids_are_no_reason_to_compact_for_ever() -> None:
+def test_many_ids_are_no_reason_to_compact_for_ever():
     world = make(journal_file_size=2000, journal_compact_min_files=3)
     for number in range(300):
         send_all(world, [b"%0100d" % number])
@@ -299,7 +298,7 @@ def test_many_ids_are_no_reason_to_compact_for_ever() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 25])
-def test_cleared_ids_are_not_recovered(count: int) -> None:
+def test_cleared_ids_are_not_recovered(count):
     world = make()
     world.turn()
     send_all(world, ids(1, count))
@@ -314,7 +313,7 @@ def test_cleared_ids_are_not_recovered(count: int) -> None:
     assert known(again.again()) == held(again.again()) == ids(1, 3)
 
 
-def test_in_the_turn_in_which_they_come() -> None:
+def test_in_the_turn_in_which_they_come():
     world = make()
     send_all(world, ids(1, 2))
     send(world, b"3")
@@ -324,7 +323,7 @@ def test_in_the_turn_in_which_they_come() -> None:
     assert known(world) == [b"3", b"1"] and known(world.again()) == [b"3", b"1"]
 
 
-def test_forgetting_lasts_as_long_as_any_of_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetting_lasts_as_long_as_any_of_the_ids(monkeypatch):
     """Whatever segment goes first, at no time do ids come back."""
     monkeypatch.setattr(duplicates, "CHUNK_IDS", 4)
     world = make(journal_file_size=1200, journal_compact_min_files=2, journal_compact_percentage=90)
@@ -343,7 +342,7 @@ def test_forgetting_lasts_as_long_as_any_of_the_ids(monkeypatch: pytest.MonkeyPa
     assert before > 3 and world.journal.segments[0].number > before
 
 
-def test_clearing_ids_applies_when_the_cache_was_not_loaded() -> None:
+def test_clearing_ids_applies_when_the_cache_was_not_loaded():
     world = make()
     send_all(world, ids(1, 5))
     unaware = world.again(persist_id_cache=False)
@@ -353,7 +352,7 @@ def test_clearing_ids_applies_when_the_cache_was_not_loaded() -> None:
     assert known(world.again()) == ids(1, 5), "they were there"
 
 
-def test_every_cut_of_forgetting() -> None:
+def test_every_cut_of_forgetting():
     """It has happened or not; what came after it never stands beside what it forgot."""
     world = make()
     send_all(world, ids(1, 3))
@@ -371,7 +370,7 @@ def test_every_cut_of_forgetting() -> None:
     assert seen == [[], ids(1, 1), ids(1, 2), ids(1, 3), [], ids(4, 4), ids(4, 5)]
 
 
-def test_an_address_without_ids_and_one_of_another_name() -> None:
+def test_an_address_without_ids_and_one_of_another_name():
     world = make()
     world.queue("other")
     send_all(world, ids(1, 3), "other")
@@ -383,7 +382,7 @@ def test_an_address_without_ids_and_one_of_another_name() -> None:
 # ---- what is torn
 
 
-def test_every_cut_has_both_or_neither() -> None:
+def test_every_cut_has_both_or_neither():
     world = make()
     send_all(world, ids(1, 2))
     with world.broker.together():
@@ -405,13 +404,13 @@ def test_every_cut_has_both_or_neither() -> None:
     assert seen == {0, 1, 2, 5, 6, 7}
 
 
-def conversing(world: StoredBroker) -> Client:
+def conversing(world):
     server = Server()
     server.world, server.outgoing = world, Outgoing(world.broker.clock)
     return server.client()
 
 
-def test_every_journal_prefix_of_a_session_recovers_consistently() -> None:
+def test_every_journal_prefix_of_a_session_recovers_consistently():
     world = make()
     client = conversing(world)
     send_one = {"destination": "/queue/q", "persistent": "true"}
@@ -436,7 +435,7 @@ def test_every_journal_prefix_of_a_session_recovers_consistently() -> None:
     assert seen == {0, 1, 3, 6}  # those of one turn are one, but for what a transaction of the client's has
 
 
-def test_messages_of_one_turn_become_one_record_with_their_ids() -> None:
+def test_messages_of_one_turn_become_one_record_with_their_ids():
     world = make()
     client = conversing(world)
     world.turn()
@@ -455,7 +454,7 @@ def test_messages_of_one_turn_become_one_record_with_their_ids() -> None:
     assert len(known(world.again())) == len(held(world.again())) == 9
 
 
-def _messages_of_transactions(records: bytes) -> list[int]:
+def _messages_of_transactions(records):
     """How many messages each TRANSACTION has, beside one record of their ids."""
     found, at = [], 0
     while at < len(records):
@@ -476,7 +475,7 @@ def _messages_of_transactions(records: bytes) -> list[int]:
     return found
 
 
-def test_the_receipt_of_a_duplicate_waits_for_the_first_one() -> None:
+def test_the_receipt_of_a_duplicate_waits_for_the_first_one():
     disk = ManualDisk()
     world = make(disk=disk)
     client = conversing(world)
@@ -492,13 +491,13 @@ def test_the_receipt_of_a_duplicate_waits_for_the_first_one() -> None:
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["each", "all as one"])
-def test_every_cut_of_the_journal_while_pages_are_whole(together: bool) -> None:
+def test_every_cut_of_the_journal_while_pages_are_whole(together):
     """A message in a page counts only if the journal has its id."""
     world = PagedBroker()
     (queue,) = world.queues("a.one")
     address = world.address("a")
 
-    def send_to_page(identifier: bytes) -> None:
+    def send_to_page(identifier):
         with world.broker.together():
             world.page([queue], identifier)
             add_id(address, identifier, persisted=True)
@@ -528,7 +527,7 @@ def test_every_cut_of_the_journal_while_pages_are_whole(together: bool) -> None:
     assert seen == ({0, 6} if together else set(range(7)))
 
 
-def test_a_damaged_segment_loses_its_ids_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_segment_loses_its_ids_alone(monkeypatch):
     monkeypatch.setattr(duplicates, "CHUNK_IDS", 4)
     world = make(journal_file_size=1500, journal_compact_min_files=0)
     send_all(world, ids(1, 30))
@@ -548,7 +547,7 @@ def test_a_damaged_segment_loses_its_ids_alone(monkeypatch: pytest.MonkeyPatch) 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.lists(st.integers(0, 14), min_size=1, max_size=40))
-def test_crashes_at_any_time(seed: int, steps: list[int]) -> None:
+def test_crashes_at_any_time(seed, steps):
     """What is known after a restart are the latest of those whose messages are there, and nobody consumes."""
     random, size = Random(seed), 6
     world = make(id_cache_size=size, journal_file_size=1500)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from stompring.store.durable import Durable
@@ -17,7 +15,7 @@ from .stored_broker import StoredBroker
 
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize("waits", [True, False])
-def test_sync_callbacks_follow_the_sync_settings(transactional: bool, waits: bool) -> None:
+def test_sync_callbacks_follow_the_sync_settings(transactional, waits):
     """journal-sync-transactional and -non-transactional."""
     hand = ManualDisk()
     world = StoredBroker(
@@ -37,7 +35,7 @@ def test_sync_callbacks_follow_the_sync_settings(transactional: bool, waits: boo
     assert len(world.memory.crash_free(world.journal.segments[0].path)) > 500, "it is safe in any case"
 
 
-def test_without_sync_durable_messages_are_still_written() -> None:
+def test_without_sync_durable_messages_are_still_written():
     world = StoredBroker(journal_sync_transactional=False, journal_sync_non_transactional=False)
     world.queue("q")
     world.durable("q", b"kept")
@@ -49,7 +47,7 @@ def test_without_sync_durable_messages_are_still_written() -> None:
     assert world.memory.crash_free(path) == world.memory.data[path], "a clean stop syncs"
 
 
-def test_without_sync_compaction_still_syncs_before_it_deletes() -> None:
+def test_without_sync_compaction_still_syncs_before_it_deletes():
     world = StoredBroker(
         journal_sync_transactional=False,
         journal_sync_non_transactional=False,
@@ -66,7 +64,7 @@ def test_without_sync_compaction_still_syncs_before_it_deletes() -> None:
         assert world.memory.crash_free(segment.path) == world.memory.data[segment.path]
 
 
-def test_the_buffer_timeout_lets_batches_grow() -> None:
+def test_the_buffer_timeout_lets_batches_grow():
     hand = ManualDisk()
     world = StoredBroker(disk=hand, journal_buffer_timeout=250_000_000)
     world.queue("q")
@@ -82,7 +80,7 @@ def test_the_buffer_timeout_lets_batches_grow() -> None:
     assert world.again().directory.queue("q").count == 3
 
 
-def test_a_receipt_waits_for_its_own_batch() -> None:
+def test_a_receipt_waits_for_its_own_batch():
     hand = ManualDisk()
     world = StoredBroker(disk=hand)
     world.queue("q")
@@ -99,7 +97,7 @@ def test_a_receipt_waits_for_its_own_batch() -> None:
     assert world.synced() == [True], "nothing is under way"
 
 
-def test_purge_within_the_turn_writes_nothing() -> None:
+def test_purge_within_the_turn_writes_nothing():
     hand = ManualDisk()
     world = StoredBroker(disk=hand)
     queue = world.queue("q")
@@ -112,12 +110,12 @@ def test_purge_within_the_turn_writes_nothing() -> None:
     assert heard == [True] and not hand.jobs
 
 
-def test_full_disk_blocks_durable_sends_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_full_disk_blocks_durable_sends_and_is_logged(caplog):
     world = StoredBroker()
     world.queue("q")
     world.turn()
 
-    def full(operation: str, path: Path) -> None:
+    def full(operation, path):
         if operation == "write":
             raise out_of_space(path)
 
@@ -134,7 +132,7 @@ def test_full_disk_blocks_durable_sends_and_is_logged(caplog: pytest.LogCaptureF
     assert bodies(world.again().directory.queue("q")) == [b"kept"]
 
 
-def test_close_writes_everything() -> None:
+def test_close_writes_everything():
     hand = ManualDisk()
     world = StoredBroker(disk=hand)
     world.queue("q")
@@ -143,7 +141,7 @@ def test_close_writes_everything() -> None:
     assert world.writer.idle and bodies(world.again().directory.queue("q")) == [b"kept"]
 
 
-def test_a_real_disk(tmp_path: Path) -> None:
+def test_a_real_disk(tmp_path):
     world = StoredBroker(Files(), directory=tmp_path / "journal", journal_file_size=5000)
     world.queue("q")
     for number in range(50):

@@ -1,9 +1,6 @@
 """The file system, the real one."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from stompring.store.files import Files
 FILES = Files()
 
 
-def test_a_file_is_made_with_its_directories(tmp_path: Path) -> None:
+def test_a_file_is_made_with_its_directories(tmp_path):
     path = tmp_path / "a" / "b" / "file"
     descriptor = FILES.open(path)
     assert FILES.write(descriptor, b"hello", 0) == 5
@@ -26,14 +23,14 @@ def test_a_file_is_made_with_its_directories(tmp_path: Path) -> None:
     assert path.read_bytes() == b"Jello!"
 
 
-def test_files_are_not_accessible_by_others(tmp_path: Path) -> None:
+def test_files_are_not_accessible_by_others(tmp_path):
     FILES.close(FILES.open(tmp_path / "d" / "file"))
     FILES.replace(tmp_path / "d" / "other", b"x")
     for path in (tmp_path / "d" / "file", tmp_path / "d" / "other", tmp_path / "d"):
         assert not path.stat().st_mode & 0o007
 
 
-def test_parts_of_a_file(tmp_path: Path) -> None:
+def test_parts_of_a_file(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
     assert FILES.read(path) == b"0123456789"
@@ -44,14 +41,14 @@ def test_parts_of_a_file(tmp_path: Path) -> None:
         FILES.read(tmp_path / "none")
 
 
-def test_cut_off(tmp_path: Path) -> None:
+def test_cut_off(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
     FILES.truncate(path, 4)
     assert path.read_bytes() == b"0123"
 
 
-def test_deleted_renamed_replaced(tmp_path: Path) -> None:
+def test_deleted_renamed_replaced(tmp_path):
     path = tmp_path / "file"
     FILES.replace(path, b"one")
     FILES.replace(path, b"two")
@@ -62,13 +59,11 @@ def test_deleted_renamed_replaced(tmp_path: Path) -> None:
     assert FILES.names(tmp_path) == [] and FILES.names(tmp_path / "none") == []
 
 
-def test_a_replacement_that_fails_leaves_the_old_contents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replacement_that_fails_leaves_the_old_contents(tmp_path, monkeypatch):
     path = tmp_path / "file"
     FILES.replace(path, b"old")
 
-    def fail(descriptor: int) -> None:
+    def fail(descriptor):
         raise OSError(5, "broken")
 
     monkeypatch.setattr(os, "fsync", fail)
@@ -77,10 +72,10 @@ def test_a_replacement_that_fails_leaves_the_old_contents(
     assert path.read_bytes() == b"old"
 
 
-def test_a_file_whose_name_is_not_safe_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_name_is_not_safe_is_not_there(tmp_path, monkeypatch):
     """Else the next try would find it, and take its name for safe."""
 
-    def fail(descriptor: int) -> None:
+    def fail(descriptor):
         raise OSError(5, "broken")
 
     monkeypatch.setattr(os, "fsync", fail)

@@ -1,13 +1,10 @@
 """``ingested.json``: what who ingests writes there, and what the broker makes of it when it deletes retained files."""
 
-from __future__ import annotations
-
 import json
 import logging
 import multiprocessing
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,17 +24,16 @@ from stompring.store.ingested import (
 )
 from stompring.store.segment import TRAILER, footer_offset
 
-from .stored_broker import StoredBroker
 from .test_retention import KEPT, Paged, files, fill, sampled, world
 
 # ---- the file
 
 
-def positions(**folders: tuple[int, int]) -> dict[str, Position]:
+def positions(**folders):
     return {name: Position(*each) for name, each in folders.items()}
 
 
-def test_recorded_positions_are_read(tmp_path: Path) -> None:
+def test_recorded_positions_are_read(tmp_path):
     assert read_ingested(tmp_path) == {}
     first = {"journal": Position(12, 40960), "paging/000000007": Position(7, 4096)}
     record_ingested(tmp_path, "a", "file:///a", first, 5)
@@ -61,14 +57,14 @@ def test_recorded_positions_are_read(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {INGESTED, LOCK}
 
 
-def test_the_time_is_that_of_the_clock(tmp_path: Path) -> None:
+def test_the_time_is_that_of_the_clock(tmp_path):
     record_ingested(tmp_path, "a", "a", {})
     modified = (tmp_path / INGESTED).stat().st_mtime_ns // 1_000_000
     assert abs(read_ingested(tmp_path)["a"].time - modified) < 60_000
 
 
 @pytest.mark.parametrize("lake", ["", "a/b", "ä", "a" * 101, "../x"])
-def test_ids_that_are_no_names_of_files(tmp_path: Path, lake: str) -> None:
+def test_ids_that_are_no_names_of_files(tmp_path, lake):
     with pytest.raises(ValueError, match="cannot be the id"):
         record_ingested(tmp_path, lake, "x", {})
     with pytest.raises(ValueError, match="cannot be the id"), ingesting(tmp_path, lake):
@@ -76,7 +72,7 @@ def test_ids_that_are_no_names_of_files(tmp_path: Path, lake: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def lakes(**fields: Any) -> bytes:
+def lakes(**fields):
     lake = {"name": "x", "time": 1, "positions": {}, **fields}
     return json.dumps({"version": 1, "lakes": {"a": lake}}).encode()
 
@@ -101,7 +97,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("data", DAMAGED, ids=lambda data: repr(data[:60]))
-def test_damaged_ingested_file_raises_and_is_not_overwritten(tmp_path: Path, data: bytes) -> None:
+def test_damaged_ingested_file_raises_and_is_not_overwritten(tmp_path, data):
     with pytest.raises(ValueError):
         parse_ingested(data)
     (tmp_path / INGESTED).write_bytes(data)
@@ -110,7 +106,7 @@ def test_damaged_ingested_file_raises_and_is_not_overwritten(tmp_path: Path, dat
     assert (tmp_path / INGESTED).read_bytes() == data
 
 
-def test_unknown_entries_are_accepted() -> None:
+def test_unknown_entries_are_accepted():
     found = parse_ingested(lakes(more=1, positions={"journal": "1:2", "other": "3:4"}))
     assert found["a"].positions == positions(journal=(1, 2), other=(3, 4))
 
@@ -125,19 +121,17 @@ def test_unknown_entries_are_accepted() -> None:
         (None, 1, 0, True),
     ],
 )
-def test_lacks_compares_positions_with_file_ends(
-    position: tuple[int, int] | None, number: int, end: int, lacks: bool
-) -> None:
+def test_lacks_compares_positions_with_file_ends(position, number, end, lacks):
     found = {} if position is None else positions(journal=position)
     assert Lake("a", "a", 0, found).lacks("journal", number, end) is lacks
 
 
-def many(directory: str, lake: str) -> None:
+def many(directory, lake):
     for number in range(30):
         record_ingested(Path(directory), lake, lake, positions(journal=(number, 0)))
 
 
-def test_several_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
+def test_several_processes_lose_nothing_of_each_other(tmp_path):
     context = multiprocessing.get_context("spawn")
     running = [context.Process(target=many, args=(str(tmp_path), name)) for name in "abc"]
     for process in running:
@@ -151,7 +145,7 @@ def test_several_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
     )
 
 
-def test_one_ingest_at_a_time_for_each_lake(tmp_path: Path) -> None:
+def test_one_ingest_at_a_time_for_each_lake(tmp_path):
     with ingesting(tmp_path, "a"):
         with pytest.raises(Busy), ingesting(tmp_path, "a"):
             pass
@@ -161,10 +155,10 @@ def test_one_ingest_at_a_time_for_each_lake(tmp_path: Path) -> None:
         pass
 
 
-def test_a_failed_write_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_one(tmp_path, monkeypatch):
     record_ingested(tmp_path, "a", "a", positions(journal=(1, 1)))
 
-    def fails(descriptor: int) -> None:
+    def fails(descriptor):
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(os, "fsync", fails)
@@ -179,20 +173,20 @@ def test_a_failed_write_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.M
 # ---- the broker
 
 
-def put(one: StoredBroker, **found: dict[str, str]) -> None:
+def put(one, **found):
     """An ``ingested.json`` with these lakes."""
     every = {name: {"name": f"lake-{name}", "time": 1, "positions": where} for name, where in found.items()}
     one.files.replace(KEPT / INGESTED, json.dumps({"version": 1, "lakes": every}).encode())
 
 
-def count(one: StoredBroker) -> tuple[int, int]:
+def count(one):
     """Deleted files, and those of them that were not ingested."""
     retention = one.store.retention
     assert retention is not None
     return retention.deleted, retention.deleted_not_ingested
 
 
-def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warned(caplog):
     return [
         record.getMessage()
         for record in caplog.records
@@ -200,7 +194,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def filled(**limits: int) -> tuple[StoredBroker, list[Path]]:
+def filled(**limits):
     """Some retained segments that are there at the start of a broker, which is to have these limits."""
     one = world()
     fill(one, 60)
@@ -209,24 +203,24 @@ def filled(**limits: int) -> tuple[StoredBroker, list[Path]]:
     return world(one.memory.kill(), **limits, recover=False), kept
 
 
-def begin(one: StoredBroker) -> None:
+def begin(one):
     one.store.recover(one.broker)
     one.turn()
 
 
-def footer_at(one: StoredBroker, path: Path) -> int:
+def footer_at(one, path):
     place = footer_offset(one.memory.data[path][-TRAILER.size :])
     assert place > 0
     return place
 
 
-def test_without_the_file_nothing_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_the_file_nothing_is_counted(caplog):
     one, kept = filled(storage_limit=0)
     begin(one)
     assert count(one) == (len(kept), 0) and warned(caplog) == []
 
 
-def test_deleting_fully_ingested_files_counts_no_loss(caplog: pytest.LogCaptureFixture) -> None:
+def test_deleting_fully_ingested_files_counts_no_loss(caplog):
     one, kept = filled(storage_limit=0)
     last = int(kept[-1].stem)
     put(one, a={"journal": f"{last}:{footer_at(one, kept[-1])}"}, b={"journal": f"{last + 1}:0"})
@@ -235,7 +229,7 @@ def test_deleting_fully_ingested_files_counts_no_loss(caplog: pytest.LogCaptureF
     assert files(one, ".journal", kept=True) == {}
 
 
-def test_deleted_files_not_ingested_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_files_not_ingested_are_counted_and_logged_once(caplog):
     one, kept = filled(storage_limit=0)
     at = footer_at(one, kept[2])
     put(one, a={"journal": f"{int(kept[2].stem)}:{at - 1}"}, b={"journal": f"{int(kept[-1].stem)}:999999"})
@@ -246,14 +240,14 @@ def test_deleted_files_not_ingested_are_counted_and_logged_once(caplog: pytest.L
     assert str(kept[2]) in text and str(kept[-1]) in text and "storage-limit 0 exceeded" in text
 
 
-def test_a_lake_that_knows_a_folder_not_at_all_lacks_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lake_that_knows_a_folder_not_at_all_lacks_it(caplog):
     one, kept = filled(storage_limit=0)
     put(one, a={"samples": "9:9"})
     begin(one)
     assert count(one) == (len(kept), len(kept)) and len(warned(caplog)) == 1
 
 
-def test_warning_names_one_file_and_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_names_one_file_and_the_reason(caplog):
     one, kept = filled(period=1)
     put(one, a={"journal": f"{int(kept[-2].stem)}:999999"})
     begin(one)
@@ -265,7 +259,7 @@ def test_warning_names_one_file_and_the_reason(caplog: pytest.LogCaptureFixture)
     )
 
 
-def test_warning_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_is_logged_once_a_minute(caplog):
     one = world(storage_limit=3000)
     put(one, a={})
     fill(one, 60)
@@ -288,15 +282,13 @@ def test_warning_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize("fault", ["damaged", "unreadable"])
-def test_unreadable_ingested_file_is_logged_once_and_deletion_continues(
-    caplog: pytest.LogCaptureFixture, fault: str
-) -> None:
+def test_unreadable_ingested_file_is_logged_once_and_deletion_continues(caplog, fault):
     one = world(storage_limit=3000)
     one.files.replace(KEPT / INGESTED, b"{")
     if fault == "unreadable":
         put(one, a={})
 
-        def fails(operation: str, path: Path) -> None:
+        def fails(operation, path):
             if operation == "read" and path.name == INGESTED:
                 raise PermissionError(13, os.strerror(13), str(path))
 
@@ -315,11 +307,11 @@ def test_unreadable_ingested_file_is_logged_once_and_deletion_continues(
     assert len(warned(caplog)) == 2, "it was in order meanwhile"
 
 
-def test_a_deletion_that_fails_is_tried_again_and_counted_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deletion_that_fails_is_tried_again_and_counted_once(caplog):
     one, kept = filled(storage_limit=0)
     put(one, a={})
 
-    def fails(operation: str, path: Path) -> None:
+    def fails(operation, path):
         if operation == "remove" and path == kept[2]:
             raise PermissionError(13, os.strerror(13), str(path))
 
@@ -334,7 +326,7 @@ def test_a_deletion_that_fails_is_tried_again_and_counted_once(caplog: pytest.Lo
     assert count(one) == (len(kept), len(kept))
 
 
-def test_pages_and_samples_have_folders_of_their_own() -> None:
+def test_pages_and_samples_have_folders_of_their_own():
     one = Paged()
     (queue,) = one.queues("q")
     for _ in range(20):

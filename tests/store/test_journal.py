@@ -1,7 +1,5 @@
 """What the broker tells becomes records, and segments that hold nothing any more go."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from stompring.broker import publish
@@ -18,7 +16,7 @@ from .stored_broker import StoredBroker
 NAMING = (Kind.NAME, Kind.QUEUE_ADDRESS)
 
 
-def records(world: StoredBroker) -> list[bytes]:
+def records(world):
     """The payloads of all records in all segments, those in transactions within these."""
     found = []
     for path in sorted(world.memory.data):
@@ -29,29 +27,29 @@ def records(world: StoredBroker) -> list[bytes]:
     return found
 
 
-def kinds(world: StoredBroker, since: int = 0) -> Counter[Kind]:
+def kinds(world, since=0):
     return Counter(Kind(payload[0]) for payload in records(world)[since:])
 
 
 class Told:
     """The records that something wrote."""
 
-    def __init__(self, world: StoredBroker) -> None:
+    def __init__(self, world):
         world.turn()
         self.world = world
         self.before = len(records(world))
 
     @property
-    def records(self) -> list[bytes]:
+    def records(self):
         self.world.turn()
         return [payload for payload in records(self.world)[self.before :] if payload[0] not in NAMING]
 
     @property
-    def kinds(self) -> list[Kind]:
+    def kinds(self):
         return [Kind(payload[0]) for payload in self.records]
 
 
-def test_a_message_is_written_once_with_all_its_queues() -> None:
+def test_a_message_is_written_once_with_all_its_queues():
     world = StoredBroker()
     queues = [world.queue(name, "t", MULTICAST) for name in ("a", "b")]
     world.queue("volatile", "t", MULTICAST, durable=False)
@@ -64,7 +62,7 @@ def test_a_message_is_written_once_with_all_its_queues() -> None:
     assert payload.endswith(message.tail)
 
 
-def test_non_durable_messages_are_not_written() -> None:
+def test_non_durable_messages_are_not_written():
     world = StoredBroker()
     world.queue("q")
     world.queue("volatile", durable=False)
@@ -74,7 +72,7 @@ def test_non_durable_messages_are_not_written() -> None:
     assert told.kinds == []
 
 
-def test_message_settled_within_its_turn_is_not_written() -> None:
+def test_message_settled_within_its_turn_is_not_written():
     world = StoredBroker()
     queue = world.queue("q")
     told = Told(world)
@@ -85,7 +83,7 @@ def test_message_settled_within_its_turn_is_not_written() -> None:
     assert told.kinds == [] and safe == [True]
 
 
-def test_settled_messages_share_one_record() -> None:
+def test_settled_messages_share_one_record():
     world = StoredBroker()
     queue, other = world.queue("q"), world.queue("other")
     taker, another = join(queue, 10), join(other, 10)
@@ -114,7 +112,7 @@ def test_settled_messages_share_one_record() -> None:
     }
 
 
-def test_deliveries_are_recorded() -> None:
+def test_deliveries_are_recorded():
     world = StoredBroker()
     queue = world.queue("q")
     sent = [world.durable("q").number for _ in range(3)]
@@ -134,7 +132,7 @@ def test_deliveries_are_recorded() -> None:
     assert next(r.deliveries for r in taker.unsettled if r.message.number == sent[0]) == 2
 
 
-def test_direct_delivery_is_recorded_in_the_message() -> None:
+def test_direct_delivery_is_recorded_in_the_message():
     world = StoredBroker()
     join(world.queue("q"), 1)
     told = Told(world)
@@ -143,7 +141,7 @@ def test_direct_delivery_is_recorded_in_the_message() -> None:
     assert StoredMessage(payload).deliveries == 1
 
 
-def test_a_transaction_is_one_record() -> None:
+def test_a_transaction_is_one_record():
     world = StoredBroker()
     queue = world.queue("q")
     world.durable("q", b"taken")
@@ -160,7 +158,7 @@ def test_a_transaction_is_one_record() -> None:
     assert (kind, count, number) == (Kind.TRANSACTION, 3, 0)
 
 
-def test_transactions_nest() -> None:
+def test_transactions_nest():
     world = StoredBroker()
     queue = world.queue("q")
     told = Told(world)
@@ -177,7 +175,7 @@ def test_transactions_nest() -> None:
     assert queue.count == 4
 
 
-def test_a_transaction_of_one_or_nothing_needs_no_record() -> None:
+def test_a_transaction_of_one_or_nothing_needs_no_record():
     world = StoredBroker()
     world.queue("q")
     told = Told(world)
@@ -189,7 +187,7 @@ def test_a_transaction_of_one_or_nothing_needs_no_record() -> None:
     assert told.kinds == [Kind.MESSAGE]
 
 
-def test_half_a_transaction_is_never_written() -> None:
+def test_half_a_transaction_is_never_written():
     world = StoredBroker()
     world.queue("q")
     told = Told(world)
@@ -203,7 +201,7 @@ def test_half_a_transaction_is_never_written() -> None:
     assert told.kinds == [Kind.TRANSACTION]
 
 
-def test_pages_know_a_transaction_by_its_number() -> None:
+def test_pages_know_a_transaction_by_its_number():
     world = StoredBroker()
     assert world.journal.transaction() == 0
     told = Told(world)
@@ -218,7 +216,7 @@ def test_pages_know_a_transaction_by_its_number() -> None:
     assert [(count, number) for _, _, _, count, number in found] == [(0, first), (0, first + 1)]
 
 
-def test_a_move_is_one_record() -> None:
+def test_a_move_is_one_record():
     """Dead letters, expired messages and what rings give up are in one place or in the other, never in both."""
     world = StoredBroker(settings={"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1}})
     world.queue("DLQ")
@@ -230,7 +228,7 @@ def test_a_move_is_one_record() -> None:
     assert told.kinds == [Kind.TRANSACTION]
 
 
-def test_name_records_precede_their_numbers_in_each_segment() -> None:
+def test_name_records_precede_their_numbers_in_each_segment():
     world = StoredBroker(journal_file_size=2000)
     world.queue("q")
     world.queue("other", "t", MULTICAST)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from stompring.store.encoder import RecordEncoder
 from stompring.store.record import BINDING, QUEUE, Kind, StoredMessage
 from stompring.store.segment import (
     JournalSegment,
@@ -22,7 +21,7 @@ from ..broker.broker_fixture import MULTICAST
 from .stored_broker import StoredBroker, pending
 
 
-def test_segments_roll_and_are_sealed() -> None:
+def test_segments_roll_and_are_sealed():
     world = StoredBroker(journal_file_size=2000)
     world.queue("q")
     sent = []
@@ -47,7 +46,7 @@ def test_segments_roll_and_are_sealed() -> None:
     assert world.journal.bytes == sum(segment.size for segment in world.journal.segments)
 
 
-def test_a_segment_of_two_runs_has_one_footer() -> None:
+def test_a_segment_of_two_runs_has_one_footer():
     world = StoredBroker(journal_file_size=4000)
     world.queue("q")
     first = world.durable("q", b"of the first run")
@@ -83,7 +82,7 @@ def test_a_segment_of_two_runs_has_one_footer() -> None:
         assert getattr(found, name) == getattr(footer, name)
 
 
-def test_segment_without_live_records_is_deleted() -> None:
+def test_segment_without_live_records_is_deleted():
     world = StoredBroker(journal_file_size=2000, journal_compact_min_files=0)
     queue = world.queue("q")
     world.turn()
@@ -103,7 +102,7 @@ def test_segment_without_live_records_is_deleted() -> None:
     assert world.again().directory.queue("q").message_count == 0
 
 
-def test_oldest_segment_is_deleted_first() -> None:
+def test_oldest_segment_is_deleted_first():
     world = StoredBroker(journal_file_size=1000, journal_compact_min_files=0)
     queue = world.queue("q")
     oldest = world.durable("q", b"x" * 500)
@@ -119,7 +118,7 @@ def test_oldest_segment_is_deleted_first() -> None:
     assert [ref.message.number for ref in pending(world.again().directory.queue("q"))] == [oldest.number]
 
 
-def test_segment_is_deleted_after_its_settlements_are_synced() -> None:
+def test_segment_is_deleted_after_its_settlements_are_synced():
     from .disk import ManualDisk
 
     hand = ManualDisk()
@@ -142,7 +141,7 @@ def test_segment_is_deleted_after_its_settlements_are_synced() -> None:
     assert first not in world.memory.data
 
 
-def test_live_bytes_approximate_the_live_records() -> None:
+def test_live_bytes_approximate_the_live_records():
     world = StoredBroker()
     queue, other = world.queue("a", "t", MULTICAST), world.queue("b", "t", MULTICAST)
     for _ in range(10):
@@ -157,7 +156,7 @@ def test_live_bytes_approximate_the_live_records() -> None:
     assert world.journal.live_bytes == 0
 
 
-def test_a_message_that_enters_another_queue_later() -> None:
+def test_a_message_that_enters_another_queue_later():
     world = StoredBroker()
     first, second = world.queue("a"), world.queue("b")
     message = world.durable("a", b"body")
@@ -183,26 +182,26 @@ class Counted(LiveRecord):
 
     __slots__ = ("news", "told", "whole_of_it")
 
-    def __init__(self, whole: bool) -> None:
+    def __init__(self, whole):
         super().__init__()
         self.news = 0
         self.told: list[str] = []
         self.whole_of_it = whole
 
     @property
-    def whole(self) -> bool:  # type: ignore[override]
+    def whole(self):  # type: ignore[override]
         return self.whole_of_it
 
-    def encode(self, tail: RecordEncoder) -> None:
+    def encode(self, tail):
         self.told.append("news")
         tail.add(BINDING.pack(Kind.BINDING, QUEUE, 1, 0, 99))
 
-    def encode_all(self, tail: RecordEncoder) -> None:
+    def encode_all(self, tail):
         self.told.append("all")
         tail.add(BINDING.pack(Kind.BINDING, QUEUE, 1, 0, 99))
 
 
-def fill(world: StoredBroker) -> None:
+def fill(world):
     """Begin another segment."""
     before = len(world.journal.segments)
     while len(world.journal.segments) == before:
@@ -211,7 +210,7 @@ def fill(world: StoredBroker) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_live_record_retains_its_oldest_segment(whole: bool) -> None:
+def test_live_record_retains_its_oldest_segment(whole):
     world = StoredBroker(journal_file_size=1000, journal_compact_min_files=0)
     world.queue("q")
     kept = Counted(whole)
@@ -229,7 +228,7 @@ def test_live_record_retains_its_oldest_segment(whole: bool) -> None:
     world.journal.forget(kept)
 
 
-def test_removed_live_record_is_written_once_and_retains_no_segment() -> None:
+def test_removed_live_record_is_written_once_and_retains_no_segment():
     world = StoredBroker()
     kept = Counted(True)
     world.journal.update(kept)
@@ -240,7 +239,7 @@ def test_removed_live_record_is_written_once_and_retains_no_segment() -> None:
     assert kept.segment is None and kept.told == ["news", "news"]
 
 
-def test_queue_numbers_are_never_used_twice() -> None:
+def test_queue_numbers_are_never_used_twice():
     """Not those of queues either that are not stored: pages may know them."""
     world = StoredBroker()
     numbers: set[int] = set()
@@ -255,7 +254,7 @@ def test_queue_numbers_are_never_used_twice() -> None:
         world = world.again()
 
 
-def test_message_numbers_go_on() -> None:
+def test_message_numbers_go_on():
     world = StoredBroker(journal_file_size=1000)
     queue = world.queue("q")
     greatest = 0
@@ -270,7 +269,7 @@ def test_message_numbers_go_on() -> None:
         assert world.durable("q").number > greatest
 
 
-def test_message_segment_is_set_when_written() -> None:
+def test_message_segment_is_set_when_written():
     world = StoredBroker()
     world.queue("a", "t", MULTICAST)
     world.queue("b", "t", MULTICAST)

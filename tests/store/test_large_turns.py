@@ -1,7 +1,5 @@
 """Much that is told to the journal at once is put into records in slices, and is safe or not as a whole."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.store import journal
@@ -13,19 +11,19 @@ MANY = 100
 
 
 @pytest.fixture(autouse=True)
-def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_at_a_time(monkeypatch):
     monkeypatch.setattr(journal, "MAX_ENCODED_AT_ONCE", 7)
 
 
-def numbered(count: int) -> list[bytes]:
+def numbered(count):
     return [b"%d" % number for number in range(count)]
 
 
-def records(world: StoredBroker) -> int:
+def records(world):
     return len(world.journal._encoder.footer.starts)
 
 
-def test_records_are_encoded_in_slices_and_callbacks_run_after_the_last() -> None:
+def test_records_are_encoded_in_slices_and_callbacks_run_after_the_last():
     world = StoredBroker()
     world.queue()
     world.turn()
@@ -40,7 +38,7 @@ def test_records_are_encoded_in_slices_and_callbacks_run_after_the_last() -> Non
     assert held(world.again()) == numbered(MANY)
 
 
-def test_sync_callback_waits_for_records_before_it_only() -> None:
+def test_sync_callback_waits_for_records_before_it_only():
     world = StoredBroker()
     world.queue()
     world.turn()
@@ -60,7 +58,7 @@ def test_sync_callback_waits_for_records_before_it_only() -> None:
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5, 10])
-def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened(turns: int) -> None:
+def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened(turns):
     world = StoredBroker()
     world.queue()
     world.durable(body=b"before")
@@ -75,7 +73,7 @@ def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened
     assert held(world.again()) == [b"before", *numbered(MANY)]
 
 
-def test_open_transaction_delays_writes_and_callbacks() -> None:
+def test_open_transaction_delays_writes_and_callbacks():
     world = StoredBroker()
     world.queue()
     world.turn()
@@ -91,7 +89,7 @@ def test_open_transaction_delays_writes_and_callbacks() -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 5_000_000])
-def test_messages_settled_before_encoding_are_not_written(delay: int) -> None:
+def test_messages_settled_before_encoding_are_not_written(delay):
     world = StoredBroker(journal_buffer_timeout=delay)
     queue = world.queue()
     world.pass_time(1000)
@@ -107,7 +105,7 @@ def test_messages_settled_before_encoding_are_not_written(delay: int) -> None:
     assert held(world.again()) == numbered(50)
 
 
-def test_a_broker_that_stops_writes_all_of_it() -> None:
+def test_a_broker_that_stops_writes_all_of_it():
     world = StoredBroker()
     world.queue()
     world.turn()
@@ -119,7 +117,7 @@ def test_a_broker_that_stops_writes_all_of_it() -> None:
     assert held(world.again()) == numbered(MANY)
 
 
-def test_compaction_waits_until_all_is_put_into_records() -> None:
+def test_compaction_waits_until_all_is_put_into_records():
     world = StoredBroker()
     world.queue()
     world.turn()

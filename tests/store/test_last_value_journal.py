@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -14,12 +13,12 @@ from .stored_broker import StoredBroker, held
 KEYED = {"last_value_key": "code"}
 
 
-def put(world: StoredBroker, body: bytes, key: str = "K", **more: Any) -> None:
+def put(world, body, key="K", **more):
     world.durable("q", body, headers={"code": key}, **more)
 
 
 @pytest.mark.parametrize("attributes", [KEYED, {"ring_size": 1}], ids=["last value", "ring"])
-def test_a_write_that_is_torn_anywhere_leaves_a_value(attributes: dict[str, Any]) -> None:
+def test_a_write_that_is_torn_anywhere_leaves_a_value(attributes):
     """One read of a socket may have several values of a key, of which only the last is written, and transactions."""
     world = StoredBroker()
     world.queue(**attributes)
@@ -42,7 +41,7 @@ def test_a_write_that_is_torn_anywhere_leaves_a_value(attributes: dict[str, Any]
     assert seen == {(b"1",), (b"5",)}
 
 
-def test_the_newest_value_survives_a_crash_of_the_computer() -> None:
+def test_the_newest_value_survives_a_crash_of_the_computer():
     random = Random(5)
     for _ in range(40):
         world = StoredBroker()
@@ -67,7 +66,7 @@ def test_the_newest_value_survives_a_crash_of_the_computer() -> None:
         assert all(found.get(key, -1) >= number for key, number in promised.items()), (found, promised)
 
 
-def test_a_restart_keeps_one_value_and_goes_on() -> None:
+def test_a_restart_keeps_one_value_and_goes_on():
     world = StoredBroker()
     queue = world.queue(**KEYED)
     taker = join(queue, 1)
@@ -86,7 +85,7 @@ def test_a_restart_keeps_one_value_and_goes_on() -> None:
     assert held(once_more) == [b"3"] and once_more.directory.queue("q").messages_replaced == 0
 
 
-def test_a_scheduled_value_that_fell_due_and_one_that_did_not_survive() -> None:
+def test_a_scheduled_value_that_fell_due_and_one_that_did_not_survive():
     world = StoredBroker()
     world.queue(**KEYED)
     put(world, b"1")
@@ -101,7 +100,7 @@ def test_a_scheduled_value_that_fell_due_and_one_that_did_not_survive() -> None:
     assert held(again) == [b"3"]
 
 
-def test_a_message_that_waits_for_its_redelivery_survives_as_the_value_of_its_key() -> None:
+def test_a_message_that_waits_for_its_redelivery_survives_as_the_value_of_its_key():
     world = StoredBroker(settings={"q": {"redelivery_delay": 5000}})
     queue = world.queue(**KEYED)
     taker = join(queue, 1)

@@ -25,16 +25,14 @@ TRAITS = [
 ]
 
 
-def record(
-    number: int, traits: int = 0, body: bytes = b"x", expires: int = 0, queues: int = 1, due: int = 0
-) -> bytes:
+def record(number, traits=0, body=b"x", expires=0, queues=1, due=0):
     message = WORLD.message("a", body, durable=True)
     message.number, message.traits, message.expires = number, TRAITS[traits], expires
     ids = b"".join(each.to_bytes(4, "little") for each in range(7, 7 + queues))
     return message_payload(message, 3, ids, due)
 
 
-def indexed(segments: list[list[bytes]]) -> tuple[MessageIndex, int]:
+def indexed(segments):
     """As a replay does it; returns how many are in columns too."""
     index, greatest, columnar = MessageIndex(), 0, 0
     for number, payloads in enumerate(segments, 1):
@@ -70,7 +68,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(st.lists(RECORDS, max_size=12), max_size=5), st.lists(st.integers(0, 31), max_size=10))
-def test_the_index_is_as_a_dictionary(segments: list[list[bytes]], forgotten: list[int]) -> None:
+def test_the_index_is_as_a_dictionary(segments, forgotten):
     index, _ = indexed(segments)
     known: dict[int, tuple[int, bytes]] = {}
     for number, payloads in enumerate(segments, 1):
@@ -92,7 +90,7 @@ def test_the_index_is_as_a_dictionary(segments: list[list[bytes]], forgotten: li
             assert (segment.number, data[at : at + len(payload)]) == known[number]
 
 
-def test_messages_that_are_alike_have_columns_alone() -> None:
+def test_messages_that_are_alike_have_columns_alone():
     payloads = [record(number, number % 4, bytes(number % 7)) for number in range(1, 200)]
     index, columnar = indexed([payloads[:100], payloads[100:]])
     assert columnar == 199 and not index.others
@@ -104,11 +102,11 @@ def test_messages_that_are_alike_have_columns_alone() -> None:
     )
 
 
-def tail_at(payload: bytes) -> int:
+def tail_at(payload):
     return StoredMessage(payload).traits_length
 
 
-def test_a_record_that_does_not_fit_is_not_taken() -> None:
+def test_a_record_that_does_not_fit_is_not_taken():
     payload = record(5)
     index, columnar = indexed([[payload]])
     assert columnar == 1
@@ -122,7 +120,7 @@ def test_a_record_that_does_not_fit_is_not_taken() -> None:
     assert columns.add(len(payload), len(faulty), 4) == -1
 
 
-def test_numbers_that_do_not_ascend_are_for_the_others() -> None:
+def test_numbers_that_do_not_ascend_are_for_the_others():
     index, columnar = indexed([[record(5), record(5), record(4), record(6)], [record(4), record(7)]])
     assert columnar == 3 and list(index) == [4, 5, 6, 7]
     assert index.others.keys() == {4, 5}

@@ -1,7 +1,5 @@
 """Records with good checksums that nobody should have written: they are left out, and the rest is there."""
 
-from __future__ import annotations
-
 import json
 from struct import pack_into
 
@@ -16,7 +14,7 @@ from .stored_broker import StoredBroker, held, reported
 from .test_recovery_damage import FIRST
 
 
-def journal() -> tuple[StoredBroker, list[bytes]]:
+def journal():
     """Three messages, and the payloads of the records that tell of them."""
     world = StoredBroker()
     world.queue("q")
@@ -27,12 +25,12 @@ def journal() -> tuple[StoredBroker, list[bytes]]:
     return world, [data[begin:end] for begin, end in SegmentScan(data)]
 
 
-def start(world: StoredBroker, payloads: list[bytes]) -> StoredBroker:
+def start(world, payloads):
     header = world.memory.data[FIRST][: HEADER.size]
     return world.again(MemoryFiles({FIRST: header + b"".join(map(framed, payloads))}))
 
 
-def changed(payload: bytes, layout: str, at: int, value: int) -> bytes:
+def changed(payload, layout, at, value):
     copy = bytearray(payload)
     pack_into(layout, copy, at, value)
     return bytes(copy)
@@ -54,7 +52,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_message_that_is_none(wrong: str) -> None:
+def test_a_message_that_is_none(wrong):
     world, payloads = journal()
     place = next(place for place, each in enumerate(payloads) if b"m1\0" in each)
     assert fits(payloads[place], 0, len(payloads[place]))
@@ -81,7 +79,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_other_records_that_are_none(other: str) -> None:
+def test_other_records_that_are_none(other):
     world, payloads = journal()
     again = start(world, [*payloads, OTHERS[other]])
     assert held(again) == [b"m0", b"m1", b"m2"]
@@ -102,7 +100,7 @@ RECURRENCES = {
 
 
 @pytest.mark.parametrize("recurrence", RECURRENCES)
-def test_a_recurrence_that_is_none(recurrence: str) -> None:
+def test_a_recurrence_that_is_none(recurrence):
     with pytest.raises(ValueError):
         unpack_recurrence(RECURRENCES[recurrence])
     world, payloads = journal()
@@ -113,14 +111,14 @@ def test_a_recurrence_that_is_none(recurrence: str) -> None:
     assert held(again) == [b"m0", b"m1", b"m2"] and reported(again)
 
 
-def test_a_recurrence() -> None:
+def test_a_recurrence():
     fields = {"period": 5, "repeat": -1, "cron": "* * * * *", "delay": 0}
     found = unpack_recurrence(json.dumps(fields).encode())
     assert found is not None and (found.period, found.repeat, found.cron) == (5, -1, "* * * * *")
     assert unpack_recurrence(b"") is None
 
 
-def test_scan_skips_malformed_payloads() -> None:
+def test_scan_skips_malformed_payloads():
     world, payloads = journal()
     header = world.memory.data[FIRST][: HEADER.size]
     wrong = [changed(payloads[-1], "<I", LENGTHS, 5), *list(OTHERS.values())]

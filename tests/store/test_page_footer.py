@@ -1,7 +1,5 @@
 """The columns of a page, and what of them stands in its footer."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +24,7 @@ KINDS = st.builds(
 MESSAGES = st.lists(st.tuples(KINDS, st.sets(st.sampled_from([3, 70_000, 2**32 - 1]))), max_size=40)
 
 
-def contents_of(messages: list[tuple[int, set[int]]]) -> PageColumns:
+def contents_of(messages):
     contents = PageColumns()
     for index, (kind, queues) in enumerate(messages):
         contents.starts.append(100 * index)
@@ -39,7 +37,7 @@ def contents_of(messages: list[tuple[int, set[int]]]) -> PageColumns:
     return contents
 
 
-def read_back(contents: PageColumns) -> tuple[Footer, PageSummary]:
+def read_back(contents):
     footer = contents.footer(5)
     parsed = Footer.parse(footer.payload())
     assert parsed is not None
@@ -49,7 +47,7 @@ def read_back(contents: PageColumns) -> tuple[Footer, PageSummary]:
 
 
 @given(st.lists(st.booleans(), max_size=70))
-def test_bits_come_back(bits: list[bool]) -> None:
+def test_bits_come_back(bits):
     mask = bytes(255 * bit for bit in bits)
     packed = pack_bits(mask)
     assert len(packed) == (len(bits) + 7) // 8
@@ -58,7 +56,7 @@ def test_bits_come_back(bits: list[bool]) -> None:
 
 
 @given(MESSAGES)
-def test_a_durable_queue_has_its_durable_messages(messages: list[tuple[int, set[int]]]) -> None:
+def test_a_durable_queue_has_its_durable_messages(messages):
     contents = contents_of(messages)
     _, summary = read_back(contents)
     assert summary.count == len(messages)
@@ -72,7 +70,7 @@ def test_a_durable_queue_has_its_durable_messages(messages: list[tuple[int, set[
     assert set(summary.members) == {queue for _, queues in messages for queue in queues}
 
 
-def test_footer_has_least_and_greatest_values() -> None:
+def test_footer_has_least_and_greatest_values():
     contents = contents_of([(5, {1}), (5, {1}), (5, {1})])
     contents.soonest_expiry, contents.soonest_due, contents.greatest_transaction = 11, 12, 13
     footer, summary = read_back(contents)
@@ -84,7 +82,7 @@ def test_footer_has_least_and_greatest_values() -> None:
     assert (summary.least_number, summary.greatest_number) == (7, 9)
 
 
-def test_footer_stores_a_common_kind_once() -> None:
+def test_footer_stores_a_common_kind_once():
     many = contents_of([(5 | DURABLE_BIT, {1})] * 8000)
     assert len(many.footer(1).more) < 50
     one_differs = contents_of([(5 | DURABLE_BIT, {1})] * 7999 + [(6 | DURABLE_BIT, {1, 2})])
@@ -92,13 +90,13 @@ def test_footer_stores_a_common_kind_once() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, PAGE_FOOTER.size, PAGE_FOOTER.size + 2, -1])
-def test_a_footer_that_is_too_short_is_none(cut: int) -> None:
+def test_a_footer_that_is_too_short_is_none(cut):
     footer = contents_of([(5, {1}), (6, {2})]).footer(1)
     footer.more = footer.more[:cut]
     assert PageSummary.of(footer) is None
 
 
-def test_a_footer_that_is_too_long_is_none() -> None:
+def test_a_footer_that_is_too_long_is_none():
     footer = contents_of([(5, {1}), (6, {2})]).footer(1)
     footer.more += b"\0"
     assert PageSummary.of(footer) is None

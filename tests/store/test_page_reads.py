@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from pathlib import Path
 from unittest.mock import patch
 
 from twisted.trial.unittest import TestCase
@@ -21,7 +20,7 @@ BIG = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False}}
 
 
 class ReadsTest(TestCase):
-    def setUp(self) -> None:
+    def setUp(self):
         self.world = PagedBroker(settings=BIG)
         self.q, self.r = self.world.queues("q", "r")
         for module in ("page_reader",):
@@ -29,14 +28,14 @@ class ReadsTest(TestCase):
             patcher.start()
             self.addCleanup(patcher.stop)
 
-    def ask(self, page: object, index: int) -> list[Block | None]:
+    def ask(self, page, index):
         found: list[Block | None] = []
         self.world.pages.fetch(page, index, found.append)  # type: ignore[arg-type]
         return found
 
 
 class BlockTest(ReadsTest):
-    def test_each_message_is_in_one_block(self) -> None:
+    def test_each_message_is_in_one_block(self):
         positions = self.world.fill(self.q, 60)
         self.world.turn()
         seen = 0
@@ -50,7 +49,7 @@ class BlockTest(ReadsTest):
             seen = block.stop
         self.assertEqual(seen, 60)
 
-    def test_unwritten_messages_are_read_from_memory(self) -> None:
+    def test_unwritten_messages_are_read_from_memory(self):
         disk = ManualDisk()
         world = self.world = PagedBroker(settings=BIG, disk=disk)
         (q,) = world.queues("q")
@@ -68,7 +67,7 @@ class BlockTest(ReadsTest):
             self.assertTrue(block.message(position[1]).body.startswith(b"%d " % (place % 2)))
         self.assertEqual((block.first, block.stop), (0, 4))
 
-    def test_the_end_that_has_grown_is_read_anew(self) -> None:
+    def test_the_end_that_has_grown_is_read_anew(self):
         positions = self.world.fill(self.q, 2)
         old = self.world.read(*positions[0])
         new_position = self.world.fill(self.q, 1)[0]
@@ -76,7 +75,7 @@ class BlockTest(ReadsTest):
         assert old is not None and new is not None
         self.assertEqual((old.stop, new.stop), (2, 3))
 
-    def test_all_readers_share_one_message_object(self) -> None:
+    def test_all_readers_share_one_message_object(self):
         page, index = self.world.page([self.q, self.r], b"x")
         self.world.turn()
         ref = self.world.load(self.q, page, index)
@@ -90,7 +89,7 @@ class BlockTest(ReadsTest):
         ref.message.holders = 0
         self.assertIsNot(again.message(index), ref.message)
 
-    def test_messages_that_no_queue_holds_are_not_shared_for_long(self) -> None:
+    def test_messages_that_no_queue_holds_are_not_shared_for_long(self):
         page, _ = self.world.page([self.q, self.r], b"x")
         held = self.world.message("a", b"")
         held.holders = 1
@@ -100,12 +99,12 @@ class BlockTest(ReadsTest):
             self.assertLessEqual(len(page.shared), 64)
         self.assertIs(page.shared[1000], held)
 
-    def test_a_message_of_one_queue_is_not_shared(self) -> None:
+    def test_a_message_of_one_queue_is_not_shared(self):
         page, index = self.world.page([self.q], b"x")
         self.world.load(self.q, page, index)
         self.assertEqual(page.shared, {})
 
-    def test_referenced_block_is_not_read_again(self) -> None:
+    def test_referenced_block_is_not_read_again(self):
         page, index = self.world.page([self.q], b"x")
         block = self.world.read(page, index)
         reads = self.world.paging.reads.blocks_read
@@ -114,7 +113,7 @@ class BlockTest(ReadsTest):
         self.assertEqual(again.message(index).body, block.message(index).body)
         self.assertEqual(self.world.paging.reads.blocks_read, reads)
 
-    def test_concurrent_requests_share_one_read(self) -> None:
+    def test_concurrent_requests_share_one_read(self):
         positions = self.world.fill(self.q, 3)
         self.world.turn()
         found = [self.ask(*position) for position in positions]
@@ -122,7 +121,7 @@ class BlockTest(ReadsTest):
         self.assertEqual(len({id(each[0]) for each in found}), 1)
         self.assertEqual(self.world.paging.reads.blocks_read, 1)
 
-    def test_headers_without_a_message(self) -> None:
+    def test_headers_without_a_message(self):
         due = self.world.now + 5000
         expires = self.world.now + 9000
         page, index = self.world.page(
@@ -141,10 +140,10 @@ class BlockTest(ReadsTest):
         self.assertIs(block.message(0).traits, block.traits(0))
         self.assertEqual((page.soonest_due, page.soonest_expiry), (due, expires))
 
-    def test_read_messages_are_charged_to_the_configured_account(self) -> None:
+    def test_read_messages_are_charged_to_the_configured_account(self):
         class Budget:
-            def occupy(self, size: int) -> None: ...
-            def release(self, size: int) -> None: ...
+            def occupy(self, size): ...
+            def release(self, size): ...
 
         self.world.paging.reads.account = budget = Budget()
         page, index = self.world.page([self.q], b"x")
@@ -152,7 +151,7 @@ class BlockTest(ReadsTest):
         assert block is not None
         self.assertIs(block.message(index).account, budget)
 
-    def test_evicted_page_starts_are_read_again(self) -> None:
+    def test_evicted_page_starts_are_read_again(self):
         for _ in range(5):
             self.world.fill(self.q, 20)
             self.world.pages.roll()
@@ -169,7 +168,7 @@ class BlockTest(ReadsTest):
                 assert block is not None
                 self.assertTrue(block.message(7).body.startswith(b"7 "))
 
-    def test_page_deleted_during_a_read_returns_none(self) -> None:
+    def test_page_deleted_during_a_read_returns_none(self):
         reader = ManualDisk()
         self.world.paging.reads._reader = reader
         page, index = self.world.fill(self.q, 1)[0]
@@ -188,11 +187,11 @@ class BlockTest(ReadsTest):
 class DamageTest(ReadsTest):
     """A page is found to be damaged while the broker runs."""
 
-    def damage(self, path: Path, at: int) -> None:
+    def damage(self, path, at):
         self.world.turn()
         self.world.memory.contents[path].data[at] ^= 0xFF
 
-    def test_readable_messages_are_delivered_and_damaged_ones_counted_as_lost(self) -> None:
+    def test_readable_messages_are_delivered_and_damaged_ones_counted_as_lost(self):
         for at in range(40):
             self.world.page([self.q, self.r] if at % 2 else [self.q], b"%d " % at + bytes(98))
         (page,) = self.world.pages.in_order()
@@ -221,7 +220,7 @@ class DamageTest(ReadsTest):
         self.assertEqual(self.world.page_files(), [page.path.name + ".invalidPage", "address.txt"])
         self.assertEqual(self.world.memory.open_files, 1)
 
-    def test_a_file_that_was_cut_off(self) -> None:
+    def test_a_file_that_was_cut_off(self):
         self.world.fill(self.q, 40)
         (page,) = self.world.pages.in_order()
         assert page.starts is not None
@@ -232,7 +231,7 @@ class DamageTest(ReadsTest):
         self.world.fill(self.q, 3)
         self.assertEqual(len(self.world.drain(self.q)), 3)
 
-    def test_lost_message_is_counted_once_across_restarts(self) -> None:
+    def test_lost_message_is_counted_once_across_restarts(self):
         self.world.fill(self.q, 20)
         (page,) = self.world.pages.in_order()
         assert page.starts is not None
@@ -246,7 +245,7 @@ class DamageTest(ReadsTest):
         self.assertEqual(again.drain(q), [b"%d" % at for at in range(20) if at != 10])
         self.assertEqual(again.paging.lost_messages, 0)
 
-    def test_missing_page_file_counts_as_lost(self) -> None:
+    def test_missing_page_file_counts_as_lost(self):
         positions = self.world.fill(self.q, 20)
         page = positions[0][0]
         self.world.pages.roll()
@@ -258,12 +257,12 @@ class DamageTest(ReadsTest):
         self.world.turn()
         self.assertTrue(page.gone)
 
-    def test_a_passing_weakness_of_the_disk_loses_nothing(self) -> None:
+    def test_a_passing_weakness_of_the_disk_loses_nothing(self):
         positions = self.world.fill(self.q, 20)
         self.world.turn()
         tries = 0
 
-        def fault(operation: str, path: Path) -> None:
+        def fault(operation, path):
             nonlocal tries
             if operation == "read" and path.suffix == ".page":
                 tries += 1
@@ -279,12 +278,12 @@ class DamageTest(ReadsTest):
         self.assertIsNotNone(found[0])
         self.assertEqual(self.world.paging.lost_messages, 0)
 
-    def test_persistent_read_errors_count_the_blocks_as_lost(self) -> None:
+    def test_persistent_read_errors_count_the_blocks_as_lost(self):
         positions = self.world.fill(self.q, 20)
         self.world.pages.roll()
         self.world.turn()
 
-        def fault(operation: str, path: Path) -> None:
+        def fault(operation, path):
             if operation == "read" and path.suffix == ".page":
                 raise broken(path)
 
@@ -298,7 +297,7 @@ class DamageTest(ReadsTest):
         self.world.memory.fault = lambda operation, path: None
         self.assertEqual(len(self.world.drain(self.q)), 4)
 
-    def test_a_damaged_footer_does_no_harm(self) -> None:
+    def test_a_damaged_footer_does_no_harm(self):
         positions = self.world.fill(self.q, 20)
         page = positions[0][0]
         self.world.pages.roll()
@@ -308,7 +307,7 @@ class DamageTest(ReadsTest):
         self.assertIsNotNone(self.world.read(*positions[7]))
         self.assertEqual(self.world.paging.lost_messages, 0)
 
-    def test_reads_complete_with_an_immediate_reader(self) -> None:
+    def test_reads_complete_with_an_immediate_reader(self):
         self.world.paging.reads._reader = ImmediateDisk(self.world.clock)
         positions = self.world.fill(self.q, 60)
         self.world.turn()

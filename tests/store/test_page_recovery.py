@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
-from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, SCHEDULED
 from stompring.broker.storage import Reason
 from stompring.errors import StoreError
@@ -21,20 +17,18 @@ from stompring.store.record import ADDRESS, QUEUE, Kind
 from stompring.store.replay import Replay
 from stompring.store.segment import SegmentScan, find_footer
 
-from .memory_files import MemoryFiles, broken
+from .memory_files import broken
 from .paged_broker import PAGING, SETTINGS, PagedBroker
 from .stored_broker import JOURNAL
 
 WIDE = {"#": {"page_size_bytes": 1 << 20, "auto_delete_queues": False, "auto_delete_addresses": False}}
 
 
-def numbered(count: int) -> list[bytes]:
+def numbered(count):
     return [b"%d" % at for at in range(count)]
 
 
-def filled(
-    count: int = 20, settings: Any = SETTINGS, names: tuple[str, ...] = ("q",)
-) -> tuple[PagedBroker, list[Queue]]:
+def filled(count=20, settings=SETTINGS, names=("q",)):
     world = PagedBroker(settings=settings)
     queues = world.queues(*names)
     for at in range(count):
@@ -43,14 +37,14 @@ def filled(
     return world, queues
 
 
-def page_paths(files: MemoryFiles) -> list[Path]:
+def page_paths(files):
     return sorted(path for path in files.contents if path.suffix == ".page")
 
 
 # ---- whole pages
 
 
-def test_restart_recovers_all_paged_messages() -> None:
+def test_restart_recovers_all_paged_messages():
     """PD-1."""
     world, _ = filled()
     count, size = world.pages.count, sum(page.end for page in world.pages.in_order())
@@ -66,7 +60,7 @@ def test_restart_recovers_all_paged_messages() -> None:
 
 
 @pytest.mark.parametrize("stop", [True, False])
-def test_restart_seals_the_last_page_and_begins_a_new_one(stop: bool) -> None:
+def test_restart_seals_the_last_page_and_begins_a_new_one(stop):
     """PD-4."""
     world, (q,) = filled(5, WIDE)
     (page,) = world.pages.in_order()
@@ -80,7 +74,7 @@ def test_restart_seals_the_last_page_and_begins_a_new_one(stop: bool) -> None:
     assert again.drain(q) == numbered(6)
 
 
-def test_numbers_are_never_used_again() -> None:
+def test_numbers_are_never_used_again():
     world, (q,) = filled()
     (passing,) = world.queues("passing", durable=False)
     world.page([passing])
@@ -101,7 +95,7 @@ def test_numbers_are_never_used_again() -> None:
     assert page.number > last
 
 
-def test_settled_paged_messages_are_not_recovered() -> None:
+def test_settled_paged_messages_are_not_recovered():
     world, (q, r) = filled(names=("q", "r"))
     positions = [(page, index) for page in world.pages.in_order() for index in range(page.count)]
     for place in (0, 1, 2, 5, 19):
@@ -113,7 +107,7 @@ def test_settled_paged_messages_are_not_recovered() -> None:
     assert again.drain(r) == numbered(20)
 
 
-def test_counts_and_due_times_come_back() -> None:
+def test_counts_and_due_times_come_back():
     world, (q,) = filled(4, WIDE)
     page = world.pages.in_order()[0]
     later = world.now + 5000
@@ -137,7 +131,7 @@ def test_counts_and_due_times_come_back() -> None:
         assert page.soonest_due == later
 
 
-def test_requeued_message_that_was_due_is_not_scheduled_again() -> None:
+def test_requeued_message_that_was_due_is_not_scheduled_again():
     world, (q,) = filled(1, WIDE)
     page, index = world.page([q], due=world.now + 1000)
     ref = world.load(q, page, index)
@@ -149,7 +143,7 @@ def test_requeued_message_that_was_due_is_not_scheduled_again() -> None:
     assert again.cursor(q).waiting_of(again.pages.in_order()[0]) == [0, 1]
 
 
-def test_non_durable_paged_messages_are_not_recovered() -> None:
+def test_non_durable_paged_messages_are_not_recovered():
     world, (q,) = filled(3, WIDE)
     (passing,) = world.queues("passing", durable=False)
     world.page([q], b"x", durable=False)
@@ -161,7 +155,7 @@ def test_non_durable_paged_messages_are_not_recovered() -> None:
     assert [queue.name for queue in again.pages.cursors] == ["q"]
 
 
-def test_page_without_durable_messages_is_deleted_at_start() -> None:
+def test_page_without_durable_messages_is_deleted_at_start():
     world = PagedBroker()
     world.fill(world.queues("q")[0], 20, durable=False)
     world.stop()
@@ -170,7 +164,7 @@ def test_page_without_durable_messages_is_deleted_at_start() -> None:
     assert again.page_files() == []
 
 
-def test_pages_of_a_deleted_queue_go() -> None:
+def test_pages_of_a_deleted_queue_go():
     world, (q,) = filled()
     world.pages.forget(q)
     world.directory.delete_queue("q")
@@ -180,7 +174,7 @@ def test_pages_of_a_deleted_queue_go() -> None:
     assert world.again().page_files() == []
 
 
-def test_compaction_preserves_page_settlements() -> None:
+def test_compaction_preserves_page_settlements():
     world = PagedBroker(journal_file_size=1024)
     (q,) = world.queues("q")
     positions = world.fill(q, 40)
@@ -201,7 +195,7 @@ def test_compaction_preserves_page_settlements() -> None:
 # ---- transactions
 
 
-def test_a_transaction_counts_when_it_is_in_the_journal() -> None:
+def test_a_transaction_counts_when_it_is_in_the_journal():
     world, (q,) = filled(2, WIDE)
     world.store.begin()
     world.page([q], b"2 ")
@@ -212,11 +206,11 @@ def test_a_transaction_counts_when_it_is_in_the_journal() -> None:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_a_transaction_that_did_not_get_to_the_journal_never_was(sealed: bool) -> None:
+def test_a_transaction_that_did_not_get_to_the_journal_never_was(sealed):
     world, (q,) = filled(2, WIDE)
     files = world.memory
 
-    def fault(operation: str, path: Path) -> None:
+    def fault(operation, path):
         if operation == "write" and path.suffix == ".journal":
             raise broken(path)
 
@@ -246,9 +240,7 @@ def test_a_transaction_that_did_not_get_to_the_journal_never_was(sealed: bool) -
 # ---- damage
 
 
-def damaged(
-    change: Callable[[MemoryFiles, list[Path]], None], count: int = 20
-) -> tuple[PagedBroker, Queue, list[str]]:
+def damaged(change, count=20):
     """A broker that was started after a change to the files; what it has said."""
     world, _ = filled(count)
     files = world.memory.kill()
@@ -265,8 +257,8 @@ def damaged(
     return again, again.queues("q")[0], heard
 
 
-def with_content(place: int, data: bytes) -> Callable[[MemoryFiles, list[Path]], None]:
-    def change(files: MemoryFiles, paths: list[Path]) -> None:
+def with_content(place, data):
+    def change(files, paths):
         files.contents[paths[place]].data[:] = data
 
     return change
@@ -274,7 +266,7 @@ def with_content(place: int, data: bytes) -> Callable[[MemoryFiles, list[Path]],
 
 @pytest.mark.parametrize("place", [0, 2, -1])
 @pytest.mark.parametrize("data", [b"", b"0123456789", bytes(5000), Random(1).randbytes(5000)], ids=len)
-def test_a_page_of_garbage_is_set_aside(place: int, data: bytes) -> None:
+def test_a_page_of_garbage_is_set_aside(place, data):
     """PD-2."""
     world, q, heard = damaged(with_content(place, data))
     drained = world.drain(q)
@@ -293,13 +285,13 @@ def test_a_page_of_garbage_is_set_aside(place: int, data: bytes) -> None:
     assert [name for name in world.page_files() if name.endswith(".page")] == []
 
 
-def page_name(place: int) -> str:
+def page_name(place):
     world, _ = filled()
     return page_paths(world.memory)[place].name
 
 
-def test_a_page_of_garbage_is_set_aside_even_if_something_of_that_name_is_there() -> None:
-    def change(files: MemoryFiles, paths: list[Path]) -> None:
+def test_a_page_of_garbage_is_set_aside_even_if_something_of_that_name_is_there():
+    def change(files, paths):
         files.contents[paths[1].with_name(paths[1].name + ".invalidPage")] = files.contents[paths[0]]
         files.contents[paths[1]].data[:] = b"0123456789"
 
@@ -311,7 +303,7 @@ def test_a_page_of_garbage_is_set_aside_even_if_something_of_that_name_is_there(
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_damage_to_one_message_loses_that_one(sealed: bool) -> None:
+def test_damage_to_one_message_loses_that_one(sealed):
     """PD-3: more than asked for there, as messages behind it are not lost."""
     world, (q,) = filled(10, WIDE)
     (page,) = world.pages.in_order()
@@ -335,7 +327,7 @@ def test_damage_to_one_message_loses_that_one(sealed: bool) -> None:
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_behind_a_gap_of_unknown_length_nothing_is_mistaken(settled: bool) -> None:
+def test_behind_a_gap_of_unknown_length_nothing_is_mistaken(settled):
     world, (q,) = filled(10, WIDE)
     (page,) = world.pages.in_order()
     assert page.starts is not None
@@ -353,7 +345,7 @@ def test_behind_a_gap_of_unknown_length_nothing_is_mistaken(settled: bool) -> No
     assert again.paging.damaged_pages == 1
 
 
-def test_the_journal_knows_more_than_is_there() -> None:
+def test_the_journal_knows_more_than_is_there():
     world, (q,) = filled(10, WIDE)
     (page,) = world.pages.in_order()
     assert page.starts is not None
@@ -366,7 +358,7 @@ def test_the_journal_knows_more_than_is_there() -> None:
     assert again.drain(again.queues("q")[0]) == numbered(6)
 
 
-def test_a_queue_that_the_journal_has_lost_is_made_anew() -> None:
+def test_a_queue_that_the_journal_has_lost_is_made_anew():
     """Only its pages know it; what is not durable stays gone."""
     world, (q,) = filled(5, WIDE)
     (passing,) = world.queues("passing", durable=False)
@@ -385,11 +377,11 @@ def test_a_queue_that_the_journal_has_lost_is_made_anew() -> None:
     assert again.drain(queue) in (numbered(6), numbered(6)[1:])  # what it had settled may be lost too
 
 
-def killed_before_the_journal(world: PagedBroker) -> list[MemoryFiles]:
+def killed_before_the_journal(world):
     """What a kill leaves after a page was written and before the journal is, with the next turn."""
     files, left = world.memory, []
 
-    def watch(operation: str, path: Path) -> None:
+    def watch(operation, path):
         if operation == "write" and path.suffix == ".journal" and page_paths(files) and not left:
             left.append(files.kill())
 
@@ -397,12 +389,12 @@ def killed_before_the_journal(world: PagedBroker) -> list[MemoryFiles]:
     return left
 
 
-def bindings_in(data: bytes) -> list[int]:
+def bindings_in(data):
     """What the BINDING records of a file are about."""
     return [data[begin + 1] for begin, _ in SegmentScan(data) if data[begin] == Kind.BINDING]
 
 
-def test_queue_is_recovered_from_the_binding_in_its_first_page() -> None:
+def test_queue_is_recovered_from_the_binding_in_its_first_page():
     """The journal, which is written after pages, has never heard of it or its address."""
     world = PagedBroker(settings=WIDE)
     left = killed_before_the_journal(world)
@@ -433,7 +425,7 @@ def test_queue_is_recovered_from_the_binding_in_its_first_page() -> None:
     assert again.drain(again.directory.queues["q"]) == numbered(5)
 
 
-def test_page_repeats_only_unsynced_bindings() -> None:
+def test_page_repeats_only_unsynced_bindings():
     world = PagedBroker(settings={"#": {"page_size_bytes": 4096}})
     (q,) = world.new_queues("q")
     world.fill(q, 12, 1000)
@@ -456,7 +448,7 @@ def test_page_repeats_only_unsynced_bindings() -> None:
     assert not any(found.values())
 
 
-def test_a_transaction_that_was_not_committed_makes_no_queue() -> None:
+def test_a_transaction_that_was_not_committed_makes_no_queue():
     world = PagedBroker(settings=WIDE)
     left = killed_before_the_journal(world)
     world.store.begin()
@@ -467,7 +459,7 @@ def test_a_transaction_that_was_not_committed_makes_no_queue() -> None:
     assert "q" not in world.again(left[0]).directory.queues
 
 
-def test_a_damaged_binding_in_a_page_costs_no_message() -> None:
+def test_a_damaged_binding_in_a_page_costs_no_message():
     """Its record takes no place among the messages."""
     world = PagedBroker(settings=WIDE)
     (q,) = world.new_queues("q")
@@ -488,7 +480,7 @@ def test_a_damaged_binding_in_a_page_costs_no_message() -> None:
     assert again.drain(again.directory.queues["q"]) == [b"0", b"2", b"3", b"4"]
 
 
-def test_a_directory_whose_only_page_was_only_begun_leaves_no_address() -> None:
+def test_a_directory_whose_only_page_was_only_begun_leaves_no_address():
     world = PagedBroker(settings=WIDE)
     left = killed_before_the_journal(world)
     world.fill(world.new_queues("q")[0], 5)
@@ -497,10 +489,10 @@ def test_a_directory_whose_only_page_was_only_begun_leaves_no_address() -> None:
     assert "a" not in world.again(left[0]).directory.addresses
 
 
-def test_a_missing_page_loses_its_own_messages_only() -> None:
+def test_a_missing_page_loses_its_own_messages_only():
     """PD-5."""
 
-    def change(files: MemoryFiles, paths: list[Path]) -> None:
+    def change(files, paths):
         del files.contents[paths[0]]
 
     world, q, _ = damaged(change)
@@ -509,7 +501,7 @@ def test_a_missing_page_loses_its_own_messages_only() -> None:
     assert 15 < len(bodies) < 20
 
 
-def test_all_pages_are_missing() -> None:
+def test_all_pages_are_missing():
     """PD-5."""
     world, (q,) = filled()
     world.cursor(q).settle_waiting(world.pages.in_order()[0], 0, Reason.KILLED)
@@ -527,7 +519,7 @@ def test_all_pages_are_missing() -> None:
 
 
 @pytest.mark.parametrize("name", [b"", b"\n", None])
-def test_a_directory_without_a_name_is_known_by_its_pages(name: bytes | None) -> None:
+def test_a_directory_without_a_name_is_known_by_its_pages(name):
     """PG-4: an empty address.txt does not prevent the start."""
     world, (q,) = filled()
     files = world.memory.kill()
@@ -540,7 +532,7 @@ def test_a_directory_without_a_name_is_known_by_its_pages(name: bytes | None) ->
     assert again.drain(again.queues("q")[0]) == numbered(20)
 
 
-def test_paging_directory_without_pages_is_removed_at_start() -> None:
+def test_paging_directory_without_pages_is_removed_at_start():
     world, (q,) = filled()
     world.drain(q)
     world.paging.purge = False
@@ -552,7 +544,7 @@ def test_paging_directory_without_pages_is_removed_at_start() -> None:
     assert again.page_files() == []
 
 
-def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it() -> None:
+def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it():
     world = PagedBroker(settings=SETTINGS)
     wild = world.queue("wild", "a.#")
     pages = world.paging.open(world.address("a.b"))
@@ -567,11 +559,11 @@ def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it() -> No
     assert (cursor.queue.name, cursor.remaining) == ("wild", 5)
 
 
-def test_the_paging_directory_cannot_be_used() -> None:
+def test_the_paging_directory_cannot_be_used():
     """PD-6."""
     world = PagedBroker(recover=False)
 
-    def fault(operation: str, path: Path) -> None:
+    def fault(operation, path):
         if operation == "make_directory" and path == PAGING:
             raise broken(path)
 
@@ -580,7 +572,7 @@ def test_the_paging_directory_cannot_be_used() -> None:
         world.recover()
 
 
-def test_without_a_journal_everything_in_pages_is_there() -> None:
+def test_without_a_journal_everything_in_pages_is_there():
     """Nobody knows any more what was settled."""
     world, (q, _) = filled(names=("q", "r"))
     world.store.begin()
@@ -598,7 +590,7 @@ def test_without_a_journal_everything_in_pages_is_there() -> None:
     assert again.drain(queues["q"]) == numbered(21)
 
 
-def test_a_deleted_queue_stays_deleted() -> None:
+def test_a_deleted_queue_stays_deleted():
     """Also when the journal has long forgotten it, and another queue keeps its pages."""
     world = PagedBroker(journal_file_size=1024)
     q, r = world.queues("q", "r")
@@ -629,7 +621,7 @@ def test_a_deleted_queue_stays_deleted() -> None:
     ]
 
 
-def test_two_directories_of_one_address() -> None:
+def test_two_directories_of_one_address():
     world, (q,) = filled()
     files = world.memory.kill()
     for path in page_paths(files)[1::2]:
@@ -649,7 +641,7 @@ def test_two_directories_of_one_address() -> None:
 # ---- every place of a small file
 
 
-def small(sealed: bool) -> tuple[PagedBroker, Path, list[int]]:
+def small(sealed):
     """A page with three messages, where they begin, and where the last one ends."""
     world = PagedBroker(settings=WIDE)
     queues = world.queues("q")
@@ -663,7 +655,7 @@ def small(sealed: bool) -> tuple[PagedBroker, Path, list[int]]:
     return world, page.path, starts
 
 
-def drained_and_gone(world: PagedBroker, files: MemoryFiles) -> list[bytes]:
+def drained_and_gone(world, files):
     """What can be read after a start; nothing of it comes back after another."""
     again = world.again(files)
     bodies = again.drain(again.queues("q")[0])
@@ -675,7 +667,7 @@ def drained_and_gone(world: PagedBroker, files: MemoryFiles) -> list[bytes]:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_cut_off_anywhere(sealed: bool) -> None:
+def test_cut_off_anywhere(sealed):
     world, path, starts = small(sealed)
     for size in range(len(world.memory.data[path])):
         files = world.memory.kill()
@@ -685,7 +677,7 @@ def test_cut_off_anywhere(sealed: bool) -> None:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_changed_anywhere(sealed: bool) -> None:
+def test_changed_anywhere(sealed):
     world, path, starts = small(sealed)
     for at in range(len(world.memory.data[path])):
         files = world.memory.kill()
@@ -698,23 +690,23 @@ def test_changed_anywhere(sealed: bool) -> None:
 # ---- page files as the journal knows them
 
 
-def listed(files: MemoryFiles) -> set[int]:
+def listed(files):
     """The pages that the journal tells of."""
     replay = Replay(files.kill(), JOURNAL)
     replay.read()
     return set(replay.page_files)
 
 
-def found(files: MemoryFiles) -> set[int]:
+def found(files):
     """The pages that there are."""
     return {int(path.stem) for path in page_paths(files)}
 
 
-def kills(world: PagedBroker, act: Callable[[], None]) -> list[MemoryFiles]:
+def kills(world, act):
     """What a kill leaves before each change that is made to the files meanwhile, and at the end."""
     files, left = world.memory, []
 
-    def watch(operation: str, path: Path) -> None:
+    def watch(operation, path):
         if operation in ("open", "write", "remove", "rename", "truncate"):
             left.append(files.kill())
 
@@ -724,10 +716,10 @@ def kills(world: PagedBroker, act: Callable[[], None]) -> list[MemoryFiles]:
     return left
 
 
-def test_empty_page_file_is_removed_without_a_record() -> None:
+def test_empty_page_file_is_removed_without_a_record():
     world, (q,) = filled(5)
 
-    def act() -> None:
+    def act():
         world.fill(q, 20)
         world.turn()
 
@@ -743,11 +735,11 @@ def test_empty_page_file_is_removed_without_a_record() -> None:
         assert third.paging.damaged_pages == 0
 
 
-def test_journal_lists_no_missing_page_after_a_kill_at_any_point() -> None:
+def test_journal_lists_no_missing_page_after_a_kill_at_any_point():
     """Nor when the start after it is killed too, and the one after that."""
     world = PagedBroker()
 
-    def act() -> None:
+    def act():
         (q,) = world.new_queues("q")
         world.fill(q, 12)
         world.turn()
@@ -770,7 +762,7 @@ def test_journal_lists_no_missing_page_after_a_kill_at_any_point() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10])
-def test_page_is_removed_after_its_removal_is_recorded(size: int) -> None:
+def test_page_is_removed_after_its_removal_is_recorded(size):
     """Be it removed, since it was only begun as far as one can tell, or set aside."""
     for place in (0, -1):
         world, _ = filled()
@@ -786,14 +778,14 @@ def test_page_is_removed_after_its_removal_is_recorded(size: int) -> None:
             assert listed(killed) <= found(killed)
 
 
-def test_a_page_that_cannot_be_read_now_may_be_read_later() -> None:
+def test_a_page_that_cannot_be_read_now_may_be_read_later():
     """Its record is repeated when the segment goes that has it: otherwise nobody would know of the file."""
     world, _ = filled()
     files = world.memory.kill()
     path = page_paths(files)[1]
     again = PagedBroker(files, recover=False)
 
-    def fault(operation: str, other: Path) -> None:
+    def fault(operation, other):
         if operation == "read" and other == path:
             raise broken(path)
 

@@ -18,15 +18,15 @@ from .paged_broker import PAGING, PagedBroker
 
 
 class WritingTest(TestCase):
-    def setUp(self) -> None:
+    def setUp(self):
         self.world = PagedBroker()
         self.q, self.r = self.world.queues("q", "r")
 
-    def data(self, number: int) -> bytes:
+    def data(self, number):
         self.world.turn()
         return self.world.memory.data[page_path(self.world.pages.directory, number)]
 
-    def test_a_message_is_written_once_for_all_queues(self) -> None:
+    def test_a_message_is_written_once_for_all_queues(self):
         page, index = self.world.page([self.q, self.r], b"only once")
         self.assertEqual(self.data(page.number).count(b"only once"), 1)
         self.assertEqual(self.world.cursor(self.q).first(4), (page, index))
@@ -35,7 +35,7 @@ class WritingTest(TestCase):
         ids = self.q.number.to_bytes(4, "little") + self.r.number.to_bytes(4, "little")
         self.assertEqual(scan.contents.memberships, [(0, ids)])
 
-    def test_a_page_can_be_read_alone(self) -> None:
+    def test_a_page_can_be_read_alone(self):
         page, _ = self.world.page([self.q], b"x")
         self.world.page([self.q, self.r], b"y")
         data = self.data(page.number)
@@ -47,13 +47,13 @@ class WritingTest(TestCase):
             self.assertEqual(data.count(queue.number.to_bytes(4, "little") + queue.name.encode()), 1)
         self.assertGreater(scan.contents.starts[0], HEADER.size)
 
-    def test_the_name_of_the_address_stands_in_its_directory(self) -> None:
+    def test_the_name_of_the_address_stands_in_its_directory(self):
         self.world.page([self.q])
         self.world.turn()
         self.assertEqual(self.world.memory.data[self.world.pages.directory / "address.txt"], b"a")
         self.assertEqual(self.world.pages.directory.parent, PAGING)
 
-    def test_a_new_file_begins_before_one_is_too_long(self) -> None:
+    def test_a_new_file_begins_before_one_is_too_long(self):
         self.world.fill(self.q, 50)
         pages = self.world.pages
         self.assertGreater(pages.count, 5)
@@ -64,11 +64,11 @@ class WritingTest(TestCase):
         for page in list(pages.in_order())[:-1]:
             self.assertGreater(page.end, 1024 - 400)
 
-    def test_a_message_longer_than_a_page_has_one_of_its_own(self) -> None:
+    def test_a_message_longer_than_a_page_has_one_of_its_own(self):
         positions = [self.world.page([self.q], bytes(size)) for size in (1, 5000, 1)]
         self.assertEqual([page.count for page, _ in positions], [1, 1, 1])
 
-    def test_a_new_page_size_is_in_force_at_once(self) -> None:
+    def test_a_new_page_size_is_in_force_at_once(self):
         self.world.fill(self.q, 10)
         before = self.world.pages.count
         address = self.world.address("a")
@@ -76,7 +76,7 @@ class WritingTest(TestCase):
         self.world.fill(self.q, 100)
         self.assertLessEqual(self.world.pages.count, before + 1)
 
-    def test_a_complete_page_is_sealed(self) -> None:
+    def test_a_complete_page_is_sealed(self):
         self.world.fill(self.q, 3)
         page = self.world.pages.in_order()[-1]
         self.world.pages.roll()
@@ -89,13 +89,13 @@ class WritingTest(TestCase):
         self.world.fill(self.q, 1)
         self.assertIsNot(self.world.pages.in_order()[-1], page)
 
-    def test_a_clean_stop_seals_the_last_page(self) -> None:
+    def test_a_clean_stop_seals_the_last_page(self):
         page, _ = self.world.fill(self.q, 3)[0]
         self.world.stop()
         self.assertIsNotNone(find_footer(self.world.memory.data[page.path]))
         self.assertEqual(self.world.memory.open_files, 1)  # the journal's
 
-    def test_numbers_go_on_over_all_addresses(self) -> None:
+    def test_numbers_go_on_over_all_addresses(self):
         self.world.fill(self.q, 10)
         other = self.world.paging.open(self.world.address("b"))
         queue = self.world.queue("b")
@@ -103,7 +103,7 @@ class WritingTest(TestCase):
         self.assertGreater(page.number, max(page.number for page in self.world.pages.in_order()))
         self.assertNotEqual(other.directory, self.world.pages.directory)
 
-    def test_durable_messages_are_synced_before_the_receipt(self) -> None:
+    def test_durable_messages_are_synced_before_the_receipt(self):
         self.world.page([self.q], durable=False)  # the journal is told that the page is there
         for durable, expected in ((False, 0), (True, 1)):
             self.world.turn()
@@ -117,14 +117,14 @@ class WritingTest(TestCase):
             name = self.world.pages.in_order()[-1].path.name
             self.assertEqual(self.world.memory.operations.count(("sync", name)), expected)
 
-    def test_a_store_that_does_not_sync_leaves_it_to_the_system(self) -> None:
+    def test_a_store_that_does_not_sync_leaves_it_to_the_system(self):
         self.world.paging.sync = False
         self.world.page([self.q])
         self.world.turn()
         name = self.world.pages.in_order()[-1].path.name
         self.assertNotIn(("sync", name), self.world.memory.operations)
 
-    def test_a_queue_that_is_not_durable_needs_no_sync(self) -> None:
+    def test_a_queue_that_is_not_durable_needs_no_sync(self):
         (passing,) = self.world.queues("passing", durable=False)
         self.world.page([passing])
         self.world.turn()
@@ -133,7 +133,7 @@ class WritingTest(TestCase):
 
 
 class MemoryTest(TestCase):
-    def test_unused_pages_use_little_memory(self) -> None:
+    def test_unused_pages_use_little_memory(self):
         world = PagedBroker(settings={"#": {"page_size_bytes": 100_000, "auto_delete_queues": False}})
         queues = world.queues("q", "r", "s")
         message = world.message("a", b"x" * 50, durable=True)
@@ -159,15 +159,15 @@ class MemoryTest(TestCase):
 
 
 class DeletingTest(TestCase):
-    def setUp(self) -> None:
+    def setUp(self):
         self.world = PagedBroker()
         self.q, self.r = self.world.queues("q", "r")
 
-    def files(self) -> list[int]:
+    def files(self):
         self.world.turn()
         return [int(name[:9]) for name in self.world.page_files() if name.endswith(".page")]
 
-    def test_settled_page_is_deleted_before_older_pages(self) -> None:
+    def test_settled_page_is_deleted_before_older_pages(self):
         positions = self.world.fill(self.q, 20)
         self.world.turn()
         middle = self.world.pages.in_order()[2]
@@ -181,7 +181,7 @@ class DeletingTest(TestCase):
         self.assertEqual(self.world.pages.bytes, size - middle.bytes)
         self.assertEqual(len(self.world.drain(self.q)), 20 - middle.count)
 
-    def test_a_page_stays_while_any_queue_needs_it(self) -> None:
+    def test_a_page_stays_while_any_queue_needs_it(self):
         for at in range(20):
             self.world.page([self.q, self.r], b"%d " % at + bytes(98))
         count = len(self.files())
@@ -191,7 +191,7 @@ class DeletingTest(TestCase):
         self.assertEqual(len(self.files()), 1)
         self.assertTrue(self.world.pages.empty)
 
-    def test_page_is_deleted_after_its_settlements_are_synced(self) -> None:
+    def test_page_is_deleted_after_its_settlements_are_synced(self):
         disk = ManualDisk()
         world = PagedBroker(disk=disk)
         (q,) = world.queues("q")
@@ -211,7 +211,7 @@ class DeletingTest(TestCase):
         disk.finish()
         self.assertNotIn(page.path, world.memory.contents)
 
-    def test_unwritten_pages_leave_no_files(self) -> None:
+    def test_unwritten_pages_leave_no_files(self):
         world = PagedBroker(disk=(disk := ManualDisk()))
         (q,) = world.queues("q", durable=False)
         for page, index in world.fill(q, 20):
@@ -225,7 +225,7 @@ class DeletingTest(TestCase):
         self.assertEqual(world.page_files(), [])
         self.assertEqual(world.writer.waiting_bytes, 0)
 
-    def test_a_closed_address_leaves_no_directory(self) -> None:
+    def test_a_closed_address_leaves_no_directory(self):
         self.world.fill(self.q, 20)
         self.world.drain(self.q)
         pages = self.world.pages
@@ -234,7 +234,7 @@ class DeletingTest(TestCase):
         self.world.turn()
         self.assertEqual(self.world.page_files(), [])
 
-    def test_without_purge_the_directory_stays(self) -> None:
+    def test_without_purge_the_directory_stays(self):
         self.world.paging.purge = False
         self.world.fill(self.q, 20)
         self.world.drain(self.q)
@@ -243,7 +243,7 @@ class DeletingTest(TestCase):
         self.world.turn()
         self.assertEqual(self.world.page_files(), ["address.txt"])
 
-    def test_an_address_that_pages_again_at_once_keeps_its_name(self) -> None:
+    def test_an_address_that_pages_again_at_once_keeps_its_name(self):
         self.world.fill(self.q, 3)
         self.world.drain(self.q)
         self.world.paging.close(self.world.pages)
@@ -253,7 +253,7 @@ class DeletingTest(TestCase):
         self.assertIn("address.txt", self.world.page_files())
         self.assertEqual(len(self.files()), 1)
 
-    def test_records_of_deleted_pages_retain_no_segment(self) -> None:
+    def test_records_of_deleted_pages_retain_no_segment(self):
         world = PagedBroker(journal_file_size=2048)
         (q,) = world.queues("q")
         for _ in range(80):
@@ -267,7 +267,7 @@ class DeletingTest(TestCase):
         there = {holding for page in world.pages.in_order() for holding in page.page_states}
         self.assertLessEqual({each for each in kept if isinstance(each, QueuePageState)}, there)
 
-    def test_a_deleted_queues_facts_hold_no_segment(self) -> None:
+    def test_a_deleted_queues_facts_hold_no_segment(self):
         positions = self.world.fill(self.q, 3)
         self.world.page([self.r])
         self.world.turn()
@@ -279,13 +279,13 @@ class DeletingTest(TestCase):
 
 
 class FailingTest(TestCase):
-    def test_a_full_disk_loses_nothing(self) -> None:
+    def test_a_full_disk_loses_nothing(self):
         world = PagedBroker()
         (q,) = world.queues("q")
         world.turn()
         failing = True
 
-        def fault(operation: str, path: object) -> None:
+        def fault(operation, path):
             if failing and operation == "write" and str(path).endswith(".page"):
                 raise out_of_space(path)  # type: ignore[arg-type]
 
@@ -303,7 +303,7 @@ class FailingTest(TestCase):
         (q,) = again.queues("q")
         self.assertEqual(again.drain(q), [b"%d" % at for at in range(10)])
 
-    def test_short_writes_are_finished(self) -> None:
+    def test_short_writes_are_finished(self):
         world = PagedBroker()
         (q,) = world.queues("q")
         world.memory.most_per_write = 7

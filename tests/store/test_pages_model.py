@@ -5,15 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stompring.broker.queue import Queue
 from stompring.broker.reference import PENDING, SCHEDULED, Reference
 from stompring.broker.storage import Reason
-from stompring.store.pages import Page
 
 from ..property.profile import examples
 from .paged_broker import PagedBroker, refer
@@ -39,7 +36,7 @@ class Item:
     now_due: int = 0  # as it came back
     told: tuple[int, int, int] | None = None  # counts and due time that a restart remembers
 
-    def restart(self) -> None:
+    def restart(self):
         """The broker begins anew: what was in memory is on disk only."""
         deliveries, attempts, due = self.told or (0, 0, self.due)
         self.counts = (deliveries, attempts)
@@ -53,24 +50,24 @@ class Model:
 
     queues: dict[str, dict[Key, Item]] = field(default_factory=lambda: {name: {} for name in NAMES})
 
-    def restart(self) -> None:
+    def restart(self):
         for name, items in self.queues.items():
             for key in [key for key, item in items.items() if not item.durable or name == "passing"]:
                 del items[key]
             for item in items.values():
                 item.restart()
 
-    def of(self, name: str, *states: str) -> list[Key]:
+    def of(self, name, *states):
         return sorted(key for key, item in self.queues[name].items() if item.state in states)
 
-    def pages(self) -> set[int]:
+    def pages(self):
         return {page for items in self.queues.values() for page, _ in items}
 
 
 class PagesMachine(RuleBasedStateMachine):
     """See the module. What was done since the last turn is lost in a crash; nothing else is."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.model = Model()
         self.safe = deepcopy(self.model)
@@ -79,11 +76,11 @@ class PagesMachine(RuleBasedStateMachine):
         self.transaction = False
 
     @initialize(page_size=st.sampled_from([1024, 1500, 4000]))
-    def begin(self, page_size: int) -> None:
+    def begin(self, page_size):
         settings = {"#": {"page_size_bytes": page_size, "auto_delete_queues": False}}
         self.attach(PagedBroker(settings=settings, journal_file_size=4096))
 
-    def attach(self, world: PagedBroker) -> None:
+    def attach(self, world):
         self.world = world
         for name in NAMES:
             if name not in world.directory.queues:
@@ -94,15 +91,15 @@ class PagesMachine(RuleBasedStateMachine):
     # ---- helping
 
     @property
-    def queues(self) -> dict[str, Queue]:
+    def queues(self):
         return self.world.directory.queues
 
-    def position(self, key: Key) -> tuple[Page, int]:
+    def position(self, key):
         page = self.world.pages.page(key[0])
         assert page is not None, f"page {key[0]} is gone"
         return page, key[1]
 
-    def pick(self, pick: int, *states: str) -> tuple[str, Key, Item] | None:
+    def pick(self, pick, *states):
         """Something of some queue."""
         found = [(name, key) for name in NAMES for key in self.model.of(name, *states)]
         if not found:
@@ -110,7 +107,7 @@ class PagesMachine(RuleBasedStateMachine):
         name, key = found[pick % len(found)]
         return name, key, self.model.queues[name][key]
 
-    def turn(self) -> None:
+    def turn(self):
         """Everything that was said is on disk."""
         if self.transaction:
             self.world.store.commit()
@@ -121,7 +118,7 @@ class PagesMachine(RuleBasedStateMachine):
         files = {int(name[:9]) for name in self.world.page_files() if name.endswith(".page")}
         assert self.model.pages() <= files <= there
 
-    def take(self, name: str, key: Key, item: Item) -> None:
+    def take(self, name, key, item):
         page, index = self.position(key)
         self.turn()  # a block is read
         block = self.world.read(page, index)
@@ -155,7 +152,7 @@ class PagesMachine(RuleBasedStateMachine):
         size=st.sampled_from([0, 100, 2000]),
         times=st.sampled_from([1, 1, 5]),
     )
-    def append(self, members: set[str], level: int, durable: bool, later: int, size: int, times: int) -> None:
+    def append(self, members, level, durable, later, size, times):
         for _ in range(times):
             self.bodies += 1
             body = b"%d " % self.bodies + bytes(size)
@@ -167,19 +164,19 @@ class PagesMachine(RuleBasedStateMachine):
                 self.model.queues[name][page.number, index] = item
 
     @rule(name=st.sampled_from(NAMES), level=PRIORITIES)
-    def take_first(self, name: str, level: int) -> None:
+    def take_first(self, name, level):
         keys = [key for key in self.model.of(name, WAITING) if self.model.queues[name][key].level == level]
         if keys:
             self.take(name, keys[0], self.model.queues[name][keys[0]])
 
     @rule(pick=PICK)
-    def take_any(self, pick: int) -> None:
+    def take_any(self, pick):
         picked = self.pick(pick, WAITING, TIMED)
         if picked:
             self.take(*picked)
 
     @rule(pick=PICK, deliveries=st.integers(0, 2), later=st.sampled_from([0, 0, 5000]))
-    def put_back(self, pick: int, deliveries: int, later: int) -> None:
+    def put_back(self, pick, deliveries, later):
         picked = self.pick(pick, LOADED)
         if picked:
             name, key, item = picked
@@ -193,7 +190,7 @@ class PagesMachine(RuleBasedStateMachine):
             item.now_due = ref.due if later else 0
 
     @rule(pick=PICK, later=st.sampled_from([0, 0, 5000]))
-    def returned(self, pick: int, later: int) -> None:
+    def returned(self, pick, later):
         picked = self.pick(pick, LOADED)
         if picked:
             name, key, item = picked
@@ -208,7 +205,7 @@ class PagesMachine(RuleBasedStateMachine):
                 item.told = (ref.deliveries, ref.attempts, ref.due)
 
     @rule(pick=PICK, reason=st.sampled_from(list(Reason)), times=st.sampled_from([1, 4]))
-    def settle(self, pick: int, reason: Reason, times: int) -> None:
+    def settle(self, pick, reason, times):
         for _ in range(times):
             picked = self.pick(pick, LOADED)
             if picked:
@@ -220,7 +217,7 @@ class PagesMachine(RuleBasedStateMachine):
                 del self.model.queues[name][key]
 
     @rule(pick=PICK)
-    def settle_waiting(self, pick: int) -> None:
+    def settle_waiting(self, pick):
         picked = self.pick(pick, WAITING)
         if picked:
             name, key, _ = picked
@@ -228,14 +225,14 @@ class PagesMachine(RuleBasedStateMachine):
             del self.model.queues[name][key]
 
     @rule(name=st.sampled_from(NAMES))
-    def purge(self, name: str) -> None:
+    def purge(self, name):
         gone = self.model.of(name, WAITING, TIMED)
         assert sum(self.world.cursor(self.queues[name]).purge(Reason.KILLED)) == len(gone)
         for key in gone:
             del self.model.queues[name][key]
 
     @rule(name=st.sampled_from(NAMES))
-    def delete_queue(self, name: str) -> None:
+    def delete_queue(self, name):
         self.turn()
         queue = self.queues[name]
         self.world.pages.forget(queue)
@@ -248,22 +245,22 @@ class PagesMachine(RuleBasedStateMachine):
         self.turn()
 
     @rule()
-    def roll(self) -> None:
+    def roll(self):
         self.world.pages.roll()
 
     @rule()
-    def begin_transaction(self) -> None:
+    def begin_transaction(self):
         self.turn()
         self.world.store.begin()
         self.transaction = True
 
     @rule()
-    def a_turn_ends(self) -> None:
+    def a_turn_ends(self):
         self.turn()
 
     @rule()
     @precondition(lambda self: not self.model.pages())
-    def close(self) -> None:
+    def close(self):
         self.turn()
         address = self.world.address("a")
         if address.pages is not None:
@@ -276,23 +273,23 @@ class PagesMachine(RuleBasedStateMachine):
     # ---- what befalls the broker
 
     @rule()
-    def stop_and_start(self) -> None:
+    def stop_and_start(self):
         self.turn()
         self.world.stop()
         self.restart(self.world.memory.kill())
 
     @rule()
-    def kill(self) -> None:
+    def kill(self):
         self.turn()
         self.restart(self.world.memory.kill())
 
     @rule(seed=st.integers(0, 1 << 16))
-    def crash(self, seed: int) -> None:
+    def crash(self, seed):
         self.model = self.safe
         self.restart(self.world.memory.crash(Random(seed)))
 
     @rule()
-    def compact(self) -> None:
+    def compact(self):
         self.turn()
         journal = self.world.journal
         for _ in range(20):
@@ -301,7 +298,7 @@ class PagesMachine(RuleBasedStateMachine):
             journal.compact_step(10, 1 << 20)
             self.turn()
 
-    def restart(self, files: Any) -> None:
+    def restart(self, files):
         self.transaction = False
         self.model.restart()
         self.attach(self.world.again(files))
@@ -310,7 +307,7 @@ class PagesMachine(RuleBasedStateMachine):
     # ---- what must be so
 
     @invariant()
-    def counts_are_right(self) -> None:
+    def counts_are_right(self):
         pages = self.world.pages
         assert pages.empty is not bool(self.model.pages())
         for name, queue in self.queues.items():
@@ -328,7 +325,7 @@ class PagesMachine(RuleBasedStateMachine):
                 assert (found and (found[0].number, found[1])) == first
 
     @invariant()
-    def positions_are_right(self) -> None:
+    def positions_are_right(self):
         for name, queue in self.queues.items():
             cursor, items = self.world.pages.cursor(queue), self.model.queues[name]
             for page in self.world.pages.in_order():
@@ -353,7 +350,7 @@ class PagesMachine(RuleBasedStateMachine):
                 assert (following and (following[0].number, following[1])) == (keys[0] if keys else None)
 
     @invariant()
-    def files_are_right(self) -> None:
+    def files_are_right(self):
         """A page goes when nobody has anything left in it, but for the last."""
         pages = self.world.pages
         there = {page.number for page in pages.in_order()}

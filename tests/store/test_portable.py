@@ -1,12 +1,8 @@
 """The portable form of queues and messages: nothing is lost on the way, and nothing is believed unseen."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,7 +40,7 @@ PLACES = st.builds(
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> PortableMessage:
+def messages(draw):
     block = b"".join(
         header_line(name, draw(st.binary(max_size=20))) for name in draw(st.lists(NAMES, max_size=4))
     )
@@ -66,18 +62,18 @@ def messages(draw: st.DrawFn) -> PortableMessage:
     )
 
 
-def slots(traits: Traits) -> dict[str, Any]:
+def slots(traits):
     return {name: getattr(traits, name) for name in Traits.__slots__}
 
 
 @given(messages())
-def test_message_survives_export_and_import(message: PortableMessage) -> None:
+def test_message_survives_export_and_import(message):
     again = PortableMessage.of(json.loads(json.dumps(message.fields())))
     assert slots(again.traits) == slots(message.traits)
     assert replace(again, traits=message.traits) == message
 
 
-def test_queue_survives_export_and_import() -> None:
+def test_queue_survives_export_and_import():
     attributes = QueueAttributes(
         RoutingType.MULTICAST, ring_size=3, ring_policy=RingPolicy.DEAD_LETTER, user="u", exclusive=True
     ).changed({"filter": "a = 1"})
@@ -89,19 +85,19 @@ def test_queue_survives_export_and_import() -> None:
     assert attributes_of(again.attributes).filter == "a = 1"
 
 
-def test_address_survives_export_and_import() -> None:
+def test_address_survives_export_and_import():
     address = PortableAddress("a", frozenset(RoutingType), True, False, True)
     assert PortableAddress.of(json.loads(json.dumps(address.fields()))) == address
 
 
-def fields() -> dict[str, Any]:
+def fields():
     traits = Traits(b"a:b\n", b"d", None, 4, True)
     return PortableMessage(1, "a", (QueueEntry("q"),), traits, b"body", 5, 0).fields()
 
 
 @pytest.mark.parametrize("name", sorted(fields()))
 @pytest.mark.parametrize("value", [None, -1, 1.5, "x", True, [], {}, {"base64": 1}, [1], [{}], 2**64])
-def test_no_field_can_be_anything(name: str, value: object) -> None:
+def test_no_field_can_be_anything(name, value):
     """Whatever stands there, it is taken for what it is or refused in words."""
     given_fields = fields() | {name: value}
     try:
@@ -113,7 +109,7 @@ def test_no_field_can_be_anything(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(fields()))
-def test_no_field_can_be_missing(name: str) -> None:
+def test_no_field_can_be_missing(name):
     less = fields()
     del less[name]
     with pytest.raises(InvalidExport, match=name):
@@ -121,7 +117,7 @@ def test_no_field_can_be_missing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(QUEUE_FIELDS) - {"routingType"}))
-def test_queue_of_an_older_version_has_the_default_of_a_newer_option(name: str) -> None:
+def test_queue_of_an_older_version_has_the_default_of_a_newer_option(name):
     queue = PortableQueue("q", "a", describe_attributes(QueueAttributes(RoutingType.ANYCAST)))
     less = queue.fields()
     del less[name]
@@ -131,14 +127,14 @@ def test_queue_of_an_older_version_has_the_default_of_a_newer_option(name: str) 
 # ---- the file
 
 
-def write(path: Path) -> None:
+def write(path):
     with ExportWriter(path, 7) as writer:
         writer.write("address", PortableAddress("a", frozenset(RoutingType)).fields())
         writer.write("message", fields())
 
 
 @pytest.mark.parametrize("name", ["f.json", "f.json.gz"])
-def test_every_cut_is_noticed(tmp_path: Path, name: str) -> None:
+def test_every_cut_is_noticed(tmp_path, name):
     path = tmp_path / name
     write(path)
     whole = path.read_bytes()
@@ -149,7 +145,7 @@ def test_every_cut_is_noticed(tmp_path: Path, name: str) -> None:
             ExportReader(path).check_whole()
 
 
-def test_lines_that_are_missing_or_too_many(tmp_path: Path) -> None:
+def test_lines_that_are_missing_or_too_many(tmp_path):
     path = tmp_path / "f.json"
     write(path)
     lines = path.read_text().splitlines(keepends=True)
@@ -160,7 +156,7 @@ def test_lines_that_are_missing_or_too_many(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["[" * 200_000, "9" * 5001, '{"message": 1_0}'])
-def test_invalid_line_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
+def test_invalid_line_is_reported_with_its_number(tmp_path, line):
     path = tmp_path / "f.json"
     write(path)
     lines = path.read_text().splitlines(keepends=True)
@@ -169,7 +165,7 @@ def test_invalid_line_is_reported_with_its_number(tmp_path: Path, line: str) -> 
         list(ExportReader(path))
 
 
-def test_a_newer_format(tmp_path: Path) -> None:
+def test_a_newer_format(tmp_path):
     path = tmp_path / "f.json"
     write(path)
     path.write_text(path.read_text().replace('"format":1', '"format":2'))
@@ -177,7 +173,7 @@ def test_a_newer_format(tmp_path: Path) -> None:
         ExportReader(path)
 
 
-def test_failed_export_leaves_no_file(tmp_path: Path) -> None:
+def test_failed_export_leaves_no_file(tmp_path):
     path = tmp_path / "f.json"
     with pytest.raises(ZeroDivisionError), ExportWriter(path, 7):
         assert not path.exists()
@@ -185,7 +181,7 @@ def test_failed_export_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_gzip_is_detected_by_content(tmp_path: Path) -> None:
+def test_gzip_is_detected_by_content(tmp_path):
     path = tmp_path / "f.json"
     write(path)
     path.write_bytes(gzip.compress(path.read_bytes()))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from stompring.store.segment import SegmentScan, find_footer
-from stompring.store.writer import MAX_PREFILL, MAX_PREFILLED_WRITE, PREFILL_BLOCK, AppendOnlyFile
+from stompring.store.writer import MAX_PREFILL, MAX_PREFILLED_WRITE, PREFILL_BLOCK
 
 from .memory_files import MemoryFiles, out_of_space
 from .stored_broker import JOURNAL, StoredBroker, held, reported
@@ -18,12 +17,12 @@ from .writer_fixture import WriterFixture
 FIRST = JOURNAL / "000000001.journal"
 
 
-def prefilled(desk: WriterFixture, start: int = 100, until: int = 1 << 30) -> AppendOnlyFile:
+def prefilled(desk, start=100, until=1 << 30):
     desk.journal.prefill_from, desk.journal.prefill_until = start, until
     return desk.journal
 
 
-def write(desk: WriterFixture, data: bytes, sync: bool = True) -> list[str]:
+def write(desk, data, sync=True):
     """Append, and write it; the operations that it took."""
     before = len(desk.files.operations)
     desk.journal.append(data, sync)
@@ -32,7 +31,7 @@ def write(desk: WriterFixture, data: bytes, sync: bool = True) -> list[str]:
     return [operation for operation, _ in desk.files.operations[before:] if operation != "open"]
 
 
-def test_writes_into_zeros_leave_the_size_of_the_file() -> None:
+def test_writes_into_zeros_leave_the_size_of_the_file():
     desk = WriterFixture()
     prefilled(desk)
     assert write(desk, b"a" * 50) == ["write", "sync"], "a small file stays small"
@@ -49,7 +48,7 @@ def test_writes_into_zeros_leave_the_size_of_the_file() -> None:
     )
 
 
-def test_as_much_is_prefilled_as_there_is_up_to_a_limit() -> None:
+def test_as_much_is_prefilled_as_there_is_up_to_a_limit():
     desk = WriterFixture()
     prefilled(desk)
     write(desk, b"a" * 30_000)
@@ -59,7 +58,7 @@ def test_as_much_is_prefilled_as_there_is_up_to_a_limit() -> None:
     assert len(desk.data(FILE)) - desk.journal.size <= MAX_PREFILL + PREFILL_BLOCK
 
 
-def test_zeros_end_with_the_size_of_a_segment() -> None:
+def test_zeros_end_with_the_size_of_a_segment():
     desk = WriterFixture()
     prefilled(desk, until=10_000)
     write(desk, b"a" * 9_000)
@@ -68,7 +67,7 @@ def test_zeros_end_with_the_size_of_a_segment() -> None:
     assert len(desk.data(FILE)) == 13_000
 
 
-def test_large_writes_and_writes_without_a_sync_are_not_prefilled() -> None:
+def test_large_writes_and_writes_without_a_sync_are_not_prefilled():
     desk = WriterFixture()
     prefilled(desk)
     write(desk, b"a" * (MAX_PREFILLED_WRITE + 1))
@@ -76,12 +75,12 @@ def test_large_writes_and_writes_without_a_sync_are_not_prefilled() -> None:
     assert len(desk.data(FILE)) == desk.journal.size
 
 
-def test_failing_prefill_fails_no_batch() -> None:
+def test_failing_prefill_fails_no_batch():
     desk = WriterFixture()
     prefilled(desk)
     heard = desk.heard
 
-    def fault(operation: str, path: Path) -> None:
+    def fault(operation, path):
         if operation == "write" and desk.files.operations[-2:-1] == [("write", path.name)]:
             raise out_of_space(path)
 
@@ -94,7 +93,7 @@ def test_failing_prefill_fails_no_batch() -> None:
     assert write(desk, b"b" * 5000) == ["write", "sync"], "it is not tried again"
 
 
-def test_zeros_are_removed_before_a_segment_is_sealed() -> None:
+def test_zeros_are_removed_before_a_segment_is_sealed():
     desk = WriterFixture()
     prefilled(desk)
     write(desk, b"a" * 200)
@@ -107,7 +106,7 @@ def test_zeros_are_removed_before_a_segment_is_sealed() -> None:
     assert operations == ["truncate", "read", "write", "sync"]
 
 
-def filled(count: int = 5, **configuration: int) -> StoredBroker:
+def filled(count=5, **configuration):
     world = StoredBroker(prefill_from=1, **configuration)
     world.queue("q")
     for number in range(count):
@@ -116,7 +115,7 @@ def filled(count: int = 5, **configuration: int) -> StoredBroker:
     return world
 
 
-def test_a_start_after_a_kill_removes_the_zeros_and_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_after_a_kill_removes_the_zeros_and_loses_nothing(caplog):
     world = filled()
     data = world.memory.data[FIRST]
     walk = SegmentScan(data)
@@ -132,7 +131,7 @@ def test_a_start_after_a_kill_removes_the_zeros_and_loses_nothing(caplog: pytest
     assert third.journal.bytes == sum(segment.size for segment in third.journal.segments)
 
 
-def test_sealed_segments_have_no_zeros() -> None:
+def test_sealed_segments_have_no_zeros():
     world = filled(60, journal_file_size=3000)
     *full, last = sorted(world.memory.data)
     assert len(full) > 2 and all(find_footer(world.memory.data[path]) for path in full)
@@ -140,7 +139,7 @@ def test_sealed_segments_have_no_zeros() -> None:
     assert held(again) == held(world) and reported(again) == []
 
 
-def test_a_torn_write_into_zeros_is_cut_off_with_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_write_into_zeros_is_cut_off_with_them(caplog):
     world = filled()
     data = world.memory.data[FIRST]
     spans = [(begin - 8, end) for begin, end in SegmentScan(data)]
@@ -163,7 +162,7 @@ def test_a_torn_write_into_zeros_is_cut_off_with_them(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_power_failure_while_a_prefilled_segment_is_written(seed: int) -> None:
+def test_power_failure_while_a_prefilled_segment_is_written(seed):
     world = filled(3, journal_file_size=1500)
     random = Random(seed)
     confirmed: list[bytes] = []
@@ -173,7 +172,7 @@ def test_power_failure_while_a_prefilled_segment_is_written(seed: int) -> None:
     class PowerLoss(BaseException):
         pass
 
-    def fault(operation: str, path: Path) -> None:
+    def fault(operation, path):
         if len(world.memory.operations) - count > failing:
             raise PowerLoss
 
@@ -193,7 +192,7 @@ def test_power_failure_while_a_prefilled_segment_is_written(seed: int) -> None:
     assert held(again) == held(again.again())
 
 
-def test_a_sealed_segment_whose_zeros_came_back() -> None:
+def test_a_sealed_segment_whose_zeros_came_back():
     """The footer was on disk before the truncation: the next start completes it."""
     world = filled(60, journal_file_size=3000)
     path = sorted(world.memory.data)[1]

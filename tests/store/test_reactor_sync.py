@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from stompring.store import writer
 from stompring.store.writer import (
     BUSY_BATCHES,
@@ -26,7 +24,7 @@ from .writer_fixture import JOURNAL, PAGE, WriterFixture
 class Fixture(WriterFixture):
     """One on a fast disk, beside a reactor that is idle."""
 
-    def __init__(self, delay: float = 0.0) -> None:
+    def __init__(self, delay=0.0):
         super().__init__(delay)
         self.idle = True
         self.at_round_end: list[Callable[[], None]] = []
@@ -37,7 +35,7 @@ class Fixture(WriterFixture):
         self.hand.step()
         self.here.seconds = FAST_SYNC / 2
 
-    def turn(self, seconds: float = 0) -> None:
+    def turn(self, seconds=0):
         """One round of a reactor."""
         super().turn(seconds)
         calls = self.at_round_end[:]
@@ -45,19 +43,19 @@ class Fixture(WriterFixture):
         for call in calls:
             call()
 
-    def send(self, data: bytes) -> None:
+    def send(self, data):
         """One turn of the reactor in which something is appended."""
         self.journal.append(data)
         self.turn()
 
-    def in_thread(self) -> bool:
+    def in_thread(self):
         """Whether the disk thread has been given something to do, which is done then."""
         given = bool(self.hand.jobs)
         self.hand.finish()
         return given
 
 
-def test_a_small_batch_is_safe_at_the_end_of_its_turn() -> None:
+def test_a_small_batch_is_safe_at_the_end_of_its_turn():
     desk = Fixture()
     desk.journal.append(b" second")
     desk.writer.when_synced(desk.hear("safe"))
@@ -67,7 +65,7 @@ def test_a_small_batch_is_safe_at_the_end_of_its_turn() -> None:
     assert (desk.here.count, desk.journal.written, desk.writer.waiting_bytes) == (1, 12, 0)
 
 
-def test_what_others_send_meanwhile_becomes_part_of_the_batch() -> None:
+def test_what_others_send_meanwhile_becomes_part_of_the_batch():
     desk = Fixture()
     desk.idle = False
     for part in (b" a", b" b", b" c"):
@@ -81,8 +79,8 @@ def test_what_others_send_meanwhile_becomes_part_of_the_batch() -> None:
 
 
 def test_the_disk_thread_writes_where_the_reactor_does_not_become_idle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     now = [100.0]
     monkeypatch.setattr(writer, "perf_counter", lambda: now[0])
     desk = Fixture()
@@ -101,14 +99,14 @@ def test_the_disk_thread_writes_where_the_reactor_does_not_become_idle(
     assert not desk.in_thread()
 
 
-def test_a_batch_that_waits_for_an_idle_reactor_is_written_at_the_end() -> None:
+def test_a_batch_that_waits_for_an_idle_reactor_is_written_at_the_end():
     desk = Fixture()
     desk.idle = False
     desk.send(b" second")
     assert desk.writer.drain() and desk.files.crash_free(JOURNAL) == b"first second"
 
 
-def test_the_disk_thread_writes_until_syncs_are_known_to_be_fast() -> None:
+def test_the_disk_thread_writes_until_syncs_are_known_to_be_fast():
     desk = Fixture()
     desk.here.seconds = SLOW_SYNC
     turns = 0
@@ -119,7 +117,7 @@ def test_the_disk_thread_writes_until_syncs_are_known_to_be_fast() -> None:
     assert turns > 5
 
 
-def test_a_slow_sync_gives_the_disk_back_to_the_thread_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_sync_gives_the_disk_back_to_the_thread_for_a_while(monkeypatch):
     desk = Fixture()
     desk.here.observe(SLOW_SYNC)
     desk.here.seconds = 0.0
@@ -130,7 +128,7 @@ def test_a_slow_sync_gives_the_disk_back_to_the_thread_for_a_while(monkeypatch: 
     assert not desk.in_thread()
 
 
-def test_slower_syncs_on_average_give_the_disk_back_to_the_thread() -> None:
+def test_slower_syncs_on_average_give_the_disk_back_to_the_thread():
     desk = Fixture()
     for _ in range(20):
         desk.here.observe(FAST_SYNC * 1.5)
@@ -138,7 +136,7 @@ def test_slower_syncs_on_average_give_the_disk_back_to_the_thread() -> None:
     assert desk.in_thread()
 
 
-def test_what_is_more_than_a_short_write_is_for_the_thread() -> None:
+def test_what_is_more_than_a_short_write_is_for_the_thread():
     desk = Fixture()
     desk.send(b"x" * (MAX_REACTOR_BATCH + 1))
     assert desk.in_thread(), "large"
@@ -162,7 +160,7 @@ def test_what_is_more_than_a_short_write_is_for_the_thread() -> None:
     assert desk.in_thread(), "the end of a file"
 
 
-def test_a_batch_in_flight_is_waited_for() -> None:
+def test_a_batch_in_flight_is_waited_for():
     desk = Fixture()
     desk.here.seconds = SLOW_SYNC
     desk.send(b"a")
@@ -174,10 +172,10 @@ def test_a_batch_in_flight_is_waited_for() -> None:
     assert not desk.in_thread() and desk.data(JOURNAL) == b"firstab"
 
 
-def test_a_failed_batch_is_retried_by_the_thread() -> None:
+def test_a_failed_batch_is_retried_by_the_thread():
     desk = Fixture()
 
-    def fault(operation: str, path: Path) -> None:
+    def fault(operation, path):
         raise out_of_space(path)
 
     desk.files.fault = fault
@@ -190,7 +188,7 @@ def test_a_failed_batch_is_retried_by_the_thread() -> None:
     assert desk.in_thread() and desk.heard == ["safe"] and desk.data(JOURNAL) == b"first second"
 
 
-def test_a_batch_that_is_delayed_is_for_the_thread() -> None:
+def test_a_batch_that_is_delayed_is_for_the_thread():
     desk = Fixture(delay=0.0)
     desk.writer._delay = 0.004
     desk.send(b"a")
@@ -198,7 +196,7 @@ def test_a_batch_that_is_delayed_is_for_the_thread() -> None:
     assert desk.in_thread()
 
 
-def test_a_slow_write_in_the_reactor_is_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_write_in_the_reactor_is_the_last_one(monkeypatch):
     desk = Fixture()
     write = WriteBatch.write
     monkeypatch.setattr(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from stompring.broker import queue_browser
@@ -27,7 +25,7 @@ from stompring.store.record import (
 )
 
 from ..broker.broker_fixture import MULTICAST, join
-from ..session.session_fixture import Client, Got, Server
+from ..session.session_fixture import Server
 from .decoded_files import passed_on, payloads
 from .paged_broker import SETTINGS as PAGED_SETTINGS
 from .paged_broker import PagedBroker
@@ -37,13 +35,13 @@ KEPT = Settings("/data/retention")
 SETTINGS = {"#": {"auto_delete_queues": False, "auto_delete_addresses": False}}
 
 
-def segments(world: StoredBroker, suffix: str = ".journal") -> list[list[bytes]]:
+def segments(world, suffix=".journal"):
     """The payloads of each file, those that are kept too, by their numbers."""
     paths = sorted((path for path in world.memory.data if path.suffix == suffix), key=lambda path: path.name)
     return [payloads(world.memory.data[path]) for path in paths]
 
 
-def flags(world: StoredBroker) -> dict[int, list[int]]:
+def flags(world):
     """The flags of each MESSAGE, by number."""
     found: dict[int, list[int]] = {}
     for payload in sum(segments(world), []):
@@ -55,7 +53,7 @@ def flags(world: StoredBroker) -> dict[int, list[int]]:
 # ---- copies
 
 
-def test_compaction_sets_the_rewritten_flag() -> None:
+def test_compaction_sets_the_rewritten_flag():
     world = StoredBroker(
         settings=SETTINGS,
         journal_file_size=1000,
@@ -86,7 +84,7 @@ def test_compaction_sets_the_rewritten_flag() -> None:
         assert ref.message.traits.record is not None and ref.message.traits.record[0] == 1
 
 
-def test_a_message_that_enters_one_more_queue_is_a_copy() -> None:
+def test_a_message_that_enters_one_more_queue_is_a_copy():
     world = StoredBroker(settings=SETTINGS)
     one, other = world.queue("one"), world.queue("other")
     message = world.durable("one")
@@ -101,7 +99,7 @@ def test_a_message_that_enters_one_more_queue_is_a_copy() -> None:
         assert ref.message.traits.record is not None and ref.message.traits.record[0] == 1
 
 
-def test_a_message_in_two_queues_at_once_is_none() -> None:
+def test_a_message_in_two_queues_at_once_is_none():
     world = StoredBroker(settings=SETTINGS)
     for name in ("a", "b"):
         world.queue(name, "t", MULTICAST)
@@ -113,7 +111,7 @@ def test_a_message_in_two_queues_at_once_is_none() -> None:
 # ---- addresses of queues
 
 
-def told_addresses(segment: list[bytes]) -> dict[str, str]:
+def told_addresses(segment):
     """Name and address of each queue that a segment names, which is told behind both names and before all else."""
     names: dict[tuple[int, int], str] = {}
     found: dict[str, str] = {}
@@ -131,7 +129,7 @@ def told_addresses(segment: list[bytes]) -> dict[str, str]:
     return found
 
 
-def test_every_segment_has_the_addresses_of_its_queues() -> None:
+def test_every_segment_has_the_addresses_of_its_queues():
     world = StoredBroker(settings=SETTINGS, journal_file_size=600, journal_retention_directory=KEPT)
     for name in ("t.one", "t.two"):
         join(world.queue(name, "t", MULTICAST), auto=True)
@@ -146,7 +144,7 @@ def test_every_segment_has_the_addresses_of_its_queues() -> None:
     assert len([each for each in told if each == {"t.one": "t", "t.two": "t", "q": "q"}]) > 2
 
 
-def test_restart_repeats_queue_addresses_and_loses_no_message() -> None:
+def test_restart_repeats_queue_addresses_and_loses_no_message():
     world = StoredBroker(settings=SETTINGS)
     world.queue("t.one", "t", MULTICAST)
     world.durable("t", b"1")
@@ -162,13 +160,13 @@ def test_restart_repeats_queue_addresses_and_loses_no_message() -> None:
 # ---- who has acknowledged
 
 
-def conversing(world: StoredBroker) -> Server:
+def conversing(world):
     server = Server()
     server.world, server.outgoing = world, Outgoing(world.broker.clock)
     return server
 
 
-def takers(world: StoredBroker) -> dict[int, tuple[int, str]]:
+def takers(world):
     """Reason and consumer by message, looked up in the segment of the fact."""
     found: dict[int, tuple[int, str]] = {}
     for segment in segments(world):
@@ -190,29 +188,29 @@ def takers(world: StoredBroker) -> dict[int, tuple[int, str]]:
     return found
 
 
-def kept(**more: Any) -> StoredBroker:
+def kept(**more):
     world = StoredBroker(settings=SETTINGS, journal_retention_directory=KEPT, **more)
     world.queue("q")
     return world
 
 
-def subscribe(client: Client, mode: str, identity: str = "s", queue: str = "q") -> None:
+def subscribe(client, mode, identity="s", queue="q"):
     client.say("SUBSCRIBE", id=identity, destination=f"/queue/{queue}", ack=mode)
     client.server.world.settle_down()
 
 
-def messages(client: Client) -> list[Got]:
+def messages(client):
     return [got for got in client.read() if got.command == "MESSAGE"]
 
 
-def acknowledge(client: Client) -> None:
+def acknowledge(client):
     (frame,) = messages(client)
     client.say("ACK", id=frame["ack"])
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["waited", "straight"])
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
-def test_acknowledging_consumer_is_recorded(mode: str, before: bool) -> None:
+def test_acknowledging_consumer_is_recorded(mode, before):
     world = kept()
     client = conversing(world).client(client_id="c-1")
     if before:
@@ -227,7 +225,7 @@ def test_acknowledging_consumer_is_recorded(mode: str, before: bool) -> None:
     assert takers(world) == {message.number: (Reason.ACKNOWLEDGED, "c-1/s")}
 
 
-def test_without_a_client_id_it_is_the_connection() -> None:
+def test_without_a_client_id_it_is_the_connection():
     world = kept()
     client = conversing(world).client()
     subscribe(client, "auto", "0")
@@ -236,7 +234,7 @@ def test_without_a_client_id_it_is_the_connection() -> None:
     assert takers(world) == {message.number: (0, f"{client.session.number}/0")}
 
 
-def test_settlements_of_two_consumers_of_one_queue_are_distinguished() -> None:
+def test_settlements_of_two_consumers_of_one_queue_are_distinguished():
     world = kept()
     server = conversing(world)
     clients = [server.client(client_id=name) for name in ("one", "two")]
@@ -255,7 +253,7 @@ def test_settlements_of_two_consumers_of_one_queue_are_distinguished() -> None:
     assert len(facts) == 2, "one for each consumer"
 
 
-def test_committed_transactions_record_the_acknowledging_consumer() -> None:
+def test_committed_transactions_record_the_acknowledging_consumer():
     world = kept()
     server = conversing(world)
     client, other = server.client(client_id="one"), server.client(client_id="two")
@@ -280,7 +278,7 @@ def test_committed_transactions_record_the_acknowledging_consumer() -> None:
     assert takers(world)[undone.number] == (Reason.KILLED, "") and second["ack"]
 
 
-def test_other_settlements_have_no_consumer() -> None:
+def test_other_settlements_have_no_consumer():
     """Not even where one has refused it before, or died with it."""
     world = kept()
     client = conversing(world).client(client_id="one")
@@ -298,7 +296,7 @@ def test_other_settlements_have_no_consumer() -> None:
     assert takers(world) == {refused.number: (0, ""), killed.number: (Reason.KILLED, "")}
 
 
-def test_without_retention_consumers_are_not_recorded() -> None:
+def test_without_retention_consumers_are_not_recorded():
     world = StoredBroker(settings=SETTINGS)
     world.queue("q")
     client = conversing(world).client(client_id="one")
@@ -311,7 +309,7 @@ def test_without_retention_consumers_are_not_recorded() -> None:
     assert not [p for p in sum(segments(world), []) if p[0] == Kind.NAME and p[1] == CONSUMER]
 
 
-def test_each_segment_names_them_and_a_restart_does_not_give_a_number_again() -> None:
+def test_each_segment_names_them_and_a_restart_does_not_give_a_number_again():
     world = kept(journal_file_size=700)
     expected = {}
     for life in range(3):
@@ -332,7 +330,7 @@ def test_each_segment_names_them_and_a_restart_does_not_give_a_number_again() ->
     assert len({name for _, name in expected.values()}) == 9
 
 
-def test_too_many_consumers_in_one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_consumers_in_one_segment(monkeypatch):
     monkeypatch.setattr(encoder, "MAX_CONSUMERS", 2)
     world = kept()
     server = conversing(world)
@@ -349,11 +347,11 @@ def test_too_many_consumers_in_one_segment(monkeypatch: pytest.MonkeyPatch) -> N
 class Named:
     """As much of a consumer as a fact needs."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self.consumer_name = name
 
 
-def test_messages_of_pages_too() -> None:
+def test_messages_of_pages_too():
     one_page = {"#": {**PAGED_SETTINGS["#"], "page_size_bytes": 65536}}
     world = PagedBroker(settings=one_page, journal_retention_directory=KEPT)
     (queue,) = world.queues("a.one")

@@ -1,9 +1,5 @@
 """What comes back after a start, also from a journal that was torn or damaged."""
 
-from __future__ import annotations
-
-import pytest
-
 from stompring.broker.reference import SCHEDULED
 from stompring.settings.model import RingPolicy
 
@@ -17,7 +13,7 @@ FIRST = DIRECTORY / "000000001.journal"
 # ---- messages
 
 
-def test_restart_recovers_every_field_of_a_message() -> None:
+def test_restart_recovers_every_field_of_a_message():
     world = StoredBroker()
     world.queue("q")
     sent = world.durable(
@@ -38,7 +34,7 @@ def test_restart_recovers_every_field_of_a_message() -> None:
     assert got.address.name == "q" and ref.deliveries == 0
 
 
-def test_restart_preserves_order_and_appends_new_messages() -> None:
+def test_restart_preserves_order_and_appends_new_messages():
     world = StoredBroker()
     world.queue("q")
     for body in (b"1", b"2", b"3"):
@@ -50,7 +46,7 @@ def test_restart_preserves_order_and_appends_new_messages() -> None:
     assert held(again) == [b"first", b"1", b"2", b"3", b"4"]
 
 
-def test_settled_messages_are_not_recovered() -> None:
+def test_settled_messages_are_not_recovered():
     world = StoredBroker()
     queues = [world.queue(name, "t", MULTICAST) for name in ("a", "b", "c")]
     message = world.durable("t")
@@ -64,7 +60,7 @@ def test_settled_messages_are_not_recovered() -> None:
     assert message.holders == 0
 
 
-def test_memory_is_counted_as_before() -> None:
+def test_memory_is_counted_as_before():
     world = StoredBroker()
     for name in ("a", "b"):
         world.queue(name, "t", MULTICAST)
@@ -82,7 +78,7 @@ def test_memory_is_counted_as_before() -> None:
     assert_nothing_held(again.again())
 
 
-def test_deliveries_and_failed_attempts() -> None:
+def test_deliveries_and_failed_attempts():
     world = StoredBroker(settings={"#": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
     queue = world.queue("q")
     world.queue("DLQ")
@@ -104,7 +100,7 @@ def test_deliveries_and_failed_attempts() -> None:
     assert held(again, "DLQ") == [b"refused once"]
 
 
-def test_a_million_deliveries() -> None:
+def test_a_million_deliveries():
     world = StoredBroker()
     queue = world.queue("q")
     world.durable("q")
@@ -123,7 +119,7 @@ def test_a_million_deliveries() -> None:
     assert [pending(again.directory.queue(name))[0].deliveries for name in ("a", "b")] == [300, 0]
 
 
-def test_schedules() -> None:
+def test_schedules():
     world = StoredBroker()
     world.queue("q")
     now = world.now
@@ -140,7 +136,7 @@ def test_schedules() -> None:
     assert queue.messages_added == 3
 
 
-def test_each_queue_recovers_its_own_due_time() -> None:
+def test_each_queue_recovers_its_own_due_time():
     world = StoredBroker(settings={"#": {"redelivery_delay": 60_000}})
     first, second = (world.queue(name, "t", MULTICAST) for name in ("a", "b"))
     world.durable("t")
@@ -152,7 +148,7 @@ def test_each_queue_recovers_its_own_due_time() -> None:
     assert second.count == 1
 
 
-def test_expiry() -> None:
+def test_expiry():
     world = StoredBroker(settings={"#": {"expiry_address": "EXP"}})
     world.queue("q")
     world.queue("EXP")
@@ -168,7 +164,7 @@ def test_expiry() -> None:
     assert held(third) == [b"long"] and held(third, "EXP") == [b"short", b"later"]
 
 
-def test_restart_evicts_ring_messages_over_the_size() -> None:
+def test_restart_evicts_ring_messages_over_the_size():
     world = StoredBroker(settings={"#": {"dead_letter_address": "DLQ"}})
     world.queue("DLQ")
     queue = world.queue("ring", ring_size=3, ring_policy=RingPolicy.DEAD_LETTER)
@@ -186,7 +182,7 @@ def test_restart_evicts_ring_messages_over_the_size() -> None:
     assert held(again.again(), "DLQ") == [b"0", b"1", b"2", b"3"]
 
 
-def test_wildcard_queue_recovers_messages_of_a_deleted_address() -> None:
+def test_wildcard_queue_recovers_messages_of_a_deleted_address():
     world = StoredBroker()
     world.queue("all", "a.#", MULTICAST)
     world.directory.create_address("a.b", frozenset({MULTICAST}))
@@ -202,7 +198,7 @@ def test_wildcard_queue_recovers_messages_of_a_deleted_address() -> None:
     assert again.broker.memory.messages == 0
 
 
-def test_messages_of_deleted_queues_are_not_recovered() -> None:
+def test_messages_of_deleted_queues_are_not_recovered():
     world = StoredBroker()
     world.queue("q")
     world.durable("q", b"old")
@@ -220,7 +216,7 @@ def test_messages_of_deleted_queues_are_not_recovered() -> None:
 # ---- queues and addresses
 
 
-def test_queues_with_all_that_makes_them() -> None:
+def test_queues_with_all_that_makes_them():
     world = StoredBroker()
     given = {
         "filter": "a = 'x'",
@@ -252,7 +248,7 @@ def test_queues_with_all_that_makes_them() -> None:
     assert again.ring_size == 5 and again.accepts is not None and again.dispatcher.blocks
 
 
-def test_changes_last() -> None:
+def test_changes_last():
     world = StoredBroker()
     queue = world.queue("q")
     world.turn()
@@ -268,7 +264,7 @@ def test_changes_last() -> None:
     assert not again.again().directory.queue("q").paused
 
 
-def test_non_durable_and_temporary_queues_are_not_recovered() -> None:
+def test_non_durable_and_temporary_queues_are_not_recovered():
     world = StoredBroker()
     world.queue("volatile", durable=False, auto_created=True)
     world.queue("temporary", temporary=True)
@@ -282,7 +278,7 @@ def test_non_durable_and_temporary_queues_are_not_recovered() -> None:
     assert "volatile" not in again.again().directory.addresses
 
 
-def test_a_queue_made_anew_under_the_same_name_is_another() -> None:
+def test_a_queue_made_anew_under_the_same_name_is_another():
     world = StoredBroker()
     world.queue("q", ring_size=1)
     world.durable("q", b"of the first")
@@ -294,7 +290,7 @@ def test_a_queue_made_anew_under_the_same_name_is_another() -> None:
     assert again.directory.queue("q").number == second.number and held(again) == [b"of the second"]
 
 
-def test_invalid_queue_description_is_skipped_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_queue_description_is_skipped_and_reported(caplog):
     world = StoredBroker()
     bad, good = world.queue("bad"), world.queue("good")
     world.durable("good", b"kept")
@@ -309,7 +305,7 @@ def test_invalid_queue_description_is_skipped_and_reported(caplog: pytest.LogCap
 # ---- notes
 
 
-def test_notes() -> None:
+def test_notes():
     world = StoredBroker()
     world.store.store_value(7, {"a": [1, "ü"]})
     world.store.store_value(8, {"b": 2})

@@ -1,9 +1,6 @@
 """Starts on a journal that was torn, damaged, or written by somebody else."""
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +18,7 @@ from .stored_broker import StoredBroker, held, reported
 FIRST = DIRECTORY / "000000001.journal"
 
 
-def small() -> StoredBroker:
+def small():
     """Messages one by one, some settled, and two transactions."""
     world = StoredBroker()
     queue = world.queue("q")
@@ -41,7 +38,7 @@ def small() -> StoredBroker:
     return world
 
 
-def check(before: bytes, found: StoredBroker, whole: int, *, strict: bool = True) -> None:
+def check(before, found, whole, *, strict=True):
     """The queues hold what the first ``whole`` records say. Transactions are there as a whole or not at all."""
     walk = SegmentScan(before)
     kinds = [before[begin] for begin, _ in walk][:whole]
@@ -52,7 +49,7 @@ def check(before: bytes, found: StoredBroker, whole: int, *, strict: bool = True
     assert held(found) == [b"m%d" % number for number in range(transactions, messages)]
 
 
-def test_a_journal_cut_off_anywhere() -> None:
+def test_a_journal_cut_off_anywhere():
     world = small()
     data = world.memory.data[FIRST]
     ends = [end for _, end in SegmentScan(data)]
@@ -67,7 +64,7 @@ def test_a_journal_cut_off_anywhere() -> None:
             assert held(again.again())[-1] == b"goes on"
 
 
-def test_a_changed_byte_anywhere(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_byte_anywhere(caplog):
     world = small()
     data = world.memory.data[FIRST]
     spans = [(begin - 8, end) for begin, end in SegmentScan(data)]
@@ -83,7 +80,7 @@ def test_a_changed_byte_anywhere(caplog: pytest.LogCaptureFixture) -> None:
         assert (again.memory.data.get(aside) == bytes(damaged)) is not last
 
 
-def test_a_changed_byte_in_the_header_loses_nothing() -> None:
+def test_a_changed_byte_in_the_header_loses_nothing():
     world = small()
     data = world.memory.data[FIRST]
     for at in range(HEADER.size):
@@ -98,7 +95,7 @@ def test_a_changed_byte_in_the_header_loses_nothing() -> None:
         check(data, again.again(), 99)
 
 
-def rolled(count: int = 30) -> StoredBroker:
+def rolled(count=30):
     """A journal of several sealed segments with one message a record."""
     world = StoredBroker(journal_file_size=1500, journal_compact_min_files=0)
     world.queue("q")
@@ -109,7 +106,7 @@ def rolled(count: int = 30) -> StoredBroker:
     return world
 
 
-def test_damage_in_a_sealed_segment_costs_one_record(caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_in_a_sealed_segment_costs_one_record(caplog):
     world = rolled()
     everything = held(world)
     second = sorted(world.memory.data)[1]
@@ -131,7 +128,7 @@ def test_damage_in_a_sealed_segment_costs_one_record(caplog: pytest.LogCaptureFi
     assert held(third) == left and reported(third) == []
 
 
-def test_missing_segment_is_reported() -> None:
+def test_missing_segment_is_reported():
     world = rolled()
     second = sorted(world.memory.data)[1]
     contents = world.memory.data
@@ -141,7 +138,7 @@ def test_missing_segment_is_reported() -> None:
     assert 0 < len(held(again)) < 30
 
 
-def test_a_queue_whose_description_is_lost_keeps_its_messages(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_whose_description_is_lost_keeps_its_messages(caplog):
     world = rolled()
     contents = world.memory.data
     first = sorted(contents)[0]
@@ -157,7 +154,7 @@ def test_a_queue_whose_description_is_lost_keeps_its_messages(caplog: pytest.Log
     assert held(third) == held(again) and third.directory.queue("q").number == queue.number
 
 
-def test_deleted_queues_are_not_made_anew() -> None:
+def test_deleted_queues_are_not_made_anew():
     world = rolled()
     world.directory.delete_queue("q")
     world.turn()
@@ -176,9 +173,7 @@ def test_deleted_queues_are_not_made_anew() -> None:
         (None, "format 9"),
     ],
 )
-def test_newer_format_is_not_modified(
-    header: bytes | None, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_newer_format_is_not_modified(header, words, monkeypatch):
     if header is None:
         monkeypatch.setattr("stompring.store.segment.FORMAT", 9)
         header = pack_header(JOURNAL, 1, 1)
@@ -188,7 +183,7 @@ def test_newer_format_is_not_modified(
     assert "newer version" in str(caught.value) and str(FIRST) in str(caught.value)
 
 
-def test_other_files_in_the_journal_directory_are_ignored() -> None:
+def test_other_files_in_the_journal_directory_are_ignored():
     others = {
         DIRECTORY / name: b"x"
         for name in ("notes.txt", "1.journal", "000000009.journal.damaged", "x.journal")
@@ -199,10 +194,10 @@ def test_other_files_in_the_journal_directory_are_ignored() -> None:
     assert others.items() <= world.memory.data.items()
 
 
-def test_unreadable_directory_raises_with_path_and_reason() -> None:
+def test_unreadable_directory_raises_with_path_and_reason():
     files = MemoryFiles({FIRST: pack_header(JOURNAL, 1, 1)})
 
-    def fault(operation: str, path: Path) -> None:
+    def fault(operation, path):
         if operation == "read":
             raise PermissionError(13, "Permission denied", str(path))
 
@@ -214,7 +209,7 @@ def test_unreadable_directory_raises_with_path_and_reason() -> None:
 # ---- going on
 
 
-def test_restart_appends_to_the_last_segment() -> None:
+def test_restart_appends_to_the_last_segment():
     world = StoredBroker()
     world.queue("q")
     for number in range(5):
@@ -226,7 +221,7 @@ def test_restart_appends_to_the_last_segment() -> None:
     assert held(world) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_restart_seals_a_full_last_segment() -> None:
+def test_restart_seals_a_full_last_segment():
     world = rolled()
     last = world.journal.segments[-1]
     again = world.again(journal_file_size=100)
@@ -238,7 +233,7 @@ def test_restart_seals_a_full_last_segment() -> None:
     assert len(held(third)) == 31 and reported(third) == []
 
 
-def test_restart_does_not_append_to_a_sealed_segment() -> None:
+def test_restart_does_not_append_to_a_sealed_segment():
     world = rolled()
     *sealed, last = world.journal.segments
     contents = world.memory.data
@@ -250,7 +245,7 @@ def test_restart_does_not_append_to_a_sealed_segment() -> None:
     assert find_footer(again.memory.data[sealed[-1].path]) is not None
 
 
-def test_segment_truncated_between_records_is_reported() -> None:
+def test_segment_truncated_between_records_is_reported():
     world = rolled()
     everything = held(world)
     second = sorted(world.memory.data)[1]
@@ -263,12 +258,12 @@ def test_segment_truncated_between_records_is_reported() -> None:
     assert str(second) in told and "footer missing" in told
 
 
-def test_progress_of_a_long_recovery_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_of_a_long_recovery_is_logged(caplog):
     caplog.set_level(logging.INFO)
     world = rolled()
 
     class SlowFiles(MemoryFiles):
-        def read(self, path: Path, start: int = 0, stop: int = -1) -> bytes:
+        def read(self, path, start=0, stop=-1):
             slow.clock.rightNow += 1.5
             return super().read(path, start, stop)
 

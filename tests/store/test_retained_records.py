@@ -29,22 +29,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def world(files: MemoryFiles | None = None, **more: Any) -> StoredBroker:
+def world(files=None, **more):
     kept = Settings("/data/retention")
     return StoredBroker(files, SETTINGS, journal_retention_directory=kept, **more)
 
 
-def of_kind(one: StoredBroker, kind: Kind) -> list[bytes]:
+def of_kind(one, kind):
     """The payloads of a kind in all segments."""
     segments = sorted(path for path in one.memory.data if path.suffix == ".journal")
     return [each for path in segments for each in payloads(one.memory.data[path]) if each[0] == kind]
 
 
-def bodies_of(one: StoredBroker) -> list[bytes]:
+def bodies_of(one):
     return [body for payload in of_kind(one, Kind.RETAINED) for _, body in retained(payload)[1]]
 
 
-def test_immediately_consumed_messages_share_one_record() -> None:
+def test_immediately_consumed_messages_share_one_record():
     one = world()
     join(one.queue(), auto=True)
     sent = [one.durable(body=b"%d" % number, expires=one.now + 1000).number for number in range(20)]
@@ -58,7 +58,7 @@ def test_immediately_consumed_messages_share_one_record() -> None:
     assert not of_kind(one, Kind.MESSAGE) and not of_kind(one, Kind.SETTLED)
 
 
-def test_message_of_several_queues_is_written_once() -> None:
+def test_message_of_several_queues_is_written_once():
     one = world()
     for name in ("a", "b", "c"):
         join(one.queue(name, "t", MULTICAST), auto=True)
@@ -75,7 +75,7 @@ def test_message_of_several_queues_is_written_once() -> None:
     ("count", "size"),
     [(2 * MAX_RETAINED_MESSAGES + 1, 10), (5, MAX_RETAINED_BYTES // 2 - 1000), (2, 2 * MAX_RETAINED_BYTES)],
 )
-def test_large_batches_are_split_into_several_records(count: int, size: int) -> None:
+def test_large_batches_are_split_into_several_records(count, size):
     one = world(journal_file_size=100 << 20)
     for name in ("a", "b"):
         join(one.queue(name, "t", MULTICAST), auto=True)
@@ -95,8 +95,8 @@ def test_large_batches_are_split_into_several_records(count: int, size: int) -> 
 
 
 def test_a_receipt_waits_until_it_is_written_and_not_until_it_is_synced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     disk = ManualDisk()
     one = world(disk=disk, recover=False)
     one.disk, syncs = disk, []
@@ -106,10 +106,10 @@ def test_a_receipt_waits_until_it_is_written_and_not_until_it_is_synced(
     class AtOnce:
         """The start waits for the disk."""
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name):
             return getattr(disk, name)
 
-        def finish(self) -> None:
+        def finish(self):
             while disk.jobs:
                 disk.step()
 
@@ -134,7 +134,7 @@ def test_a_receipt_waits_until_it_is_written_and_not_until_it_is_synced(
     assert syncs, "within a second"
 
 
-def test_a_kill_takes_nothing_of_it_along_and_a_restart_brings_nothing_back() -> None:
+def test_a_kill_takes_nothing_of_it_along_and_a_restart_brings_nothing_back():
     one = world()
     join(one.queue(), auto=True)
     one.queue("ring", "all", MULTICAST, ring_size=2)
@@ -150,7 +150,7 @@ def test_a_kill_takes_nothing_of_it_along_and_a_restart_brings_nothing_back() ->
     assert held(crashed, "ring") == [b"lasting"]
 
 
-def test_the_footer_knows_the_least_and_the_greatest() -> None:
+def test_the_footer_knows_the_least_and_the_greatest():
     one = world(journal_file_size=3000)
     for name in ("a", "b"):
         join(one.queue(name, "t", MULTICAST, filter=f"own = '{name}'"), auto=True)
@@ -186,7 +186,7 @@ def test_the_footer_knows_the_least_and_the_greatest() -> None:
     assert set(seen) <= set(sent) and len(seen) > 12
 
 
-def test_a_segment_with_nothing_else_is_moved_and_not_copied() -> None:
+def test_a_segment_with_nothing_else_is_moved_and_not_copied():
     one = world(journal_file_size=3000, journal_compact_min_files=2, journal_compact_percentage=90)
     ring = one.queue("ring", "all", MULTICAST, ring_size=3)
     for number in range(100):
@@ -198,7 +198,7 @@ def test_a_segment_with_nothing_else_is_moved_and_not_copied() -> None:
     assert len([path for path in one.memory.data if path.parent == Path("/data/retention/journal")]) > 3
 
 
-def test_retain_none_writes_only_restart_records() -> None:
+def test_retain_none_writes_only_restart_records():
     one = world()
     taker = join(one.queue("none"), 1)
     for body in (b"out", b"waits"):
@@ -219,7 +219,7 @@ def test_retain_none_writes_only_restart_records() -> None:
     ]
 
 
-def test_truncated_record_counts_as_malformed() -> None:
+def test_truncated_record_counts_as_malformed():
     one = world()
     (path,) = (path for path in one.memory.data if path.suffix == ".journal")
     tail = one.journal._encoder

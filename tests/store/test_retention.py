@@ -8,7 +8,6 @@ import os
 import struct
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ from stompring.store.segment import SegmentScan
 from ..broker.broker_fixture import MULTICAST, join
 from .decoded_files import passed_on, payloads, retained, rows
 from .format_tables import Format
-from .memory_files import Content, MemoryFiles
+from .memory_files import Content
 from .paged_broker import PagedBroker
 from .stored_broker import StoredBroker
 
@@ -32,7 +31,7 @@ KEPT = Path("/data/retention")
 SETTINGS = {"#": {"auto_delete_queues": False, "auto_delete_addresses": False}}
 
 
-def world(files: MemoryFiles | None = None, **more: Any) -> StoredBroker:
+def world(files=None, **more):
     """A world with small segments that are kept."""
     kept = {name: more.pop(name) for name in ("period", "storage_limit") if name in more}
     return StoredBroker(
@@ -46,7 +45,7 @@ def world(files: MemoryFiles | None = None, **more: Any) -> StoredBroker:
     )
 
 
-def files(one: StoredBroker, suffix: str, kept: bool | None = None) -> dict[Path, bytes]:
+def files(one, suffix, kept=None):
     """The files with a suffix; those that are kept, those that are not, or all."""
     return {
         path: data
@@ -55,7 +54,7 @@ def files(one: StoredBroker, suffix: str, kept: bool | None = None) -> dict[Path
     }
 
 
-def history(one: StoredBroker) -> tuple[set[int], Counter[tuple[int, int]], list[int]]:
+def history(one):
     """Message numbers in the journal and what is kept of it; what was settled (number, reason); times."""
     messages: set[int] = set()
     settled: Counter[tuple[int, int]] = Counter()
@@ -80,7 +79,7 @@ def history(one: StoredBroker) -> tuple[set[int], Counter[tuple[int, int]], list
 # ---- the journal
 
 
-def test_immediately_consumed_messages_are_retained() -> None:
+def test_immediately_consumed_messages_are_retained():
     one = world()
     join(one.queue(), auto=True)
     message = one.durable(body=b"short-lived")
@@ -90,7 +89,7 @@ def test_immediately_consumed_messages_are_retained() -> None:
     assert times == [one.broker.clock.now]
 
 
-def test_without_retention_immediately_consumed_messages_are_not_written() -> None:
+def test_without_retention_immediately_consumed_messages_are_not_written():
     one = StoredBroker()
     join(one.queue(), auto=True)
     one.durable()
@@ -98,7 +97,7 @@ def test_without_retention_immediately_consumed_messages_are_not_written() -> No
     assert history(one)[0] == set()
 
 
-def test_retained_files_have_the_complete_history() -> None:
+def test_retained_files_have_the_complete_history():
     one = world()
     queue = one.queue()
     taker = join(queue, credit=3)
@@ -124,7 +123,7 @@ def test_retained_files_have_the_complete_history() -> None:
     assert numbers == list(range(1, len(numbers) + 1)), "each is in one place, and none is missing"
 
 
-def test_a_message_in_several_queues_has_all_its_facts() -> None:
+def test_a_message_in_several_queues_has_all_its_facts():
     one = world()
     takers = [join(one.queue(name, "t", MULTICAST), auto=auto) for name, auto in (("a", True), ("b", False))]
     message = one.durable("t")
@@ -135,7 +134,7 @@ def test_a_message_in_several_queues_has_all_its_facts() -> None:
     assert messages == {message.number} and settled == {(message.number, Reason.ACKNOWLEDGED): 2}
 
 
-def test_retained_records_have_settlement_reasons() -> None:
+def test_retained_records_have_settlement_reasons():
     one = world()
     queue = one.queue(ring_size=1)
     replaced, killed = one.durable(), one.durable()
@@ -151,7 +150,7 @@ def test_retained_records_have_settlement_reasons() -> None:
     }
 
 
-def test_recovery_after_a_kill_ignores_retained_files() -> None:
+def test_recovery_after_a_kill_ignores_retained_files():
     one = world()
     queue = one.queue()
     taker = join(queue, credit=1)
@@ -174,7 +173,7 @@ def test_recovery_after_a_kill_ignores_retained_files() -> None:
 # ---- limits
 
 
-def fill(one: StoredBroker, count: int) -> None:
+def fill(one, count):
     """So many messages that come and go."""
     if "q" not in one.directory.queues:
         join(one.queue(), auto=True)
@@ -185,7 +184,7 @@ def fill(one: StoredBroker, count: int) -> None:
         one.pass_time(125)
 
 
-def test_oldest_retained_file_is_deleted_over_the_storage_limit() -> None:
+def test_oldest_retained_file_is_deleted_over_the_storage_limit():
     one = world(storage_limit=6000)
     fill(one, 100)
     retention = one.store.retention
@@ -196,7 +195,7 @@ def test_oldest_retained_file_is_deleted_over_the_storage_limit() -> None:
     assert sorted(int(path.stem) for path in kept) == list(range(newest - len(kept) + 1, newest + 1))
 
 
-def test_retained_files_are_deleted_at_their_age_limit() -> None:
+def test_retained_files_are_deleted_at_their_age_limit():
     one = world(period=10_000)
     fill(one, 30)
     retention = one.store.retention
@@ -210,7 +209,7 @@ def test_retained_files_are_deleted_at_their_age_limit() -> None:
     assert not [call for call in one.clock.calls if "_rung" in repr(call)]
 
 
-def test_limits_apply_to_files_of_an_earlier_run() -> None:
+def test_limits_apply_to_files_of_an_earlier_run():
     one = world()
     fill(one, 60)
     again = world(one.memory.kill(), storage_limit=3000)
@@ -219,7 +218,7 @@ def test_limits_apply_to_files_of_an_earlier_run() -> None:
     assert again.store.retention.deleted > 0
 
 
-def test_damaged_segment_is_set_aside_with_retention() -> None:
+def test_damaged_segment_is_set_aside_with_retention():
     one = world()
     queue = one.queue()
     one.durable(body=b"x" * 3000)
@@ -238,12 +237,12 @@ def test_damaged_segment_is_set_aside_with_retention() -> None:
 class Paged(PagedBroker):
     """Pages that are kept."""
 
-    def __init__(self, files: Files | None = None, **more: Any) -> None:
+    def __init__(self, files=None, **more):
         more.setdefault("journal_retention_directory", Settings(str(KEPT)))
         super().__init__(files, **more)
 
 
-def test_retained_pages_are_complete() -> None:
+def test_retained_pages_are_complete():
     one = Paged()
     (queue,) = one.queues("q")
     for _ in range(20):
@@ -267,7 +266,7 @@ def test_retained_pages_are_complete() -> None:
     )
 
 
-def test_numbers_of_pages_are_not_given_again() -> None:
+def test_numbers_of_pages_are_not_given_again():
     one = Paged()
     one.page(one.queues("q"), b"x")
     list(one.pages.cursor(one.directory.queues["q"]).purge(Reason.KILLED))
@@ -282,7 +281,7 @@ def test_numbers_of_pages_are_not_given_again() -> None:
     assert len(numbers) == len(set(numbers)) == 2
 
 
-def test_numbers_that_were_ingested_are_not_given_again_either() -> None:
+def test_numbers_that_were_ingested_are_not_given_again_either():
     """Nothing is left but that a lake has them: it would pass over new files of the same numbers."""
     one = Paged()
     told = {
@@ -297,7 +296,7 @@ def test_numbers_that_were_ingested_are_not_given_again_either() -> None:
     assert again.store.retention is not None and again.store.retention.last_samples == 8
 
 
-def test_page_settlements_are_retained_after_the_page_is_deleted() -> None:
+def test_page_settlements_are_retained_after_the_page_is_deleted():
     one = Paged()
     (queue,) = one.queues("q")
     for _ in range(3):
@@ -315,14 +314,14 @@ def test_page_settlements_are_retained_after_the_page_is_deleted() -> None:
 # ---- samples
 
 
-def sampled(one: StoredBroker, period: int = 1000) -> Samples:
+def sampled(one, period=1000):
     assert one.store.retention is not None
     samples = Samples(one.store.retention, one.broker, period, one.journal.next_address)
     samples.start()
     return samples
 
 
-def test_samples_have_changed_queues_only() -> None:
+def test_samples_have_changed_queues_only():
     one = world()
     one.queue("a", ring_size=5)
     one.queue("b")
@@ -348,7 +347,7 @@ def test_samples_have_changed_queues_only() -> None:
     assert one.store.retention is not None and one.store.retention.files == 1
 
 
-def test_the_document_describes_samples() -> None:
+def test_the_document_describes_samples():
     one = world()
     one.queue("a", ring_size=7)
     sampled(one).stop()
@@ -365,7 +364,7 @@ def test_the_document_describes_samples() -> None:
     assert header["kind"] == 3
 
 
-def test_new_samples_file_has_every_queue() -> None:
+def test_new_samples_file_has_every_queue():
     one = world()
     one.queue("a")
     samples = sampled(one, 600_000)
@@ -379,7 +378,7 @@ def test_new_samples_file_has_every_queue() -> None:
     assert again.store.retention is not None and again.store.retention.last_samples == 3
 
 
-def test_many_queues_are_sampled_in_slices() -> None:
+def test_many_queues_are_sampled_in_slices():
     one = world()
     for number in range(1200):
         one.queue(f"q{number}")
@@ -396,12 +395,12 @@ def test_many_queues_are_sampled_in_slices() -> None:
 # ---- files
 
 
-def test_a_file_is_moved_to_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_moved_to_another_disk(tmp_path, monkeypatch):
     path, target = tmp_path / "a" / "1.journal", tmp_path / "b" / "c" / "1.journal"
     path.parent.mkdir()
     path.write_bytes(b"contents")
 
-    def elsewhere(source: object, destination: object) -> None:
+    def elsewhere(source, destination):
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "rename", elsewhere)
@@ -410,12 +409,12 @@ def test_a_file_is_moved_to_another_disk(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(each.name for each in target.parent.iterdir()) == ["1.journal"]
 
 
-def test_moving_an_already_moved_file_succeeds(tmp_path: Path) -> None:
+def test_moving_an_already_moved_file_succeeds(tmp_path):
     Files().move(tmp_path / "gone", tmp_path / "b" / "gone")
     assert not (tmp_path / "b" / "gone").exists()
 
 
-def test_move_raises_on_other_errors(tmp_path: Path) -> None:
+def test_move_raises_on_other_errors(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"")
     (tmp_path / "b" / "x").mkdir(parents=True)
@@ -424,7 +423,7 @@ def test_move_raises_on_other_errors(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_other_files_in_the_retention_directory_are_ignored(tmp_path: Path) -> None:
+def test_other_files_in_the_retention_directory_are_ignored(tmp_path):
     one = world()
     for name in ("notes.txt", "000000001.journal.damaged", "1.journal"):
         one.memory.contents[KEPT / "journal" / name] = Content(b"x")

@@ -1,7 +1,5 @@
 """Headers, footers, and walks over damaged segments."""
 
-from __future__ import annotations
-
 from array import array
 from zlib import crc32
 
@@ -32,7 +30,7 @@ from ..property.profile import examples
 PAYLOADS = [b"\x02first", b"\x02the second", b"\x02" + b"x" * 300]
 
 
-def unsealed(payloads: list[bytes] = PAYLOADS) -> tuple[bytes, list[int]]:
+def unsealed(payloads=PAYLOADS):
     """A segment, and where its records begin."""
     data, starts = pack_header(JOURNAL, 7, 1234), []
     for payload in payloads:
@@ -41,12 +39,12 @@ def unsealed(payloads: list[bytes] = PAYLOADS) -> tuple[bytes, list[int]]:
     return data, starts
 
 
-def sealed(payloads: list[bytes] = PAYLOADS) -> bytes:
+def sealed(payloads=PAYLOADS):
     data, starts = unsealed(payloads)
     return data + Footer(array("I", starts), 1, 9, 100, 200, (3, 4), more=b"more").ending(data)
 
 
-def walked(data: bytes) -> tuple[list[bytes], SegmentScan]:
+def walked(data):
     walk = SegmentScan(data)
     return [data[begin:end] for begin, end in walk], walk
 
@@ -57,19 +55,19 @@ def walked(data: bytes) -> tuple[list[bytes], SegmentScan]:
 IDENTITY = bytes(range(16))
 
 
-def test_header() -> None:
+def test_header():
     data = pack_header(PAGE, 2**40, 1_700_000_000_000, 17, IDENTITY, 5, 2**33)
     assert len(data) == HEADER.size == 72 and data[:8] == b"STOMPRNG"
     assert Header.read(data) == Header(3, PAGE, 2**40, 1_700_000_000_000, 17, IDENTITY, 5, 2**33)
 
 
-def first_header() -> bytes:
+def first_header():
     """As format 1 had it."""
     bare = FIRST_HEADER.pack(b"STOMPRNG", 1, JOURNAL, 0, 7, 1234)
     return FIRST_HEADER.pack(b"STOMPRNG", 1, JOURNAL, crc32(bare), 7, 1234)
 
 
-def test_a_header_of_format_1() -> None:
+def test_a_header_of_format_1():
     data = first_header()
     assert Header.read(data) == Header(1, JOURNAL, 7, 1234, size=32)
     records = b"".join(map(framed, PAYLOADS))
@@ -80,7 +78,7 @@ def test_a_header_of_format_1() -> None:
 
 
 @pytest.mark.parametrize("header", [first_header(), pack_header(JOURNAL, 7, 1234)])
-def test_records_behind_a_damaged_header_are_found(header: bytes) -> None:
+def test_records_behind_a_damaged_header_are_found(header):
     for at in range(len(header)):
         data = bytearray(header + b"".join(map(framed, PAYLOADS)))
         data[at] ^= 0x03
@@ -88,7 +86,7 @@ def test_records_behind_a_damaged_header_are_found(header: bytes) -> None:
         assert walked(bytes(data))[0] == PAYLOADS
 
 
-def test_a_file_in_another_ones_place() -> None:
+def test_a_file_in_another_ones_place():
     header = Header.read(pack_header(JOURNAL, 1, 1, 17, IDENTITY))
     assert header.misplaced(17, IDENTITY) == header.misplaced(17, NO_IDENTITY) == ""
     assert "number 17" in header.misplaced(18, IDENTITY)
@@ -97,19 +95,19 @@ def test_a_file_in_another_ones_place() -> None:
 
 
 @pytest.mark.parametrize("at", range(72))
-def test_a_header_with_a_flipped_byte_is_not_believed(at: int) -> None:
+def test_a_header_with_a_flipped_byte_is_not_believed(at):
     data = bytearray(pack_header(JOURNAL, 7, 1234))
     data[at] ^= 0x10
     assert Header.read(bytes(data)).fault is not None
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 71])
-def test_a_header_that_is_cut_off(size: int) -> None:
+def test_a_header_that_is_cut_off(size):
     fault = Header.read(pack_header(JOURNAL, 7, 1234)[:size]).fault
     assert fault is not None and str(size) in fault
 
 
-def test_something_else_altogether() -> None:
+def test_something_else_altogether():
     bare = FIRST_HEADER.pack(b"NOTATALL", 1, 1, 0, 0, 0)
     data = FIRST_HEADER.pack(b"NOTATALL", 1, 1, crc32(bare), 0, 0)
     assert Header.read(data).fault == "not a segment file"
@@ -118,7 +116,7 @@ def test_something_else_altogether() -> None:
 # ---- footers
 
 
-def test_footer() -> None:
+def test_footer():
     data, starts = unsealed()
     whole = sealed()
     footer = find_footer(whole)
@@ -131,14 +129,14 @@ def test_footer() -> None:
     assert footer_offset(whole[-16:]) == len(data) and whole.endswith(b"SEAL")
 
 
-def test_every_block_has_its_checksum() -> None:
+def test_every_block_has_its_checksum():
     data, _ = unsealed([b"\x02" + bytes(BLOCK), b"\x02" + b"y" * BLOCK])
     footer = find_footer(data + Footer(array("I")).ending(data))
     assert footer is not None
     assert footer.blocks == (crc32(data[:BLOCK]), crc32(data[BLOCK : 2 * BLOCK]), crc32(data[2 * BLOCK :]))
 
 
-def test_a_footer_with_a_flipped_byte_is_not_believed() -> None:
+def test_a_footer_with_a_flipped_byte_is_not_believed():
     data, _ = unsealed()
     whole = sealed()
     for at in range(len(data), len(whole)):
@@ -149,7 +147,7 @@ def test_a_footer_with_a_flipped_byte_is_not_believed() -> None:
         assert payloads == PAYLOADS, "the records are found without it"
 
 
-def test_a_footer_that_is_cut_off() -> None:
+def test_a_footer_that_is_cut_off():
     data, _ = unsealed()
     whole = sealed()
     for size in range(len(data), len(whole)):
@@ -157,14 +155,14 @@ def test_a_footer_that_is_cut_off() -> None:
         assert payloads == PAYLOADS and walk.end == len(data)
 
 
-def test_a_trailer_that_points_anywhere() -> None:
+def test_a_trailer_that_points_anywhere():
     data, _ = unsealed()
     for place in (0, 5, len(data) - 3, len(data), 2**60):
         assert find_footer(data + pack_trailer(place)) is None
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x0b", b"\x0b" + bytes(60), b"\x01" + bytes(200)])
-def test_invalid_footer_is_rejected(payload: bytes) -> None:
+def test_invalid_footer_is_rejected(payload):
     good = Footer(array("I", [32]), addresses=(1,)).payload()
     assert Footer.parse(good) is not None
     assert Footer.parse(payload) is None or payload == b"\x0b" + bytes(60)
@@ -174,18 +172,18 @@ def test_invalid_footer_is_rejected(payload: bytes) -> None:
 # ---- walks
 
 
-def test_a_whole_segment() -> None:
+def test_a_whole_segment():
     for data in (unsealed()[0], sealed()):
         payloads, walk = walked(data)
         assert payloads == PAYLOADS and walk.whole and walk.end == len(unsealed()[0])
 
 
-def test_an_empty_segment() -> None:
+def test_an_empty_segment():
     payloads, walk = walked(pack_header(JOURNAL, 1, 1))
     assert payloads == [] and walk.whole and walk.end == HEADER.size
 
 
-def test_cut_off_anywhere_all_before_is_there() -> None:
+def test_cut_off_anywhere_all_before_is_there():
     data, starts = unsealed()
     ends = [*starts[1:], len(data)]
     for size in range(HEADER.size, len(data)):
@@ -196,7 +194,7 @@ def test_cut_off_anywhere_all_before_is_there() -> None:
         assert walk.whole is (size in ends or size == HEADER.size)
 
 
-def test_a_flipped_byte_anywhere_all_before_is_there() -> None:
+def test_a_flipped_byte_anywhere_all_before_is_there():
     data, starts = unsealed()
     for at in range(HEADER.size, len(data)):
         damaged = bytearray(data)
@@ -207,7 +205,7 @@ def test_a_flipped_byte_anywhere_all_before_is_there() -> None:
         assert walk.faults[0].at == starts[hit]
 
 
-def test_the_footer_leads_over_damage() -> None:
+def test_the_footer_leads_over_damage():
     data, starts = unsealed()
     whole = sealed()
     for at in range(HEADER.size, len(data)):
@@ -220,7 +218,7 @@ def test_the_footer_leads_over_damage() -> None:
 
 
 @pytest.mark.parametrize("tail", [bytes(40) + b"\x01", b"\x01\0\0\0", b"\xff" * 50])
-def test_rubbish_at_the_end(tail: bytes) -> None:
+def test_rubbish_at_the_end(tail):
     data, _ = unsealed()
     payloads, walk = walked(data + tail)
     assert payloads == PAYLOADS and walk.end == len(data) and len(walk.faults) == 1
@@ -228,7 +226,7 @@ def test_rubbish_at_the_end(tail: bytes) -> None:
 
 @examples(200)
 @given(st.binary(max_size=400))
-def test_anything_can_be_walked(rubbish: bytes) -> None:
+def test_anything_can_be_walked(rubbish):
     data = pack_header(JOURNAL, 1, 1) + rubbish
     payloads, walk = walked(data)
     assert walk.end <= len(data)
@@ -237,7 +235,7 @@ def test_anything_can_be_walked(rubbish: bytes) -> None:
     find_footer(rubbish)
 
 
-def test_a_footer_of_another_segment_is_not_believed() -> None:
+def test_a_footer_of_another_segment_is_not_believed():
     """Its checksums of blocks are of other bytes: each record is looked at."""
     data, starts = unsealed()
     other, _ = unsealed([payload[::-1] for payload in PAYLOADS])
@@ -249,7 +247,7 @@ def test_a_footer_of_another_segment_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("starts", [[], [80], [73, 100]])
-def test_a_footer_that_does_not_begin_at_the_beginning(starts: list[int]) -> None:
+def test_a_footer_that_does_not_begin_at_the_beginning(starts):
     data, _ = unsealed()
     payloads, _ = walked(data + Footer(array("I", starts)).ending(data))
     assert payloads == PAYLOADS
@@ -259,14 +257,14 @@ def test_a_footer_that_does_not_begin_at_the_beginning(starts: list[int]) -> Non
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 100, 5000])
-def test_zeros_after_the_last_record_are_no_fault(count: int) -> None:
+def test_zeros_after_the_last_record_are_no_fault(count):
     data, _ = unsealed()
     found, walk = walked(data + bytes(count))
     assert (found, walk.whole) == (PAYLOADS, True)
     assert walk.size == walk.end == len(data)
 
 
-def test_records_that_end_with_zeros_are_whole_before_zeros() -> None:
+def test_records_that_end_with_zeros_are_whole_before_zeros():
     payloads = [b"\x02" + bytes(count) for count in range(1, 20)]
     data, _ = unsealed(payloads)
     found, walk = walked(data + bytes(64))
@@ -274,7 +272,7 @@ def test_records_that_end_with_zeros_are_whole_before_zeros() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 3, 4, 8, 40, 99])
-def test_another_byte_among_the_zeros_is_a_torn_write(at: int) -> None:
+def test_another_byte_among_the_zeros_is_a_torn_write(at):
     data, _ = unsealed()
     zeros = bytearray(100)
     zeros[at] = 1
@@ -283,7 +281,7 @@ def test_another_byte_among_the_zeros_is_a_torn_write(at: int) -> None:
     assert [(fault.at, fault.incomplete) for fault in walk.faults] == [(len(data), True)]
 
 
-def test_every_part_of_a_record_before_zeros_is_a_torn_write() -> None:
+def test_every_part_of_a_record_before_zeros_is_a_torn_write():
     data, starts = unsealed()
     last = starts[-1]
     for size in range(last + 1, len(data)):
@@ -292,14 +290,14 @@ def test_every_part_of_a_record_before_zeros_is_a_torn_write() -> None:
         assert [fault.at for fault in walk.faults] == [last], size
 
 
-def test_zeros_after_the_trailer_are_not_part_of_a_sealed_segment() -> None:
+def test_zeros_after_the_trailer_are_not_part_of_a_sealed_segment():
     whole = sealed()
     found, walk = walked(whole + bytes(500))
     assert (found, walk.whole, walk.size) == (PAYLOADS, True, len(whole))
     assert walk.footer is not None
 
 
-def test_zeros_at_the_end_of_a_page_are_a_fault() -> None:
+def test_zeros_at_the_end_of_a_page_are_a_fault():
     """Pages are not prefilled: there a hole means that something is lost."""
     data = pack_header(PAGE, 7, 1234) + framed(PAYLOADS[0])
     _, walk = walked(data + bytes(50))
@@ -309,11 +307,11 @@ def test_zeros_at_the_end_of_a_page_are_a_fault() -> None:
 @pytest.mark.parametrize(
     "size", [0, 1, BLOCK, READ_AT_ONCE - 1, READ_AT_ONCE, READ_AT_ONCE + 1, 3 * READ_AT_ONCE - BLOCK]
 )
-def test_a_footer_made_from_parts_of_a_file_is_that_of_the_whole(size: int) -> None:
+def test_a_footer_made_from_parts_of_a_file_is_that_of_the_whole(size):
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
     most = 0
 
-    def read(start: int, stop: int) -> bytes:
+    def read(start, stop):
         nonlocal most
         most = max(most, stop - start)
         return data[start:stop]

@@ -12,9 +12,9 @@ from stompring.settings.model import RoutingType
 from stompring.store import record
 from stompring.store.record import Kind
 
-from .format_reader import ADDRESS, QUEUE, Directory, Found
+from .format_reader import ADDRESS, QUEUE, Directory
 from .format_tables import DOCUMENT, Format
-from .populated_directory import Expected, PopulatedDirectory, populate
+from .populated_directory import Expected, populate
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 FORMAT = Format(TEXT)
@@ -24,7 +24,7 @@ FORMAT = Format(TEXT)
 AROUND = {"PAGE_FOOTER": ("FOOTER",), "PAGE_MEMBER": ("PAGE_FOOTER", "FOOTER")}
 
 
-def test_every_kind_of_record_is_documented() -> None:
+def test_every_kind_of_record_is_documented():
     assert FORMAT.kinds == {kind.value: kind.name for kind in Kind}
     assert set(FORMAT.kinds.values()) <= FORMAT.tables.keys()
 
@@ -32,19 +32,19 @@ def test_every_kind_of_record_is_documented() -> None:
 @pytest.mark.parametrize(
     "kind", [kind for kind in Kind if hasattr(record, kind.name)], ids=lambda kind: kind.name
 )
-def test_prologues_are_those_of_the_code(kind: Kind) -> None:
+def test_prologues_are_those_of_the_code(kind):
     code: struct.Struct = getattr(record, kind.name)
     documented = struct.Struct(FORMAT.prologue(kind.name))
     assert layout(documented.format) == layout(code.format)
 
 
-def layout(codes: str) -> list[int]:
+def layout(codes):
     """Sizes of the numbers of a struct format."""
     return [struct.calcsize("<" + code) for code in codes.removeprefix("<")]
 
 
 @pytest.mark.parametrize("title", sorted(FORMAT.tables))
-def test_offsets_add_up(title: str) -> None:
+def test_offsets_add_up(title):
     at: int | None = 0
     for field in FORMAT.tables[title]:
         assert field.offset == at, field.name
@@ -53,7 +53,7 @@ def test_offsets_add_up(title: str) -> None:
 
 
 @pytest.mark.parametrize("title", sorted(FORMAT.tables))
-def test_lengths_name_a_field_before_them(title: str) -> None:
+def test_lengths_name_a_field_before_them(title):
     known = {field.name for outer in AROUND.get(title, ()) for field in FORMAT.tables[outer]}
     for field in FORMAT.tables[title]:
         count = field.count
@@ -66,7 +66,7 @@ def test_lengths_name_a_field_before_them(title: str) -> None:
     assert rest in ([], [FORMAT.tables[title][-1].name]), "only the last one takes the rest"
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_leads_somewhere():
     headings = {title.lower().replace(" ", "-") for title in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)}
     for anchor in re.findall(r"\]\(#([^)]+)\)", TEXT):
         assert anchor.lower() in headings, anchor
@@ -75,7 +75,7 @@ def test_every_link_leads_somewhere() -> None:
 # ---- records as the code makes them, read with the tables
 
 
-def message(**traits: object) -> Message:
+def message(**traits):
     made = Traits(
         b"priority:7\npersistent:true\ncolour\\c:red\\nblue\n",
         b"/queue/a",
@@ -84,7 +84,7 @@ def message(**traits: object) -> Message:
     return Message(41, None, made, b"body\0 of bytes \xff", 1_700_000_000_000, 1_800_000_000_000)  # type: ignore[arg-type]
 
 
-def test_a_message() -> None:
+def test_a_message():
     sent = message(
         routing_type=RoutingType.MULTICAST,
         priority=7,
@@ -138,13 +138,13 @@ def test_a_message() -> None:
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[PopulatedDirectory, Directory]:
+def stopped(tmp_path_factory):
     with populate(tmp_path_factory.mktemp("filled")) as (filled, broker):
         broker.stop()
     return filled, Directory.read(filled.data)
 
 
-def user_headers(found: Found) -> dict[str, str]:
+def user_headers(found):
     return {
         name: value
         for name, value in found.headers.items()
@@ -152,7 +152,7 @@ def user_headers(found: Found) -> dict[str, str]:
     }
 
 
-def test_document_tables_recover_every_message(stopped: tuple[PopulatedDirectory, Directory]) -> None:
+def test_document_tables_recover_every_message(stopped):
     filled, directory = stopped
     contents = sorted(directory.contents(), key=lambda found: found.number)
     for queue in {expected.queue for expected in filled.messages}:
@@ -173,7 +173,7 @@ def test_document_tables_recover_every_message(stopped: tuple[PopulatedDirectory
     assert len(contents) == len(filled.messages)
 
 
-def test_fixture_has_every_kind_of_record(stopped: tuple[PopulatedDirectory, Directory]) -> None:
+def test_fixture_has_every_kind_of_record(stopped):
     """Segments that rolled, pages, every kind of record: else the tables were not put to the test."""
     _, directory = stopped
     assert len(directory.journal) > 1
@@ -186,7 +186,7 @@ def test_fixture_has_every_kind_of_record(stopped: tuple[PopulatedDirectory, Dir
     assert titles | {"FOOTER"} == set(directory.format.kinds.values()) - elsewhere
 
 
-def test_message_fields_match_the_sent_message(stopped: tuple[PopulatedDirectory, Directory]) -> None:
+def test_message_fields_match_the_sent_message(stopped):
     _, directory = stopped
     for found in directory.contents():
         fields = found.fields
@@ -199,7 +199,7 @@ def test_message_fields_match_the_sent_message(stopped: tuple[PopulatedDirectory
     assert [found.fields["group"] for found in grouped] == [b"g:1"]
 
 
-def test_document_tables_recover_queue_attributes(stopped: tuple[PopulatedDirectory, Directory]) -> None:
+def test_document_tables_recover_queue_attributes(stopped):
     _, directory = stopped
     queues = {binding["name"]: binding for (what, _), binding in directory.bindings.items() if what == QUEUE}
     assert "deleted" not in queues
@@ -211,7 +211,7 @@ def test_document_tables_recover_queue_attributes(stopped: tuple[PopulatedDirect
     assert queues["news.one"]["attributes"]["configured"] is True
 
 
-def test_addresses_of_queues_are_those_of_the_bindings(stopped: tuple[PopulatedDirectory, Directory]) -> None:
+def test_addresses_of_queues_are_those_of_the_bindings(stopped):
     _, directory = stopped
     bound = {
         number: binding["address"] for (what, number), binding in directory.bindings.items() if what == QUEUE

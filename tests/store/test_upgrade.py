@@ -1,7 +1,5 @@
 """Data directories that older versions of the store wrote, killed while they were at work: everything in them comes."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from stompring.store.segment import Header
 
 from ..cli.conftest import invoke
 from ..end_to_end.conftest import lasting as lasting
-from ..end_to_end.lasting import DURABLE, LastingBroker, numbers, padded, take
+from ..end_to_end.lasting import DURABLE, numbers, padded, take
 from ..end_to_end.test_duplicates import offer
 
 #: What was in their queues: all of it durable, on some segments and many pages.
@@ -38,14 +36,14 @@ COUNTS = {
 }
 
 
-def unpack(lasting: LastingBroker, schema: int) -> None:
+def unpack(lasting, schema):
     with tarfile.open(Path(__file__).with_name(f"schema{schema}.tar.gz")) as archive:
         archive.extractall(lasting.data.parent, filter="data")
     assert (lasting.data / VERSION).read_text() == f"{schema}\n"
     assert (lasting.data / IDENTITY).exists() is (schema > 1)
 
 
-def counts(lasting: LastingBroker, queue: str) -> list[tuple[object, ...]]:
+def counts(lasting, queue):
     return sorted(
         (
             message["deliveryCount"],
@@ -58,7 +56,7 @@ def counts(lasting: LastingBroker, queue: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("schema", [1, 2])
-def test_all_of_an_old_directory_is_there(lasting: LastingBroker, schema: int) -> None:
+def test_all_of_an_old_directory_is_there(lasting, schema):
     unpack(lasting, schema)
     for how in ("stop", "kill"):
         lasting.start(settings=SETTINGS)
@@ -80,7 +78,7 @@ def test_all_of_an_old_directory_is_there(lasting: LastingBroker, schema: int) -
 
 
 @pytest.mark.parametrize("schema", [1, 2])
-def test_a_start_that_is_killed_at_once_does_no_harm(lasting: LastingBroker, schema: int) -> None:
+def test_a_start_that_is_killed_at_once_does_no_harm(lasting, schema):
     """Old pages are told of by the first start: until all are, none may be taken for one that does not belong."""
     unpack(lasting, schema)
     for _ in range(2):
@@ -92,7 +90,7 @@ def test_a_start_that_is_killed_at_once_does_no_harm(lasting: LastingBroker, sch
 
 
 @pytest.mark.parametrize("schema", [1, 2])
-def test_old_and_new_files_are_one_store(lasting: LastingBroker, schema: int) -> None:
+def test_old_and_new_files_are_one_store(lasting, schema):
     unpack(lasting, schema)
     client = lasting.start(settings=SETTINGS).connect()
     client.put("paged.q", *padded(81, 100, 300), **DURABLE)

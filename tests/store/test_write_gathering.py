@@ -9,9 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import TestCase
 
-from stompring.broker.message import Message
-from stompring.broker.queue import Queue
-
 from .paged_broker import PagedBroker
 
 
@@ -20,12 +17,12 @@ class Area:
 
     grew = 0
 
-    def on_growth(self) -> None:
+    def on_growth(self):
         self.grew += 1
 
 
 class GatheredTest(TestCase):
-    def place(self, page_size: int = 1024) -> tuple[PagedBroker, Queue]:
+    def place(self, page_size=1024):
         """A queue that has something waiting, so that more may be gathered for it."""
         everywhere = {
             "page_size_bytes": page_size,
@@ -38,13 +35,13 @@ class GatheredTest(TestCase):
         world.page([queue], b"first", durable=False)
         return world, queue
 
-    def messages(self, world: PagedBroker, sizes: list[int], **traits: Any) -> list[Message]:
+    def messages(self, world, sizes, **traits):
         made = [world.message("a", bytes(size), **traits) for size in sizes]
         for message in made:
             message.traits = made[0].traits
         return made
 
-    def various(self, world: PagedBroker, sizes: list[int], kinds: int) -> list[Message]:
+    def various(self, world, sizes, kinds):
         """Messages whose header blocks are ``kinds`` different ones, one after the other."""
         traits = [world.message("a", headers={"kind": "k" * kind}).traits for kind in range(kinds)]
         made = [world.message("a", bytes(size)) for size in sizes]
@@ -52,7 +49,7 @@ class GatheredTest(TestCase):
             message.traits = traits[number % kinds]
         return made
 
-    def everything(self, world: PagedBroker, queue: Queue) -> tuple[Any, ...]:
+    def everything(self, world, queue):
         """What is on disk, and what the cursor knows."""
         cursor, pages = world.cursor(queue), world.pages
         world.turn()
@@ -69,9 +66,7 @@ class GatheredTest(TestCase):
         page_size=st.sampled_from([1024, 4096, 1 << 20]),
         kinds=st.sampled_from([1, 2, 100]),
     )
-    def test_gathered_messages_equal_appended_messages(
-        self, runs: list[list[int]], page_size: int, kinds: int
-    ) -> None:
+    def test_gathered_messages_equal_appended_messages(self, runs, page_size, kinds):
         found = []
         for together in (False, True):
             world, queue = self.place(page_size)
@@ -86,7 +81,7 @@ class GatheredTest(TestCase):
             found.append(self.everything(world, queue))
         self.assertEqual(*found)
 
-    def test_appended_messages_follow_gathered_messages(self) -> None:
+    def test_appended_messages_follow_gathered_messages(self):
         world, queue = self.place()
         (other,) = world.queues("other")
         world.paging.gathering = True
@@ -103,10 +98,10 @@ class GatheredTest(TestCase):
         world.paging.write_gathered()
         self.assertEqual(world.cursor(queue).remaining, 5, "once")
 
-    def positions(self, world: PagedBroker, queue: Queue) -> list[Any]:
+    def positions(self, world, queue):
         return [(page, at) for page in world.pages.in_order() for at in world.cursor(queue).waiting_of(page)]
 
-    def test_messages_with_other_headers_are_gathered_with_those_before(self) -> None:
+    def test_messages_with_other_headers_are_gathered_with_those_before(self):
         world, queue = self.place()
         world.paging.gathering = True
         for traits in ({}, {"headers": {"colour": "red"}}, {}, {"headers": {"colour": "blue"}}):
@@ -116,7 +111,7 @@ class GatheredTest(TestCase):
         world.paging.write_gathered()
         self.assertEqual(world.cursor(queue).remaining, 9)
 
-    def test_another_queue_or_priority_begins_anew(self) -> None:
+    def test_another_queue_or_priority_begins_anew(self):
         world, queue = self.place()
         world.page([queue], b"urgent", durable=False, priority=7)
         world.paging.gathering = True
@@ -127,8 +122,8 @@ class GatheredTest(TestCase):
         world.paging.write_gathered()
         self.assertEqual(world.cursor(queue).remaining, 8)
 
-    def test_where_more_is_to_be_done_nothing_is_gathered(self) -> None:
-        def refused(**changed: Any) -> bool:
+    def test_where_more_is_to_be_done_nothing_is_gathered(self):
+        def refused(**changed):
             world, queue = self.place()
             world.paging.gathering = changed.pop("gathering", True)
             for name, value in changed.pop("queue", {}).items():
@@ -151,7 +146,7 @@ class GatheredTest(TestCase):
         ):
             self.assertTrue(refused(**case), case)
 
-    def test_expiring_message_ends_the_gathered_batch(self) -> None:
+    def test_expiring_message_ends_the_gathered_batch(self):
         world, queue = self.place()
         world.paging.gathering = True
         plain, expiring = self.messages(world, [5, 5])
@@ -160,7 +155,7 @@ class GatheredTest(TestCase):
         self.assertFalse(world.pages.gather(expiring, queue))
         self.assertEqual(world.cursor(queue).remaining, 2)
 
-    def test_settings_that_change_meanwhile(self) -> None:
+    def test_settings_that_change_meanwhile(self):
         world, queue = self.place(1 << 20)
         address = world.address("a")
         world.paging.gathering = True

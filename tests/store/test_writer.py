@@ -1,15 +1,11 @@
 """Batches: what goes to the disk together, in which order, and what becomes of what the disk does not take."""
 
-from __future__ import annotations
-
 from pathlib import Path
-
-import pytest
 
 from .writer_fixture import JOURNAL, PAGE, WriterFixture
 
 
-def test_one_turn_is_one_batch() -> None:
+def test_one_turn_is_one_batch():
     desk = WriterFixture()
     assert [desk.journal.append(part) for part in (b"one ", b"two ", b"three")] == [0, 4, 8]
     desk.turn()
@@ -20,7 +16,7 @@ def test_one_turn_is_one_batch() -> None:
     assert (desk.writer.waiting_bytes, desk.journal.written, desk.writer.idle) == (0, 13, True)
 
 
-def test_while_one_is_under_way_the_next_gathers() -> None:
+def test_while_one_is_under_way_the_next_gathers():
     desk = WriterFixture()
     desk.journal.append(b"a")
     desk.turn()
@@ -34,7 +30,7 @@ def test_while_one_is_under_way_the_next_gathers() -> None:
     assert desk.data(JOURNAL) == b"abc" and not desk.hand.jobs
 
 
-def test_pages_are_safe_before_the_journal_speaks_of_them() -> None:
+def test_pages_are_safe_before_the_journal_speaks_of_them():
     desk = WriterFixture()
     other = desk.writer.open(Path("/data/2.page"))
     desk.journal.append(b"fact")
@@ -53,7 +49,7 @@ def test_pages_are_safe_before_the_journal_speaks_of_them() -> None:
     ]
 
 
-def test_a_segment_is_safe_before_the_next_one_begins() -> None:
+def test_a_segment_is_safe_before_the_next_one_begins():
     desk = WriterFixture()
     second = desk.writer.open(Path("/data/2.journal"), journal=True)
     desk.journal.append(b"end")
@@ -69,7 +65,7 @@ def test_a_segment_is_safe_before_the_next_one_begins() -> None:
     ]
 
 
-def test_sync_callbacks_run_after_the_sync() -> None:
+def test_sync_callbacks_run_after_the_sync():
     desk = WriterFixture()
     desk.writer.when_synced(desk.hear("nothing to wait for"))
     desk.journal.append(b"a")
@@ -85,7 +81,7 @@ def test_sync_callbacks_run_after_the_sync() -> None:
     assert desk.heard[-1] == "b"
 
 
-def test_unsynced_appends_delay_no_callback() -> None:
+def test_unsynced_appends_delay_no_callback():
     desk = WriterFixture()
     desk.page.append(b"volatile", sync=False)
     desk.writer.when_synced(desk.hear("at once"))
@@ -99,10 +95,10 @@ def test_unsynced_appends_delay_no_callback() -> None:
     assert desk.files.crash_free(PAGE) == b"volatile"
 
 
-def test_failing_sync_callback_does_not_block_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_sync_callback_does_not_block_others(caplog):
     desk = WriterFixture()
 
-    def fail() -> None:
+    def fail():
         raise RuntimeError("no")
 
     desk.journal.append(b"a")
@@ -113,7 +109,7 @@ def test_failing_sync_callback_does_not_block_others(caplog: pytest.LogCaptureFi
     assert desk.heard == ["all the same"] and "RuntimeError: no" in caplog.text
 
 
-def test_company_is_waited_for() -> None:
+def test_company_is_waited_for():
     desk = WriterFixture(delay=0.5)
     desk.journal.append(b"a")
     desk.turn(0.25)
@@ -124,7 +120,7 @@ def test_company_is_waited_for() -> None:
     assert desk.data(JOURNAL) == b"ab"
 
 
-def test_gather_is_called_before_each_batch() -> None:
+def test_gather_is_called_before_each_batch():
     desk = WriterFixture()
     asked = []
     desk.writer.gather = lambda: asked.append(desk.journal.append(b"gathered")) is None
@@ -134,7 +130,7 @@ def test_gather_is_called_before_each_batch() -> None:
     assert asked == [0] and desk.data(JOURNAL) == b"gathered"
 
 
-def test_attend_writes_gathered_records_immediately() -> None:
+def test_attend_writes_gathered_records_immediately():
     desk = WriterFixture()
     news = [b"news"]
     desk.writer.gather = lambda: not news or desk.journal.append(news.pop()) >= 0
@@ -147,7 +143,7 @@ def test_attend_writes_gathered_records_immediately() -> None:
     assert not desk.hand.jobs, "what was asked for earlier in the turn is done"
 
 
-def test_empty_batch_needs_no_disk_job() -> None:
+def test_empty_batch_needs_no_disk_job():
     desk = WriterFixture()
     desk.writer.after_next_batch(desk.hear("at once"))
     desk.turn()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,7 @@ from .writer_fixture import JOURNAL, PAGE, WriterFixture
 
 @pytest.mark.parametrize("operation", ["open", "write", "sync"])
 @pytest.mark.parametrize("make", [out_of_space, broken])
-def test_a_failing_disk(
-    operation: str, make: Callable[[Path], OSError], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_disk(operation, make, caplog):
     caplog.set_level(logging.INFO)
     desk = WriterFixture()
     desk.journal.append(b"safe ")
@@ -27,7 +24,7 @@ def test_a_failing_disk(
     desk.hand.step()
     second = desk.writer.open(Path("/data/2.journal"), journal=True)
 
-    def fault(doing: str, path: Path) -> None:
+    def fault(doing, path):
         if doing == operation and path.name == "2.journal":
             raise make(path)
 
@@ -60,7 +57,7 @@ def test_a_failing_disk(
     assert len(reported) == 2 and "2.journal" in (reported[0] or "") and reported[1] is None
 
 
-def test_short_writes() -> None:
+def test_short_writes():
     desk = WriterFixture()
     desk.files.most_per_write = 3
     desk.journal.append(b"0123456789")
@@ -69,7 +66,7 @@ def test_short_writes() -> None:
     assert desk.data(JOURNAL) == b"0123456789"
 
 
-def test_a_write_that_breaks_off_begins_again_where_the_batch_began() -> None:
+def test_a_write_that_breaks_off_begins_again_where_the_batch_began():
     desk = WriterFixture()
     desk.journal.append(b"before ")
     desk.turn()
@@ -77,7 +74,7 @@ def test_a_write_that_breaks_off_begins_again_where_the_batch_began() -> None:
     desk.files.most_per_write = 2
     writes = [0]
 
-    def full_after_two(operation: str, path: Path) -> None:
+    def full_after_two(operation, path):
         if operation == "write":
             writes[0] += 1
             if writes[0] > 2:
@@ -94,10 +91,10 @@ def test_a_write_that_breaks_off_begins_again_where_the_batch_began() -> None:
     assert desk.data(JOURNAL) == b"before 0123456789"
 
 
-def test_a_fault_of_our_own_loses_nothing_either() -> None:
+def test_a_fault_of_our_own_loses_nothing_either():
     desk = WriterFixture()
 
-    def bug(operation: str, path: Path) -> None:
+    def bug(operation, path):
         raise ZeroDivisionError("a bug")
 
     desk.files.fault = bug
@@ -114,14 +111,14 @@ def test_a_fault_of_our_own_loses_nothing_either() -> None:
 # ---- chores and deletions
 
 
-def test_deletions_come_before_writes_and_while_the_disk_is_full() -> None:
+def test_deletions_come_before_writes_and_while_the_disk_is_full():
     desk = WriterFixture()
     old = desk.writer.open(Path("/data/old.page"))
     old.append(b"x" * 100)
     desk.turn()
     desk.hand.step()
 
-    def full(operation: str, path: Path) -> None:
+    def full(operation, path):
         if operation == "write" and old.path in desk.files.data:
             raise out_of_space(path)
 
@@ -137,7 +134,7 @@ def test_deletions_come_before_writes_and_while_the_disk_is_full() -> None:
     assert desk.data(JOURNAL) == b"needs room"
 
 
-def test_pending_appends_to_a_deleted_file_are_dropped() -> None:
+def test_pending_appends_to_a_deleted_file_are_dropped():
     desk = WriterFixture()
     desk.page.append(b"1234")
     desk.turn()
@@ -151,12 +148,12 @@ def test_pending_appends_to_a_deleted_file_are_dropped() -> None:
     assert desk.writer.waiting_bytes == 0 and desk.writer.idle
 
 
-def test_failed_tasks_retry_in_order_and_do_not_block_writes(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_tasks_retry_in_order_and_do_not_block_writes(caplog):
     desk = WriterFixture()
     done: list[str] = []
     stuck = [True]
 
-    def first(files: Files) -> None:
+    def first(files):
         if stuck[0]:
             raise broken(Path("/data/stuck"))
         done.append("first")
@@ -179,7 +176,7 @@ def test_failed_tasks_retry_in_order_and_do_not_block_writes(caplog: pytest.LogC
     assert not desk.reactor.getDelayedCalls()
 
 
-def test_a_file_that_is_closed_is_sealed() -> None:
+def test_a_file_that_is_closed_is_sealed():
     desk = WriterFixture()
     desk.page.append(b"contents")
     desk.page.close(lambda read, size: b"<%d>" % len(read(0, size)))
@@ -188,7 +185,7 @@ def test_a_file_that_is_closed_is_sealed() -> None:
     assert desk.files.crash_free(PAGE) == b"contents<8>" and desk.files.open_files == 0
 
 
-def test_a_seal_that_could_not_be_written_is_written_once() -> None:
+def test_a_seal_that_could_not_be_written_is_written_once():
     desk = WriterFixture()
     desk.page.append(b"contents")
     desk.turn()
@@ -206,7 +203,7 @@ def test_a_seal_that_could_not_be_written_is_written_once() -> None:
     assert desk.data(PAGE) == b"contents<8>"
 
 
-def test_open_files_are_limited() -> None:
+def test_open_files_are_limited():
     desk = WriterFixture()
     streams = [desk.writer.open(Path(f"/data/{number}.page")) for number in range(200)]
     for _ in range(2):
@@ -221,7 +218,7 @@ def test_open_files_are_limited() -> None:
 # ---- room
 
 
-def test_producers_wait_while_much_is_to_be_written() -> None:
+def test_producers_wait_while_much_is_to_be_written():
     desk = WriterFixture()
     limit = desk.writer.write_limit
     desk.journal.append(bytes(MAX_PENDING_BYTES - 1))
@@ -229,7 +226,7 @@ def test_producers_wait_while_much_is_to_be_written() -> None:
     desk.journal.append(b"x")
     assert limit.full
 
-    def go_on() -> None:
+    def go_on():
         desk.heard.append("go on")
         limit.resumed()
 
@@ -242,7 +239,7 @@ def test_producers_wait_while_much_is_to_be_written() -> None:
 # ---- reading back
 
 
-def test_unwritten_bytes_are_readable() -> None:
+def test_unwritten_bytes_are_readable():
     desk = WriterFixture()
     desk.page.append(b"0123")
     desk.turn()
@@ -266,7 +263,7 @@ def test_unwritten_bytes_are_readable() -> None:
 # ---- the end
 
 
-def test_drain_writes_everything_and_waits_for_it() -> None:
+def test_drain_writes_everything_and_waits_for_it():
     desk = WriterFixture()
     desk.journal.append(b"a")
     desk.turn()
@@ -278,11 +275,11 @@ def test_drain_writes_everything_and_waits_for_it() -> None:
     assert desk.heard == ["safe"]
 
 
-def test_drain_ends_on_a_disk_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+def test_drain_ends_on_a_disk_that_fails(caplog):
     desk = WriterFixture()
     tries: list[str] = []
 
-    def fault(operation: str, path: Path) -> None:
+    def fault(operation, path):
         if operation == "sync":
             tries.append(operation)
             raise broken(path)
@@ -297,7 +294,7 @@ def test_drain_ends_on_a_disk_that_fails(caplog: pytest.LogCaptureFixture) -> No
     )
 
 
-def test_drain_after_a_fault_that_is_over() -> None:
+def test_drain_after_a_fault_that_is_over():
     desk = WriterFixture()
     desk.files.fault = lambda operation, path: (_ for _ in ()).throw(broken(path))
     desk.journal.append(b"abc")

@@ -20,14 +20,14 @@ STEP, SHORT, LONG = 2**-10, 2**-8, 2**-6
 class Told:
     """A writer with a journal and a page, and the times at which batches begin."""
 
-    def __init__(self, delay: float, page_delay: float | None) -> None:
+    def __init__(self, delay, page_delay):
         self.reactor = Reactor()
         self.disk = ManualDisk()
         self.writer = Writer(self.disk, Clock(self.reactor), MemoryFiles(), delay, page_delay)
         self.journal = self.writer.open(Path("/d/journal/1"), journal=True)
         self.page = self.writer.open(Path("/d/paging/1"))
 
-    def begins(self, patience: float = 1.0) -> float:
+    def begins(self, patience=1.0):
         """Seconds until a batch is on its way to the disk."""
         began = self.reactor.seconds()
         self.reactor.advance(0)
@@ -50,9 +50,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("delay", "page_delay", "journal", "page", "both"), CASES)
-def test_appends_wait_for_their_sync_timeout(
-    delay: float, page_delay: float | None, journal: float, page: float, both: float
-) -> None:
+def test_appends_wait_for_their_sync_timeout(delay, page_delay, journal, page, both):
     told = Told(delay, page_delay)
     for _ in range(2):  # and the second time as the first
         told.journal.append(b"j")
@@ -66,7 +64,7 @@ def test_appends_wait_for_their_sync_timeout(
         assert not told.disk.jobs
 
 
-def test_appends_during_a_write_join_the_next_batch_immediately() -> None:
+def test_appends_during_a_write_join_the_next_batch_immediately():
     told = Told(SHORT, LONG)
     told.journal.append(b"1")
     told.reactor.advance(0)
@@ -79,7 +77,7 @@ def test_appends_during_a_write_join_the_next_batch_immediately() -> None:
     assert len(told.disk.jobs) == 1, "it has waited long enough"
 
 
-def test_a_receipt_for_a_page_waits_for_its_batch() -> None:
+def test_a_receipt_for_a_page_waits_for_its_batch():
     told = Told(0.0, LONG)
     safe: list[float] = []
     told.page.append(b"p")

@@ -7,13 +7,12 @@ import shutil
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stompring.cli.lake import lake as command
 from stompring.pipeline.backlog import DirectoryReplaced, Limit
@@ -35,18 +34,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 
 
-def run(*words: object) -> Result:
+def run(*words):
     return CliRunner().invoke(command, [str(word) for word in words])
 
 
-def refused(result: Result, *texts: str) -> None:
+def refused(result, *texts):
     assert result.exit_code in (1, 2), result.output
     assert "Traceback" not in result.output
     for text in texts:
         assert text in result.output, result.output
 
 
-def by_broker(lake: Path) -> dict[str, list[tuple[int, str, bytes]]]:
+def by_broker(lake):
     """The messages that delta-rs reads."""
     found: dict[str, list[tuple[int, str, bytes]]] = {}
     for row in rows(lake, "messages"):
@@ -54,14 +53,14 @@ def by_broker(lake: Path) -> dict[str, list[tuple[int, str, bytes]]]:
     return {name: sorted(each) for name, each in found.items()}
 
 
-def on_disk(data: Path) -> list[tuple[int, str, bytes]]:
+def on_disk(data):
     return sorted((row["message_id"], row["queue"], row["body"]) for row in retained_messages(data))
 
 
 # ---- two real brokers
 
 
-def test_two_brokers_and_one_that_was_wiped(spark: Any, tmp_path: Path) -> None:
+def test_two_brokers_and_one_that_was_wiped(spark, tmp_path):
     lake = tmp_path / "lake"
     with ExitStack() as opened:
         north, south = (LastingBroker(tmp_path / name, opened) for name in ("north", "south"))
@@ -102,17 +101,17 @@ def test_two_brokers_and_one_that_was_wiped(spark: Any, tmp_path: Path) -> None:
     several(lake, tmp_path)
 
 
-def sent(broker: LastingBroker, text: str, count: int) -> None:
+def sent(broker, text, count):
     broker.start(core=retention(), addresses=anycast("q"))
     broker.connect().put("q", *[f"{text} {number}" for number in range(count)], **DURABLE)
     broker.stop()
 
 
-def identity(data: Path) -> str:
+def identity(data):
     return (data / "identity").read_text().strip()
 
 
-def several(lake: Path, directory: Path) -> None:
+def several(lake, directory):
     """The commands on a lake with several brokers."""
     result = run("sql", "select broker, count(*) from messages group by 1 order by 1", "--lake", lake)
     assert [line.split() for line in result.output.splitlines()[2:5]] == [
@@ -136,13 +135,13 @@ def several(lake: Path, directory: Path) -> None:
 # ---- directories made for it
 
 
-def ingest(spark: Any, data: Path, lake: Path, name: str = "main", **limit: int) -> int:
+def ingest(spark, data, lake, name="main", **limit):
     target = Lake(str(lake))
     target.create(4)
     return len(list(Ingest(spark, DataFiles(str(data)), target, Limit(**limit), name=name).batches()))
 
 
-def test_copies_are_looked_up_within_their_broker(spark: Any, tmp_path: Path) -> None:
+def test_copies_are_looked_up_within_their_broker(spark, tmp_path):
     """What one broker has under a number says nothing of another's."""
     one, two = tmp_path / "one", tmp_path / "two"
     for data, numbers in ((one, [1, 2, 3]), (two, [-1, 4])):
@@ -165,7 +164,7 @@ def test_copies_are_looked_up_within_their_broker(spark: Any, tmp_path: Path) ->
     }
 
 
-def test_a_directory_that_is_begun_anew_under_an_ingest_that_goes_on(spark: Any, tmp_path: Path) -> None:
+def test_a_directory_that_is_begun_anew_under_an_ingest_that_goes_on(spark, tmp_path):
     data, lake = (
         write_identified(tmp_path / "data", broker_files(identity=ONE, count=3), ONE),
         Lake(str(tmp_path / "lake")),
@@ -181,7 +180,7 @@ def test_a_directory_that_is_begun_anew_under_an_ingest_that_goes_on(spark: Any,
     assert by_broker(Path(str(lake))) == before
 
 
-def test_a_directory_of_format_1_goes_on_when_it_has_an_identity(spark: Any, tmp_path: Path) -> None:
+def test_a_directory_of_format_1_goes_on_when_it_has_an_identity(spark, tmp_path):
     """And no other one goes on in its place, as far as positions tell."""
     lake = tmp_path / "lake"
     data = write_files(tmp_path / "data", broker_files(count=3))
@@ -197,7 +196,7 @@ def test_a_directory_of_format_1_goes_on_when_it_has_an_identity(spark: Any, tmp
     refused(run("ingest", "--data", other, "--lake", lake), ONE.hex(), TWO.hex())
 
 
-def test_a_lake_of_version_1_learns_the_identity(spark: Any, tmp_path: Path) -> None:
+def test_a_lake_of_version_1_learns_the_identity(spark, tmp_path):
     data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=3), ONE)
     lake = first_version(data, tmp_path / "lake")
     other = write_identified(tmp_path / "other", broker_files(identity=TWO, count=2), TWO)
@@ -212,9 +211,7 @@ def test_a_lake_of_version_1_learns_the_identity(spark: Any, tmp_path: Path) -> 
     )
 
 
-def test_a_file_of_another_directory_is_told_and_left_out(
-    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_of_another_directory_is_told_and_left_out(spark, tmp_path, caplog):
     files, foreign = broker_files(identity=ONE, count=4), broker_files(identity=TWO, count=4)
     name = sorted(each for each in files if each.endswith(".journal"))[1]
     data = write_identified(tmp_path / "data", {**files, name: foreign[name]}, ONE)
@@ -229,7 +226,7 @@ def test_a_file_of_another_directory_is_told_and_left_out(
     assert found == len(on_disk(clean))
 
 
-def test_retained_files_of_another_directory_are_refused(tmp_path: Path) -> None:
+def test_retained_files_of_another_directory_are_refused(tmp_path):
     data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
     (data / "retention").mkdir(exist_ok=True)
     (data / "retention" / "identity").write_text(f"{TWO.hex()}\n")
@@ -238,7 +235,7 @@ def test_retained_files_of_another_directory_are_refused(tmp_path: Path) -> None
     refused(run("ingest", "--data", data, "--lake", tmp_path / "lake"), "is not a data directory identity")
 
 
-def test_without_its_file_the_newest_segment_tells_the_identity(tmp_path: Path) -> None:
+def test_without_its_file_the_newest_segment_tells_the_identity(tmp_path):
     data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
     (data / "identity").unlink()
     assert DataFiles(str(data)).identity() == ONE
@@ -248,7 +245,7 @@ def test_without_its_file_the_newest_segment_tells_the_identity(tmp_path: Path) 
 # ---- what is no data directory
 
 
-def test_what_is_no_data_directory_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_what_is_no_data_directory_is_refused(spark, tmp_path):
     nothing = tmp_path / "logs"
     (nothing / "journal" / "0123").mkdir(parents=True)  # as of a system's own journal
     (nothing / "syslog").write_text("no broker wrote this")
@@ -268,7 +265,7 @@ def test_what_is_no_data_directory_is_refused(spark: Any, tmp_path: Path) -> Non
         started.awaitTermination()
 
 
-def test_an_empty_data_directory_and_retained_files_alone(spark: Any, tmp_path: Path) -> None:
+def test_an_empty_data_directory_and_retained_files_alone(spark, tmp_path):
     empty = write_identified(tmp_path / "empty", {}, ONE)
     assert ingest(spark, empty, tmp_path / "lake") == 0
     assert spark.read.format("stompring").load(str(empty)).count() == 0

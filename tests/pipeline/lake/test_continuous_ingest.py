@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -31,7 +30,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 DAYS = ("2026-07-01", "2026-07-02")
 
 
-def filled(lake: Lake, table: str, batches: int, days: tuple[str, ...] = DAYS) -> None:
+def filled(lake, table, batches, days=DAYS):
     """A row for each day in each batch, a file each."""
     import pyarrow as pa
 
@@ -60,7 +59,7 @@ def filled(lake: Lake, table: str, batches: int, days: tuple[str, ...] = DAYS) -
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path):
     lake = Lake(str(tmp_path / "lake"))
     lake.create(1)
     return lake
@@ -69,7 +68,7 @@ def lake(tmp_path: Path) -> Lake:
 # ---- upkeep
 
 
-def test_a_day_with_many_small_files_is_compacted_and_no_other(lake: Lake) -> None:
+def test_a_day_with_many_small_files_is_compacted_and_no_other(lake):
     filled(lake, "messages", 4)
     filled(lake, "messages", 2, DAYS[1:])
     upkeep = Maintenance(lake, small_files=5, hours=None)
@@ -84,18 +83,18 @@ def test_a_day_with_many_small_files_is_compacted_and_no_other(lake: Lake) -> No
     assert lake.tables["messages"].open().version() == before
 
 
-def test_switched_off(lake: Lake) -> None:
+def test_switched_off(lake):
     filled(lake, "messages", 4)
     Maintenance(lake, small_files=None, hours=None).run_due()
     assert len(lake.tables["messages"].files()) == 8
 
 
-def parquet(lake: Lake, table: str) -> int:
+def parquet(lake, table):
     assert lake.tables[table].folder.local is not None
     return len(list(lake.tables[table].folder.local.rglob("*.parquet")))
 
 
-def test_files_of_no_use_are_deleted_once_an_hour(lake: Lake) -> None:
+def test_files_of_no_use_are_deleted_once_an_hour(lake):
     now = [0.0]
     upkeep = Maintenance(lake, small_files=2, hours=0, now=lambda: now[0])
     filled(lake, "messages", 3)
@@ -110,7 +109,7 @@ def test_files_of_no_use_are_deleted_once_an_hour(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("complete", [False, True])
-def test_what_a_replay_reads_stays_until_it_is_complete(lake: Lake, complete: bool) -> None:
+def test_what_a_replay_reads_stays_until_it_is_complete(lake, complete):
     filled(lake, "messages", 3)
     version = lake.tables["messages"].open().version()
     lake.state.write("replays/abc/plan.json", json.dumps({"tableVersion": version}).encode())
@@ -127,13 +126,13 @@ def test_what_a_replay_reads_stays_until_it_is_complete(lake: Lake, complete: bo
 class Work:
     """An ingest of which each look gives the next of some steps: batches, or what it raises."""
 
-    def __init__(self, lake: Lake, *steps: Batch | Exception, spark: bool = True) -> None:
+    def __init__(self, lake, *steps, spark=True):
         self.lake = lake
         self.steps = list(steps)
         self.spark = spark
         self.stop = Event()
 
-    def batches(self, *, until: Callable[[], bool]) -> Iterator[Batch]:
+    def batches(self, *, until):
         if not self.steps:
             self.stop.set()
             return
@@ -142,19 +141,19 @@ class Work:
             raise step
         yield step
 
-    def left(self) -> int:
+    def left(self):
         return 1000 * len(self.steps)
 
-    def has_spark(self) -> bool:
+    def has_spark(self):
         return self.spark
 
 
-def following(work: Work, attempts: int = 3) -> tuple[ContinuousIngest, list[float]]:
+def following(work, attempts=3):
     """It, and the pauses that it makes."""
     pauses: list[float] = []
 
     class Stop(Event):
-        def wait(self, timeout: float | None = None) -> bool:
+        def wait(self, timeout=None):
             pauses.append(timeout or 0)
             return self.is_set()
 
@@ -167,7 +166,7 @@ def following(work: Work, attempts: int = 3) -> tuple[ContinuousIngest, list[flo
 BATCH = Batch(3, 500, {"messages": 7, "events": 2}, [("journal/1", 5, "x")], 2, 1_000)
 
 
-def test_what_fails_is_tried_again_later_each_time(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_is_tried_again_later_each_time(lake, caplog):
     gone = OSError("the object store is away")
     work = Work(lake, gone, gone, BATCH, gone, BATCH)
     found, pauses = following(work)
@@ -182,7 +181,7 @@ def test_what_fails_is_tried_again_later_each_time(lake: Lake, caplog: pytest.Lo
     assert pauses[5:9] == [32.0, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
 
 
-def test_too_many_failures_and_those_that_stay_end_it(lake: Lake) -> None:
+def test_too_many_failures_and_those_that_stay_end_it(lake):
     with pytest.raises(OSError, match="away"):
         following(Work(lake, *[OSError("away")] * 5))[0].run()
     for final in (DirectoryReplaced("another directory"), LeaseLost("another process is ingesting now")):
@@ -196,10 +195,8 @@ def test_too_many_failures_and_those_that_stay_end_it(lake: Lake) -> None:
     assert len(work.steps) == 1
 
 
-def test_upkeep_that_fails_holds_up_nothing(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(self: Maintenance) -> None:
+def test_upkeep_that_fails_holds_up_nothing(lake, monkeypatch, caplog):
+    def fail(self):
         raise OSError("no space")
 
     monkeypatch.setattr(Maintenance, "run_due", fail)
@@ -212,7 +209,7 @@ def test_upkeep_that_fails_holds_up_nothing(
 # ---- metrics
 
 
-def scraped(metrics: IngestMetrics) -> dict[str, float]:
+def scraped(metrics):
     from prometheus_client import generate_latest
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -225,7 +222,7 @@ def scraped(metrics: IngestMetrics) -> dict[str, float]:
     }
 
 
-def test_metrics_over_http(lake: Lake) -> None:
+def test_metrics_over_http(lake):
     work = Work(lake, BATCH, BATCH._replace(number=4))
     found, _ = following(work)
     filled(lake, "messages", 2)
@@ -244,7 +241,7 @@ def test_metrics_over_http(lake: Lake) -> None:
     assert numbers["stompring_lake_lag_seconds"] == numbers["stompring_lake_lag_bytes"] == 0
 
 
-def test_the_document_has_all_metrics_and_no_other() -> None:
+def test_the_document_has_all_metrics_and_no_other():
     from prometheus_client import generate_latest
 
     metrics = IngestMetrics()
@@ -258,7 +255,7 @@ def test_the_document_has_all_metrics_and_no_other() -> None:
 # ---- what is shown
 
 
-def test_a_terminal_has_one_line_that_is_drawn_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_has_one_line_that_is_drawn_again(capsys):
     line = Progress(terminal=True)
     line.look(lambda: "batch 1: 10.0 of 20.0 MB")
     line.look(lambda: "batch 1: done")
@@ -269,11 +266,11 @@ def test_a_terminal_has_one_line_that_is_drawn_again(capsys: pytest.CaptureFixtu
     assert "\rbatch 1: done           " in text
 
 
-def test_elsewhere_it_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_elsewhere_it_is_a_line_now_and_then(capsys):
     line = Progress(terminal=False, pause=0.01)
     looked = Event()
 
-    def ask() -> str:
+    def ask():
         looked.set()
         return "batch 1: 10.0 of 20.0 MB"
 

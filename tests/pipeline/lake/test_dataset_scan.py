@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 import pyarrow.parquet as pq
 
 from stompring.pipeline.lake.duckdb_query import QueryError, query
-from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.views import ViewDefinition, Views
 
 from .lake_fixture import BEGIN, LakeFixture
@@ -31,7 +29,7 @@ WITHOUT = (
 
 
 @pytest.fixture
-def without_headers(tmp_path: Path) -> Lake:
+def without_headers(tmp_path):
     """A lake whose columns of headers no reader can take apart."""
     filled = LakeFixture(tmp_path / "lake")
     for number in range(3):
@@ -44,7 +42,7 @@ def without_headers(tmp_path: Path) -> Lake:
     return filled.lake
 
 
-def _damage(path: Path, column: str) -> None:
+def _damage(path, column):
     """Overwrite the pages of a column."""
     about = pq.ParquetFile(path).metadata
     data = bytearray(path.read_bytes())
@@ -59,7 +57,7 @@ def _damage(path: Path, column: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_headers_are_read_only_where_asked_by_spark(spark: Any, without_headers: Lake) -> None:
+def test_headers_are_read_only_where_asked_by_spark(spark, without_headers):
     without_headers.register(spark)
     for text in WITHOUT:
         frame = spark.sql(text)
@@ -72,7 +70,7 @@ def test_headers_are_read_only_where_asked_by_spark(spark: Any, without_headers:
             spark.sql(text).collect()
 
 
-def test_headers_are_read_only_where_asked_by_duckdb(without_headers: Lake) -> None:
+def test_headers_are_read_only_where_asked_by_duckdb(without_headers):
     expected: tuple[list[Any], ...] = (
         [300, 300 * 8 + 270],
         ["orders", (BEGIN + timedelta(seconds=299)).replace(tzinfo=None)],
@@ -88,7 +86,7 @@ def test_headers_are_read_only_where_asked_by_duckdb(without_headers: Lake) -> N
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_files_are_looked_up_without_a_job_of_spark(spark: Any, tmp_path: Path) -> None:
+def test_files_are_looked_up_without_a_job_of_spark(spark, tmp_path):
     filled = LakeFixture(tmp_path / "lake")
     for number in range(40):  # from 33 on Spark looks them up in tasks, unless it is told otherwise
         filled.add(b"%d" % number)
@@ -101,7 +99,7 @@ def test_files_are_looked_up_without_a_job_of_spark(spark: Any, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["it's", "a [1] lake", "env=prod", "date=2026-01-01", "what?", "*", "ü"])
-def test_duckdb_reads_a_lake_wherever_it_is(tmp_path: Path, name: str) -> None:
+def test_duckdb_reads_a_lake_wherever_it_is(tmp_path, name):
     filled = LakeFixture(tmp_path / name / "lake")
     filled.add(b"one", b"two")
     filled.add(b"three", address="a.b")

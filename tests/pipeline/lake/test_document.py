@@ -1,13 +1,10 @@
 """The day in docs/pipeline.md, as it stands there; and what docs/lake.md says of commands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -27,16 +24,16 @@ DAY = PIPELINE.partition("## A day of sensor readings")[2].partition("## In a pr
 PROGRAM = PIPELINE.partition("## In a program")[2].partition("## Options")[0]
 
 
-def blocks(text: str, language: str) -> list[str]:
+def blocks(text, language):
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def commands() -> list[list[str]]:
+def commands():
     lines = [line for block in blocks(DAY, "sh") for line in block.splitlines()]
     return [shlex.split(line) for line in lines]
 
 
-def test_a_day_of_sensor_readings(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_of_sensor_readings(spark, tmp_path, monkeypatch):
     (document,), (script,) = blocks(DAY, "xml"), blocks(DAY, "python")
     monkeypatch.chdir(tmp_path)
     http = '<acceptor name="http">http://127.0.0.1:0</acceptor>'
@@ -69,7 +66,7 @@ def test_a_day_of_sensor_readings(spark: Any, tmp_path: Path, monkeypatch: pytes
     the_program(spark, monkeypatch)
 
 
-def the_program(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def the_program(spark, monkeypatch):
     (source,) = blocks(PROGRAM, "python")
     source = source.replace(
         '.load("data")', f'.load("{Path("data").absolute()}")'
@@ -86,7 +83,7 @@ def the_program(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_all_commands_and_their_options_are_known() -> None:
+def test_all_commands_and_their_options_are_known():
     table = re.findall(r"^\| `(\w+)` \|", LAKE.partition("## Commands")[2].partition("## Tables")[0], re.M)
     assert sorted(table) == sorted(command.commands)
     known = {option for one in command.commands.values() for param in one.params for option in param.opts}

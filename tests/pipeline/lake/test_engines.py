@@ -1,14 +1,10 @@
 """``lake sql`` by DuckDB and by Spark: the same rows, types and text."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from datetime import date, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,7 +42,7 @@ QUERIES = (
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> LakeFixture:
+def filled(tmp_path):
     made = LakeFixture(tmp_path / "lake")
     made.add(
         b'{"n": 1, "at": "2026-07-01T12:00:00Z", "l": [{"s": "a"}, {"s": "b"}]}', headers={"colour": "red"}
@@ -63,13 +59,13 @@ def filled(tmp_path: Path) -> LakeFixture:
     return made
 
 
-def sql(filled: LakeFixture, text: str, *words: str) -> Any:
+def sql(filled, text, *words):
     return CliRunner().invoke(command, ["sql", "--lake", str(filled.lake), text, *words])
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_both_engines_show_the_same(spark: Any, filled: LakeFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_engines_show_the_same(spark, filled, monkeypatch):
     for number, text in enumerate(QUERIES):
         for format_ in {2: ("table", "csv"), 7: ("json", "table")}.get(number, ("json",)):
             words = ("--format", format_)
@@ -104,14 +100,12 @@ def test_both_engines_show_the_same(spark: Any, filled: LakeFixture, monkeypatch
         ("octet_length(body) = 0", [3]),
     ],
 )
-def test_condition_leaves_out_no_file_with_such_rows(
-    filled: LakeFixture, condition: str, expected: list[int]
-) -> None:
+def test_condition_leaves_out_no_file_with_such_rows(filled, condition, expected):
     with query(filled.lake, f"select message_id from messages where {condition} order by 1") as result:
         assert [row[0] for row in result.rows()] == expected
 
 
-def test_a_condition_on_any_column_finds_its_rows_with_other_readers(filled: LakeFixture) -> None:
+def test_a_condition_on_any_column_finds_its_rows_with_other_readers(filled):
     """deltalake 1.6 takes a column without statistics, of a file that has some, for one without values."""
     rows = filled.lake.tables["messages"].open().to_pyarrow_dataset()
     every = rows.to_table()
@@ -123,7 +117,7 @@ def test_a_condition_on_any_column_finds_its_rows_with_other_readers(filled: Lak
             assert rows.to_table(filter=wanted).num_rows == values.count(value), (column, value)
 
 
-def test_condition_on_a_materialized_view(filled: LakeFixture) -> None:
+def test_condition_on_a_materialized_view(filled):
     for text, expected in [
         ("select n from kept where n is not null order by 1", [[1], [2]]),
         ("select n from kept where n is null", [[None]] * 3),
@@ -134,7 +128,7 @@ def test_condition_on_a_materialized_view(filled: LakeFixture) -> None:
             assert list(result.rows()) == expected, text
 
 
-def test_types_are_those_of_the_columns(filled: LakeFixture) -> None:
+def test_types_are_those_of_the_columns(filled):
     with query(filled.lake, "select * from messages order by message_id") as result:
         rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows()]
     assert rows[0] == {
@@ -163,7 +157,7 @@ def test_types_are_those_of_the_columns(filled: LakeFixture) -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_without_java_and_in_utc_wherever_it_runs(filled: LakeFixture, zone: str) -> None:
+def test_without_java_and_in_utc_wherever_it_runs(filled, zone):
     environment = {**os.environ, "PATH": "/nowhere", "TZ": zone}
     environment.pop("JAVA_HOME", None)
     words = ["--engine", "duckdb", "--format", "json", "--limit", "1"]
@@ -192,19 +186,19 @@ def test_without_java_and_in_utc_wherever_it_runs(filled: LakeFixture, zone: str
         ("select cast(address as int) from messages", "Conversion Error: Could not convert string"),
     ],
 )
-def test_bad_query_is_refused(filled: LakeFixture, text: str, reason: str) -> None:
+def test_bad_query_is_refused(filled, text, reason):
     result = sql(filled, text, "--engine", "duckdb")
     assert result.exit_code == 1 and f"Error: {reason}" in result.output, (result.output, result.exception)
 
 
-def test_options_of_spark_are_refused(filled: LakeFixture, tmp_path: Path) -> None:
+def test_options_of_spark_are_refused(filled, tmp_path):
     result = sql(filled, "select 1", "--engine", "duckdb", "--conf", "a=b")
     assert result.exit_code == 2 and "require --engine spark" in result.output
     result = CliRunner().invoke(command, ["sql", "--lake", str(tmp_path), "select 1", "--engine", "duckdb"])
     assert result.exit_code == 1 and "is not a lake" in result.output
 
 
-def test_long_result_is_not_in_memory(filled: LakeFixture) -> None:
+def test_long_result_is_not_in_memory(filled):
     """Its first rows come at once, and the rest only as it is asked for."""
     import tracemalloc
 

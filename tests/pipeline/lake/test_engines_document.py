@@ -20,14 +20,14 @@ from .lake_fixture import LakeFixture
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "lake-engines.md").read_text(encoding="utf-8")
 
 
-def section(title: str, language: str = "python") -> list[str]:
+def section(title, language="python"):
     text = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     found = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
     assert found, title
     return found
 
 
-def run(title: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
+def run(title, known=None):
     """What the names of a section's code stand for in the end."""
     names = {} if known is None else known
     for block in section(title):
@@ -36,7 +36,7 @@ def run(title: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LakeFixture:
+def lake(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = LakeFixture(tmp_path / "lake")
     made.add(b"1.5", b"2.5", b"4", address="plant.pressure", headers={"sensor": "p"})
@@ -47,7 +47,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LakeFixture:
 COUNTS = [("orders", 3), ("plant.pressure", 3)]
 
 
-def test_duckdb(lake: LakeFixture) -> None:
+def test_duckdb(lake):
     pytest.importorskip("duckdb")
     assert run("DuckDB")["rows"] == [("orders", 3, None), ("plant.pressure", 3, "p")]
     (line,) = section("DuckDB", "sh")
@@ -57,7 +57,7 @@ def test_duckdb(lake: LakeFixture) -> None:
     assert result.exit_code == 0 and result.stdout.split() == ["queue,n", "orders,3", "plant.pressure,3"]
 
 
-def test_expressions_of_duckdb(lake: LakeFixture) -> None:
+def test_expressions_of_duckdb(lake):
     """Those of the table of dialects."""
     for text, expected in [
         ('select "user" from messages limit 1', 'user\n""\n'),
@@ -81,19 +81,19 @@ def test_expressions_of_duckdb(lake: LakeFixture) -> None:
         assert (result.exit_code, result.stdout.replace("\r", "")) == (0, expected), (text, result.output)
 
 
-def test_polars(lake: LakeFixture) -> None:
+def test_polars(lake):
     pytest.importorskip("polars")
     assert run("Polars")["queues"].rows() == [("plant.pressure", 3)]
 
 
-def test_pandas(lake: LakeFixture) -> None:
+def test_pandas(lake):
     pytest.importorskip("pandas")
     assert sorted(run("pandas and PyArrow")["bodies"]) == [1.5, 2.5, 4.0]
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_spark(spark: Any, lake: LakeFixture) -> None:
+def test_spark(spark, lake):
     directory = str(Path("lake").absolute())  # Spark was started in another directory
     names: dict[str, Any] = {}
     for block in section("Spark"):

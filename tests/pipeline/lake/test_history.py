@@ -1,19 +1,15 @@
 """Versions of a lake: reading and restoring them, and what an ingest does after a restore; changes by version."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
 import pyarrow as pa
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
@@ -39,10 +35,10 @@ ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 class Counted:
     """As an accumulator of Spark."""
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value):
         self.value = value
 
-    def __iadd__(self, more: int) -> Counted:  # noqa: PYI034 - there is no other
+    def __iadd__(self, more):  # noqa: PYI034 - there is no other
         self.value += more
         return self
 
@@ -52,54 +48,52 @@ class InProcess:
 
     defaultParallelism = 2
 
-    def __init__(self, items: list[Any] | None = None) -> None:
+    def __init__(self, items=None):
         self._items = items or []
         self.sparkContext = self
 
-    def setJobDescription(self, text: str) -> None:  # noqa: N802 - Spark's name
+    def setJobDescription(self, text):  # noqa: N802 - Spark's name
         pass
 
-    def accumulator(self, value: int) -> Counted:
+    def accumulator(self, value):
         return Counted(value)
 
-    def parallelize(self, items: list[Any], count: int) -> InProcess:
+    def parallelize(self, items, count):
         return InProcess(items)
 
-    def map(self, function: Callable[[Any], Any]) -> InProcess:
+    def map(self, function):
         return InProcess([function(item) for item in self._items])
 
-    def collect(self) -> list[Any]:
+    def collect(self):
         return self._items
 
 
-def ingest(data: Path, lake: Path, name: str = "main") -> int:
+def ingest(data, lake, name="main"):
     target = Lake(str(lake))
     target.create(4)
     return len(list(Ingest(InProcess(), DataFiles(str(data)), target, name=name).batches()))
 
 
-def run(*words: object) -> Result:
+def run(*words):
     return CliRunner().invoke(command, [str(word) for word in words])
 
 
-def done(*words: object) -> str:
+def done(*words):
     result = run(*words)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def numbers(
-    lake: Path, table: str = "messages", broker: str = "main", version: int | None = None
-) -> list[int]:
+def numbers(lake, table="messages", broker="main", version=None):
     return sorted(row["message_id"] for row in rows(lake, table, version) if row["broker"] == broker)
 
 
-def versions(lake: Path) -> dict[str, int]:
+def versions(lake):
     return {table: DeltaTable(str(lake / table)).version() for table in TABLES}
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> tuple[Path, Path]:
+def three(tmp_path):
     """A data directory and a lake of it, in three batches of two messages."""
     data, lake = write_identified(tmp_path / "data", {}, ONE), tmp_path / "lake"
     for number in (1, 2, 3):
@@ -108,7 +102,7 @@ def three(tmp_path: Path) -> tuple[Path, Path]:
     return data, lake
 
 
-def test_history(three: tuple[Path, Path]) -> None:
+def test_history(three):
     _, lake = three
     lines = done("history", "--lake", lake).splitlines()
     assert [line.split()[1:2] + line.split()[3:] for line in lines] == [
@@ -127,7 +121,7 @@ def test_history(three: tuple[Path, Path]) -> None:
     assert len(done("history", "--lake", lake, "--limit", "2").splitlines()) == 2
 
 
-def test_results_as_json(three: tuple[Path, Path]) -> None:
+def test_results_as_json(three):
     _, lake = three
     compacted = json.loads(run("compact", "--lake", lake, "--json").stdout)
     assert compacted["views"] == {} and compacted["tables"].keys() == set(TABLES)
@@ -141,7 +135,7 @@ def test_results_as_json(three: tuple[Path, Path]) -> None:
     assert deleted["dryRun"] is False and deleted["tables"]["messages"]
 
 
-def test_commands_read_a_version(spark: Any, three: tuple[Path, Path]) -> None:
+def test_commands_read_a_version(spark, three):
     data, lake = three
     times = {one.version: one.time for one in commits(Lake(str(lake)).tables["messages"]).values()}
     query = "select (select count(*) from messages) as m, (select count(*) from events) as e"
@@ -172,7 +166,7 @@ def test_commands_read_a_version(spark: Any, three: tuple[Path, Path]) -> None:
         (["--as-of", "2001-01-01", "--version", "1"], "cannot be combined"),
     ],
 )
-def test_versions_that_are_not(three: tuple[Path, Path], words: list[str], text: str) -> None:
+def test_versions_that_are_not(three, words, text):
     _, lake = three
     for name in ("tables", "restore"):
         result = run(name, "--lake", lake, *words)
@@ -180,7 +174,7 @@ def test_versions_that_are_not(three: tuple[Path, Path], words: list[str], text:
     assert numbers(lake) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_version_whose_files_were_deleted(three: tuple[Path, Path]) -> None:
+def test_a_version_whose_files_were_deleted(three):
     _, lake = three
     done("compact", "--lake", lake)
     done("vacuum", "--lake", lake, "--hours", "0")
@@ -193,7 +187,7 @@ def test_a_version_whose_files_were_deleted(three: tuple[Path, Path]) -> None:
     assert run("restore", "--lake", lake).exit_code == 2
 
 
-def test_what_was_restored_away_is_ingested_again_once(three: tuple[Path, Path]) -> None:
+def test_what_was_restored_away_is_ingested_again_once(three):
     data, lake = three
     before = {table: rows(lake, table) for table in TABLES}
     (data / "retention").mkdir()
@@ -219,9 +213,7 @@ def test_what_was_restored_away_is_ingested_again_once(three: tuple[Path, Path])
     assert numbers(lake) == numbers(lake, "events") == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_broker_that_came_later_is_ingested_again_from_its_beginning(
-    three: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_broker_that_came_later_is_ingested_again_from_its_beginning(three, tmp_path):
     data, lake = three
     other = write_identified(tmp_path / "other", {}, TWO)
     write_segment(other, 1, [1, 2, 3])
@@ -240,14 +232,12 @@ class Cut(BaseException):
 
 
 @pytest.mark.parametrize("committed", [("events",), ("events", "samples")])
-def test_a_batch_that_was_half_done_before_a_restore(
-    three: tuple[Path, Path], committed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_was_half_done_before_a_restore(three, committed, monkeypatch):
     data, lake = three
     write_segment(data, 4, [7, 8])
     commit = LakeTable.commit
 
-    def dying(table: LakeTable, *arguments: Any) -> bool:
+    def dying(table, *arguments):
         if table.name not in committed:
             raise Cut
         return commit(table, *arguments)
@@ -261,9 +251,7 @@ def test_a_batch_that_was_half_done_before_a_restore(
     assert numbers(lake) == numbers(lake, "events") == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_a_restore_that_is_cut_short_is_completed(
-    three: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restore_that_is_cut_short_is_completed(three, tmp_path, monkeypatch):
     """Killed before or after anything that it writes: the next ingest finds the lake as it was, or as it was to be."""
     data, lake = three
     ends = set()
@@ -292,8 +280,8 @@ def test_a_restore_that_is_cut_short_is_completed(
     assert ends == {6}  # what is to be done, three tables, one broker, and that it is done
 
 
-def cutting(function: Callable[..., Any], left: list[int], after: bool) -> Callable[..., Any]:
-    def called(*arguments: Any, **named: Any) -> Any:
+def cutting(function, left, after):
+    def called(*arguments, **named):
         left[0] -= 1
         if left[0] == -1 and not after:
             raise Cut
@@ -305,7 +293,7 @@ def cutting(function: Callable[..., Any], left: list[int], after: bool) -> Calla
     return called
 
 
-def test_back_to_version_1_of_lakes(tmp_path: Path) -> None:
+def test_back_to_version_1_of_lakes(tmp_path):
     """Its column comes again, and what has come since."""
     every = broker_files(identity=ONE, count=3)
     data = write_identified(tmp_path / "data", every, ONE)
@@ -330,13 +318,13 @@ def test_back_to_version_1_of_lakes(tmp_path: Path) -> None:
 # ---- changes
 
 
-def changes(lake: Path, since: int, table: str = "messages") -> list[tuple[int, str, int]]:
+def changes(lake, since, table="messages"):
     """As docs/lake.md shows it."""
     found = pa.table(DeltaTable(str(lake / table)).load_cdf(starting_version=since).read_all()).to_pylist()
     return sorted((row["_commit_version"], row["_change_type"], row["message_id"]) for row in found)
 
 
-def test_changes_by_version(three: tuple[Path, Path]) -> None:
+def test_changes_by_version(three):
     data, lake = three
     done("compact", "--lake", lake)
     write_segment(data, 4, [7])
@@ -349,7 +337,7 @@ def test_changes_by_version(three: tuple[Path, Path]) -> None:
     assert changes(lake, 5, "events") == [(5, "insert", 7)]
 
 
-def test_changes_of_a_migrated_lake(tmp_path: Path) -> None:
+def test_changes_of_a_migrated_lake(tmp_path):
     data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
     lake = first_version(data, tmp_path / "lake")
     ingest(data, lake)
@@ -365,7 +353,7 @@ def test_changes_of_a_migrated_lake(tmp_path: Path) -> None:
 # ---- what is there
 
 
-def test_tables_shows_what_the_delta_log_says(three: tuple[Path, Path]) -> None:
+def test_tables_shows_what_the_delta_log_says(three):
     data, lake = three
     DeltaTable(str(lake / "samples")).alter.add_columns([Field("temperature", PrimitiveType("double"))])
     output = done("tables", "--lake", lake)
@@ -379,6 +367,6 @@ def test_tables_shows_what_the_delta_log_says(three: tuple[Path, Path]) -> None:
     assert told["tables"]["messages"]["columns"]["message_id"] == "BIGINT"
 
 
-def test_messages_are_committed_last() -> None:
+def test_messages_are_committed_last():
     """Copies are looked up in that table, and a version of it is one of the lake."""
     assert ingest_module._COMMIT_ORDER[-1] == "messages" and set(ingest_module._COMMIT_ORDER) == set(TABLES)

@@ -1,15 +1,10 @@
 """A lake beside the files that it was made of: everything once, in any steps, whatever was deleted or damaged."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ...end_to_end.lasting import LastingBroker
 from .traffic import event_counts, produce, retained_messages, start
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
@@ -26,13 +21,13 @@ from ..broker_files import broker_files, write_files
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-def ingest(spark: Any, data: Path, lake: Lake, **limit: int) -> int:
+def ingest(spark, data, lake, **limit):
     """All that there is, and how many batches that took."""
     lake.create(4)
     return len(list(Ingest(spark, DataFiles(str(data)), lake, Limit(**limit), task_bytes=100_000).batches()))
 
 
-def messages(spark: Any, lake: Lake) -> list[dict[str, Any]]:
+def messages(spark, lake):
     found = []
     for row in lake.frames(spark)["messages"].collect():
         told = row.asDict()
@@ -42,9 +37,7 @@ def messages(spark: Any, lake: Lake) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["message_id"], row["queue"]))
 
 
-def test_a_broker_at_work_in_steps_and_over_a_kill(
-    spark: Any, lasting: LastingBroker, tmp_path: Path
-) -> None:
+def test_a_broker_at_work_in_steps_and_over_a_kill(spark, lasting, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
     start(lasting)
     sent = produce(lasting, "first")
@@ -70,7 +63,7 @@ def test_a_broker_at_work_in_steps_and_over_a_kill(
     readable_by_others(lake, len(found))
 
 
-def events_add_up(spark: Any, lake: Lake, sent: dict[str, list[str]]) -> None:
+def events_add_up(spark, lake, sent):
     events = lake.frames(spark)["events"].collect()
     told = event_counts(events)
     for name in ("q", "p", "r", "d", "e"):
@@ -87,7 +80,7 @@ def events_add_up(spark: Any, lake: Lake, sent: dict[str, list[str]]) -> None:
     assert {(row.message_id, row.queue) for row in events} == added
 
 
-def readable_by_others(lake: Lake, count: int) -> None:
+def readable_by_others(lake, count):
     duckdb = pytest.importorskip("duckdb")
     path = f"{lake.tables['messages'].folder.where}/**/*.parquet"
     (found,) = duckdb.sql(
@@ -99,9 +92,7 @@ def readable_by_others(lake: Lake, count: int) -> None:
     assert len(frame) == count
 
 
-def test_what_compaction_wrote_again_is_there_once(
-    spark: Any, lasting: LastingBroker, tmp_path: Path
-) -> None:
+def test_what_compaction_wrote_again_is_there_once(spark, lasting, tmp_path):
     start(lasting)
     client = lasting.connect()
     stays = [f"stays {number}" for number in range(5)]
@@ -130,7 +121,7 @@ def test_what_compaction_wrote_again_is_there_once(
     assert told["e"]["added"] == 5
 
 
-def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(spark: Any, tmp_path: Path) -> None:
+def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(spark, tmp_path):
     data = write_files(tmp_path / "data", broker_files(count=8, journal_file_size=1500))
     sealed = [
         path
@@ -153,7 +144,7 @@ def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(spark: An
     assert any(damaged.name in line and " at " in line for line in told), told
 
 
-def test_another_directory_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_another_directory_is_refused(spark, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
     ingest(spark, write_files(tmp_path / "data", broker_files(count=3)), lake)
     shutil.rmtree(tmp_path / "data")
@@ -166,9 +157,7 @@ def test_another_directory_is_refused(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("committed", [(), ("events",), ("events", "samples")])
-def test_a_batch_that_was_cut_short_is_completed(
-    spark: Any, tmp_path: Path, committed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_was_cut_short_is_completed(spark, tmp_path, committed, monkeypatch):
     data, lake = write_files(tmp_path / "data", broker_files(count=3)), Lake(str(tmp_path / "lake"))
     lake.create()
     work = Ingest(spark, DataFiles(str(data)), lake)
@@ -190,11 +179,11 @@ def test_a_batch_that_was_cut_short_is_completed(
     assert sum(each["added"] for each in told.values()) == len(counts)
 
 
-def _die(*arguments: object) -> bool:
+def _die(*arguments):
     raise KeyboardInterrupt
 
 
-def test_nothing_and_no_lake(spark: Any, tmp_path: Path) -> None:
+def test_nothing_and_no_lake(spark, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
     with pytest.raises(LakeNotFound, match="is not a lake .*: create one with 'stompring lake ingest'"):
         lake.frames(spark)

@@ -24,7 +24,7 @@ print(*sys.modules)
 """
 
 
-def test_a_task_imports_neither_pandas_nor_delta(tmp_path: object) -> None:
+def test_a_task_imports_neither_pandas_nor_delta(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=True
     )

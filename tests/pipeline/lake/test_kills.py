@@ -8,7 +8,6 @@ import socket
 import urllib.request
 from collections import Counter
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from .kill_campaign import LEAST, Command, Traffic, campaign, check_events
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
 
 
-def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
+def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path):
     for library in ("pyspark", "deltalake", "duckdb"):
         pytest.importorskip(library, reason="not installed: pip install 'stompring[test]'")
     with ExitStack() as opened:
@@ -27,9 +26,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
     assert found.messages >= LEAST and found.events > 2 * LEAST  # three of each that has a consumer
 
 
-def test_following_ends_in_good_order_when_it_is_told_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_following_ends_in_good_order_when_it_is_told_to(tmp_path, monkeypatch):
     for library in ("pyspark", "deltalake"):
         pytest.importorskip(library, reason="not installed: pip install 'stompring[test]'")
     data = write_files(tmp_path / "data", broker_files())
@@ -64,7 +61,7 @@ EVENTS: dict[tuple[str, int, str], int] = {
 }
 
 
-def traffic() -> Traffic:
+def traffic():
     """What the clients have seen of that."""
     found: Any = Traffic(None)  # type: ignore[arg-type]
     found.consumed.seen.update({("q", "q 1"): 2, ("q", "q 2"): 2})
@@ -75,7 +72,7 @@ def traffic() -> Traffic:
     return found
 
 
-def test_events_that_are_right_are_taken() -> None:
+def test_events_that_are_right_are_taken():
     check_events(Counter(EVENTS), BODIES, traffic())
     check_events(Counter({**EVENTS, ("q", 2, "delivered"): 1}), BODIES, traffic())  # nobody knows
 
@@ -95,12 +92,12 @@ def test_events_that_are_right_are_taken() -> None:
         (("t.two", 4, "redelivered"), 1),
     ],
 )
-def test_events_that_are_wrong_are_not(key: tuple[str, int, str], count: int) -> None:
+def test_events_that_are_wrong_are_not(key, count):
     with pytest.raises(AssertionError):
         check_events(Counter({**EVENTS, key: count}), BODIES, traffic())
 
 
-def test_more_that_was_out_than_kills_is_not_taken() -> None:
+def test_more_that_was_out_than_kills_is_not_taken():
     out = {("q", 1, "delivered"): 3}
     with pytest.raises(AssertionError, match="'q', 2"):
         check_events(Counter({**EVENTS, **out}), BODIES, traffic())

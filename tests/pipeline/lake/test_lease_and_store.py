@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -35,7 +33,7 @@ from ...broker_process import PATIENCE
 # ---- how a store is reached
 
 
-def test_environment_reaches_each_library() -> None:
+def test_environment_reaches_each_library():
     config = S3Config.of(
         {
             "AWS_ENDPOINT_URL": "http://store:9000/",
@@ -67,7 +65,7 @@ def test_environment_reaches_each_library() -> None:
     assert (system.type_name, system.region) == ("s3", "us-east-1")
 
 
-def test_virtual_hosts_and_no_keys() -> None:
+def test_virtual_hosts_and_no_keys():
     config = S3Config.of({"AWS_REGION": "eu-west-3", "HOME": "/nowhere"})
     assert config == S3Config(None, "eu-west-3") and not config.path_style
     assert "aws_allow_http" not in config.for_delta()
@@ -81,7 +79,7 @@ def test_virtual_hosts_and_no_keys() -> None:
     assert not config.path_style and config.for_hadoop()["spark.hadoop.fs.s3a.path.style.access"] == "false"
 
 
-def test_profiles_are_behind_the_environment(tmp_path: Path) -> None:
+def test_profiles_are_behind_the_environment(tmp_path):
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws" / "config").write_text(
         "[profile lake]\nregion = eu-north-1\nendpoint_url = http://s:1\n"
@@ -107,12 +105,12 @@ def test_profiles_are_behind_the_environment(tmp_path: Path) -> None:
         ({"AWS_SECRET_ACCESS_KEY": "a"}, "AWS_ACCESS_KEY_ID is not set"),
     ],
 )
-def test_wrong_settings_are_named(given: dict[str, str], reason: str) -> None:
+def test_wrong_settings_are_named(given, reason):
     with pytest.raises(ObjectStoreError, match=reason):
         S3Config.of({**given, "HOME": "/nowhere"})
 
 
-def test_urls_of_both_schemes_are_one_place() -> None:
+def test_urls_of_both_schemes_are_one_place():
     assert resolve_location("s3a://b/lake/") == resolve_location("s3://b/lake") == "s3://b/lake"
     for wrong in ("s3://", "s3://b/a b", "s3://b/a//b", "s3://b/a%20b", "s3://b/../c d"):
         with pytest.raises(ValueError, match="must be s3://BUCKET/PATH"):
@@ -122,7 +120,7 @@ def test_urls_of_both_schemes_are_one_place() -> None:
 # ---- folders
 
 
-def test_folder(bucket: str) -> None:
+def test_folder(bucket):
     folder = Folder(f"{bucket}/some/where")
     assert not folder.is_directory() and not folder.exists("a/b") and list(folder.entries()) == []
     folder.write("a/b", b"first")
@@ -150,10 +148,10 @@ def test_folder(bucket: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["bucket", "tmp_path"])
-def test_of_many_that_create_a_file_one_does(where: str, request: pytest.FixtureRequest) -> None:
+def test_of_many_that_create_a_file_one_does(where, request):
     folder = Folder(f"{request.getfixturevalue(where)}/folder")
 
-    def create(number: int) -> bool:
+    def create(number):
         try:
             folder.create("new", b"%d" % number)
         except FileExistsError as fault:
@@ -167,7 +165,7 @@ def test_of_many_that_create_a_file_one_does(where: str, request: pytest.Fixture
     assert [one.name for one in folder.entries()] == ["new"]
 
 
-def test_store_that_cannot_be_used_is_named(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_cannot_be_used_is_named(bucket, monkeypatch):
     with pytest.raises(OSError, match="bucket does not exist"):
         Folder("s3://no-such-bucket-here/x").write("a", b"")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
@@ -179,18 +177,18 @@ def test_store_that_cannot_be_used_is_named(bucket: str, monkeypatch: pytest.Mon
 # ---- leases
 
 
-def lease(bucket: str, seconds: float) -> Lease:
+def lease(bucket, seconds):
     objects = Folder(f"{bucket}/lake").objects
     assert objects is not None
     return Lease(objects, seconds)
 
 
-def test_second_owner_is_refused_while_the_first_lives(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_owner_is_refused_while_the_first_lives(bucket, monkeypatch):
     first, second = lease(bucket, 2), lease(bucket, 2)
     first.acquire()
     real = ObjectStore.head
 
-    def renewed(self: ObjectStore, name: str) -> Any:
+    def renewed(self, name):
         first._renew()  # the first lives: it has renewed before the second looks, however slow the machine is
         return real(self, name)
 
@@ -201,7 +199,7 @@ def test_second_owner_is_refused_while_the_first_lives(bucket: str, monkeypatch:
     first.check()
     first.release()
 
-    def waited(*given: object) -> None:
+    def waited(*given):
         raise AssertionError("it waits for one that has released it")
 
     monkeypatch.setattr(ObjectStore, "head", waited)
@@ -209,7 +207,7 @@ def test_second_owner_is_refused_while_the_first_lives(bucket: str, monkeypatch:
     second.check()
 
 
-def test_lease_that_is_held_is_renewed(bucket: str) -> None:
+def test_lease_that_is_held_is_renewed(bucket):
     folder = Folder(f"{bucket}/lake")
     with lease(bucket, 0.3).acquired() as check:
         deadline = time.monotonic() + PATIENCE
@@ -220,7 +218,7 @@ def test_lease_that_is_held_is_renewed(bucket: str) -> None:
     assert json.loads(folder.read("ingest.lease"))["owner"] is None
 
 
-def test_killed_owner_is_followed_and_a_stopped_one_ends(bucket: str) -> None:
+def test_killed_owner_is_followed_and_a_stopped_one_ends(bucket):
     stopped = lease(bucket, 0.6)
     stopped.acquire()  # and renews nothing, as a process that was killed or stopped
     second = lease(bucket, 0.6)
@@ -233,19 +231,19 @@ def test_killed_owner_is_followed_and_a_stopped_one_ends(bucket: str) -> None:
     second.check()  # is not released by who has lost it
 
 
-def test_of_many_that_take_over_one_does(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_that_take_over_one_does(bucket, monkeypatch):
     """All of them have seen the same owner, which is dead."""
     lease(bucket, 0.5).acquire()
     many = [lease(bucket, 0.5) for _ in range(6)]
     ready, real = Barrier(6), Lease._wait_for_end
 
-    def wait_together(self: Lease, data: bytes, tag: str) -> None:
+    def wait_together(self, data, tag):
         ready.wait(PATIENCE)
         real(self, data, tag)
 
     monkeypatch.setattr(Lease, "_wait_for_end", wait_together)
 
-    def take(one: Lease) -> bool:
+    def take(one):
         try:
             one.acquire()
         except Busy:
@@ -256,7 +254,7 @@ def test_of_many_that_take_over_one_does(bucket: str, monkeypatch: pytest.Monkey
         assert sum(pool.map(take, many)) == 1
 
 
-def test_stopped_owner_that_nobody_followed_goes_on(bucket: str) -> None:
+def test_stopped_owner_that_nobody_followed_goes_on(bucket):
     one = lease(bucket, 0.3)
     one.acquire()
     time.sleep(0.5)
@@ -264,12 +262,12 @@ def test_stopped_owner_that_nobody_followed_goes_on(bucket: str) -> None:
     one.release()
 
 
-def test_answer_that_is_lost_does_not_lose_the_lease(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_that_is_lost_does_not_lose_the_lease(bucket, monkeypatch):
     one = lease(bucket, 5)
     one.acquire()
     real = ObjectStore.replace
 
-    def twice(self: ObjectStore, name: str, data: bytes, tag: str) -> str:
+    def twice(self, name, data, tag):
         real(self, name, data, tag)
         return real(self, name, data, tag)  # the library asks again, and is told that it is not as it was
 
@@ -282,12 +280,10 @@ def test_answer_that_is_lost_does_not_lose_the_lease(bucket: str, monkeypatch: p
     lease(bucket, 5).acquire()  # at once: it was released
 
 
-def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(bucket, monkeypatch):
     one = lease(bucket, 0.4)
 
-    def away(*given: object) -> str:
+    def away(*given):
         raise ObjectStoreError("away")
 
     with one.acquired() as check:
@@ -302,7 +298,7 @@ def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(
 # ---- batches and commits
 
 
-def test_batch_is_begun_by_one_process(bucket: str) -> None:
+def test_batch_is_begun_by_one_process(bucket):
     states = [Folder(f"{bucket}/lake") for _ in range(2)]
     first, second = (IntentLog(state) for state in states)
     begun = Intent(0, {}, {}, {"messages": 0})
@@ -315,9 +311,7 @@ def test_batch_is_begun_by_one_process(bucket: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["bucket", "tmp_path"])
-def test_batch_is_committed_once_by_many_at_once(
-    where: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_is_committed_once_by_many_at_once(where, request, monkeypatch):
     """Each of them opens the table before any commits: what they look at does not tell them of another one."""
     place = f"{request.getfixturevalue(where)}/lake"
     Lake(place).create(2)
@@ -325,14 +319,14 @@ def test_batch_is_committed_once_by_many_at_once(
     opened, real = Barrier(4), LakeTable.open
     waited: set[int] = set()
 
-    def open_together(self: LakeTable, version: int | None = None) -> Any:
+    def open_together(self, version=None):
         found = real(self, version)
         if id(self) not in waited:
             waited.add(id(self))
             opened.wait(30)
         return found
 
-    def commit(number: int) -> bool:
+    def commit(number):
         file = NewFile(
             f"date=2026-07-01/bucket=0/{number}.parquet", 1, 5, "2026-07-01", 0, '{"numRecords": 5}'
         )
@@ -348,7 +342,7 @@ def test_batch_is_committed_once_by_many_at_once(
     assert table.commit([], "another", 3, "main") and not table.commit([], "writer", 0, "main")
 
 
-def test_lake_that_many_make_at_once_is_one(bucket: str) -> None:
+def test_lake_that_many_make_at_once_is_one(bucket):
     lakes = [Lake(f"{bucket}/lake") for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda lake: lake.create(3), lakes))
@@ -356,7 +350,7 @@ def test_lake_that_many_make_at_once_is_one(bucket: str) -> None:
     assert {table.buckets for lake in lakes for table in lake.tables.values()} == {3}
 
 
-def test_one_compaction_at_a_time_beside_an_ingest(tmp_path: Path) -> None:
+def test_one_compaction_at_a_time_beside_an_ingest(tmp_path):
     """Two that began at one version would both be done by delta-rs, and each row would be there twice."""
     lake = Lake(str(tmp_path / "lake"))
     lake.create(1)
@@ -368,7 +362,7 @@ def test_one_compaction_at_a_time_beside_an_ingest(tmp_path: Path) -> None:
         assert CliRunner().invoke(commands, words).exit_code == 0
 
 
-def test_compaction_and_ingest_have_leases_of_their_own(bucket: str) -> None:
+def test_compaction_and_ingest_have_leases_of_their_own(bucket):
     lake = Lake(f"{bucket}/lake")
     with lake.locked(5), lake.rewriting():
         lake.check_lock()

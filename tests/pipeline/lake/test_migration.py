@@ -1,11 +1,8 @@
 """Lakes of version 1 are brought to this one: exact for every reader, at each point where that may be cut short."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
+def before(tmp_path_factory):
     """A lake of version 1, and its rows."""
     root = tmp_path_factory.mktemp("earlier")
     lake = first_version(write_files(root / "data", broker_files(count=3)), root / "lake")
@@ -39,25 +36,25 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, li
     return lake, found
 
 
-def with_main(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_main(found):
     return sorted(
         ({**row, **later(row), "broker": "main"} for row in found), key=lambda row: repr(sorted(row.items()))
     )
 
 
-def later(row: dict[str, Any]) -> dict[str, Any]:
+def later(row):
     """What records of that time did not tell for sure."""
     doubtful = ("delivered", "redelivered", "scheduled", "moved", "dead-lettered")
     return {"certain": row["event"] not in doubtful} if "event" in row else {}
 
 
-def same(lake: Path, found: dict[str, list[dict[str, Any]]]) -> None:
+def same(lake, found):
     for table in TABLES:
         now = sorted(rows(lake, table), key=lambda row: repr(sorted(row.items())))
         assert now == with_main(found[table])
 
 
-def test_every_reader_finds_the_name_in_old_rows(spark: Any, before: Any, tmp_path: Path) -> None:
+def test_every_reader_finds_the_name_in_old_rows(spark, before, tmp_path):
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
     lake, found = Path(shutil.copytree(before[0], tmp_path / "lake")), before[1]
     old = Lake(str(lake))
@@ -90,7 +87,7 @@ class Cut(BaseException):
     """As a kill: nothing catches it."""
 
 
-def test_cut_short_at_any_point(before: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_short_at_any_point(before, tmp_path, monkeypatch):
     """Readers find the one or the other; the next one completes it."""
     expected = before[1]
     for after in (False, True):
@@ -113,12 +110,12 @@ def test_cut_short_at_any_point(before: Any, tmp_path: Path, monkeypatch: pytest
             raise AssertionError("it never came to its end")
 
 
-def cut_short(lake: Path, step: int, after: bool, monkeypatch: pytest.MonkeyPatch) -> bool:
+def cut_short(lake, step, after, monkeypatch):
     """Migrate, and die at one step: before or after something is written."""
     left = [step]
 
-    def dying(function: Any) -> Any:
-        def called(*arguments: Any, **named: Any) -> Any:
+    def dying(function):
+        def called(*arguments, **named):
             left[0] -= 1
             if left[0] == -1 and not after:
                 raise Cut
@@ -143,7 +140,7 @@ def cut_short(lake: Path, step: int, after: bool, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("committed", [("messages",), ("samples",), tuple(TABLES)])
-def test_ingest_goes_on_where_version_1_was(spark: Any, tmp_path: Path, committed: tuple[str, ...]) -> None:
+def test_ingest_goes_on_where_version_1_was(spark, tmp_path, committed):
     """A batch that was half done then is completed; what came since is there once."""
     every = broker_files()
     last = sorted(name for name in every if name.endswith(".journal"))[-1]
@@ -170,7 +167,7 @@ def test_ingest_goes_on_where_version_1_was(spark: Any, tmp_path: Path, committe
         ([], "lake.json is damaged"),
     ],
 )
-def test_a_lake_of_a_newer_version_is_refused_by_every_command(tmp_path: Path, about: Any, text: str) -> None:
+def test_a_lake_of_a_newer_version_is_refused_by_every_command(tmp_path, about, text):
     data = write_files(tmp_path / "data", broker_files(count=1))
     lake = tmp_path / "lake"
     Lake(str(lake)).create()

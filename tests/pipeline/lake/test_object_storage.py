@@ -8,18 +8,13 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from ...end_to_end.lasting import LastingBroker
 from ..broker_files import broker_files, write_files
 from .kill_campaign import PATIENCE, Command
-from .s3_server import ObjectServer
 from .traffic import event_counts, retained_messages, start
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
@@ -44,7 +39,7 @@ LEASE = "3"
 
 
 @pytest.fixture
-def place(spark: Any, bucket: str, object_server: ObjectServer) -> Iterator[str]:
+def place(spark, bucket, object_server):
     """The URL of a lake, with a session that reaches it."""
     context = spark.sparkContext
     told = S3Config.of().for_hadoop()
@@ -60,38 +55,36 @@ def place(spark: Any, bucket: str, object_server: ObjectServer) -> Iterator[str]
         spark.conf.unset(name)
 
 
-def needs_connector() -> None:
+def needs_connector():
     if not s3a.fetched_jars():
         pytest.skip("Hadoop's connector to S3 was not fetched: stompring.pipeline.s3a.settings({}) does")
 
 
-def rows(lake: Lake) -> list[dict[str, Any]]:
+def rows(lake):
     """What another engine reads in the table of messages."""
     table = lake.tables["messages"].open().to_pyarrow_dataset().to_table()
     return shown(table.drop_columns(["date", "bucket", "broker"]).to_pylist())
 
 
-def shown(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def shown(found):
     told = [{**row, "headers": dict(row["headers"]), "body": bytes(row["body"])} for row in found]
     return sorted(told, key=lambda row: (row["message_id"], row["queue"]))
 
 
-def events(lake: Lake) -> list[Any]:
+def events(lake):
     return [_Row(row) for row in lake.tables["events"].open().to_pyarrow_dataset().to_table().to_pylist()]
 
 
 class _Row:
-    def __init__(self, row: dict[str, Any]) -> None:
+    def __init__(self, row):
         self.__dict__ = row
 
 
-def die(*arguments: object) -> bool:
+def die(*arguments):
     raise KeyboardInterrupt
 
 
-def test_copies_kill_compaction_and_vacuum(
-    spark: Any, place: str, lasting: LastingBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_kill_compaction_and_vacuum(spark, place, lasting, tmp_path, monkeypatch):
     needs_connector()
     start(lasting)
     client = lasting.connect()
@@ -127,7 +120,7 @@ def test_copies_kill_compaction_and_vacuum(
     upkeep(lake, want)
 
 
-def upkeep(lake: Lake, want: list[dict[str, Any]]) -> None:
+def upkeep(lake, want):
     """Nothing but what the tables name, and what an ingest must remember, is there in the end."""
     table = lake.tables["messages"]
     table.folder.write(
@@ -149,15 +142,13 @@ def upkeep(lake: Lake, want: list[dict[str, Any]]) -> None:
     assert there == named
 
 
-def test_two_ingests_without_a_lease_put_each_message_there_once(
-    spark: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, tmp_path, monkeypatch):
     """As when an owner was stopped for long, and both are at work at the same batches."""
     data = write_files(tmp_path / "data", broker_files(journal_file_size=900))
     Lake(place).create(2)
     lakes = [Lake(place) for _ in range(3)]
 
-    def ingest(lake: Lake) -> list[int]:
+    def ingest(lake):
         found = []
         try:
             for batch in Ingest(
@@ -185,7 +176,7 @@ def test_two_ingests_without_a_lease_put_each_message_there_once(
 
 
 @pytest.fixture
-def no_connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def no_connector(tmp_path, monkeypatch):
     """A Spark without it, and an empty cache; the program that would fetch it."""
     home = tmp_path / "spark"
     (home / "jars").mkdir(parents=True)
@@ -197,7 +188,7 @@ def no_connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home / "bin" / "spark-submit"
 
 
-def program(path: Path, text: str) -> None:
+def program(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
@@ -209,7 +200,7 @@ echo "$@" > "$place/jars/org.apache.hadoop_hadoop-aws-3.5.0.jar"
 """
 
 
-def test_connector_is_fetched_once_and_without_the_bundle(no_connector: Path, tmp_path: Path) -> None:
+def test_connector_is_fetched_once_and_without_the_bundle(no_connector, tmp_path):
     program(no_connector, FETCHES)
     jar = tmp_path / "cache/stompring/hadoop-aws-3.5.0/org.apache.hadoop_hadoop-aws-3.5.0.jar"
     assert s3a.settings({"spark.jars.repositories": "http://mirror"}) == {"spark.jars": str(jar)}
@@ -233,7 +224,7 @@ def test_connector_is_fetched_once_and_without_the_bundle(no_connector: Path, tm
         ("java.lang.IllegalStateException: that is so", "java.lang.IllegalStateException: that is so"),
     ],
 )
-def test_connector_that_cannot_be_fetched_is_told(no_connector: Path, output: str, reason: str) -> None:
+def test_connector_that_cannot_be_fetched_is_told(no_connector, output, reason):
     program(no_connector, f"echo '{output}' >&2\nexit 1")
     with pytest.raises(s3a.ConnectorNotFound) as fault:
         s3a.settings({})
@@ -242,7 +233,7 @@ def test_connector_that_cannot_be_fetched_is_told(no_connector: Path, output: st
     assert not s3a.fetched_jars()
 
 
-def test_jars_that_a_user_has_are_used(no_connector: Path) -> None:
+def test_jars_that_a_user_has_are_used(no_connector):
     program(no_connector, "exit 1")
     assert s3a.settings({"spark.jars": "/opt/jars/*.jar"}) == {}
     (no_connector.parents[1] / "jars" / "hadoop-aws-3.5.0.jar").touch()
@@ -253,11 +244,11 @@ def test_jars_that_a_user_has_are_used(no_connector: Path) -> None:
 
 
 @pytest.fixture
-def command() -> Iterator[Callable[..., Command]]:
+def command():
     """Starts one; what is left of them is killed."""
     begun: list[Command] = []
 
-    def begin(*words: str) -> Command:
+    def begin(*words):
         begun.append(Command(*words))
         return begun[-1]
 
@@ -267,7 +258,7 @@ def command() -> Iterator[Callable[..., Command]]:
             each.kill()
 
 
-def fails(command: Command) -> str:
+def fails(command):
     """What it says when it has failed, as it must."""
     assert command.process.wait(PATIENCE) == 1, command.output()
     assert "Traceback" not in command.output()
@@ -277,7 +268,7 @@ def fails(command: Command) -> str:
 @LONG
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("processes of Spark")
-def test_commands_over_kills(bucket: str, tmp_path: Path, command: Callable[..., Command]) -> None:
+def test_commands_over_kills(bucket, tmp_path, command):
     data = write_files(tmp_path / "data", broker_files())
     place = f"{bucket.replace('s3:', 's3a:')}/lake"
     words = ("ingest", "--data", str(data), "--lake", place, "--lease", LEASE)
@@ -304,9 +295,7 @@ def test_commands_over_kills(bucket: str, tmp_path: Path, command: Callable[...,
 
 @LONG
 @pytest.mark.xdist_group("processes of Spark")
-def test_command_without_the_connector_writes_nothing(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Command]
-) -> None:
+def test_command_without_the_connector_writes_nothing(bucket, tmp_path, monkeypatch, command):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     settings = tmp_path / "ivy.xml"
     settings.write_text(

@@ -1,12 +1,9 @@
 """What a lake has kept goes to a broker once more: in order, once, over kills; the commands as a user has them."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ...end_to_end.secured import Secured
@@ -34,7 +31,7 @@ SENT = {
 
 
 @pytest.fixture(scope="module")
-def made_once(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_once(spark, tmp_path_factory):
     """A lake with messages of three addresses, of which the last one went to two queues."""
     from contextlib import ExitStack
 
@@ -56,16 +53,16 @@ def made_once(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "lake"
 
 
-def run(*words: str) -> Result:
+def run(*words):
     return CliRunner().invoke(command, [*words])
 
 
-def target(lasting: LastingBroker) -> str:
+def target(lasting):
     lasting.start(addresses=anycast("again") + "".join(map(anycast, SENT)))
     return f"127.0.0.1:{lasting.process.port}"
 
 
-def test_in_order_and_once(made_once: Path, lasting: LastingBroker) -> None:
+def test_in_order_and_once(made_once, lasting):
     to = target(lasting)
     where = ["--lake", str(made_once), "--address", "orders.*"]
     result = run("replay", *where, "--dry-run")
@@ -90,7 +87,7 @@ def test_in_order_and_once(made_once: Path, lasting: LastingBroker) -> None:
     lasting.management.expect("again", messageCount=300)
 
 
-def test_sql_selectors_times_and_a_message_of_two_queues(made_once: Path, lasting: LastingBroker) -> None:
+def test_sql_selectors_times_and_a_message_of_two_queues(made_once, lasting):
     to = target(lasting)
     some = ["replay", "--lake", str(made_once), "--to", to, "--destination", "again", "--where"]
     assert "sent 1 messages" in run(*some, "address = 'both'").output
@@ -104,9 +101,7 @@ def test_sql_selectors_times_and_a_message_of_two_queues(made_once: Path, lastin
     assert "Traceback" not in result.output
 
 
-def test_it_goes_on_where_it_was(
-    spark: Any, made_once: Path, lasting: LastingBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_goes_on_where_it_was(spark, made_once, lasting, monkeypatch):
     """The broker goes away in the middle; what is sent twice then has the same id, and is there once."""
     to = target(lasting)
     monkeypatch.setattr(replay_module, "RECEIPT_MESSAGES", 10)
@@ -120,7 +115,7 @@ def test_it_goes_on_where_it_was(
     batches = rows.select(*names).sort("message_id").toArrow().to_batches()
     whole = [batches[0].slice(0, 60)]
 
-    def dying() -> Any:
+    def dying():
         yield from whole
         raise RuntimeError("killed")
 
@@ -136,7 +131,7 @@ def test_it_goes_on_where_it_was(
     assert [client.message().body.decode() for _ in range(150)] == SENT["other"]
 
 
-def test_to_a_broker_over_tls(made_once: Path, tmp_path: Path) -> None:
+def test_to_a_broker_over_tls(made_once, tmp_path):
     doors = {
         name: f"{scheme}://127.0.0.1:0?keyStorePath=broker.pem"
         for name, scheme in (("stomp", "ssl"), ("http", "https"))
@@ -152,7 +147,7 @@ def test_to_a_broker_over_tls(made_once: Path, tmp_path: Path) -> None:
         assert secured.get("/api/v1/queues/tls")["messageCount"] == len(SENT["other"])
 
 
-def test_a_broker_that_is_not_there(made_once: Path) -> None:
+def test_a_broker_that_is_not_there(made_once):
     result = run("replay", "--lake", str(made_once), "--to", "127.0.0.1:1", "--address", "other")
     assert result.exit_code == 1, result.output
     assert "127.0.0.1:1 cannot be reached" in result.output and "Traceback" not in result.output
@@ -170,12 +165,12 @@ def test_a_broker_that_is_not_there(made_once: Path) -> None:
         (["--to", "h:1", "--conf", "x"], "--conf: must be NAME=VALUE"),
     ],
 )
-def test_wrong_words(made_once: Path, words: list[str], text: str) -> None:
+def test_wrong_words(made_once, words, text):
     result = run("replay", "--lake", str(made_once), *words)
     assert result.exit_code == 2 and text in result.output
 
 
-def test_the_other_commands(made_once: Path, tmp_path: Path) -> None:
+def test_the_other_commands(made_once, tmp_path):
     lake = ["--lake", str(made_once)]
     result = run("sql", "select queue, count(*) as n from messages group by queue order by queue", *lake)
     assert result.output.splitlines()[:4] == [
@@ -198,7 +193,7 @@ def test_the_other_commands(made_once: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1 and "is not a lake" in result.output
 
 
-def test_compaction_and_vacuum_keep_every_row(spark: Any, lasting: LastingBroker, tmp_path: Path) -> None:
+def test_compaction_and_vacuum_keep_every_row(spark, lasting, tmp_path):
     where = tmp_path / "lake"
     lasting.start(core=retention(), addresses=anycast("q"))
     client = lasting.connect()
@@ -232,7 +227,7 @@ def test_compaction_and_vacuum_keep_every_row(spark: Any, lasting: LastingBroker
 
 @pytest.mark.parametrize("address", ["a", "a.b", "a.b.c", "b", "x", "a-b", "ä.b", ""])
 @pytest.mark.parametrize("words", ["a", "a.*", "a.#", "#", "*", "#.b", "a.*.c", "*.b", "a-b", "ä.#"])
-def test_patterns_are_those_of_address_settings(words: str, address: str) -> None:
+def test_patterns_are_those_of_address_settings(words, address):
     import re
 
     expression = re.sub(
@@ -241,7 +236,7 @@ def test_patterns_are_those_of_address_settings(words: str, address: str) -> Non
     assert bool(re.match(expression, f"{address}.")) == Pattern(words).matches(address)
 
 
-def test_a_bad_condition_is_one(spark: Any, made_once: Path) -> None:
+def test_a_bad_condition_is_one(spark, made_once):
     messages = Lake(str(made_once)).frames(spark)["messages"]
     with pytest.raises(InvalidCondition):
         MessageSelection("x = = 1").of(messages)

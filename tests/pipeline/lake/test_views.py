@@ -93,43 +93,43 @@ BAD: list[tuple[bytes, str]] = [
 ]
 
 
-def schema_file(tmp_path: Path, schema: object = ORDER) -> str:
+def schema_file(tmp_path, schema=ORDER):
     path = tmp_path / "schema.json"
     path.write_text(schema if isinstance(schema, str) else json.dumps(schema))
     return str(path)
 
 
-def run(*words: str) -> Any:
+def run(*words):
     return CliRunner().invoke(command, list(words))
 
 
-def ok(*words: str) -> str:
+def ok(*words):
     result = run(*words)
     assert result.exit_code == 0, (result.output, result.exception)
     return str(result.stdout)
 
 
-def rows_of(filled: LakeFixture, text: str) -> list[list[Any]]:
+def rows_of(filled, text):
     with query(filled.lake, text) as result:
         return list(result.rows())
 
 
-def view(filled: LakeFixture, *words: str) -> str:
+def view(filled, *words):
     return ok("view", "v", "--lake", str(filled.lake), *words)
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> LakeFixture:
+def filled(tmp_path):
     return LakeFixture(tmp_path / "lake")
 
 
-def orders(filled: LakeFixture) -> None:
+def orders(filled):
     filled.add(*[json.dumps(one).encode() for one in GOOD], headers={"region": "north", "n": "7"})
     filled.add(b'{"id": 99}', address="elsewhere")
     filled.add(*[body for body, _ in BAD])
 
 
-def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled: LakeFixture, tmp_path: Path) -> None:
+def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled, tmp_path):
     orders(filled)
     told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--header", "n:int")
     columns = dict(line.split() for line in told.splitlines())
@@ -212,16 +212,14 @@ def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled: LakeFixture
         ({"properties": {"a": False}}, "#/properties/a: false is not a schema"),
     ],
 )
-def test_schema_that_gives_no_columns_is_refused_with_its_place(
-    filled: LakeFixture, tmp_path: Path, schema: object, reason: str
-) -> None:
+def test_schema_that_gives_no_columns_is_refused_with_its_place(filled, tmp_path, schema, reason):
     file = schema_file(tmp_path, schema)
     result = run("view", "v", "--lake", str(filled.lake), "--address", "a", "--json-schema", file)
     assert result.exit_code == 1 and f"Error: {file}: {reason}" in result.output
     assert Views(filled.lake).every() == []
 
 
-def test_names_that_are_taken_get_a_prefix(filled: LakeFixture, tmp_path: Path) -> None:
+def test_names_that_are_taken_get_a_prefix(filled, tmp_path):
     schema = {
         "properties": {"Queue": {"type": "string"}, "region": {"type": "string"}, "_bad": {"type": "string"}}
     }
@@ -260,7 +258,7 @@ def test_names_that_are_taken_get_a_prefix(filled: LakeFixture, tmp_path: Path) 
         ("string", "", ""),
     ],
 )
-def test_header_of_a_type(filled: LakeFixture, type_: str, text: str, expected: object) -> None:
+def test_header_of_a_type(filled, type_, text, expected):
     filled.add(b"raw", headers={"h": text})
     filled.add(b"raw")
     view(filled, "--address", "orders", "--header", f"h:{type_}")
@@ -271,7 +269,7 @@ def test_header_of_a_type(filled: LakeFixture, type_: str, text: str, expected: 
         assert first[1]["body"] == b"raw" and first[1]["reason"].startswith("header h: ")
 
 
-def test_selector_and_patterns_choose(filled: LakeFixture) -> None:
+def test_selector_and_patterns_choose(filled):
     filled.add(b"1", address="a.b", headers={"kind": "x"}, priority=7)
     filled.add(b"2", address="a.b", headers={"kind": "x"}, priority=3)
     filled.add(b"3", address="a.c.d", headers={"kind": "y"}, priority=9)
@@ -284,7 +282,7 @@ def test_selector_and_patterns_choose(filled: LakeFixture) -> None:
     )  # scanned more than once
 
 
-def test_inference_widens_and_reports(filled: LakeFixture) -> None:
+def test_inference_widens_and_reports(filled):
     bodies = [
         {"n": 1, "x": 1, "t": "2026-07-01T00:00:00Z", "s": "a", "o": {"a": 1}, "l": [1], "e": None, "m": 1},
         {
@@ -329,7 +327,7 @@ def test_inference_widens_and_reports(filled: LakeFixture) -> None:
     assert rows_of(filled, "select count(*) from v where _bad is not null") == [[2]]
 
 
-def test_inference_of_names_that_are_data_and_of_nothing() -> None:
+def test_inference_of_names_that_are_data_and_of_nothing():
     seen = Inference()
     with pytest.raises(InvalidSchema, match="none of 0 bodies is a JSON object"):
         seen.fields()
@@ -359,7 +357,7 @@ AVRO: dict[str, Any] = {
 }
 
 
-def test_avro(filled: LakeFixture, tmp_path: Path) -> None:
+def test_avro(filled, tmp_path):
     fastavro = pytest.importorskip("fastavro")
     key, moment = UUID(int=5), datetime(2026, 7, 1, 12, 0, 0, 5000, UTC)
     value = {
@@ -410,7 +408,7 @@ def test_avro(filled: LakeFixture, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_avro_schema_that_gives_no_columns_is_refused(schema: object, reason: str) -> None:
+def test_avro_schema_that_gives_no_columns_is_refused(schema, reason):
     pytest.importorskip("fastavro")
     with pytest.raises(InvalidSchema, match=f"^{reason}"):
         from_avro(json.dumps(schema).encode())
@@ -419,25 +417,25 @@ def test_avro_schema_that_gives_no_columns_is_refused(schema: object, reason: st
 # ---- materialized
 
 
-def ids(filled: LakeFixture) -> list[int | None]:
+def ids(filled):
     return [row[0] for row in rows_of(filled, "select id from v order by message_id")]
 
 
-def materialized(filled: LakeFixture, tmp_path: Path) -> Any:
+def materialized(filled, tmp_path):
     told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--materialize")
     assert told.splitlines()[-1] == f"v: {len(ids(filled))} rows, 0 of them not decoded (column _bad)"
     return Views(filled.lake).get("v")
 
 
-def order(number: int) -> bytes:
+def order(number):
     return json.dumps({"id": number}).encode()
 
 
-def refresh(filled: LakeFixture) -> str:
+def refresh(filled):
     return ok("view", "v", "--lake", str(filled.lake), "--refresh")
 
 
-def test_refresh_adds_what_came_once(filled: LakeFixture, tmp_path: Path) -> None:
+def test_refresh_adds_what_came_once(filled, tmp_path):
     filled.add(order(1), order(2))
     made = materialized(filled, tmp_path)
     assert refresh(filled) == "v: added 0 rows, 0 of them not decoded (column _bad)\n"
@@ -454,7 +452,7 @@ def test_refresh_adds_what_came_once(filled: LakeFixture, tmp_path: Path) -> Non
     assert "v of orders: 4 rows, 1 not decoded" in ok("views", "--lake", str(filled.lake))
 
 
-def test_compaction_and_vacuum_of_messages_add_nothing(filled: LakeFixture, tmp_path: Path) -> None:
+def test_compaction_and_vacuum_of_messages_add_nothing(filled, tmp_path):
     filled.add(order(1))
     made = materialized(filled, tmp_path)
     filled.add(order(2))
@@ -469,7 +467,7 @@ def test_compaction_and_vacuum_of_messages_add_nothing(filled: LakeFixture, tmp_
     assert ids(filled) == [1, 2, 3, 4]
 
 
-def test_small_files_of_a_materialized_view_are_put_together(filled: LakeFixture, tmp_path: Path) -> None:
+def test_small_files_of_a_materialized_view_are_put_together(filled, tmp_path):
     filled.add(order(1))
     made = materialized(filled, tmp_path)
     for number in (2, 3, 4):
@@ -489,7 +487,7 @@ def test_small_files_of_a_materialized_view_are_put_together(filled: LakeFixture
 
 
 @pytest.mark.parametrize("kept", [(), ("--materialize",)])
-def test_view_of_an_earlier_version(filled: LakeFixture, tmp_path: Path, kept: tuple[str, ...]) -> None:
+def test_view_of_an_earlier_version(filled, tmp_path, kept):
     filled.add(order(1))
     view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), *kept)
     filled.add(order(2))
@@ -497,7 +495,7 @@ def test_view_of_an_earlier_version(filled: LakeFixture, tmp_path: Path, kept: t
         assert list(result.rows()) == [[1]]
 
 
-def test_restored_messages_are_taken_anew(filled: LakeFixture, tmp_path: Path) -> None:
+def test_restored_messages_are_taken_anew(filled, tmp_path):
     filled.add(order(1))
     made = materialized(filled, tmp_path)
     filled.add(order(2))
@@ -507,16 +505,14 @@ def test_restored_messages_are_taken_anew(filled: LakeFixture, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("when", ["within", "before", "after"])
-def test_interrupted_refresh_is_completed_by_the_next(
-    filled: LakeFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_interrupted_refresh_is_completed_by_the_next(filled, tmp_path, monkeypatch, when):
     filled.add(order(1))
     made = materialized(filled, tmp_path)
     filled.add(order(2), order(3))
     kind = type(made)
     write = kind._write
 
-    def killed(self: Any, batches: Any) -> Any:
+    def killed(self, batches):
         found = write(self, batches)
         if when == "before":
             raise KeyboardInterrupt
@@ -536,14 +532,12 @@ def test_interrupted_refresh_is_completed_by_the_next(
     assert ids(filled) == [1, 2, 3]
 
 
-def cut(self: object, batches: Any) -> Any:
+def cut(self, batches):
     yield next(iter(batches))
     raise KeyboardInterrupt
 
 
-def test_view_that_was_half_made_is_made_anew(
-    filled: LakeFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_view_that_was_half_made_is_made_anew(filled, tmp_path, monkeypatch):
     filled.add(order(1))
     known = Views(filled.lake)
     definition = ViewDefinition(
@@ -559,11 +553,11 @@ def test_view_that_was_half_made_is_made_anew(
     assert ids(filled) == [1, 2]
 
 
-def _die(*arguments: object) -> None:
+def _die(*arguments):
     raise KeyboardInterrupt
 
 
-def test_two_brokers_and_a_damaged_definition(filled: LakeFixture, tmp_path: Path) -> None:
+def test_two_brokers_and_a_damaged_definition(filled, tmp_path):
     both = LakeFixture(tmp_path / "both", ("main", "second"))
     both.add(order(1))
     both.add(order(2), broker="second")
@@ -574,7 +568,7 @@ def test_two_brokers_and_a_damaged_definition(filled: LakeFixture, tmp_path: Pat
     assert result.exit_code == 1 and "views/v.json is damaged" in result.output
 
 
-def test_names_and_options_that_are_refused(filled: LakeFixture, tmp_path: Path) -> None:
+def test_names_and_options_that_are_refused(filled, tmp_path):
     place, schema = str(filled.lake), schema_file(tmp_path)
     view(filled, "--address", "a", "--header", "h")
     for words, status, reason in [

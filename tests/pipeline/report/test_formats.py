@@ -1,7 +1,5 @@
 """Names as a page shows them."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.pipeline.report.formats import MAX_NAME, legend_labels, shortened
@@ -24,12 +22,12 @@ UUID = "4f2a9c11-7b3e-4f6a-9d2e-0123456789ab"
         ("o" * 30 + "p" * 30, "o" * 26 + "…" + "p" * 13),
     ],
 )
-def test_generated_and_long_names_are_shortened(name: str, shown: str) -> None:
+def test_generated_and_long_names_are_shortened(name, shown):
     assert shortened(name) == shown
     assert len(shortened(name)) <= MAX_NAME
 
 
-def test_names_that_would_look_the_same_get_numbers() -> None:
+def test_names_that_would_look_the_same_get_numbers():
     same = [f"{UUID[:-1]}{digit}" for digit in "bcd"]
     assert legend_labels([same[0], "orders", *same[1:]]) == [
         "4f2a9c… (1)",

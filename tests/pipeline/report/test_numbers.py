@@ -32,38 +32,38 @@ from stompring.pipeline.report.traffic import (
     st.lists(st.integers(1, 10**12), min_size=1, max_size=50),
     st.sampled_from([50.0, 90.0, 99.0, 99.9, 100.0]),
 )
-def test_percentiles_are_those_of_the_durations_to_one_per_cent(durations: list[int], wanted: float) -> None:
+def test_percentiles_are_those_of_the_durations_to_one_per_cent(durations, wanted):
     bins = [math.floor(math.log(each) * BINS) for each in durations]
     rank = math.ceil(len(durations) * wanted / 100 - 1e-9)
     exact = sorted(durations)[max(rank, 1) - 1] / 1e6
     assert percentiles(bins, [1] * len(bins), [wanted])[0] == pytest.approx(exact, rel=0.0101)
 
 
-def test_percentiles_of_a_thousand() -> None:
+def test_percentiles_of_a_thousand():
     assert percentiles([3, 1, -1], [1, 499, 500], [50, 99.9, 100]) == [0.0, seconds_of(1), seconds_of(3)]
 
 
 @given(st.integers(0, 10**16), st.integers(0, 10**16), st.integers(1, 300))
-def test_steps_hold_all_that_they_are_for(begin: int, length: int, most: int) -> None:
+def test_steps_hold_all_that_they_are_for(begin, length, most):
     for grid in (Grid.nice(begin, begin + length, most), Grid.fine(begin, begin + length, most)):
         assert grid.start <= begin
         assert begin + length < grid.end
         assert 1 <= grid.count <= most
 
 
-def test_steps_begin_where_people_expect_it() -> None:
+def test_steps_begin_where_people_expect_it():
     begin = microseconds(datetime(2026, 7, 1, 10, 7, tzinfo=UTC))
     grid = Grid.nice(begin, begin + 20 * HOUR, 24)
     assert (as_datetime(grid.start), grid.step) == (datetime(2026, 7, 1, 10, tzinfo=UTC), HOUR)
 
 
 @pytest.mark.parametrize("until", [datetime(2026, 7, 1), datetime(2026, 6, 1, tzinfo=UTC)])
-def test_a_period_has_a_length(until: datetime) -> None:
+def test_a_period_has_a_length(until):
     with pytest.raises(ValueError, match="until"):
         Period(datetime(2026, 7, 1, tzinfo=UTC), until)
 
 
-def test_depth_is_carried_on_while_it_is_known() -> None:
+def test_depth_is_carried_on_while_it_is_known():
     grid = Grid(0, HOUR, 8)
     rows = {
         "step": np.array([3, -1, 1]),
@@ -87,8 +87,8 @@ rows_of_a_queue = st.lists(
 
 @given(st.lists(rows_of_a_queue, min_size=1, max_size=4))
 def test_the_depth_of_several_queues_is_the_sum_of_each(
-    queues: list[list[tuple[int, int, int, int]]],
-) -> None:
+    queues,
+):
     grid = Grid(0, HOUR, 10)
     each = [
         {
@@ -117,11 +117,11 @@ def test_the_depth_of_several_queues_is_the_sum_of_each(
         (7 * 24 * HOUR, 10 * SECOND, HOUR),
     ],
 )
-def test_steps_are_as_short_as_the_period_and_the_samples_are(length: int, spacing: int, step: int) -> None:
+def test_steps_are_as_short_as_the_period_and_the_samples_are(length, spacing, step):
     assert Grid.nice(0, length, 240, spacing).step == step
 
 
-def test_the_end_of_a_period_begins_with_a_sample() -> None:
+def test_the_end_of_a_period_begins_with_a_sample():
     hour = np.arange(0, 3601) * SECOND
     assert SampleTimes.of(hour) == SampleTimes(0, HOUR, HOUR - HOUR // 10)
     assert SampleTimes.of(hour[:121]) == SampleTimes(0, 120 * SECOND, 60 * SECOND)  # a minute at least
@@ -141,7 +141,7 @@ def test_the_end_of_a_period_begins_with_a_sample() -> None:
         (100, (math.nan, math.nan), math.nan),
     ],
 )
-def test_time_to_drain(depth: int, rates: tuple[float, float], seconds: float) -> None:
+def test_time_to_drain(depth, rates, seconds):
     names = ("ring_size", "most", "paged", "size", "added", "acknowledged", "expired", "killed", "replaced")
     numbers: dict[str, int] = dict.fromkeys(names, 0)
     queue = QueueTraffic(
@@ -150,7 +150,7 @@ def test_time_to_drain(depth: int, rates: tuple[float, float], seconds: float) -
     assert queue.drain == pytest.approx(seconds, nan_ok=True)
 
 
-def test_groups_are_sorted_and_whole() -> None:
+def test_groups_are_sorted_and_whole():
     keys = np.array(["b", "a", "b"], object)
     assert [(key, places.tolist()) for key, places in groups(keys)] == [("a", [1]), ("b", [0, 2])]
     assert groups(np.array([], object)) == []
@@ -185,5 +185,5 @@ def test_groups_are_sorted_and_whole() -> None:
         (formats.date(0), "1970-01-01 00:00:00"),
     ],
 )
-def test_numbers_for_people(told: str, expected: str) -> None:
+def test_numbers_for_people(told, expected):
     assert told.replace(formats.NBSP, " ") == expected

@@ -41,14 +41,14 @@ GRID = Grid(START, HOUR, 4)
 VOID = {"br", "hr", "img", "input", "link", "meta"}
 
 
-def queue(**given: Any) -> QueueTraffic:
+def queue(**given):
     names = ("ring_size", "depth", "most", "paged", "size", *COUNTERS)
     return QueueTraffic(
         **{"address": HOSTILE, "queue": HOSTILE, "average": 0.0} | dict.fromkeys(names, 0) | given
     )
 
 
-def findings(**given: Any) -> Findings:
+def findings(**given):
     nothing: dict[str, Any] = {
         "request": ReportRequest(Period()),
         "begin": START,
@@ -74,33 +74,33 @@ def findings(**given: Any) -> Findings:
     return Findings(**nothing | given)
 
 
-def text_of(found: Findings | None, request: ReportRequest | None = None) -> str:
+def text_of(found, request=None):
     return page(found, request or ReportRequest(Period()), T0)
 
 
 class Elements(HTMLParser):
     """What is open when, to see that everything is closed; and which elements there are."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.seen: list[str] = []
         self._open: list[str] = []
         self.feed(text)
         assert not self._open
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag, attrs):
         self.seen.append(tag)
         if tag not in VOID:
             self._open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: object) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.seen.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self._open.pop() == tag
 
 
-def test_where_there_is_nothing_it_says_so() -> None:
+def test_where_there_is_nothing_it_says_so():
     text = text_of(None)
     Elements(text)
     assert "The lake has no data for this selection" in text
@@ -119,24 +119,24 @@ def test_where_there_is_nothing_it_says_so() -> None:
         "No address paged",
     ],
 )
-def test_each_section_says_why_it_is_empty(told: str) -> None:
+def test_each_section_says_why_it_is_empty(told):
     assert told in text_of(findings())
 
 
-def test_rings_that_were_never_full() -> None:
+def test_rings_that_were_never_full():
     rings = [queue(ring_size=5), queue(ring_size=7), queue()]
     assert "none of the 2 rings was full" in text_of(findings(traffic=rings))
 
 
-def counted(known: dict[str, tuple[int, int]]) -> Coverage:
+def counted(known):
     return Coverage([QueueCoverage("", queue, *pair) for queue, pair in known.items()])
 
 
-def plain_text(text: str) -> str:
+def plain_text(text):
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text)))
 
 
-def test_a_queue_without_consumers_is_reported() -> None:
+def test_a_queue_without_consumers_is_reported():
     ring = queue(queue="deaf", ring_size=5, added=105, replaced=100, most=5, depth=5)
     series = {"deaf": Series(np.full(4, 5.0), np.full(4, 26.0), np.full(4, 25.0), np.zeros(4))}
     text = plain_text(text_of(findings(traffic=[ring], series=series)))
@@ -151,7 +151,7 @@ def test_a_queue_without_consumers_is_reported() -> None:
     assert acknowledged.unread == []  # a consumer came and went between two samples
 
 
-def test_time_to_drain_is_told_in_words() -> None:
+def test_time_to_drain_is_told_in_words():
     each = [
         queue(address="", queue="falls", depth=100, begin=500, rate_in=1.0, rate_out=3.0),
         queue(address="", queue="grows", depth=700, begin=100, rate_in=3.0, rate_out=0.5),
@@ -167,7 +167,7 @@ def test_time_to_drain_is_told_in_words() -> None:
     assert "One queue grew at the end of the period; most of all grows , by 2.5/s." in text
 
 
-def test_what_the_lake_does_not_have_is_told_where_it_matters() -> None:
+def test_what_the_lake_does_not_have_is_told_where_it_matters():
     known = counted({"all": (600, 600), "some": (300, 200), "none": (100, 0)})
     text = plain_text(text_of(findings(coverage=known, counts={"all": {"added": 600}})))
     assert "20 % of messages not in the lake" in text
@@ -192,7 +192,7 @@ def test_what_the_lake_does_not_have_is_told_where_it_matters() -> None:
     assert "are not in the lake (" not in nothing
 
 
-def test_counters_that_a_crash_took_are_made_up_for_by_events() -> None:
+def test_counters_that_a_crash_took_are_made_up_for_by_events():
     one = queue(queue="q", counted=90)
     assert counted({"q": (100, 100)}) == coverage([one], {"q": 100}, {})
     assert counted({"q": (90, 80)}) == coverage([one], {"q": 80}, {})
@@ -200,7 +200,7 @@ def test_counters_that_a_crash_took_are_made_up_for_by_events() -> None:
     assert counted({}) == coverage([queue()], {}, {})
 
 
-def test_events_that_may_be_none_are_told() -> None:
+def test_events_that_may_be_none_are_told():
     counts = {"q": {"redelivered": 50, "dead-lettered": 4, "added": 100}}
     steps = {"redelivered": {"q": np.full(4, 12.5)}, "dead-lettered": {"q": np.ones(4)}}
     text = plain_text(text_of(findings(counts=counts, hot_steps=steps, uncertain={"redelivered": 30})))
@@ -224,11 +224,11 @@ def test_events_that_may_be_none_are_told() -> None:
         (0, 9, "0 before"),
     ],
 )
-def test_changes_since_the_period_before(before: int, now: int, told: str) -> None:
+def test_changes_since_the_period_before(before, now, told):
     assert change_text(before, now) == told
 
 
-def test_the_headline_is_compared() -> None:
+def test_the_headline_is_compared():
     figures = dict.fromkeys(HEADLINE, 0) | {"in": 80, "queues": 1}
     found = findings(
         traffic=[queue(queue="q", added=100)],
@@ -250,7 +250,7 @@ def test_the_headline_is_compared() -> None:
     assert "the lake has no data of it." in text
 
 
-def test_who_sent_and_who_acknowledged() -> None:
+def test_who_sent_and_who_acknowledged():
     name = "shop-4f2a9c11-7b3e-4f6a-9d2e-0123456789ab/1"
     ages = Durations(30, (1.0, 2.0, 3.0, 4.0), 5.0)
     found = findings(
@@ -270,7 +270,7 @@ def test_who_sent_and_who_acknowledged() -> None:
     assert "not logged in 60 60 % 60 1 alice 40 40 % 20 2" in told
 
 
-def test_interactive_plots_are_all_that_needs_scripts() -> None:
+def test_interactive_plots_are_all_that_needs_scripts():
     one = queue(queue="q", added=32, consumers=1)
     series = {"q": Series(np.zeros(4), np.full(4, 8.0), np.zeros(4), np.ones(4))}
     totals = {name: np.full(4, 8.0 * (name == "added")) for name in COUNTERS}
@@ -292,7 +292,7 @@ def test_interactive_plots_are_all_that_needs_scripts() -> None:
     assert page(None, found.request, T0, "both").count("<script") == 0
 
 
-def test_names_are_no_html() -> None:
+def test_names_are_no_html():
     ages = Durations(2, (1.0, 2.0, 3.0, 4.0), 5.0)
     one = queue(most=3, added=4, replaced=2, size=9, ring_size=1)
     found = findings(
@@ -317,7 +317,7 @@ def test_names_are_no_html() -> None:
     assert "5 more were acknowledged; the lake does not have their send times." in text
 
 
-def test_its_links_lead_somewhere() -> None:
+def test_its_links_lead_somewhere():
     text = text_of(findings(traffic=[queue(ring_size=5)]))
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
@@ -326,14 +326,14 @@ def test_its_links_lead_somewhere() -> None:
     assert set(links) <= set(ids)
 
 
-def test_long_tables_are_cut_and_say_so() -> None:
+def test_long_tables_are_cut_and_say_so():
     cut = truncated(Table("t", ["queue"], [[str(number)] for number in range(MAX_ROWS + 3)]))
     assert len(cut.rows) == MAX_ROWS
     assert cut.note.startswith("3 more rows are not shown")
     assert truncated(cut) is cut
 
 
-def test_rates_are_of_the_time_that_was_sampled() -> None:
+def test_rates_are_of_the_time_that_was_sampled():
     # From 0:30 to 3:03: a half, two hours, and three minutes, which are too few for a rate.
     sampled = (START + HOUR // 2, START + 3 * HOUR + HOUR // 20)
     found = findings(sampled=sampled, totals={"added": np.array([3600, 3600, 0, 3600])})
@@ -342,13 +342,13 @@ def test_rates_are_of_the_time_that_was_sampled() -> None:
     assert peak(replace(found, totals={"added": np.zeros(4)})) is None
 
 
-def test_what_was_asked_for_is_on_it() -> None:
+def test_what_was_asked_for_is_on_it():
     request = ReportRequest(Period(T0), ("a.#", "b"))
     assert "since 2026-07-01 00:00:00, of the addresses a.#, b" in text_of(findings(), request)
     assert "everything in the lake" in text_of(findings())
 
 
-def test_what_never_happened_has_no_line() -> None:
+def test_what_never_happened_has_no_line():
     totals = {name: np.full(4, 8.0 * (name in ("added", "killed"))) for name in COUNTERS}
     one = queue(queue="q", added=32, killed=32)
     series = {"q": Series(np.zeros(4), np.full(4, 8.0), np.zeros(4), np.zeros(4))}

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E402 - modules are imported where their libraries are installed
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -24,7 +22,6 @@ from stompring.pipeline.report.plots import (
     OTHERS,
     Axis,
     Line,
-    Plot,
     curve,
     duration_ticks,
     over_time,
@@ -36,12 +33,12 @@ GRID = Grid(1_782_864_000_000_000, HOUR, 48)
 HOSTILE = "</title><script>alert(1)</script>"
 
 
-def drawn(name: str = "one", *lines: Line) -> Plot:
+def drawn(name="one", *lines):
     lines = lines or (Line("a", np.arange(48.0)), Line("b", np.full(48, np.nan)))
     return over_time(name, HOSTILE, GRID, lines, Axis("messages"))
 
 
-def test_it_is_well_formed_and_names_are_escaped() -> None:
+def test_it_is_well_formed_and_names_are_escaped():
     root = ElementTree.fromstring(drawn().svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
     assert root[0].text == HOSTILE
     assert root.attrib["role"] == "img"
@@ -49,7 +46,7 @@ def test_it_is_well_formed_and_names_are_escaped() -> None:
     assert "script" not in {element.tag.rpartition("}")[2] for element in root.iter()}
 
 
-def test_ids_are_its_own_and_all_that_it_refers_to_is_there() -> None:
+def test_ids_are_its_own_and_all_that_it_refers_to_is_there():
     svgs = [drawn("one").svg, drawn("two").svg]
     ids = [set(re.findall(r' id="([^"]+)"', svg)) for svg in svgs]
     assert not ids[0] & ids[1]
@@ -57,11 +54,11 @@ def test_ids_are_its_own_and_all_that_it_refers_to_is_there() -> None:
         assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg)) <= own
 
 
-def test_it_is_the_same_each_time() -> None:
+def test_it_is_the_same_each_time():
     assert drawn() == drawn()
 
 
-def test_it_takes_the_colours_of_the_page() -> None:
+def test_it_takes_the_colours_of_the_page():
     svg = drawn().svg
     assert "currentColor" in svg
     assert "var(--grid)" in svg
@@ -69,12 +66,12 @@ def test_it_takes_the_colours_of_the_page() -> None:
     assert "<style" not in svg
 
 
-def test_it_has_no_more_lines_than_can_be_told_apart() -> None:
+def test_it_has_no_more_lines_than_can_be_told_apart():
     plot = drawn("many", *[Line(str(number), np.arange(48.0)) for number in range(MAX_LINES + 5)])
     assert len({(key.colour, key.dash) for key in plot.keys}) == len(plot.keys) == MAX_LINES
 
 
-def test_the_rest_of_many_queues_is_one_line() -> None:
+def test_the_rest_of_many_queues_is_one_line():
     each = [(f"queue.{number}", np.full(48, float(number))) for number in range(MAX_LINES - 1)]
     plot = drawn("rest", *queue_lines(each, np.arange(48.0), 5))
     assert [key.label for key in plot.keys] == [*(name for name, _ in each), "5 others"]
@@ -83,7 +80,7 @@ def test_the_rest_of_many_queues_is_one_line() -> None:
     assert queue_lines(each, np.arange(48.0), 1)[-1].label == "1 other"
 
 
-def test_a_shortened_name_is_there_as_a_whole() -> None:
+def test_a_shortened_name_is_there_as_a_whole():
     name = "sub.4f2a9c11-7b3e-4f6a-9d2e-0123456789ab"
     plot = over_time("short", name, GRID, queue_lines([(name, np.arange(48.0))]), Axis("messages"))
     assert (plot.title, plot.whole) == ("sub.4f2a9c…", name)
@@ -91,7 +88,7 @@ def test_a_shortened_name_is_there_as_a_whole() -> None:
     assert described(plot)["lines"][0]["whole"] == name
 
 
-def test_who_does_not_see_a_plot_has_its_numbers() -> None:
+def test_who_does_not_see_a_plot_has_its_numbers():
     values = np.full(48, np.nan)
     values[[3, 7, 9]] = 4.0, 12_000.0, 5.0
     plot = drawn("told", Line("a", values), Line("none", np.full(48, np.nan)))
@@ -101,7 +98,7 @@ def test_who_does_not_see_a_plot_has_its_numbers() -> None:
     ]
 
 
-def test_a_pointer_finds_the_same_numbers() -> None:
+def test_a_pointer_finds_the_same_numbers():
     values = np.array([0.25, np.nan, 1 / 3])
     grid = Grid(GRID.start, HOUR, 3)
     plot = over_time("i", "times", grid, [Line(HOSTILE, values)], Axis("time", formats.span))
@@ -117,7 +114,7 @@ def test_a_pointer_finds_the_same_numbers() -> None:
     assert "<" not in whole.data and json.loads(whole.data)[0] == told
 
 
-def test_the_script_of_plotly_can_stand_in_a_page() -> None:
+def test_the_script_of_plotly_can_stand_in_a_page():
     whole = scripts([])
     assert len(whole.policy.split()) == len(whole.sources) == 2
     for source in whole.sources:
@@ -125,7 +122,7 @@ def test_the_script_of_plotly_can_stand_in_a_page() -> None:
         assert not re.search(r"</script|<!--|\r|\0", source, re.IGNORECASE)
 
 
-def test_plotly_takes_what_is_drawn() -> None:
+def test_plotly_takes_what_is_drawn():
     graph_objects = pytest.importorskip("plotly.graph_objects")
     sizes = np.array([1, 10, 1000])
     axes = Axis("size", formats.size), Axis("%", percent=True)
@@ -141,12 +138,12 @@ def test_plotly_takes_what_is_drawn() -> None:
 
 
 @pytest.mark.parametrize(("factor", "scale"), [(2.0, ""), (10_000.0, "logarithmic scale")])
-def test_the_scale_lets_every_line_be_seen(factor: float, scale: str) -> None:
+def test_the_scale_lets_every_line_be_seen(factor, scale):
     lines = [Line("a", np.arange(48.0)), Line("b", np.arange(48.0) * factor)]
     assert drawn("scaled", *lines).scale == scale
 
 
-def test_a_point_alone_is_to_be_seen() -> None:
+def test_a_point_alone_is_to_be_seen():
     values = np.full(48, np.nan)
     values[7] = 3.0
     together = np.full(48, np.nan)
@@ -159,12 +156,12 @@ def test_a_point_alone_is_to_be_seen() -> None:
 
 @pytest.mark.parametrize("values", [np.zeros(48), np.full(48, np.nan)])
 @pytest.mark.parametrize("axis", [Axis("messages"), Axis("time", formats.span)])
-def test_there_may_be_nothing_to_draw(values: object, axis: Axis) -> None:
+def test_there_may_be_nothing_to_draw(values, axis):
     assert "<svg" in over_time("none", "none", GRID, [Line("a", values)], axis).svg
 
 
 @pytest.mark.parametrize("sizes", [[10, 11, 12], [1, 2, 3], [100, 10_000, 1_000_000], [5, 5, 5]])
-def test_a_curve_marks_the_advice(sizes: list[int]) -> None:
+def test_a_curve_marks_the_advice(sizes):
     axes = Axis("size", formats.size), Axis("%", percent=True)
     plot = curve(
         "c", "curve", np.array(sizes), Line("kept", np.array([0.0, 50.0, 100.0])), axes, sizes[1], "99 %: 11"
@@ -173,12 +170,12 @@ def test_a_curve_marks_the_advice(sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-6, 1e7), (0.9, 4.1), (0.001, 60.0), (300.0, 4000.0)])
-def test_an_axis_of_durations_has_some_marks_and_not_too_many(low: float, high: float) -> None:
+def test_an_axis_of_durations_has_some_marks_and_not_too_many(low, high):
     found = duration_ticks(low, high)
     assert 2 <= len(found) <= 7
     assert all(low <= each <= high for each in found)
 
 
-def test_the_pipeline_does_not_bring_matplotlib() -> None:
+def test_the_pipeline_does_not_bring_matplotlib():
     code = "import sys, stompring.pipeline; sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -2,11 +2,7 @@
 
 # ruff: noqa: E402 - modules are imported where their libraries are installed
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,19 +10,17 @@ for library in ("numpy", "pyspark", "deltalake", "matplotlib"):
     pytest.importorskip(library)
 
 from ...broker_document import anycast
-from ...end_to_end.lasting import DURABLE, LastingBroker, take
+from ...end_to_end.lasting import DURABLE, take
 from ...end_to_end.test_retention import retention
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def bodies(count: int) -> list[str]:
+def bodies(count):
     return [f"message {number:03d}" for number in range(count)]
 
 
-def test_figures_are_those_of_what_was_sent_over_a_restart_and_a_kill(
-    spark: Any, lasting: LastingBroker, tmp_path: Path
-) -> None:
+def test_figures_are_those_of_what_was_sent_over_a_restart_and_a_kill(spark, lasting, tmp_path):
     from stompring.pipeline.files import DataFiles
     from stompring.pipeline.lake.ingest import Ingest
     from stompring.pipeline.lake.lake import Lake

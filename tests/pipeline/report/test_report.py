@@ -9,8 +9,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,12 +25,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def broker() -> PlainBroker:
+def broker():
     return PlainBroker()
 
 
 @pytest.fixture(scope="module")
-def lake(spark: Any, broker: PlainBroker, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def lake(spark, broker, tmp_path_factory):
     """The tables as Parquet files, as they are in a lake."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -55,14 +53,14 @@ def lake(spark: Any, broker: PlainBroker, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def found(lake: Any) -> Any:
+def found(lake):
     from stompring.pipeline.report.findings import ReportRequest, gather
     from stompring.pipeline.report.period import Period
 
     return gather(lake, ReportRequest(Period(), (), 90.0, 75.0), lambda stage: None)
 
 
-def expected_ages(ages: list[int]) -> list[float]:
+def expected_ages(ages):
     """Percentiles of whole seconds, in bins as the report has them."""
     ranks = [max(1, math.ceil(len(ages) * each / 100 - 1e-9)) for each in (50, 90, 99, 99.9)]
     chosen = [sorted(ages)[rank - 1] for rank in ranks]
@@ -71,7 +69,7 @@ def expected_ages(ages: list[int]) -> list[float]:
     return [min(each, max(ages)) for each in middles]
 
 
-def test_counters_lose_nothing_at_a_restart(found: Any, broker: PlainBroker) -> None:
+def test_counters_lose_nothing_at_a_restart(found, broker):
     truth = Counter((queue, event) for _, queue, event, *_ in broker.happened)
     for queue in found.traffic:
         told = {name: getattr(queue, name) for name in ("added", "acknowledged", "killed", "replaced")}
@@ -80,8 +78,8 @@ def test_counters_lose_nothing_at_a_restart(found: Any, broker: PlainBroker) -> 
     assert min(found.totals["added"]) >= 0
 
 
-def test_rates_are_in_their_steps(found: Any, broker: PlainBroker) -> None:
-    def step(second: int) -> int:
+def test_rates_are_in_their_steps(found, broker):
+    def step(second):
         """Of the sample that saw it."""
         seen = RESTART if second < RESTART <= second // 10 * 10 + 10 else second // 10 * 10 + 10
         return int(min(seen, SECONDS) // found.grid.seconds)
@@ -91,7 +89,7 @@ def test_rates_are_in_their_steps(found: Any, broker: PlainBroker) -> None:
 
 
 @pytest.mark.parametrize("queue", ["orders", HOSTILE, "metrics", "bulk", "late"])
-def test_depth(found: Any, broker: PlainBroker, queue: str) -> None:
+def test_depth(found, broker, queue):
     samples = list(broker.depths(queue))
     expected = []
     for at in range(found.grid.count):
@@ -104,7 +102,7 @@ def test_depth(found: Any, broker: PlainBroker, queue: str) -> None:
 
 
 @pytest.mark.parametrize("queue", ["orders", HOSTILE, "bulk", "late"])
-def test_latencies(found: Any, broker: PlainBroker, queue: str) -> None:
+def test_latencies(found, broker, queue):
     ages = broker.of("acknowledged", queue)
     told = found.latencies[queue]
     assert (told.count, told.longest) == (len(ages), max(age for _, age in ages))
@@ -119,14 +117,14 @@ def test_latencies(found: Any, broker: PlainBroker, queue: str) -> None:
         assert one.percentiles == pytest.approx(expected_ages(steps[step]))
 
 
-def test_ages_of_what_was_thrown_away(found: Any, broker: PlainBroker) -> None:
+def test_ages_of_what_was_thrown_away(found, broker):
     ages = [age for _, age in broker.of("replaced", HOSTILE)]
     assert list(found.evicted) == ["alone", HOSTILE]  # of `metrics`, which is not durable, nobody knows them
     assert found.evicted[HOSTILE].count == len(ages) > 10
     assert found.evicted[HOSTILE].percentiles == pytest.approx(expected_ages(ages))
 
 
-def test_hot_spots(found: Any, broker: PlainBroker) -> None:
+def test_hot_spots(found, broker):
     events = [(row["queue"], row["event"]) for row in broker.events]
     assert {
         (queue, event): n for queue, kinds in found.counts.items() for event, n in kinds.items()
@@ -140,7 +138,7 @@ def test_hot_spots(found: Any, broker: PlainBroker) -> None:
         assert found.hot_steps[event]["orders"].tolist() == [expected[at] for at in range(found.grid.count)]
 
 
-def test_what_may_never_have_come_back_is_not_counted(spark: Any, lake: Any) -> None:
+def test_what_may_never_have_come_back_is_not_counted(spark, lake):
     from stompring.pipeline.report import Lake
     from stompring.pipeline.report.period import Period
     from stompring.pipeline.report.tables import UNCERTAIN_REDELIVERY, select_rows
@@ -151,7 +149,7 @@ def test_what_may_never_have_come_back_is_not_counted(spark: Any, lake: Any) -> 
         "*", *others, "1 as deliveries", "'c' as consumer"
     )
 
-    def counted(events: Any) -> list[str]:
+    def counted(events):
         return sorted(
             row.event
             for row in select_rows(Lake(lake.messages, events, lake.samples), Period(), []).events.collect()
@@ -161,7 +159,7 @@ def test_what_may_never_have_come_back_is_not_counted(spark: Any, lake: Any) -> 
     assert counted(events.drop("certain")) == ["acknowledged"] + ["redelivered"] * 3
 
 
-def test_a_queue_that_nobody_reads_gets_no_advice_for_a_larger_ring(found: Any, broker: PlainBroker) -> None:
+def test_a_queue_that_nobody_reads_gets_no_advice_for_a_larger_ring(found, broker):
     came = {queue: len(broker.all_of("added", queue)) for queue in ("alone", "unread")}
     assert [(one.queue, one.added) for one in found.unread] == [
         ("alone", came["alone"]),
@@ -172,7 +170,7 @@ def test_a_queue_that_nobody_reads_gets_no_advice_for_a_larger_ring(found: Any, 
     assert {one.ring.queue for one in found.rings} == {HOSTILE, "metrics"}
 
 
-def test_what_the_lake_does_not_have_is_counted_over_a_restart(found: Any, broker: PlainBroker) -> None:
+def test_what_the_lake_does_not_have_is_counted_over_a_restart(found, broker):
     came = Counter(queue for _, queue, event, *_ in broker.happened if event == "added")
     covered = Counter(row["queue"] for row in broker.events if row["event"] == "added")
     assert {one.queue: (one.came, one.covered) for one in found.coverage.queues} == {
@@ -184,7 +182,7 @@ def test_what_the_lake_does_not_have_is_counted_over_a_restart(found: Any, broke
     assert found.coverage.share == missing / sum(came.values())
 
 
-def test_rates_of_the_end_and_time_to_drain(found: Any, broker: PlainBroker) -> None:
+def test_rates_of_the_end_and_time_to_drain(found, broker):
     assert found.tail == SECONDS / 10
     gone = ("acknowledged", "expired", "killed", "replaced")
     for one in found.traffic:
@@ -203,7 +201,7 @@ def test_rates_of_the_end_and_time_to_drain(found: Any, broker: PlainBroker) -> 
     assert (unread.drain, unread.rate_in - unread.rate_out) == (math.inf, pytest.approx(103 / 720))
 
 
-def test_consumers_over_time(found: Any, broker: PlainBroker) -> None:
+def test_consumers_over_time(found, broker):
     rows = [
         ((row["time"] - T0).total_seconds(), row["consumers"])
         for row in broker.samples
@@ -219,7 +217,7 @@ def test_consumers_over_time(found: Any, broker: PlainBroker) -> None:
     assert {one.queue for one in found.traffic if not one.consumers} == {"alone", "unread"}
 
 
-def test_who_acknowledged_how_much_and_how_late(found: Any, broker: PlainBroker) -> None:
+def test_who_acknowledged_how_much_and_how_late(found, broker):
     ages: dict[str, list[int]] = {}
     for at, queue, event, number, sent in broker.happened:
         if (queue, event) == ("orders", "acknowledged"):
@@ -234,16 +232,14 @@ def test_who_acknowledged_how_much_and_how_late(found: Any, broker: PlainBroker)
     assert len(found.stays) == 3
 
 
-def test_who_sent_how_much(found: Any, broker: PlainBroker) -> None:
+def test_who_sent_how_much(found, broker):
     sent = Counter((row["queue"], row["user"] or "") for row in broker.messages)
     assert {(one.queue, one.user): (one.count, one.durable) for one in found.sent} == {
         key: (count, count) for key, count in sent.items()
     }
 
 
-def test_advice_for_a_ring_of_durable_messages_is_that_of_a_simulation(
-    found: Any, broker: PlainBroker
-) -> None:
+def test_advice_for_a_ring_of_durable_messages_is_that_of_a_simulation(found, broker):
     advice = next(one for one in found.rings if one.ring.queue == HOSTILE)
     flow = broker.flow(HOSTILE)
     clear = emptied(flow, 3)
@@ -257,7 +253,7 @@ def test_advice_for_a_ring_of_durable_messages_is_that_of_a_simulation(
         assert retained == pytest.approx(1 - simulated(flow, size, 0, clear) / lost)
 
 
-def test_advice_for_a_ring_of_others_is_from_its_samples(found: Any, broker: PlainBroker) -> None:
+def test_advice_for_a_ring_of_others_is_from_its_samples(found, broker):
     advice = next(one for one in found.rings if one.ring.queue == "metrics")
     assert not advice.by_events
     flow = broker.flow("metrics")
@@ -271,7 +267,7 @@ def test_advice_for_a_ring_of_others_is_from_its_samples(found: Any, broker: Pla
     assert advice.size == 5 or simulated(pairs, advice.size - 1, 0, clear) > allowed
 
 
-def test_advice_for_an_address_that_paged(found: Any, broker: PlainBroker) -> None:
+def test_advice_for_an_address_that_paged(found, broker):
     rows = [row for row in broker.samples if row["queue"] == "bulk"]
     average = sum(row["size"] for row in rows) / sum(row["messages"] - row["paged"] for row in rows)
     seconds = [(row["time"] - T0).total_seconds() for row in rows]
@@ -290,7 +286,7 @@ def test_advice_for_an_address_that_paged(found: Any, broker: PlainBroker) -> No
     assert advice.paging == pytest.approx(paging, abs=0.002)
 
 
-def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
+def test_of_two_brokers_each_has_its_own_queues(lake, found):
     """Both did the same, but one of them read back a page before a sample was taken."""
     from pyspark.sql import functions as F
 
@@ -298,7 +294,7 @@ def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
     from stompring.pipeline.report.findings import ReportRequest, gather
     from stompring.pipeline.report.period import Period
 
-    def both(table: Any) -> Any:
+    def both(table):
         return table.withColumn("broker", F.explode(F.array(F.lit("east"), F.lit("west"))))
 
     paged = {one.demand.address for one in found.addresses}
@@ -344,7 +340,7 @@ def test_of_two_brokers_each_has_its_own_queues(lake: Any, found: Any) -> None:
     assert gather(told, ReportRequest(Period(), brokers=["north"]), lambda stage: None) is None
 
 
-def test_a_period_and_addresses(lake: Any, broker: PlainBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_period_and_addresses(lake, broker, monkeypatch):
     from stompring.pipeline.report import findings
     from stompring.pipeline.report.findings import ReportRequest
     from stompring.pipeline.report.period import Period
@@ -402,9 +398,7 @@ def test_a_period_and_addresses(lake: Any, broker: PlainBroker, monkeypatch: pyt
     }
 
 
-def test_a_file_is_written_whole_or_not_at_all(
-    lake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_written_whole_or_not_at_all(lake, tmp_path, monkeypatch):
     from stompring.pipeline.report import Period, write_report
     from stompring.pipeline.report import page as write
 
@@ -423,7 +417,7 @@ def test_a_file_is_written_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize("wrong", [{"keep": 0.0}, {"keep": 101.0}, {"unpaged": -1.0}])
-def test_shares_that_cannot_be(lake: Any, tmp_path: Path, wrong: dict[str, float]) -> None:
+def test_shares_that_cannot_be(lake, tmp_path, wrong):
     from stompring.pipeline.report import write_report
 
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -432,7 +426,7 @@ def test_shares_that_cannot_be(lake: Any, tmp_path: Path, wrong: dict[str, float
 
 
 @pytest.fixture(scope="module")
-def written(found: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(found, tmp_path_factory):
     from stompring.pipeline.report.page import page
 
     out = tmp_path_factory.mktemp("page") / "report.html"
@@ -440,14 +434,14 @@ def written(found: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_nothing_is_empty_that_is_not(written: Path) -> None:
+def test_nothing_is_empty_that_is_not(written):
     text = written.read_text(encoding="utf-8")
     assert 'class="empty"' not in text
     assert text.count("<svg viewBox") > 10
     assert "<script" not in text
 
 
-def test_it_needs_no_other_file(written: Path) -> None:
+def test_it_needs_no_other_file(written):
     text = written.read_text(encoding="utf-8")
     assert not re.findall(r"\b(?:src|srcset|poster)=|@import|url\((?!#)", text)
     assert set(re.findall(r'\bhref="([^"]*)"', text)) <= {"data:,"} | {
@@ -457,7 +451,7 @@ def test_it_needs_no_other_file(written: Path) -> None:
 
 @pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
-def test_a_browser_shows_it(written: Path, tmp_path: Path, width: int, height: int) -> None:
+def test_a_browser_shows_it(written, tmp_path, width, height):
     seen = Browser(tmp_path).seen(written, width, height)
     assert seen["width"] <= width  # nothing is wider than the screen
     assert seen["scripts"] == seen["interactive"] == 0
@@ -470,7 +464,7 @@ def test_a_browser_shows_it(written: Path, tmp_path: Path, width: int, height: i
 
 
 @pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
-def test_a_browser_shows_interactive_plots_without_a_network(found: Any, tmp_path: Path) -> None:
+def test_a_browser_shows_interactive_plots_without_a_network(found, tmp_path):
     from stompring.pipeline.report.page import page, page_sections
 
     # Each plot takes a browser a second on a small machine: some of them will do.
@@ -496,7 +490,7 @@ def test_a_browser_shows_interactive_plots_without_a_network(found: Any, tmp_pat
 
 
 @pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
-def test_it_can_be_printed(written: Path, tmp_path: Path) -> None:
+def test_it_can_be_printed(written, tmp_path):
     pdf = Browser(tmp_path).printed(written)
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf))
     assert 3 < pages < 40

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-import socket
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +12,16 @@ from stompring.pipeline.stomp.connection import BrokerError, Connection, Connect
 from stompring.pipeline.stomp.endpoint import Endpoint, parse_address
 from stompring.stomp.client import frame
 
-from ...broker_process import PATIENCE, BrokerProcess
-from ...conftest import Connect
-from ...end_to_end.lasting import DURABLE, LastingBroker
-from ...management import Management
+from ...broker_process import PATIENCE
+from ...end_to_end.lasting import DURABLE
 from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
 
 
-def near(port: int, timeout: float = PATIENCE, **more: object) -> Endpoint:
+def near(port, timeout=PATIENCE, **more):
     return Endpoint("127.0.0.1", port, timeout=timeout, **more)  # type: ignore[arg-type]
 
 
-def opened(broker: BrokerProcess, **more: object) -> Connection:
+def opened(broker, **more):
     return Connection(near(broker.port, **more))  # type: ignore[arg-type]
 
 
@@ -42,7 +38,7 @@ def opened(broker: BrokerProcess, **more: object) -> Connection:
         ("stomp+ssl://b.example:61612", ("b.example", 61612, True)),
     ],
 )
-def test_addresses(text: str, expected: tuple[str, int, bool]) -> None:
+def test_addresses(text, expected):
     assert parse_address(text) == expected
     assert Endpoint(*expected[:2]).address == text.strip().rpartition("//")[2]
 
@@ -67,12 +63,12 @@ def test_addresses(text: str, expected: tuple[str, int, bool]) -> None:
         "a:+1",
     ],
 )
-def test_what_is_no_address(text: str) -> None:
+def test_what_is_no_address(text):
     with pytest.raises(ValueError, match=r"must (be HOST:PORT|end in a port)"):
         parse_address(text)
 
 
-def test_a_login_in_an_address_is_not_shown() -> None:
+def test_a_login_in_an_address_is_not_shown():
     with pytest.raises(ValueError) as caught:
         parse_address("tcp://alice:sesame@host:61613")
     assert "sesame" not in str(caught.value) and "alice" not in str(caught.value)
@@ -83,10 +79,10 @@ def test_a_login_in_an_address_is_not_shown() -> None:
 # ---- a counterpart
 
 
-def test_login_and_errors() -> None:
+def test_login_and_errors():
     said: list[bytes] = []
 
-    def play(peer: socket.socket) -> None:
+    def play(peer):
         said.append(receive_until(peer, b"\0\n"))
         peer.sendall(b"ERROR\nmessage:no entry for alice\n\nalice may not come in with sesame, malice may\0")
 
@@ -103,11 +99,11 @@ def test_login_and_errors() -> None:
     assert (str(again), again.receipt) == (str(caught.value), None)
 
 
-def test_a_password_in_a_file(tmp_path: Path) -> None:
+def test_a_password_in_a_file(tmp_path):
     file = tmp_path / "password"
     file.write_text("sesame\r\nmore\n", encoding="utf-8")
 
-    def play(peer: socket.socket) -> None:
+    def play(peer):
         assert b"\npasscode:sesame\n" in receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
 
@@ -117,12 +113,12 @@ def test_a_password_in_a_file(tmp_path: Path) -> None:
         Connection(near(1, password_file=tmp_path / "none"))
 
 
-def test_neither_side_waits_for_the_other() -> None:
+def test_neither_side_waits_for_the_other():
     """The broker reads on only when its receipts are taken; they do not fit into the buffers of the sockets."""
     answer = b"RECEIPT\nreceipt-id:0\npadding:" + b"x" * 8000 + b"\n\n\0"
     sent = frame("SEND", [("destination", "q")], b"y" * 8000)
 
-    def play(peer: socket.socket) -> None:
+    def play(peer):
         receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
         for _ in range(2000):
@@ -138,10 +134,10 @@ def test_neither_side_waits_for_the_other() -> None:
         connection.await_receipts()
 
 
-def test_silence() -> None:
+def test_silence():
     ended = threading.Event()
 
-    def silent(peer: socket.socket) -> None:
+    def silent(peer):
         receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
         ended.wait(PATIENCE)
@@ -153,7 +149,7 @@ def test_silence() -> None:
             connection.send(bytes(1 << 26))
         ended.set()
 
-    def mute(peer: socket.socket) -> None:
+    def mute(peer):
         receive_until(peer, b"\0\n")
         assert peer.recv(1) == b""
 
@@ -161,8 +157,8 @@ def test_silence() -> None:
         Connection(near(other.port, timeout=0.2))
 
 
-def test_a_broker_that_leaves() -> None:
-    def leaving(peer: socket.socket) -> None:
+def test_a_broker_that_leaves():
+    def leaving(peer):
         receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
 
@@ -181,8 +177,8 @@ def test_a_broker_that_leaves() -> None:
         (b"CONNECTED\nno colon\n\n\0", "sends what is not STOMP: .*has no colon"),
     ],
 )
-def test_what_is_no_broker(answer: bytes, text: str) -> None:
-    def play(peer: socket.socket) -> None:
+def test_what_is_no_broker(answer, text):
+    def play(peer):
         receive_until(peer, b"\0\n")
         peer.sendall(answer)
         assert peer.recv(1) == b""
@@ -191,8 +187,8 @@ def test_what_is_no_broker(answer: bytes, text: str) -> None:
         Connection(near(other.port, timeout=1))
 
 
-def test_no_tls_there() -> None:
-    def play(peer: socket.socket) -> None:
+def test_no_tls_there():
+    def play(peer):
         peer.recv(1000)
         peer.sendall(b"ERROR\nmessage:not STOMP\n\n\0")
 
@@ -201,10 +197,10 @@ def test_no_tls_there() -> None:
 
 
 @pytest.mark.parametrize("beats", [b"9" * 5001, b"1_0", b"\xd9\xa1", b"nan", b""])
-def test_numbers_that_are_none(beats: bytes) -> None:
+def test_numbers_that_are_none(beats):
     """A broker's heart-beats that cannot be read are none, and a receipt that is no number answers nothing."""
 
-    def play(peer: socket.socket) -> None:
+    def play(peer):
         receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED.replace(b"\n\n", b"\nheart-beat:%b,%b\n\n" % (beats, beats)))
         asked = receive_until(peer, b"\0")
@@ -217,10 +213,10 @@ def test_numbers_that_are_none(beats: bytes) -> None:
         connection.ask("SEND", [("destination", "q")])
 
 
-def test_heart_beats() -> None:
+def test_heart_beats():
     """Both sides agreed on 100 ms. The other one beats until it has heard some, and is missed after that."""
 
-    def play(peer: socket.socket) -> None:
+    def play(peer):
         assert b"\nheart-beat:100,100\n" in receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED.replace(b"\n\n", b"\nheart-beat:50,50\n\n"))
         for _ in range(5):
@@ -238,7 +234,7 @@ def test_heart_beats() -> None:
 # ---- a real broker
 
 
-def test_transactions(broker: BrokerProcess, name: str, management: Management) -> None:
+def test_transactions(broker, name, management):
     with opened(broker) as connection:
         connection.begin("t")
         sends = [("destination", name), ("transaction", "t")]
@@ -256,7 +252,7 @@ def test_transactions(broker: BrokerProcess, name: str, management: Management) 
     management.expect(name, messageCount=101)
 
 
-def test_refusals(broker: BrokerProcess, name: str) -> None:
+def test_refusals(broker, name):
     with opened(broker) as connection:
         with pytest.raises(BrokerError, match="refuses: COMMIT: no transaction 't' is open") as caught:
             connection.commit("t")
@@ -269,9 +265,7 @@ def test_refusals(broker: BrokerProcess, name: str) -> None:
             connection.send(frame("SEND", [("destination", name)], bytes(1 << 16)))
 
 
-def test_acknowledging_all_before(
-    broker: BrokerProcess, name: str, connect: Connect, management: Management
-) -> None:
+def test_acknowledging_all_before(broker, name, connect, management):
     connect().put(name, *map(str, range(10)))
     with opened(broker) as connection:
         connection.subscribe(name, [("prefetch-count", "5")])
@@ -289,7 +283,7 @@ def test_acknowledging_all_before(
     management.expect(name, messageCount=7, deliveringCount=0)
 
 
-def test_interrupting(broker: BrokerProcess, name: str) -> None:
+def test_interrupting(broker, name):
     with opened(broker) as connection:
         connection.subscribe(name)
         other = threading.Timer(0.1, connection.interrupt)
@@ -299,7 +293,7 @@ def test_interrupting(broker: BrokerProcess, name: str) -> None:
         other.join()
 
 
-def test_a_broker_that_dies(lasting: LastingBroker) -> None:
+def test_a_broker_that_dies(lasting):
     lasting.start()
     with Connection(near(lasting.process.port)) as connection:
         connection.ask("SEND", [("destination", "q")])

@@ -1,7 +1,5 @@
 """An application that is killed with all of its processes while it takes messages from one queue to another."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -12,7 +10,6 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +18,7 @@ from stompring.pipeline.stomp.endpoint import Endpoint
 from stompring.pipeline.stomp.spool import Spool, payload_spans, read_range
 from stompring.stomp.client import frame
 
-from ...end_to_end.lasting import DURABLE, LastingBroker
+from ...end_to_end.lasting import DURABLE
 from .bridge_application import PREFETCH
 from .queue_contents import drained_bodies, url
 
@@ -43,7 +40,7 @@ AHEAD = 1600
 class Application:
     """One run of it, in a session of its own."""
 
-    def __init__(self, lasting: LastingBroker, directory: Path, *how: str) -> None:
+    def __init__(self, lasting, directory, *how):
         self._log = directory / "application.log"
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
@@ -63,22 +60,22 @@ class Application:
                 start_new_session=True,
             )
 
-    def wait(self) -> None:
+    def wait(self):
         """Until it ends well."""
         try:
             assert self._process.wait() == 0, self.told()
         finally:
             self.kill()
 
-    def check(self) -> None:
+    def check(self):
         """It runs."""
         assert self._process.poll() is None, self.told()
 
-    def told(self) -> str:
+    def told(self):
         """What it said last."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-8000:]
 
-    def kill(self) -> None:
+    def kill(self):
         """SIGKILL to every process of its session: Spark's workers are in groups of their own."""
         while found := self._members():
             for process in found:
@@ -87,7 +84,7 @@ class Application:
             self._process.poll()
             time.sleep(0.01)
 
-    def _members(self) -> list[int]:
+    def _members(self):
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
@@ -101,13 +98,13 @@ class Producer(threading.Thread):
     """Sends numbers from 1 on, in groups, until it is told to end, and never far ahead of what has ``arrived``: so that
     a slow machine has as much to do as a fast one. ``sent`` is the last that has a receipt."""
 
-    def __init__(self, lasting: LastingBroker) -> None:
+    def __init__(self, lasting):
         super().__init__(name="producer")
         self.sent = self.arrived = 0
         self.ended = threading.Event()
         self._endpoint = Endpoint("127.0.0.1", lasting.process.port)
 
-    def run(self) -> None:
+    def run(self):
         headers = [("destination", "in"), *DURABLE.items()]
         with Connection(self._endpoint) as connection:
             while not self.ended.wait(0.05):
@@ -122,12 +119,12 @@ class Producer(threading.Thread):
                 self.sent += 51
 
 
-def moved(lasting: LastingBroker) -> int:
+def moved(lasting):
     """How much is in the other queue."""
     return int(lasting.management.queue("out")["messageCount"])
 
 
-def test_nothing_is_lost(spark: Any, lasting: LastingBroker, tmp_path: Path) -> None:
+def test_nothing_is_lost(spark, lasting, tmp_path):
     """Each number comes out; those that were in the spool and not acknowledged when it was killed may come out twice,
     one window of them for each kill. The sink adds nothing to that, and neither do attempts that fail."""
     lasting.start()

@@ -5,9 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,26 +15,24 @@ from stompring.pipeline.stomp.options import SourceOptions
 from stompring.pipeline.stomp.source import Receiver
 from stompring.pipeline.stomp.spool import Spool, read_rows
 
-from ...broker_process import PATIENCE, BrokerProcess
-from ...conftest import Connect
+from ...broker_process import PATIENCE
 from ...end_to_end.lasting import numbers
-from ...management import Management
 from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
 
 Message = tuple[str, bytes]
 
 
-def options(port: int, spool: Path, **more: object) -> SourceOptions:
+def options(port, spool, **more):
     given = {"url": f"127.0.0.1:{port}", "destination": "q", "spool": str(spool), **more}
     return SourceOptions.of({name: str(value) for name, value in given.items()})
 
 
-def bodies(spool: Spool) -> list[str]:
+def bodies(spool):
     batches = read_rows(spool.directory, spool.pieces(spool.head, spool.tail), ["body"])
     return [row["body"].decode() for batch in batches for row in batch.to_pylist()]
 
 
-def until_there(condition: Callable[[], bool]) -> None:
+def until_there(condition):
     """Wait for something that another thread does."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
@@ -46,11 +41,11 @@ def until_there(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def receive(tmp_path: Path) -> Any:
+def receive(tmp_path):
     """Starts receivers; all are stopped after the test."""
     running: list[tuple[Receiver, Spool]] = []
 
-    def start(port: int, **more: object) -> tuple[Receiver, Spool]:
+    def start(port, **more):
         given = options(port, tmp_path / "spool", **more)
         spool = Spool(given.spool)
         receiver = Receiver(given, spool)
@@ -64,9 +59,7 @@ def receive(tmp_path: Path) -> Any:
         spool.close()
 
 
-def test_all_that_is_there(
-    receive: Any, broker: BrokerProcess, name: str, connect: Connect, management: Management
-) -> None:
+def test_all_that_is_there(receive, broker, name, connect, management):
     connect().put(name, *numbers(1, 500))
     receiver, spool = receive(broker.port, destination=name, prefetch=100, idle=300)
     receiver.wait_until_idle(0.3, PATIENCE)
@@ -78,9 +71,7 @@ def test_all_that_is_there(
     assert bodies(spool) == numbers(1, 520)
 
 
-def test_a_full_spool_is_no_place_for_more(
-    receive: Any, broker: BrokerProcess, name: str, connect: Connect, management: Management
-) -> None:
+def test_a_full_spool_is_no_place_for_more(receive, broker, name, connect, management):
     client = connect()
     client.put(name, *["x" * 1000] * 300)
     receiver, spool = receive(broker.port, destination=name, prefetch=10, spoolLimit="20K")
@@ -92,11 +83,11 @@ def test_a_full_spool_is_no_place_for_more(
     management.expect(name, messageCount=0)
 
 
-def test_time_is_up(receive: Any, broker: BrokerProcess, name: str, connect: Connect) -> None:
+def test_time_is_up(receive, broker, name, connect):
     """Something comes all the time: what is available now has an end all the same."""
     client, ended = connect(), threading.Event()
 
-    def go_on() -> None:
+    def go_on():
         while not ended.wait(0.02):
             client.put(name, "more")
 
@@ -112,11 +103,11 @@ def test_time_is_up(receive: Any, broker: BrokerProcess, name: str, connect: Con
         producer.join()
 
 
-def message(number: int) -> bytes:
+def message(number):
     return b"MESSAGE\nsubscription:0\nmessage-id:%d\nack:a%d\ndestination:q\n\n%d\0\n" % ((number,) * 3)
 
 
-def greeted(peer: socket.socket) -> None:
+def greeted(peer):
     receive_until(peer, b"\0\n")
     peer.sendall(CONNECTED)
     assert b"SUBSCRIBE\nid:0\ndestination:q\nack:client\n" in receive_until(peer, b"\0\n")
@@ -124,18 +115,18 @@ def greeted(peer: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("farewell", [b"", b"ERROR\nmessage:The broker is shutting down\n\n\0"])
-def test_a_broker_that_comes_back(receive: Any, farewell: bytes) -> None:
+def test_a_broker_that_comes_back(receive, farewell):
     """What was not acknowledged comes again: it is there twice, and told so. Nothing is lost."""
     spools: list[Spool] = []
 
-    def first(peer: socket.socket) -> None:
+    def first(peer):
         greeted(peer)
         peer.sendall(message(1) + message(2))
         assert receive_until(peer, b"\0\n") == b"ACK\nid:a2\n\n\0\n"
         assert bodies(spools[0]) == ["1", "2"]  # before it was acknowledged
         peer.sendall(message(3) + farewell)
 
-    def second(peer: socket.socket) -> None:
+    def second(peer):
         greeted(peer)
         peer.sendall(message(3) + message(4) + message(5))
         assert receive_until(peer, b"ACK\nid:a5\n\n\0\n")
@@ -148,10 +139,10 @@ def test_a_broker_that_comes_back(receive: Any, farewell: bytes) -> None:
     assert bodies(spool) in (["1", "2", "3", "4", "5"], ["1", "2", "3", "3", "4", "5"])
 
 
-def test_what_the_broker_is_asked(receive: Any) -> None:
+def test_what_the_broker_is_asked(receive):
     said: list[bytes] = []
 
-    def play(peer: socket.socket) -> None:
+    def play(peer):
         said.append(receive_until(peer, b"\0\n"))
         peer.sendall(CONNECTED)
         said.append(receive_until(peer, b"\0\n"))
@@ -178,7 +169,7 @@ def test_what_the_broker_is_asked(receive: Any) -> None:
     assert said[1].split(b"\n")[4:9] == wanted
 
 
-def test_nobody_there(receive: Any) -> None:
+def test_nobody_there(receive):
     with socket.create_server(("127.0.0.1", 0)) as mark_read:
         port = mark_read.getsockname()[1]
     receiver, _ = receive(port, timeout=300)

@@ -1,9 +1,5 @@
 """Columns to SEND frames: what comes out is what a frame-by-frame encoder would have written."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,12 +37,12 @@ row = st.fixed_dictionaries(
 )
 
 
-def options(**more: object) -> SinkOptions:
+def options(**more):
     given = {"url": "localhost:1", "destination": "q", **more}
     return SinkOptions.of({name: str(value) for name, value in given.items()})
 
 
-def batch(rows: list[dict[str, Any]], types: dict[str, Any] = TYPES) -> Any:
+def batch(rows, types=TYPES):
     columns = {name: [row[name] for row in rows] for name in types}
     if "headers" in columns:
         columns["headers"] = [None if one is None else list(one.items()) for one in columns["headers"]]
@@ -56,7 +52,7 @@ def batch(rows: list[dict[str, Any]], types: dict[str, Any] = TYPES) -> Any:
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
 
 
-def parsed(data: Any) -> list[tuple[dict[str, str], bytes]]:
+def parsed(data):
     parser = Parser(1 << 30, 1000, 1 << 20)
     parser.negotiated(b"1.2")
     found = []
@@ -69,7 +65,7 @@ def parsed(data: Any) -> list[tuple[dict[str, str], bytes]]:
     return found
 
 
-def expected(row: dict[str, Any], number: int, prefix: str | None) -> tuple[dict[str, str], bytes]:
+def expected(row, number, prefix):
     headers = {"persistent": "true", "destination": "q" if row["destination"] is None else row["destination"]}
     for name in ("priority", "expires"):
         if row[name] is not None:
@@ -90,14 +86,14 @@ def expected(row: dict[str, Any], number: int, prefix: str | None) -> tuple[dict
     st.integers(0, 5),
     st.integers(0, 1000),
 )
-def test_as_one_by_one(rows: list[dict[str, Any]], prefix: str | None, skip: int, first: int) -> None:
+def test_as_one_by_one(rows, prefix, skip, first):
     """Also of a slice, whose arrays begin in the middle of their buffers."""
     skip = min(skip, len(rows) - 1)
     made = SendEncoder(options(), prefix).encode(batch(rows).slice(skip), first)
     assert parsed(made) == [expected(one, first + at, prefix) for at, one in enumerate(rows[skip:])]
 
 
-def test_a_body_alone() -> None:
+def test_a_body_alone():
     given = batch([{"body": "1"}, {"body": "größe"}], {"body": pa.string()})
     sends = SendEncoder(options(persistent="false", dedupHeader=""), None)
     assert parsed(sends.encode(given, 0)) == [
@@ -108,7 +104,7 @@ def test_a_body_alone() -> None:
     assert found[0] == {"transaction": "1", "receipt": "7", "destination": "q"}
 
 
-def test_wide_types_and_numbers() -> None:
+def test_wide_types_and_numbers():
     types = {"body": pa.large_string(), "expires": pa.int64(), "priority": pa.int64()}
     rows = [{"body": "x", "expires": 5, "priority": 3}]
     arrays = [pa.array([row[name] for row in rows], types[name]) for name in types]
@@ -117,7 +113,7 @@ def test_wide_types_and_numbers() -> None:
     assert (headers["expires"], headers["priority"], body) == ("5", "3", b"x")
 
 
-def test_headers_that_are_not_sent() -> None:
+def test_headers_that_are_not_sent():
     """A row that came from a broker can be sent as it is."""
     types = {name: TYPES[name] for name in ("body", "headers", "priority")}
     more = dict.fromkeys([*OMITTED_HEADERS, "_AMQ_DUPL_ID", "priority"], "x")
@@ -132,7 +128,7 @@ def test_headers_that_are_not_sent() -> None:
     }
 
 
-def test_pieces() -> None:
+def test_pieces():
     rows = [
         {"body": bytes(size)}
         for size in (PIECE_BYTES // 2, PIECE_BYTES // 3, PIECE_BYTES // 3, 2 * PIECE_BYTES, 1, 1)
@@ -171,16 +167,14 @@ def test_pieces() -> None:
         ),
     ],
 )
-def test_columns_that_cannot_be(
-    types: dict[str, Any], more: dict[str, str], error: type[Exception], text: str
-) -> None:
+def test_columns_that_cannot_be(types, more, error, text):
     schema = pa.schema([pa.field(name, kind) for name, kind in types.items()])
     with pytest.raises(error) as caught:
         check_columns(schema, options(**more))
     assert text in str(caught.value)
 
 
-def test_rows_that_cannot_be() -> None:
+def test_rows_that_cannot_be():
     types = {"body": pa.binary(), "destination": pa.string()}
     rows = [{"body": b"", "destination": "q"}, {"body": b"", "destination": None}]
     with pytest.raises(ValueError, match="column destination: is null in row 8, and option destination"):

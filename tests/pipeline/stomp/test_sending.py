@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
@@ -16,26 +13,22 @@ from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
 from stompring.pipeline.stomp.options import SinkOptions
 from stompring.pipeline.stomp.sink import BatchBuffer, TaskResult, is_duplicate, send_rows
 
-from ...broker_process import BrokerProcess
-from ...conftest import Connect
-from ...end_to_end.lasting import LastingBroker
-from ...management import Management
 from .queue_contents import drained_bodies, url
 from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
 
 
-def batches(*numbers: int, size: int = 100) -> Iterator[Any]:
+def batches(*numbers, size=100):
     """Record batches with these numbers as bodies."""
     for at in range(0, len(numbers), size):
         yield pa.RecordBatch.from_pydict({"body": [b"%d" % number for number in numbers[at : at + size]]})
 
 
-def options(broker: BrokerProcess, destination: str, **more: object) -> SinkOptions:
+def options(broker, destination, **more):
     given = {"url": f"127.0.0.1:{broker.port}", "destination": destination, **more}
     return SinkOptions.of({name: str(value) for name, value in given.items()})
 
 
-def test_nothing_to_send(broker: BrokerProcess, name: str) -> None:
+def test_nothing_to_send(broker, name):
     with BrokerlessOptions(broker, name) as given:
         assert send_rows(given, None, batches()) == TaskResult()
         assert send_rows(given, None, [next(batches(1)).slice(1)]) == TaskResult()
@@ -44,23 +37,21 @@ def test_nothing_to_send(broker: BrokerProcess, name: str) -> None:
 class BrokerlessOptions:
     """Options that name a port on which nobody listens."""
 
-    def __init__(self, broker: BrokerProcess, name: str) -> None:
+    def __init__(self, broker, name):
         self._options = options(broker, name, url="127.0.0.1:1")
 
-    def __enter__(self) -> SinkOptions:
+    def __enter__(self):
         with pytest.raises(ConnectionFailed, match="127.0.0.1:1 cannot be reached"):
             send_rows(self._options, None, batches(1))
         return self._options
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         return None
 
 
 @pytest.mark.parametrize("most", [sink.BUFFER_LIMIT, 2000])
 @pytest.mark.parametrize("transaction", ["true", "false"])
-def test_a_task_that_is_done_again(
-    lasting: LastingBroker, monkeypatch: pytest.MonkeyPatch, most: int, transaction: str
-) -> None:
+def test_a_task_that_is_done_again(lasting, monkeypatch, most, transaction):
     """By itself, with rows that were not there, after others, and with ids of its own."""
     monkeypatch.setattr("stompring.pipeline.stomp.sink.BatchBuffer", lambda: BatchBuffer(most))
     lasting.start()
@@ -76,10 +67,8 @@ def test_a_task_that_is_done_again(
 
 
 @pytest.mark.parametrize("prefix", [None, "job-0"])
-def test_all_or_nothing(
-    broker: BrokerProcess, name: str, management: Management, connect: Connect, prefix: str | None
-) -> None:
-    def failing() -> Iterator[Any]:
+def test_all_or_nothing(broker, name, management, connect, prefix):
+    def failing():
         yield from batches(*range(1000))
         raise RuntimeError("no more rows")
 
@@ -92,17 +81,17 @@ def test_all_or_nothing(
 
 
 @pytest.mark.parametrize("receipt_rows", [1, 7, 250, 5000])
-def test_groups(broker: BrokerProcess, name: str, management: Management, receipt_rows: int) -> None:
+def test_groups(broker, name, management, receipt_rows):
     given = options(broker, name, transaction="false", receiptRows=receipt_rows)
     assert send_rows(given, None, batches(*range(999), size=13)) == TaskResult(999)
     management.expect(name, messageCount=999)
 
 
-def test_a_broker_that_goes_away_between_the_rows(lasting: LastingBroker) -> None:
+def test_a_broker_that_goes_away_between_the_rows(lasting):
     lasting.start()
     given = options(lasting.process, "q")
 
-    def interrupted() -> Iterator[Any]:
+    def interrupted():
         yield from batches(*range(200))
         lasting.kill()
         while True:
@@ -115,18 +104,18 @@ def test_a_broker_that_goes_away_between_the_rows(lasting: LastingBroker) -> Non
     assert len(drained_bodies(lasting, "q")) == 200
 
 
-def test_a_full_address_is_no_duplicate(lasting: LastingBroker) -> None:
+def test_a_full_address_is_no_duplicate(lasting):
     lasting.start(settings={"q": {"max-size-messages": 5, "address-full-policy": "FAIL"}})
     lasting.connect().put("q", *"12345")
     with pytest.raises(BrokerError, match="Transaction 1 is not committed: "):
         send_rows(options(lasting.process, "q"), "job-0", batches(*range(10)))
 
 
-def test_a_duplicate_that_is_told_at_once() -> None:
+def test_a_duplicate_that_is_told_at_once():
     """Other brokers may refuse a SEND before the rows are at an end: those to come are sent as well."""
     said: list[bytes] = []
 
-    def refusing(peer: Any) -> None:
+    def refusing(peer):
         receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
         receive_until(peer, b"-0\ncontent-length:1\n\n0\0\n")
@@ -134,7 +123,7 @@ def test_a_duplicate_that_is_told_at_once() -> None:
         while peer.recv(1 << 16):
             pass
 
-    def taking(peer: Any) -> None:
+    def taking(peer):
         receive_until(peer, b"\0\n")
         peer.sendall(CONNECTED)
         said.append(receive_until(peer, b"DISCONNECT\nreceipt:4\n\n\0\n"))
@@ -146,12 +135,12 @@ def test_a_duplicate_that_is_told_at_once() -> None:
     assert said[0].count(b"SEND\n") == 3000 and b"transaction" not in said[0]
 
 
-def test_what_speaks_of_a_duplicate() -> None:
+def test_what_speaks_of_a_duplicate():
     assert is_duplicate(BrokerError("duplicate x-dedup '5' on address q"), "x-dedup")
     assert not is_duplicate(BrokerError("address q is full"), "x-dedup")
 
 
-def test_what_is_kept_on_disk() -> None:
+def test_what_is_kept_on_disk():
     every = [
         pa.RecordBatch.from_pydict({"body": [b"x" * 100] * 10, "n": [number] * 10}) for number in range(50)
     ]

@@ -1,15 +1,9 @@
 """`df.write` and `writeStream` with Spark, to a real broker."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from ...broker_document import broker_xml
 from ...broker_process import BrokerProcess
-from ...end_to_end.lasting import LastingBroker
 from ...end_to_end.test_security import add_user
 from ...stomp_client import StompClient
 from .queue_contents import drained_bodies, url
@@ -17,15 +11,15 @@ from .queue_contents import drained_bodies, url
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-def numbered(spark: Any, count: int, partitions: int = 1) -> Any:
+def numbered(spark, count, partitions=1):
     return spark.range(0, count, 1, partitions).selectExpr("cast(id as string) as body")
 
 
-def write(frame: Any, lasting: LastingBroker, **options: object) -> None:
+def write(frame, lasting, **options):
     frame.write.format("stomp").mode("append").options(url=url(lasting), **options).save()
 
 
-def test_a_batch_job(spark: Any, lasting: LastingBroker) -> None:
+def test_a_batch_job(spark, lasting):
     lasting.start()
     client = lasting.connect()
     rows = spark.sql(
@@ -45,7 +39,7 @@ def test_a_batch_job(spark: Any, lasting: LastingBroker) -> None:
     assert message["_AMQ_DUPL_ID"].startswith("job-")
 
 
-def test_a_job_that_is_run_again(spark: Any, lasting: LastingBroker) -> None:
+def test_a_job_that_is_run_again(spark, lasting):
     lasting.start()
     for _ in range(2):
         write(numbered(spark, 3000, 2), lasting, destination="q", jobId="nightly", receiptRows=100)
@@ -56,7 +50,7 @@ def test_a_job_that_is_run_again(spark: Any, lasting: LastingBroker) -> None:
     assert len(drained_bodies(lasting, "q")) == 20  # nobody asked
 
 
-def test_a_task_that_fails_leaves_nothing(spark: Any, lasting: LastingBroker) -> None:
+def test_a_task_that_fails_leaves_nothing(spark, lasting):
     lasting.start()
 
     fails = "if(id = 900, raise_error('this task fails on purpose'), cast(id as string)) as body"
@@ -71,13 +65,13 @@ def test_a_task_that_fails_leaves_nothing(spark: Any, lasting: LastingBroker) ->
     assert drained_bodies(lasting, "q") == ["first", *map(str, range(1000))]
 
 
-def test_a_batch_that_is_replayed(spark: Any, lasting: LastingBroker, tmp_path: Path) -> None:
+def test_a_batch_that_is_replayed(spark, lasting, tmp_path):
     """As after a crash between the tasks of a batch and Spark's own record of it; one row more than before."""
     lasting.start()
     given, checkpoint = tmp_path / "given", tmp_path / "checkpoint"
     given.mkdir()
 
-    def run() -> None:
+    def run():
         lines = spark.readStream.format("text").load(str(given)).selectExpr("value as body")
         query = lines.writeStream.format("stomp").options(url=url(lasting), destination="q")
         query.option("checkpointLocation", str(checkpoint)).trigger(
@@ -98,7 +92,7 @@ def test_a_batch_that_is_replayed(spark: Any, lasting: LastingBroker, tmp_path: 
     lasting.management.expect_address("q", duplicateMessageCount=301)
 
 
-def test_errors_name_what_is_wrong(spark: Any, lasting: LastingBroker) -> None:
+def test_errors_name_what_is_wrong(spark, lasting):
     lasting.start()
     rows = numbered(spark, 5)
     for options, text in (
@@ -128,14 +122,14 @@ def test_errors_name_what_is_wrong(spark: Any, lasting: LastingBroker) -> None:
     assert drained_bodies(lasting, "q") == ["nothing"]
 
 
-def test_a_wrong_password(spark: Any, tmp_path: Path) -> None:
+def test_a_wrong_password(spark, tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(broker_xml(secure=True), encoding="utf-8")
     add_user(config, "alice", "wonderland")
     (tmp_path / "password").write_text("wonderland\n", encoding="utf-8")
     with BrokerProcess(config) as broker:
 
-        def write_as(**options: object) -> None:
+        def write_as(**options):
             rows = numbered(spark, 5).write.format("stomp").mode("append")
             rows.options(url=f"127.0.0.1:{broker.port}", destination="q", user="alice", **options).save()
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stompring.pipeline.stomp.spool import Spool, segments
 
-from ...end_to_end.lasting import DURABLE, LastingBroker, numbers
+from ...end_to_end.lasting import DURABLE, numbers
 from .queue_contents import url
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -19,13 +18,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 class Reading:
     """A query that keeps the rows of each batch."""
 
-    def __init__(self, spark: Any, lasting: LastingBroker, directory: Path) -> None:
+    def __init__(self, spark, lasting, directory):
         self.batches: dict[int, list[Any]] = {}
         self.directory = directory
         self._spark = spark
         self._lasting = lasting
 
-    def start(self, schema: str | None = None, now: bool = True, **options: object) -> Any:
+    def start(self, schema=None, now=True, **options):
         """The query. Takes the options of the source."""
         source = self._spark.readStream.format("stomp").options(url=url(self._lasting), destination="q")
         source = source.options(spool=str(self.directory / "spool"), idle=300, **options)
@@ -36,25 +35,25 @@ class Reading:
             writer.trigger(availableNow=True) if now else writer.trigger(processingTime="50 milliseconds")
         ).start()
 
-    def run(self, schema: str | None = None, **options: object) -> None:
+    def run(self, schema=None, **options):
         """All that is available now."""
         self.start(schema, **options).awaitTermination()
 
-    def bodies(self) -> list[str]:
+    def bodies(self):
         """Of all batches, in their order."""
         return [row.body.decode() for batch in sorted(self.batches) for row in self.batches[batch]]
 
-    def _keep(self, frame: Any, batch: int) -> None:
+    def _keep(self, frame, batch):
         self.batches[batch] = frame.collect()
 
 
 @pytest.fixture
-def reading(spark: Any, lasting: LastingBroker, tmp_path: Path) -> Reading:
+def reading(spark, lasting, tmp_path):
     lasting.start()
     return Reading(spark, lasting, tmp_path)
 
 
-def test_what_is_available_and_what_comes_later(reading: Reading, lasting: LastingBroker) -> None:
+def test_what_is_available_and_what_comes_later(reading, lasting):
     before = datetime.now(UTC).replace(microsecond=0)
     client = lasting.connect()
     own = {"a:b": "x\ny", "colour": "red", **DURABLE}
@@ -79,7 +78,7 @@ def test_what_is_available_and_what_comes_later(reading: Reading, lasting: Lasti
     assert len(set(ids)) == len(ids)
 
 
-def test_while_it_runs(reading: Reading, lasting: LastingBroker) -> None:
+def test_while_it_runs(reading, lasting):
     """Until the queue is deleted under it: then the query ends, with what the broker says."""
     lasting.connect().put("q", "1")
     query = reading.start(now=False)
@@ -96,7 +95,7 @@ def test_while_it_runs(reading: Reading, lasting: LastingBroker) -> None:
     assert reading.bodies() == numbers(1, 12)
 
 
-def test_errors_name_what_is_wrong(spark: Any, reading: Reading, lasting: LastingBroker) -> None:
+def test_errors_name_what_is_wrong(spark, reading, lasting):
     for options, text in (
         ({"spool": ""}, "option spool: is required"),
         ({"prefetch": "0"}, "option prefetch: must be a whole number of at least 1"),
@@ -119,7 +118,7 @@ def test_errors_name_what_is_wrong(spark: Any, reading: Reading, lasting: Lastin
         reading.run("body STRING")
 
 
-def test_a_spool_that_is_not_the_right_one(reading: Reading, lasting: LastingBroker) -> None:
+def test_a_spool_that_is_not_the_right_one(reading, lasting):
     lasting.connect().put("q", *numbers(1, 20))
     reading.run()
     assert len(reading.bodies()) == 20

@@ -1,7 +1,5 @@
 """The spool: what was synced survives whatever happens to the end of its last file."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path
@@ -29,7 +27,7 @@ payloads = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=6)
 groups = st.lists(payloads, min_size=1, max_size=8)
 
 
-def records(spool: Spool, start: Position | None = None, end: Position | None = None) -> list[bytes]:
+def records(spool, start=None, end=None):
     """The payloads between two positions, of all where none are given."""
     found = []
     for piece in spool.pieces(start or spool.head, end or spool.tail):
@@ -40,9 +38,7 @@ def records(spool: Spool, start: Position | None = None, end: Position | None = 
 
 @examples(30)
 @given(groups, st.integers(1, 200), st.data())
-def test_a_crash_loses_nothing_that_was_synced(
-    groups: list[list[bytes]], segment: int, data: st.DataObject
-) -> None:
+def test_a_crash_loses_nothing_that_was_synced(groups, segment, data):
     """The last group is on its way when the machine stops: any part of it may be in the file."""
     with TemporaryDirectory() as name:
         directory = Path(name)
@@ -68,7 +64,7 @@ def test_a_crash_loses_nothing_that_was_synced(
 
 @examples(30)
 @given(groups, st.data())
-def test_rubbish_at_the_end_is_cut_off(groups: list[list[bytes]], data: st.DataObject) -> None:
+def test_rubbish_at_the_end_is_cut_off(groups, data):
     """Blocks of a file may be there without what was to be written to them."""
     with TemporaryDirectory() as name:
         directory = Path(name)
@@ -86,7 +82,7 @@ def test_rubbish_at_the_end_is_cut_off(groups: list[list[bytes]], data: st.DataO
 
 @examples(30)
 @given(groups, st.integers(1, 100), st.integers(1, 10), st.integers(1, 200))
-def test_walking_in_steps(groups: list[list[bytes]], segment: int, rows: int, size: int) -> None:
+def test_walking_in_steps(groups, segment, rows, size):
     every = [payload for group in groups for payload in group]
     with TemporaryDirectory() as name, Spool(Path(name), segment=segment) as spool:
         for group in groups:
@@ -103,7 +99,7 @@ def test_walking_in_steps(groups: list[list[bytes]], segment: int, rows: int, si
         assert spool.after(spool.head, spool.tail, None, None) == spool.tail
 
 
-def test_what_is_committed_goes(tmp_path: Path) -> None:
+def test_what_is_committed_goes(tmp_path):
     with Spool(tmp_path, segment=20) as spool:
         ends = [spool.append([b"x" * 30]) for _ in range(4)]
         assert segments(tmp_path) == [1, 2, 3, 4, 5]
@@ -125,7 +121,7 @@ def test_what_is_committed_goes(tmp_path: Path) -> None:
             spool.pieces(spool.tail, Position(5, 99))
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
+def test_one_at_a_time(tmp_path):
     with Spool(tmp_path) as spool:
         with pytest.raises(SpoolError, match="is in use by another query"):
             Spool(tmp_path, patience=0)
@@ -135,7 +131,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         leaving.join()
 
 
-def test_damage_is_told(tmp_path: Path) -> None:
+def test_damage_is_told(tmp_path):
     with Spool(tmp_path) as spool:
         spool.append([b"first", b"second"])
         end = spool.tail.offset

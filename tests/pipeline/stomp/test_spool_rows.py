@@ -1,7 +1,5 @@
 """MESSAGE frames to records of a spool, and those to rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,8 +25,8 @@ TAKEN = {"destination", "message-id", "timestamp", "subscription", "ack", "conte
 @examples(40)
 @given(st.lists(message, min_size=1, max_size=10))
 def test_all_that_a_message_has(
-    messages: list[tuple[str, str, int, dict[str, str], bytes]],
-) -> None:
+    messages,
+):
     replies = FrameReader()
     replies.feed(encode_frame(b"CONNECTED", [(b"version", b"1.2")]))
     with TemporaryDirectory() as name, Spool(Path(name), segment=1000) as spool:

@@ -1,7 +1,5 @@
 """What options mean, and what is said of those that mean nothing."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -16,21 +14,21 @@ DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "spark-stomp.md").rea
 NEEDED = {"url": "host:1", "destination": "q", "spool": "/s"}
 
 
-def sink(**options: str) -> SinkOptions:
+def sink(**options):
     return SinkOptions.of({"url": "host:1", **options})
 
 
-def source(**options: str) -> SourceOptions:
+def source(**options):
     return SourceOptions.of({**NEEDED, **options})
 
 
-def test_defaults() -> None:
+def test_defaults():
     assert sink() == SinkOptions(Endpoint("host", 1), dedup_header="_AMQ_DUPL_ID")
     beating = Endpoint("host", 1, heart_beat=10_000)
     assert source() == SourceOptions(beating, "q", Path("/s"), (("prefetch-count", "10000"),))
 
 
-def test_all_of_writing() -> None:
+def test_all_of_writing():
     given = {
         "USER": "u",
         "password": "p",
@@ -53,12 +51,12 @@ def test_all_of_writing() -> None:
     assert sink(dedupHeader="").dedup_header is None
 
 
-def test_a_url_may_ask_for_tls() -> None:
+def test_a_url_may_ask_for_tls():
     found = sink(url="ssl://host:1", caFile="/ca").endpoint
     assert found == Endpoint("host", 1, tls=True, ca_file=Path("/ca"))
 
 
-def test_all_of_reading() -> None:
+def test_all_of_reading():
     found = source(
         spool="file:///a%20b",
         passwordFile="/secret",
@@ -102,23 +100,23 @@ def test_all_of_reading() -> None:
         ({"path": "/x"}, "option path: unknown option; options are url, user, password"),
     ],
 )
-def test_what_cannot_be(options: dict[str, str], text: str) -> None:
+def test_what_cannot_be(options, text):
     with pytest.raises(OptionError) as caught:
         source(**options)
     assert text in str(caught.value)
 
 
-def test_a_job_without_ids() -> None:
+def test_a_job_without_ids():
     with pytest.raises(OptionError, match="option jobId: requires a dedupHeader"):
         sink(jobId="j", dedupHeader="")
 
 
 @pytest.mark.parametrize(("title", "known"), [("Writing", SINK_OPTIONS), ("Reading", SOURCE_OPTIONS)])
-def test_all_of_it_is_documented(title: str, known: tuple[str, ...]) -> None:
+def test_all_of_it_is_documented(title, known):
     both = _options(DOCUMENT.partition("## Options of both\n")[2].partition("\n## ")[0])
     part = DOCUMENT.partition(f"## {title}\n")[2].partition("\n## ")[0].partition("### Options\n")[2]
     assert sorted(both + _options(part.partition("\n### ")[0])) == sorted(known)
 
 
-def _options(text: str) -> list[str]:
+def _options(text):
     return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
