@@ -128,7 +128,7 @@ def test_standby_has_the_same_rules(path, site, status):
     server = AdminServer()
     server.serve(
         StandbySite(
-            SimpleNamespace(  # type: ignore[arg-type]
+            SimpleNamespace(
                 reactor=server.reactor, node=None, security=None, reason="waiting", acceptor_names=[]
             )
         )

@@ -165,7 +165,7 @@ def test_oldest_reserved_connection_is_closed_first(full):
 def test_reserved_connection_is_closed_after_health_time(full):
     channel, wire = opened(full)
     aborted: list[bool] = []
-    wire.abortConnection = lambda: aborted.append(True)  # type: ignore[method-assign]
+    wire.abortConnection = lambda: aborted.append(True)
     seconds = drip(full, channel, wire, REQUEST, 1)
     assert seconds == HEALTH_TIME and full.parse(wire.value()).status == 503
     full.reactor.advance(CLOSE_TIME)
@@ -258,7 +258,7 @@ def test_unread_answer_closes_the_connection():
         server.queue(f"queue.{number}")
     channel.dataReceived(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     aborted: list[bool] = []
-    wire.abortConnection = lambda: aborted.append(True)  # type: ignore[method-assign]
+    wire.abortConnection = lambda: aborted.append(True)
     channel.pauseProducing()
     for _ in range(100):
         server.reactor.advance(0)

@@ -86,8 +86,8 @@ def test_documented_metrics_equal_exposed_metrics(tmp_path, accept):
     server.set_listener_figures()
     server.service.node = node_with(ACTIVE)
     server.broker.diverts.add(DivertConfiguration("d", "a", ("b",)))
-    server.broker.policies.errors["rate-limit", "admit"] = 1  # type: ignore[index]
-    server.broker.policies.slow_hooks["rate-limit", "admit"] = 1  # type: ignore[index]
+    server.broker.policies.errors["rate-limit", "admit"] = 1
+    server.broker.policies.slow_hooks["rate-limit", "admit"] = 1
     text = server.ask("GET", "/metrics", headers={"Accept": accept, **basic()}).text
     served = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
     served = {

@@ -412,7 +412,7 @@ def test_conflicts(scene, identifier, path, body):
 
 def test_every_conflict_described_is_tested():
     described = {operation.identifier for operation in ALL if "409" in operation.described["responses"]}
-    (mark,) = test_conflicts.pytestmark  # type: ignore[attr-defined]
+    (mark,) = test_conflicts.pytestmark
     assert described == {case[0] for case in mark.args[1]}
 
 

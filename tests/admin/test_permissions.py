@@ -271,7 +271,7 @@ def test_verified_login_is_cached(tmp_path):
     users = server.service.security.users
     checks: list[str] = []
     verify = users.verify
-    users.verify = lambda name, password: checks.append(name) or verify(name, password)  # type: ignore
+    users.verify = lambda name, password: checks.append(name) or verify(name, password)
     for _ in range(5):
         assert server.ask("GET", "/metrics", headers=basic()).status == 200
     assert checks == ["anna"]
@@ -298,7 +298,7 @@ def test_repeated_failed_logins_are_throttled(tmp_path, caplog):
     def begin(credentials):
         channel, wire = server.channel()
         told = basic(credentials)["Authorization"]
-        channel.dataReceived(  # type: ignore[attr-defined]
+        channel.dataReceived(
             f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: {told}\r\n\r\n".encode()
         )
         server.reactor.advance(0)

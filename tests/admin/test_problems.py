@@ -61,7 +61,7 @@ def with_memory(used):
 
 def with_policy_errors():
     server = AdminServer()
-    server.broker.policies.errors["rate-limit", "admit"] = 3  # type: ignore[index]
+    server.broker.policies.errors["rate-limit", "admit"] = 3
     return server
 
 
@@ -97,7 +97,7 @@ def with_consumer(seconds, waiting=1, consumers=1, answer=""):
     for _ in range(seconds):
         server.reactor.advance(1)
         if answer:
-            clients[0].send(answer, id=next(iter(queue.consumers)).first_unsettled.decode())  # type: ignore[attr-defined]
+            clients[0].send(answer, id=next(iter(queue.consumers)).first_unsettled.decode())
     return server
 
 

@@ -76,7 +76,7 @@ class LongAnswers(TestCase):
             channel, wire = self.begin(GET % path)
             for _ in range(3):
                 step(self.server)
-            channel.connectionLost(Failure(ConnectionLost()))  # type: ignore[attr-defined]
+            channel.connectionLost(Failure(ConnectionLost()))
             written = len(wire.value())
             self.assertLess(self.finish(), 5)
             self.assertEqual(len(wire.value()), written)
@@ -88,7 +88,7 @@ class LongAnswers(TestCase):
         post = b"POST /api/v1/queues/q1/purge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
         channel, _ = self.begin(post)
         step(self.server)
-        channel.connectionLost(Failure(ConnectionLost()))  # type: ignore[attr-defined]
+        channel.connectionLost(Failure(ConnectionLost()))
         left = self.server.directory.queue("q1").message_count
         self.assertTrue(0 < left)
         self.finish()

@@ -87,7 +87,7 @@ def test_get_does_not_wait_for_sync(scene):
 def test_unsynced_change_gets_503(scene, operation):
     path = scene.path(operation)
     storage = slow(scene.server)
-    scene.server.service.store = SimpleNamespace(  # type: ignore[assignment]
+    scene.server.service.store = SimpleNamespace(
         writer=SimpleNamespace(failing="cannot write /data/1.journal: No space left on device")
     )
     body = BODIES.get(operation.identifier)

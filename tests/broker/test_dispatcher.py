@@ -327,7 +327,7 @@ def test_consumer_that_acknowledges_within_the_delivery():
     """An ACK from within the delivery leads back into the queue."""
 
     class Hasty(Taker):
-        def deliver_reference(self, ref):  # type: ignore[no-untyped-def]
+        def deliver_reference(self, ref):
             super().deliver_reference(ref)
             self.ack()
 

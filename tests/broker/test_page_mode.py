@@ -86,7 +86,7 @@ def test_a_second_overflow_pages_again():
     queue = world.queue()
     for _ in range(3):
         taker = join(queue)
-        taker.rested = True  # type: ignore[attr-defined]
+        taker.rested = True
         queue.dispatcher.pause_consumer(taker)
         sent = world.fill(20)
         taker.give_credit(0)

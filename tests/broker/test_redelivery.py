@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from stompring.broker.redelivery import redelivery_delay
 from stompring.settings.model import AddressSettings
 
-NOW = 1_000_000
-
 
 def half():
     return 0.5

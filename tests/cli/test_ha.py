@@ -132,9 +132,6 @@ def cluster(monkeypatch):
     return found
 
 
-Start = Callable[..., FakeBroker]
-
-
 @pytest.fixture
 def start(cluster):
     started: list[FakeBroker] = []

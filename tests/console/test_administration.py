@@ -65,7 +65,7 @@ def in_dialog(page, label):
 # ---- users
 
 
-def test_users_are_added_changed_and_deleted(login, axe, secured):  # type: ignore[no-untyped-def]
+def test_users_are_added_changed_and_deleted(login, axe, secured):
     console = login("anna", "#/admin/users")
     page = console.page
     expect(
@@ -99,7 +99,7 @@ def test_users_are_added_changed_and_deleted(login, axe, secured):  # type: igno
     assert axe(console) == []
 
 
-def test_what_the_broker_refuses_of_a_user_is_shown(login):  # type: ignore[no-untyped-def]
+def test_what_the_broker_refuses_of_a_user_is_shown(login):
     console = login("anna", "#/admin/users")
     console.allow("400|409")
     page = console.page
@@ -115,7 +115,7 @@ def test_what_the_broker_refuses_of_a_user_is_shown(login):  # type: ignore[no-u
 # ---- permissions
 
 
-def test_may_x_do_y_on_z_and_by_which_rule(login, axe):  # type: ignore[no-untyped-def]
+def test_may_x_do_y_on_z_and_by_which_rule(login, axe):
     console = login("anna", "#/admin/permissions")
     page = console.page
     page.get_by_label("User", exact=True).fill("vera")
@@ -132,13 +132,13 @@ def test_may_x_do_y_on_z_and_by_which_rule(login, axe):  # type: ignore[no-untyp
     assert axe(console) == []
 
 
-def test_a_user_who_does_not_exist(login):  # type: ignore[no-untyped-def]
+def test_a_user_who_does_not_exist(login):
     console = login("anna", "#/admin/permissions?user=nobody-here")
     console.allow("404")
     expect(console.page.get_by_text("User nobody-here does not exist")).to_be_visible()
 
 
-def test_everybody_may_ask_about_themselves(login):  # type: ignore[no-untyped-def]
+def test_everybody_may_ask_about_themselves(login):
     console = login("nobody", "#/admin/permissions?address=orders.new")
     page = console.page
     expect(page.get_by_label("User", exact=True)).to_be_disabled()
@@ -156,7 +156,7 @@ OFFERS = {
 
 
 @pytest.mark.parametrize("user", OFFERS)
-def test_messages_offer_what_the_user_may_do(login, user):  # type: ignore[no-untyped-def]
+def test_messages_offer_what_the_user_may_do(login, user):
     page = login(user, "#/queues/orders.new/messages").page
     expect(page.get_by_text("All 2 messages")).to_be_visible()
     group = page.get_by_role("group", name="Actions", exact=True)
@@ -180,7 +180,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("user", HIDDEN)
-def test_pages_and_actions_without_permission_are_not_offered(login, user):  # type: ignore[no-untyped-def]
+def test_pages_and_actions_without_permission_are_not_offered(login, user):
     console = login(user, "#/admin/permissions")
     page = console.page
     labels, pages = HIDDEN[user]
@@ -194,7 +194,7 @@ def test_pages_and_actions_without_permission_are_not_offered(login, user):  # t
             expect(page.get_by_role("button", name=button, exact=True)).to_have_count(0)
 
 
-def test_a_live_subscription_uses_the_login_of_the_page(login, secured):  # type: ignore[no-untyped-def]
+def test_a_live_subscription_uses_the_login_of_the_page(login, secured):
     page = login("anna", "#/live").page
     page.get_by_label("Destination").fill("/topic/orders.live")
     page.get_by_role("button", name="Subscribe", exact=True).click()
@@ -206,7 +206,7 @@ def test_a_live_subscription_uses_the_login_of_the_page(login, secured):  # type
     client.close()
 
 
-def test_a_live_subscription_without_permission_is_refused(login):  # type: ignore[no-untyped-def]
+def test_a_live_subscription_without_permission_is_refused(login):
     page = login("vera", "#/live").page
     page.get_by_label("Destination").fill("/queue/orders.new")
     page.get_by_role("button", name="Subscribe", exact=True).click()
@@ -272,17 +272,6 @@ def test_drain_and_undrain(open_console, start_broker):
 
 
 # ---- plugins, retention, logging
-
-POISON = """from stompring.policy import AddressPolicy
-
-
-class Fragile(AddressPolicy):
-    \"\"\"Fails at every message that says so.\"\"\"
-
-    def admit(self, message):
-        if b"poison" in message.body:
-            raise ValueError("<b>poison</b>")
-"""
 
 
 def test_plugins_show_parameters_uses_and_faults(open_console, start_broker, axe):

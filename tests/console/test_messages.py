@@ -1,19 +1,15 @@
 """Messages in the console: browse, open, select, move, copy, retry, expire, delete, download, upload, send."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from ..broker_document import anycast
 
 DEAD_LETTERS = {"#": {"dead-letter-address": "DLQ", "expiry-address": "EXP", "max-delivery-attempts": "1"}}
 with_dead_letters = pytest.mark.broker(settings=DEAD_LETTERS, addresses=anycast("DLQ") + anycast("EXP"))
-
-#: Opens the messages of the test's queue, which has these bodies.
-Browse = Callable[..., Page]
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def wrong(
     if after.unanswered:
         found.append(f"{case}: it cannot go on")
     contents.setdefault("last", []).append("to-last/1")
-    if contents_of(life.again(life.files.kill())) != contents:  # type: ignore[attr-defined]
+    if contents_of(life.again(life.files.kill())) != contents:
         found.append(f"{case}: after another restart it has something else")
     return found
 

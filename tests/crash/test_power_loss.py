@@ -87,7 +87,7 @@ def test_what_was_promised_survives_in_a_second_life():
 def test_files_that_do_not_sync_are_found_out():
     """The test fails where it must: here nothing that was synced is safe."""
     files, ledger = MemoryFiles(), Ledger()
-    files.sync = lambda descriptor: None  # type: ignore[method-assign]
+    files.sync = lambda descriptor: None
     life = played(files, ledger)
     assert life is not None
     assert {fault.rule for fault in broken(ledger, life.again(files.crash(Random(1))))} >= {"lost"}

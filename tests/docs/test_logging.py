@@ -24,7 +24,7 @@ def fields_of_log_calls():
                         if keyword.arg in ("extra", "fields") and isinstance(keyword.value, ast.Dict):
                             found |= {
                                 key.value for key in keyword.value.keys if isinstance(key, ast.Constant)
-                            }  # type: ignore[misc]
+                            }
                 if (
                     isinstance(node, ast.Subscript)
                     and isinstance(node.ctx, ast.Store)

@@ -309,7 +309,7 @@ def test_what_happens_to_messages_is_told(start_broker, plugins):
 def test_what_a_ring_gave_up_is_in_one_place_after_a_crash(counts_paged, lasting, plugins):
     """In memory and on disk, where a message must be read before it can be copied."""
     ring = {"ring-counts-paged": counts_paged, "max-size-messages": 3 if counts_paged == "true" else -1}
-    settings = {"r": {**RECORDS["settings"]["r"], "default-ring-size": 10, **ring}}  # type: ignore[index]
+    settings = {"r": {**RECORDS["settings"]["r"], "default-ring-size": 10, **ring}}
     lasting.start(**{**RECORDS, "settings": settings})
     client = lasting.connect()
     bodies = [str(number) for number in range(40)]

@@ -65,7 +65,7 @@ def remote(secured, client):
 )
 def test_the_client_is_where_the_proxy_says(secured, make, acceptor, source, expected, seen):
     context = secured.trusting if acceptor == "proxy-tls" else None
-    header = make(source, 4711)  # type: ignore[operator]
+    header = make(source, 4711)
     client = StompClient(secured.broker.ports[acceptor], context=context, before=header)
     client.connect()
     assert remote(secured, client) == expected

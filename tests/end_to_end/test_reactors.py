@@ -22,7 +22,7 @@ def secured(request, tmp_path_factory):
     found = Secured(tmp_path_factory.mktemp("reactor"), URLS)
     found.broker = BrokerProcess(found.config, options=["--reactor", request.param])
     with found.broker:
-        found.reactor = NAMES[request.param]  # type: ignore[attr-defined]
+        found.reactor = NAMES[request.param]
         yield found
 
 
@@ -37,7 +37,7 @@ def connected(secured, acceptor):
 
 
 def test_the_log_and_the_api_name_the_reactor(secured):
-    name = secured.reactor  # type: ignore[attr-defined]
+    name = secured.reactor
     assert secured.get("/api/v1/broker")["reactor"] == name
     assert any(line.endswith(f"reactor: {name}") for line in secured.broker.log)
 

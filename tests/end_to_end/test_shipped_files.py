@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,9 +30,6 @@ def where(name, address):
     """What to subscribe to for what became of messages that were sent to an address."""
     expired = EXPIRED.get(name, "ExpiryQueue")
     return CONFIGURED.get(name, (f"DLQ::DLQ.{address}", f"{expired}::EXP.{address}"))
-
-
-Connects = Callable[[str], StompClient]
 
 
 @pytest.fixture(scope="module", params=FILES)

@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     body: str
 
 
-class Ears(stomp.ConnectionListener):  # type: ignore[misc, name-defined]
+class Ears(stomp.ConnectionListener):
     """Keeps what comes until a test asks for it."""
 
     def __init__(self):

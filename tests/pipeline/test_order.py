@@ -68,10 +68,10 @@ def folders(layout, at, told):
                     begin.offset if number == begin.number else 0,
                     Position(number + 1, 0),
                     RECORD * len(times),
-                    begun=lambda times=times: min(times, default=0),  # type: ignore[misc]
-                    greatest=lambda times=times: None if told < 0 else max(times, default=0) + told,  # type: ignore[misc]
-                    times=lambda times=times: Rows(times),  # type: ignore[misc]
-                    rows=lambda times=times: len(times),  # type: ignore[misc]
+                    begun=lambda times=times: min(times, default=0),
+                    greatest=lambda times=times: None if told < 0 else max(times, default=0) + told,
+                    times=lambda times=times: Rows(times),
+                    rows=lambda times=times: len(times),
                 )
             )
         if pieces:

@@ -82,8 +82,8 @@ def used(configuration):
     modules = {plugin.name: plugin.policy for plugin in configuration.plugins}
     named = set()
     for entry in configuration.address_settings:
-        named |= {use.name for use in entry.values.get("address_policy", ()) if use.enabled}  # type: ignore[attr-defined]
-        named.add(entry.values.get("address_full_policy"))  # type: ignore[arg-type]
+        named |= {use.name for use in entry.values.get("address_policy", ()) if use.enabled}
+        named.add(entry.values.get("address_full_policy"))
     return {modules[name] for name in named if name in modules}
 
 

@@ -211,7 +211,7 @@ def test_waiting_producer_disconnects():
     assert harness.waiting() == []
 
 
-@pytest.mark.parametrize("answer", [True, PAGE, "no", 3, Redirect(""), Redirect(3)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("answer", [True, PAGE, "no", 3, Redirect(""), Redirect(3)])
 def test_invalid_verdict_is_an_error(answer, caplog):
     harness = admits(lambda offer: answer)
     assert "failed in admit: see the broker's log" in harness.send(b"m").refused

@@ -83,7 +83,7 @@ MUST = '<property key="must" value="x"/>'
 def test_a_module_beside_the_file(plugin, xml):
     plugin("good", GOOD)
     configuration = xml(f'<broker-plugin name="good">{MUST}</broker-plugin>', USE.format(""))
-    (use,) = configuration.address_settings[0].values["address_policy"]  # type: ignore[misc, unused-ignore]
+    (use,) = configuration.address_settings[0].values["address_policy"]
     selected = loaded(configuration).selected(use)
     policy = selected.make()
     assert selected.name == "good" and type(policy).__name__ == "Good"
@@ -108,7 +108,7 @@ def test_properties_of_the_use_go_before_those_of_the_plugin(plugin, xml):
     )
     plugins = loaded(configuration)
     uses = [entry.values.get("address_policy") for entry in configuration.address_settings]
-    assert plugins.selected(uses[0][0]).values == {"number": 3, "must": "x"}  # type: ignore[index]
+    assert plugins.selected(uses[0][0]).values == {"number": 3, "must": "x"}
     assert plugins.selected(PolicyUse("mine")).values == {"number": 2, "must": "x"}
 
 

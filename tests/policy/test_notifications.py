@@ -44,7 +44,7 @@ def only(*hooks):
 def notified(harness):
     """What was notified since the last time."""
     found, harness.policy.notified = harness.policy.notified, []
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def test_waiting_message_is_enqueued_delivered_and_settled():

@@ -136,7 +136,7 @@ def test_an_annotation_that_means_nothing():
         class Wrong(AddressPolicy):
             """Has a parameter whose annotation names nothing."""
 
-            when: Sometime = parameter("When?")  # type: ignore[name-defined]  # noqa: F821
+            when: Sometime = parameter("When?")  # noqa: F821
 
 
 @pytest.mark.parametrize("name", ["admit", "address", "parameters", "full_answer"])

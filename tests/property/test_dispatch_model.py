@@ -146,7 +146,7 @@ class DispatchMachine(QueueMachine):
     def __init__(self):
         super().__init__()
         self.model = DispatchModel(now=self.world.now)
-        self.model.took = self.log  # type: ignore[assignment]
+        self.model.took = self.log
         self.first: list[tuple[object, int]] = []
         self.prioritized = False
 
@@ -207,7 +207,7 @@ class DispatchMachine(QueueMachine):
         colour=st.one_of(st.none(), COLOURS),
         choice=CHOICE,
     )
-    def join(self, credit, auto, colour, choice):  # type: ignore[override]
+    def join(self, credit, auto, colour, choice):
         if len(self.model.readers) >= 4:
             return
         matches = None if colour is None else header_is(b"colour", colour)

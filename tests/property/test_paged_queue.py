@@ -299,7 +299,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
         left = self.left()
         for taker in self.queue.ready:
             area = self.queue.paged
-            if area is not None and area.page_credit.exhausted(taker):  # type: ignore[attr-defined]
+            if area is not None and area.page_credit.exhausted(taker):
                 continue
             waiting = [number for number in left if self.could_have(taker, self.sent[number])]
             assert not waiting, f"{waiting} wait for {taker}"

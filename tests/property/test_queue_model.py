@@ -59,7 +59,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.takers: dict[Reader, Taker] = {}
         self.open: list[Open] = []
         self.log: list[tuple[Taker, int]] = []
-        self.model.took = self.log  # type: ignore[assignment]
+        self.model.took = self.log
 
     # ---- sending
 

@@ -190,12 +190,12 @@ def test_changes_that_were_refused_before_the_log_had_them_are_given_again(activ
     def refuse(given):
         raise NoRoom("the reserve")
 
-    active.log.append = refuse  # type: ignore[method-assign]
+    active.log.append = refuse
     active.files.begin_batch()
     write(active, "journal/1.journal", b"first")
     with pytest.raises(LogFull):
         active.files.flush()
-    active.log.append = append  # type: ignore[method-assign]
+    active.log.append = append
     active.files.begin_batch()
     active.files.flush()
     assert contents(active.root) == {"journal/1.journal": b"first"}
@@ -223,7 +223,7 @@ def test_nothing_of_a_batch_is_tried_while_the_log_does_not_answer(active):
         active.files.flush()
     calls: list[int] = []
     append = active.log.append
-    active.log.append = lambda given: calls.append(1) or append(given)  # type: ignore[method-assign,func-returns-value]
+    active.log.append = lambda given: calls.append(1) or append(given)
     active.files.begin_batch()
     for _ in range(5):
         with pytest.raises(LogUnavailable):
@@ -316,7 +316,7 @@ def test_unknown_fault_of_the_log_ends_the_broker(active):
     def fail(given):
         raise ZeroDivisionError("a bug")
 
-    active.log.append = fail  # type: ignore[method-assign]
+    active.log.append = fail
     with pytest.raises(NotActive, match="ZeroDivisionError"):
         write(active, "journal/1.journal", b"x")
     assert len(active.lost) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
@@ -23,7 +22,6 @@ from stompring.replication.log import (
     LogFull,
     LogMissing,
     Operation,
-    ReplicatedLog,
     UnsafeLog,
 )
 from stompring.settings.model import ReplicatedLogSettings
@@ -102,9 +100,6 @@ def engine(request):
         return ServerEngine(request.getfixturevalue("pair").url())
     pytest.importorskip("nats", reason="nats-py is not installed: pip install stompring[ha]")
     return ServerEngine(request.getfixturevalue("cluster").url)
-
-
-Open = Callable[..., ReplicatedLog]
 
 
 @pytest.fixture

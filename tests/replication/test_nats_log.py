@@ -11,7 +11,6 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
@@ -67,9 +66,6 @@ def settings(cluster):
     found = ReplicatedLogSettings(url=cluster.url, stream=f"faults{next(STREAMS)}", broker="a")
     create_log(found, -1)
     return found
-
-
-Open = Callable[..., NatsLog]
 
 
 @pytest.fixture
@@ -603,12 +599,12 @@ def encoded(content):
 
 def token(issuer, subject, name, nats):
     """A JWT of NATS, signed with an nkey."""
-    claims = {"iss": issuer.public_key.decode(), "sub": subject, "name": name, "iat": 1, "nats": nats}  # type: ignore[attr-defined]
+    claims = {"iss": issuer.public_key.decode(), "sub": subject, "name": name, "iat": 1, "nats": nats}
     claims["jti"] = (
         base64.b32encode(hashlib.sha256(json.dumps(claims).encode()).digest()).decode().rstrip("=")
     )
     text = f"{encoded({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{encoded(claims)}"
-    signature = issuer.sign(text.encode())  # type: ignore[attr-defined]
+    signature = issuer.sign(text.encode())
     return f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
 
 

@@ -66,7 +66,7 @@ def opened(settings):
     logs: list[PostgresLog] = []
 
     def open_one(*, active=False, **changes):
-        log = PostgresLog(replace(settings, **changes))  # type: ignore[arg-type]
+        log = PostgresLog(replace(settings, **changes))
         logs.append(log)
         status = log.connect()
         if active:

@@ -610,7 +610,7 @@ def test_a_copy_that_stays_incomplete_begins_anew_and_has_all_files_written_agai
         restarts.append(cluster.clock.now)
         copy.sequence = 0
 
-    copy.restart = restart  # type: ignore[method-assign]
+    copy.restart = restart
     cluster.run(60)
     assert checks[:3] == [False, False, True]
     assert len(restarts) == 2

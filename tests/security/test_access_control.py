@@ -20,7 +20,7 @@ def permissions(entries, markers=None, **syntax):
             SecuritySettingEntry(match, {SEND: frozenset(roles.split())} if roles else {})
             for match, roles in entries.items()
         ],
-        WildcardSyntax(**syntax),  # type: ignore[arg-type]
+        WildcardSyntax(**syntax),
         markers,
     )
 

@@ -46,7 +46,7 @@ def test_an_unknown_user_costs_a_verification_of_the_same_parameters(path):
     class Watched(PasswordHasher):
         """Records the hashes that it verifies."""
 
-        def verify(self, hash, password):  # type: ignore[override]
+        def verify(self, hash, password):
             hashes.append(str(hash))
             return super().verify(hash, password)
 
@@ -62,7 +62,7 @@ def test_failure_to_compute_a_hash_is_not_a_wrong_password(path):
     class NoMemory(PasswordHasher):
         """What argon2 says on a machine whose memory is used up."""
 
-        def verify(self, hash, password):  # type: ignore[override]
+        def verify(self, hash, password):
             raise VerificationError("Memory allocation error")
 
     with pytest.raises(

@@ -241,7 +241,7 @@ class VerificationTest(TestCase):
         self.reactor, self.users = Reactor(), Users()
         self.followed = 0
         self.checking = PasswordVerifier(
-            self.users,  # type: ignore[arg-type]
+            self.users,
             VerifiedLogins(10, self.reactor.seconds),
             self.follow,
             self.reactor,

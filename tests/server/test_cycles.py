@@ -435,7 +435,7 @@ class CycleTest(unittest.TestCase):
 
     @staticmethod
     def wait(seconds):
-        return deferLater(reactor, seconds, lambda: None)  # type: ignore[arg-type]
+        return deferLater(reactor, seconds, lambda: None)
 
 
 def name_of(found):

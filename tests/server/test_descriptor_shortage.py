@@ -61,7 +61,7 @@ class House:
         self.reactor = MemoryReactorClock()
         self.made: list[Protocol] = []
         factory = Factory.forProtocol(Protocol)
-        factory.buildProtocol = self._build  # type: ignore[method-assign]
+        factory.buildProtocol = self._build
         self.port = Port(0, factory, 1000, "127.0.0.1", self.reactor)
         self.port.startListening()
         self.scarce = Scarce(self.port.socket, left)
@@ -106,7 +106,7 @@ def house(request, monkeypatch):
     for client in house.clients:
         client.close()
     for protocol in house.made:
-        protocol.transport.abortConnection()  # type: ignore[union-attr]
+        protocol.transport.abortConnection()
     house.scarce.close()
 
 

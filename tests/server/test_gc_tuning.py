@@ -26,7 +26,7 @@ class Node:
 @pytest.fixture
 def world():
     world = BrokerFixture()
-    world.connections: list[object] = []  # type: ignore[attr-defined]
+    world.connections: list[object] = []
     yield world
     gc.unfreeze()
 
@@ -34,7 +34,7 @@ def world():
 @pytest.fixture
 def collector(world, monkeypatch):
     monkeypatch.delenv("STOMPRING_GC", raising=False)
-    collector = GcTuning(world.broker, world.connections)  # type: ignore[attr-defined]
+    collector = GcTuning(world.broker, world.connections)
     collector.start()
     yield collector
     collector.stop()
@@ -145,7 +145,7 @@ def test_a_leak_of_what_was_set_aside_is_found_by_its_growth(world, collector, m
 def test_growth_that_connections_explain_is_no_leak(world, collector, monkeypatch):
     monkeypatch.setattr(gc_tuning, "MAX_UNEXPLAINED_BLOCKS", 30_000)
     monkeypatch.setattr(gc_tuning, "FREEZE_THRESHOLD", 0)
-    world.connections.extend(range(1_000))  # type: ignore[attr-defined]
+    world.connections.extend(range(1_000))
     before = collector._blocks
     kept = [[number] for number in range(100_000)]
     for _ in range(2 * gc_tuning.SUSPICIOUS_CHECKS):

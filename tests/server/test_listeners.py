@@ -108,7 +108,7 @@ def test_the_protocol_is_made_when_the_header_is_there(size):
     assert inner.peer == door.inner.asked[0] == IPv4Address("TCP", "192.0.2.1", 40000)
     protocol.dataReceived(b"more")
     assert inner.got == b"CONNECTmore"
-    inner.transport.write(b"answer")  # type: ignore[union-attr]
+    inner.transport.write(b"answer")
     assert transport.value() == b"answer"
     protocol.connectionLost(Failure(ConnectionDone()))
     assert inner.lost

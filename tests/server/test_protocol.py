@@ -117,7 +117,7 @@ class ProtocolTest(TestCase):
 
     def test_a_client_that_does_not_take_its_last_frames(self):
         protocol, transport = self.connect()
-        transport.loseConnection = lambda: None  # type: ignore[method-assign]
+        transport.loseConnection = lambda: None
         protocol.dataReceived(frame("DISCONNECT"))
         self.clock.advance(LINGER - 1)
         self.assertFalse(transport.aborted)

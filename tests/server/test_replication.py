@@ -65,7 +65,7 @@ STATUS = NodeStatus(
     ],
 )
 def test_standby_says_what_it_waits_for(changes, reason):
-    assert standby_reason(replace(STATUS, **changes), "s") == reason  # type: ignore[arg-type]
+    assert standby_reason(replace(STATUS, **changes), "s") == reason
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_standby_says_what_it_waits_for(changes, reason):
     ],
 )
 def test_clock_that_differs_from_the_one_of_the_log_is_noticed(changes, wall, skew):
-    assert clock_skew(replace(STATUS, **changes), wall) == skew  # type: ignore[arg-type]
+    assert clock_skew(replace(STATUS, **changes), wall) == skew
 
 
 OWN = Beat("b", "node1", 100, 5_000)
@@ -92,7 +92,7 @@ def warnings_of_beats(caplog, active, **changes):
     """What a standby logs that sees so many beats of ``active`` come."""
     namesake = Namesake(OWN, "s")
     for number in range(NAMESAKE_BEATS * 3):
-        status = replace(STATUS, active=active, active_time=1_000 + number, **changes)  # type: ignore[arg-type]
+        status = replace(STATUS, active=active, active_time=1_000 + number, **changes)
         namesake.check(status)
         namesake.check(status)
     return [each.getMessage() for each in caplog.records]

@@ -76,7 +76,7 @@ class Test:
         self.finished = False
         factory = protocol.Factory()
         factory.noisy = False
-        factory.buildProtocol = lambda addr: Peer(self)  # type: ignore[method-assign,assignment]
+        factory.buildProtocol = lambda addr: Peer(self)
         self.port = self.reactor.listenTCP(0, factory, interface="127.0.0.1")
 
     def client(self):
@@ -148,7 +148,7 @@ class CountingSocket:
 
 def counted(peer, most=1 << 30):
     made = CountingSocket(peer.transport.socket, most)
-    peer.transport.socket = made  # type: ignore[assignment]
+    peer.transport.socket = made
     return made
 
 
@@ -277,7 +277,7 @@ def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test):
     (client,) = test.connected(1)
     peer = test.peers[0]
     peer.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
-    peer.transport.registerProducer(peer, True)  # type: ignore[no-untyped-call]
+    peer.transport.registerProducer(peer, True)
     written = b"".join(number.to_bytes(4) for number in range(500_000))
     for at in range(0, len(written), 100_000):
         peer.transport.write(written[at : at + 100_000])
@@ -334,7 +334,7 @@ def test_an_abort_drops_what_was_written(test):
     (client,) = test.connected(1)
     wire = counted(test.peers[0])
     test.peers[0].transport.write(b"dropped")
-    test.peers[0].transport.abortConnection()  # type: ignore[no-untyped-call]
+    test.peers[0].transport.abortConnection()
     test.until(lambda: test.peers[0].reason)
     assert wire.sent == []
     with pytest.raises(ConnectionResetError):
@@ -373,9 +373,9 @@ def test_a_write_to_a_reset_connection_loses_it(test):
 def test_only_bytes_are_written(test):
     test.connected(1)
     with pytest.raises(TypeError):
-        test.peers[0].transport.write("text")  # type: ignore[arg-type]
+        test.peers[0].transport.write("text")
     with pytest.raises(TypeError):
-        test.peers[0].transport.writeSequence(["text"])  # type: ignore[list-item]
+        test.peers[0].transport.writeSequence(["text"])
 
 
 # ---- what it uses of Twisted, and what happens where that is missing

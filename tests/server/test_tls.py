@@ -191,7 +191,7 @@ class Page(Resource):
 
 def site(clock):
     """One that asks no reactor for the time."""
-    found = AdminSite(Page(), timeout=IDLE, reactor=clock)  # type: ignore[no-untyped-call]
+    found = AdminSite(Page(), timeout=IDLE, reactor=clock)
     found.connection_limit = HttpConnectionLimit(lambda *_: None)
     return found
 

@@ -69,7 +69,7 @@ class Taken:
         def take(data):
             self.stomp += data
 
-        protocol.take = take  # type: ignore[method-assign]
+        protocol.take = take
         for read in reads:
             if transport.connected:
                 protocol.dataReceived(read)

@@ -55,7 +55,7 @@ def test_lines_are_those_of_the_elements():
     (plugin,) = configuration.plugins
     assert (plugin.line, plugin.properties[0].line) == (4, 5)
     uses = configuration.address_settings[0].values["address_policy"]
-    assert [use.line for use in uses] == [8]  # type: ignore[attr-defined]
+    assert [use.line for use in uses] == [8]
 
 
 def test_built_in_policies_in_any_case_precede_plugins():

@@ -172,7 +172,7 @@ def test_parameters_that_are_passwords_are_not_shown(monkeypatch):
     acceptor = parse_acceptor(
         "s", "tcp://127.0.0.1:0?somePassword=${x}", lambda text: text.replace("${x}", SECRET)
     )
-    assert acceptor.anycast_prefix == SECRET  # type: ignore[union-attr,comparison-overlap]
+    assert acceptor.anycast_prefix == SECRET
     assert SECRET not in repr(acceptor)
 
 

@@ -29,7 +29,7 @@ RULES: dict[tuple[str, str], ElementRule] = {(p, name): rule for p, name, rule i
 
 
 def snakes(names):
-    return {name.replace("-", "_") for name in names}  # type: ignore[attr-defined]
+    return {name.replace("-", "_") for name in names}
 
 
 def leaves(rule):

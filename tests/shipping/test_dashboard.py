@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
@@ -148,9 +147,6 @@ def scraped(
         finally:
             if prometheus is not None:
                 prometheus.stop()
-
-
-Scraped = tuple[str, Callable[[str], list[dict[str, Any]]]]
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -193,7 +193,7 @@ class FactsTest(CursorTest):
                 self.q.number,
                 refs[0].position[0].number,
                 self.world.now,
-            ),  # type: ignore[index]
+            ),
         )
         self.assertEqual(records[0][PAGE_SETTLED.size :], bytes([0, 0, 0, 0, 3, 0, 0, 0]))
 

@@ -28,7 +28,7 @@ FIRST = JOURNAL / "000000001.journal"
 
 
 def make(**more):
-    world = StoredBroker(**more)  # type: ignore[arg-type]
+    world = StoredBroker(**more)
     world.queue("q")
     return world
 

@@ -151,7 +151,7 @@ def test_a_transaction_is_one_record():
     taker.ack_in(transaction)
     for body in (b"one", b"two"):
         message = world.message("q", body, durable=True)
-        transaction.send(0, lambda: world.address("q"), lambda m=message: publish.send(m), durable=True)  # type: ignore[misc]
+        transaction.send(0, lambda: world.address("q"), lambda m=message: publish.send(m), durable=True)
     transaction.commit()
     (payload,) = told.records
     kind, _, _, count, number = TRANSACTION.unpack_from(payload)

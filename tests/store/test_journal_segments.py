@@ -189,7 +189,7 @@ class Counted(LiveRecord):
         self.whole_of_it = whole
 
     @property
-    def whole(self):  # type: ignore[override]
+    def whole(self):
         return self.whole_of_it
 
     def encode(self, tail):

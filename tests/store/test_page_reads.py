@@ -30,7 +30,7 @@ class ReadsTest(TestCase):
 
     def ask(self, page, index):
         found: list[Block | None] = []
-        self.world.pages.fetch(page, index, found.append)  # type: ignore[arg-type]
+        self.world.pages.fetch(page, index, found.append)
         return found
 
 

@@ -247,7 +247,7 @@ def damaged(change, count=20):
     change(files, page_paths(files))
     heard: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: heard.append(record.getMessage())
     log = logging.getLogger("stompring.store")
     log.addHandler(handler)
     try:

@@ -287,7 +287,7 @@ class FailingTest(TestCase):
 
         def fault(operation, path):
             if failing and operation == "write" and str(path).endswith(".page"):
-                raise out_of_space(path)  # type: ignore[arg-type]
+                raise out_of_space(path)
 
         world.memory.fault = fault
         world.fill(q, 10)

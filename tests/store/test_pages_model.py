@@ -265,7 +265,7 @@ class PagesMachine(RuleBasedStateMachine):
         address = self.world.address("a")
         if address.pages is not None:
             assert address.pages.empty
-            self.world.paging.close(address.pages)  # type: ignore[arg-type]
+            self.world.paging.close(address.pages)
             address.pages = None
             self.turn()
             assert self.world.page_files() == []

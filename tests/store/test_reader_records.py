@@ -359,7 +359,7 @@ def test_messages_of_pages_too():
     world.turn()
     refs = [world.load(queue, *place) for place in places]
     for ref, taker in zip(refs, ("one", "two", "one", "", "two", "one"), strict=True):
-        ref.last_rejected_by = Named(taker) if taker else None  # type: ignore[assignment]
+        ref.last_rejected_by = Named(taker) if taker else None
         world.cursor(queue).settle(ref, Reason.KILLED if ref is refs[5] else Reason.ACKNOWLEDGED)
     world.turn()
     names: dict[int, str] = {0: ""}

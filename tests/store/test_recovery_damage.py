@@ -32,7 +32,7 @@ def small():
         taker.ack_in(transaction, taker.unsettled[:1])
         for name in ("p", "p"):
             message = world.message(name, b"t%d" % number, durable=True)
-            transaction.send(0, lambda: world.address("p"), lambda m=message: publish.send(m), durable=True)  # type: ignore[misc]
+            transaction.send(0, lambda: world.address("p"), lambda m=message: publish.send(m), durable=True)
         transaction.commit()
         world.turn()
     return world

@@ -113,7 +113,7 @@ def test_a_receipt_waits_until_it_is_written_and_not_until_it_is_synced(
             while disk.jobs:
                 disk.step()
 
-    one.writer._disk = AtOnce()  # type: ignore[assignment]
+    one.writer._disk = AtOnce()
     one.store.recover(one.broker)
     join(one.queue(), auto=True)
     for _ in range(5):

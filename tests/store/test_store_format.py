@@ -79,9 +79,9 @@ def message(**traits):
     made = Traits(
         b"priority:7\npersistent:true\ncolour\\c:red\\nblue\n",
         b"/queue/a",
-        **traits,  # type: ignore[arg-type]
+        **traits,
     )
-    return Message(41, None, made, b"body\0 of bytes \xff", 1_700_000_000_000, 1_800_000_000_000)  # type: ignore[arg-type]
+    return Message(41, None, made, b"body\0 of bytes \xff", 1_700_000_000_000, 1_800_000_000_000)
 
 
 def test_a_message():

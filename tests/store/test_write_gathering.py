@@ -31,7 +31,7 @@ class GatheredTest(TestCase):
         }
         world = PagedBroker(settings={"#": everywhere})
         (queue,) = world.queues("q")
-        queue.paged = Area()  # type: ignore[assignment]
+        queue.paged = Area()
         world.page([queue], b"first", durable=False)
         return world, queue
 

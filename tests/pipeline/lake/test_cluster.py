@@ -122,7 +122,7 @@ def shipped(tmp_path):
 
 def packed(place):
     """Options that ship a virtual environment."""
-    from venv_pack import pack  # type: ignore[import-untyped]
+    from venv_pack import pack
 
     archive = pack(prefix=str(place), output=str(place.with_suffix(".tar.gz")), compress_level=1)
     shutil.rmtree(place)

@@ -152,7 +152,7 @@ def test_types_are_those_of_the_columns(filled):
     assert {row["bucket"] for row in rows} <= {0, 1}
     types = "select column_name, column_type from (describe messages)"
     with query(filled.lake, types) as result:
-        told = dict(map(tuple, result.rows()))  # type: ignore[arg-type]
+        told = dict(map(tuple, result.rows()))
     assert told["headers"] == "MAP(VARCHAR, VARCHAR)" and told["body"] == "BLOB" and told["date"] == "DATE"
 
 
@@ -209,6 +209,6 @@ def test_long_result_is_not_in_memory(filled):
         assert [next(rows)[1] for _ in range(20_000)] == list(range(20_000))
         assert tracemalloc.get_traced_memory()[1] < 400 << 20
         tracemalloc.stop()
-        rows.close()  # type: ignore[attr-defined]
+        rows.close()
     with pytest.raises(QueryError), query(filled.lake, "select 1 from") as result:
         pass

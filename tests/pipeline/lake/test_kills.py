@@ -63,7 +63,7 @@ EVENTS: dict[tuple[str, int, str], int] = {
 
 def traffic():
     """What the clients have seen of that."""
-    found: Any = Traffic(None)  # type: ignore[arg-type]
+    found: Any = Traffic(None)
     found.consumed.seen.update({("q", "q 1"): 2, ("q", "q 2"): 2})
     found.consumed.acknowledged.update([("q", "q 1"), ("q", "q 2")])
     found.consumed.refused["q", "q 1"] = 1

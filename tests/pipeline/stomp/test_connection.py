@@ -18,11 +18,11 @@ from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
 
 
 def near(port, timeout=PATIENCE, **more):
-    return Endpoint("127.0.0.1", port, timeout=timeout, **more)  # type: ignore[arg-type]
+    return Endpoint("127.0.0.1", port, timeout=timeout, **more)
 
 
 def opened(broker, **more):
-    return Connection(near(broker.port, **more))  # type: ignore[arg-type]
+    return Connection(near(broker.port, **more))
 
 
 # ---- addresses, and what is hidden
