@@ -89,7 +89,10 @@ class Model:
             case ("number", value) | ("string", value):
                 return value
             case ("negative", operand):
-                return self.calculate("-", 0, self.as_number(self.value(operand)))
+                number = self.as_number(self.value(operand))
+                if isinstance(number, float):
+                    return -number  # the negative of 0.0 is -0.0, which 0 - 0.0 is not
+                return self.calculate("-", 0, number)
             case ("arithmetic", "+", left, right):
                 pair = self.alike(self.value(left), self.value(right), is_text(left) or is_text(right))
                 if is_number(left) or is_number(right):

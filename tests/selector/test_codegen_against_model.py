@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stompring.selector import compile_selector
@@ -111,6 +111,11 @@ def test_compiled_predicate_agrees_with_the_model(tree, properties, convert):
 
 @settings(max_examples=300, deadline=None)
 @given(tree=CONDITIONS, properties=st.dictionaries(NAMES, STRINGS | st.just("a:b")), convert=st.booleans())
+@example(
+    ("compare", "<", ("number", 0), ("arithmetic", "/", ("number", 1), ("negative", ("number", 0.0)))),
+    {},
+    False,
+)
 def test_lines_of_headers_give_the_same(tree, properties, convert):
     prefix = "" if convert else "no_convert_string_expressions:"
     expected = Model(properties, convert).condition(tree)
