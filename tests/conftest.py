@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import hypothesis
 import pytest
 
 from .broker_document import broker_xml
@@ -17,6 +18,10 @@ from .management import Management
 from .stomp_client import StompClient
 from .summary import counted
 from .websocket_client import WebSocketDialogue
+
+# How long an example takes tells of the machine's load.
+hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.load_profile("suite")
 
 #: Starts a broker; takes what `broker_xml` takes.
 StartBroker = Callable[..., BrokerProcess]

@@ -97,9 +97,7 @@ def test_messages_that_are_alike_have_columns_alone():
     kinds = index.segments[0].kinds[1:]
     assert [each.grouped for each in kinds if each is not None] == [False, False, True, False]
     assert {each.queue for each in kinds if each is not None} == {7}
-    assert index.segments[1].sizes[0] == len(record(101, 101 % 4, bytes(101 % 7))) - 68 - tail_at(
-        record(101, 101 % 4)
-    )
+    assert index.segments[1].sizes[0] == len(payloads[100]) - 68 - tail_at(payloads[100])
 
 
 def tail_at(payload):

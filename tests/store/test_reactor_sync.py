@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from stompring.store import writer
 from stompring.store.writer import (
     BUSY_BATCHES,
@@ -55,6 +57,14 @@ class Fixture(WriterFixture):
         return given
 
 
+@pytest.fixture(autouse=True)
+def now(monkeypatch):
+    """The time that writes and waits are measured with: it stands still, however busy the machine is."""
+    now = [100.0]
+    monkeypatch.setattr(writer, "perf_counter", lambda: now[0])
+    return now
+
+
 def test_a_small_batch_is_safe_at_the_end_of_its_turn():
     desk = Fixture()
     desk.journal.append(b" second")
@@ -78,11 +88,7 @@ def test_what_others_send_meanwhile_becomes_part_of_the_batch():
     assert desk.here.count == 1 and not desk.hand.jobs
 
 
-def test_the_disk_thread_writes_where_the_reactor_does_not_become_idle(
-    monkeypatch,
-):
-    now = [100.0]
-    monkeypatch.setattr(writer, "perf_counter", lambda: now[0])
+def test_the_disk_thread_writes_where_the_reactor_does_not_become_idle(now):
     desk = Fixture()
     desk.idle = False
     desk.send(b"a")
@@ -117,7 +123,7 @@ def test_the_disk_thread_writes_until_syncs_are_known_to_be_fast():
     assert turns > 5
 
 
-def test_a_slow_sync_gives_the_disk_back_to_the_thread_for_a_while(monkeypatch):
+def test_a_slow_sync_gives_the_disk_back_to_the_thread_for_a_while():
     desk = Fixture()
     desk.here.observe(SLOW_SYNC)
     desk.here.seconds = 0.0
