@@ -19,15 +19,6 @@ class CursorTest(TestCase):
         self.world = PagedBroker()
         self.q, self.r = self.world.queues("q", "r")
 
-    def body_of_first(self, level):
-        cursor = self.world.cursor(self.q)
-        position = cursor.first(level)
-        if position is None:
-            return None
-        block = self.world.read(*position)
-        assert block is not None
-        return block.message(position[1]).body.partition(b" ")[0]
-
     def page_records(self):
         self.world.turn()
         replay = Replay(self.world.memory.kill(), self.world.journal.directory)
@@ -36,50 +27,6 @@ class CursorTest(TestCase):
 
 
 class FindingTest(CursorTest):
-    def test_each_priority_has_its_first(self):
-        for level in (4, 9, 4, 0, 9):
-            self.world.page([self.q], b"%d" % level, priority=level)
-        cursor = self.world.cursor(self.q)
-        self.assertEqual(cursor.levels, [1, 0, 0, 0, 2, 0, 0, 0, 0, 2])
-        self.assertEqual([self.body_of_first(level) for level in (9, 4, 0, 5)], [b"9", b"4", b"0", None])
-
-    def test_pages_without_a_priority_are_passed_over(self):
-        self.world.fill(self.q, 30)
-        page, index = self.world.page([self.q], b"x", priority=7)
-        self.world.fill(self.q, 30)
-        cursor = self.world.cursor(self.q)
-        self.assertEqual(cursor.first(7), (page, index))
-        first = self.world.pages.in_order()[0]
-        self.assertEqual(cursor.following(7, first, 0), (page, index))
-        self.assertIsNone(cursor.following(7, page, index + 1))
-
-    def test_following_may_begin_behind_the_end_of_a_page(self):
-        positions = self.world.fill(self.q, 20)
-        pages = self.world.pages.in_order()
-        cursor = self.world.cursor(self.q)
-        self.assertEqual(cursor.following(4, pages[0], pages[0].count), (pages[1], 0))
-        last_page, last = positions[-1]
-        self.assertIsNone(cursor.following(4, last_page, last + 1))
-
-    def test_following_skips_a_deleted_page(self):
-        self.world.fill(self.q, 20)
-        pages = list(self.world.pages.in_order())
-        gone = pages[1]
-        cursor = self.world.cursor(self.q)
-        for index in range(gone.count):
-            cursor.settle_waiting(gone, index, Reason.KILLED)
-        self.assertEqual(cursor.following(4, gone, 0), (pages[2], 0))
-
-    def test_requeued_message_is_first_again(self):
-        positions = self.world.fill(self.q, 20)
-        refs = [self.world.load(self.q, *position) for position in positions]
-        cursor = self.world.cursor(self.q)
-        self.assertIsNone(cursor.first(4))
-        for ref in (refs[15], refs[3]):
-            ref.state = PENDING
-            cursor.put_back(ref)
-            self.assertEqual(cursor.first(4), ref.position)
-
     def test_compressed_page_states_expand_on_access(self):
         positions = self.world.fill(self.q, 60)
         cursor = self.world.cursor(self.q)
@@ -103,41 +50,6 @@ class FindingTest(CursorTest):
 
 
 class CountingTest(CursorTest):
-    def counts(self):
-        cursor = self.world.cursor(self.q)
-        return cursor.remaining, cursor.waiting, cursor.timed
-
-    def test_every_step_counts(self):
-        self.world.page([self.q])
-        later, at = self.world.page([self.q], due=self.world.now + 1000)
-        cursor = self.world.cursor(self.q)
-        self.assertEqual(self.counts(), (2, 1, 1))
-        timed = self.world.load(self.q, later, at)
-        self.assertEqual(self.counts(), (2, 1, 0))
-        timed.state = PENDING
-        cursor.put_back(timed)
-        self.assertEqual(self.counts(), (2, 2, 0))
-        ref = self.world.first(self.q)
-        assert ref is not None
-        self.assertEqual(self.counts(), (2, 1, 0))
-        cursor.settle(ref, Reason.ACKNOWLEDGED)
-        self.assertEqual(self.counts(), (1, 1, 0))
-        cursor.settle(ref, Reason.ACKNOWLEDGED)
-        self.assertEqual(self.counts(), (1, 1, 0))
-        cursor.settle_waiting(later, at, Reason.REPLACED)
-        self.assertEqual(self.counts(), (0, 0, 0))
-        self.assertTrue(self.world.pages.empty)
-
-    def test_deliveries_stay_with_a_position(self):
-        page, index = self.world.page([self.q])
-        cursor = self.world.cursor(self.q)
-        ref = self.world.load(self.q, page, index)
-        ref.deliveries, ref.attempts, ref.state = 3, 2, PENDING
-        cursor.put_back(ref)
-        self.assertEqual(cursor.counts(page, index), (3, 2))
-        again = self.world.load(self.q, page, index)
-        self.assertEqual((again.deliveries, again.attempts), (3, 2))
-
     def test_a_delivery_that_is_put_back_for_later_is_timed(self):
         page, index = self.world.page([self.q])
         cursor = self.world.cursor(self.q)
@@ -149,17 +61,6 @@ class CountingTest(CursorTest):
         block = self.world.read(page, index)
         assert block is not None
         self.assertEqual((block.due(index), cursor.due(block, index)), (0, ref.due))
-
-    def test_purge_skips_loaded_messages(self):
-        positions = self.world.fill(self.q, 20)
-        self.world.page([self.q], due=self.world.now + 1000)
-        ref = self.world.load(self.q, *positions[7])
-        cursor = self.world.cursor(self.q)
-        self.assertEqual(sum(cursor.purge(Reason.KILLED)), 20)
-        self.assertEqual(self.counts(), (1, 0, 0))
-        self.assertEqual([page.number for page in self.world.pages.in_order()][0], positions[7][0].number)
-        cursor.settle(ref, Reason.ACKNOWLEDGED)
-        self.assertTrue(self.world.pages.empty)
 
     def test_cursor_of_a_deleted_queue_ignores_updates(self):
         positions = self.world.fill(self.q, 20)

@@ -44,21 +44,6 @@ def page_paths(files):
 # ---- whole pages
 
 
-def test_restart_recovers_all_paged_messages():
-    """PD-1."""
-    world, _ = filled()
-    count, size = world.pages.count, sum(page.end for page in world.pages.in_order())
-    again = world.again()
-    (q,) = again.queues("q")
-    assert again.paging.recovered == [again.pages]
-    assert again.pages.count == count
-    assert sum(page.end for page in again.pages.in_order()) == size
-    assert again.cursor(q).levels == [0, 0, 0, 0, 20, 0, 0, 0, 0, 0]
-    assert again.drain(q) == numbered(20)
-    again.turn()
-    assert again.page_files() == ["address.txt"]
-
-
 @pytest.mark.parametrize("stop", [True, False])
 def test_restart_seals_the_last_page_and_begins_a_new_one(stop):
     """PD-4."""
@@ -95,18 +80,6 @@ def test_numbers_are_never_used_again():
     assert page.number > last
 
 
-def test_settled_paged_messages_are_not_recovered():
-    world, (q, r) = filled(names=("q", "r"))
-    positions = [(page, index) for page in world.pages.in_order() for index in range(page.count)]
-    for place in (0, 1, 2, 5, 19):
-        world.cursor(q).settle_waiting(*positions[place], Reason.ACKNOWLEDGED)
-    world.turn()
-    again = world.again()
-    q, r = again.queues("q", "r")
-    assert again.drain(q) == [body for body in numbered(20) if int(body) not in (0, 1, 2, 5, 19)]
-    assert again.drain(r) == numbered(20)
-
-
 def test_counts_and_due_times_come_back():
     world, (q,) = filled(4, WIDE)
     page = world.pages.in_order()[0]
@@ -141,18 +114,6 @@ def test_requeued_message_that_was_due_is_not_scheduled_again():
     again = world.again()
     (q,) = again.queues("q")
     assert again.cursor(q).waiting_of(again.pages.in_order()[0]) == [0, 1]
-
-
-def test_non_durable_paged_messages_are_not_recovered():
-    world, (q,) = filled(3, WIDE)
-    (passing,) = world.queues("passing", durable=False)
-    world.page([q], b"x", durable=False)
-    world.page([q, passing], b"3 ")
-    world.turn()
-    again = world.again()
-    (q,) = again.queues("q")
-    assert again.drain(q) == numbered(4)
-    assert [queue.name for queue in again.pages.cursors] == ["q"]
 
 
 def test_page_without_durable_messages_is_deleted_at_start():
@@ -489,18 +450,6 @@ def test_a_directory_whose_only_page_was_only_begun_leaves_no_address():
     assert "a" not in world.again(left[0]).directory.addresses
 
 
-def test_a_missing_page_loses_its_own_messages_only():
-    """PD-5."""
-
-    def change(files, paths):
-        del files.contents[paths[0]]
-
-    world, q, _ = damaged(change)
-    bodies = world.drain(q)
-    assert bodies == numbered(20)[-len(bodies) :]
-    assert 15 < len(bodies) < 20
-
-
 def test_all_pages_are_missing():
     """PD-5."""
     world, (q,) = filled()
@@ -733,32 +682,6 @@ def test_empty_page_file_is_removed_without_a_record():
         assert again.paging.lost_messages == again.paging.damaged_pages == 0
         third = again.again()
         assert third.paging.damaged_pages == 0
-
-
-def test_journal_lists_no_missing_page_after_a_kill_at_any_point():
-    """Nor when the start after it is killed too, and the one after that."""
-    world = PagedBroker()
-
-    def act():
-        (q,) = world.new_queues("q")
-        world.fill(q, 12)
-        world.turn()
-        world.drain(q)
-        world.fill(q, 5, durable=False)
-        world.turn()
-        world.fill(q, 12)
-        world.turn()
-
-    first = kills(world, act)
-    assert len(first) > 20
-    for files in first:
-        assert listed(files) <= found(files)
-        again = PagedBroker(files.kill(), recover=False)
-        for killed in kills(again, again.recover):
-            assert listed(killed) <= found(killed)
-            third = world.again(killed)
-            assert listed(third.memory) == found(third.memory)
-            assert third.paging.damaged_pages == 0
 
 
 @pytest.mark.parametrize("size", [0, 10])

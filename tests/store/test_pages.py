@@ -26,15 +26,6 @@ class WritingTest(TestCase):
         self.world.turn()
         return self.world.memory.data[page_path(self.world.pages.directory, number)]
 
-    def test_a_message_is_written_once_for_all_queues(self):
-        page, index = self.world.page([self.q, self.r], b"only once")
-        self.assertEqual(self.data(page.number).count(b"only once"), 1)
-        self.assertEqual(self.world.cursor(self.q).first(4), (page, index))
-        self.assertEqual(self.world.cursor(self.r).first(4), (page, index))
-        scan = PageScan(self.data(page.number))
-        ids = self.q.number.to_bytes(4, "little") + self.r.number.to_bytes(4, "little")
-        self.assertEqual(scan.contents.memberships, [(0, ids)])
-
     def test_a_page_can_be_read_alone(self):
         page, _ = self.world.page([self.q], b"x")
         self.world.page([self.q, self.r], b"y")
@@ -94,14 +85,6 @@ class WritingTest(TestCase):
         self.world.stop()
         self.assertIsNotNone(find_footer(self.world.memory.data[page.path]))
         self.assertEqual(self.world.memory.open_files, 1)  # the journal's
-
-    def test_numbers_go_on_over_all_addresses(self):
-        self.world.fill(self.q, 10)
-        other = self.world.paging.open(self.world.address("b"))
-        queue = self.world.queue("b")
-        page, _ = other.append(self.world.message("b"), [queue])
-        self.assertGreater(page.number, max(page.number for page in self.world.pages.in_order()))
-        self.assertNotEqual(other.directory, self.world.pages.directory)
 
     def test_durable_messages_are_synced_before_the_receipt(self):
         self.world.page([self.q], durable=False)  # the journal is told that the page is there
@@ -167,30 +150,6 @@ class DeletingTest(TestCase):
         self.world.turn()
         return [int(name[:9]) for name in self.world.page_files() if name.endswith(".page")]
 
-    def test_settled_page_is_deleted_before_older_pages(self):
-        positions = self.world.fill(self.q, 20)
-        self.world.turn()
-        middle = self.world.pages.in_order()[2]
-        size = self.world.pages.bytes
-        for page, index in positions:
-            if page is middle:
-                self.world.cursor(self.q).settle_waiting(page, index, Reason.ACKNOWLEDGED)
-        self.assertTrue(middle.gone)
-        self.assertNotIn(middle.number, self.files())
-        self.assertIsNone(self.world.pages.page(middle.number))
-        self.assertEqual(self.world.pages.bytes, size - middle.bytes)
-        self.assertEqual(len(self.world.drain(self.q)), 20 - middle.count)
-
-    def test_a_page_stays_while_any_queue_needs_it(self):
-        for at in range(20):
-            self.world.page([self.q, self.r], b"%d " % at + bytes(98))
-        count = len(self.files())
-        self.world.drain(self.q)
-        self.assertEqual(len(self.files()), count)
-        self.world.pages.forget(self.r)
-        self.assertEqual(len(self.files()), 1)
-        self.assertTrue(self.world.pages.empty)
-
     def test_page_is_deleted_after_its_settlements_are_synced(self):
         disk = ManualDisk()
         world = PagedBroker(disk=disk)
@@ -210,29 +169,6 @@ class DeletingTest(TestCase):
         world.turn()
         disk.finish()
         self.assertNotIn(page.path, world.memory.contents)
-
-    def test_unwritten_pages_leave_no_files(self):
-        world = PagedBroker(disk=(disk := ManualDisk()))
-        (q,) = world.queues("q", durable=False)
-        for page, index in world.fill(q, 20):
-            world.cursor(q).settle_waiting(page, index, Reason.KILLED)
-        world.paging.close(world.pages)
-        world.address("a").pages = None
-        world.turn()
-        disk.finish()
-        world.turn()
-        disk.finish()
-        self.assertEqual(world.page_files(), [])
-        self.assertEqual(world.writer.waiting_bytes, 0)
-
-    def test_a_closed_address_leaves_no_directory(self):
-        self.world.fill(self.q, 20)
-        self.world.drain(self.q)
-        pages = self.world.pages
-        self.world.paging.close(pages)
-        self.world.address("a").pages = None
-        self.world.turn()
-        self.assertEqual(self.world.page_files(), [])
 
     def test_without_purge_the_directory_stays(self):
         self.world.paging.purge = False

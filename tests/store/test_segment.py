@@ -147,14 +147,6 @@ def test_a_footer_with_a_flipped_byte_is_not_believed():
         assert payloads == PAYLOADS, "the records are found without it"
 
 
-def test_a_footer_that_is_cut_off():
-    data, _ = unsealed()
-    whole = sealed()
-    for size in range(len(data), len(whole)):
-        payloads, walk = walked(whole[:size])
-        assert payloads == PAYLOADS and walk.end == len(data)
-
-
 def test_a_trailer_that_points_anywhere():
     data, _ = unsealed()
     for place in (0, 5, len(data) - 3, len(data), 2**60):
