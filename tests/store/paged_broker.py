@@ -13,7 +13,7 @@ from stompring.broker.reference import DELIVERING, Reference
 from stompring.broker.storage import Reason
 from stompring.settings.model import RoutingType
 from stompring.store.cursor import Cursor
-from stompring.store.files import Files
+from stompring.store.files import Disk, Files
 from stompring.store.page_reader import Block
 from stompring.store.pages import Page, Pages
 from stompring.store.paging import Paging
@@ -33,10 +33,10 @@ class PagedBroker(StoredBroker):
     def __init__(
         self, files: Files | None = None, *, settings: Any = SETTINGS, paging: Path = PAGING, **more: Any
     ) -> None:
-        recover = more.pop("recover", True)
+        recover, reader = more.pop("recover", True), more.pop("reader", None)
         super().__init__(files, settings, recover=False, **more)
         self.given["paging"] = paging
-        self.reader = ImmediateDisk(self.clock)
+        self.reader: Disk = reader or ImmediateDisk(self.clock)
         self.paging = Paging(self.journal, self.writer, self.reader, self.broker.clock, paging)
         self.store.pages = self.paging
         self.paging.retention = self.store.retention

@@ -1,0 +1,27 @@
+"""A broker with pages, and two queues of its address."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompring.broker.queue import Queue
+
+from .paged_broker import PagedBroker
+
+
+@pytest.fixture
+def world() -> PagedBroker:
+    """The broker; modules may have another one."""
+    return PagedBroker()
+
+
+@pytest.fixture
+def q(world: PagedBroker) -> Queue:
+    """The first queue."""
+    return world.queues("q", "r")[0]
+
+
+@pytest.fixture
+def r(world: PagedBroker) -> Queue:
+    """The second queue."""
+    return world.queues("q", "r")[1]
