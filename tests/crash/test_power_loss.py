@@ -1,6 +1,5 @@
 """The power fails before each operation on a file: what was not synced is lost, torn or whole, by chance."""
 
-import os
 from copy import deepcopy
 from pathlib import Path
 from random import Random
@@ -14,9 +13,8 @@ from .ledger import Ledger
 
 ROOT = Path("/data")
 
-#: The tests try each operation of so many; STOMPRING_EXAMPLES=2 or more tries all.
-STEP = 2 if int(os.environ.get("STOMPRING_EXAMPLES", "1")) < 2 else 1
-
+#: The tests try each operation of so many.
+every = pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)])
 
 NEVER = 1 << 30
 
@@ -58,18 +56,20 @@ def check(files, ledger, at):
     assert not faults, f"before {files.operations[-1]}, number {at}:\n" + "\n".join(map(str, faults))
 
 
+@every
 @pytest.mark.timeout(3600)
-def test_what_was_promised_survives():
+def test_what_was_promised_survives(step):
     whole = fails_at(NEVER)
     played(whole, Ledger())
     count = len(whole.operations)
     assert count > 100
-    for at in range(0, count, STEP):
+    for at in range(0, count, step):
         check(fails_at(at), Ledger(), at)
 
 
+@every
 @pytest.mark.timeout(3600)
-def test_what_was_promised_survives_in_a_second_life():
+def test_what_was_promised_survives_in_a_second_life(step):
     """As above, on what a first life has left: recovery, facts about old pages, compaction of old segments."""
     first, ledger = fails_at(NEVER), Ledger()
     life = played(first, ledger)
@@ -80,7 +80,7 @@ def test_what_was_promised_survives_in_a_second_life():
     played(whole, deepcopy(ledger))
     count = len(whole.operations)
     assert count > 100
-    for at in range(0, count, STEP):
+    for at in range(0, count, step):
         check(fails_at(at, left), deepcopy(ledger), at)
 
 
