@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections import Counter
+from itertools import product
 from urllib.request import Request, urlopen
 
 import pytest
@@ -15,7 +16,7 @@ from ..management import Management
 from ..stomp_client import StompClient
 from .killable_broker import KillableBroker
 
-MESSAGES = 10_000
+MESSAGES = 5_000
 KILLS = 3
 
 #: Settings of the queue that messages leave, of the one that they go to, and of all addresses.
@@ -54,9 +55,18 @@ def export(port, queue):
         return Counter(json.loads(line)["message"]["body"] for line in answer.read().splitlines())
 
 
+def long_but(*short):
+    """All pairs of a case and an operation; those that are not named are long."""
+    return [
+        pytest.param(*pair, marks=() if pair in short else pytest.mark.long)
+        for pair in product(CASES, ("move", "retry"))
+    ]
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("operation", ["move", "retry"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "operation"), long_but(("memory to pages", "retry"), ("pages to memory", "move"))
+)
 def test_every_message_is_in_exactly_one_queue(tmp_path, case, operation):
     away, home = CASES[case]
     config = tmp_path / "broker.xml"
@@ -119,7 +129,9 @@ def upload(port, lines):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("settings", [{}, PAGED], ids=["memory", "pages"])
+@pytest.mark.parametrize(
+    "settings", [pytest.param({}, marks=pytest.mark.long), PAGED], ids=["memory", "pages"]
+)
 def test_an_import_is_there_as_a_whole_or_not_at_all(tmp_path, settings):
     """Each request has 1000 durable messages with one body of its own."""
     config = tmp_path / "broker.xml"
