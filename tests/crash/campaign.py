@@ -36,9 +36,6 @@ BEGINNING = 60.0
 #: The sizes of its files: there are several soon.
 SMALL_FILES = {"journal-file-size": "4K", "journal-compact-min-files": 10}
 
-#: Seconds that draining everything may take.
-DRAINING = 30.0
-
 #: Messages of groups that are sent to each area before that: more than is kept in memory for one owner.
 GROUPED = 400
 
@@ -74,7 +71,8 @@ class Campaign:
     ``directory`` must be empty; all choices come from ``seed``. ``hurry`` are the seconds that a life takes at most.
     However slow the machine is, the first life goes on until all in ``begin_with`` was counted, by the names of
     `Report.counts`, and there are journal files, pages, and ids that can be sent again. ``forked`` brokers start
-    sooner (`tests.broker_pool`); those that are killed while they start never are forked.
+    sooner (`tests.broker_pool`); those that are killed while they start never are forked. ``draining`` are the seconds
+    that the end may take.
     """
 
     def __init__(
@@ -89,6 +87,7 @@ class Campaign:
         hurry: float = 1.0,
         begin_with: tuple[str, ...] = (),
         forked: bool = False,
+        draining: float = 30.0,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.directory = directory
@@ -101,6 +100,7 @@ class Campaign:
         self.hurry = hurry
         self.begin_with = begin_with
         self.forked = forked
+        self.draining = draining
         self.tell = tell
         self.random = Random(seed)
         self.ledger = Ledger()
@@ -262,7 +262,7 @@ class Campaign:
     def _last_life(self) -> None:
         with self._start(self.forked) as victim:
             self._audit(victim)
-            asyncio.run(self._drain(victim))
+            asyncio.run(self.drain(victim))
             self._raise_faults(self.ledger.faults)
         left = list((self.data / "paging").rglob("*.page"))
         if left:
@@ -274,7 +274,8 @@ class Campaign:
                 self.ledger.fault("undrained", f"{len(rest)} are left", *rest)
                 self._raise_faults(self.ledger.faults)
 
-    async def _drain(self, victim: KillableBroker) -> None:
+    async def drain(self, victim: KillableBroker) -> None:
+        """Send more of groups than memory keeps, consume everything, and stop the broker."""
         world = Context(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
         try:
             for area in self.areas:
@@ -283,7 +284,7 @@ class Campaign:
             for queue in {copy.queue for copy in self.ledger.everything()} | topology.GRAVES:
                 grouped = queue.endswith(".grouped")
                 consume(world, _drainer(queue), f"the last reader of {queue}", 4 if grouped else 1)
-            await self._until_drained(world)
+            await self.until_drained(world)
             await asyncio.sleep(0.3)  # page files go a moment after the last receipt
             world.over = self.ledger.stopping = True
             await asyncio.to_thread(victim.stop)
@@ -300,8 +301,9 @@ class Campaign:
             for copy in there:
                 self.ledger.finish(copy, "it was purged")
 
-    async def _until_drained(self, world: Context) -> None:
-        end = time.monotonic() + DRAINING
+    async def until_drained(self, world: Context) -> None:
+        """Wait until the ledger expects nothing more."""
+        end = time.monotonic() + self.draining
         while rest := self.ledger.everything():
             await asyncio.sleep(0.1)
             world.check()
