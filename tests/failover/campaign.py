@@ -77,12 +77,14 @@ class FailoverCampaign:
         areas: tuple[str, ...] = tuple(topology.AREAS),
         laden: tuple[int, int] = (0, 0),
         profiles: Sequence[Profile] = PROFILES,
+        draining: float = 60.0,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.world = world
         self.seed = seed
         self.areas = areas
         self.laden = dict(zip(("laden.memory", "laden.paged"), laden, strict=True))
+        self.draining = draining  # seconds in which everything is consumed at the end
         self.tell = tell
         self.random = Random(seed)
         chosen = [name for name in possible(world) if not kinds or name in kinds]
@@ -378,7 +380,7 @@ class FailoverCampaign:
         self._told = []
         active = self.world.settle()
         self.probes.resume()
-        self.probes.drain()
+        self.probes.drain(self.draining)
         self._raise(self.probes.faults)
         self.probes.end()
         self._audit(active)

@@ -23,8 +23,6 @@ from .world import LOGIN
 SILENCE = 3.0
 #: Seconds without a receipt after which a client tries the other broker.
 STALL = 1.5
-#: Seconds in which everything is consumed at the end.
-DRAINING = 60.0
 #: Seconds in which a broker that lost its place may still deliver what it had on its way, from the moment on when its
 #: client went to another one, the process was continued, or its connections worked again.
 WINDOW = 1.0
@@ -175,10 +173,10 @@ class Probes:
                 self._connections.remove(connection)
                 self._loop.call_soon_threadsafe(connection.drop)
 
-    def drain(self) -> None:
-        """Send nothing more, and consume everything. Adds to `faults` what is missing."""
+    def drain(self, seconds: float) -> None:
+        """Send nothing more, and consume everything within ``seconds``. Adds to `faults` what is missing."""
         self.sending = False
-        deadline = time.monotonic() + DRAINING
+        deadline = time.monotonic() + seconds
         while missing := self.missing():
             self.check()
             if time.monotonic() > deadline:
