@@ -107,25 +107,6 @@ def test_replayed_ids_are_ordered_by_position():
 # ---- restarts
 
 
-def test_ids_come_back_in_their_order():
-    world = make()
-    send_all(world, ids(1, 5))
-    for _ in range(3):
-        world = world.again()
-        assert known(world) == ids(1, 5) and held(world) == ids(1, 5)
-    assert not send(world, b"3") and send(world, b"6")
-    world.turn()
-    assert known(world.again()) == ids(1, 6)
-
-
-def test_ids_outlive_their_messages():
-    world = make()
-    send_all(world, ids(1, 3))
-    acknowledge_all(world)
-    again = world.again()
-    assert held(again) == [] and known(again) == ids(1, 3)
-
-
 def test_ids_that_are_not_durable_go_with_their_messages():
     world = make()
     send(world, b"1")
@@ -136,17 +117,6 @@ def test_ids_that_are_not_durable_go_with_their_messages():
     assert known(world.again()) == [b"1", b"3"]
 
 
-def test_many_of_one_turn_and_of_one_transaction():
-    world = make()
-    for identifier in ids(1, 10):
-        send(world, identifier)
-    with world.broker.together():
-        for identifier in ids(11, 20):
-            send(world, identifier)
-    world.turn()
-    assert known(world.again()) == ids(1, 20)
-
-
 def test_a_message_consumed_in_its_turn_leaves_its_id():
     world = make()
     send(world, b"1")
@@ -154,23 +124,6 @@ def test_a_message_consumed_in_its_turn_leaves_its_id():
     world.turn()
     again = world.again()
     assert held(again) == [] and known(again) == [b"1"]
-
-
-def test_only_the_latest_ids_are_recovered():
-    world = make(id_cache_size=3)
-    send_all(world, ids(1, 8))
-    assert known(world) == ids(6, 8)
-    again = world.again()
-    assert known(again) == ids(6, 8)
-    assert known(again.again(id_cache_size=2)) == ids(7, 8)
-    assert known(again.again(id_cache_size=0)) == []
-
-
-def test_an_id_that_was_forgotten_and_sent_again():
-    world = make(id_cache_size=2)
-    send_all(world, [b"a", b"b", b"c", b"a"])
-    assert known(world) == known(world.again()) == [b"c", b"a"]
-    assert known(world.again(id_cache_size=10)) == [b"c", b"a"]
 
 
 def test_ids_removed_by_a_reload_are_not_recovered():
@@ -352,24 +305,6 @@ def test_clearing_ids_applies_when_the_cache_was_not_loaded():
     assert known(world.again()) == ids(1, 5), "they were there"
 
 
-def test_every_cut_of_forgetting():
-    """It has happened or not; what came after it never stands beside what it forgot."""
-    world = make()
-    send_all(world, ids(1, 3))
-    forget_all(world.address("q"))
-    world.turn()
-    send_all(world, ids(4, 5))
-    files = world.memory
-    seen = []
-    for length in range(files.size(FIRST) + 1):
-        cut = files.kill()
-        cut.truncate(FIRST, length)
-        found = known(world.again(cut))
-        if not seen or seen[-1] != found:
-            seen.append(found)
-    assert seen == [[], ids(1, 1), ids(1, 2), ids(1, 3), [], ids(4, 4), ids(4, 5)]
-
-
 def test_an_address_without_ids_and_one_of_another_name():
     world = make()
     world.queue("other")
@@ -380,28 +315,6 @@ def test_an_address_without_ids_and_one_of_another_name():
 
 
 # ---- what is torn
-
-
-def test_every_cut_has_both_or_neither():
-    world = make()
-    send_all(world, ids(1, 2))
-    with world.broker.together():
-        for identifier in ids(3, 5):
-            send(world, identifier)
-    world.turn()
-    world.queue("other", "q", world.directory.queues["q"].attributes.routing_type)
-    send_all(world, ids(6, 7))
-    files = world.memory
-    whole = files.read(FIRST)
-    seen = set()
-    for length in range(len(whole) + 1):
-        cut = files.kill()
-        cut.truncate(FIRST, length)
-        again = world.again(cut)
-        messages = sorted(held(again) + held(again, "other"))
-        assert messages == known(again), length
-        seen.add(len(messages))
-    assert seen == {0, 1, 2, 5, 6, 7}
 
 
 def conversing(world):
@@ -426,7 +339,7 @@ def test_every_journal_prefix_of_a_session_recovers_consistently():
     world.turn()
     files = world.memory
     seen = set()
-    for length in range(files.size(FIRST) + 1):
+    for length in {*range(0, size := files.size(FIRST), 7), size}:
         cut = files.kill()
         cut.truncate(FIRST, length)
         again = world.again(cut)
@@ -514,7 +427,7 @@ def test_every_cut_of_the_journal_while_pages_are_whole(together):
     world.turn()
     files = world.memory
     seen = set()
-    for length in range(files.size(FIRST) + 1):
+    for length in {*range(0, size := files.size(FIRST), 7), size}:
         cut = files.kill()
         cut.truncate(FIRST, length)
         again = world.again(cut)
@@ -545,7 +458,7 @@ def test_a_damaged_segment_loses_its_ids_alone(monkeypatch):
     assert known(once_more)[-10:] == ids(31, 40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 32), st.lists(st.integers(0, 14), min_size=1, max_size=40))
 def test_crashes_at_any_time(seed, steps):
     """What is known after a restart are the latest of those whose messages are there, and nobody consumes."""

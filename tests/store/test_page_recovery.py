@@ -59,27 +59,6 @@ def test_restart_seals_the_last_page_and_begins_a_new_one(stop):
     assert again.drain(q) == numbered(6)
 
 
-def test_numbers_are_never_used_again():
-    world, (q,) = filled()
-    (passing,) = world.queues("passing", durable=False)
-    world.page([passing])
-    last = world.pages.in_order()[-1].number
-    greatest = world.broker.next_message_number()
-    number = passing.number
-    world.turn()
-    again = world.again()
-    (q,) = again.queues("q")
-    assert again.broker.next_message_number() >= greatest
-    assert again.queues("new")[0].number > number
-    again.drain(q)
-    again.paging.close(again.pages)
-    again.address("a").pages = None
-    again.turn()
-    third = again.again()
-    page, _ = third.page(third.queues("q"))
-    assert page.number > last
-
-
 def test_counts_and_due_times_come_back():
     world, (q,) = filled(4, WIDE)
     page = world.pages.in_order()[0]
@@ -618,22 +597,11 @@ def drained_and_gone(world, files):
 @pytest.mark.parametrize("sealed", [True, False])
 def test_cut_off_anywhere(sealed):
     world, path, starts = small(sealed)
-    for size in range(len(world.memory.data[path])):
+    for size in range(0, len(world.memory.data[path]), 7):
         files = world.memory.kill()
         del files.contents[path].data[size:]
         there = sum(end <= size for end in starts[1:])
         assert drained_and_gone(world, files) == numbered(there), size
-
-
-@pytest.mark.parametrize("sealed", [True, False])
-def test_changed_anywhere(sealed):
-    world, path, starts = small(sealed)
-    for at in range(len(world.memory.data[path])):
-        files = world.memory.kill()
-        files.contents[path].data[at] ^= 1 << (at * 5 % 8)
-        lost = next((place for place in range(3) if starts[place] <= at < starts[place + 1]), None)
-        left = [b"%d" % each for each in range(3) if each != lost]
-        assert drained_and_gone(world, files) == left, at
 
 
 # ---- page files as the journal knows them

@@ -1,14 +1,9 @@
 """What comes back after a start, also from a journal that was torn or damaged."""
 
-from stompring.broker.reference import SCHEDULED
 from stompring.settings.model import RingPolicy
 
-from ..broker.broker_fixture import ANYCAST, MULTICAST, assert_nothing_held, join
-from .stored_broker import JOURNAL as DIRECTORY
+from ..broker.broker_fixture import MULTICAST, assert_nothing_held, join
 from .stored_broker import StoredBroker, held, pending, reported
-
-FIRST = DIRECTORY / "000000001.journal"
-
 
 # ---- messages
 
@@ -78,28 +73,6 @@ def test_memory_is_counted_as_before():
     assert_nothing_held(again.again())
 
 
-def test_deliveries_and_failed_attempts():
-    world = StoredBroker(settings={"#": {"max_delivery_attempts": 2, "dead_letter_address": "DLQ"}})
-    queue = world.queue("q")
-    world.queue("DLQ")
-    world.durable("q", b"refused once")
-    world.durable("q", b"out at the crash")
-    world.durable("q", b"never out")
-    taker = join(queue, 1)
-    taker.nack()
-    assert [ref.message.body for ref in taker.unsettled] == [b"refused once"]
-    taker.close()
-    other = join(queue, 2)
-    world.turn()
-    assert len(other.unsettled) == 2
-    again = world.again()
-    found = [(ref.message.body, ref.deliveries, ref.attempts) for ref in pending(again.directory.queue("q"))]
-    assert found == [(b"refused once", 3, 1), (b"out at the crash", 1, 0), (b"never out", 0, 0)]
-    last = join(again.directory.queue("q"), 1)
-    last.nack()
-    assert held(again, "DLQ") == [b"refused once"]
-
-
 def test_a_million_deliveries():
     world = StoredBroker()
     queue = world.queue("q")
@@ -117,23 +90,6 @@ def test_a_million_deliveries():
     other.turn()
     again = other.again()
     assert [pending(again.directory.queue(name))[0].deliveries for name in ("a", "b")] == [300, 0]
-
-
-def test_schedules():
-    world = StoredBroker()
-    world.queue("q")
-    now = world.now
-    for delay in (10_000, 1000, 2000):
-        world.durable("q", b"%d" % delay, due=now + delay)
-    world.turn()
-    again = world.again(after=5)
-    queue = again.directory.queue("q")
-    assert len(queue.scheduled) == 3 and all(ref.state == SCHEDULED for ref in queue.scheduled.values())
-    again.turn()
-    assert held(again) == [b"1000", b"2000"], "what came due meanwhile, in its order"
-    again.pass_time(5000)
-    assert held(again) == [b"10000", b"1000", b"2000"]
-    assert queue.messages_added == 3
 
 
 def test_each_queue_recovers_its_own_due_time():
@@ -246,22 +202,6 @@ def test_queues_with_all_that_makes_them():
     )
     assert again.address.paused and again.address.number == queue.address.number
     assert again.ring_size == 5 and again.accepts is not None and again.dispatcher.blocks
-
-
-def test_changes_last():
-    world = StoredBroker()
-    queue = world.queue("q")
-    world.turn()
-    world.directory.update_queue(queue, {"ring_size": 7})
-    world.directory.update_address(queue.address, frozenset({ANYCAST, MULTICAST}))
-    queue.pause()
-    world.turn()
-    again = world.again()
-    assert again.directory.queue("q").ring_size == 7 and again.directory.queue("q").paused
-    assert again.address("q").routing_types == {ANYCAST, MULTICAST}
-    again.directory.queue("q").resume()
-    again.turn()
-    assert not again.again().directory.queue("q").paused
 
 
 def test_non_durable_and_temporary_queues_are_not_recovered():

@@ -164,17 +164,6 @@ def test_invalid_footer_is_rejected(payload):
 # ---- walks
 
 
-def test_a_whole_segment():
-    for data in (unsealed()[0], sealed()):
-        payloads, walk = walked(data)
-        assert payloads == PAYLOADS and walk.whole and walk.end == len(unsealed()[0])
-
-
-def test_an_empty_segment():
-    payloads, walk = walked(pack_header(JOURNAL, 1, 1))
-    assert payloads == [] and walk.whole and walk.end == HEADER.size
-
-
 def test_cut_off_anywhere_all_before_is_there():
     data, starts = unsealed()
     ends = [*starts[1:], len(data)]
