@@ -11,8 +11,8 @@ from stompring.broker.reference import DELIVERING, GONE, SCHEDULED, Reference
 from ..broker.broker_fixture import Taker
 from .stored_broker import StoredBroker
 
-#: Of one message in one queue: how often it went out, how many of those failed, and its due time if it has one.
-MessageState = tuple[int, int, int]
+#: Of one message in one queue: how often it went out, how many of those failed, when it is due and expires, or 0.
+MessageState = tuple[int, int, int, int]
 
 #: A queue: its attributes, then what it holds by message number.
 QueueContents = tuple[Any, dict[int, MessageState]]
@@ -24,7 +24,7 @@ Position = tuple[int, int]
 def message_state(ref: Reference, now: int) -> MessageState:
     due = ref.due if ref.state == SCHEDULED and ref.due > now else 0
     deliveries = 0 if ref.queue.attributes.non_destructive else ref.deliveries  # each consumer's are its own
-    return (deliveries, ref.attempts, due)
+    return (deliveries, ref.attempts, due, ref.message.expires)
 
 
 def references(queue: Queue) -> list[Reference]:
@@ -50,7 +50,7 @@ def snapshot(broker: Broker, now: int) -> dict[str, QueueContents]:
 def at_time(held: dict[str, QueueContents], now: int) -> dict[str, QueueContents]:
     """A snapshot as it would be later if nothing happened: what was to come due has."""
     return {
-        name: (look, {number: (d, a, due if due > now else 0) for number, (d, a, due) in messages.items()})
+        name: (look, {number: (*d, due if due > now else 0, e) for number, (*d, due, e) in messages.items()})
         for name, (look, messages) in held.items()
     }
 

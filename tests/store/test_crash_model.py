@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stompring.broker import publish
 from stompring.broker.queue import Queue
@@ -42,7 +42,7 @@ def enforced(held):
         return held
     look, messages = held["ring"]
     size = look[1]
-    pending = sorted(number for number, (_, _, due) in messages.items() if not due)
+    pending = sorted(number for number, (_, _, due, _) in messages.items() if not due)
     gone = pending[:-size]
     return held | {"ring": (look, {n: each for n, each in messages.items() if n not in gone})}
 
@@ -108,6 +108,14 @@ class Crashes(RuleBasedStateMachine):
             if name not in self.world.directory.queues:
                 self.world.queue(name, **attributes)
         self.turn()
+        for address in ("q", "q", "q", "t", "slow"):
+            self.world.send(address, b"x", durable=True)
+        self.takers += [join(self.world.directory.queue(name), 2) for name in ("q", "t1", "slow")]
+
+    @property
+    def busy(self):
+        """Those who have something to settle."""
+        return [taker for taker in self.takers if taker.unsettled]
 
     def pick(self, choice, things):
         return things[choice % len(things)] if things else None
@@ -144,30 +152,30 @@ class Crashes(RuleBasedStateMachine):
             self.takers.append(join(queue, credit, auto=auto))
 
     @rule(choice=CHOICE)
+    @precondition(lambda self: self.busy)
     def acknowledge(self, choice):
-        taker = self.pick(choice, self.takers)
-        if taker is not None and taker.unsettled:
-            taker.ack(taker.unsettled[0])
+        taker = self.pick(choice, self.busy)
+        taker.ack(taker.unsettled[0])
 
     @rule(choice=CHOICE)
+    @precondition(lambda self: self.busy)
     def refuse(self, choice):
-        taker = self.pick(choice, self.takers)
-        if taker is not None and taker.unsettled:
-            taker.nack(taker.unsettled[0])
+        taker = self.pick(choice, self.busy)
+        taker.nack(taker.unsettled[0])
 
     @rule(choice=CHOICE, failed=st.booleans())
+    @precondition(lambda self: self.takers)
     def leave(self, choice, failed):
         taker = self.pick(choice, self.takers)
-        if taker is not None:
-            self.takers.remove(taker)
-            taker.close(failed=failed)
+        self.takers.remove(taker)
+        taker.close(failed=failed)
 
     @rule(choice=CHOICE, sends=st.lists(ADDRESSES, max_size=3), credit=CHOICE)
     def commit(self, choice, sends, credit):
         """All in one: what is taken and what is sent."""
         transaction = Transaction(self.world.broker)
-        taker = self.pick(choice, self.takers)
-        if taker is not None and taker.unsettled and not taker.queue.attributes.non_destructive:
+        taker = self.pick(choice, self.busy)
+        if taker is not None and not taker.queue.attributes.non_destructive:
             taker.ack_in(transaction, taker.unsettled[:2])
         for address in sends:
             message = self.world.message(address, b"in a transaction", durable=True)
@@ -216,16 +224,15 @@ class Crashes(RuleBasedStateMachine):
         self.world.pass_time(steps * 250)
 
     @rule()
+    @precondition(lambda self: self.hand.jobs)
     def write(self):
-        if self.hand.jobs:
-            self.hand.step()
-            assert self.world.writer.failing is None
+        self.hand.step()
+        assert self.world.writer.failing is None
 
     @rule(broken_disk=st.booleans())
+    @precondition(lambda self: self.hand.jobs)
     def fail_to_write(self, broken_disk):
         """One write or sync fails; the batch is tried again later."""
-        if not self.hand.jobs:
-            return
         left = [self.random.randrange(3)]
 
         def fault(operation, path):

@@ -41,20 +41,6 @@ def test_restart_preserves_order_and_appends_new_messages():
     assert held(again) == [b"first", b"1", b"2", b"3", b"4"]
 
 
-def test_settled_messages_are_not_recovered():
-    world = StoredBroker()
-    queues = [world.queue(name, "t", MULTICAST) for name in ("a", "b", "c")]
-    message = world.durable("t")
-    world.turn()
-    for left, queue in zip((2, 1, 0), queues, strict=True):
-        queue.purge()
-        world.turn()
-        again = world.again()
-        counts = [again.directory.queue(name).count for name in ("a", "b", "c")]
-        assert sum(counts) == left and counts[: 3 - left] == [0] * (3 - left)
-    assert message.holders == 0
-
-
 def test_memory_is_counted_as_before():
     world = StoredBroker()
     for name in ("a", "b"):
