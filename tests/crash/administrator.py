@@ -98,9 +98,9 @@ class Administrator:
         wire = await self.world.open()
         jobs = [
             self._purge,
-            self._make,
+            self.make,
             self._change,
-            self._pause,
+            self.pause,
             self._delete,
             self._make_address,
             self._change_address,
@@ -172,7 +172,8 @@ class Administrator:
             "durable": durable,
         }
 
-    async def _make(self, wire: Connection) -> None:
+    async def make(self, wire: Connection) -> None:
+        """Make a queue; one that is not durable is deleted at once."""
         free = self.bindings.absent(MADE)
         if not free:
             return
@@ -201,7 +202,7 @@ class Administrator:
         self.bindings.promised(name, tuple(wanted.values()))
         self.world.ledger.count("queues changed")
 
-    async def _pause(self, wire: Connection) -> None:
+    async def pause(self, wire: Connection) -> None:
         """Pause or resume: the rest of it stays."""
         made = self.bindings.certain(MADE)
         if not made:

@@ -42,7 +42,7 @@ class Consumer:
         self.held: dict[Copy, str] = {}  # by the order of delivery, with what an ACK must say
         self._arrived = asyncio.Event()
         self._last: dict[tuple[str, int, str], int] = {}
-        self._wire: Connection | None = None
+        self.wire: Connection | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -61,10 +61,10 @@ class Consumer:
         """Connect and subscribe anew. Raises `Lost`."""
         diet = self.diet
         wire = await self.world.open(diet.client_id)
-        self._wire = wire
+        self.wire = wire
         self._last.clear()
         wire.on_lost.append(lambda: self._forget(wire, "its connection is lost"))
-        wire.receivers["s"] = lambda frame: self._take(wire, frame)
+        wire.receivers["s"] = lambda frame: self.take(wire, frame)
         headers: dict[str, object] = {"destination": diet.destination, "id": "s", "ack": diet.ack}
         headers["prefetch-count"] = self.world.random.choice([1, 3, 20, 100])
         if len(diet.priorities) > 1:
@@ -78,8 +78,8 @@ class Consumer:
 
     # ---- receiving
 
-    def _take(self, wire: Connection, frame: Frame) -> None:
-        if wire is not self._wire:
+    def take(self, wire: Connection, frame: Frame) -> None:
+        if wire is not self.wire:
             return
         text = frame.body.partition(b"|")[0].decode()
         queue = frame.headers["_AMQ_ORIG_QUEUE"] if self.diet.moved else self.diet.queue
@@ -183,8 +183,8 @@ class Consumer:
         await self.world.pause(0.05)
 
     def _forget(self, wire: Connection, why: str) -> None:
-        if wire is self._wire:
-            self._wire = None
+        if wire is self.wire:
+            self.wire = None
             self.ledger.gone(self)
             self.ledger.give_back(self.held, why)
             self.held.clear()
@@ -202,8 +202,8 @@ class Reader(Consumer):
         self._read.clear()
         return await super().subscribe()
 
-    def _take(self, wire: Connection, frame: Frame) -> None:
-        if wire is not self._wire:
+    def take(self, wire: Connection, frame: Frame) -> None:
+        if wire is not self.wire:
             return
         text = frame.body.partition(b"|")[0].decode()
         copy = self.ledger.find(self.diet.queue, text)
@@ -227,8 +227,8 @@ class Reader(Consumer):
             del self.held[copy]
 
     def _forget(self, wire: Connection, why: str) -> None:
-        if wire is self._wire:
-            self._wire = None
+        if wire is self.wire:
+            self.wire = None
             self.held.clear()
 
 

@@ -327,10 +327,10 @@ def test_a_group_belongs_to_one_consumer_until_that_goes(story):
 def test_a_consumer_is_given_a_group_in_order(story):
     world = Context(0, 0, story.ledger, Identifiers(), Random(1))
     consumer = Consumer(world, ConsumerProfile(QUEUE, QUEUE), "c")
-    consumer._wire = wire = cast(Connection, object())
+    consumer.wire = wire = cast(Connection, object())
 
     def take(copy, redelivered="false"):
-        consumer._take(
+        consumer.take(
             wire, Frame("MESSAGE", {"redelivered": redelivered, "ack": "1"}, copy.text.encode() + b"|")
         )
         rules, story.ledger.faults = [fault.rule for fault in story.ledger.faults], []

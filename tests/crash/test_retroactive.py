@@ -24,7 +24,7 @@ class Sender(threading.Thread):
     def __init__(self, port, address, first):
         super().__init__(daemon=True)
         self.sent = self.receipted = first
-        self._address = address
+        self.address = address
         self._port = port
 
     def run(self):
@@ -33,7 +33,7 @@ class Sender(threading.Thread):
             client.connect()
             while True:
                 self.sent += 1
-                client.put(f"/topic/{self._address}", str(self.sent), persistent="true")
+                client.put(f"/topic/{self.address}", str(self.sent), persistent="true")
                 self.receipted = self.sent
         except (OSError, AssertionError):
             pass  # it is gone
@@ -74,10 +74,10 @@ def test_the_last_messages_are_kept_without_a_gap(tmp_path):
             for sender in senders:
                 sender.start()
             goal = chance.randrange(KEPT // 2, 4 * KEPT)
-            while any(sender.receipted < last[sender._address] + goal for sender in senders):
+            while any(sender.receipted < last[sender.address] + goal for sender in senders):
                 time.sleep(0.002)
             broker.kill()
             for sender in senders:
                 sender.join(30)
-                receipted[sender._address], last[sender._address] = sender.receipted, sender.sent
+                receipted[sender.address], last[sender.address] = sender.receipted, sender.sent
             subscriber.close()

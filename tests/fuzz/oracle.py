@@ -27,12 +27,12 @@ def expect(holds: bool, what: str) -> None:
         raise Broken(what)
 
 
-def within_time(check: Check, data: bytes) -> None:
+def within_time(check: Check, data: bytes, longest: float = LONGEST) -> None:
     """Check an input, and that it took no longer than it may."""
     begun = time.thread_time()
     check(data)
     taken = time.thread_time() - begun
-    expect(taken < LONGEST, f"{len(data)} bytes took {taken:.1f} s")
+    expect(taken < longest, f"{len(data)} bytes took {taken:.1f} s")
 
 
 def within_memory(check: Check, data: bytes) -> None:
