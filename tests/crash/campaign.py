@@ -7,26 +7,20 @@ import itertools
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from stompring.settings.data_directory import DataDirectory
-from stompring.store.inspection import Snapshot
-from stompring.store.verification import Verification
-
 from ..management import Management
 from ..stomp_client import StompClient
 from . import topology
-from .administrator import ADDRESS_ATTRIBUTES, Administrator, Bindings
-from .audit import NOTICE, Audit, everything, observe
+from .administrator import Administrator
 from .consumers import ConsumerProfile, consume
 from .context import Context
-from .duplicates import Identifiers
 from .killable_broker import KillableBroker
-from .ledger import Fault, Ledger
 from .producers import Producer
+from .promises import Promises
 from .stuck_queues import find_stuck
 from .workloads import FIRST_PLOTS, PLOTS, establish, grouped_load, settle
 
@@ -65,7 +59,7 @@ class Report:
         )
 
 
-class Campaign:
+class Campaign(Promises):
     """Many lives of one broker.
 
     ``directory`` must be empty; all choices come from ``seed``. ``hurry`` are the seconds that a life takes at most.
@@ -90,6 +84,7 @@ class Campaign:
         draining: float = 30.0,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
+        super().__init__()
         self.directory = directory
         self.data = directory / "data"
         self.seed = seed
@@ -103,11 +98,6 @@ class Campaign:
         self.draining = draining
         self.tell = tell
         self.random = Random(seed)
-        self.ledger = Ledger()
-        self.identifiers = Identifiers()
-        self.bindings = Bindings()
-        self.addresses = Bindings("address", ADDRESS_ATTRIBUTES)
-        self.groups = topology.groups()
         self.report = Report(counts=self.ledger.counts)
 
     def run(self) -> Report:
@@ -144,7 +134,7 @@ class Campaign:
             self._audit(victim)
             asyncio.run(self._load(victim))
         self._keep_copy()
-        self._raise_faults(self.ledger.faults)
+        self.raise_faults(self.ledger.faults)
 
     async def _load(self, victim: KillableBroker) -> None:
         world = Context(victim.port, victim.http_port, self.ledger, self.identifiers, self.random)
@@ -195,7 +185,9 @@ class Campaign:
             world.over = self.ledger.stopping = True
             await asyncio.to_thread(victim.stop)
             self.report.stops += 1
-            self._verify()
+            if self.persistence:
+                self.verify(self.data)
+                self.report.verified += 1
 
     def _keep_copy(self) -> None:
         """What the kill left, before the next start mends it: what is needed to look into a failure."""
@@ -210,46 +202,14 @@ class Campaign:
     # ---- what is left
 
     def _audit(self, victim: KillableBroker) -> None:
-        management = Management(victim.http_port)
-        self.ledger.forget_done()
-        ready = time.monotonic()
-        while True:
-            found = observe(management)
-            audit = Audit(self.ledger, self.groups, found)
-            # what became due or expired while the broker was down may take a moment
-            late = {fault.rule for fault in audit.faults} & {"too late", "overdue"}
-            if not late or time.monotonic() > ready + NOTICE / 1000:
-                break
-            time.sleep(0.1)
-        self._raise_faults(audit.faults)
-        self.identifiers.settle(audit.present.keys())
         client = StompClient(victim.port)
         client.connect()
-        self.identifiers.offer(self.ledger, client, management)
-        self._raise_faults(self.ledger.faults)
-        self.bindings.audit(self.ledger, found.queues)
-        addresses = everything(management, "/addresses", size=1000)
-        self.addresses.audit(self.ledger, {address["name"]: address for address in addresses})
-        self.report.found += len(audit.present)
-        self._verify()
-        self.ledger.next_life(set(audit.present))
-        for copy, seen in audit.present.items():
-            copy.attempts = seen.attempts if seen.place == copy.queue else copy.attempts
-        self._raise_faults(self.ledger.faults)
+        data = self.data if self.persistence else None
+        self.report.found += self.compare(Management(victim.http_port), client, data)
+        self.report.verified += data is not None
 
-    def _verify(self) -> None:
-        """As ``stompring data verify`` does, but sooner."""
-        if not self.persistence:
-            return
-        directory = DataDirectory(self.data, self.data / "journal", self.data / "paging")
-        with Snapshot(directory) as snapshot:
-            findings = Verification(snapshot, lambda done: None).findings
-        for finding in findings:
-            self.ledger.fault("verify", str(finding))
-        self.report.verified += 1
-        self._raise_faults(self.ledger.faults)
-
-    def _raise_faults(self, faults: list[Fault]) -> None:
+    def raise_faults(self, faults: Sequence[object]) -> None:
+        """Raise `BrokenPromise` if there are any."""
         if faults:
             told = "\n".join(f"  {fault}" for fault in faults[:20])
             raise BrokenPromise(
@@ -263,7 +223,7 @@ class Campaign:
         with self._start(self.forked) as victim:
             self._audit(victim)
             asyncio.run(self.drain(victim))
-            self._raise_faults(self.ledger.faults)
+            self.raise_faults(self.ledger.faults)
         left = list((self.data / "paging").rglob("*.page"))
         if left:
             raise BrokenPromise(f"seed {self.seed}: everything is consumed, and page files are left: {left}")
@@ -272,7 +232,7 @@ class Campaign:
             rest = self.ledger.everything()
             if rest:
                 self.ledger.fault("undrained", f"{len(rest)} are left", *rest)
-                self._raise_faults(self.ledger.faults)
+                self.raise_faults(self.ledger.faults)
 
     async def drain(self, victim: KillableBroker) -> None:
         """Send more of groups than memory keeps, consume everything, and stop the broker."""

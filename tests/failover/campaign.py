@@ -11,16 +11,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from benchmarks import load
-from stompring.settings.data_directory import DataDirectory
-from stompring.store.inspection import Snapshot
-from stompring.store.verification import Verification
 
 from ..crash import topology
-from ..crash.administrator import ADDRESS_ATTRIBUTES, Administrator, Bindings
-from ..crash.audit import NOTICE, Audit, everything, observe
+from ..crash.administrator import Administrator
+from ..crash.audit import NOTICE
 from ..crash.context import Context, login_headers
-from ..crash.duplicates import Identifiers
-from ..crash.ledger import Ledger, now
+from ..crash.ledger import now
+from ..crash.promises import Promises
 from ..crash.workloads import PLOTS, Plot, establish, expiring, later, settle
 from ..management import Answered, Management
 from ..stomp_client import StompClient
@@ -64,7 +61,7 @@ def possible(world: World) -> list[str]:
     return [kind.name for kind in KINDS.values() if can[kind.needs] and (nats or not kind.nats)]
 
 
-class FailoverCampaign:
+class FailoverCampaign(Promises):
     """A world, a seed, and so many faults. ``kinds`` are all that are possible, where none are given."""
 
     def __init__(
@@ -80,6 +77,7 @@ class FailoverCampaign:
         draining: float = 60.0,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
+        super().__init__()
         self.world = world
         self.seed = seed
         self.areas = areas
@@ -89,11 +87,6 @@ class FailoverCampaign:
         self.random = Random(seed)
         chosen = [name for name in possible(world) if not kinds or name in kinds]
         self.schedule = schedule(self.random, faults, chosen)
-        self.ledger = Ledger()
-        self.identifiers = Identifiers()
-        self.bindings = Bindings()
-        self.addresses = Bindings("address", ADDRESS_ATTRIBUTES)
-        self.groups = topology.groups()
         self.writers = stream.Writers()
         self.report = Report(seed)
         self.errors: Counter[str] = Counter()  # ERROR frames, which clients may get while service is away
@@ -163,7 +156,8 @@ class FailoverCampaign:
         where = f"seed {self.seed}, fault {self.number} ({self._doing})"
         return f"{where}: {text}{told}\nfiles are in {self.world.directory}"
 
-    def _raise(self, faults: Sequence[object]) -> None:
+    def raise_faults(self, faults: Sequence[object]) -> None:
+        """Raise `BrokenPromise` if there are any."""
         if faults:
             told = "\n".join(f"  {fault}" for fault in faults[:20])
             raise BrokenPromise(self._where(f"{len(faults)} broken promises\n{told}"))
@@ -267,7 +261,7 @@ class FailoverCampaign:
         started = time.monotonic()
         while True:
             self.probes.check()
-            self._raise(self.probes.faults)
+            self.raise_faults(self.probes.faults)
             seconds = self._outage(scene)
             if seconds is not None:
                 return seconds
@@ -294,57 +288,28 @@ class FailoverCampaign:
         if kind.keeps and takeover:
             raise BrokenPromise(self._where(f"{active} took over from {scene.active}, which was well"))
         self.probes.pause()
-        self._raise(self.probes.faults)
+        self.raise_faults(self.probes.faults)
         self.probes.drop_abandoned()
         active = self.world.settle()
         self._audit(active)
         self._check_laden(active, self.laden)
         self._copies(active)
-        self._raise(list(self.world.bugs()))
+        self.raise_faults(list(self.world.bugs()))
         return takeover
 
     def _audit(self, active: str) -> None:
         management = Management(self.world.port(active, "http"), self.world.address(active), LOGIN)
-        self.ledger.forget_done()
         for name in sorted(self.bindings.passing):  # a broker that lived on has them
             try:
                 management.ask("DELETE", f"/queues/{name}")
             except Answered as answer:
                 if answer.status != 404:
                     raise
-        ready = time.monotonic()
-        while True:
-            found = observe(management, (PROBED, LADEN))
-            audit = Audit(self.ledger, self.groups, found)
-            late = {fault.rule for fault in audit.faults} & {"too late", "overdue"}
-            if not late or time.monotonic() > ready + NOTICE / 1000:
-                break
-            time.sleep(0.1)
-        self._raise(audit.faults)
-        self.identifiers.settle(audit.present.keys())
         client = StompClient(self.world.port(active, "stomp"), address=self.world.address(active))
         client.connect(login_headers(LOGIN))
-        self.identifiers.offer(self.ledger, client, management)
-        self.bindings.audit(self.ledger, found.queues)
-        addresses = everything(management, "/addresses", size=1000)
-        self.addresses.audit(self.ledger, {address["name"]: address for address in addresses})
-        self._verify(active)
+        found = self.compare(management, client, self.world.data(active), (PROBED, LADEN))
         self.ledger.count("audits")
-        self.ledger.counts["messages found again"] = self.ledger.counts.get("messages found again", 0) + len(
-            audit.present
-        )
-        self.ledger.next_life(set(audit.present))
-        for copy, seen in audit.present.items():
-            copy.attempts = seen.attempts if seen.place == copy.queue else copy.attempts
-        self._raise(self.ledger.faults)
-
-    def _verify(self, broker: str) -> None:
-        """As ``stompring data verify`` does, but sooner."""
-        data = self.world.data(broker)
-        with Snapshot(DataDirectory(data, data / "journal", data / "paging")) as snapshot:
-            findings = Verification(snapshot, lambda done: None).findings
-        for finding in findings:
-            self.ledger.fault("verify", f"{broker}: {finding}")
+        self.ledger.counts["messages found again"] = self.ledger.counts.get("messages found again", 0) + found
 
     def _copies(self, active: str) -> None:
         """The stream has one writer at a time, and the standby's directory is that of the active, byte for byte."""
@@ -353,10 +318,9 @@ class FailoverCampaign:
         entries = stream.read(self.world.urls, STREAM, self.writers.last)
         self.report.entries += len(entries)
         self.writers.check(entries)
-        self._raise(self.writers.faults)
+        self.raise_faults(self.writers.faults)
         self._equal(active, self.world.other(active))
-        self._verify(self.world.other(active))
-        self._raise(self.ledger.faults)
+        self.verify(self.world.data(self.world.other(active)))
 
     def _equal(self, active: str, standby: str) -> None:
         deadline = time.monotonic() + FOLLOWED
@@ -370,7 +334,7 @@ class FailoverCampaign:
                 return
             late = time.monotonic() - deadline
             if late > REPAIRED or (late > 0 and self.world.is_following(standby)):
-                self._raise(found)
+                self.raise_faults(found)
             time.sleep(0.2)
 
     # ---- the end
@@ -381,7 +345,7 @@ class FailoverCampaign:
         active = self.world.settle()
         self.probes.resume()
         self.probes.drain(self.draining)
-        self._raise(self.probes.faults)
+        self.raise_faults(self.probes.faults)
         self.probes.end()
         self._audit(active)
         self._copies(active)
@@ -399,18 +363,17 @@ class FailoverCampaign:
             if not found:
                 break
             if time.monotonic() > deadline:
-                self._raise(found)
+                self.raise_faults(found)
             time.sleep(1)
         self.world.kill(standby, down=True)
         self.world.wipe(standby)
         self.world.release(standby)
         self._equal(active, standby)
-        self._verify(standby)
-        self._raise(self.ledger.faults)
+        self.verify(self.world.data(standby))
         self._do("stop in order")
         for broker in (standby, active):
             self.world.hold(broker)
             self.world.terminate(broker)
             if not self.world.wait_ended(broker, 30):
-                self._raise([f"{broker} does not end on SIGTERM"])
-        self._raise(list(self.world.bugs()))
+                self.raise_faults([f"{broker} does not end on SIGTERM"])
+        self.raise_faults(list(self.world.bugs()))

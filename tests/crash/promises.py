@@ -1,0 +1,75 @@
+"""What the clients of a campaign were promised, and whether a broker that was started again keeps it."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from stompring.settings.data_directory import DataDirectory
+from stompring.store.inspection import Snapshot
+from stompring.store.verification import Verification
+
+from ..management import Management
+from ..stomp_client import StompClient
+from . import topology
+from .administrator import ADDRESS_ATTRIBUTES, Bindings
+from .audit import NOTICE, Audit, everything, observe
+from .duplicates import Identifiers
+from .ledger import Ledger
+
+
+class Promises(ABC):
+    """The account of a campaign over all lives of its brokers."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.identifiers = Identifiers()
+        self.bindings = Bindings()
+        self.addresses = Bindings("address", ADDRESS_ATTRIBUTES)
+        self.groups = topology.groups()
+
+    @abstractmethod
+    def raise_faults(self, faults: Sequence[object]) -> None:
+        """Raise `BrokenPromise` if there are any."""
+
+    def compare(
+        self, management: Management, client: StompClient, data: Path | None, but: tuple[str, ...] = ()
+    ) -> int:
+        """Compare with what a broker has in its queues, ``but`` some, and go on from there; returns how many messages.
+
+        ``data`` is its directory, if it has one. Nobody but the connected ``client`` sends meanwhile.
+        """
+        self.ledger.forget_done()
+        ready = time.monotonic()
+        while True:
+            found = observe(management, but)
+            audit = Audit(self.ledger, self.groups, found)
+            # what became due or expired while the broker was down may take a moment
+            late = {fault.rule for fault in audit.faults} & {"too late", "overdue"}
+            if not late or time.monotonic() > ready + NOTICE / 1000:
+                break
+            time.sleep(0.1)
+        self.raise_faults(audit.faults)
+        self.identifiers.settle(audit.present.keys())
+        self.identifiers.offer(self.ledger, client, management)
+        self.raise_faults(self.ledger.faults)
+        self.bindings.audit(self.ledger, found.queues)
+        addresses = everything(management, "/addresses", size=1000)
+        self.addresses.audit(self.ledger, {address["name"]: address for address in addresses})
+        if data is not None:
+            self.verify(data)
+        self.ledger.next_life(set(audit.present))
+        for copy, seen in audit.present.items():
+            copy.attempts = seen.attempts if seen.place == copy.queue else copy.attempts
+        self.raise_faults(self.ledger.faults)
+        return len(audit.present)
+
+    def verify(self, data: Path) -> None:
+        """As ``stompring data verify`` does, but sooner."""
+        with Snapshot(DataDirectory(data, data / "journal", data / "paging")) as snapshot:
+            findings = Verification(snapshot, lambda done: None).findings
+        for finding in findings:
+            self.ledger.fault("verify", str(finding))
+        self.raise_faults(self.ledger.faults)
