@@ -692,3 +692,15 @@ def test_a_page_that_cannot_be_read_now_may_be_read_later():
     assert min(segment.number for segment in again.journal.segments) > 1
     third = again.again()
     assert third.drain(third.queues("q")[0]) == numbered(20)
+
+
+def test_a_page_of_another_address_is_set_aside():
+    world, _ = filled()
+    other = world.paging.open(world.address("b"))
+    page, _ = other.append(world.message("b", b"x", durable=True), [world.queue("b")])
+    world.turn()
+    files = world.memory.kill()
+    files.contents[world.pages.directory / page.path.name] = files.contents.pop(page.path)
+    again = world.again(files)
+    assert again.drain(again.queues("q")[0]) == numbered(20)
+    assert page.path.name + ".invalidPage" in again.page_files()
