@@ -17,7 +17,7 @@ from stompring.store.record import ADDRESS, QUEUE, Kind
 from stompring.store.replay import Replay
 from stompring.store.segment import SegmentScan, find_footer
 
-from .memory_files import broken
+from .memory_files import MemoryFiles, broken
 from .paged_broker import PAGING, SETTINGS, PagedBroker
 from .stored_broker import JOURNAL
 
@@ -704,3 +704,23 @@ def test_a_page_of_another_address_is_set_aside():
     again = world.again(files)
     assert again.drain(again.queues("q")[0]) == numbered(20)
     assert page.path.name + ".invalidPage" in again.page_files()
+
+
+def test_a_page_that_was_removed_long_ago_is_set_aside():
+    """The journal has forgotten its removal too."""
+    world = PagedBroker(journal_file_size=1024)
+    (q,) = world.queues("q")
+    page, _ = world.fill(q, 20)[0]
+    world.turn()
+    data = world.memory.data[page.path]
+    world.drain(q)
+    world.turn()
+    removed = world.journal.segments[-1].number
+    while world.journal.segments[0].number <= removed:
+        world.durable("other")
+        world.turn()
+        world.journal.compact_step(1000, 1 << 20)
+        world.turn()
+    again = world.again(MemoryFiles({**world.memory.kill().data, page.path: data}))
+    assert again.page_files() == ["000000001.page.invalidPage", "address.txt"]
+    assert again.drain(again.queues("q")[0]) == []
