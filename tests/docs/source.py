@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +51,31 @@ def label(path: Path) -> str:
 def parsed(path: Path) -> ast.Module:
     """A module's tree."""
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def classes_of_package() -> list[ast.ClassDef]:
+    """Every class of the package. The package is parsed once."""
+    return [
+        node
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef)
+    ]
+
+
+def imports_of(importer: str) -> set[str]:
+    """The packages and modules of the package that the modules of one of its packages import."""
+    found: set[str] = set()
+    for path in (PACKAGE / importer).rglob("*.py"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                package, _, rest = node.module.partition(".")
+                names = [rest.partition(".")[0]] if rest else [alias.name for alias in node.names]
+                found |= set(names) if package == "stompring" else set()
+            elif isinstance(node, ast.Import):
+                found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("stompring.")}
+    return found
 
 
 def skeleton(node: ast.expr) -> str | None:
@@ -98,18 +124,15 @@ def returned_texts(path: Path, function: str) -> list[Found]:
     return found
 
 
+@cache
 def error_names() -> set[str]:
     """`ProtocolError`, `Refused`, and every class of the package that is one of them."""
     names = {"ProtocolError", "Refused"}
-    classes = [
-        node
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ClassDef)
-    ]
     while True:
         more = {
-            c.name for c in classes if any(isinstance(b, ast.Name) and b.id in names for b in c.bases)
+            c.name
+            for c in classes_of_package()
+            if any(isinstance(b, ast.Name) and b.id in names for b in c.bases)
         } - names
         if not more:
             return names

@@ -7,26 +7,12 @@ import re
 
 import pytest
 
-from .source import PACKAGE, ROOT, label, parsed
+from .source import PACKAGE, ROOT, classes_of_package, imports_of, parsed
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 SPANS = re.findall(r"`([^`\n]+)`", TEXT)
 PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 SHARED = "errors"
-
-
-def imports_of(importer):
-    """The other packages that the modules of a package import."""
-    found: set[str] = set()
-    for path in (PACKAGE / importer).rglob("*.py"):
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                package, _, rest = node.module.partition(".")
-                names = [rest.partition(".")[0]] if rest else [alias.name for alias in node.names]
-                found |= set(names) if package == "stompring" else set()
-            elif isinstance(node, ast.Import):
-                found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("stompring.")}
-    return found & {*PACKAGES, SHARED} - {importer}
 
 
 def table():
@@ -42,7 +28,7 @@ def test_every_package_has_a_row():
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_who_imports_whom(package):
-    assert table()[package] == imports_of(package)
+    assert table()[package] == imports_of(package) & {*PACKAGES, SHARED} - {package}
 
 
 @pytest.mark.parametrize("span", sorted({span for span in SPANS if re.fullmatch(r"\w+/[\w/]+\.py", span)}))
@@ -57,19 +43,17 @@ def test_every_package_named_exists():
 
 
 def test_every_class_named_exists():
-    trees = {label(path): parsed(path) for path in PACKAGE.rglob("*.py")}
-    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
-    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for node in classes_of_package():
+        classes.setdefault(node.name, []).append(node)
     named = {span for span in SPANS if re.fullmatch(r"[A-Z][a-z]\w+(\.\w+)?", span)}
     assert len(named) > 20
     for name in sorted(named):
         owner, _, member = name.partition(".")
         assert owner in classes, name
         if member:
-            lineage = [classes[owner]]
-            lineage += [
-                classes[b.id] for b in classes[owner].bases if isinstance(b, ast.Name) and b.id in classes
-            ]
+            bases = {base.id for each in classes[owner] for base in each.bases if isinstance(base, ast.Name)}
+            lineage = [each for name in {owner, *bases} for each in classes.get(name, [])]
             assert any(re.search(rf"\b{member}\b", ast.unparse(node)) for node in lineage), name
 
 
@@ -80,10 +64,3 @@ def test_every_call_of_the_storage_interface_is_documented():
     section = TEXT.partition("## The storage interface")[2].partition("\n## ")[0]
     rows = "".join(re.findall(r"^\|([^|]+)\|", section, re.MULTILINE))
     assert set(re.findall(r"`(\w+)`", rows)) == calls
-
-
-def test_links_lead_somewhere():
-    headings = {title.lower().replace(" ", "-") for title in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)}
-    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
-        file, _, anchor = target.partition("#")
-        assert (ROOT / "docs" / file).is_file() if file else anchor in headings, target

@@ -37,7 +37,8 @@ def of_create(etc):
 
 
 @pytest.mark.parametrize(
-    "instance", [of_the_tutorial, pytest.param(of_create, marks=[needs_artemis, needs_java])]
+    "instance",
+    [of_the_tutorial, pytest.param(of_create, marks=[needs_artemis, needs_java, pytest.mark.long])],
 )
 def test_every_step_does_what_the_page_says(instance, tmp_path):
     assert callable(instance)

@@ -13,10 +13,14 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import yaml
 from lxml import etree, html
 
 from ..console.browser import ConsolePage, chromium, launch
 from .source import ROOT
+
+#: Pages of the site that are files of the checkout.
+OF_THE_CHECKOUT = {"changes.md", "contributing.md", "security-policy.md"}
 
 #: Elements that make a browser load something.
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "video": "src"}
@@ -27,6 +31,20 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def named(part):
+    """The pages in a part of the navigation of mkdocs.yml."""
+    if isinstance(part, str):
+        return [part]
+    return [page for each in (part if isinstance(part, list) else part.values()) for page in named(each)]
+
+
+def test_the_navigation_names_every_page_once():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    navigation = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(named(navigation)) == sorted({*pages, *OF_THE_CHECKOUT})
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +80,15 @@ def article(page):
     return element
 
 
-def test_every_page_of_docs_is_in_the_site(site):
-    expected = {
-        path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
-        for path in (ROOT / "docs").rglob("*.md")
-    }
-    assert pages(site).keys() == expected | {"changes.html", "contributing.html", "security-policy.html"}
-
-
+@pytest.mark.long
 def test_every_page_is_in_the_navigation_and_leads_to_another(site):
     found = pages(site)
+    expected = {
+        path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")
+    }
+    assert found.keys() == {path.as_posix() for path in expected} | {
+        page.replace(".md", ".html") for page in OF_THE_CHECKOUT
+    }
     navigation = found["index.html"].xpath("//nav[contains(@class, 'md-nav--primary')]//a/@href")
     assert found.keys() <= {str(target) for target in navigation} | {"index.html"}
     alone = [
@@ -83,6 +100,7 @@ def test_every_page_is_in_the_navigation_and_leads_to_another(site):
     assert alone == []
 
 
+@pytest.mark.long
 def test_no_page_loads_anything_from_another_site(site):
     for name, page in pages(site).items():
         for element in page.iter(*LOADING):
@@ -93,6 +111,7 @@ def test_no_page_loads_anything_from_another_site(site):
         assert not re.search(r"url\(\s*['\"]?(https?:)?//|@import", style.read_text(encoding="utf-8")), style
 
 
+@pytest.mark.long
 def test_no_markdown_is_left_over(site):
     """Fences and lists that GitHub shows, and the site would show as text."""
     for name, page in pages(site).items():
@@ -107,6 +126,7 @@ def test_no_markdown_is_left_over(site):
         assert left == [], name
 
 
+@pytest.mark.long
 def test_search_finds_settings_headers_and_alerts(site):
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     places: dict[str, set[str]] = {}
@@ -119,6 +139,7 @@ def test_search_finds_settings_headers_and_alerts(site):
     assert "runbook.html" in places["StompringDiskFull"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(500)  # a busy machine takes a while to make the index
 def test_search_works_in_a_browser_without_requests_to_other_sites(site):
     """On a phone and on a desk; `ConsolePage` reports every request to another host and every error."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from .source import ROOT
-from .tutorial import Tutorial, blocks, expected, has_chromium
+from .tutorial import DIRECTIVES, Tutorial, blocks, expected, has_chromium
 
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 
@@ -20,10 +20,14 @@ NEEDS = {
 }
 
 
+#: The page that `make test` runs; it has a broker, files, clients in the background and their output.
+SHORT = "request-reply"
+
+
 def _with_marks(path):
     """The page about a lake starts Spark twice."""
     marks = [pytest.mark.spark, pytest.mark.timeout(600)] if path.stem == "lake" else []
-    return pytest.param(path, id=path.stem, marks=marks)
+    return pytest.param(path, id=path.stem, marks=marks if path.stem == SHORT else [*marks, pytest.mark.long])
 
 
 @pytest.mark.parametrize("path", [_with_marks(path) for path in PAGES])
@@ -42,25 +46,12 @@ def test_there_is_a_page_for_each_subject():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_begins_with_its_result_and_ends_with_a_next_step(path):
+def test_a_page_begins_with_its_result_and_has_blocks_that_are_run(path):
     text = path.read_text(encoding="utf-8")
     assert re.match(r"# .+\n\nAfter this tutorial you can ", text)
-    last = text.rstrip().split("\n\n")[-1]
-    assert last.startswith("Next: ") and re.findall(r"\]\([\w./#-]+\)", last), last
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_links_lead_to_files_and_sections(path):
-    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
-        if target.startswith("http"):
-            continue
-        file, _, section = target.partition("#")
-        page = (path.parent / file) if file else path
-        assert page.exists(), target
-        if section:
-            titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-            slugs = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
-            assert section in slugs, target
+    for block in blocks(text):
+        assert block.key in DIRECTIVES, f"line {block.line}: {block.test}"
+        assert block.key or block.language in ("sh", "text"), f"line {block.line}: nothing runs it"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,9 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
+#: What a comment before a block may begin with; without a comment it is the language that counts.
+DIRECTIVES = {"", "broker", "file", "background", "output", "exit", "password", "where", "elsewhere", "page"}
+
 #: Where the clients for JavaScript are installed.
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 
