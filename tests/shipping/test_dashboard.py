@@ -19,7 +19,7 @@ from stompring.admin.ha import HA
 
 from ..broker_process import PATIENCE, ROOT
 from ..ports import free_port
-from .test_alerts import ALERTS, promtool, rules
+from .test_alerts import ALERTS, needs_promtool, promtool, rules
 from .watched_broker import traffic, watched_broker
 
 DASHBOARD = ROOT / "config" / "grafana" / "stompring.json"
@@ -194,9 +194,7 @@ def test_an_alert_names_metrics_and_labels_of_the_broker(scraped, alert):
     scraped[1](rule["expr"])
 
 
-@pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)"
-)
+@needs_promtool
 def test_every_expression_parses(tmp_path):
     rules = [{"record": f"q:{n}", "expr": plain(query)} for n, (query, _) in enumerate(QUERIES.values())]
     file = tmp_path / "queries.yml"
