@@ -1,7 +1,8 @@
-"""Wheel and sdist of this checkout, and empty environments to install them into, without a network."""
+"""Wheel and sdist of this checkout, built once per run, and empty environments for them, without a network."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -9,7 +10,9 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..broker_process import ROOT
+import pytest
+
+from .broker_process import ROOT
 
 #: Directories of a checkout that no package is built from.
 OMITTED = {".git", ".venv", ".tox", ".ci", "node_modules", "__pycache__", "build", "dist", "data"}
@@ -54,11 +57,29 @@ def without_python_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
-def build(source: Path, target: Path) -> tuple[Path, Path]:
-    """The sdist, and the wheel that is built from it."""
+def build(source: Path, target: Path) -> None:
+    """The sdist, and the wheel that is built from it, into ``target``."""
     words = (sys.executable, "-m", "build", "--no-isolation", "--outdir", target, source)
     run(words, source, without_python_variables())
-    (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Sdist and wheel, which all processes of a run share. The checkout has files of a broker that ran in it."""
+    directory = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        directory = directory.parent
+    directory /= "packages"
+    directory.mkdir(exist_ok=True)
+    with open(directory / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / "built").exists():
+            source = directory / "source"
+            copy_checkout(source)
+            (source / "config" / "users.properties").write_text("ada=secret\n")
+            build(source, directory / "dist")
+            (directory / "built").touch()
+    (sdist,), (wheel,) = (list((directory / "dist").glob(pattern)) for pattern in ("*.tar.gz", "*.whl"))
     return sdist, wheel
 
 

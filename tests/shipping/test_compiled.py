@@ -1,20 +1,23 @@
 """The compiled build: wheels and copies of a checkout have extension modules, and only where they were asked for.
 
-Only two modules are compiled here: `make test-compiled` compiles all of them.
+Only two modules are compiled here: the compiled copy of the checkout has all of them.
 """
 
+import importlib.machinery
 import os
 import re
 import shutil
 import subprocess
 import sys
-import time
+import tomllib
 import zipfile
 from importlib.util import find_spec
 
 import pytest
 
-from .packages import Environment, copy_checkout, run, without_python_variables
+from ..broker_process import ROOT
+from ..nats_cluster import wait_until
+from ..packages import Environment, copy_checkout, run, without_python_variables
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is not installed"),
@@ -22,73 +25,14 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-MODULES = re.compile(r"[^/]+__mypyc[^/]*\.so|stompring/(errors|stomp/frames)\.[^/]+\.so")
+#: How the file of an extension module ends.
+ENDING = importlib.machinery.EXTENSION_SUFFIXES[0]
 
-NATIVE = re.compile(r"stompring/stomp/_cut\.[^/]+\.so")
+TWO = ["errors", "stomp.frames"]
 
 
 def environ(compile_modules):
     return {**without_python_variables(), "STOMPRING_COMPILE": compile_modules}
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """A checkout with two modules to compile."""
-    directory = tmp_path_factory.mktemp("checkout")
-    copy_checkout(directory)
-    settings = directory / "pyproject.toml"
-    text, count = re.subn(
-        r"(?m)^compiled = \[[^]]*\]", 'compiled = ["errors", "stomp.frames"]', settings.read_text()
-    )
-    assert count == 1
-    settings.write_text(text)
-    # make run compiles with low priority, which gets next to nothing beside the other tests
-    nice = directory / "bin" / "nice"
-    nice.parent.mkdir()
-    nice.write_text('#!/bin/sh\nshift 2\nexec "$@"\n')
-    nice.chmod(0o755)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def wheel(checkout, tmp_path_factory):
-    """A compiled wheel."""
-    dist = tmp_path_factory.mktemp("dist")
-    words = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, checkout)
-    run(words, checkout, environ("1"))
-    (found,) = dist.glob("*.whl")
-    return found
-
-
-def test_a_compiled_wheel_is_of_one_python_and_platform(wheel):
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    assert re.fullmatch(rf"stompring-.+-{tag}-{tag}-\w+\.whl", wheel.name) and "none-any" not in wheel.name
-
-
-def test_a_compiled_wheel_has_the_modules_in_both_forms_and_the_shipped_files(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-    assert len([name for name in names if MODULES.fullmatch(name)]) == 3
-    assert len([name for name in names if NATIVE.fullmatch(name)]) == 1
-    assert [name for name in names if name.endswith((".c", ".h", ".o"))] == []
-    assert {"stompring/errors.py", "stompring/shipped/config/broker.xml"} <= set(names)
-
-
-def test_an_installed_compiled_wheel_runs_and_says_what_it_is(wheel, tmp_path):
-    environment = Environment(tmp_path / "environment")
-    environment.install(wheel)
-    shown = run([environment.bin / "stompring", "--version"], tmp_path, environment.environ())
-    assert shown.endswith("(compiled)\n")
-
-
-def test_an_editable_installation_has_no_extension_modules(checkout, tmp_path):
-    environment = Environment(tmp_path / "environment")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", environment.bin / "python"]
-    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--editable", checkout)
-    run([*pip, "install", *options], tmp_path, environ("1"))
-    shown = run([environment.bin / "stompring", "--version"], tmp_path, environment.environ())
-    assert shown.endswith("(pure Python)\n")
-    assert list((checkout / "stompring").rglob("*.so")) == []
 
 
 def background(checkout, compile_modules=""):
@@ -104,34 +48,127 @@ def background(checkout, compile_modules=""):
     return ended.returncode, ended.stdout
 
 
-def test_a_checkout_is_compiled_in_the_background_and_again_after_a_change(checkout):
-    assert background(checkout, "0") == (1, "running the modules as pure Python: STOMPRING_COMPILE=0\n")
-    assert not (checkout / "build" / "compiled").exists()
-    code, shown = background(checkout)
+def new_checkout(directory):
+    """A checkout with two modules to compile."""
+    copy_checkout(directory)
+    settings = directory / "pyproject.toml"
+    text, count = re.subn(
+        r"(?m)^compiled = \[[^]]*\]", f"compiled = {TWO}".replace("'", '"'), settings.read_text()
+    )
+    assert count == 1
+    settings.write_text(text)
+    # make run compiles with low priority, which gets next to nothing beside the other tests
+    nice = directory / "bin" / "nice"
+    nice.parent.mkdir()
+    nice.write_text('#!/bin/sh\nshift 2\nexec "$@"\n')
+    nice.chmod(0o755)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A checkout whose compiled copy was built in the background."""
+    directory = new_checkout(tmp_path_factory.mktemp("checkout"))
+    assert background(directory, "0") == (1, "running the modules as pure Python: STOMPRING_COMPILE=0\n")
+    assert not (directory / "build" / "compiled").exists()
+    code, shown = background(directory)
     assert (code, "for the next start" in shown) == (1, True)
-    while background(checkout, "0")[0]:
-        time.sleep(0.5)
+    copy = directory / "build" / "compiled" / "FINGERPRINT"
+    wait_until(copy.exists, "the compiled copy is built", 250)
+    assert background(directory, "0")[0] == 0
+    return directory
+
+
+def modules(checkout):
+    """The paths of the modules that a checkout compiles, without their ending, and of the modules in C."""
+    names = tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["stompring"]["compiled"]
+    found = [checkout / "stompring" / name.replace(".", "/") for name in names]
+    compiled = [
+        module
+        for path in found
+        for module in (path.glob("*.py") if path.is_dir() else [path])
+        if module.name != "__init__.py"
+    ]
+    every = [*compiled, *(checkout / "stompring").rglob("*.c")]
+    return {path.relative_to(checkout).with_suffix("").as_posix() for path in every}
+
+
+def assert_contents(checkout, names):
+    """Each module in both forms, nothing that was made on the way, and the shipped files."""
+    extensions = {name.removesuffix(ENDING) for name in names if name.endswith(ENDING)}
+    assert {name for name in extensions if "__mypyc" not in name} == modules(checkout)
+    assert any("__mypyc" in name for name in extensions)
+    assert [name for name in names if name.endswith((".c", ".h", ".o"))] == []
+    assert {"stompring/errors.py", "stompring/shipped/config/broker.xml"} <= set(names)
+
+
+def files(directory):
+    return [path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()]
+
+
+def test_a_compiled_copy_has_the_modules_in_both_forms_and_the_shipped_files(checkout):
+    """That of two modules; that of all modules where this checkout has one."""
+    every = [checkout] if background(ROOT, "0")[0] else [checkout, ROOT]
+    for each in every:
+        assert_contents(each, files(each / "build" / "compiled"))
+
+
+def test_a_compiled_wheel_is_of_one_python_and_platform(checkout, tmp_path):
+    """Made of the compiled copy: nothing is compiled again."""
+    (tmp_path / ".pydistutils.cfg").write_text("[build]\nbuild_lib = build/compiled\n")
+    words = ["bdist_wheel", "--skip-build", "--dist-dir", tmp_path]
+    run([sys.executable, "setup.py", "--quiet", *words], checkout, {**environ("1"), "HOME": str(tmp_path)})
+    (wheel,) = tmp_path.glob("*.whl")
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert re.fullmatch(rf"stompring-.+-{tag}-{tag}-\w+\.whl", wheel.name) and "none-any" not in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        assert_contents(checkout, archive.namelist())
+
+
+def test_a_compiled_copy_runs_until_a_source_changes(checkout):
     assert background(checkout) == (0, "running the compiled modules in build/compiled\n")
     path = os.pathsep.join(map(str, (checkout / "build" / "compiled", checkout)))
     words = [sys.executable, "-c", "import stompring; print(stompring.build(), stompring.__file__)"]
     shown = run(words, checkout / "docs", {**environ(""), "PYTHONPATH": path})
     assert shown.split() == ["compiled", str(checkout / "build" / "compiled" / "stompring" / "__init__.py")]
     errors = checkout / "stompring" / "errors.py"
-    errors.write_text(errors.read_text(encoding="utf-8") + "\n\nLATER = 1\n", encoding="utf-8")
+    text = errors.read_text(encoding="utf-8")
+    errors.write_text(f"{text}\n\nLATER = 1\n", encoding="utf-8")
     assert background(checkout, "0")[0] == 1
+    errors.write_text(text, encoding="utf-8")
 
 
-def test_a_failed_compilation_is_reported_and_not_repeated(checkout, tmp_path):
-    source = tmp_path / "checkout"
-    shutil.copytree(checkout, source, ignore=shutil.ignore_patterns("build"))
+@pytest.mark.long
+def test_a_compiled_wheel_is_built_and_installed_and_says_what_it_is(checkout, tmp_path):
+    words = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, checkout)
+    run(words, checkout, environ("1"))
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert_contents(checkout, archive.namelist())
+    environment = Environment(tmp_path / "environment")
+    environment.install(wheel)
+    shown = run([environment.bin / "stompring", "--version"], tmp_path, environment.environ())
+    assert shown.endswith("(compiled)\n")
+
+
+@pytest.mark.long
+def test_an_editable_installation_has_no_extension_modules(checkout, tmp_path):
+    environment = Environment(tmp_path / "environment")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", environment.bin / "python"]
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--editable", checkout)
+    run([*pip, "install", *options], tmp_path, environ("1"))
+    shown = run([environment.bin / "stompring", "--version"], tmp_path, environment.environ())
+    assert shown.endswith("(pure Python)\n")
+    assert list((checkout / "stompring").rglob("*.so")) == []
+
+
+@pytest.mark.long
+def test_a_failed_compilation_is_reported_and_not_repeated(tmp_path):
+    source = new_checkout(tmp_path / "checkout")
     with open(source / "stompring" / "errors.py", "a", encoding="utf-8") as errors:
         errors.write("\n\nWRONG: int = 'text'\n")
     assert background(source)[0] == 1
-    while "failed" not in background(source)[1]:
-        time.sleep(0.5)
+    wait_until(lambda: "failed" in background(source)[1], "the compilation fails", 250)
     code, shown = background(source)
     assert (code, "compiling them has failed: see build/compile.log" in shown) == (1, True)
-    assert (
-        "WRONG" in (source / "build" / "compile.log").read_text()
-        or "str" in (source / "build" / "compile.log").read_text()
-    )
+    assert "str" in (source / "build" / "compile.log").read_text()
