@@ -197,11 +197,18 @@ class PostgresServer:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL for all of its processes, as when the machine is lost."""
+        """SIGKILL for all of its processes, as when the machine is lost. They are gone when it returns.
+
+        A server does not start while a process of the one before has its shared memory.
+        """
         if self._process is not None:
-            self._signal(signal.SIGKILL)
+            children = self._signal(signal.SIGKILL)
             self._process.wait(PATIENCE)
             self._process = None
+            end = time.monotonic() + PATIENCE
+            while any(_is_running(child) for child in children):
+                assert time.monotonic() < end, "a process of PostgreSQL does not end"
+                time.sleep(0.01)
 
     def stop(self) -> None:
         """An orderly end, as after ``pg_ctl stop -m fast``."""
@@ -213,10 +220,11 @@ class PostgresServer:
             except subprocess.TimeoutExpired:
                 self.kill()
 
-    def _signal(self, number: int) -> None:
-        """To the first process, then to its children, which have sessions of their own."""
+    def _signal(self, number: int) -> set[int]:
+        """To the first process, then to its children, which have sessions of their own. Returns the children."""
         assert self._process is not None
         parent = self._process.pid
+        children: set[int] = set()
         with contextlib.suppress(ProcessLookupError):
             children = _children(parent)
             os.kill(parent, number)
@@ -224,6 +232,7 @@ class PostgresServer:
             for child in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, number)
+        return children
 
     def _write(self, name: str, text: str) -> None:
         path = self.data / name
@@ -231,6 +240,13 @@ class PostgresServer:
         path.chmod(0o600)
         if os.geteuid() == 0:
             shutil.chown(path, "postgres", "postgres")
+
+
+def _is_running(process: int) -> bool:
+    """Whether a process is there; one that has ended and was not waited for is not."""
+    with contextlib.suppress(OSError):
+        return (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def _children(parent: int) -> set[int]:
