@@ -1,7 +1,7 @@
 """A log that has lost entries which it had confirmed: who notices, and how the log gets them back."""
 
 import logging
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -320,13 +320,22 @@ def test_all_files_are_written_again_where_a_standby_asks_for_it(active, tmp_pat
     assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
 
 
+@contextmanager
+def in_parts(active):
+    """Files are written again in parts of four bytes, and a step of a check ends when the log has more entries."""
+    with (
+        patch("stompring.replication.files.REWRITE_BYTES", 4),
+        patch("stompring.replication.files.monotonic", lambda: active.engine.last),
+    ):
+        assert not active.files.check()
+        yield
+
+
 def test_all_files_are_written_again_also_where_that_is_asked_for_during_a_check(active, tmp_path, caplog):
     for number in range(3):
         write(active, f"journal/{number}.journal", b"%d" % number * 10)
     active.engine.lose(active.engine.under("journal/2.journal"))
-    with patch("stompring.replication.files.REWRITE_BYTES", 4):
-        active.files._damaged = active.files._find_damage(False)
-        active.files._rewrite(active.files._damaged)
+    with in_parts(active):
         active.check(everything=True)
     assert "all 3 files are written to the log again" in caplog.text
     assert active.files.rewritten == 3
@@ -337,21 +346,13 @@ def test_all_files_are_written_again_also_where_that_is_asked_for_during_a_check
 def test_a_file_is_written_again_in_parts_between_which_it_changes(active, tmp_path):
     write(active, "journal/1.journal", b"a" * 10)
     active.engine.lose(active.engine.under("journal/1.journal"))
-    follower = LocalCopy(data_directory(tmp_path / "follower"), boot_id="boot")
-    follower.open(active.log)
-    with (
-        patch("stompring.replication.files.REWRITE_BYTES", 4),
-        patch("stompring.replication.files.CHECK_STEP", 0),
-    ):
-        with patch("stompring.replication.files.monotonic", side_effect=range(1000)):
-            assert not active.files.check()
-            damaged = active.files._damaged
-            assert damaged is not None
-            active.files._rewrite(damaged)
-            write(active, "journal/1.journal", b"b" * 6, 8)
-            active.files.truncate(active.root / "journal/1.journal", 13)
-            while damaged:
-                active.files._rewrite(damaged)
+    with in_parts(active):
+        assert Operation.REWRITTEN not in operations(active, "journal/1.journal")
+        write(active, "journal/1.journal", b"b" * 6, 8)
+        active.files.truncate(active.root / "journal/1.journal", 13)
+        active.check()
+    found = operations(active, "journal/1.journal")
+    assert (found[0], found[-1], Operation.TRUNCATE in found) == (Operation.REWRITE, Operation.REWRITTEN, True)
     active.beat()
     expected = {"journal/1.journal": b"a" * 8 + b"b" * 5}
     assert contents(active.root) == expected
@@ -365,9 +366,7 @@ def test_the_next_active_broker_ends_what_the_one_before_had_begun(active, tmp_p
     follow(other, active.log)
     other.close(clean=False)
     active.engine.lose(active.engine.under("journal/1.journal"))
-    with patch("stompring.replication.files.REWRITE_BYTES", 4):
-        active.files._damaged = active.files._find_damage(False)
-        active.files._rewrite(active.files._damaged)
+    with in_parts(active):
         assert operations(active, "journal/1.journal")[0] is Operation.REWRITE
         following = ActiveBroker(active.engine, tmp_path / "other")
         incomplete = rebuild(active.engine, tmp_path / "incomplete")
