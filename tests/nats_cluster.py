@@ -6,6 +6,7 @@ the user's cache directory, or ``nats-server`` in PATH. Tests skip without one.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -233,6 +234,33 @@ class NatsCluster:
             return True
 
         wait_until(ready, "the cluster has a leader", timeout)
+
+    def api(self, name: str, request: object = None) -> Any:
+        """JetStream's answer to an administrator: ``api("STREAM.INFO.orders")``."""
+        import nats
+
+        async def ask() -> Any:
+            client = await nats.connect(servers=[node.url for node in self.nodes if node.is_running])
+            try:
+                payload = b"" if request is None else json.dumps(request).encode()
+                return json.loads((await client.request(f"$JS.API.{name}", payload, timeout=30)).data)
+            finally:
+                await client.close()
+
+        return asyncio.run(ask())
+
+    def serving(self, client: str) -> NatsNode:
+        """The node that a client of that name is connected to."""
+        found: list[NatsNode] = []
+
+        def look() -> bool:
+            for node in self.nodes:
+                page = (node.get("/connz") or {}) if node.is_running else {}
+                found.extend(node for one in page.get("connections", ()) if one.get("name") == client)
+            return bool(found)
+
+        wait_until(look, f"a node serves {client}")
+        return found[0]
 
     def leader(self, stream: str, timeout: float = 60) -> NatsNode:
         """The node that leads a stream."""

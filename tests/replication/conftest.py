@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from .. import postgres_server
 from ..nats_cluster import NatsCluster
+from ..postgres_server import PostgresPair, postgres_pair
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +16,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
     """Three NATS servers. Tests leave all of them running."""
     with NatsCluster(tmp_path_factory.mktemp("nats")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def pair() -> Iterator[PostgresPair]:
+    """A primary of PostgreSQL and its synchronous standby. Tests leave both running."""
+    if reason := postgres_server.missing():
+        pytest.skip(reason)
+    with postgres_pair() as pair:
+        yield pair

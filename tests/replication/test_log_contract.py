@@ -26,8 +26,6 @@ from stompring.replication.log import (
 )
 from stompring.settings.model import ReplicatedLogSettings
 
-from .. import postgres_server
-from ..postgres_server import postgres_pair
 from .memory_log import MemoryEngine, MemoryLog
 
 pytestmark = pytest.mark.xdist_group("nats")
@@ -82,14 +80,6 @@ class MemoryServer:
         if self._engine is None:
             pytest.skip("a log in memory is always there")
         return MemoryLog(self._engine, broker)
-
-
-@pytest.fixture(scope="module")
-def pair():
-    if reason := postgres_server.missing():
-        pytest.skip(reason)
-    with postgres_pair() as pair:
-        yield pair
 
 
 @pytest.fixture(params=["memory", "nats", "postgresql"])

@@ -352,7 +352,11 @@ def test_a_file_is_written_again_in_parts_between_which_it_changes(active, tmp_p
         active.files.truncate(active.root / "journal/1.journal", 13)
         active.check()
     found = operations(active, "journal/1.journal")
-    assert (found[0], found[-1], Operation.TRUNCATE in found) == (Operation.REWRITE, Operation.REWRITTEN, True)
+    assert (found[0], found[-1], Operation.TRUNCATE in found) == (
+        Operation.REWRITE,
+        Operation.REWRITTEN,
+        True,
+    )
     active.beat()
     expected = {"journal/1.journal": b"a" * 8 + b"b" * 5}
     assert contents(active.root) == expected

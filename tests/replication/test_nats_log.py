@@ -11,8 +11,10 @@ import shutil
 import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
 import pytest
@@ -42,7 +44,6 @@ from ..ports import free_ports
 
 pytest.importorskip("nats", reason="nats-py is not installed: pip install stompring[ha]")
 
-from stompring.replication import nats_log  # noqa: E402
 from stompring.replication.nats_connection import NatsConnection, NatsUrl  # noqa: E402
 from stompring.replication.nats_log import (  # noqa: E402
     NatsLog,
@@ -70,10 +71,11 @@ def settings(cluster):
 
 @pytest.fixture
 def opened(settings):
+    """Opens logs of the stream, each by a broker: ``a``, or ``writer`` where it claims the log."""
     with ExitStack() as stack:
 
-        def open_one(writer=0):
-            log = NatsLog(settings)
+        def open_one(writer=0, url=settings.url):
+            log = NatsLog(replace(settings, url=url, broker="writer" if writer else "a"))
             stack.callback(log.close)
             status = log.connect()
             if writer:
@@ -120,10 +122,44 @@ def written(log):
     return [entry.change.at for entry in read_all(log) if entry.change.operation == Operation.WRITE]
 
 
-def connected_node(log, cluster):
-    link = log._connection._link
-    assert link is not None
-    return next(node for node in cluster.nodes if link.server.endswith(f":{node.port}"))
+class Relay:
+    """Passes connections on to a node, until they are cut."""
+
+    def __init__(self, node):
+        self._node = node
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                pair = (
+                    self._listener.accept()[0],
+                    socket.create_connection((self._node.address, self._node.port)),
+                )
+                self._sockets += pair
+                for ends in (pair, pair[::-1]):
+                    threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+
+    def _pass_on(self, source, target):
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        self._end(source, target)
+
+    def _end(self, *sockets):
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def cut(self):
+        self._end(*self._sockets)
+
+    def close(self):
+        self._listener.close()
+        self.cut()
 
 
 @contextmanager
@@ -158,20 +194,21 @@ def wait_for_more(confirmed):
     wait_until(lambda: len(confirmed) > before + 6, "entries are confirmed", PATIENCE)
 
 
-def test_entries_are_stored_once_and_in_order_though_connections_are_lost(opened):
-    log, reader = opened(7), opened()
-    with appending(log) as confirmed:
-        for _ in range(25):
-            assert log._loop is not None
-            log._loop.call_soon_threadsafe(log._connection.rotate)
-            time.sleep(0.02)
-        wait_for_more(confirmed)
-    assert written(reader) == confirmed
+def test_entries_are_stored_once_and_in_order_though_connections_are_lost(opened, cluster):
+    with closing(Relay(cluster.nodes[0])) as relay:
+        log = opened(7, f"nats://{relay.address}?monitor={cluster.monitors}")
+        reader = opened()
+        with appending(log) as confirmed:
+            for _ in range(10):
+                relay.cut()
+                wait_for_more(confirmed)
+        assert written(reader) == confirmed
 
 
-def test_appends_go_on_when_the_leader_is_killed(opened, cluster):
+@pytest.mark.long
+def test_appends_go_on_when_the_leader_is_killed(opened, cluster, settings):
     log, reader = opened(7), opened()
-    leader = cluster.leader(log._stream)
+    leader = cluster.leader(settings.stream)
     with appending(log) as confirmed:
         wait_for_more(confirmed)
         leader.kill()
@@ -181,29 +218,29 @@ def test_appends_go_on_when_the_leader_is_killed(opened, cluster):
         finally:
             leader.start()
         wait_for_more(confirmed)
-    cluster.wait_current(log._stream)
+    cluster.wait_current(settings.stream)
     assert written(reader) == confirmed
 
 
-def test_appends_go_on_when_the_server_of_the_connection_stands_still(opened, cluster):
+def test_appends_go_on_when_the_server_of_the_connection_stands_still(opened, cluster, settings):
     log, reader = opened(7), opened()
     with appending(log) as confirmed:
         wait_for_more(confirmed)
-        node = connected_node(log, cluster)
+        node = cluster.serving("stompring writer")
         node.suspend()
         try:
             wait_for_more(confirmed)
         finally:
             node.resume()
         wait_for_more(confirmed)
-    cluster.wait_current(log._stream)
+    cluster.wait_current(settings.stream)
     assert written(reader) == confirmed
 
 
-def test_without_a_majority_nothing_is_confirmed_claimed_or_taken_for_silence(opened, cluster):
+def test_without_a_majority_nothing_is_confirmed_claimed_or_taken_for_silence(opened, cluster, settings):
     log, standby = opened(7), opened()
     end = append(log, write(0))
-    lost = [node for node in cluster.nodes if node is not cluster.leader(log._stream)]
+    lost = [node for node in cluster.nodes if node is not cluster.leader(settings.stream)]
     for node in lost:
         node.kill()
     try:
@@ -230,19 +267,24 @@ def test_without_a_majority_nothing_is_confirmed_claimed_or_taken_for_silence(op
     assert written(standby) == [0, 1, 2]
 
 
-def test_stream_that_is_deleted_is_fatal(opened, settings):
+def test_stream_that_is_deleted_is_fatal(opened, settings, cluster):
     log, standby = opened(7), opened()
-    log._run(log._api(f"STREAM.DELETE.{settings.stream}", {}))
-    with pytest.raises(LogMissing, match="does not exist"):
-        append(log, write(0))
-    with pytest.raises(LogMissing):
-        read_all(standby)
+    cluster.api(f"STREAM.DELETE.{settings.stream}")
+
+    def fault(use, *arguments):
+        with pytest.raises(LogMissing) as raised:
+            use(*arguments)
+        return str(raised.value)
+
+    with ThreadPoolExecutor(2) as threads:  # each of them doubts it for a while
+        faults = threads.submit(fault, append, log, write(0)), threads.submit(fault, read_all, standby)
+        assert ["does not exist" in each.result() for each in faults] == [True, True]
 
 
-def test_stream_that_is_made_anew_is_fatal(opened, settings):
+def test_stream_that_is_made_anew_is_fatal(opened, settings, cluster):
     log, standby = opened(7), opened()
     append(log, write(0))
-    log._run(log._api(f"STREAM.DELETE.{settings.stream}", {}))
+    cluster.api(f"STREAM.DELETE.{settings.stream}")
     create_log(settings, -1)
     with pytest.raises(UnsafeLog, match="made anew"):
         append(log, write(1))
@@ -251,23 +293,30 @@ def test_stream_that_is_made_anew_is_fatal(opened, settings):
     assert opened().status().last == 0
 
 
-def test_stream_that_holds_less_than_it_confirmed_is_fatal(opened):
+def test_stream_that_holds_less_than_it_confirmed_is_fatal(opened, cluster, tmp_path):
+    """All nodes come back with the directories of an earlier time."""
     log = opened(7)
     append(log, write(0))
-    log._last += 5  # as if more had been confirmed
+    cluster.stop()
+    for node in cluster.nodes:
+        shutil.copytree(node.store, tmp_path / node.name)
+    cluster.start()
+    append(log, *(write(at) for at in range(1, 6)))
+    cluster.stop()
+    for node in cluster.nodes:
+        node.wipe()
+        shutil.copytree(tmp_path / node.name, node.store)
+    cluster.start()
     with pytest.raises(UnsafeLog, match="ends at 2, but 7 was confirmed"):
-        append(log, write(1))
+        append(log, write(6))
 
 
-def test_stream_with_one_replica_is_refused(settings, opened):
-    configuration = stream_configuration("one", -1) | {"num_replicas": 1}
-    log = opened()
-    log._run(log._api("STREAM.CREATE.one", configuration))
-    other = NatsLog(replace(settings, stream="one"))
-    with pytest.raises(UnsafeLog, match="num_replicas is 1, 3 or more is required"):
-        other.connect()
-    other.close()
-    log._run(log._api("STREAM.DELETE.one", {}))
+def test_stream_with_one_replica_is_refused(settings, cluster):
+    cluster.api("STREAM.CREATE.one", stream_configuration("one", -1) | {"num_replicas": 1})
+    with closing(NatsLog(replace(settings, stream="one"))) as other:
+        with pytest.raises(UnsafeLog, match="num_replicas is 1, 3 or more is required"):
+            other.connect()
+    cluster.api("STREAM.DELETE.one")
 
 
 def test_server_before_2_10_is_refused(tmp_path):
@@ -281,10 +330,10 @@ def test_server_before_2_10_is_refused(tmp_path):
             create_log(settings, -1)
 
 
-def test_identity_is_the_same_for_every_leader(opened, cluster):
+def test_identity_is_the_same_for_every_leader(opened, cluster, settings):
     log = opened(7)
     before = log.status()
-    log._run(log._api(f"STREAM.LEADER.STEPDOWN.{log._stream}", {}))
+    cluster.api(f"STREAM.LEADER.STEPDOWN.{settings.stream}")
 
     def moved():
         try:
@@ -296,27 +345,24 @@ def test_identity_is_the_same_for_every_leader(opened, cluster):
     assert log.status().identity == before.identity
 
 
+def assert_leader_stays(log, leader):
+    """A log that would move it does so with the first of these requests, and sees that with the others."""
+    assert {log.status().leader for _ in range(30)} == {leader}
+
+
 def test_leader_on_the_machine_of_the_active_broker_is_moved(settings, cluster):
     leader = cluster.leader(settings.stream)
     log = NatsLog(settings, is_local=lambda address: address.endswith(f":{leader.monitor_port}"))
-    try:
+    with closing(log):
         end = log.connect().last
-        assert log.status().leader == leader.name  # a standby leaves it where it is
-        time.sleep(0.5)
-        assert log.status().leader == leader.name
+        assert_leader_stays(log, leader.name)  # of a standby
         assert log.claim(7, end, CLAIM) == end + 1
         wait_until(lambda: log.status().leader not in ("", leader.name), "another leader", PATIENCE)
         assert append(log, write(1)) == end + 2
-    finally:
-        log.close()
 
 
-def test_leader_stays_where_all_nodes_are_on_one_machine(opened):
-    log = opened(7)
-    before = log.status().leader
-    assert log._local_nodes  # by their addresses
-    assert log._better_leader(log._run(log._information())) == ""
-    assert log.status().leader == before
+def test_leader_stays_where_all_nodes_are_on_one_machine(opened, cluster, settings):
+    assert_leader_stays(opened(7), cluster.leader(settings.stream).name)
 
 
 def test_address_of_another_machine_is_not_local():
@@ -328,29 +374,22 @@ def test_address_of_another_machine_is_not_local():
 
 
 def test_closed_log_leaves_no_thread(opened):
+    before = set(threading.enumerate())
     log = opened()
-    thread = log._thread
-    assert thread is not None
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "replicated-log")
     log.close()
     assert not thread.is_alive()
 
 
-def test_call_under_way_ends_when_the_log_is_closed(opened):
+def test_call_under_way_ends_when_the_log_is_closed(opened, cluster, settings):
     log = opened()
-    faults: list[BaseException] = []
-
-    def read():
-        try:
-            log.read(0, 600)
-        except LogUnavailable as fault:
-            faults.append(fault)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    wait_until(lambda: log._reader is not None, "the log is read")
-    log.close()
-    thread.join(30)
-    assert [str(fault) for fault in faults] == ["the replicated log is closed"]
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(log.read, 0, 600)
+        information = f"STREAM.INFO.{settings.stream}"
+        wait_until(lambda: cluster.api(information)["state"]["consumer_count"] > 0, "the log is read")
+        log.close()
+        with pytest.raises(LogUnavailable, match="^the replicated log is closed$"):
+            call.result(30)
     with pytest.raises(LogUnavailable, match="closed"):
         log.status()
 
@@ -412,17 +451,43 @@ LAZY = {"sync_interval": 120_000_000_000}
         ([], False, "no monitor"),
     ],
 )
-def test_servers_must_sync_before_they_confirm(pages, confirmed, reason, monkeypatch):
-    found = dict(zip("abc", pages, strict=False))
-    monkeypatch.setattr(nats_log, "_varz", lambda monitor: found[monitor[-1]])
-    url = "nats://h?monitor=" + ",".join(f"http://{name}" for name in found)
-    log = NatsLog(ReplicatedLogSettings(url=url, stream="s", confirmed_sync=confirmed))
-    check = log._check_sync(["n0", "n1", "n2"])
-    if reason is None:
-        asyncio.run(check)
-    else:
-        with pytest.raises(UnsafeLog, match=reason):
-            asyncio.run(check)
+def test_servers_must_sync_before_they_confirm(pages, confirmed, reason, cluster, synced):
+    with serving(pages) as monitors:
+        url = f"{cluster.url.partition('?')[0]}?monitor={','.join(monitors)}"
+        with closing(NatsLog(replace(synced, url=url, confirmed_sync=confirmed))) as log:
+            if reason is None:
+                log.connect()
+            else:
+                with pytest.raises(UnsafeLog, match=reason):
+                    log.connect()
+
+
+@pytest.fixture(scope="module")
+def synced(cluster):
+    """Of a log that exists."""
+    found = ReplicatedLogSettings(url=cluster.url, stream="synced", broker="a")
+    create_log(found, -1)
+    return found
+
+
+@contextmanager
+def serving(pages):
+    """Monitors that show these pages instead of the nodes' own."""
+
+    class Monitor(BaseHTTPRequestHandler):
+        def do_GET(self):
+            page = pages[int(self.path.split("/")[1])]
+            self.send_response(200 if page else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(page).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Monitor) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield [f"http://127.0.0.1:{server.server_port}/{at}" for at in range(len(pages))]
+        server.shutdown()
 
 
 @pytest.mark.parametrize(

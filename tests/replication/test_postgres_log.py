@@ -28,10 +28,13 @@ from stompring.replication.log import (
 from stompring.settings.model import ReplicatedLogSettings
 
 from .. import postgres_server
-from ..postgres_server import PATIENCE, postgres_pair
+from ..postgres_server import PATIENCE
 
 REASON = postgres_server.missing()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.xdist_group("nats"),  # of tests that share the servers
+]
 if REASON is None:
     from stompring.replication.postgres_log import (
         PostgresLog,
@@ -44,12 +47,6 @@ if REASON is None:
 STREAMS = count(1)
 WRITERS = count(2**64 - 1, -1)  # beyond what a bigint has
 CLAIM = FileChange(Operation.CLAIM, data=b"{}")
-
-
-@pytest.fixture(scope="module")
-def pair():
-    with postgres_pair() as running:
-        yield running
 
 
 @pytest.fixture
@@ -94,13 +91,14 @@ def everything(log):
     return found
 
 
-def until_stored(log):
+def until_stored(log, changes=()):
     """Settle what is pending, as the disk thread does, once the engine can."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            return log.append(())
+            return log.append(changes)
         except LogUnavailable:
+            changes = ()
             assert time.monotonic() < end
             time.sleep(0.05)
 
@@ -227,6 +225,7 @@ def test_cancelled_wait_for_the_standby_is_not_taken_for_a_confirmation(pair, op
     assert contents(opened()) == [b"one"]
 
 
+@pytest.mark.long
 def test_entries_that_a_crashed_primary_had_not_replicated_are_confirmed_later(pair, opened, settings):
     active, reader = opened(active=True), opened()
     with paused_standby(pair):
@@ -255,6 +254,7 @@ def test_active_broker_is_fenced_by_a_claim(opened):
     assert contents(other) == [b"one", b"three"]
 
 
+@pytest.mark.long
 def test_stopped_primary_withholds_appends_until_it_continues(pair, opened):
     active = opened(active=True)
     pair.primary.pause()
@@ -306,7 +306,9 @@ def test_lost_connection_is_made_again(pair, opened):
     assert until_stored(active) == 2
 
 
-@pytest.mark.parametrize("act", ["pg_terminate_backend", "pg_cancel_backend"])
+@pytest.mark.parametrize(
+    "act", [pytest.param("pg_terminate_backend", marks=pytest.mark.long), "pg_cancel_backend"]
+)
 def test_entries_are_stored_once_and_in_order_while_sessions_are_ended_at_random(pair, opened, settings, act):
     """Before, within and after statements and commits."""
     active, random = opened(active=True, broker="victim"), Random(act)
@@ -571,6 +573,7 @@ def test_request_reaches_the_broker_it_is_for(opened):
     assert first.requests("first", active=True) == []
 
 
+@pytest.mark.long
 def test_log_goes_on_when_the_synchronous_standby_is_promoted(pair, opened):
     active, reader = opened(active=True), opened()
     active.append([write(b"%d" % at) for at in range(100)])
@@ -586,6 +589,7 @@ def test_log_goes_on_when_the_synchronous_standby_is_promoted(pair, opened):
     assert reader.status().leader == f"127.0.0.1:{pair.primary.port}"
 
 
+@pytest.mark.long
 def test_entries_lost_by_asynchronous_replication_are_noticed(pair, opened):
     with changed(pair, synchronous_standby_names=""):
         active, reader = opened(active=True, confirmed_sync=True), opened(confirmed_sync=True)
@@ -607,6 +611,21 @@ def test_entries_lost_by_asynchronous_replication_are_noticed(pair, opened):
         with pytest.raises(UnsafeLog, match="has lost entries"):
             reader.read(2, 0)
     pair.wait_for_standby()
+
+
+def test_a_log_that_ends_before_what_it_confirmed_has_lost_entries(pair, settings, opened):
+    active, reader = opened(active=True), opened()
+    active.append([write(b"lost")])
+    assert reader.read(1, 0)[0].sequence == 2
+    of_log = f"SELECT log FROM stompring_logs WHERE stream = '{settings.stream}'"
+    pair.primary.execute(f"DELETE FROM stompring_entries WHERE log = ({of_log}) AND sequence = 2")
+    pair.primary.execute(
+        f"UPDATE stompring_logs SET last_sequence = 1, entries = 1 WHERE stream = '{settings.stream}'"
+    )
+    with pytest.raises(UnsafeLog, match="has lost entries: it ends at 1, this broker knows 2"):
+        until_stored(active, [write(b"more")])
+    with pytest.raises(UnsafeLog, match="has lost entries"):
+        reader.read(2, 0)
 
 
 def test_a_large_log_is_not_counted(opened, monkeypatch):
