@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from socket import SO_LINGER, SOL_SOCKET, create_connection, socket
 from struct import pack
 
 import pytest
 
-from ..broker_document import anycast
+from ..broker_document import anycast, broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
-from .other_clients import OtherClients
+from .other_clients import OtherClients, Pair
 
 #: Opens a plain socket to the broker: ``plug()`` or ``plug(port)``. Closed with a reset after the test.
 Plug = Callable[..., socket]
@@ -40,12 +40,23 @@ def pairs() -> Iterator[dict[int, OtherClients]]:
         pair.close()
 
 
+@pytest.fixture(scope="session")
+def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A pair at a broker that nobody attacks."""
+    config = tmp_path_factory.mktemp("control") / "broker.xml"
+    config.write_text(broker_xml(), encoding="utf-8")
+    with BrokerProcess(config) as broker, closing(Pair(broker)) as pair:
+        yield pair
+
+
 @pytest.fixture
-def other_clients(broker: BrokerProcess, pairs: dict[int, OtherClients]) -> Iterator[OtherClients]:
+def other_clients(
+    broker: BrokerProcess, pairs: dict[int, OtherClients], control: Pair
+) -> Iterator[OtherClients]:
     """Other clients of the test's broker; they must have been served to the end."""
     pair = pairs.get(broker.pid)
     if pair is None:
-        pair = pairs[broker.pid] = OtherClients(broker)
+        pair = pairs[broker.pid] = OtherClients(broker, control)
     yield pair
     assert pair.alive, "the pair has ended by itself"
 

@@ -43,7 +43,7 @@ def test_subscriptions_with_wildcards(connect, name, other_clients):
         assert client.waiting() == 300
         client.inbox.clear()
 
-    other_clients.beside(subscribe, memory=24, kept=0.1)
+    other_clients.beside(subscribe, memory=24)
 
 
 def test_subscribing_and_unsubscribing(connect, name, management, other_clients):
@@ -56,7 +56,7 @@ def test_subscribing_and_unsubscribing(connect, name, management, other_clients)
             frames += [frame_bytes("SUBSCRIBE", headers), frame_bytes("UNSUBSCRIBE", {"id": "1"})]
         pour(client, frames)
 
-    other_clients.beside(churn, memory=32, kept=0.1)
+    other_clients.beside(churn, memory=32)
     assert management.ask("GET", "/queues", search=name)["count"] == 0, (
         "queues of topics go with who has made them"
     )
@@ -194,7 +194,7 @@ def test_durable_subscriptions(connect, name, management, other_clients):
         client.waiting()
         client.close()
 
-    other_clients.beside(flood, memory=32, kept=0.1)
+    other_clients.beside(flood, memory=32)
     assert management.ask("GET", "/queues", search=name)["count"] == 0
 
 
@@ -208,4 +208,4 @@ def test_addresses_that_nobody_needs(connect, name, other_clients):
         ]
         pour(client, frames)
 
-    other_clients.beside(flood, memory=32, kept=0.1)
+    other_clients.beside(flood, memory=32)

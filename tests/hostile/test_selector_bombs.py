@@ -66,7 +66,7 @@ def test_what_may_be_is_bounded(bomb, connect, name, other_clients):
     def send():
         client.put(f"/queue/{name}", body, **headers)
 
-    other_clients.beside(send, kept=0.1)
+    other_clients.beside(send)
 
 
 def test_selectors_that_are_never_alike(connect, name, other_clients):
