@@ -40,7 +40,7 @@ def replicated_pair(directory: Path, opened: ExitStack) -> BrokerPair:
     return BrokerPair(directory, [], shared=False, core=core, **DOCUMENT)
 
 
-@pytest.fixture(scope="module", params=[SHARED, REPLICATED])
+@pytest.fixture(scope="module", params=[SHARED, pytest.param(REPLICATED, marks=pytest.mark.long)])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
     """An active broker and its standby."""
     directory = tmp_path_factory.mktemp("pair")

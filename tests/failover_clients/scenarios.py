@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 
+import pytest
+
 from .pair import BrokerPair
 
 #: Runs up to its ``yield`` before the takeover, and from there after it.
 Scenario = Callable[[BrokerPair], Iterator[None]]
+
+
+def selected(request: pytest.FixtureRequest, scenarios: dict[str, Scenario]) -> dict[str, Scenario]:
+    """Those with a test in this run."""
+    items = [item for item in request.session.items if item.path == request.path]
+    names = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
+    return {name: scenario for name, scenario in scenarios.items() if name in names}
 
 
 class Takeover:

@@ -20,7 +20,7 @@ import pytest
 from ..broker_process import PATIENCE, ROOT
 from ..ports import free_ports
 from .pair import REPLICATED, SHARED
-from .scenarios import Scenario, Takeover
+from .scenarios import Scenario, Takeover, selected
 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 GO = Path(__file__).parent / "go"
@@ -210,18 +210,24 @@ def clients_of_haproxy_that_know_one_address(pair):
 
 
 #: A process that is stopped keeps the lock of a shared directory: nobody takes over.
-TAKEOVERS = [(SHARED, "kill"), (REPLICATED, "kill"), (REPLICATED, "freeze")]
+TAKEOVERS = [
+    (SHARED, "kill"),
+    *(pytest.param(REPLICATED, how, marks=pytest.mark.long) for how in ("kill", "freeze")),
+]
+
+#: HAProxy has clients of a language that is here already.
+NAMES = [pytest.param(name, marks=pytest.mark.long if "haproxy" in name else ()) for name in SCENARIOS]
 
 
 @pytest.fixture(scope="module")
 def takeover(request, pair):
     pair.wait_until_standby()
-    takeover = Takeover(pair, SCENARIOS, request.param)
+    takeover = Takeover(pair, selected(request, SCENARIOS), request.param)
     yield takeover
     takeover.close()
 
 
 @pytest.mark.parametrize(("pair", "takeover"), TAKEOVERS, indirect=True, scope="module")
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", NAMES)
 def test_clients_go_on_at_the_other_broker(takeover, name):
     takeover.finish(name)
