@@ -188,7 +188,7 @@ class Pair:
 
 
 @given(BATCHES)
-@settings(examples(80), report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
+@settings(examples(30), report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 def test_copy_follower_and_rebuild_are_equal_to_plain_files(batches):
     with TemporaryDirectory() as name, closing(Pair(Path(name))) as pair:
         for tasks, writes, faults, then in batches:

@@ -425,7 +425,7 @@ def test_nothing_is_checked_while_the_log_does_not_answer(active):
 
 @ends()
 @given(BATCHES, st.randoms(use_true_random=False), st.floats(0, 1))
-@settings(examples(60), report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
+@settings(examples(25), report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 def test_no_loss_goes_unnoticed_and_every_one_is_repaired(batches, random, share):
     with (
         TemporaryDirectory() as name,

@@ -15,7 +15,6 @@ import pytest
 
 from stompring.replication.log import (
     BEATS,
-    Fenced,
     FileChange,
     LogEntry,
     LogFull,
@@ -138,15 +137,6 @@ def test_large_append_is_stored_in_order_over_several_statements(opened):
     assert status.bytes > sum(len(change.data) for change in changes)
 
 
-def test_one_of_several_brokers_claims(opened):
-    logs = [opened() for _ in range(4)]
-    with ThreadPoolExecutor(len(logs)) as threads:
-        for after in range(25):
-            claims = list(threads.map(lambda log, at: log.claim(next(WRITERS), at, CLAIM), logs, [after] * 4))
-            assert sorted(str(claim) for claim in claims) == [str(after + 1), "None", "None", "None"]
-    assert len(everything(logs[0])) == 25
-
-
 def test_beats_and_purges_of_two_connections_keep_the_counts(opened):
     active, other = opened(active=True), opened()
     active.append([write(b"x" * 50, at) for at in range(5000)])
@@ -241,17 +231,6 @@ def test_entries_that_a_crashed_primary_had_not_replicated_are_confirmed_later(p
     assert until_stored(active) == 2
     connected(reader)
     assert contents(reader) == [b"one"]
-
-
-def test_active_broker_is_fenced_by_a_claim(opened):
-    active, other = opened(active=True), opened()
-    active.append([write(b"one")])
-    assert other.claim(next(WRITERS), 2, CLAIM) == 3
-    for _ in range(2):
-        with pytest.raises(Fenced):
-            active.append([write(b"two")])
-    assert other.append([write(b"three")]) == 4
-    assert contents(other) == [b"one", b"three"]
 
 
 @pytest.mark.long
@@ -559,20 +538,6 @@ def test_password_and_tls(pair, settings):
         assert "horse" not in str(raised.value) and "wrong" not in str(raised.value)
 
 
-def test_request_reaches_the_broker_it_is_for(opened):
-    asking, first, second = opened(), opened(), opened()
-    with ThreadPoolExecutor(1) as threads:
-        for broker in ("first", ""):
-            asked = threads.submit(asking.request, "release", broker)
-            found: list[str] = []
-            while not found and not asked.done():
-                assert second.requests("second", active=False) == []
-                found = first.requests("first", active=True)
-            assert found == ["release"] and asked.result() is True
-    assert asking.request("leave", "first") is False  # nobody looks
-    assert first.requests("first", active=True) == []
-
-
 @pytest.mark.long
 def test_log_goes_on_when_the_synchronous_standby_is_promoted(pair, opened):
     active, reader = opened(active=True), opened()
@@ -634,15 +599,6 @@ def test_a_large_log_is_not_counted(opened, monkeypatch):
     assert sum((active.counts() or {}).values()) == active.status().entries == 4
     monkeypatch.setattr("stompring.replication.postgres_log.MAX_COUNTED", 3)
     assert active.counts() is None
-
-
-def test_wait_of_a_reader_ends_with_an_entry(opened):
-    active, reader = opened(active=True), opened()
-    with ThreadPoolExecutor(1) as threads:
-        found = threads.submit(reader.read, 1, PATIENCE)
-        active.append([write(b"one")])
-        assert [entry.sequence for entry in found.result()] == [2]
-    assert reader.read(2, 0.01) == []
 
 
 @pytest.mark.parametrize(
