@@ -200,7 +200,7 @@ def test_java_says_nothing_of_an_archive_that_is_none(places, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-@pytest.mark.skipif("STOMPRING_LONG" not in os.environ, reason="half a minute: STOMPRING_LONG=1")
+@pytest.mark.long
 def test_warm_makes_an_archive_that_java_uses(tmp_path):
     try:
         home = find_java(tmp_path / "launcher")

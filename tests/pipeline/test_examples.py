@@ -64,8 +64,7 @@ def test_windowed_counts_go_back_to_the_broker(spark, lasting, tmp_path):
     client.put("plant.a", "late", **DURABLE)  # later than the delay: what was sent before is complete
     client.disconnect()
     example = program("windowed_counts")
-    runs = 2 if os.environ.get("STOMPRING_LONG") else 1  # a second one sends everything once more
-    for number in range(runs):
+    for number in range(2):  # a second one sends everything once more
         rows = example.counts(spark, str(lasting.data), "plant.#", "1 second", "200 milliseconds")
         checkpoint = str(tmp_path / f"checkpoint {number}")
         example.start(rows, url(lasting), "counts", checkpoint, once=True).awaitTermination()
@@ -77,6 +76,7 @@ def test_windowed_counts_go_back_to_the_broker(spark, lasting, tmp_path):
     assert counted == sent
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("processes of Spark")
 def test_the_first_look(lasting, tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat", reason="not installed: pip install 'stompring[test]'")

@@ -2,7 +2,7 @@
 
 Python of the workers has nothing but an archive that the command ships. It is packed as docs/lake.md says: most tests
 pack this package alone, and let it find the libraries where they are; `test_whole_environment_is_shipped` installs all
-of them. What always runs is an ingest with executors that the command starts; the others take minutes.
+of them. They take minutes.
 """
 
 import os
@@ -30,13 +30,17 @@ from .version1_lake import rows
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("processes of Spark"),
+]
 
 ROOT = Path(__file__).resolve().parents[3]
 FOUND = find_spec("pyspark")
 SPARK = Path() if FOUND is None or FOUND.origin is None else Path(FOUND.origin).parent
 PATIENCE = 60.0
-LONG = pytest.mark.skipif(not os.environ.get("STOMPRING_LONG"), reason="long: set STOMPRING_LONG=1")
 
 #: For executors with little memory, and as many tasks as there are cores.
 SMALL = ["--conf", "spark.executor.memory=512m", "--conf", "spark.sql.shuffle.partitions=2"]
@@ -225,7 +229,6 @@ def test_executor_runs_the_shipped_environment(environment, shipped, lasting, tm
     assert len(unpacked(work)) == 1
 
 
-@LONG
 @pytest.mark.timeout(1800)
 def test_ingest_query_and_replay_with_a_shipped_environment(master, environment, shipped, lasting, tmp_path):
     ingest_query_replay(environment, lasting, str(tmp_path / "lake"), ["--master", master, *shipped])
@@ -242,7 +245,6 @@ def applications(work):
     return Counter(executor.parent for executor in unpacked(work))
 
 
-@LONG
 @pytest.mark.timeout(1800)
 def test_whole_environment_is_shipped(master, environment, lasting, tmp_path):
     """As docs/lake.md has it, with a registry of packages at hand."""
@@ -260,7 +262,6 @@ def test_whole_environment_is_shipped(master, environment, lasting, tmp_path):
     assert set(applications(tmp_path / "work").values()) == {2}
 
 
-@LONG
 @pytest.mark.timeout(1800)
 def test_local_cluster(environment, shipped, lasting, tmp_path, work):
     """Executors are processes of their own there, which the driver starts."""
@@ -269,7 +270,6 @@ def test_local_cluster(environment, shipped, lasting, tmp_path, work):
     assert unpacked(work)
 
 
-@LONG
 @pytest.mark.timeout(1800)
 def test_cluster_and_a_lake_on_object_storage(
     master,

@@ -33,6 +33,7 @@ def commands():
     return [shlex.split(line) for line in lines]
 
 
+@pytest.mark.long
 def test_a_day_of_sensor_readings(spark, tmp_path, monkeypatch):
     (document,), (script,) = blocks(DAY, "xml"), blocks(DAY, "python")
     monkeypatch.chdir(tmp_path)

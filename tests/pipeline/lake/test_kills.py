@@ -18,6 +18,7 @@ from .kill_campaign import LEAST, Command, Traffic, campaign, check_events
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
 
 
+@pytest.mark.long
 def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path):
     for library in ("pyspark", "deltalake", "duckdb"):
         pytest.importorskip(library, reason="not installed: pip install 'stompring[test]'")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -31,8 +30,6 @@ from stompring.pipeline.storage import S3Config
 from stompring.store.ingested import Busy
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-LONG = pytest.mark.skipif(not os.environ.get("STOMPRING_LONG"), reason="long: set STOMPRING_LONG=1")
 
 #: Seconds after which a lease of a killed command is taken over.
 LEASE = "3"
@@ -265,7 +262,7 @@ def fails(command):
     return command.output()
 
 
-@LONG
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("processes of Spark")
 def test_commands_over_kills(bucket, tmp_path, command):
@@ -293,7 +290,7 @@ def test_commands_over_kills(bucket, tmp_path, command):
     assert f"{count}" in page.read_text(encoding="utf-8")
 
 
-@LONG
+@pytest.mark.long
 @pytest.mark.xdist_group("processes of Spark")
 def test_command_without_the_connector_writes_nothing(bucket, tmp_path, monkeypatch, command):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

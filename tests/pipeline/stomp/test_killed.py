@@ -26,7 +26,7 @@ from .queue_contents import drained_bodies, url
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(600),
-    pytest.mark.skipif("STOMPRING_LONG" not in os.environ, reason="takes long: run by make kills"),
+    pytest.mark.long,
 ]
 
 ROOT = Path(__file__).resolve().parents[3]
