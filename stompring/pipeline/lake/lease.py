@@ -37,8 +37,17 @@ class LeaseLost(Busy):
 class Lease:
     """See the module. Methods raise `OSError` for a store that does not answer."""
 
-    def __init__(self, objects: ObjectStore, seconds: float = LEASE_SECONDS, name: str = _NAME) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        seconds: float = LEASE_SECONDS,
+        name: str = _NAME,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._objects = objects
+        self._clock, self._sleep = clock, sleep
         self._name = name
         self._seconds = seconds
         self._about: dict[str, Any] = {
@@ -49,7 +58,7 @@ class Lease:
             "renewal": 0,
         }
         self._tag = ""
-        self._renewed = 0.0  # by the monotonic clock
+        self._renewed = 0.0  # by the clock
         self._lost: str | None = None
         self._mutex = Lock()  # between the thread that renews and who checks
 
@@ -70,7 +79,7 @@ class Lease:
     def acquire(self) -> None:
         """Take it, at once or when its owner is dead. Raises `Busy`."""
         while True:
-            began = time.monotonic()
+            began = self._clock()
             try:
                 self._tag = self._objects.create(self._name, self._document())
                 self._renewed = began
@@ -83,7 +92,7 @@ class Lease:
                 continue
             if not self._is_mine(data):
                 self._wait_for_end(data, tag)
-            began = time.monotonic()
+            began = self._clock()
             try:
                 self._tag = self._objects.replace(self._name, self._document(), tag)
             except FileExistsError:
@@ -97,10 +106,10 @@ class Lease:
         if about.get("owner") is None:
             return
         seconds = float(about.get("seconds", self._seconds))
-        deadline = time.monotonic() + seconds
+        deadline = self._clock() + seconds
         log.info("waiting up to %g s for %s to renew its lease", seconds, _owner_of(about))
-        while (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, seconds / RENEWALS / 4))
+        while (left := deadline - self._clock()) > 0:
+            self._sleep(min(left, seconds / RENEWALS / 4))
             now = self._objects.head(self._name)
             if now is None or now.tag != tag:
                 raise self._busy()
@@ -117,7 +126,7 @@ class Lease:
     def check(self) -> None:
         """Raises `LeaseLost` where another process may have taken over. To be called before each write."""
         with self._mutex:
-            if self._lost is None and time.monotonic() - self._renewed > self._seconds:
+            if self._lost is None and self._clock() - self._renewed > self._seconds:
                 self._renew()  # this process was stopped for a while
             if self._lost is not None:
                 raise LeaseLost(self._lost)
@@ -148,7 +157,7 @@ class Lease:
 
     def _renew(self) -> None:
         self._about["renewal"] += 1  # so that each version has a tag of its own
-        began = time.monotonic()
+        began = self._clock()
         try:
             self._tag = self._objects.replace(self._name, self._document(), self._tag)
         except FileExistsError:

@@ -21,7 +21,6 @@ from stompring.pipeline.lake.lease import Lease, LeaseLost
 from stompring.pipeline.storage import (
     Entry,
     Folder,
-    ObjectStore,
     ObjectStoreError,
     S3Config,
     resolve_location,
@@ -177,39 +176,71 @@ def test_store_that_cannot_be_used_is_named(bucket, monkeypatch):
 # ---- leases
 
 
-def lease(bucket, seconds):
-    objects = Folder(f"{bucket}/lake").objects
-    assert objects is not None
-    return Lease(objects, seconds)
+class Time:
+    """The clock of one process: a sleep moves it on, when ``meanwhile`` has been done."""
+
+    def __init__(self, meanwhile=lambda: None):
+        self.now = 0.0
+        self._meanwhile = meanwhile
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self._meanwhile()
+        self.now += seconds
 
 
-def test_second_owner_is_refused_while_the_first_lives(bucket, monkeypatch):
-    first, second = lease(bucket, 2), lease(bucket, 2)
+class Store:
+    """The object store, of which answers are lost, or which is away."""
+
+    def __init__(self, objects, *faults):
+        self._objects = objects
+        self.faults = list(faults)
+
+    def __getattr__(self, name):
+        return getattr(self._objects, name)
+
+    def replace(self, name, data, tag):
+        fault = self.faults.pop(0) if self.faults else None
+        if fault == "away":
+            raise ObjectStoreError("away")
+        if fault == "lost":  # the library asks again, and is told that it is not as it was
+            self._objects.replace(name, data, tag)
+        return self._objects.replace(name, data, tag)
+
+
+def lease(bucket, time=None, *faults):
+    objects, time = Store(Folder(f"{bucket}/lake").objects, *faults), time or Time()
+    return Lease(objects, 30, clock=time, sleep=time.sleep)
+
+
+def test_second_owner_is_refused_while_the_first_lives(bucket):
+    time = Time()
+    first = lease(bucket, time)
     first.acquire()
-    real = ObjectStore.head
 
-    def renewed(self, name):
-        first._renew()  # the first lives: it has renewed before the second looks, however slow the machine is
-        return real(self, name)
+    def renewed():
+        time.now += 31
+        first.check()
 
     refused = "another process is ingesting: process .* holds s3://.*/lake/ingest.lease"
-    with monkeypatch.context() as patched, pytest.raises(Busy, match=refused):
-        patched.setattr(ObjectStore, "head", renewed)
-        second.acquire()
+    waiting = Time(renewed)
+    with pytest.raises(Busy, match=refused):
+        lease(bucket, waiting).acquire()
+    assert waiting.now < 30
     first.check()
     first.release()
-
-    def waited(*given):
-        raise AssertionError("it waits for one that has released it")
-
-    monkeypatch.setattr(ObjectStore, "head", waited)
+    third = Time()
+    second = lease(bucket, third)
     second.acquire()
+    assert third.now == 0  # it waits for none that has released it
     second.check()
 
 
 def test_lease_that_is_held_is_renewed(bucket):
     folder = Folder(f"{bucket}/lake")
-    with lease(bucket, 0.3).acquired() as check:
+    with Lease(folder.objects, 0.3).acquired() as check:
         deadline = time.monotonic() + PATIENCE
         while json.loads(folder.read("ingest.lease"))["renewal"] < 3:
             assert time.monotonic() < deadline
@@ -219,79 +250,65 @@ def test_lease_that_is_held_is_renewed(bucket):
 
 
 def test_killed_owner_is_followed_and_a_stopped_one_ends(bucket):
-    stopped = lease(bucket, 0.6)
+    before, after = Time(), Time()
+    stopped, second = lease(bucket, before), lease(bucket, after)
     stopped.acquire()  # and renews nothing, as a process that was killed or stopped
-    second = lease(bucket, 0.6)
-    began = time.monotonic()
     second.acquire()
-    assert time.monotonic() - began >= 0.6
+    assert 30 <= after.now < 31
+    before.now += 31
     with pytest.raises(LeaseLost, match="lost the lease: process .* took it over"):
         stopped.check()
     stopped.release()
+    after.now += 31
     second.check()  # is not released by who has lost it
 
 
-def test_of_many_that_take_over_one_does(bucket, monkeypatch):
+def test_of_many_that_take_over_one_does(bucket):
     """All of them have seen the same owner, which is dead."""
-    lease(bucket, 0.5).acquire()
-    many = [lease(bucket, 0.5) for _ in range(6)]
-    ready, real = Barrier(6), Lease._wait_for_end
+    lease(bucket).acquire()
+    ready = Barrier(6)
 
-    def wait_together(self, data, tag):
-        ready.wait(PATIENCE)
-        real(self, data, tag)
-
-    monkeypatch.setattr(Lease, "_wait_for_end", wait_together)
-
-    def take(one):
+    def take(_):
         try:
-            one.acquire()
+            lease(bucket, Time(lambda: ready.wait(PATIENCE))).acquire()
         except Busy:
             return False
         return True
 
     with ThreadPoolExecutor(6) as pool:
-        assert sum(pool.map(take, many)) == 1
+        assert sum(pool.map(take, range(6))) == 1
 
 
 def test_stopped_owner_that_nobody_followed_goes_on(bucket):
-    one = lease(bucket, 0.3)
+    time = Time()
+    one = lease(bucket, time)
     one.acquire()
-    time.sleep(0.5)
+    time.now += 31
     one.check()
     one.release()
+    assert json.loads(Folder(f"{bucket}/lake").read("ingest.lease"))["owner"] is None
 
 
-def test_answer_that_is_lost_does_not_lose_the_lease(bucket, monkeypatch):
-    one = lease(bucket, 5)
+def test_answer_that_is_lost_does_not_lose_the_lease(bucket):
+    time = Time()
+    one = lease(bucket, time, "lost", "lost")
     one.acquire()
-    real = ObjectStore.replace
-
-    def twice(self, name, data, tag):
-        real(self, name, data, tag)
-        return real(self, name, data, tag)  # the library asks again, and is told that it is not as it was
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ObjectStore, "replace", twice)
-        one._renew()
-        one._renew()
-    one.check()
+    for _ in range(3):
+        time.now += 31
+        one.check()
     one.release()
-    lease(bucket, 5).acquire()  # at once: it was released
+    time = Time()
+    lease(bucket, time).acquire()
+    assert time.now == 0  # it was released
 
 
-def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(bucket, monkeypatch):
-    one = lease(bucket, 0.4)
-
-    def away(*given):
-        raise ObjectStoreError("away")
-
+def test_store_that_is_away_for_longer_loses_the_lease_to_nobody(bucket):
+    time = Time()
+    one = lease(bucket, time, "away")
     with one.acquired() as check:
-        with monkeypatch.context() as patched:
-            patched.setattr(ObjectStore, "replace", away)
-            time.sleep(0.6)
-            with pytest.raises(OSError, match="away"):
-                check()
+        time.now += 31
+        with pytest.raises(OSError, match="away"):
+            check()
         check()
 
 
@@ -310,21 +327,26 @@ def test_batch_is_begun_by_one_process(bucket):
     assert first.last() == Intent(1, {}, {}, {})
 
 
-@pytest.mark.parametrize("where", ["bucket", "tmp_path"])
-def test_batch_is_committed_once_by_many_at_once(where, request, monkeypatch):
-    """Each of them opens the table before any commits: what they look at does not tell them of another one."""
-    place = f"{request.getfixturevalue(where)}/lake"
-    Lake(place).create(2)
-    tables = [Lake(place).tables["samples"] for _ in range(4)]
-    opened, real = Barrier(4), LakeTable.open
-    waited: set[int] = set()
+class Together(LakeTable):
+    """Each opens it before any commits: what they look at does not tell them of another one."""
 
-    def open_together(self, version=None):
-        found = real(self, version)
-        if id(self) not in waited:
-            waited.add(id(self))
+    opened: Barrier | None = None
+
+    def open(self, version=None):
+        found, opened, self.opened = super().open(version), self.opened, None
+        if opened:
             opened.wait(30)
         return found
+
+
+@pytest.mark.parametrize("where", ["bucket", "tmp_path"])
+def test_batch_is_committed_once_by_many_at_once(where, request):
+    place = f"{request.getfixturevalue(where)}/lake"
+    Lake(place).create(2)
+    tables = [Together(Folder(place), "samples") for _ in range(4)]
+    opened = Barrier(4)
+    for table in tables:
+        table.opened = opened
 
     def commit(number):
         file = NewFile(
@@ -332,8 +354,7 @@ def test_batch_is_committed_once_by_many_at_once(where, request, monkeypatch):
         )
         return tables[number].commit([file], "writer", 0, "main")
 
-    with monkeypatch.context() as patched, ThreadPoolExecutor(4) as pool:
-        patched.setattr(LakeTable, "open", open_together)
+    with ThreadPoolExecutor(4) as pool:
         done = list(pool.map(commit, range(4)))
     assert sum(done) == 1
     table = Lake(place).tables["samples"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -212,11 +213,10 @@ def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled, tmp_path):
         ({"properties": {"a": False}}, "#/properties/a: false is not a schema"),
     ],
 )
-def test_schema_that_gives_no_columns_is_refused_with_its_place(filled, tmp_path, schema, reason):
-    file = schema_file(tmp_path, schema)
-    result = run("view", "v", "--lake", str(filled.lake), "--address", "a", "--json-schema", file)
-    assert result.exit_code == 1 and f"Error: {file}: {reason}" in result.output
-    assert Views(filled.lake).every() == []
+def test_schema_that_gives_no_columns_is_refused_with_its_place(schema, reason):
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    with pytest.raises(InvalidSchema, match=f"^{re.escape(reason)}"):
+        from_json_schema(text.encode())
 
 
 def test_names_that_are_taken_get_a_prefix(filled, tmp_path):
@@ -241,32 +241,41 @@ def test_names_that_are_taken_get_a_prefix(filled, tmp_path):
         ViewDefinition("w", ("a",), headers=(("a", "string"), ("A", "string"))).check()
 
 
-@pytest.mark.parametrize(
-    ("type_", "text", "expected"),
-    [
-        ("int", "2147483647", 2**31 - 1),
-        ("int", "2147483648", None),
-        ("long", "+12", 12),
-        ("long", "１", None),
-        ("long", "1_000", None),
-        ("double", "1e3", 1000.0),
-        ("double", "nan", None),
-        ("boolean", "TRUE", True),
-        ("boolean", "yes", None),
-        ("date", "2026-07-01", date(2026, 7, 1)),
-        ("timestamp", "2026-07-01T00:00:00Z", datetime(2026, 7, 1)),
-        ("string", "", ""),
-    ],
-)
-def test_header_of_a_type(filled, type_, text, expected):
-    filled.add(b"raw", headers={"h": text})
+#: Type, text of the header, and the value; None where it does not fit.
+TYPED: list[tuple[str, str, Any]] = [
+    ("int", "2147483647", 2**31 - 1),
+    ("int", "2147483648", None),
+    ("long", "+12", 12),
+    ("long", "１", None),
+    ("long", "1_000", None),
+    ("double", "1e3", 1000.0),
+    ("double", "nan", None),
+    ("boolean", "TRUE", True),
+    ("boolean", "yes", None),
+    ("date", "2026-07-01", date(2026, 7, 1)),
+    ("timestamp", "2026-07-01T00:00:00Z", datetime(2026, 7, 1)),
+    ("string", "", ""),
+]
+
+
+def test_header_of_a_type(filled):
+    for number, (_, text, _) in enumerate(TYPED):
+        filled.add(b"raw", headers={f"h{number}": text})
     filled.add(b"raw")
-    view(filled, "--address", "orders", "--header", f"h:{type_}")
-    (first, second) = rows_of(filled, "select h, _bad from v order by message_id")
-    assert first[0] == expected and second == [None, None]
-    assert (first[1] is None) == (expected is not None)
-    if expected is None:
-        assert first[1]["body"] == b"raw" and first[1]["reason"].startswith("header h: ")
+    headers = [
+        word for number, (type_, *_) in enumerate(TYPED) for word in ("--header", f"h{number}:{type_}")
+    ]
+    view(filled, "--address", "orders", *headers)
+    *found, without = rows_of(
+        filled, "select * exclude (queue, address, timestamp, broker) from v order by message_id"
+    )
+    assert without[1:] == [None] * (len(TYPED) + 1)
+    for number, (row, (_, _, expected)) in enumerate(zip(found, TYPED, strict=True)):
+        values = [None] * len(TYPED)
+        values[number] = expected
+        assert row[1:-1] == values and (row[-1] is None) == (expected is not None)
+        if expected is None:
+            assert row[-1]["body"] == b"raw" and row[-1]["reason"].startswith(f"header h{number}: ")
 
 
 def test_selector_and_patterns_choose(filled):
@@ -569,7 +578,8 @@ def test_two_brokers_and_a_damaged_definition(filled, tmp_path):
 
 
 def test_names_and_options_that_are_refused(filled, tmp_path):
-    place, schema = str(filled.lake), schema_file(tmp_path)
+    place, schema, broken = str(filled.lake), schema_file(tmp_path), str(tmp_path / "broken.json")
+    Path(broken).write_text("{")
     view(filled, "--address", "a", "--header", "h")
     for words, status, reason in [
         (("v", "--address", "a", "--header", "h"), 1, "view v already exists"),
@@ -584,6 +594,7 @@ def test_names_and_options_that_are_refused(filled, tmp_path):
             2,
             "--json-schema, --infer and --avro cannot be combined",
         ),
+        (("w", "--address", "a", "--json-schema", broken), 1, f"Error: {broken}: not JSON"),
         (("w", "--drop"), 1, "has no view 'w'; it has v"),
         (("v", "--drop", "--refresh"), 2, "take no other option"),
         (("v", "--refresh"), 1, "view v is not materialized"),
