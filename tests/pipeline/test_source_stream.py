@@ -341,11 +341,7 @@ def test_errors(spark, tmp_path):
     query = start(spark, tmp_path, tmp_path).start()
     with pytest.raises(Exception, match="file 2 of journal deleted before it was read"):
         query.awaitTermination()
-    for options, text in (
-        ({"startingOffsets": "7"}, "option startingOffsets: must be earliest or latest, not '7'"),
-        ({"maxFilesPerTrigger": "0"}, "option maxFilesPerTrigger: must be a whole number greater than 0"),
-    ):
-        with pytest.raises(Exception, match=text):
-            start(spark, tmp_path, tmp_path, **options).start().awaitTermination()
+    with pytest.raises(Exception, match="option startingOffsets: must be earliest or latest, not '7'"):
+        start(spark, tmp_path, tmp_path, startingOffsets="7").start().awaitTermination()
     with pytest.raises(Exception, match="option maxFilesPerTrigger: is an option of spark.readStream only"):
         spark.read.format("stompring").option("maxFilesPerTrigger", 1).load(str(tmp_path)).count()

@@ -92,6 +92,7 @@ def readable_by_others(lake, count):
     assert len(frame) == count
 
 
+@pytest.mark.long
 def test_what_compaction_wrote_again_is_there_once(spark, lasting, tmp_path):
     start(lasting)
     client = lasting.connect()

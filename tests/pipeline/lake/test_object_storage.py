@@ -81,6 +81,7 @@ def die(*arguments):
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 def test_copies_kill_compaction_and_vacuum(spark, place, lasting, tmp_path, monkeypatch):
     needs_connector()
     start(lasting)
@@ -139,7 +140,7 @@ def upkeep(lake, want):
     assert there == named
 
 
-def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, tmp_path, monkeypatch):
+def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, tmp_path):
     """As when an owner was stopped for long, and both are at work at the same batches."""
     data = write_files(tmp_path / "data", broker_files(journal_file_size=900))
     Lake(place).create(2)
@@ -167,6 +168,7 @@ def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, t
     # those of address "all" are retained, durable or not
     entered = [row for row in want if row["durable"] or row["address"] == "all"]
     assert sum(each["added"] for each in told.values()) == len(entered)
+    upkeep(lakes[2], want)
 
 
 # ---- the connector

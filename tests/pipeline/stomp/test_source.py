@@ -95,23 +95,9 @@ def test_while_it_runs(reading, lasting):
     assert reading.bodies() == numbers(1, 12)
 
 
-def test_errors_name_what_is_wrong(spark, reading, lasting):
-    for options, text in (
-        ({"spool": ""}, "option spool: is required"),
-        ({"prefetch": "0"}, "option prefetch: must be a whole number of at least 1"),
-        ({"subscribeHeaders": "ack=auto"}, "option subscribeHeaders: ack is set by the source"),
-        ({"jobId": "5"}, "option jobid: unknown option; options are url, user"),
-    ):
-        with pytest.raises(Exception, match=text):
-            source = spark.readStream.format("stomp").options(
-                **{
-                    "url": url(lasting),
-                    "destination": "q",
-                    "spool": str(reading.directory / "spool"),
-                    **options,
-                }
-            )
-            source.load().writeStream.format("noop").start().awaitTermination(60)
+def test_errors_name_what_is_wrong(reading):
+    with pytest.raises(Exception, match="option jobid: unknown option; options are url, user"):
+        reading.run(jobId="5")
     with pytest.raises(Exception, match="column weight: unknown column; columns are destination"):
         reading.run("weight INT")
     with pytest.raises(Exception, match="column body: is BINARY, not StringType"):
