@@ -26,7 +26,6 @@ from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE
 from ..conftest import QUICK
 from .kill_campaign import CORE
-from .version1_lake import rows
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
 
@@ -188,14 +187,6 @@ def produced(lasting):
     return sent
 
 
-def ingested(environment, lasting, cluster):
-    """An ingest on a cluster of what a broker is sent; the bodies of that."""
-    sent = produced(lasting)
-    told = lake(environment, "ingest", "--data", str(lasting.data), *cluster)
-    assert "3,000 messages" in told
-    return sent
-
-
 def ingest_query_replay(
     environment,
     lasting,
@@ -206,7 +197,9 @@ def ingest_query_replay(
 ):
     """All of it on a cluster, and what comes of it."""
     cluster = ["--lake", place, *cluster, *SMALL]
-    sent = ingested(environment, lasting, cluster)
+    sent = produced(lasting)
+    told = lake(environment, "ingest", "--data", str(lasting.data), *cluster)
+    assert "3,000 messages" in told
     query = "select count(*), count(distinct body), sum(length(body)) from messages"
     told = lake(environment, "sql", query, "--format", "csv", *cluster)
     assert f"3000,3000,{3000 * 300}" in told
@@ -218,15 +211,6 @@ def ingest_query_replay(
     told = lake(environment, "replay", "--to", to, "--destination", "again", *cluster)
     assert "sent 3,000 messages" in told
     assert lasting.drain("again") == [body.partition(" ")[0] for body in sent]
-
-
-def test_executor_runs_the_shipped_environment(environment, shipped, lasting, tmp_path, work):
-    """The executor is a process of its own, which finds no Python of ours but in the archive."""
-    place = tmp_path / "lake"
-    cluster = ["--lake", str(place), "--master", "local-cluster[1,1,1024]", *shipped, *SMALL]
-    sent = ingested(environment, lasting, cluster)
-    assert sorted(row["body"].decode() for row in rows(place, "messages")) == sorted(sent)
-    assert len(unpacked(work)) == 1
 
 
 @pytest.mark.timeout(1800)

@@ -9,15 +9,11 @@ import pytest
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
 import pyarrow as pa
-from click.testing import CliRunner
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
-from stompring.cli.lake import lake as command
-from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake import ingest as ingest_module
 from stompring.pipeline.lake.delta import LakeTable, commits
-from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder
@@ -25,63 +21,12 @@ from stompring.store.ingested import Position, read_ingested, record_ingested
 
 from ..broker_files import broker_files, write_identified
 from ..test_source_stream import write_segment
+from .ingesting import Cut, cutting, done, ingest, run
 from .version1_lake import first_version, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
-
-
-class Counted:
-    """As an accumulator of Spark."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __iadd__(self, more):  # noqa: PYI034 - there is no other
-        self.value += more
-        return self
-
-
-class InProcess:
-    """What an ingest of files without copies needs of Spark, in this process."""
-
-    defaultParallelism = 2
-
-    def __init__(self, items=None):
-        self._items = items or []
-        self.sparkContext = self
-
-    def setJobDescription(self, text):  # noqa: N802 - Spark's name
-        pass
-
-    def accumulator(self, value):
-        return Counted(value)
-
-    def parallelize(self, items, count):
-        return InProcess(items)
-
-    def map(self, function):
-        return InProcess([function(item) for item in self._items])
-
-    def collect(self):
-        return self._items
-
-
-def ingest(data, lake, name="main"):
-    target = Lake(str(lake))
-    target.create(4)
-    return len(list(Ingest(InProcess(), DataFiles(str(data)), target, name=name).batches()))
-
-
-def run(*words):
-    return CliRunner().invoke(command, [str(word) for word in words])
-
-
-def done(*words):
-    result = run(*words)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def numbers(lake, table="messages", broker="main", version=None):
@@ -227,10 +172,6 @@ def test_a_broker_that_came_later_is_ingested_again_from_its_beginning(three, tm
         assert numbers(lake, table) == [1, 2, 3, 4, 5, 6] and numbers(lake, table, "other") == [1, 2, 3]
 
 
-class Cut(BaseException):
-    """As a kill: nothing catches it."""
-
-
 @pytest.mark.parametrize("committed", [("events",), ("events", "samples")])
 def test_a_batch_that_was_half_done_before_a_restore(three, committed, monkeypatch):
     data, lake = three
@@ -278,19 +219,6 @@ def test_a_restore_that_is_cut_short_is_completed(three, tmp_path, monkeypatch):
             if step in ends:
                 break
     assert ends == {6}  # what is to be done, three tables, one broker, and that it is done
-
-
-def cutting(function, left, after):
-    def called(*arguments, **named):
-        left[0] -= 1
-        if left[0] == -1 and not after:
-            raise Cut
-        result = function(*arguments, **named)
-        if left[0] == -1:
-            raise Cut
-        return result
-
-    return called
 
 
 def test_back_to_version_1_of_lakes(tmp_path):

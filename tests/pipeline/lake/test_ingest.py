@@ -1,7 +1,6 @@
 """A lake beside the files that it was made of: everything once, in any steps, whatever was deleted or damaged."""
 
 import shutil
-from datetime import UTC
 
 import pytest
 
@@ -9,7 +8,7 @@ from .traffic import event_counts, produce, retained_messages, start
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
-from stompring.pipeline.backlog import DirectoryReplaced, Limit
+from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import IntentLog, Lake, LakeNotFound
@@ -17,42 +16,27 @@ from stompring.store.ingested import read_ingested
 from stompring.store.segment import find_footer
 
 from ..broker_files import broker_files, write_files
+from .ingesting import InProcess, events, ingest, messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-def ingest(spark, data, lake, **limit):
-    """All that there is, and how many batches that took."""
-    lake.create(4)
-    return len(list(Ingest(spark, DataFiles(str(data)), lake, Limit(**limit), task_bytes=100_000).batches()))
-
-
-def messages(spark, lake):
-    found = []
-    for row in lake.frames(spark)["messages"].collect():
-        told = row.asDict()
-        told.pop("date"), told.pop("bucket"), told.pop("broker")
-        told |= {name: told[name] and told[name].astimezone(UTC) for name in ("timestamp", "expires", "due")}
-        found.append({**told, "headers": dict(row.headers), "body": bytes(row.body)})
-    return sorted(found, key=lambda row: (row["message_id"], row["queue"]))
 
 
 def test_a_broker_at_work_in_steps_and_over_a_kill(spark, lasting, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
     start(lasting)
     sent = produce(lasting, "first")
-    assert ingest(spark, lasting.data, lake, files=12) > 2
-    once = messages(spark, lake)
-    assert ingest(spark, lasting.data, lake) <= 2  # samples may have come
-    assert messages(spark, lake) == once
+    assert ingest(lasting.data, lake, spark=spark, files=12) > 2
+    once = messages(lake)
+    assert ingest(lasting.data, lake, spark=spark) <= 2  # samples may have come
+    assert messages(lake) == once
     for name, more in produce(lasting, "second").items():
         sent[name] += more
     lasting.kill()
     lasting.start()
     lasting.drain("p")
     lasting.drain("r")
-    ingest(spark, lasting.data, lake)
-    found = messages(spark, lake)
+    ingest(lasting.data, lake, spark=spark)
+    found = messages(lake)
     assert found == retained_messages(lasting.data)
     for name in ("q", "p", "r", "d"):
         assert sorted(row["body"].decode() for row in found if row["queue"] == name) == sorted(sent[name])
@@ -106,23 +90,23 @@ def test_what_compaction_wrote_again_is_there_once(spark, lasting, tmp_path):
     first = sorted(lasting.data.rglob("000000001.journal"))
     assert first and "retention" in str(first[0])  # so what stays was written again
     lake = Lake(str(tmp_path / "lake"))
-    ingest(spark, lasting.data, lake)
-    found = messages(spark, lake)
+    ingest(lasting.data, lake, spark=spark)
+    found = messages(lake)
     assert found == retained_messages(lasting.data)
     added = [row for row in lake.frames(spark)["events"].collect() if row.event == "added"]
     assert len(added) == len(found) == 305
     # without what was kept, the second writing is all there is
     shutil.rmtree(lasting.data / "retention" / "journal")
     other = Lake(str(tmp_path / "other"))
-    ingest(spark, lasting.data, other)
-    left = messages(spark, other)
+    ingest(lasting.data, other, spark=spark)
+    left = messages(other)
     assert left == retained_messages(lasting.data)
     assert {row["body"].decode() for row in left if row["queue"] == "e"} == set(stays)
     told = event_counts(other.frames(spark)["events"].collect())
     assert told["e"]["added"] == 5
 
 
-def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(spark, tmp_path):
+def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(tmp_path):
     data = write_files(tmp_path / "data", broker_files(count=8, journal_file_size=1500))
     sealed = [
         path
@@ -137,31 +121,31 @@ def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(spark, tm
     gone = sealed[-1]
     gone.unlink()
     lake = Lake(str(tmp_path / "lake"))
-    ingest(spark, data, lake)
-    left = messages(spark, lake)
+    ingest(data, lake)
+    left = messages(lake)
     assert 0 < len(left) < len(whole) and all(row in whole for row in left)
     told = lake.losses()
     assert any(f"file {int(gone.stem)} of journal deleted" in line for line in told), told
     assert any(damaged.name in line and " at " in line for line in told), told
 
 
-def test_another_directory_is_refused(spark, tmp_path):
+def test_another_directory_is_refused(tmp_path):
     lake = Lake(str(tmp_path / "lake"))
-    ingest(spark, write_files(tmp_path / "data", broker_files(count=3)), lake)
+    ingest(write_files(tmp_path / "data", broker_files(count=3)), lake)
     shutil.rmtree(tmp_path / "data")
     write_files(
         tmp_path / "data",
         {name: data for name, data in broker_files().items() if name.endswith("001.journal")},
     )
     with pytest.raises(DirectoryReplaced, match="journal ends with file 1"):
-        ingest(spark, tmp_path / "data", lake)
+        ingest(tmp_path / "data", lake)
 
 
 @pytest.mark.parametrize("committed", [(), ("events",), ("events", "samples")])
-def test_a_batch_that_was_cut_short_is_completed(spark, tmp_path, committed, monkeypatch):
+def test_a_batch_that_was_cut_short_is_completed(tmp_path, committed, monkeypatch):
     data, lake = write_files(tmp_path / "data", broker_files(count=3)), Lake(str(tmp_path / "lake"))
     lake.create()
-    work = Ingest(spark, DataFiles(str(data)), lake)
+    work = Ingest(InProcess(), DataFiles(str(data)), lake)
     for name, table in lake.tables.items():
         if name not in committed:
             monkeypatch.setattr(table, "commit", _die)
@@ -170,11 +154,11 @@ def test_a_batch_that_was_cut_short_is_completed(spark, tmp_path, committed, mon
     begun = IntentLog(lake.state_folder(lake.brokers()["main"])).last()
     assert begun is not None and begun.number == 0
     lake = Lake(str(tmp_path / "lake"))
-    (batch,) = Ingest(spark, DataFiles(str(data)), lake).batches()
+    (batch,) = Ingest(InProcess(), DataFiles(str(data)), lake).batches()
     assert batch.number == 0
-    assert messages(spark, lake) == retained_messages(data)
-    assert list(Ingest(spark, DataFiles(str(data)), lake).batches()) == []
-    told = event_counts(lake.frames(spark)["events"].collect())
+    assert messages(lake) == retained_messages(data)
+    assert list(Ingest(InProcess(), DataFiles(str(data)), lake).batches()) == []
+    told = event_counts(events(lake))
     # those of address "all" are retained, durable or not
     counts = [row for row in retained_messages(data) if row["durable"] or row["address"] == "all"]
     assert sum(each["added"] for each in told.values()) == len(counts)
@@ -190,7 +174,7 @@ def test_nothing_and_no_lake(spark, tmp_path):
         lake.frames(spark)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "schema-version").write_text("2\n")
-    assert ingest(spark, tmp_path / "data", lake) == 0
+    assert ingest(tmp_path / "data", lake) == 0
     assert {name: frame.count() for name, frame in lake.frames(spark).items()} == {
         "messages": 0,
         "events": 0,

@@ -8,19 +8,17 @@ import pytest
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
-from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from stompring.cli.lake import lake as command
-from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.brokers import VERSION_1_BROKER
 from stompring.pipeline.lake.delta import LakeTable
-from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.schema import TABLES
 from stompring.pipeline.storage import Folder
 
 from ..broker_files import broker_files, write_files
+from .ingesting import Cut, cutting, ingest, run
 from .version1_lake import first_version, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -83,10 +81,6 @@ def test_every_reader_finds_the_name_in_old_rows(spark, before, tmp_path):
     )
 
 
-class Cut(BaseException):
-    """As a kill: nothing catches it."""
-
-
 def test_cut_short_at_any_point(before, tmp_path, monkeypatch):
     """Readers find the one or the other; the next one completes it."""
     expected = before[1]
@@ -113,25 +107,11 @@ def test_cut_short_at_any_point(before, tmp_path, monkeypatch):
 def cut_short(lake, step, after, monkeypatch):
     """Migrate, and die at one step: before or after something is written."""
     left = [step]
-
-    def dying(function):
-        def called(*arguments, **named):
-            left[0] -= 1
-            if left[0] == -1 and not after:
-                raise Cut
-            result = function(*arguments, **named)
-            if left[0] == -1:
-                raise Cut
-            return result
-
-        return called
-
     from stompring.pipeline.lake.data_files import FileWriter
 
     with monkeypatch.context() as patch:
-        patch.setattr(LakeTable, "put", dying(LakeTable.put))
-        patch.setattr(FileWriter, "close", dying(FileWriter.close))
-        patch.setattr(Folder, "write", dying(Folder.write))
+        for owner, name in ((LakeTable, "put"), (FileWriter, "close"), (Folder, "write")):
+            patch.setattr(owner, name, cutting(getattr(owner, name), left, after))
         try:
             Lake(str(lake)).migrate()
         except Cut:
@@ -140,20 +120,19 @@ def cut_short(lake, step, after, monkeypatch):
 
 
 @pytest.mark.parametrize("committed", [("messages",), ("samples",), tuple(TABLES)])
-def test_ingest_goes_on_where_version_1_was(spark, tmp_path, committed):
+def test_ingest_goes_on_where_version_1_was(tmp_path, committed):
     """A batch that was half done then is completed; what came since is there once."""
     every = broker_files()
     last = sorted(name for name in every if name.endswith(".journal"))[-1]
     data = write_files(tmp_path / "data", {name: data for name, data in every.items() if name != last})
     lake = first_version(data, tmp_path / "lake", committed)
     write_files(data, {last: every[last]})
-    list(Ingest(spark, DataFiles(str(data)), Lake(str(lake))).batches())
-    other = Lake(str(tmp_path / "other"))
-    other.create(4)
-    list(Ingest(spark, DataFiles(str(data)), other).batches())
+    ingest(data, lake)
+    other = tmp_path / "other"
+    ingest(data, other)
     for table in TABLES:
         key = lambda row: repr(sorted(row.items()))  # noqa: E731
-        both = [rows(lake, table), rows(Path(str(other)), table)]
+        both = [rows(lake, table), rows(other, table)]
         for row in (row for each in both for row in each):
             row.pop("certain", None)  # the lake of version 1 did not have it
         assert sorted(both[0], key=key) == sorted(both[1], key=key)
@@ -181,7 +160,7 @@ def test_a_lake_of_a_newer_version_is_refused_by_every_command(tmp_path, about, 
     more |= {"replay": ["--dry-run"], "restore": ["--version", "0"]}
     for name, one in command.commands.items():
         if name != "view" and any(each.name == "lake" for each in one.params):
-            result = CliRunner().invoke(command, [name, "--lake", str(lake), *more.get(name, [])])
+            result = run(name, "--lake", lake, *more.get(name, []))
             assert result.exit_code == 1 and text in result.output, (name, result.output)
             assert "Traceback" not in result.output
     assert sorted(str(path) for path in lake.rglob("*")) == before

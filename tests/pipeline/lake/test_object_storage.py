@@ -10,16 +10,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from click.testing import CliRunner
 
 from ..broker_files import broker_files, write_files
+from .ingesting import done, events, messages
 from .kill_campaign import PATIENCE, Command
 from .traffic import event_counts, retained_messages, start
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 pytest.importorskip("obstore", reason="obstore is not installed: pip install 'stompring[spark]'")
 
-from stompring.cli.lake import lake as commands
 from stompring.pipeline import s3a
 from stompring.pipeline.backlog import Limit
 from stompring.pipeline.files import DataFiles
@@ -57,26 +56,6 @@ def needs_connector():
         pytest.skip("Hadoop's connector to S3 was not fetched: stompring.pipeline.s3a.settings({}) does")
 
 
-def rows(lake):
-    """What another engine reads in the table of messages."""
-    table = lake.tables["messages"].open().to_pyarrow_dataset().to_table()
-    return shown(table.drop_columns(["date", "bucket", "broker"]).to_pylist())
-
-
-def shown(found):
-    told = [{**row, "headers": dict(row["headers"]), "body": bytes(row["body"])} for row in found]
-    return sorted(told, key=lambda row: (row["message_id"], row["queue"]))
-
-
-def events(lake):
-    return [_Row(row) for row in lake.tables["events"].open().to_pyarrow_dataset().to_table().to_pylist()]
-
-
-class _Row:
-    def __init__(self, row):
-        self.__dict__ = row
-
-
 def die(*arguments):
     raise KeyboardInterrupt
 
@@ -108,7 +87,7 @@ def test_copies_kill_compaction_and_vacuum(spark, place, lasting, tmp_path, monk
         work = Ingest(spark, DataFiles(str(lasting.data)), lake, Limit(files=30))
         assert [batch.number for batch in work.batches()][:1] == [0]  # the one that was half done
     want = retained_messages(lasting.data)
-    assert rows(lake) == want
+    assert messages(lake) == want
     told = event_counts(events(lake))
     assert told["e"]["added"] == 5 and sum(each["added"] for each in told.values()) == len(want)
     by_spark = lake.frames(spark)["messages"].drop("date", "bucket", "broker").collect()
@@ -128,11 +107,9 @@ def upkeep(lake, want):
     assert made >= 0 and (gone > made or not gone)
     (broker,) = lake.brokers().values()
     lake.state_folder(broker).write("copies/000000099/left.parquet", b"of an owner that was stopped")
-    done = CliRunner().invoke(commands, ["vacuum", "--lake", str(lake), "--hours", "0"])
-    assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(commands, ["tables", "--lake", str(lake).replace("s3:", "s3a:")])
-    assert done.exit_code == 0 and f"messages: {len(want):,} rows" in done.output
-    assert rows(lake) == want
+    done("vacuum", "--lake", lake, "--hours", "0")
+    assert f"messages: {len(want):,} rows" in done("tables", "--lake", str(lake).replace("s3:", "s3a:"))
+    assert messages(lake) == want
     there = {one.name for one in lake.folder.entries(deep=True) if one.name.endswith(".parquet")}
     named = {
         uri.partition("/some/lake/")[2] for each in lake.tables.values() for uri in each.open().file_uris()
@@ -163,7 +140,7 @@ def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, t
     numbers = sorted({number for each in (*both, last) for number in each})
     assert numbers == list(range(len(numbers))) and len(numbers) > 2
     want = retained_messages(data)
-    assert rows(lakes[2]) == want
+    assert messages(lakes[2]) == want
     told = event_counts(events(lakes[2]))
     # those of address "all" are retained, durable or not
     entered = [row for row in want if row["durable"] or row["address"] == "all"]
@@ -284,7 +261,7 @@ def test_commands_over_kills(bucket, tmp_path, command):
     follow.process.send_signal(signal.SIGCONT)
     assert re.search("lost the lease|another process is ingesting", fails(follow))
     lake = Lake(place.replace("s3a:", "s3:"))
-    assert rows(lake) == retained_messages(data)
+    assert messages(lake) == retained_messages(data)
     count = len(retained_messages(data))
     assert f"{count}" in command("sql", "--lake", place, "select count(*) from messages").finish()
     page = tmp_path / "report.html"

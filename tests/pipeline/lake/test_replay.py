@@ -3,14 +3,12 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ...end_to_end.secured import Secured
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
-from stompring.cli.lake import lake as command
 from stompring.pipeline.lake import replay as replay_module
 from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.replay import Replay, ReplayPlan
@@ -22,6 +20,7 @@ from stompring.settings.match import Pattern
 
 from ...broker_document import anycast
 from ...end_to_end.test_retention import retention
+from .ingesting import run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -51,10 +50,6 @@ def made_once(spark, tmp_path_factory):
         assert result.exit_code == 0, result.output
         assert "451 messages" not in result.output and "452 messages" in result.output
     return root / "lake"
-
-
-def run(*words):
-    return CliRunner().invoke(command, [*words])
 
 
 def target(lasting):

@@ -15,10 +15,8 @@ import pytest
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
-from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from stompring.cli.lake import lake as command
 from stompring.pipeline.lake import views as views_module
 from stompring.pipeline.lake.duckdb_query import query
 from stompring.pipeline.lake.maintenance import Maintenance
@@ -31,6 +29,7 @@ from stompring.pipeline.lake.view_schema import (
 )
 from stompring.pipeline.lake.views import ViewDefinition, ViewError, Views
 
+from .ingesting import done, run
 from .lake_fixture import BEGIN, LakeFixture
 
 ORDER: dict[str, Any] = {
@@ -100,23 +99,13 @@ def schema_file(tmp_path, schema=ORDER):
     return str(path)
 
 
-def run(*words):
-    return CliRunner().invoke(command, list(words))
-
-
-def ok(*words):
-    result = run(*words)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return str(result.stdout)
-
-
 def rows_of(filled, text):
     with query(filled.lake, text) as result:
         return list(result.rows())
 
 
 def view(filled, *words):
-    return ok("view", "v", "--lake", str(filled.lake), *words)
+    return done("view", "v", "--lake", str(filled.lake), *words)
 
 
 @pytest.fixture
@@ -285,7 +274,7 @@ def test_selector_and_patterns_choose(filled):
     filled.add(b"4", address="other", priority=9)
     view(filled, "--address", "a.#", "--where", "AMQPriority > 5", "--header", "kind")
     assert rows_of(filled, "select address, kind from v order by 1") == [["a.b", "x"], ["a.c.d", "y"]]
-    ok("view", "w", "--lake", str(filled.lake), "--address", "a.*,other", "--header", "kind")
+    done("view", "w", "--lake", str(filled.lake), "--address", "a.*,other", "--header", "kind")
     assert (
         len(rows_of(filled, "select v.kind from v join w using (message_id)")) == 1
     )  # scanned more than once
@@ -441,7 +430,7 @@ def order(number):
 
 
 def refresh(filled):
-    return ok("view", "v", "--lake", str(filled.lake), "--refresh")
+    return done("view", "v", "--lake", str(filled.lake), "--refresh")
 
 
 def test_refresh_adds_what_came_once(filled, tmp_path):
@@ -456,9 +445,9 @@ def test_refresh_adds_what_came_once(filled, tmp_path):
     assert ids(filled) == [1, 2, 3, None]
     version = DeltaTable(made.folder.where).version()
     assert made.refresh() == (0, 0, False) and DeltaTable(made.folder.where).version() == version
-    told = json.loads(ok("views", "--lake", str(filled.lake), "--json"))
+    told = json.loads(done("views", "--lake", str(filled.lake), "--json"))
     assert (told["v"]["rows"], told["v"]["bad"]) == (4, 1)
-    assert "v of orders: 4 rows, 1 not decoded" in ok("views", "--lake", str(filled.lake))
+    assert "v of orders: 4 rows, 1 not decoded" in done("views", "--lake", str(filled.lake))
 
 
 def test_compaction_and_vacuum_of_messages_add_nothing(filled, tmp_path):
@@ -483,9 +472,9 @@ def test_small_files_of_a_materialized_view_are_put_together(filled, tmp_path):
         filled.add(order(number))
         assert made.refresh() == (1, 0, False)
     assert made.small_files(1 << 20) == 4
-    assert "view v: compacted 4 files into 1\n" in ok("compact", "--lake", str(filled.lake))
+    assert "view v: compacted 4 files into 1\n" in done("compact", "--lake", str(filled.lake))
     assert ids(filled) == [1, 2, 3, 4] and made.small_files(1 << 20) == 1
-    assert "view v: 4 files deleted\n" in ok("vacuum", "--lake", str(filled.lake), "--hours", "0")
+    assert "view v: 4 files deleted\n" in done("vacuum", "--lake", str(filled.lake), "--hours", "0")
     filled.add(order(5))
     assert made.refresh() == (1, 0, False) and ids(filled) == [1, 2, 3, 4, 5]
     upkeep = Maintenance(filled.lake, small_files=1, hours=0)
@@ -602,7 +591,7 @@ def test_names_and_options_that_are_refused(filled, tmp_path):
     ]:
         result = run("view", *words[:1], "--lake", place, *words[1:])
         assert result.exit_code == status and reason in result.output, (words, result.output)
-    assert ok("view", "v", "--lake", place, "--drop") == "dropped v\n"
-    assert ok("views", "--lake", place) == ""
+    assert done("view", "v", "--lake", place, "--drop") == "dropped v\n"
+    assert done("views", "--lake", place) == ""
     with pytest.raises(ViewError, match="it has none"):
         Views(filled.lake).get("v")

@@ -66,5 +66,5 @@ def event_counts(events: list[Any]) -> dict[str, Counter[str]]:
     """How many of each event, by queue."""
     found: dict[str, Counter[str]] = {}
     for row in events:
-        found.setdefault(row.queue, Counter())[row.event] += 1
+        found.setdefault(row["queue"], Counter())[row["event"]] += 1
     return found
