@@ -27,6 +27,7 @@ from ..property.profile import examples
 from ..store.paged_broker import SETTINGS, PagedBroker
 from . import reference_decoder
 from .broker_files import KEPT, write_files
+from .test_source_stream import batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -116,7 +117,7 @@ limits = st.one_of(
 )
 
 
-@examples(200)
+@examples(100)
 @given(st.data(), limits, st.sampled_from([0, 5, 60]), st.sampled_from([-1, 0, 25]), st.integers(0, 600))
 def test_no_row_is_behind_the_watermark(data, limit, disorder, told, least):
     """The delay of the watermark is what rows of one file may be late by: nothing more is needed."""
@@ -224,17 +225,6 @@ def data(tmp_path_factory):
     return mixed(tmp_path_factory.mktemp("mixed"))
 
 
-def batches(source):
-    """All that there is, as Spark would ask for it."""
-    at, found = source.initialOffset(), []
-    limit = source.getDefaultReadLimit()
-    while (end := source.latestOffset(at, limit)) != at:
-        parts = source.partitions(at, end)
-        found.append([row for part in parts for batch in source.read(part) for row in batch.to_pylist()])
-        at = end
-    return found
-
-
 def late(found, column):
     """How many milliseconds rows are older than the newest of the batches before theirs, at most."""
     newest, most = None, 0
@@ -245,9 +235,14 @@ def late(found, column):
     return most
 
 
-@pytest.mark.parametrize("table", ["messages", "events"])
 @pytest.mark.parametrize(
-    "limit", [{"maxFilesPerTrigger": "2"}, {"maxBytesPerTrigger": "5000"}, {"maxRowsPerTrigger": "30"}]
+    ("table", "limit"),
+    [
+        ("messages", {"maxFilesPerTrigger": "2"}),
+        ("messages", {"maxBytesPerTrigger": "5000"}),
+        ("messages", {"maxRowsPerTrigger": "30"}),
+        ("events", {"maxBytesPerTrigger": "5000"}),
+    ],
 )
 def test_a_backlog_of_journal_and_pages_is_read_by_time(data, table, limit):
     def of(**options):

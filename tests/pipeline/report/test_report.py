@@ -16,7 +16,17 @@ np = pytest.importorskip("numpy")
 for library in ("pyspark", "pyarrow", "matplotlib", "jinja2", "plotly"):
     pytest.importorskip(library)
 
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark.sql import functions as F
+
+from stompring.pipeline.report import Lake, findings, write_report
+from stompring.pipeline.report import page as page_module
+from stompring.pipeline.report.findings import ReportRequest, gather
+from stompring.pipeline.report.page import page, page_sections
+from stompring.pipeline.report.period import Period
 from stompring.pipeline.report.plots import MAX_LINES
+from stompring.pipeline.report.tables import UNCERTAIN_REDELIVERY, select_rows
 
 from .browser import Browser, chromium
 from .reference_broker import HOSTILE, RESTART, SECONDS, T0, PlainBroker, emptied, simulated
@@ -32,10 +42,6 @@ def broker():
 @pytest.fixture(scope="module")
 def lake(spark, broker, tmp_path_factory):
     """The tables as Parquet files, as they are in a lake."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from stompring.pipeline.report import Lake
 
     directory = tmp_path_factory.mktemp("lake")
     time = pa.timestamp("us", "UTC")
@@ -54,8 +60,6 @@ def lake(spark, broker, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(lake):
-    from stompring.pipeline.report.findings import ReportRequest, gather
-    from stompring.pipeline.report.period import Period
 
     return gather(lake, ReportRequest(Period(), (), 90.0, 75.0), lambda stage: None)
 
@@ -91,14 +95,18 @@ def test_rates_are_in_their_steps(found, broker):
 @pytest.mark.parametrize("queue", ["orders", HOSTILE, "metrics", "bulk", "late"])
 def test_depth(found, broker, queue):
     samples = list(broker.depths(queue))
-    expected = []
+    assert found.series[queue].depth.tolist() == pytest.approx(most_of_steps(found, samples), nan_ok=True)
+
+
+def most_of_steps(found, samples):
+    """The most in each step, which begins with the last sample before it."""
+    most = []
     for at in range(found.grid.count):
         begin, end = at * found.grid.seconds, (at + 1) * found.grid.seconds
-        before = [messages for time, messages in samples if time < begin][-1:]
-        expected.append(
-            max(before + [messages for time, messages in samples if begin <= time < end], default=math.nan)
-        )
-    assert found.series[queue].depth.tolist() == pytest.approx(expected, nan_ok=True)
+        before = [number for time, number in samples if time < begin][-1:]
+        within = [number for time, number in samples if begin <= time < end]
+        most.append(max(before + within, default=math.nan))
+    return most
 
 
 @pytest.mark.parametrize("queue", ["orders", HOSTILE, "bulk", "late"])
@@ -139,9 +147,6 @@ def test_hot_spots(found, broker):
 
 
 def test_what_may_never_have_come_back_is_not_counted(spark, lake):
-    from stompring.pipeline.report import Lake
-    from stompring.pipeline.report.period import Period
-    from stompring.pipeline.report.tables import UNCERTAIN_REDELIVERY, select_rows
 
     rows = [("redelivered", True), ("redelivered", False), ("redelivered", None), ("acknowledged", True)]
     others = ("timestamp'2026-01-01' as time", "'q' as queue", "1L as message_id", "null as page")
@@ -207,11 +212,7 @@ def test_consumers_over_time(found, broker):
         for row in broker.samples
         if row["queue"] == "orders"
     ]
-    expected = []
-    for at in range(found.grid.count):
-        begin, end = at * found.grid.seconds, (at + 1) * found.grid.seconds
-        before = [consumers for time, consumers in rows if time < begin][-1:]
-        expected.append(max(before + [consumers for time, consumers in rows if begin <= time < end]))
+    expected = most_of_steps(found, rows)
     assert found.series["orders"].consumers.tolist() == expected
     assert {one.queue: one.consumers for one in found.traffic}["orders"] == 3 == max(expected)
     assert {one.queue for one in found.traffic if not one.consumers} == {"alone", "unread"}
@@ -288,11 +289,6 @@ def test_advice_for_an_address_that_paged(found, broker):
 
 def test_of_two_brokers_each_has_its_own_queues(lake, found):
     """Both did the same, but one of them read back a page before a sample was taken."""
-    from pyspark.sql import functions as F
-
-    from stompring.pipeline.report import Lake
-    from stompring.pipeline.report.findings import ReportRequest, gather
-    from stompring.pipeline.report.period import Period
 
     def both(table):
         return table.withColumn("broker", F.explode(F.array(F.lit("east"), F.lit("west"))))
@@ -341,13 +337,10 @@ def test_of_two_brokers_each_has_its_own_queues(lake, found):
 
 
 def test_a_period_and_addresses(lake, broker, monkeypatch):
-    from stompring.pipeline.report import findings
-    from stompring.pipeline.report.findings import ReportRequest
-    from stompring.pipeline.report.period import Period
 
     since, until = T0 + timedelta(seconds=3000), T0 + timedelta(seconds=6000)
     monkeypatch.setattr(findings, "MAX_LINES", 1)  # so that both queues are the rest
-    found = findings.gather(lake, ReportRequest(Period(since, until), ("bulk.#", "late")), lambda stage: None)
+    found = gather(lake, ReportRequest(Period(since, until), ("bulk.#", "late")), lambda stage: None)
     assert found is not None
     assert {one.queue for one in found.traffic} == {"bulk", "late"} == set(found.latencies)
     bulk = next(one for one in found.traffic if one.queue == "bulk")
@@ -399,8 +392,6 @@ def test_a_period_and_addresses(lake, broker, monkeypatch):
 
 
 def test_a_file_is_written_whole_or_not_at_all(lake, tmp_path, monkeypatch):
-    from stompring.pipeline.report import Period, write_report
-    from stompring.pipeline.report import page as write
 
     out = tmp_path / "report.html"
     stages: list[str] = []
@@ -409,7 +400,7 @@ def test_a_file_is_written_whole_or_not_at_all(lake, tmp_path, monkeypatch):
     assert "The lake has no data for this selection" in out.read_text(encoding="utf-8")
     assert stages[0] == "reading the period" and stages[-1] == "page"
     before = out.read_bytes()
-    monkeypatch.setattr(write.os, "replace", lambda *names: (_ for _ in ()).throw(OSError("disk")))
+    monkeypatch.setattr(page_module.os, "replace", lambda *names: (_ for _ in ()).throw(OSError("disk")))
     with pytest.raises(OSError, match="disk"):
         write_report(lake, out, none)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
@@ -418,7 +409,6 @@ def test_a_file_is_written_whole_or_not_at_all(lake, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("wrong", [{"keep": 0.0}, {"keep": 101.0}, {"unpaged": -1.0}])
 def test_shares_that_cannot_be(lake, tmp_path, wrong):
-    from stompring.pipeline.report import write_report
 
     with pytest.raises(ValueError, match=next(iter(wrong))):
         write_report(lake, tmp_path / "report.html", **wrong)
@@ -427,7 +417,6 @@ def test_shares_that_cannot_be(lake, tmp_path, wrong):
 
 @pytest.fixture(scope="module")
 def written(found, tmp_path_factory):
-    from stompring.pipeline.report.page import page
 
     out = tmp_path_factory.mktemp("page") / "report.html"
     out.write_text(page(found, found.request, T0), encoding="utf-8")
@@ -465,7 +454,6 @@ def test_a_browser_shows_it(written, tmp_path, width, height):
 
 @pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
 def test_a_browser_shows_interactive_plots_without_a_network(found, tmp_path):
-    from stompring.pipeline.report.page import page, page_sections
 
     # Each plot takes a browser a second on a small machine: some of them will do.
     few = replace(
