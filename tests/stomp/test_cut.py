@@ -7,12 +7,9 @@ from hypothesis import strategies as st
 from stompring.session.send import HEADER_USE
 from stompring.stomp import headers
 from stompring.stomp.headers import CutHead
-from stompring.stomp.parser import Parser
 from tests.stomp.native_cutter import native_cutter
 from tests.stomp.reading import opened
-from tests.stomp.test_template import LINE_ENDS, reads, send
-
-END = 1_000_000
+from tests.stomp.test_learned_sends import warm
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -22,13 +19,8 @@ def native():
     headers.NATIVE_CUTTER = before
 
 
-def cutting(version=b"1.2", end=b"\n", *, body=10_000, line=1_000, most=50):
-    """A parser that cuts from its first SEND on."""
-    parser = Parser(body, most, line, HEADER_USE)
-    parser.feed(b"CONNECT" + end + b"accept-version:" + version + end + end + b"\0")
-    parser.negotiated(version)
-    parser._heads.memo.rest = END
-    return parser
+def send(*lines):
+    return b"\n".join((b"SEND", *lines, b"", b"x\0"))
 
 
 BLOCK = send(
@@ -44,7 +36,7 @@ BLOCK = send(
 
 @pytest.mark.parametrize("version", [b"1.1", b"1.2"])
 def test_a_block_is_cut(version):
-    ((head, body),) = cutting(version).feed(BLOCK)
+    ((head, body),) = warm(version).feed(BLOCK)
     assert type(head) is CutHead and body == b"x" and head.command == b"SEND"
     assert head.key == b"destination:/queue/q\npersistent:true\n\n" and head.rest == b"a:1\nb:\n"
     assert head.requested_receipt() == b"m-1" and head.content_length == 1
@@ -53,7 +45,7 @@ def test_a_block_is_cut(version):
 
 
 def test_without_a_receipt_the_key_is_another_one():
-    ((head, _),) = cutting().feed(BLOCK.replace(b"receipt:m-1\n", b""))
+    ((head, _),) = warm().feed(BLOCK.replace(b"receipt:m-1\n", b""))
     assert type(head) is CutHead and head.requested_receipt() is None
     assert head.key == b"destination:/queue/q\npersistent:true\n"
 
@@ -89,7 +81,7 @@ def test_without_a_receipt_the_key_is_another_one():
     ids=lambda stream: stream[:90].decode().replace("\n", "|"),
 )
 def test_what_is_unusual_is_left_to_the_parser(other):
-    parser, beside = cutting(), opened()
+    parser, beside = warm(), opened()
     found, expected = parser.feed(other), beside.feed(other)
     assert not any(type(head) is CutHead for head, _ in found)
     assert [(head.headers, body) for head, body in found] == [(head.headers, body) for head, body in expected]
@@ -98,19 +90,19 @@ def test_what_is_unusual_is_left_to_the_parser(other):
 
 @pytest.mark.parametrize("size", range(len(BLOCK.partition(b"\n\n")[0]) - 3, len(BLOCK)))
 def test_the_limit_of_a_block(size):
-    parser, length = cutting(line=size), len(BLOCK.partition(b"\n\n")[0])
+    parser, length = warm(line=size), len(BLOCK.partition(b"\n\n")[0])
     ((head, _),) = parser.feed(BLOCK)
     assert (type(head) is CutHead) == (length <= size)
 
 
 def test_the_limit_of_headers():
-    assert type(cutting(most=7).feed(BLOCK)[0][0]) is CutHead
-    assert cutting(most=6).feed(BLOCK) == []
+    assert type(warm(most=7).feed(BLOCK)[0][0]) is CutHead
+    assert warm(most=6).feed(BLOCK) == []
 
 
 def test_wherever_it_is_cut_off():
     for cut in range(len(BLOCK)):
-        parser = cutting()
+        parser = warm()
         found = parser.feed(BLOCK[:cut]) + parser.feed(BLOCK[cut:] + BLOCK)
         assert [head.headers[b"a"] for head, _ in found] == [b"1", b"1"]
         cutter = native_cutter()(HEADER_USE.for_cutter(), 50, 1000, 1000)
@@ -119,14 +111,8 @@ def test_wherever_it_is_cut_off():
 
 
 def test_1_0_is_not_cut():
-    ((head, _),) = cutting(b"1.0").feed(BLOCK)
+    ((head, _),) = warm(b"1.0").feed(BLOCK)
     assert type(head) is not CutHead
-
-
-def test_it_is_not_tried_while_blocks_may_come_again():
-    parser = cutting()
-    parser._heads.memo.rest = 0
-    assert type(parser.feed(BLOCK)[0][0]) is not CutHead
 
 
 def test_wrong_arguments_are_refused():
@@ -150,37 +136,6 @@ def test_wrong_arguments_are_refused():
             made(names, 1, 1, 1)
     with pytest.raises(TypeError):
         made((), 1, 1, 1, more=1)
-
-
-cuts = 0
-
-
-@settings(max_examples=300, deadline=None)
-@given(reads(), st.sampled_from([b"1.2", b"1.1", b"1.0"]), LINE_ENDS)
-def read_alike(stream, version, end):
-    global cuts
-    limits = {"body": 10, "line": 60}
-    parser, beside = cutting(version, end, **limits), opened(version, end, **limits)
-    for read in stream:
-        found, expected = parser.feed(read), beside.feed(read)
-        assert len(found) == len(expected)
-        for (head, body), (other, other_body) in zip(found, expected, strict=True):
-            cuts += type(head) is CutHead
-            assert (head.command, head.content_length, body) == (
-                other.command,
-                other.content_length,
-                other_body,
-            )
-            assert head.headers == other.headers
-            assert head.requested_receipt() == other.requested_receipt()
-            if other.base is None and type(head) is CutHead:
-                assert list(head.headers) == list(other.headers) and head.block == other.block
-    assert str(parser.error) == str(beside.error)
-
-
-def test_what_is_read_does_not_depend_on_it():
-    read_alike()
-    assert cuts > 50
 
 
 @settings(max_examples=500, deadline=None)
