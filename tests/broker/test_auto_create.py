@@ -10,44 +10,11 @@ from stompring.settings.model import QueueConfiguration
 from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, join
 
 
-@pytest.mark.parametrize(
-    ("have", "asked", "default", "found"),
-    [
-        (None, None, MULTICAST, MULTICAST),
-        (None, None, ANYCAST, ANYCAST),
-        (None, ANYCAST, MULTICAST, ANYCAST),
-        (ANYCAST, None, MULTICAST, ANYCAST),
-        (MULTICAST, None, ANYCAST, MULTICAST),
-        (ANYCAST, MULTICAST, ANYCAST, MULTICAST),
-    ],
-)
-def test_the_type_of_a_send(have, asked, default, found):
-    world = BrokerFixture({"#": {"default_address_routing_type": default}})
-    if have is not None:
-        world.directory.create_address("a", frozenset({have}))
-    assert world.broker.auto_create.type_for("a", asked) is found
-
-
 def test_an_untyped_send_never_changes_an_address():
     world = BrokerFixture()  # whose default type is MULTICAST
     world.queue("a")
     address = world.broker.auto_create.address_for_send("a", None, allow_all)
     assert address.routing_types == {ANYCAST}
-
-
-def test_anycast_send_makes_address_and_queue():
-    world = BrokerFixture()
-    address = world.broker.auto_create.address_for_send("a", ANYCAST, allow_all)
-    queue = world.directory.queue("a")
-    assert address.auto_created and queue.attributes.auto_created and queue.attributes.durable
-    world.broker.auto_create.address_for_send("a", ANYCAST, allow_all)
-    assert len(address.queues) == 1
-
-
-def test_multicast_send_makes_no_queue():
-    world = BrokerFixture()
-    world.broker.auto_create.address_for_send("a", MULTICAST, allow_all)
-    assert not world.directory.queues
 
 
 def test_sending_the_other_type_adds_it():
@@ -127,16 +94,6 @@ def made(world, name="a"):
     return world.directory.queue(name)
 
 
-def test_a_queue_goes_with_its_last_consumer_and_takes_its_address_along():
-    world = BrokerFixture()
-    queue = made(world)
-    one, two = join(queue), join(queue)
-    one.close()
-    assert not queue.deleted
-    two.close()
-    assert queue.deleted and "a" not in world.directory.addresses
-
-
 def test_a_queue_that_was_never_used_stays():
     world = BrokerFixture()
     queue = made(world)
@@ -151,19 +108,6 @@ def test_or_goes_where_the_usage_check_is_skipped():
     world.send("a", expires=world.now + 125)
     world.pass_time(1000)
     assert queue.deleted
-
-
-@pytest.mark.parametrize(
-    ("limit", "left", "deleted"), [(0, 1, False), (1, 1, True), (1, 2, False), (-1, 9, True)]
-)
-def test_messages_that_are_left(limit, left, deleted):
-    world = BrokerFixture({"#": {"auto_delete_queues_message_count": limit}})
-    queue = made(world)
-    join(queue, 0)
-    for _ in range(left):
-        world.send("a")
-    queue.consumers[0].close()
-    assert queue.deleted is deleted
 
 
 def test_a_queue_with_messages_goes_when_they_have_expired():

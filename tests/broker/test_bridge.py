@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -99,21 +98,6 @@ class Fixture(BrokerFixture):
         return [ref.message.body for ref in self.directory.queues["dead"].dispatcher.pending]
 
 
-def test_a_message_is_acknowledged_when_its_receipt_comes():
-    world = Fixture()
-    world.send_all(b"a", b"b")
-    assert world.bridge.state is BridgeState.CONNECTING and world.q.delivering == 0
-    world.remote.accept()
-    world.settle_down()
-    assert (
-        world.remote.bodies == [b"a", b"b"] and world.q.messages_acknowledged == 0 and world.q.delivering == 2
-    )
-    world.remote.confirm()
-    assert (world.q.messages_acknowledged, world.q.message_count, world.bridge.in_flight) == (1, 1, 1)
-    world.remote.confirm()
-    assert world.q.message_count == 0 and world.bridge.messages_forwarded == 2
-
-
 def test_a_receipt_that_nobody_asked_for_changes_nothing():
     world = Fixture()
     world.remote.accept()
@@ -123,22 +107,6 @@ def test_a_receipt_that_nobody_asked_for_changes_nothing():
     world.remote.confirm()
     world.remote.worker.on_receipt(b"1")
     assert world.q.messages_acknowledged == 1
-
-
-def test_what_is_not_confirmed_is_sent_again_in_order_after_a_lost_connection():
-    world = Fixture()
-    world.remote.accept()
-    world.send_all(b"a", b"b", b"c")
-    world.remote.confirm()
-    ids = [headers["_AMQ_DUPL_ID"] for headers, _ in world.remote.frames]
-    world.lose()
-    world.pass_time(2000)
-    world.send_all(b"d")
-    world.remote.accept()
-    world.settle_down()
-    assert world.remote.bodies == [b"b", b"c", b"d"]
-    assert [headers["_AMQ_DUPL_ID"] for headers, _ in world.remote.frames[:2]] == ids[1:]
-    assert len(set(ids)) == 3
 
 
 @pytest.mark.parametrize(
@@ -233,14 +201,6 @@ def test_a_slow_socket_pauses_the_bridge():
     world.remote.worker.on_writable()
     world.settle_down()
     assert world.remote.bodies == [b"a"]
-
-
-def test_only_what_the_filter_matches_is_forwarded():
-    world = Fixture(filter="x = '1'")
-    world.remote.accept()
-    world.send_all(b"no", headers={"x": "2"})
-    world.send_all(b"yes", headers={"x": "1"})
-    assert world.remote.bodies == [b"yes"] and world.q.count == 1
 
 
 def test_pause_and_resume_leave_the_connection_open():
@@ -402,23 +362,6 @@ def test_a_non_destructive_queue_is_not_bridged():
     assert world.remotes == [] and "non-destructive" in str(world.bridge.last_error)
 
 
-def test_stop_waits_for_confirmations():
-    world = Fixture(pending_ack_timeout=5000)
-    world.remote.accept()
-    world.send_all(b"a", b"b")
-    done: list[bool] = []
-    world.bridge.stop(lambda: done.append(True))
-    world.send_all(b"c")
-    assert world.bridge.state is BridgeState.STOPPING and not done
-    world.remote.confirm(2)
-    assert done and world.remote.closed and world.bridge.state is BridgeState.STOPPED
-    assert world.remote.bodies == [b"a", b"b"] and world.q.message_count == 1
-    world.bridge.start()
-    world.remote.accept()
-    world.settle_down()
-    assert world.remote.bodies == [b"c"]
-
-
 def test_a_bridge_that_is_started_while_it_stops_begins_again_when_it_has_stopped():
     world = Fixture()
     world.remote.accept()
@@ -450,31 +393,6 @@ def test_a_reload_replaces_what_has_changed_and_leaves_the_others_alone():
     assert world.bridge is kept and world.bridges.by_name["other"].configuration is changed
     assert world.bridges.apply([world.configuration]) == ["bridge other removed"]
     assert list(world.bridges.by_name) == ["b"] and kept.started
-
-
-def test_the_order_of_redelivered_and_new_messages_is_kept():
-    world = Fixture(confirmation_window_size=400)
-    bodies = [b"%d" % number for number in range(40)]
-    arrived: list[bytes] = []
-    source = random.Random(7)
-    for body in bodies:
-        world.send_all(body)
-        if world.bridge.state is BridgeState.CONNECTING and source.random() < 0.5:
-            world.remote.accept()
-        elif world.bridge.state is BridgeState.CONNECTED:
-            count = source.randrange(3)
-            arrived += [ref.message.body for ref in list(world.remote.worker.in_flight.values())[:count]]
-            world.remote.confirm(count)
-            if source.random() < 0.2:
-                world.lose()
-        world.pass_time(2000)
-    while world.q.message_count:
-        if world.bridge.state is BridgeState.CONNECTING:
-            world.remote.accept()
-        world.settle_down()
-        arrived += [ref.message.body for ref in world.remote.worker.in_flight.values()]
-        world.remote.confirm(len(world.remote.worker.in_flight))
-    assert arrived == bodies
 
 
 def test_several_workers_share_the_queue():

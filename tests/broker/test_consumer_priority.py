@@ -1,8 +1,6 @@
 """Priorities of consumers, alone and with all that decides who receives a message."""
 
-from stompring.broker.dispatcher import PRIORITIES
-
-from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is
+from .broker_fixture import BrokerFixture, Taker, header_is
 
 RED = header_is(b"colour", b"red")
 
@@ -21,55 +19,6 @@ def send(world, *bodies, **traits):
 
 def texts(taker):
     return b" ".join(taker.bodies).decode()
-
-
-def test_highest_priority_receives_everything_while_it_has_credit():
-    world = BrokerFixture()
-    queue = world.queue()
-    low, middle, high = consumer(queue, -5), consumer(queue, 0), consumer(queue, 5, 2)
-    send(world, "1", "2", "3", "4")
-    assert (texts(low), texts(middle), texts(high)) == ("", "3 4", "1 2")
-    high.ack()
-    send(world, "5")
-    assert texts(high) == "1 2 5"
-
-
-def test_round_robin_within_one_priority():
-    world = BrokerFixture()
-    queue = world.queue()
-    low = consumer(queue, 1)
-    one, two = consumer(queue, 5), consumer(queue, 5)
-    send(world, "1", "2", "3", "4")
-    assert (texts(low), texts(one), texts(two)) == ("", "1 3", "2 4")
-
-
-def test_round_robin_within_lower_priorities():
-    world = BrokerFixture()
-    queue = world.queue()
-    consumer(queue, 9, 0)
-    one, two = consumer(queue, 5), consumer(queue, 5)
-    consumer(queue, 1)
-    send(world, "1", "2", "3", "4")
-    assert (texts(one), texts(two)) == ("1 3", "2 4")
-
-
-def test_backlog_goes_to_the_highest_first():
-    world = BrokerFixture()
-    queue = world.queue()
-    send(world, "1", "2", "3")
-    queue.pause()
-    low, high = consumer(queue, 0), consumer(queue, 1, 2)
-    queue.resume()
-    assert (texts(low), texts(high)) == ("3", "1 2")
-
-
-def test_message_that_the_highest_does_not_match_goes_to_lower():
-    world = BrokerFixture()
-    queue = world.queue()
-    high, low = consumer(queue, 9, matches=RED), consumer(queue, 1)
-    for number in range(4):
-        send(world, f"{number}", headers={"colour": ("red", "blue")[number % 2]})
-    assert (texts(high), texts(low)) == ("0 2", "1 3")
 
 
 def test_lower_selector_does_not_take_what_the_highest_wants():
@@ -138,24 +87,6 @@ def test_ring_evicts_only_what_nobody_can_take():
     low, high = consumer(queue, 1, 1), consumer(queue, 9, 1)
     send(world, "1", "2", "3", "4")
     assert (texts(high), texts(low), queue.messages_replaced) == ("1", "2", 1)
-
-
-def test_equal_priorities_keep_direct_delivery():
-    world = BrokerFixture()
-    queue = world.queue()
-    dispatcher = queue.dispatcher
-    one, two = consumer(queue, 5), consumer(queue, 5)
-    assert dispatcher.blocks == 0
-    low = consumer(queue, 4)
-    assert dispatcher.blocks == PRIORITIES
-    low.close()
-    assert dispatcher.blocks == 0
-    send(world, "1", "2")
-    assert (texts(one), texts(two)) == ("1", "2")
-    for taker in (one, two):
-        taker.ack()
-        taker.close()
-    assert_nothing_held(world)
 
 
 def test_consumer_that_resumes_finds_its_place_among_the_ready_ones():

@@ -32,35 +32,6 @@ def grouped(world, group, body, *, ends=False, colour="red"):
 RED, BLUE = header_is(b"colour", b"red"), header_is(b"colour", b"blue")
 
 
-def test_two_consumers_alternate():
-    world = BrokerFixture()
-    queue = world.queue()
-    one, two = join(queue), join(queue)
-    for number in range(6):
-        world.send(body=b"%d" % number)
-    assert (one.bodies, two.bodies) == ([b"0", b"2", b"4"], [b"1", b"3", b"5"])
-
-
-def test_backlog_is_delivered_round_robin():
-    world = BrokerFixture()
-    queue = world.queue()
-    for number in range(6):
-        world.send(body=b"%d" % number)
-    queue.pause()
-    one, two = join(queue), join(queue)
-    queue.resume()
-    assert (len(one.got), len(two.got)) == (3, 3)
-
-
-def test_stuck_consumer_has_no_more_than_its_credit():
-    world = BrokerFixture()
-    queue = world.queue()
-    stuck, live = join(queue, 2), join(queue, auto=True)
-    for number in range(100):
-        world.send(body=b"%d" % number)
-    assert (len(stuck.got), len(live.got), queue.count) == (2, 98, 0)
-
-
 def test_consumer_without_credit_is_delivered_to_once_it_has_some():
     world = BrokerFixture()
     queue = world.queue()
@@ -69,30 +40,6 @@ def test_consumer_without_credit_is_delivered_to_once_it_has_some():
     assert taker.got == []
     taker.give_credit()
     assert taker.bodies == [b"1"]
-
-
-def test_selective_consumer_is_delivered_matches_behind_others():
-    world = BrokerFixture()
-    queue = world.queue()
-    for number in range(100):
-        blue(b"%d" % number, world)
-    red(b"here", world)
-    taker = join(queue, matches=RED)
-    assert taker.bodies == [b"here"]
-    assert queue.count == 100
-    red(b"and here", world)
-    assert taker.bodies == [b"here", b"and here"]
-
-
-def test_message_refused_by_a_selector_goes_to_another_consumer():
-    world = BrokerFixture()
-    queue = world.queue()
-    selective, plain = join(queue, matches=RED), join(queue)
-    for _ in range(3):
-        red(b"r", world)
-        blue(b"b", world)
-    assert set(selective.bodies) == {b"r"}
-    assert len(selective.got) + len(plain.got) == 6
 
 
 def test_equal_selectors_share_one_list():
@@ -111,29 +58,6 @@ def test_equal_selectors_share_one_list():
     assert queue.count == 2
 
 
-def test_exclusive_queue_delivers_all_to_the_first_consumer():
-    world = BrokerFixture()
-    queue = world.queue(exclusive=True)
-    first, second = join(queue, 2), join(queue)
-    for number in range(4):
-        world.send(body=b"%d" % number)
-    assert (first.bodies, second.bodies) == ([b"0", b"1"], [])
-    first.ack()
-    assert (first.bodies, second.bodies) == ([b"0", b"1", b"2", b"3"], [])
-    first.close()
-    assert second.bodies == [b"2", b"3"], "what came back comes first"
-
-
-def test_exclusive_queue_delivers_in_order_when_the_first_consumer_leaves():
-    world = BrokerFixture()
-    queue = world.queue(exclusive=True)
-    first, second = join(queue, 1), join(queue)
-    for number in range(3):
-        world.send(body=b"%d" % number)
-    first.close()
-    assert second.bodies == [b"0", b"1", b"2"]
-
-
 def test_exclusive_switched_on_with_several_consumers():
     world = BrokerFixture()
     queue = world.queue()
@@ -148,35 +72,6 @@ def test_exclusive_switched_on_with_several_consumers():
     for _ in range(2):
         world.send()
     assert len(two.got) == 2
-
-
-def test_consumers_before_dispatch_delays_delivery_until_there_are_enough():
-    world = BrokerFixture()
-    queue = world.queue(consumers_before_dispatch=2)
-    world.send()
-    one = join(queue)
-    world.send()
-    assert one.got == []
-    two = join(queue)
-    assert len(one.got) + len(two.got) == 2
-    one.close()
-    world.send()
-    assert two.unsettled and queue.count == 0, "once begun it goes on"
-    two.close()
-    three = join(queue)
-    assert three.got == [], "and waits again after the last has left"
-
-
-def test_delay_before_dispatch():
-    world = BrokerFixture()
-    queue = world.queue(consumers_before_dispatch=3, delay_before_dispatch=1000)
-    world.send()
-    world.pass_time(5000)
-    taker = join(queue)
-    world.pass_time(875)
-    assert taker.got == []
-    world.pass_time(125)
-    assert len(taker.got) == 1
 
 
 def test_delay_before_dispatch_ends_with_the_last_consumer():
@@ -199,17 +94,6 @@ def test_lowered_consumers_before_dispatch_starts_delivery():
     assert len(taker.got) == 1
 
 
-def test_group_is_pinned_to_one_consumer():
-    world = BrokerFixture()
-    queue = world.queue()
-    one, two = join(queue), join(queue)
-    for number in range(4):
-        grouped(world, b"a", b"a%d" % number)
-        grouped(world, b"b", b"b%d" % number)
-    assert one.bodies == [b"a0", b"a1", b"a2", b"a3"]
-    assert two.bodies == [b"b0", b"b1", b"b2", b"b3"]
-
-
 def test_group_of_a_paused_consumer_does_not_delay_other_groups():
     world = BrokerFixture()
     queue = world.queue()
@@ -220,25 +104,6 @@ def test_group_of_a_paused_consumer_does_not_delay_other_groups():
     assert (one.bodies, two.bodies, queue.count) == ([b"a0"], [b"plain"], 1)
     one.ack()
     assert one.bodies == [b"a0", b"a1"]
-
-
-def test_group_is_unpinned_in_order_when_its_consumer_leaves():
-    world = BrokerFixture()
-    queue = world.queue()
-    one, two = join(queue, 1), join(queue)
-    for number in range(3):
-        grouped(world, b"a", b"a%d" % number)
-    one.close()
-    assert two.bodies == [b"a0", b"a1", b"a2"]
-
-
-def test_group_ends_with_sequence_minus_one():
-    world = BrokerFixture()
-    queue = world.queue()
-    one, two = join(queue, 1), join(queue)
-    grouped(world, b"a", b"a0", ends=True)
-    grouped(world, b"a", b"b0")
-    assert (one.bodies, two.bodies) == ([b"a0"], [b"b0"])
 
 
 def test_backlog_of_a_group_goes_to_others_when_the_group_ends():
@@ -288,16 +153,6 @@ def test_ring_counts_group_backlogs():
     assert (queue.count, queue.messages_replaced, idle.got) == (2, 2, [])
 
 
-def test_rejected_message_of_a_group_is_redelivered_to_its_owner():
-    world = BrokerFixture({"q": {"redelivery_delay": 500}})
-    queue = world.queue()
-    owner, other = join(queue, 1), join(queue)
-    grouped(world, b"a", b"0")
-    owner.nack()
-    world.pass_time(500)
-    assert (owner.deliveries, other.got) == ([1, 2], [])
-
-
 def test_group_backlog_is_delivered_by_priority():
     world = BrokerFixture()
     queue = world.queue()
@@ -308,19 +163,6 @@ def test_group_backlog_is_delivered_by_priority():
     owner.ack()
     assert owner.bodies == [b"first", b"high"]
     assert other.got == []
-
-
-def test_paused_queue_delivers_nothing():
-    world = BrokerFixture()
-    queue = world.queue()
-    taker = join(queue)
-    queue.pause()
-    world.send()
-    assert taker.got == []
-    queue.resume()
-    assert len(taker.got) == 1
-    taker.ack()
-    assert_nothing_held(world)
 
 
 def test_consumer_that_acknowledges_within_the_delivery():
@@ -394,21 +236,6 @@ class Cast:
     def own(self, taker, *groups):
         for group in groups:
             self.groups.claim(self.ref(group), taker)
-
-
-def test_first_consumer_of_a_group_owns_it():
-    play, one, two = Cast(), Taker(), Taker()
-    assert play.groups.claim(play.ref(b"g"), one) is one
-    assert play.groups.claim(play.ref(b"g"), two) is one
-    assert play.groups.claim(play.ref(None), two) is two
-    assert play.groups.owner(play.ref(b"g")) is one and play.groups.owner(play.ref(None)) is None
-
-
-def test_message_refused_by_the_owner_does_not_change_the_owner():
-    play, one, two = Cast(), Taker(matches=lambda message: False), Taker()
-    play.own(one, b"g")
-    assert play.groups.claim(play.ref(b"g"), two) is two
-    assert play.groups.owner(play.ref(b"g")) is one
 
 
 def test_removed_owner_returns_its_pending_backlog_in_order():

@@ -12,40 +12,6 @@ from stompring.broker.duplicates import DuplicateIds, add_id, cache_size, count_
 from .broker_fixture import BrokerFixture
 
 
-@pytest.mark.parametrize(
-    ("size", "sent", "known"),
-    [
-        (1, "a", "a"),
-        (1, "ab", "b"),
-        (3, "abc", "abc"),
-        (3, "abcd", "bcd"),
-        (3, "abcde", "cde"),
-        (2, "aba", "ab"),  # the first one was known: it is no newer for that
-        (2, "abca", "ca"),  # forgotten, and so new again
-    ],
-)
-def test_the_latest_are_known(size, sent, known):
-    cache = DuplicateIds(size)
-    for each in sent:
-        if each.encode() not in cache:
-            cache.add(each.encode(), persisted=True)
-    assert b"".join(cache.in_order).decode() == known
-    assert all(each.encode() in cache for each in known) and len(cache) == len(known)
-
-
-def test_a_smaller_size_forgets_the_oldest_at_once():
-    cache = DuplicateIds(5)
-    for number in range(5):
-        cache.add(b"%d" % number, persisted=number % 2 == 0)
-    cache.resize(2)
-    assert cache.in_order == [b"3", b"4"] and cache.forgotten == 2
-    cache.resize(3)
-    cache.add(b"5", persisted=False)
-    assert cache.in_order == [b"3", b"4", b"5"]
-    cache.resize(0)
-    assert len(cache) == 0 and cache.forgotten == 3
-
-
 @given(
     st.lists(
         st.one_of(

@@ -90,15 +90,6 @@ def test_bucket_of_a_group_is_the_same_after_its_owner_left():
     assert keys[0] == keys[1] and set(keys[0]) == set(range(7))
 
 
-def test_end_of_a_group_unpins_its_bucket():
-    world = BrokerFixture()
-    queue = world.queue(group_buckets=1)
-    one, two = join(queue, 1), join(queue)
-    grouped(world, "a1", ends=True)
-    grouped(world, "b1")
-    assert (texts(one), texts(two)) == (["a1"], ["b1"])
-
-
 def test_no_buckets_turn_groups_off():
     world = BrokerFixture()
     queue = world.queue(group_buckets=0)
@@ -132,17 +123,6 @@ def test_buckets_can_change_while_messages_wait_for_their_owners():
 
 
 # ---- rebalancing
-
-
-def test_new_consumer_gets_a_share_of_the_groups():
-    world = BrokerFixture()
-    queue = world.queue(group_rebalance=True)
-    one = join(queue)
-    grouped(world, "a1", "b1")
-    two = join(queue)
-    assert queue.dispatcher.group_count == 0
-    grouped(world, "a2", "b2", "a3", "b3")
-    assert texts(one)[2:] + texts(two) in (["a2", "a3", "b2", "b3"], ["b2", "b3", "a2", "a3"])
 
 
 def test_without_rebalance_a_new_consumer_gets_new_groups_only():
@@ -244,45 +224,12 @@ def test_first_message_of_each_group_is_marked():
     assert len(one.got) == 5
 
 
-def test_group_is_marked_again_after_its_end_and_with_another_owner():
-    world = BrokerFixture()
-    queue = world.queue(group_first_key="FIRST")
-    one = marked(queue)
-    grouped(world, "a1")
-    grouped(world, "a2", ends=True)
-    grouped(world, "a3", "a4")
-    assert one.first == ["a1", "a3"]
-    two = marked(queue)
-    one.close()
-    assert two.first == ["a1", "a3"] and texts(two) == ["a1", "a2", "a3", "a4"]
-
-
-def test_redelivery_to_the_owner_is_not_marked():
-    world = BrokerFixture()
-    queue = world.queue(group_first_key="FIRST")
-    one = marked(queue, 1)
-    grouped(world, "a1")
-    one.nack()
-    assert texts(one) == ["a1", "a1"] and one.first == ["a1"]
-
-
 def test_first_message_from_a_backlog_is_marked():
     world = BrokerFixture()
     queue = world.queue(group_first_key="FIRST")
     grouped(world, "a1", "b1", "a2")
     one = marked(queue)
     assert one.first == ["a1", "b1"]
-
-
-def test_only_the_first_message_of_an_exclusive_consumer_is_marked():
-    world = BrokerFixture()
-    queue = world.queue(group_first_key="FIRST", exclusive=True)
-    one, two = marked(queue), marked(queue)
-    world.send(body=b"1")
-    grouped(world, "a1", "b1")
-    assert one.first == ["1"]
-    one.close()
-    assert texts(two) == ["1", "a1", "b1"] and two.first == ["1"]
 
 
 @pytest.mark.parametrize("name", ["destination", "Message-Id", "a\nb"])

@@ -5,7 +5,7 @@ import pytest
 from stompring.broker import queue_browser
 from stompring.broker.recurrence import FOREVER, Recurrence
 from stompring.broker.reference import STATES
-from stompring.errors import NotFound, Refused
+from stompring.errors import Refused
 from stompring.settings.model import RingPolicy
 
 from .broker_fixture import MULTICAST, BrokerFixture, Taker, assert_nothing_held, bodies, join
@@ -33,25 +33,6 @@ def world():
     return BrokerFixture()
 
 
-def test_browse_shows_pending_then_scheduled_then_delivering(world):
-    queue = world.queue()
-    taker = join_open(queue, 1)
-    world.send(body=b"taken")
-    world.send(body=b"late", due=world.now + 2000)
-    world.send(body=b"early", due=world.now + 1000)
-    world.send(body=b"low", priority=1)
-    world.send(body=b"high", priority=9)
-    assert seen(queue_browser.browse(queue)) == [
-        (b"high", "pending"),
-        (b"low", "pending"),
-        (b"late", "scheduled"),
-        (b"early", "scheduled"),
-        (b"taken", "delivering"),
-    ]
-    taker.ack()
-    assert (b"taken", "delivering") not in seen(queue_browser.browse(queue))
-
-
 def test_browse_leaves_everything_as_it_is(world):
     queue = world.queue()
     for body in (b"a", b"b"):
@@ -69,14 +50,6 @@ def test_browse_adds_what_a_transaction_holds_and_only_of_this_queue(world):
     held = [ref for taker in takers for ref in taker.release()]
     assert seen(queue_browser.browse(queue)) == []
     assert seen(queue_browser.browse(queue, elsewhere=held)) == [(b"mine", "delivering")]
-
-
-def test_browse_with_a_selector(world):
-    queue = world.queue()
-    for colour in ("red", "blue", "red"):
-        world.send(body=colour.encode(), headers={"colour": colour})
-    assert [ref.message.body for ref in queue_browser.browse(queue, "colour = 'red'")] == [b"red", b"red"]
-    assert len(list(queue_browser.browse(queue, "  "))) == 3
 
 
 def test_browse_refuses_a_broken_selector_at_once(world):
@@ -109,41 +82,6 @@ def test_browse_shows_messages_set_aside_for_a_group_once(world):
     assert queue.count == 2 and first.bodies == [b"a1"]
 
 
-def test_remove_a_pending_message(world):
-    queue = world.queue()
-    doomed = world.send(body=b"a")
-    world.send(body=b"b")
-    list(queue_browser.remove_message(queue, doomed.number))
-    assert bodies(queue) == [b"b"]
-    assert (queue.message_count, queue.messages_acknowledged, queue.messages_killed) == (1, 1, 0)
-    taker = join(queue)
-    assert taker.bodies == [b"b"]
-    taker.ack()
-    assert_nothing_held(world)
-
-
-def test_remove_a_scheduled_message(world):
-    queue = world.queue()
-    doomed = world.send(body=b"a", due=world.now + 1000)
-    list(queue_browser.remove_message(queue, doomed.number))
-    assert (queue.scheduled_count, queue.message_count, queue.messages_acknowledged) == (0, 0, 1)
-    world.pass_time(2000)
-    assert queue.message_count == 0
-    assert_nothing_held(world)
-
-
-def test_a_message_in_delivery_is_its_consumers(world):
-    queue = world.queue()
-    taker = join_open(queue, 1)
-    message = world.send()
-    with pytest.raises(Refused, match="in delivery") as refused:
-        list(queue_browser.remove_message(queue, message.number))
-    assert refused.value.status == 409
-    taker.ack()
-    with pytest.raises(NotFound):
-        list(queue_browser.remove_message(queue, message.number))
-
-
 def test_removing_the_last_message_lets_an_auto_delete_queue_go(world):
     queue = world.queue(auto_created=True, auto_delete=True)
     keeper = join(queue, 0)
@@ -161,38 +99,6 @@ def test_cancel_a_recurring_message(world):
     world.pass_time(5000)
     assert (queue.messages_added, queue.messages_acknowledged, queue.message_count) == (1, 1, 0)
     assert_nothing_held(world)
-
-
-def test_cancel_takes_back_only_what_is_scheduled(world):
-    queue = world.queue()
-    message = world.send()
-    for call in (queue_browser.cancel_scheduled, queue_browser.deliver_now):
-        with pytest.raises(NotFound, match=f"no scheduled message {message.number}"):
-            list(call(queue, message.number))
-
-
-def test_deliver_now_goes_to_the_head_and_happens_once(world):
-    queue = world.queue()
-    scheduled = world.send(body=b"scheduled", due=world.now + 1000)
-    world.send(body=b"pending")
-    list(queue_browser.deliver_now(queue, scheduled.number))
-    assert bodies(queue) == [b"scheduled", b"pending"]
-    assert (queue.scheduled_count, queue.message_count) == (0, 2)
-    world.pass_time(5000)
-    assert bodies(queue) == [b"scheduled", b"pending"]
-
-
-def test_deliver_now_of_a_recurring_message_keeps_its_schedule(world):
-    queue = world.queue()
-    begin = world.now
-    message = world.send(body=b"x", due=begin + 10_000, recurrence=Recurrence(period=1000, repeat=1))
-    list(queue_browser.deliver_now(queue, message.number))
-    assert (queue.count, queue.scheduled_count, queue.messages_added) == (1, 1, 2)
-    assert queue.scheduled[message.number].due == begin + 10_000
-    world.pass_time(10_000)
-    assert (queue.count, queue.scheduled_count) == (2, 1)
-    world.pass_time(1000)
-    assert (queue.count, queue.scheduled_count) == (3, 0)
 
 
 def test_deliver_now_is_lost_to_a_full_ring(world):

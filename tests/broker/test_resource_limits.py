@@ -37,15 +37,6 @@ def test_queues_in_all():
     auto_create.queue_to_consume("c", allow_all)
 
 
-def test_addresses_in_all():
-    world = BrokerFixture(global_max_addresses=1)
-    world.broker.auto_create.address_for_send("a", MULTICAST, allow_all)
-    with pytest.raises(LimitReached, match="There are 1 addresses") as caught:
-        world.broker.auto_create.address_for_send("b", MULTICAST, allow_all)
-    assert limit_of(caught) == "global-max-addresses"
-    world.broker.auto_create.queue_to_consume("a", allow_all)
-
-
 def test_what_the_broker_makes_itself_is_always_made_and_counts():
     settings = {
         "#": {
@@ -62,24 +53,6 @@ def test_what_the_broker_makes_itself_is_always_made_and_counts():
     assert "DLQ.q" in world.directory.queues
     with pytest.raises(LimitReached):
         world.broker.auto_create.queue_to_consume("b", allow_all)
-
-
-def test_queues_of_a_user():
-    world = BrokerFixture(resource_limits=(ResourceLimit("ann", max_queues=2),))
-    auto_create = world.broker.auto_create
-    auto_create.address_for_send("a", ANYCAST, allow_all, user="ann")
-    auto_create.queue_to_consume("b", allow_all, user="ann")
-    with pytest.raises(LimitReached, match="User ann has 2 queues, and the limit is 2") as caught:
-        auto_create.queue_to_consume("c", allow_all, user="ann")
-    assert limit_of(caught) == "max-queues"
-    auto_create.queue_to_consume("c", allow_all, user="bob")
-    auto_create.queue_to_consume("d", allow_all)
-    assert world.directory.queue("b").attributes.user == "ann"
-    assert auto_create.queue_to_consume("c", allow_all, user="ann"), (
-        "to use another's queue counts for nobody"
-    )
-    world.directory.delete_queue("a")
-    auto_create.queue_to_consume("e", allow_all, user="ann")
 
 
 def test_a_queue_that_gets_another_owner():

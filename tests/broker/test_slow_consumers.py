@@ -50,21 +50,6 @@ def test_nobody_is_looked_at_without_a_threshold():
     assert world.broker.slow_consumers.slow == 0
 
 
-def test_one_of_two_is_slow():
-    world, queue = world_with(10, policy=SlowConsumerPolicy.KILL)
-    fast, slow = Client(), Client()
-    queue.add_consumer(fast)
-    queue.add_consumer(slow)
-    seconds(world, 11, sent=30, taken={fast: 20, slow: 7})
-    assert fast.ends == []
-    (reason,) = slow.ends
-    assert "slow consumer of queue q: it takes 7.00 messages per second" in reason
-    assert "slow-consumer-threshold is 10 messages per second" in reason
-    assert list(queue.consumers) == [fast]
-    counters = world.broker.slow_consumers
-    assert (counters.killed, counters.notified, counters.slow) == (1, 0, 1)
-
-
 def test_notify_leaves_it_alone(caplog):
     world, queue = world_with(10)
     slow = Client()
