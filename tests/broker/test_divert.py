@@ -7,7 +7,6 @@ import pytest
 from stompring.broker import publish
 from stompring.broker.message import Traits
 from stompring.broker.publish import Publication
-from stompring.broker.recurrence import Recurrence
 from stompring.broker.transaction import Transaction
 from stompring.settings.model import (
     ComponentRoutingType,
@@ -17,8 +16,8 @@ from stompring.settings.model import (
     TransformerConfiguration,
 )
 
+from ..paging.stored_pages import StoredPages, drained
 from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, assert_nothing_held, bodies, join
-from .paged_broker import PagedWorld, drained
 
 
 def divert(name, address, *targets, **more):
@@ -46,14 +45,6 @@ def publish_to(world, address, body=b"", **more):
     traits = Traits(block, address.encode(), **more)
     publication = Publication(world.address(address), None, traits, None, world.broker.memory)
     return publish.publish(world.broker, publication, body)
-
-
-def test_a_divert_copies_and_the_message_goes_its_way():
-    world = broker(divert("d", "a", "b"))
-    world.queue("a")
-    assert publish_to(world, "a", b"x") is None
-    assert (queued(world, "a"), queued(world, "b")) == ([b"x"], [b"x"])
-    assert world.broker.diverts.by_name["d"].copied_messages == 1
 
 
 def test_a_copy_tells_where_it_came_from():
@@ -93,32 +84,6 @@ def test_a_copy_of_a_copy_names_the_last_step():
     last = only(world, "c")
     assert (last.header(b"_AMQ_ORIG_ADDRESS"), last.header(b"_AMQ_ORIG_QUEUE")) == (b"b", b"two")
     assert last.header(b"_AMQ_ORIG_MESSAGE_ID") == b"%d" % only(world, "b").number
-
-
-def test_only_what_matches_the_filter_is_copied():
-    world = broker(divert("d", "a", "b", "c", filter="k = '1'"))
-    world.queue("a")
-    for value in ("1", "2"):
-        world.send("a", value.encode(), headers={"k": value})
-    assert queued(world, "a") == [b"1", b"2"]
-    assert queued(world, "b") == queued(world, "c") == [b"1"]
-
-
-def test_exclusive_diverts_come_first_and_all_that_match_copy():
-    world = broker(
-        divert("other", "a", "all"),
-        divert("one", "a", "b", filter="k = '1'", exclusive=True),
-        divert("two", "a", "c", filter="k = '1' OR k = '2'", exclusive=True),
-    )
-    world.queue("a")
-    for value in ("1", "2", "3"):
-        world.send("a", value.encode(), headers={"k": value})
-    assert {name: queued(world, name) for name in ("a", "all", "b", "c")} == {
-        "a": [b"3"],
-        "all": [b"3"],
-        "b": [b"1"],
-        "c": [b"1", b"2"],
-    }
 
 
 def test_what_only_a_divert_has_taken_is_no_dead_letter():
@@ -180,28 +145,6 @@ def test_a_transformer_changes_the_copy_alone():
     assert (original.header(b"region"), original.header(b"card")) == (b"us", b"1")
 
 
-def test_wildcard_addresses_divert_all_that_they_match():
-    world = broker(divert("d", "a.#", "b"), divert("e", "a.*", "c"))
-    world.queue("a.x")
-    world.send("a.x", b"1")
-    world.send("a.x.y", b"2")
-    world.send("b.x", b"3")
-    assert (queued(world, "b"), queued(world, "c")) == ([b"1", b"2"], [b"1"])
-
-
-def test_scheduled_messages_are_copied_with_their_schedule():
-    world = broker(divert("d", "a", "b"), divert("e", "x", "y", exclusive=True))
-    world.queue("a")
-    for source in ("a", "x"):
-        world.send(source, b"x", due=world.now + 1000, recurrence=Recurrence(1000, 1))
-    targets = [world.directory.queue(name) for name in ("a", "b", "y")]
-    assert [len(queue.scheduled) for queue in targets] == [1, 1, 1]
-    world.pass_time(1000)
-    assert [bodies(queue) for queue in targets] == [[b"x"]] * 3
-    world.pass_time(1000)
-    assert [bodies(queue) for queue in targets] == [[b"x"] * 2] * 3
-
-
 def test_a_copy_expires_as_its_address_says():
     world = broker(divert("d", "a", "b", "c"), b={"max_expiry_delay": 10}, c={"no_expiry": True})
     world.queue("a")
@@ -216,24 +159,6 @@ def test_messages_to_one_queue_are_diverted_too():
     for value in ("1", "2"):
         publish.send_to_queue(queue, world.message("a", value.encode(), headers={"k": value}))
     assert (queued(world, "q"), queued(world, "b"), queued(world, "c")) == ([b"2"], [b"1"], [b"2"])
-
-
-def test_a_producer_waits_for_a_full_forwarding_address():
-    world = broker(
-        divert("d", "a", "b", filter="k = '1'"),
-        divert("e", "b", "c"),
-        c={"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK},
-    )
-    assert publish_to(world, "a", b"1", headers={"k": "1"}) is None
-    rejected = publish_to(world, "a", b"2", headers={"k": "1"})
-    assert rejected is not None and rejected.address.name == "c" and rejected.policy is FullPolicy.BLOCK
-    assert publish_to(world, "a", b"3", headers={"k": "2"}) is None  # of which there is no copy
-    assert queued(world, "b") == queued(world, "c") == [b"1"]
-    waited: list[bool] = []
-    assert rejected.limit is not None
-    rejected.limit.waiting.append(lambda: waited.append(True))
-    join(world.directory.queue("c"), auto=True)
-    assert waited and publish_to(world, "a", b"2", headers={"k": "1"}) is None
 
 
 def test_fail_refuses_the_message_and_drop_the_copy():
@@ -255,7 +180,7 @@ def test_fail_refuses_the_message_and_drop_the_copy():
 
 
 def test_copies_for_a_paging_address_are_paged():
-    world = PagedWorld(2, diverts=(divert("d", "a", "b"),))
+    world = StoredPages(2, diverts=(divert("d", "a", "b"),))
     world.queue("a")
     world.queue("b")
     sent = [b"%d" % number for number in range(6)]

@@ -8,7 +8,7 @@ from stompring.broker.queue import Queue
 from stompring.broker.transaction import Transaction
 from stompring.settings.model import RoutingType
 
-from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join
+from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, join
 
 KEYED = {"last_value_key": "code"}
 
@@ -30,17 +30,6 @@ def index_of(queue):
     assert isinstance(queue, LastValueQueue)
     assert not queue._superseded or queue.delivering
     return queue.keys
-
-
-def test_a_new_value_replaces_the_pending_one_and_stands_at_the_tail():
-    world, queue = world_of()
-    for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A"), (b"n1", None), (b"n2", None)):
-        send(world, body, key)
-    assert bodies(queue) == [b"b1", b"a2", b"n1", b"n2"], "messages without a key replace nothing"
-    assert counts(queue) == (4, 0, 1) and queue.messages_added == 5
-    join(queue, auto=True)
-    assert_nothing_held(world)
-    assert index_of(queue) == 0
 
 
 @pytest.mark.parametrize(
@@ -89,26 +78,6 @@ def test_a_message_in_delivery_is_not_recalled_and_may_be_acknowledged():
     assert index_of(queue) == 0
 
 
-@pytest.mark.parametrize("pending", [True, False])
-def test_a_message_that_comes_back_is_dropped_once_a_newer_one_has_entered(pending):
-    world, queue = world_of()
-    taker = join(queue, 1)
-    send(world, b"1")
-    send(world, b"2")
-    if (
-        not pending
-    ):  # another consumer has taken and acknowledged the newer one: the old value must not follow it
-        other = join(queue, auto=True)
-        assert other.bodies == [b"2"]
-    taker.close()
-    assert queue.messages_replaced == 1
-    if pending:
-        assert bodies(queue) == [b"2"]
-    else:
-        assert other.bodies == [b"2"]
-        assert_nothing_held(world)
-
-
 def test_a_message_that_comes_back_stays_while_it_is_the_newest():
     world, queue = world_of()
     taker = join(queue)
@@ -117,15 +86,6 @@ def test_a_message_that_comes_back_stays_while_it_is_the_newest():
     assert bodies(queue) == [b"1"]
     send(world, b"2")
     assert bodies(queue) == [b"2"] and counts(queue) == (1, 0, 1)
-
-
-def test_of_several_that_come_back_the_newest_of_each_key_stays():
-    world, queue = world_of()
-    taker = join(queue)
-    for body, key in ((b"m1", "K"), (b"m2", "K"), (b"o1", "L"), (b"m3", "K"), (b"n1", None)):
-        send(world, body, key)
-    taker.close()
-    assert bodies(queue) == [b"o1", b"m3", b"n1"] and counts(queue) == (3, 0, 2)
 
 
 def test_a_rejected_message_goes_to_the_dead_letters_although_a_newer_one_has_its_key():
@@ -138,21 +98,6 @@ def test_a_rejected_message_goes_to_the_dead_letters_although_a_newer_one_has_it
     assert bodies(dead) == [b"1"] and queue.messages_killed == 1 and queue.messages_replaced == 0
     taker.ack()
     assert index_of(queue) == 0 and queue.message_count == 0
-
-
-def test_a_message_that_waits_for_its_redelivery_is_replaced_at_once():
-    world = BrokerFixture({"q": {"redelivery_delay": 1000}})
-    queue = world.queue(**KEYED)
-    taker = join(queue)
-    send(world, b"1")
-    taker.nack()
-    assert queue.scheduled_count == 1
-    send(world, b"2")
-    assert taker.bodies == [b"1", b"2"] and counts(queue) == (1, 1, 1)
-    world.pass_time(2000)
-    assert taker.bodies == [b"1", b"2"]
-    taker.ack()
-    assert_nothing_held(world)
 
 
 def test_a_commit_of_several_leaves_the_newest_and_a_rollback_leaves_what_was():
@@ -178,18 +123,6 @@ def test_a_commit_of_several_leaves_the_newest_and_a_rollback_leaves_what_was():
     assert bodies(queue) == [b"4"] and queue.messages_replaced == 3
 
 
-def test_an_expiring_value_empties_its_key():
-    world = BrokerFixture({"q": {"expiry_address": "EXP"}})
-    queue, expired = world.queue(**KEYED), world.queue("EXP")
-    send(world, b"1")
-    send(world, b"tombstone", expires=world.now + 1000)
-    assert bodies(queue) == [b"tombstone"]
-    world.pass_time(1125)
-    assert counts(queue) == (0, 0, 1) and queue.messages_expired == 1
-    assert bodies(expired) == [b"tombstone"], "a replaced message is not expired"
-    assert index_of(queue) == 0
-
-
 def test_a_newer_value_of_lower_priority_replaces_one_of_higher():
     world, queue = world_of()
     send(world, b"old", priority=9)
@@ -210,18 +143,6 @@ def test_a_replaced_message_makes_place_in_a_ring_before_the_ring_evicts():
     assert bodies(queue) == [b"b2", b"d1", b"c2"]
 
 
-def test_a_scheduled_message_replaces_when_it_falls_due_and_not_before():
-    world, queue = world_of()
-    send(world, b"now")
-    send(world, b"later", due=world.now + 1000)
-    send(world, b"sent after it")
-    assert bodies(queue) == [b"sent after it"] and queue.scheduled_count == 1
-    world.pass_time(1000)
-    assert bodies(queue) == [b"later"] and counts(queue) == (1, 0, 2)
-    send(world, b"newest")
-    assert bodies(queue) == [b"newest"]
-
-
 def test_of_scheduled_messages_that_fall_due_together_the_newest_stays():
     for ring in (-1, 2):
         world, queue = world_of(ring_size=ring)
@@ -230,37 +151,6 @@ def test_of_scheduled_messages_that_fall_due_together_the_newest_stays():
         world.pass_time(1000)
         assert bodies(queue) == [b"a2", b"b2"] and counts(queue) == (2, 0, 2)
         assert index_of(queue) == 2
-
-
-def test_a_scheduled_message_that_falls_due_supersedes_one_in_delivery():
-    world, queue = world_of()
-    taker = join(queue, 1)
-    send(world, b"1")
-    send(world, b"2", due=world.now + 1000)
-    world.pass_time(1000)
-    taker.close()
-    assert bodies(queue) == [b"2"] and counts(queue) == (1, 0, 1)
-
-
-def test_consumers_with_selectors_and_groups_see_only_the_newest():
-    world, queue = world_of()
-    for number in range(6):
-        headers = {"code": f"k{number % 2}", "colour": "red" if number % 3 else "blue"}
-        world.send(body=b"%d" % number, headers=headers, group=b"g")
-    red = join(queue, auto=True, matches=header_is(b"colour", b"red"))
-    assert red.bodies == [b"4", b"5"]
-    assert_nothing_held(world)
-
-
-def test_purge_and_removal_leave_nothing_in_the_index():
-    world, queue = world_of()
-    for number in range(50):
-        send(world, b"%d" % number, f"k{number % 10}")
-    assert (queue.message_count, index_of(queue)) == (10, 10)
-    queue.purge()
-    world.settle_down()
-    assert index_of(queue) == 0
-    assert_nothing_held(world)
 
 
 def test_each_queue_of_an_address_has_its_own_values():
@@ -306,9 +196,3 @@ class TestNonDestructive:
         world.pass_time(1125)
         assert queue.message_count == 0
         assert join(queue).bodies == []
-
-    def test_a_ring_of_values(self):
-        world, queue = world_of(non_destructive=True, ring_size=2)
-        for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A"), (b"c1", "C")):
-            send(world, body, key)
-        assert bodies(queue) == [b"a2", b"c1"] and index_of(queue) == 2

@@ -7,8 +7,8 @@ import pytest
 from stompring.broker.dispatcher import SCANNED_AT_ONCE
 from stompring.errors import NotFound
 
+from ..paging.stored_pages import StoredPages, assert_nothing_paged, drained
 from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, header_is, join
-from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
 MANY = 300
 
@@ -199,7 +199,7 @@ def test_a_queue_that_is_purged_when_its_last_consumer_goes():
 
 
 def test_what_comes_back_to_a_queue_that_pages():
-    world = PagedWorld(limit=5, memory=2000)
+    world = StoredPages(limit=5, memory=2000)
     world.slice_finely()
     queue = world.queue()
     taker = join(queue)
@@ -217,7 +217,7 @@ def test_what_comes_back_to_a_queue_that_pages():
 
 
 def test_a_deleted_queue_that_pages():
-    world = PagedWorld(limit=5, memory=2000)
+    world = StoredPages(limit=5, memory=2000)
     world.slice_finely()
     queue = world.queue()
     taker = join(queue, 20)

@@ -7,8 +7,8 @@ from stompring.broker.queue_browser import PageRead
 from stompring.broker.reference import STATES, Reference
 from stompring.errors import NotFound, Refused
 
+from ..paging.stored_pages import StoredPages, assert_nothing_paged, drained
 from .broker_fixture import Taker, assert_nothing_held, join
-from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
 
 class OpenTaker(Taker):
@@ -52,29 +52,15 @@ def bodies(world, queue, selector=None):
 
 
 def paged(count=60, **more):
-    world = PagedWorld(limit=5, **more)
+    world = StoredPages(limit=5, **more)
     queue = world.queue()
     for number in range(count):
         world.send(body=b"%d" % number, headers={"colour": "red" if number % 7 == 0 else "blue"})
     return world, queue
 
 
-def test_browsing_shows_memory_and_pages_once_and_in_order():
-    world, queue = paged(memory=10_000)
-    assert queue.paged_count > 30
-    assert bodies(world, queue) == [b"%d" % n for n in range(60)]
-    assert len(bodies(world, queue)) == queue.message_count
-    assert (queue.delivering, queue.messages_acknowledged) == (0, 0)
-    assert drained(world, join(queue)) == [b"%d" % n for n in range(60)]
-
-
-def test_browsing_with_a_selector():
-    world, queue = paged()
-    assert bodies(world, queue, "colour = 'red'") == [b"%d" % n for n in range(0, 60, 7)]
-
-
 def test_browsing_follows_priorities():
-    world = PagedWorld(limit=3, memory=3_000)
+    world = StoredPages(limit=3, memory=3_000)
     queue = world.queue()
     order = []
     for number in range(50):
@@ -104,7 +90,7 @@ def test_browsing_goes_on_while_the_queue_is_drained():
 
 
 def test_browsing_shows_what_is_scheduled_and_in_delivery():
-    world = PagedWorld(limit=2)
+    world = StoredPages(limit=2)
     queue = world.queue()
     taker = OpenTaker(3)
     queue.add_consumer(taker)
@@ -120,19 +106,6 @@ def test_browsing_shows_what_is_scheduled_and_in_delivery():
     ]
     assert len(shown) == queue.message_count
     assert queue.scheduled_count == 4
-
-
-def test_removing_by_id_finds_it_anywhere():
-    for wanted in (0, 4, 5, 17, 33, 58, 59):
-        world, queue = paged(memory=8_000)
-        ref = walked(world, queue_browser.browse(queue))[wanted]
-        finish(world, queue_browser.remove_message(queue, ref.message.number))
-        assert (queue.message_count, queue.messages_acknowledged) == (59, 1)
-        with pytest.raises(NotFound):
-            finish(world, queue_browser.remove_message(queue, ref.message.number))
-        assert drained(world, join(queue)) == [b"%d" % n for n in range(60) if n != wanted]
-        assert_nothing_paged(world)
-        assert_nothing_held(world)
 
 
 def test_removing_what_is_in_delivery_or_unknown():
@@ -158,17 +131,16 @@ def test_purging_with_a_selector():
 
 def test_purging_everything_reads_nothing():
     world, queue = paged(memory=4_000)
-    reads = world.pages().reads
-    pages = world.pages()
+    reads = world.areas.blocks_read
     assert total(world, queue_browser.purge(queue)) == 60
     world.settle_down()
-    assert (queue.message_count, queue.messages_killed, pages.reads) == (0, 60, reads)
+    assert (queue.message_count, queue.messages_killed, world.areas.blocks_read) == (0, 60, reads)
     assert_nothing_paged(world)
     assert_nothing_held(world)
 
 
 def test_cancelling_and_delivering_what_is_scheduled_in_pages():
-    world = PagedWorld(limit=0)
+    world = StoredPages(limit=0)
     queue = world.queue()
     sent = [world.send(body=b"%d" % n, due=world.now + 60_000) for n in range(30)]
     assert (queue.scheduled_count, queue.message_count) == (30, 30)

@@ -2,12 +2,12 @@
 
 import pytest
 
+from ..paging.stored_pages import StoredPages, assert_nothing_paged, drained
 from .broker_fixture import MULTICAST, assert_nothing_held, header_is, join
-from .paged_broker import PagedWorld, assert_nothing_paged, drained
 
 
 def test_what_is_on_disk_expires_at_its_time():
-    world = PagedWorld(limit=3, settings={"expiry_address": "EXP"})
+    world = StoredPages(limit=3, settings={"expiry_address": "EXP"})
     queue, dead = world.queue(), world.queue("EXP")
     world.fill(10)
     for number in range(10, 40):
@@ -24,7 +24,7 @@ def test_what_is_on_disk_expires_at_its_time():
 
 
 def test_each_at_its_own_time():
-    world = PagedWorld(limit=0, memory=2000)
+    world = StoredPages(limit=0, memory=2000)
     queue = world.queue()
     for number in range(60):
         world.send(body=b"%d" % number, expires=world.now + 125 * (1 + number * 7 % 60))
@@ -38,7 +38,7 @@ BEGIN_MS = 1_700_000_000_000
 
 
 def test_times_beyond_the_horizon_are_found_later():
-    world = PagedWorld(limit=0, memory=2000)
+    world = StoredPages(limit=0, memory=2000)
     queue = world.queue()
     hour = 3_600_000
     for number in range(40):
@@ -52,7 +52,7 @@ def test_times_beyond_the_horizon_are_found_later():
 
 
 def test_consumers_go_on_among_thousands_that_expire():
-    world = PagedWorld(limit=5, page_size=100, block_size=20)
+    world = StoredPages(limit=5, page_size=1 << 20)
     queue = world.queue()
     expected = []
     for number in range(3000):
@@ -70,7 +70,7 @@ def test_consumers_go_on_among_thousands_that_expire():
 
 
 def test_what_is_in_memory_expires_too_and_not_twice():
-    world = PagedWorld(limit=5)
+    world = StoredPages(limit=5)
     queue = world.queue()
     for number in range(20):
         world.send(body=b"%d" % number, expires=world.now + 1000)
@@ -87,7 +87,7 @@ def test_what_is_in_memory_expires_too_and_not_twice():
 
 @pytest.mark.parametrize("queues", [1, 3])
 def test_scheduled_messages_fall_due_in_order_and_at_the_head(queues):
-    world = PagedWorld(limit=2)
+    world = StoredPages(limit=2)
     all_queues = [world.queue(f"q{n}", "t", MULTICAST) for n in range(queues)]
     world.fill(20, "t")
     for number in range(100, 130):
@@ -114,7 +114,7 @@ def test_scheduled_messages_fall_due_in_order_and_at_the_head(queues):
 
 @pytest.mark.parametrize("counts_paged", [False, True])
 def test_the_newest_of_those_on_disk_that_fall_due_together_stay_in_a_ring(counts_paged):
-    world = PagedWorld(limit=0, block_size=2, page_size=4)
+    world = StoredPages(limit=0, page_size=400)
     queue = world.queue(ring_size=3, ring_counts_paged=counts_paged)
     for number in range(20):
         world.send(body=b"%d" % number, due=world.now + 1000)
@@ -126,7 +126,7 @@ def test_the_newest_of_those_on_disk_that_fall_due_together_stay_in_a_ring(count
 
 
 def test_those_on_disk_that_fall_due_push_out_nothing_that_waited():
-    world = PagedWorld(limit=2, block_size=2, page_size=4)
+    world = StoredPages(limit=2, page_size=400)
     queue = world.queue(ring_size=3)
     world.send(body=b"X")
     world.send(body=b"Y")
@@ -138,7 +138,7 @@ def test_those_on_disk_that_fall_due_push_out_nothing_that_waited():
 
 
 def test_a_full_ring_that_counts_pages_gives_something_up_before_it_delivers_what_has_come():
-    world = PagedWorld(limit=0)
+    world = StoredPages(limit=0)
     queue = world.queue(ring_size=2, ring_counts_paged=True)
     taker = join(queue, matches=header_is(b"colour", b"red"))
     for body, colour in ((b"A", "blue"), (b"B", "red"), (b"C", "blue"), (b"D", "blue"), (b"E", "red")):
@@ -149,7 +149,7 @@ def test_a_full_ring_that_counts_pages_gives_something_up_before_it_delivers_wha
 
 
 def test_what_falls_due_waits_on_disk_while_there_is_no_room():
-    world = PagedWorld(limit=0, settings={"prefetch_page_messages": 5})
+    world = StoredPages(limit=0, settings={"prefetch_page_messages": 5})
     queue = world.queue()
     for number in range(40):
         world.send(body=b"%d" % number, due=world.now + 1000)
@@ -163,7 +163,7 @@ def test_what_falls_due_waits_on_disk_while_there_is_no_room():
 
 
 def test_scheduled_ones_expire_while_they_wait():
-    world = PagedWorld(limit=0)
+    world = StoredPages(limit=0)
     queue = world.queue()
     for _ in range(10):
         world.send(due=world.now + 5000, expires=world.now + 1000)
@@ -174,7 +174,7 @@ def test_scheduled_ones_expire_while_they_wait():
 def test_recurring_messages_stay_in_memory():
     from stompring.broker.recurrence import Recurrence
 
-    world = PagedWorld(limit=0)
+    world = StoredPages(limit=0)
     queue = world.queue()
     world.send(due=world.now + 1000, recurrence=Recurrence(period=1000, repeat=2))
     assert len(queue.scheduled) == 1

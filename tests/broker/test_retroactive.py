@@ -7,8 +7,8 @@ from stompring.errors import Refused
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import AddressSettingEntry, DivertConfiguration, FullPolicy, QueueConfiguration
 
-from .broker_fixture import ANYCAST, MULTICAST, BrokerFixture, assert_nothing_held, bodies, join
-from .paged_broker import PagedWorld, drained
+from ..paging.stored_pages import StoredPages, drained
+from .broker_fixture import MULTICAST, BrokerFixture, assert_nothing_held, bodies, join
 
 RETRO = {"retroactive_message_count": 3}
 
@@ -32,40 +32,6 @@ def send(world, *texts, address="a", **more):
 
 def texts(queue):
     return b"".join(bodies(queue)).decode()
-
-
-def test_a_new_queue_gets_the_last_messages_in_order():
-    world = broker()
-    send(world, *"12345")
-    assert texts(world.queue("one", "a", MULTICAST)) == "345"
-    send(world, "6")
-    assert texts(world.queue("two", "a", MULTICAST)) == "456"
-    assert texts(world.directory.queue("one")) == "3456"
-
-
-def test_messages_that_were_consumed_count_too():
-    world = broker()
-    taker = join(world.queue("one", "a", MULTICAST), auto=True)
-    send(world, *"12")
-    assert taker.bodies == [b"1", b"2"]
-    assert texts(world.queue("two", "a", MULTICAST)) == "12"
-
-
-def test_a_filter_selects_of_the_last_messages():
-    world = broker()
-    for number in range(6):
-        world.send("a", b"%d" % number, headers={"even": str(number % 2 == 0)})
-    assert texts(world.queue("q", "a", MULTICAST, filter="even = 'True'")) == "4"
-
-
-def test_each_routing_type_has_its_last_messages():
-    world = broker()
-    send(world, *"mn", routing_type=MULTICAST)
-    send(world, *"abcd", routing_type=ANYCAST)
-    send(world, "x")
-    assert texts(world.queue("multi", "a", MULTICAST)) == "mnx"
-    assert texts(world.queue("any", "a", ANYCAST)) == "cdx"
-    assert texts(world.queue("other", "a", ANYCAST)) == "cdx"
 
 
 def test_a_wildcard_queue_gets_those_of_all_addresses_in_order():
@@ -150,7 +116,7 @@ def test_the_limits_of_the_address_do_not_count_what_is_kept():
 
 
 def test_it_works_while_the_address_pages():
-    world = PagedWorld(2, RETRO)
+    world = StoredPages(2, RETRO)
     queue = world.queue("q", "a", MULTICAST)
     sent = world.fill(8, "a")
     assert world.address("a").pages is not None
@@ -255,14 +221,8 @@ def test_a_queue_that_is_deleted_meanwhile():
     assert_nothing_held(world)
 
 
-def test_a_ring_gets_no_more_than_it_holds():
-    world = broker()
-    send(world, *"123")
-    assert texts(world.queue("q", "a", MULTICAST, ring_size=2)) == "23"
-
-
 def test_what_is_kept_does_not_keep_others_from_paging():
-    world = PagedWorld(-1, {"retroactive_message_count": 0}, global_max_messages=10, more={"a": {**RETRO}})
+    world = StoredPages(-1, {"retroactive_message_count": 0}, global_max_messages=10, more={"a": {**RETRO}})
     settings_of_a = {"retroactive_message_count": 100}
     world.directory.settings = SettingsRepository(
         (AddressSettingEntry("#", {}), AddressSettingEntry("a", settings_of_a))

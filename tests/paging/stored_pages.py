@@ -1,4 +1,4 @@
-"""A world that pages to a real store, in files that are skipped in memory."""
+"""A world whose addresses page, to a store whose files are in memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from stompring.paging.paged_queues import TargetAreas
 from stompring.store.pages import Pages
 from stompring.store.paging import Paging
 
+from ..broker.broker_fixture import Taker
 from ..store.disk import ImmediateDisk
 from ..store.memory_files import MemoryFiles
 from ..store.stored_broker import BEGUN, StoredBroker
 
 
 class StoredPages(StoredBroker):
-    """As `PagedWorld`, but that it can be killed and started again. ``page_size`` is in bytes."""
+    """Addresses page after ``limit`` messages, to pages of ``page_size`` bytes. It can be killed and started again."""
 
     def __init__(
         self,
@@ -29,14 +30,18 @@ class StoredPages(StoredBroker):
         *,
         page_size: int = 1024,
         memory: int = 1 << 20,
+        more: Mapping[str, Any] | None = None,
         files: MemoryFiles | None = None,
         after: float = 0,
+        **configuration: Any,
     ) -> None:
         self.terms: dict[str, Any] = {
             "limit": limit,
             "settings": settings,
             "page_size": page_size,
             "memory": memory,
+            "more": more,
+            **configuration,
         }
         everywhere = {
             "max_size_messages": limit,
@@ -48,11 +53,12 @@ class StoredPages(StoredBroker):
         }
         super().__init__(
             files,
-            {"#": everywhere},
+            {"#": everywhere, **(more or {})},
             recover=False,
             after=after,
             dispatch_memory=memory,
             persistence_enabled=True,
+            **configuration,
         )
         self.areas = TargetAreas(self.broker)
         self.paging = Paging(
@@ -68,6 +74,7 @@ class StoredPages(StoredBroker):
         self.store.recover(self.broker)
         for pages in self.paging.recovered:
             page_mode.resume_paging(pages.address, cast(seam.Pages, pages))
+        self.broker.retroactive.apply()
         self.settle_down()
 
     def killed(self, pause: float = 0) -> StoredPages:
@@ -88,5 +95,33 @@ class StoredPages(StoredBroker):
         """Send durable messages with bodies ``0``, ``1``…; returns the bodies."""
         bodies = [b"%d" % number for number in range(first, first + count)]
         for body in bodies:
-            self.send(address, body, durable=True, **traits)
+            self.send(address, body, **{"durable": True, **traits})
         return bodies
+
+    def page_files(self) -> list[Path]:
+        """The files of all pages."""
+        return [path for path in self.memory.contents if "paging" in path.parts]
+
+    def paged(self, address: str = "q") -> int:
+        """How many messages the pages of an address have, settled ones too."""
+        return sum(page.count for page in self.pages(address).in_order())
+
+
+def drained(world: StoredPages, taker: Taker) -> list[bytes]:
+    """What a consumer that acknowledges everything has got in the end."""
+    world.settle_down()
+    while taker.unsettled:
+        taker.ack()
+        world.settle_down()
+    return taker.bodies
+
+
+def assert_nothing_paged(world: StoredPages) -> None:
+    """Page mode is over everywhere, and nothing is kept of it."""
+    for address in world.directory.addresses.values():
+        assert address.pages is None, address.name
+        assert not address.memory_limit.paging
+    assert all(queue.paged is None for queue in world.directory.queues.values())
+    assert (world.areas.budget.messages, world.areas.budget.blocks) == (0, 0)
+    assert not world.areas.areas
+    assert not world.page_files()

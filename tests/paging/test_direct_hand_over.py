@@ -2,13 +2,13 @@
 
 from stompring.paging.paged_queue import LEAST
 
-from ..broker.broker_fixture import header_is, join
-from ..broker.paged_broker import PagedWorld, assert_nothing_paged
+from ..broker.broker_fixture import join
+from .stored_pages import StoredPages, assert_nothing_paged
 
 
 def filled(count=60, memory=0, **settings):
     """All messages but the first are in pages, and nobody is there."""
-    world = PagedWorld(limit=1, settings={"max_read_page_bytes": 1 << 20, **settings}, memory=memory)
+    world = StoredPages(limit=1, settings={"max_read_page_bytes": 1 << 20, **settings}, memory=memory)
     world.queue()
     world.fill(count)
     world.settle_down()
@@ -17,30 +17,6 @@ def filled(count=60, memory=0, **settings):
 
 def numbers(*takers):
     return [[int(body) for body in taker.bodies] for taker in takers]
-
-
-def test_one_consumer_gets_everything_in_order():
-    world = filled()
-    taker = join(world.directory.queues["q"], auto=True)
-    world.settle_down()
-    assert numbers(taker) == [list(range(60))]
-    assert taker.deliveries == [1] * 60
-    assert_nothing_paged(world)
-
-
-def test_two_take_turns():
-    world = filled()
-    queue = world.directory.queues["q"]
-    first, second = join(queue, 0, auto=True), join(queue, 0, auto=True)
-    first.credit = second.credit = None
-    first.give_credit()
-    queue.dispatcher.resume_consumer(first)
-    queue.dispatcher.resume_consumer(second)
-    world.settle_down()
-    got = numbers(first, second)
-    assert sorted(got[0] + got[1]) == list(range(60))
-    assert all(taker == sorted(taker) for taker in got)
-    assert {len(set(taker) & set(range(1, 60))) for taker in got} <= {29, 30}
 
 
 def test_who_settles_nothing_has_a_few_while_memory_is_used_up():
@@ -77,49 +53,8 @@ def test_max_read_page_messages_holds_for_each():
     assert (len(first.got), len(second.got)) == (11, 7)
 
 
-def test_a_higher_priority_comes_first_and_expired_ones_not_at_all():
-    world = filled(10)
-    world.fill(10, first=10, priority=9)
-    world.fill(10, first=20, expires=world.now + 1000)
-    world.settle_down()
-    world.clock.advance(2)
-    taker = join(world.directory.queues["q"], auto=True)
-    world.settle_down()
-    assert numbers(taker) == [[*range(10, 20), *range(10)]]
-    assert world.directory.queues["q"].messages_expired == 10
-    assert_nothing_paged(world)
-
-
-def test_groups_stay_with_their_consumer():
-    world = filled(10)
-    world.fill(20, first=10, group=b"g")
-    world.fill(20, first=30)
-    queue = world.directory.queues["q"]
-    first, second = join(queue, auto=True), join(queue, auto=True)
-    world.settle_down()
-    got = numbers(first, second)
-    assert sorted(got[0] + got[1]) == list(range(50))
-    owners = [taker for taker in got if set(range(10, 30)) & set(taker)]
-    assert len(owners) == 1 and set(range(10, 30)) <= set(owners[0])
-    assert all(taker == sorted(taker) for taker in got)
-
-
-def test_a_selector_beside_it():
-    world = filled(10)
-    for number in range(10, 30):
-        world.send("q", b"%d" % number, headers={"colour": "red" if number % 2 else "blue"})
-    queue = world.directory.queues["q"]
-    red = join(queue, matches=header_is(b"colour", b"red"), key="red", auto=True)
-    anything = join(queue, auto=True)
-    world.settle_down()
-    got = numbers(red, anything)
-    assert sorted(got[0] + got[1]) == list(range(30))
-    assert all(number > 10 and number % 2 for number in got[0])
-    assert all(taker == sorted(taker) for taker in got)
-
-
 def test_what_is_in_memory_comes_first():
-    world = PagedWorld(limit=5, settings={"max_read_page_bytes": 1 << 20}, memory=0)
+    world = StoredPages(limit=5, settings={"max_read_page_bytes": 1 << 20}, memory=0)
     queue = world.queue()
     world.fill(40)
     taker = join(queue, auto=True)

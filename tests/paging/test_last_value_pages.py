@@ -8,9 +8,8 @@ from stompring.broker.last_value import LastValueQueue
 from stompring.settings.model import RoutingType
 
 from ..broker.broker_fixture import assert_nothing_held, join
-from ..broker.paged_broker import PagedWorld, assert_nothing_paged, drained
 from ..store.stored_broker import BEGUN
-from .stored_pages import StoredPages
+from .stored_pages import StoredPages, assert_nothing_paged, drained
 
 KEYED = {"last_value_key": "code"}
 
@@ -53,7 +52,7 @@ def restarted(world, name="q"):
 @pytest.mark.parametrize("memory", [500, 3000, 1 << 20])
 @pytest.mark.parametrize("limit", [0, 5])
 def test_the_newest_of_each_key_is_left_at_every_moment(limit, memory):
-    world = PagedWorld(limit=limit, memory=memory)
+    world = StoredPages(limit=limit, memory=memory)
     queue = world.queue(**KEYED)
     for number in range(60):
         put(world, range(number, number + 1), 7)
@@ -69,7 +68,7 @@ def test_the_newest_of_each_key_is_left_at_every_moment(limit, memory):
 
 
 def test_a_value_in_delivery_that_came_from_a_page_does_not_come_back_after_a_newer_one():
-    world = PagedWorld(limit=0)
+    world = StoredPages(limit=0)
     queue = world.queue(**KEYED)
     put(world, range(20), 10)
     taker = join(queue, 3)
@@ -84,7 +83,7 @@ def test_a_value_in_delivery_that_came_from_a_page_does_not_come_back_after_a_ne
 
 
 def test_messages_that_memory_has_no_space_for_are_replaced_on_disk_after_they_were_unloaded():
-    world = PagedWorld(limit=0, memory=6000)
+    world = StoredPages(limit=0, memory=6000)
     queue = world.queue(**KEYED)
     put(world, range(40), 40)
     taker = join(queue, 5)
@@ -98,7 +97,7 @@ def test_messages_that_memory_has_no_space_for_are_replaced_on_disk_after_they_w
 
 
 def test_selectors_find_only_the_newest():
-    world = PagedWorld(limit=0, memory=2000)
+    world = StoredPages(limit=0, memory=2000)
     queue = world.queue(**KEYED)
     reader = join(queue, 0, matches=lambda message: (message.header(b"code") or b"k1")[-1] % 2 == 0)
     put(world, range(40), 10)
@@ -110,7 +109,7 @@ def test_selectors_find_only_the_newest():
 
 @pytest.mark.parametrize("memory", [500, 1 << 20])
 def test_a_scheduled_message_in_a_page_replaces_when_it_falls_due(memory):
-    world = PagedWorld(limit=0, memory=memory)
+    world = StoredPages(limit=0, memory=memory)
     queue = world.queue(**KEYED)
     put(world, range(5), 5, due=world.now + 1000)
     put(world, range(5, 10), 5)
@@ -124,7 +123,7 @@ def test_a_scheduled_message_in_a_page_replaces_when_it_falls_due(memory):
 
 
 def test_an_expired_value_on_disk_empties_its_key():
-    world = PagedWorld(limit=0, memory=500)
+    world = StoredPages(limit=0, memory=500)
     queue = world.queue(**KEYED)
     put(world, range(5), 5)
     put(world, range(5, 8), 5, expires=world.now + 1000)
@@ -134,7 +133,7 @@ def test_an_expired_value_on_disk_empties_its_key():
 
 
 def test_a_purge_empties_the_index():
-    world = PagedWorld(limit=0, memory=500)
+    world = StoredPages(limit=0, memory=500)
     queue = world.queue(**KEYED)
     put(world, range(30), 30)
     queue.purge()
@@ -145,7 +144,7 @@ def test_a_purge_empties_the_index():
 
 
 def test_keys_that_a_ring_evicts_unread_leave_the_index_in_time():
-    world = PagedWorld(limit=0, memory=500)
+    world = StoredPages(limit=0, memory=500)
     queue = world.queue(ring_size=5, ring_counts_paged=True, **KEYED)
     put(world, range(3000), 3000)
     world.settle_down()
@@ -155,7 +154,7 @@ def test_keys_that_a_ring_evicts_unread_leave_the_index_in_time():
 
 
 def test_a_wildcard_queue_has_one_value_for_a_key_of_all_addresses():
-    world = PagedWorld(limit=0, memory=500)
+    world = StoredPages(limit=0, memory=500)
     queue = world.queue("wide", "t.#", RoutingType.MULTICAST, **KEYED)
     put(world, range(10), 10, "t.a")
     put(world, range(10, 15), 10, "t.b")

@@ -19,7 +19,7 @@ from stompring.paging.prefetch import (
 )
 
 from ..broker.broker_fixture import join
-from ..broker.paged_broker import PagedWorld
+from .stored_pages import StoredPages
 
 BATCH = 0.0001
 
@@ -141,7 +141,7 @@ def test_nothing_is_done_after_the_end():
 
 def test_who_keeps_up():
     """Queues with consumers that get something and have nothing on disk; known after two looks, a second apart."""
-    world = PagedWorld(limit=5, memory=0)
+    world = StoredPages(limit=5, memory=0)
     busy, lazy, idle, alone = (world.queue(name) for name in ("busy", "lazy", "idle", "alone"))
     join(busy, auto=True), join(lazy, 0), join(idle)
     active_queues = ActiveQueues(world.broker)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ..broker.broker_fixture import MULTICAST, header_is, join
+from ..broker.broker_fixture import join
 from .stored_pages import StoredPages
 
 
@@ -20,38 +20,6 @@ def restarted(world, name="q", pause=0):
     return again, again.directory.queues[name]
 
 
-def test_what_is_paged_survives_in_order():
-    world = StoredPages(limit=5)
-    queue = world.queue()
-    sent = world.fill(60)
-    taker = join(queue, 20)
-    world.settle_down()
-    taker.ack(*taker.unsettled[3:12])
-    again, queue = restarted(world)
-    assert queue.message_count == 51
-    left = sent[:3] + sent[12:]
-    assert drained(again, join(queue)) == left
-    assert again.address("q").pages is None
-    assert again.areas.budget.used == 0
-
-
-def test_a_restart_with_three_queues_and_a_selector():
-    world = StoredPages(limit=3)
-    for number in range(3):
-        world.queue(f"q{number}", "t", MULTICAST)
-    for number in range(60):
-        world.send("t", b"%d" % number, durable=True, headers={"colour": "red" if number == 50 else "blue"})
-    again, first = restarted(world, "q0")
-    red = join(first, matches=header_is(b"colour", b"red"), key="red")
-    again.settle_down()
-    assert red.bodies == [b"50"]
-    red.ack()
-    assert drained(again, join(first)) == [b"%d" % n for n in range(60) if n != 50]
-    for name in ("q1", "q2"):
-        assert len(drained(again, join(again.directory.queues[name]))) == 60
-    assert again.address("t").pages is None
-
-
 def test_what_fell_due_meanwhile_is_pending_at_once():
     world = StoredPages(limit=0)
     world.queue()
@@ -62,34 +30,6 @@ def test_what_fell_due_meanwhile_is_pending_at_once():
     again.pass_time(1000)
     assert (queue.message_count, queue.scheduled_count) == (40, 0)
     assert sorted(map(int, drained(again, join(queue)))) == list(range(40))
-
-
-def test_what_expired_meanwhile_is_never_delivered():
-    world = StoredPages(limit=0)
-    world.queue()
-    for number in range(40):
-        lifetime = 1000 if number % 2 else 60_000
-        world.send("q", b"%d" % number, durable=True, expires=world.now + lifetime)
-    again, queue = restarted(world, pause=2)
-    assert (queue.message_count, queue.messages_expired) == (20, 20)
-    assert drained(again, join(queue)) == [b"%d" % n for n in range(0, 40, 2)]
-
-
-def test_attempts_and_delays_survive():
-    world = StoredPages(limit=0, settings={"redelivery_delay": 5000})
-    queue = world.queue()
-    world.fill(5)
-    taker = join(queue, 2)
-    world.settle_down()
-    taker.nack(taker.unsettled[1])
-    again, queue = restarted(world)
-    assert (queue.message_count, queue.scheduled_count) == (5, 1)
-    taker = join(queue)
-    again.settle_down()
-    assert taker.bodies == [b"0", b"2", b"3", b"4"]
-    again.pass_time(5125)
-    assert taker.bodies[4:] == [b"1"]
-    assert (taker.deliveries[4], taker.unsettled[4].attempts) == (2, 1)
 
 
 def test_a_ring_that_counts_paged_messages_is_one_after_a_restart():

@@ -16,7 +16,7 @@ from stompring.broker.reference import PENDING, SCHEDULED
 from stompring.broker.transfer import origin_of
 
 from ..broker.broker_fixture import Taker
-from ..broker.paged_broker import PagedWorld
+from ..paging.stored_pages import StoredPages
 from .profile import examples
 
 NAMES = ["one", "two", "graves"]
@@ -45,15 +45,12 @@ def plain(message):
 class MoveMachine(RuleBasedStateMachine):
     """Three queues, one of them for dead letters; their messages are consumed, rejected, moved and retried."""
 
-    @initialize(
-        limit=st.sampled_from([2, 4, 1000]), page=st.sampled_from([3, 10]), block=st.sampled_from([1, 4])
-    )
-    def begin(self, limit, page, block):
-        self.world = PagedWorld(
+    @initialize(limit=st.sampled_from([2, 4, 1000]), page=st.sampled_from([600, 2000]))
+    def begin(self, limit, page):
+        self.world = StoredPages(
             limit=limit,
             settings={"max_delivery_attempts": 1, "dead_letter_address": "graves"},
             page_size=page,
-            block_size=block,
             memory=3_000,
         )
         self.queues = {name: self.world.queue(name) for name in NAMES}

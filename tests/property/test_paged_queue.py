@@ -14,7 +14,6 @@ from stompring.broker.reference import PENDING
 from stompring.paging import paged_queue
 
 from ..broker.broker_fixture import Taker, header_is, join
-from ..broker.paged_broker import PagedWorld
 from ..paging.stored_pages import StoredPages
 from .profile import examples
 
@@ -59,8 +58,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
     @initialize(
         memory=MEMORY,
         limits=st.sampled_from(LIMITS),
-        page=st.sampled_from([3, 10]),
-        block=st.sampled_from([1, 4]),
+        page=st.sampled_from([600, 2000]),
         held=st.sampled_from([3, 100]),
         waiting=st.integers(0, 3),
         takers=st.integers(0, 3),
@@ -70,12 +68,13 @@ class PagedQueueMachine(RuleBasedStateMachine):
         memory,
         limits,
         page,
-        block,
         held,
         waiting=0,
         takers=0,
     ):
-        self.world = self.make_world(memory, limits, page, block)
+        self.world = StoredPages(
+            limit=3, settings={**limits, "max_delivery_attempts": -1}, page_size=page, memory=memory
+        )
         self.memory = memory
         self.held = mock.patch.object(paged_queue, "HELD", held)
         self.held.start()
@@ -95,10 +94,6 @@ class PagedQueueMachine(RuleBasedStateMachine):
             self.send(12, "red", 4, b"a", False, True, False)
         for _ in range(takers):
             self.come(None, 1, False)
-
-    def make_world(self, memory, limits, page, block):
-        settings = {**limits, "max_delivery_attempts": -1}
-        return PagedWorld(limit=3, settings=settings, page_size=page, block_size=block, memory=memory)
 
     # ---- what happens
 
@@ -401,26 +396,10 @@ class GroupedPagedQueueMachine(PagedQueueMachine):
         return 2 * len(self.takers)  # set aside for their owners
 
 
-class StoredPagedQueueMachine(PagedQueueMachine):
-    """The same with pages of a real store."""
-
-    def make_world(self, memory, limits, page, block):
-        settings = {**limits, "max_delivery_attempts": -1}
-        return StoredPages(limit=3, settings=settings, page_size=400 * page, memory=memory)
-
-
-class GroupedStoredPagedQueueMachine(StoredPagedQueueMachine, GroupedPagedQueueMachine):
-    """With groups and a real store."""
-
-
 class KeyedPagedQueueMachine(PagedQueueMachine):
     """A last-value queue."""
 
     keys = 11
-
-
-class KeyedStoredPagedQueueMachine(StoredPagedQueueMachine, KeyedPagedQueueMachine):
-    """With a real store."""
 
 
 class KeyedGroupedPagedQueueMachine(GroupedPagedQueueMachine, KeyedPagedQueueMachine):
@@ -431,8 +410,6 @@ TestKeyedPagedQueue = KeyedPagedQueueMachine.TestCase
 TestKeyedPagedQueue.settings = examples(40, steps=40)
 TestKeyedGroupedPagedQueue = KeyedGroupedPagedQueueMachine.TestCase
 TestKeyedGroupedPagedQueue.settings = examples(20, steps=40)
-TestKeyedStoredPagedQueue = KeyedStoredPagedQueueMachine.TestCase
-TestKeyedStoredPagedQueue.settings = examples(20, steps=40)
 
 
 class RebalancedPagedQueueMachine(GroupedPagedQueueMachine):
@@ -446,9 +423,5 @@ TestPagedQueue = PagedQueueMachine.TestCase
 TestPagedQueue.settings = examples(60, steps=40)
 TestGroupedPagedQueue = GroupedPagedQueueMachine.TestCase
 TestGroupedPagedQueue.settings = examples(60, steps=40)
-TestStoredPagedQueue = StoredPagedQueueMachine.TestCase
-TestStoredPagedQueue.settings = examples(25, steps=40)
-TestGroupedStoredPagedQueue = GroupedStoredPagedQueueMachine.TestCase
-TestGroupedStoredPagedQueue.settings = examples(25, steps=40)
 TestRebalancedPagedQueue = RebalancedPagedQueueMachine.TestCase
 TestRebalancedPagedQueue.settings = examples(25, steps=40)
