@@ -36,7 +36,7 @@ def test_the_oldest_of_the_lowest_goes_for_a_higher_one():
     assert waiting(harness) == ["5a", "2a", "1b"]
     assert all(send(harness, "9a", "9b", "9c"))
     assert waiting(harness) == ["9a", "9b", "9c"]
-    assert harness.queue._queue.messages_replaced == 4
+    assert harness.broker.directory.queues[ADDRESS].messages_replaced == 4
     assert not harness.errors
 
 

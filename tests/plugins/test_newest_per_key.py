@@ -32,7 +32,7 @@ def test_older_message_is_evicted_when_a_newer_one_of_its_key_waits():
     harness = house()
     send(harness, "a1", "b1", "a2", "c1", "b2", "a3")
     assert waiting(harness) == ["c1", "b2", "a3"]
-    assert harness.queue._queue.messages_replaced == 3
+    assert harness.broker.directory.queues[ADDRESS].messages_replaced == 3
     assert not harness.errors
 
 
@@ -137,8 +137,8 @@ def test_a_full_ring_with_several_of_a_key():
 def test_a_ring_that_was_made_smaller():
     harness = house(settings={"default_ring_size": 5})
     send(harness, "a1", "b1", "c1", "d1")
-    harness.queue._queue.ring_size = 2
-    sum(harness.queue._queue.trim())
+    harness.broker.directory.queues[ADDRESS].ring_size = 2
+    sum(harness.broker.directory.queues[ADDRESS].trim())
     assert waiting(harness) == ["c1", "d1"]
     send(harness, "c2")
     assert waiting(harness) == ["d1", "c2"]

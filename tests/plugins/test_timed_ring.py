@@ -45,7 +45,7 @@ def test_old_message_is_evicted_at_its_time():
     assert waiting(harness) == ["b"]
     harness.advance(8)
     assert waiting(harness) == []
-    assert harness.queue._queue.messages_replaced == 2
+    assert harness.broker.directory.queues[ADDRESS].messages_replaced == 2
     assert not harness.errors
 
 
@@ -134,7 +134,7 @@ def test_message_returned_too_late_is_evicted_at_once():
     harness.advance(1500)
     harness.reject(message)
     assert waiting(harness) == [] and timers(harness) == 0
-    assert harness.queue._queue.messages_replaced == 1
+    assert harness.broker.directory.queues[ADDRESS].messages_replaced == 1
 
 
 def test_messages_with_a_consumer_are_not_touched():
@@ -143,7 +143,7 @@ def test_messages_with_a_consumer_are_not_touched():
     (message,) = harness.deliver()
     harness.advance(5000)
     harness.settle(message)
-    assert harness.queue._queue.messages_acknowledged == 1
+    assert harness.broker.directory.queues[ADDRESS].messages_acknowledged == 1
 
 
 def test_a_number_of_its_own():
@@ -188,8 +188,8 @@ def test_returned_message_above_the_number_is_evicted():
 def test_a_shrunken_ring():
     harness = house(settings={"default_ring_size": 5})
     send(harness, *"12345")
-    harness.queue._queue.ring_size = 2
-    sum(harness.queue._queue.trim())
+    harness.broker.directory.queues[ADDRESS].ring_size = 2
+    sum(harness.broker.directory.queues[ADDRESS].trim())
     assert waiting(harness) == ["4", "5"]
 
 

@@ -320,7 +320,7 @@ def test_full_address_evicts_its_oldest_messages():
     fill(harness)
     assert harness.send(b"3").accepted
     assert harness.waiting() == [b"2", b"3"]
-    assert harness._queue("address").messages_replaced == 1
+    assert harness.broker.directory.queues["address"].messages_replaced == 1
 
 
 def test_new_message_is_dropped_if_none_waits():
@@ -464,7 +464,7 @@ def test_policy_selects_the_evicted_message():
     for body in (b"1", b"2", b"3"):
         assert harness.send(body).accepted
     assert harness.waiting() == [b"1", b"2"]
-    assert harness._queue("address").messages_replaced == 1
+    assert harness.broker.directory.queues["address"].messages_replaced == 1
 
 
 @pytest.mark.parametrize("fails", [False, True])

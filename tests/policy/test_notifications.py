@@ -62,7 +62,7 @@ def test_message_delivered_directly_is_not_enqueued():
     assert harness.subscribe() == ""
     harness.send(b"m")
     assert notified(harness) == [("delivered", b"m"), ("settled", b"m")]
-    assert harness._queue("address").messages_acknowledged == 1
+    assert harness.broker.directory.queues["address"].messages_acknowledged == 1
 
 
 @pytest.mark.parametrize("hook", ["delivered", "settled"])
@@ -76,10 +76,10 @@ def test_a_policy_with_one_of_them_only(hook):
 def test_other_addresses_keep_the_short_way():
     harness = PolicyHarness(Recorder)
     harness.queue_of("other")
-    assert harness._queue("address").dispatcher.blocks
-    assert not harness._queue("other").dispatcher.blocks
+    assert harness.broker.directory.queues["address"].dispatcher.blocks
+    assert not harness.broker.directory.queues["other"].dispatcher.blocks
     without = PolicyHarness(only("enqueued", "evicted", "expired", "killed", "dead_lettered"))
-    assert not without._queue("address").dispatcher.blocks
+    assert not without.broker.directory.queues["address"].dispatcher.blocks
 
 
 def test_returned_message_is_enqueued():
@@ -240,7 +240,7 @@ def test_exception_in_a_notification_has_no_effect(hook):
     harness.settle(first)
     harness.reject(second)
     assert harness.waiting() == [] and harness.waiting("dead") == [b"2"]
-    queue = harness._queue("address")
+    queue = harness.broker.directory.queues["address"]
     counts = (
         queue.messages_acknowledged,
         queue.messages_replaced,
