@@ -9,12 +9,14 @@ from hypothesis import HealthCheck, settings
 
 #: Set to run that many new random examples of each property instead of the fixed ones.
 EXAMPLES = int(os.environ.get("STOMPRING_EXAMPLES", "0"))
+#: `make test-long` runs all examples of tests that are quick otherwise.
+LONG = bool(os.environ.get("STOMPRING_LONG"))
 
 
-def examples(fixed: int, steps: int = 40) -> settings:
-    """Settings for a test that runs ``fixed`` examples in CI."""
+def examples(fixed: int, steps: int = 40, quick: int = 0) -> settings:
+    """Settings for a test that runs ``fixed`` examples, or ``quick`` ones (0: all) if STOMPRING_LONG is not set."""
     return settings(
-        max_examples=EXAMPLES or fixed,
+        max_examples=EXAMPLES or (fixed if LONG else quick or fixed),
         stateful_step_count=steps,
         derandomize=not EXAMPLES,
         deadline=None,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompring.selector import compile_selector
+from tests.property.profile import examples
 from tests.selector.message import LinesMessage, Message
 from tests.selector.model import Model, Tree, written
 
@@ -98,7 +99,7 @@ CONDITIONS: st.SearchStrategy[Tree] = st.recursive(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600, quick=150)
 @given(tree=CONDITIONS, properties=PROPERTIES, convert=st.booleans())
 def test_compiled_predicate_agrees_with_the_model(tree, properties, convert):
     prefix = "" if convert else "no_convert_string_expressions:"
@@ -109,7 +110,7 @@ def test_compiled_predicate_agrees_with_the_model(tree, properties, convert):
     assert (holds.matches(message), fails.matches(message)) == (expected is True, expected is False)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300, quick=75)
 @given(tree=CONDITIONS, properties=st.dictionaries(NAMES, STRINGS | st.just("a:b")), convert=st.booleans())
 @example(
     ("compare", "<", ("number", 0), ("arithmetic", "/", ("number", 1), ("negative", ("number", 0.0)))),
@@ -127,7 +128,7 @@ def test_lines_of_headers_give_the_same(tree, properties, convert):
     assert message.asked == []
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200, quick=50)
 @given(tree=CONDITIONS, properties=PROPERTIES)
 def test_only_the_named_properties_are_read(tree, properties):
     selector = compile_selector(written(tree))

@@ -7,11 +7,12 @@ import sys
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.selector import InvalidSelector, Selector, compile_selector
 from stompring.selector.compile import LENGTH_LIMIT, LONG, LONG_CACHE_SIZE
+from tests.property.profile import examples
 from tests.selector.message import Message, Value, outcome
 
 
@@ -195,7 +196,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400, quick=100)
 @given(text=st.text(max_size=60) | st.lists(WORDS, max_size=14).map(" ".join))
 def test_any_text_compiles_or_is_refused_in_one_line(text):
     try:

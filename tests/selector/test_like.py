@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stompring.selector.codegen import Check, Shape, like_test
@@ -72,6 +72,7 @@ def test_patterns(text, pattern, escape, expected):
     assert matches(like_test(pattern, escape), text) is expected
 
 
+@settings(deadline=None)
 @given(
     text=st.text("ab%_!\n.", max_size=8),
     pattern=st.text("ab%_!\n.", max_size=7),

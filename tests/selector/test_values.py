@@ -6,7 +6,7 @@ import math
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.selector import values
@@ -61,6 +61,7 @@ def test_texts_that_are_none(text):
     assert values.number(text) is None
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**98), 10**98) | st.floats(allow_nan=False, allow_infinity=False))
 def test_what_python_writes_is_read_back(number):
     assert values.number(str(number)) == number

@@ -1,12 +1,13 @@
 """The native cutter reads what the parser reads without it, or leaves it to the parser."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stompring.session.send import HEADER_USE
 from stompring.stomp import headers
 from stompring.stomp.headers import CutHead
+from tests.property.profile import examples
 from tests.stomp.native_cutter import native_cutter
 from tests.stomp.reading import opened
 from tests.stomp.test_learned_sends import warm
@@ -138,7 +139,7 @@ def test_wrong_arguments_are_refused():
         made((), 1, 1, 1, more=1)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500, quick=100)
 @given(
     st.lists(
         st.sampled_from(

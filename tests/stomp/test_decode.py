@@ -1,7 +1,7 @@
 """The fast way to read a header block says the same as the careful one, or nothing."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.errors import ProtocolError
@@ -45,6 +45,7 @@ def test_others(block):
 BLOCKS = st.lists(st.text("ab:\\nc\r\0 1", max_size=5).map(str.encode), max_size=4).map(b"\n".join)
 
 
+@settings(deadline=None)
 @given(st.one_of(BLOCKS, st.binary()), st.sampled_from([b"1.1", b"1.2"]))
 def test_the_same_or_nothing(block, version):
     head = decode_plain(block, LIMITS)

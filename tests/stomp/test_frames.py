@@ -1,7 +1,7 @@
 """Escapes and whole frames, version by version."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.errors import ProtocolError
@@ -149,6 +149,7 @@ class TestRecode:
         assert recode(block, version) == expected
 
 
+@settings(deadline=None)
 @given(st.binary(), st.sampled_from([b"1.1", b"1.2"]))
 def test_escapes_go_there_and_back(text, version):
     escaped = escape(text, version)
@@ -156,6 +157,7 @@ def test_escapes_go_there_and_back(text, version):
     assert unescape(escaped, version) == text
 
 
+@settings(deadline=None)
 @given(st.binary(), st.sampled_from([b"1.0", b"1.1", b"1.2"]))
 def test_receipt_frame_equals_the_general_encoding(receipt, version):
     assert receipt_frame(receipt, version) == encode_frame(

@@ -1,13 +1,14 @@
 """What a parser has learned of a connection changes nothing about what it reads: any SENDs, however they are cut."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompring.session.send import HEADER_USE
 from stompring.stomp import headers
 from stompring.stomp.headers import CutHead, TemplateHead
 from stompring.stomp.parser import Parser
+from tests.property.profile import examples
 from tests.stomp.native_cutter import native_cutter
 from tests.stomp.reading import opened, pieces
 
@@ -96,7 +97,7 @@ def test_what_is_read_does_not_depend_on_what_was_learned(cutter, monkeypatch):
     monkeypatch.setattr(headers, "NATIVE_CUTTER", cutter and cutter())
     used = 0
 
-    @settings(max_examples=200, deadline=None)
+    @examples(200, quick=100)
     @given(reads(), st.sampled_from([b"1.2", b"1.1", b"1.0"]), LINE_ENDS)
     @example([named(b"1"), named(b"2"), named(b"\\r")], b"1.1", b"\n")
     def read_alike(stream, version, end):

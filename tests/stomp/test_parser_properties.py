@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from stompring.stomp import headers as scan
 from stompring.stomp.frames import encode_frame
+from tests.property.profile import examples
 from tests.stomp.reading import byte_by_byte, opened, pieces, read
 
 VERSIONS = st.sampled_from([b"1.0", b"1.1", b"1.2"])
@@ -63,7 +64,7 @@ def streams(draw):
     return stream
 
 
-@settings(max_examples=400)
+@examples(400, quick=100)
 @given(st.one_of(streams(), st.binary(max_size=200)), VERSIONS, LINE_ENDS, st.data())
 def test_how_a_stream_is_cut_does_not_matter(stream, version, end, data):
     whole = read(opened(version, end, **LIMITS), [stream])
@@ -72,6 +73,7 @@ def test_how_a_stream_is_cut_does_not_matter(stream, version, end, data):
     assert read(opened(version, end, **LIMITS), byte_by_byte(stream)) == whole
 
 
+@settings(deadline=None)
 @given(streams(), VERSIONS, st.data())
 def test_nor_does_it_before_the_version_is_known(stream, version, data):
     end = data.draw(LINE_ENDS)
@@ -82,6 +84,7 @@ def test_nor_does_it_before_the_version_is_known(stream, version, data):
     assert read(opened(None, **LIMITS), byte_by_byte(stream), version) == whole
 
 
+@settings(deadline=None)
 @given(streams(), VERSIONS, st.data())
 def test_what_was_read_stands(stream, version, data):
     """The frames of a beginning are the beginning of the frames, and an error is never another one later."""
@@ -94,6 +97,7 @@ def test_what_was_read_stands(stream, version, data):
         assert (second, late) == ([], early)
 
 
+@settings(deadline=None)
 @given(streams(), VERSIONS)
 def test_limits_hold(stream, version):
     for _, headers, length, body in read(opened(version, **LIMITS), [stream])[0]:
@@ -103,6 +107,7 @@ def test_limits_hold(stream, version):
         assert all(len(name) + len(value) < LIMITS["line"] for name, value in headers)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=100), max_size=5), st.sampled_from([None, b"1.0", b"1.1", b"1.2"]))
 def test_random_bytes_give_frames_or_an_error(reads, version):
     read(opened(version, **LIMITS), reads)  # raises nothing
@@ -116,6 +121,7 @@ HEADERS = st.dictionaries(NOT_THE_LENGTH, st.one_of(TOKENS, st.just(b"")), max_s
 ROOM = {"headers": 50, "line": 1000}
 
 
+@settings(deadline=None)
 @given(HEADERS, st.binary(max_size=60), st.sampled_from([b"1.1", b"1.2"]), st.data())
 def test_round_trip(headers, body, version, data):
     stream = encode_frame(b"SEND", headers.items(), body, version)
@@ -128,6 +134,7 @@ def test_round_trip(headers, body, version, data):
     assert error is None
 
 
+@settings(deadline=None)
 @given(HEADERS, st.binary(max_size=60))
 def test_round_trip_in_1_0(headers, body):
     """Nothing is escaped in 1.0: what a name or value cannot hold there is left out of this test."""
@@ -141,6 +148,7 @@ def test_round_trip_in_1_0(headers, body):
     assert got[0][3] == body
 
 
+@settings(deadline=None)
 @given(HEADERS, VERSIONS)
 def test_no_header_becomes_two_or_another(headers, version):
     """Whatever one client puts into a header, another of any version sees no more headers and no frame more."""

@@ -1,7 +1,7 @@
 """Heads that differ in their receipt only: decoded from what is known, and never differently from the careful way."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompring.stomp.frames import ReceiptHead
@@ -72,6 +72,7 @@ name = st.sampled_from([b"destination", b"receipt", b"content-length", b"a", b"x
 value = st.sampled_from([b"", b"1", b"12", b"a:b", b"\\c", b" x", b"receipt:3", b"\\q"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(name, value), max_size=5), max_size=6))
 def test_what_is_known_changes_nothing(blocks):
     """One parser sees all blocks and knows more and more; another one sees only the last."""
