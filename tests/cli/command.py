@@ -1,4 +1,4 @@
-"""The command ``stompring`` as a user runs it: a process of its own."""
+"""The command ``stompring`` with an environment of its own: in this process, in another, and on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from pathlib import Path
+
+from click.testing import CliRunner
+
+from stompring.cli.main import main
 
 from ..broker_pool import python_path
 from ..broker_process import PATIENCE, ROOT
@@ -40,7 +45,25 @@ def run(
     cwd: Path | None = None,
     code: int | None = 0,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end. ``code`` is the expected exit code, None for any."""
+    """Run a command in this process. ``code`` is the expected exit code, None for any."""
+    wanted = dict(env or environment())
+    runner = CliRunner(env={name: wanted.get(name) for name in {*os.environ, *wanted}})
+    with chdir(cwd or Path.cwd()):
+        done = runner.invoke(main, [*map(str, arguments)], input=stdin, prog_name="stompring")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert code is None or done.exit_code == code, (done.exit_code, done.stdout, done.stderr)
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout_bytes, done.stderr_bytes)
+
+
+def pipe(
+    *arguments: str | Path,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    code: int | None = 0,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a process with pipes. ``code`` is the expected exit code, None for any."""
     done = subprocess.run(
         words(arguments),
         input=stdin,

@@ -1,4 +1,4 @@
-"""The command ``stompring`` as a process of its own: in a pipe, and on a terminal."""
+"""The command ``stompring``: in this process, in a process with pipes, and on a terminal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from click.testing import CliRunner
+
+from stompring.cli.main import main
 
 from ..broker_pool import python_path
 from ..broker_process import PATIENCE, ROOT
@@ -60,20 +64,33 @@ class Cli:
         """The broker itself."""
         return Management(self.port)
 
-    def env(self, **others: str) -> dict[str, str]:
-        """The environment of a command."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    def _settings(self, **others: str) -> dict[str, str]:
+        """What the commands find in the environment."""
         return {
-            **kept,
-            "PYTHONPATH": python_path(ROOT),
             "XDG_CONFIG_HOME": str(self.home),
             "STOMPRING_SERVER": self.server,
             **self.environment,
             **others,
         }
 
+    def env(self, **others: str) -> dict[str, str]:
+        """The environment of a process."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        return {**kept, "PYTHONPATH": python_path(ROOT), **self._settings(**others)}
+
     def run(self, *words: str, typed: str = "", status: int | None = 0, **environment: str) -> Ran:
-        """Run a command in pipes. Its exit status must be ``status``, unless that is None."""
+        """Run a command in this process, not on a terminal. Its exit status must be ``status``, unless that is None."""
+        foreign: dict[str, str | None] = {name: None for name in os.environ if name.startswith(FOREIGN)}
+        runner = CliRunner(env={**foreign, **self._settings(**environment)})
+        ran = runner.invoke(main, words, input=typed, prog_name="stompring")
+        if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+            raise ran.exception
+        assert status is None or ran.exit_code == status, (words, ran.exit_code, ran.stdout, ran.stderr)
+        assert "Traceback" not in ran.stderr, ran.stderr
+        return Ran(ran.exit_code, ran.stdout, ran.stderr)
+
+    def pipe(self, *words: str, typed: str = "", status: int = 0, **environment: str) -> Ran:
+        """Run a command in a process with pipes."""
         ran = subprocess.run(
             [*COMMAND, *words],
             input=typed,
@@ -83,8 +100,7 @@ class Cli:
             env=self.env(**environment),
             check=False,
         )
-        assert status is None or ran.returncode == status, (words, ran.returncode, ran.stdout, ran.stderr)
-        assert "Traceback" not in ran.stderr, ran.stderr
+        assert ran.returncode == status, (words, ran.returncode, ran.stdout, ran.stderr)
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
@@ -139,7 +155,7 @@ class Terminal:
         os.write(self._descriptor, text.encode())
 
     def interrupt(self) -> None:
-        """Press Ctrl-C at a question, again if the command has not ended 5 s later.
+        """Press Ctrl-C, again if the command has not ended 5 s later.
 
         Python misses a signal that arrives between its last look for one and the read of the answer.
         """

@@ -13,7 +13,7 @@ from stompring.cli.bench import milliseconds, parse_size, percentiles, rounded
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..management import Management
-from .command import run, start
+from .command import pipe, run, start
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def to(broker):
 
 
 def test_the_rows_are_what_the_broker_has_counted(broker, to):
-    done = run(
+    done = pipe(
         *(
             "bench",
             "--count",
@@ -60,7 +60,7 @@ def test_the_rows_are_what_the_broker_has_counted(broker, to):
 
 
 def test_receipts_persistence_and_sizes(broker, to):
-    done = run(
+    done = pipe(
         *(
             "bench",
             "--count",
@@ -84,7 +84,7 @@ def test_receipts_persistence_and_sizes(broker, to):
 
 
 def test_each_consumer_of_a_topic_receives_every_message(to):
-    done = run(
+    done = pipe(
         *(
             "bench",
             "--count",
@@ -104,7 +104,7 @@ def test_each_consumer_of_a_topic_receives_every_message(to):
 
 
 def test_a_rate_and_a_duration_hold(to):
-    done = run("bench", "--rate", "200", "--duration", "1", "--warmup", "100ms", "--json", *to)
+    done = pipe("bench", "--rate", "200", "--duration", "1", "--warmup", "100ms", "--json", *to)
     (row,) = json.loads(done.stdout)
     assert 150 <= row["sent"] <= 200
     assert row["missing"] == 0
@@ -113,20 +113,20 @@ def test_a_rate_and_a_duration_hold(to):
 
 def test_messages_of_others_are_not_counted(broker, to):
     run("send", "/queue/shared", "from another program, long enough", "--count", "50", *to)
-    done = run("bench", "--count", "10", "--warmup", "0", "--destination", "/queue/shared", "--json", *to)
+    done = pipe("bench", "--count", "10", "--warmup", "0", "--destination", "/queue/shared", "--json", *to)
     (row,) = json.loads(done.stdout)
     assert (row["sent"], row["received"]) == (10, 10)
 
 
 def test_the_table_has_a_line_for_each_run(to):
-    done = run("bench", "--count", "20", "--warmup", "0", "--size", "16,100", *to)
+    done = pipe("bench", "--count", "20", "--warmup", "0", "--size", "16,100", *to)
     title, *rows = done.stdout.decode().splitlines()
     assert title.split()[:4] == ["PROD", "CONS", "BYTES", "ACK"]
     assert [row.split()[2] for row in rows] == ["16", "100"]
 
 
 def test_the_ceiling_of_the_driver_needs_no_broker():
-    (row,) = json.loads(run("bench", "--ceiling", "--duration", "300ms", "--json").stdout)
+    (row,) = json.loads(pipe("bench", "--ceiling", "--duration", "300ms", "--json").stdout)
     assert row["size"] == 100
     assert row["sendPerSecond"] > 1000 and row["receivePerSecond"] > 1000
 
@@ -134,7 +134,7 @@ def test_the_ceiling_of_the_driver_needs_no_broker():
 def test_nobody_listens():
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
-        done = run("bench", "--broker", f"127.0.0.1:{reserved.getsockname()[1]}", code=5)
+        done = pipe("bench", "--broker", f"127.0.0.1:{reserved.getsockname()[1]}", code=5)
     assert b"cannot be reached: Connection refused" in done.stderr
 
 

@@ -64,14 +64,6 @@ def expected(file):
 # ---- into a directory
 
 
-def test_everything_comes_back(file, tmp_path):
-    data = tmp_path / "data"
-    result = invoke("import", file, "--data", data)
-    assert result.exit_code == 0, result.output
-    assert f"imported {len(exported(file)[2])} messages" in result.stdout
-    assert contents(data, tmp_path) == expected(file)
-
-
 def test_result_as_json(file, tmp_path):
     result = invoke("import", file, "--json", "--data", tmp_path / "data")
     assert json.loads(result.stdout) == {"file": str(file), "messages": len(exported(file)[2]), "earlier": 0}
@@ -124,31 +116,23 @@ def test_a_broker_goes_on_with_it(stopped, file, tmp_path, document):
         dialogue.nothing()
 
 
-def test_it_comes_after_what_is_there(file, tmp_path):
+def test_it_comes_after_what_is_there_and_a_ring_keeps_the_newest(tmp_path):
     data = tmp_path / "data"
     first, second = tmp_path / "first.json", tmp_path / "second.json"
-    write(first, ["a", "b"], ringSize=7)
-    write(second, ["c", "d"], ringSize=9)
-    for each in (first, second):
-        assert invoke("import", each, "--data", data).exit_code == 0
-    _, (queue,), messages = contents(data, tmp_path)
-    assert queue["ringSize"] == 9
-    assert [message["body"] for message in messages] == ["a", "b", "c", "d"]
-
-
-def test_a_ring_that_is_smaller_there_keeps_the_newest(tmp_path):
-    data = tmp_path / "data"
-    first, second = tmp_path / "first.json", tmp_path / "second.json"
-    write(first, list("abc"), ringSize=5)
+    write(first, list("abc"), ringSize=4)
     write(second, list("defg"), ringSize=5)
     for each in (first, second):
         assert invoke("import", each, "--data", data).exit_code == 0
-    assert [message["body"] for message in contents(data, tmp_path)[2]] == list("cdefg")
+    _, (queue,), messages = contents(data, tmp_path)
+    assert queue["ringSize"] == 5
+    assert [message["body"] for message in messages] == list("cdefg")
 
 
 def test_the_same_file_once(file, tmp_path):
     data = tmp_path / "data"
-    assert invoke("import", file, "--data", data).exit_code == 0
+    result = invoke("import", file, "--data", data)
+    assert result.exit_code == 0, result.output
+    assert f"imported {len(exported(file)[2])} messages" in result.stdout
     result = invoke("import", file, "--data", data)
     assert result.exit_code == 1 and "--again" in result.stderr
     assert contents(data, tmp_path) == expected(file)
@@ -157,7 +141,7 @@ def test_the_same_file_once(file, tmp_path):
     assert len(contents(data, tmp_path)[2]) == 2 * len(exported(file)[2]) - rings
 
 
-@pytest.mark.parametrize("after", [0, 1, 5, 11])
+@pytest.mark.parametrize("after", [0, 5, *(pytest.param(after, marks=pytest.mark.long) for after in (1, 11))])
 @pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize("document", [broker_xml(), PAGING], ids=["memory", "paging"])
 def test_an_import_that_was_interrupted_goes_on(file, tmp_path, monkeypatch, after, safe, document):
@@ -187,6 +171,7 @@ def test_an_import_that_was_interrupted_goes_on(file, tmp_path, monkeypatch, aft
     assert contents(data, tmp_path) == expected(file)
 
 
+@pytest.mark.long
 def test_an_import_that_was_killed_goes_on(tmp_path):
     file, data = tmp_path / "many.json.gz", tmp_path / "data"
     bodies = [f"{number}" for number in range(15_000)]
@@ -239,17 +224,13 @@ def message(number, text, **fields):
 # ---- files that cannot be
 
 
-@pytest.mark.parametrize("size", [0, 1, 100, 5000, -1, -3])
-def test_a_file_that_was_cut_off_changes_nothing(file, tmp_path, size):
-    part = tmp_path / "part.json"
-    part.write_bytes(file.read_bytes()[: size or 0])
-    result = invoke("import", part, "--data", tmp_path / "data")
-    assert result.exit_code == 1 and str(part) in result.stderr, result.output
-    assert not list((tmp_path / "data").rglob("*.journal")) or contents(tmp_path / "data", tmp_path) == (
-        [],
-        [],
-        [],
-    )
+def test_a_file_that_was_cut_off_changes_nothing(tmp_path):
+    part, data = tmp_path / "part.json", tmp_path / "data"
+    write(part, ["a", "b"])
+    part.write_bytes(part.read_bytes()[:-3])
+    result = invoke("import", part, "--data", data)
+    assert result.exit_code == 1 and f"{part} is truncated: the last line is missing" in result.stderr
+    assert contents(data, tmp_path) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -340,13 +321,6 @@ def check_running(stopped, broker):
     assert not [each for each in management.ask("GET", "/queues")["data"] if "import" in each["name"]]
 
 
-def test_into_a_running_broker(stopped, file, start_broker):
-    broker = start_broker()
-    result = invoke("import", file, *places(broker))
-    assert result.exit_code == 0, result.output
-    check_running(stopped, broker)
-
-
 def test_dead_letters_of_a_running_broker_come_back_to_the_queue_of_their_origin(start_broker, tmp_path):
     """That queue's filter asks for headers which no other sender may set."""
     settings = {
@@ -376,7 +350,7 @@ def test_dead_letters_of_a_running_broker_come_back_to_the_queue_of_their_origin
     assert "stompring-imported" not in message["headers"]
 
 
-@pytest.mark.parametrize("after", [1, 4])
+@pytest.mark.parametrize("after", [0, 4])
 def test_a_running_import_that_was_interrupted_goes_on(stopped, file, start_broker, monkeypatch, after):
     broker = start_broker()
     commits = 0

@@ -154,7 +154,7 @@ def test_progress_is_shown_and_ctrl_c_cancels_the_task(cli, client):
     client.put("/queue/slow", *("x" for _ in range(20)))
     with cli.terminal("queue", "move", "slow", "blocked") as terminal:  # which is full after five
         terminal.expect(r"move slow.* 5/20")
-        terminal.type("\x03")
+        terminal.interrupt()
         text = terminal.wait(130)
     found = re.search(r"task (\d+) cancelled after (\d+) messages?, which stay moved", text)
     assert found is not None, text
@@ -220,7 +220,7 @@ def test_download_and_upload(cli, client, tmp_path, name):
     assert red.stdout.count("\n") == 3 and "3 lines" in red.stderr
     assert list(tmp_path.iterdir()) == [file]
     assert "1 message of" in cli.run("message", "upload", target, str(file), "--skip", "3").stdout
-    cli.run("message", "upload", target, "-", typed=red.stdout)
+    cli.pipe("message", "upload", target, "-", typed=red.stdout)
     assert cli.management.queue(target)["messageCount"] == 8
 
 

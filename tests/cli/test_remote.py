@@ -22,6 +22,7 @@ from stompring.cli.terminal import one_line as printable
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..certificates import Authority
+from ..end_to_end.test_permissions import add
 from .remote_cli import Cli
 
 PERMISSIONS = '<security-setting match="#"><permission type="view" roles="viewers"/></security-setting>'
@@ -44,10 +45,8 @@ def broker(directory):
     config.write_text(
         broker_xml(secure=True, permissions=PERMISSIONS, core=files, acceptors=acceptor), encoding="utf-8"
     )
-    cli = Cli(0, directory)
-    users = ["--users", str(directory / "users.properties"), "--roles", str(directory / "roles.properties")]
-    cli.run("user", "add", "ada", "--password-stdin", "--role", "viewers", *users, typed="secret ü")
-    cli.run("user", "add", "bob", "--password-stdin", *users, typed="builder")
+    add(config, "ada", "viewers", password="secret ü")
+    add(config, "bob", password="builder")
     with BrokerProcess(config) as process:
         yield process
 

@@ -6,6 +6,7 @@ import pytest
 
 from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import BrokerProcess
+from ..end_to_end.test_permissions import add
 from .remote_cli import Cli
 
 
@@ -16,8 +17,7 @@ def cli(tmp_path):
     config.write_text(broker_xml(secure=True, core=files), encoding="utf-8")
     cli = Cli(0, tmp_path / "home")
     cli.environment["STOMPRING_SERVER"] = ""
-    words = ["user", "add", "root", "--password-stdin", "--role", EVERYBODY, "--config", str(config)]
-    cli.run(*words, typed="secret")
+    add(config, "root", EVERYBODY, password="secret")
     with BrokerProcess(config) as process:
         cli.port = process.http_port
         cli.environment |= {"STOMPRING_USER": "root", "STOMPRING_PASSWORD": "secret"}

@@ -13,7 +13,7 @@ from ..broker_document import broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..management import Management
 from ..stomp_client import StompClient
-from .command import environment, on_terminal, run, start
+from .command import environment, on_terminal, pipe, run, start
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_standard_input_becomes_messages(
     stdin,
     expected,
 ):
-    run("send", queue, *options, *to, stdin=stdin)
+    pipe("send", queue, *options, *to, stdin=stdin)
     assert bodies(broker, queue) == expected
 
 
@@ -165,7 +165,7 @@ def test_without_receipts_everything_arrives_too(broker, to, queue):
     ],
 )
 def test_bad_input_is_named(to, queue, arguments, stdin, code, text):
-    done = run("send", queue, *arguments, *to, stdin=stdin, code=code)
+    done = (pipe if stdin else run)("send", queue, *arguments, *to, stdin=stdin, code=code)
     assert text in done.stderr.decode()
 
 

@@ -17,7 +17,7 @@ from ..broker_process import PATIENCE, BrokerProcess
 from ..certificates import Authority
 from ..management import Management
 from ..stomp_client import StompClient
-from .command import on_terminal, run, start
+from .command import on_terminal, pipe, run, start
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\u202eevil\r\b"
 
@@ -94,7 +94,7 @@ def test_json_lines_are_what_send_reads(broker, to, queue):
     put(broker, queue, "text", b"\xff\x00", note="a:b\nc")
     lines = run("subscribe", queue, "--count", "2", "--json", *to).stdout
     assert [json.loads(line)["encoding"] for line in lines.splitlines()] == ["text", "base64"]
-    run("send", queue, "--json-lines", *to, stdin=lines)
+    pipe("send", queue, "--json-lines", *to, stdin=lines)
     again = run("subscribe", queue, "--count", "2", "--json", *to).stdout
     found = [json.loads(line) for line in again.splitlines()]
     assert [(each["body"], each["headers"]["note"]) for each in found] == [
