@@ -6,13 +6,14 @@ Playwright drives the Chromium of the system; it downloads no browser of its own
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket, expect, sync_playwright
 
 from ..broker_process import PATIENCE
 from ..end_to_end.page import chromium
@@ -41,6 +42,14 @@ def launch() -> Iterator[Browser]:
         browser.close()
 
 
+#: Closes dialogs and notes, and goes to a page that asks for nothing.
+LEAVE = """() => {
+    for (const dialog of document.querySelectorAll('dialog[open]')) dialog.dispatchEvent(new Event('cancel'));
+    for (const button of document.querySelectorAll('.notes button')) button.click();
+    location.hash = '#/no/page';
+}"""
+
+
 class ConsolePage:
     """A tab of its own. `check` fails on console errors, exceptions, CSP violations and requests to other hosts.
 
@@ -48,20 +57,25 @@ class ConsolePage:
     """
 
     def __init__(self, browser: Browser, port: int, opened: ExitStack, **options: Any) -> None:
+        self.port = port
         self.root = f"http://127.0.0.1:{port}"
         self.faults: list[str] = []
         self.requests: list[str] = []
         self._allowed: list[str] = []
+        self._running: set[Request] = set()
         self._context = browser.new_context(
             viewport=options.pop("viewport", {"width": 1280, "height": 800}),
             color_scheme=options.pop("color_scheme", "light"),
             reduced_motion="reduce",
             **options,
         )
-        opened.callback(self._context.close)
+        self.close = self._context.close
+        opened.callback(self.close)
         self._context.set_default_timeout(PATIENCE * 1000)
         self._context.add_init_script(WATCH)
         self._context.on("request", self._on_request)
+        self._context.on("requestfinished", self._on_end)
+        self._context.on("requestfailed", self._on_end)
         self.page: Page = self._context.new_page()
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
@@ -86,9 +100,13 @@ class ConsolePage:
 
     def _on_request(self, request: Request) -> None:
         self.requests.append(f"{request.method} {request.url}")
+        self._running.add(request)
         parts = urlsplit(request.url)
         if parts.scheme not in ("data", "blob") and parts.hostname not in ("127.0.0.1", "localhost"):
             self.faults.append(f"request to a third party: {request.url}")
+
+    def _on_end(self, request: Request) -> None:
+        self._running.discard(request)
 
     def _on_websocket(self, socket: WebSocket) -> None:
         if urlsplit(socket.url).hostname not in ("127.0.0.1", "localhost"):
@@ -107,9 +125,24 @@ class ConsolePage:
         return self.page
 
     def go(self, route: str) -> Page:
-        """Go to another page of the console without loading it anew."""
+        """Go to another page of the console, which is loaded only if it was not yet."""
+        if self.page.url == "about:blank":
+            return self.open(route)
         self.page.evaluate("route => { location.hash = route; }", route)
         return self.page
+
+    def leave(self) -> None:
+        """The test is over: fail on its faults, and be ready for the next one."""
+        if self.page.url != "about:blank":
+            self.page.evaluate(LEAVE)
+            expect(self.page.locator("dialog")).to_have_count(0)
+            deadline = time.monotonic() + PATIENCE
+            while self._running and time.monotonic() < deadline:
+                self.page.wait_for_timeout(10)  # meanwhile Playwright reports events
+        try:
+            self.check()
+        finally:
+            self.faults, self.requests, self._allowed = [], [], []
 
     def overflow(self) -> int:
         """Pixels by which the page is wider than the window."""

@@ -1,4 +1,4 @@
-"""Fixtures of the console's tests: one browser for the package, a tab for each test."""
+"""Fixtures of the console's tests: one browser for the package, a tab for each module, and more where a test asks."""
 
 from __future__ import annotations
 
@@ -47,10 +47,51 @@ def open_console(browser: Browser) -> Iterator[OpenConsole]:
             page.check()
 
 
+class Tabs:
+    """Tabs that the tests of a module share, one for each user."""
+
+    def __init__(self, browser: Browser, opened: ExitStack) -> None:
+        self._browser = browser
+        self._opened = opened
+        self._tabs: dict[str, ConsolePage] = {}
+
+    def get(self, port: int, user: str = "") -> ConsolePage:
+        """The tab of the user, a new one if the broker is another."""
+        tab = self._tabs.get(user)
+        if tab is None or tab.port != port or tab.page.is_closed():
+            if tab is not None:
+                tab.close()
+            tab = self._tabs[user] = ConsolePage(self._browser, port, self._opened)
+        return tab
+
+    def leave(self, failed: bool) -> None:
+        """A test is over; after one that failed the tabs are closed."""
+        for tab in self._tabs.values():
+            if failed:
+                tab.close()
+            elif not tab.page.is_closed():
+                tab.leave()
+
+
+@pytest.fixture(scope="module")
+def tabs_of_module(browser: Browser) -> Iterator[Tabs]:
+    """The tabs of a module."""
+    with ExitStack() as opened:
+        yield Tabs(browser, opened)
+
+
 @pytest.fixture
-def console(open_console: OpenConsole, broker: BrokerProcess) -> ConsolePage:
-    """A tab with the test's broker, nothing loaded yet."""
-    return open_console(broker.http_port)
+def tabs(request: pytest.FixtureRequest, tabs_of_module: Tabs) -> Iterator[Tabs]:
+    """The tabs of the module; the test fails on any fault of theirs."""
+    failed = request.session.testsfailed
+    yield tabs_of_module
+    tabs_of_module.leave(request.session.testsfailed > failed)
+
+
+@pytest.fixture
+def console(tabs: Tabs, broker: BrokerProcess) -> ConsolePage:
+    """The tab of the module, with the test's broker."""
+    return tabs.get(broker.http_port)
 
 
 @pytest.fixture

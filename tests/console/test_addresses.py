@@ -13,7 +13,7 @@ def test_list_searches_sorts_and_filters(console, management, connect, name):
         management.ask("POST", "/addresses", {"name": f"{name}.{address}", "routingTypes": ["MULTICAST"]})
     management.ask("POST", "/queues", {"name": f"{name}.c", "routingType": "ANYCAST"})
     connect().put(f"/queue/{name}.c", "x")
-    page = console.open(f"#/addresses?search={name}")
+    page = console.go(f"#/addresses?search={name}")
     expect(names(page)).to_have_text([f"{name}.{address}" for address in "abc"])
     page.get_by_role("button", name="Messages").click()
     expect(names(page).first).to_have_text(f"{name}.c")
@@ -43,7 +43,7 @@ def test_address_page_shows_queues_counts_and_limits(console, management, connec
     client = connect()
     client.put(f"/topic/{name}", "x", "x", colour="red")
     client.put(f"/topic/{name}", "x", colour="blue")
-    page = console.open(f"#/addresses/{name}")
+    page = console.go(f"#/addresses/{name}")
     expect(stat(page, "Messages")).to_have_text("5")
     expect(stat(page, "Queues")).to_have_text("2")
     expect(stat(page, "Routed")).to_have_text("3")
@@ -65,7 +65,7 @@ def test_paging_address_says_so(console, management, connect, name):
     address = f"full.{name}"
     connect().put(f"/queue/{address}", *["x" * 1000] * 20, persistent="true")
     management.expect_address(address, paging=True)
-    page = console.open(f"#/addresses/{address}")
+    page = console.go(f"#/addresses/{address}")
     expect(page.locator(".page-head").get_by_text("paging", exact=True)).to_be_visible()
     expect(page.get_by_role("region", name="Memory and pages")).to_contain_text("PAGE")
     console.go(f"#/queues/{address}")
@@ -75,7 +75,7 @@ def test_paging_address_says_so(console, management, connect, name):
 
 
 def test_create_change_pause_and_delete(console, management, name):
-    page = console.open("#/addresses")
+    page = console.go("#/addresses")
     page.get_by_role("button", name="Create an address").click()
     dialog = page.get_by_role("dialog", name="Create an address")
     dialog.get_by_label("Name").fill(name)
@@ -114,18 +114,8 @@ def test_create_change_pause_and_delete(console, management, name):
 
 def test_forget_duplicates(console, management, connect, name):
     connect().put(f"/queue/{name}", "x", _AMQ_DUPL_ID="one")
-    page = console.open(f"#/addresses/{name}")
+    page = console.go(f"#/addresses/{name}")
     dialog = choose(page, "Forget")
     dialog.get_by_label("to confirm").fill(name)
     dialog.get_by_role("button", name="Forget").click()
     expect(page.get_by_text("1 duplicate id forgotten")).to_be_visible()
-
-
-def test_address_page_has_no_violations(open_console, broker, management, axe, name):
-    management.ask("POST", "/queues", {"name": f"{name}.q", "address": name})
-    for options in ({"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}):
-        console = open_console(broker.http_port, **options)
-        page = console.open(f"#/addresses/{name}")
-        expect(page.get_by_role("region", name="Queues", exact=True).get_by_role("table")).to_be_visible()
-        expect(page.locator(".loading")).to_have_count(0)
-        assert axe(console) == [] and console.overflow() == 0

@@ -41,20 +41,22 @@ def secured(tmp_path_factory):
 
 
 @pytest.fixture
-def login(open_console, secured):
+def login(tabs, secured):
     """Opens a page as a user, whose password is the name."""
 
     def enter(user, route):
-        console = open_console(secured.http_port)
-        console.allow("401")
-        page = console.open(route)
-        page.get_by_label("User").fill(user)
-        page.get_by_label("Password").fill(user)
-        page.keyboard.press("Enter")
+        console = tabs.get(secured.http_port, user)
+        new = console.page.url == "about:blank"
+        page = console.go(route)
+        if new:
+            console.allow("401")
+            page.get_by_label("User").fill(user)
+            page.get_by_label("Password").fill(user)
+            page.keyboard.press("Enter")
         expect(page.get_by_role("button", name="Log out")).to_be_visible()
         return console
 
-    yield enter
+    return enter
 
 
 def in_dialog(page, label):
@@ -274,7 +276,7 @@ def test_drain_and_undrain(open_console, start_broker):
 # ---- plugins, retention, logging
 
 
-def test_plugins_show_parameters_uses_and_faults(open_console, start_broker, axe):
+def test_plugins_show_parameters_uses_and_faults(open_console, start_broker):
     broker = start_broker(
         core='<broker-plugins><broker-plugin name="stamp"/></broker-plugins>',
         settings={
@@ -290,7 +292,6 @@ def test_plugins_show_parameters_uses_and_faults(open_console, start_broker, axe
     expect(page.get_by_role("group", name="Uses of stamp")).to_contain_text("user-header=sent-by")
     expect(page.get_by_role("group", name="Parameters of stamp")).to_contain_text("peer-header")
     expect(page.get_by_role("group", name="Hooks of stamp")).to_contain_text("admit")
-    assert axe(console) == []
 
 
 def test_retention_that_is_off_says_how_to_enable_it(console):
@@ -308,7 +309,7 @@ def test_retention_shows_its_files(open_console, start_broker):
     expect(page.get_by_text("Retained", exact=True)).to_be_visible()
 
 
-def test_log_levels_change_at_once(open_console, start_broker, axe):
+def test_log_levels_change_at_once(open_console, start_broker):
     broker = start_broker()
     console = open_console(broker.http_port)
     page = console.open("#/admin/logging")
@@ -321,4 +322,3 @@ def test_log_levels_change_at_once(open_console, start_broker, axe):
     expect(row).to_contain_text("set at run time")
     found = Management(broker.http_port).ask("GET", "/loggers", search="stompring")["data"]
     assert next(each for each in found if each["name"] == "stompring")["level"] == "debug"
-    assert axe(console) == []

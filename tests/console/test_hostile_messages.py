@@ -95,11 +95,15 @@ def test_no_page_runs_what_clients_sent(open_console, hostile):
     assert page.locator("img, script[src*='x'], iframe, a[href^='javascript']").count() == 0
 
 
-@pytest.mark.parametrize("key", TEXTS)
-def test_a_message_is_shown_as_text(open_console, hostile, key):
+def test_messages_are_shown_as_text(open_console, hostile):
     broker, names = hostile
     console = open_console(broker.http_port, viewport={"width": 360, "height": 740})
-    page = console.open(f"#/queues/{quote(names[key], safe='')}/messages")
+    for key in TEXTS:
+        check_message(console, names, key)
+
+
+def check_message(console, names, key):
+    page = console.go(f"#/queues/{quote(names[key], safe='')}/messages")
     expect(page.get_by_role("heading", level=1)).to_contain_text(names[key][:20])
     expect(page.locator("table.messages tbody tr")).to_have_count(2)
     page.locator("button.link").first.click()

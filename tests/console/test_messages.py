@@ -19,7 +19,7 @@ def browse(console, connect, name):
     def open_page(*bodies, query="", **headers):
         if bodies:
             connect().put(f"/queue/{name}", *bodies, **headers)
-        return console.open(f"#/queues/{name}/messages{query}")
+        return console.go(f"#/queues/{name}/messages{query}")
 
     return open_page
 
@@ -65,7 +65,7 @@ def test_a_queue_that_does_not_exist(console, browse):
     expect(browse().get_by_text("Not found")).to_be_visible()
 
 
-def test_a_selector_filters_and_clears(browse, connect, name):
+def test_a_selector_filters_and_what_matches_is_copied_to_an_address(browse, connect, management, name):
     connect().put(f"/queue/{name}", "one", "two", colour="red")
     page = browse("three", colour="blue")
     expect(page.locator("table.messages tbody tr")).to_have_count(3)
@@ -74,6 +74,15 @@ def test_a_selector_filters_and_clears(browse, connect, name):
     expect(page.locator("table.messages tbody tr")).to_have_count(2)
     expect(page.get_by_text("All 2 messages that match")).to_be_visible()
     assert rows(page) == ["one", "two"]
+    action(page, "Copy")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("To", exact=True).select_option("address")
+    dialog.get_by_label("Address *").fill(f"{name}.copy")
+    dialog.get_by_label("Routing type").select_option("ANYCAST")
+    in_dialog(page, "Copy")
+    note(page, "2 messages copied.")
+    assert [each["body"] for each in management.messages(f"{name}.copy")] == ["one", "two"]
+    management.expect(name, messageCount=3)
     page.get_by_label("Selector").fill("colour = 'green'")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Show all messages").click()
@@ -128,7 +137,7 @@ def test_a_binary_body_is_shown_as_hex(browse):
     expect(page.get_by_role("group", name="Body", exact=True)).to_contain_text("00 ff fe 01")
 
 
-def test_a_message_shows_its_headers_and_the_arrows_open_the_next(browse):
+def test_a_message_shows_its_headers_the_arrows_open_the_next_and_it_is_deleted(browse, management, name):
     page = browse("one", "two", colour="red", priority="7")
     page.locator("button.link").first.click()
     dialog = page.get_by_role("dialog")
@@ -136,13 +145,17 @@ def test_a_message_shows_its_headers_and_the_arrows_open_the_next(browse):
     expect(dialog.get_by_role("button", name="Previous")).to_be_disabled()
     dialog.get_by_role("button", name="Next").click()
     expect(page.get_by_role("group", name="Body", exact=True)).to_have_text("two")
+    in_dialog(page, "Delete")
+    page.get_by_role("dialog", name="Delete message").get_by_role("button", name="Delete", exact=True).click()
+    note(page, "1 message deleted.")
+    assert [each["body"] for each in management.messages(name)] == ["one"]
 
 
 def test_a_large_body_is_truncated_and_downloaded_whole(browse, tmp_path):
-    body = "0123456789abcdef" * (3 * 65536)  # 3 MiB
+    body = "0123456789abcdef" * 72000  # 1.1 MiB
     page = browse(body)
     page.locator("button.link").click()
-    expect(page.get_by_text("The first 64 KiB of 3 MiB.")).to_be_visible()
+    expect(page.get_by_text("The first 64 KiB of 1.1 MiB.")).to_be_visible()
     page.get_by_role("button", name="Show up to 1 MiB").click()
     expect(page.get_by_text("Download it to see the rest.")).to_be_visible()
     with page.expect_download() as download:
@@ -167,20 +180,6 @@ def test_move_some(browse, management, name):
     assert [each["body"] for each in management.messages(f"{name}.there")] == ["one", "three"]
 
 
-def test_copy_all_that_match_to_an_address(browse, connect, management, name):
-    connect().put(f"/queue/{name}", "red one", colour="red")
-    page = browse("blue one", query="?filter=colour%20%3D%20'red'", colour="blue")
-    action(page, "Copy")
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("To", exact=True).select_option("address")
-    dialog.get_by_label("Address *").fill(f"{name}.copy")
-    dialog.get_by_label("Routing type").select_option("ANYCAST")
-    in_dialog(page, "Copy")
-    note(page, "1 message copied.")
-    assert [each["body"] for each in management.messages(f"{name}.copy")] == ["red one"]
-    management.expect(name, messageCount=2)
-
-
 def test_a_move_to_a_queue_that_does_not_exist_is_refused_in_the_dialog(console, browse, name):
     console.allow("404")
     page = browse("one")
@@ -188,15 +187,6 @@ def test_a_move_to_a_queue_that_does_not_exist_is_refused_in_the_dialog(console,
     page.get_by_role("dialog").get_by_label("Queue *").fill(f"{name}.nowhere")
     in_dialog(page, "Move")
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("does not exist")
-
-
-def test_a_move_to_itself_is_refused_in_the_dialog(console, browse, name):
-    console.allow("409")
-    page = browse("one")
-    action(page, "Move")
-    page.get_by_role("dialog").get_by_label("Queue *").fill(name)
-    in_dialog(page, "Move")
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
 
 
 def test_delete_all_asks_for_the_name(browse, management, name):
@@ -209,15 +199,6 @@ def test_delete_all_asks_for_the_name(browse, management, name):
     note(page, "2 messages deleted.")
     expect(page.get_by_text("The queue has no messages.")).to_be_visible()
     management.expect(name, messageCount=0)
-
-
-def test_delete_one_of_the_page(browse, management, name):
-    page = browse("one", "two")
-    page.locator("button.link").first.click()
-    in_dialog(page, "Delete")
-    page.get_by_role("dialog", name="Delete message").get_by_role("button", name="Delete", exact=True).click()
-    note(page, "1 message deleted.")
-    assert [each["body"] for each in management.messages(name)] == ["two"]
 
 
 @with_dead_letters
@@ -305,7 +286,7 @@ def test_a_file_of_many_parts_is_uploaded_whole_and_a_bad_line_is_named(
 
 
 def test_send_with_headers_and_count(console, management, name):
-    page = console.open("#/messages/send")
+    page = console.go("#/messages/send")
     page.get_by_label("Address *").fill(name)
     page.get_by_label("Routing type").select_option("ANYCAST")
     page.get_by_label("Body", exact=True).fill('{"a": 1}')
@@ -323,26 +304,15 @@ def test_send_with_headers_and_count(console, management, name):
     assert (found[0]["priority"], found[0]["durable"], json.loads(found[0]["body"])) == (7, True, {"a": 1})
 
 
-@pytest.mark.parametrize(
-    ("encoding", "body", "sent"),
-    [("base64", "AP/+\nAQ==", b"\x00\xff\xfe\x01"), ("hex", "00 ff FE\n01", b"\x00\xff\xfe\x01")],
-)
-def test_send_bytes(
-    console,
-    connect,
-    name,
-    encoding,
-    body,
-    sent,
-):
+def test_send_bytes(console, connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
-    page = console.open(f"#/messages/send?queue={name}")
-    page.get_by_label("The body is").select_option(encoding)
-    page.get_by_label("Body", exact=True).fill(body)
-    page.get_by_role("button", name="Send", exact=True).click()
-    expect(page.get_by_text("1 message sent.")).to_be_visible()
-    client.message(sent)
+    page = console.go(f"#/messages/send?queue={name}")
+    for encoding, body in (("base64", "AP/+\nAQ=="), ("hex", "00 ff FE\n01")):
+        page.get_by_label("The body is").select_option(encoding)
+        page.get_by_label("Body", exact=True).fill(body)
+        page.get_by_role("button", name="Send", exact=True).click()
+        client.message(b"\x00\xff\xfe\x01")
 
 
 @pytest.mark.parametrize(
@@ -355,7 +325,7 @@ def test_send_bytes(
 )
 def test_send_with_a_schedule(console, management, name, choice, label, value):
     management.ask("POST", "/queues", {"name": name})
-    page = console.open(f"#/messages/send?queue={name}")
+    page = console.go(f"#/messages/send?queue={name}")
     page.get_by_label("Body", exact=True).fill("later")
     page.get_by_role("button", name=choice, exact=True).click()
     page.get_by_label(label).last.fill(value)
@@ -368,7 +338,7 @@ def test_send_with_a_schedule(console, management, name, choice, label, value):
 def test_what_the_broker_refuses_is_shown_at_the_form(console, management, name):
     console.allow("400")
     management.ask("POST", "/queues", {"name": name})
-    page = console.open(f"#/messages/send?queue={name}")
+    page = console.go(f"#/messages/send?queue={name}")
     page.get_by_role("button", name="Cron", exact=True).click()
     page.get_by_label("Cron expression").fill("at noon")
     page.get_by_role("button", name="Send", exact=True).click()
@@ -382,7 +352,7 @@ def test_schedules_of_all_queues_are_listed_delivered_and_cancelled(console, con
     client = connect()
     client.put(f"/queue/{name}", "first", AMQ_SCHEDULED_DELAY="600000")
     client.put(f"/queue/{name}", "second", AMQ_SCHEDULED_DELAY="700000")
-    page = console.open("#/schedules")
+    page = console.go("#/schedules")
     page.get_by_role("button", name="1 h", exact=True).click()
     expect(page.get_by_role("img", name="Scheduled messages from now")).to_contain_text(name)
     table = page.get_by_role("group", name="Scheduled messages")
@@ -408,7 +378,7 @@ def test_dead_letters_are_grouped_by_origin_and_retried_with_one_click(console, 
     for _ in range(2):
         client.answer("NACK", client.message())
     client.ask("UNSUBSCRIBE", {"id": "s"})
-    page = console.open("#/dead-letters")
+    page = console.go("#/dead-letters")
     row = page.get_by_role("group", name="Dead letters by origin and reason").locator("tr", has_text=name)
     expect(row).to_contain_text("max-delivery-attempts")
     expect(row).to_contain_text("DLQ")

@@ -60,6 +60,7 @@ def worked(tmp_path):
         yield process
 
 
+@pytest.mark.long
 def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
     management = Management(worked.http_port)
     page = open_console(worked.http_port).open()

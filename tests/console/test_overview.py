@@ -18,7 +18,7 @@ def figure(page, label):
 
 def test_healthy_broker_and_its_figures(console, management, connect, name):
     connect().put(f"/queue/{name}", *["x"] * 300)
-    page = console.open()
+    page = console.go("#/")
     expect(page.get_by_role("region", name="Health")).to_contain_text("Healthy")
     expect(page.locator(".brand .health")).to_have_text("healthy")
     known = management.ask("GET", "/broker")
@@ -39,7 +39,7 @@ def test_healthy_broker_and_its_figures(console, management, connect, name):
 
 def test_rates_and_depth_are_plotted_live(console, connect, name):
     client = connect()
-    page = console.open()
+    page = console.go("#/")
     rates = page.get_by_role("region", name="Rates").get_by_role("img")
     expect(rates).to_have_attribute("aria-label", re.compile("Messages per second: in "))
     expect(rates.locator("canvas")).to_be_visible()
@@ -61,11 +61,11 @@ def test_top_queues_by_another_figure(console, management, connect, name):
     producer.put(f"/queue/{name}", *["x"] * 50)
     consumer.subscribe(f"/queue/{name}")
     management.expect(name, deliveringCount=50)
-    page = console.open()
+    page = console.go("#/")
     top = page.get_by_role("region", name="Top queues")
     top.get_by_role("button", name="Delivering").click()
     expect(top.get_by_role("row").nth(1)).to_contain_text(name)
-    page = console.open()
+    page = console.go("#/")
     expect(top.get_by_role("button", name="Delivering")).to_have_attribute("aria-pressed", "true")
 
 
@@ -76,7 +76,7 @@ def test_problem_is_shown_with_its_reason_and_the_way_to_it(console, management,
     address = f"full.{name}"
     connect().put(f"/queue/{address}", *["x" * 1000] * 20, persistent="true")
     management.expect_address(address, paging=True)
-    page = console.open()
+    page = console.go("#/")
     problem = page.get_by_role("region", name="Health").get_by_role("listitem").filter(has_text=address)
     expect(problem).to_contain_text("warning")
     expect(page.locator(".brand .health")).to_contain_text("warning")
@@ -86,12 +86,13 @@ def test_problem_is_shown_with_its_reason_and_the_way_to_it(console, management,
 
 def test_recent_events_are_shown(console, management, name):
     management.ask("POST", "/queues", {"name": name})
-    page = console.open()
+    page = console.go("#/")
     events = page.get_by_role("region", name="Recent events").get_by_role("listitem")
     expect(events.filter(has_text="BINDING_ADDED").filter(has_text=name)).to_be_visible()
 
 
-def test_page_polls_with_one_request_at_a_time(console):
+def test_page_polls_with_one_request_at_a_time(open_console, broker):
+    console = open_console(broker.http_port)
     running: set[Request] = set()
     together: list[int] = []
     finished: list[str] = []
@@ -109,7 +110,7 @@ def test_page_polls_with_one_request_at_a_time(console):
     console.page.on("request", begin)
     console.page.on("requestfinished", end)
     console.page.on("requestfailed", end)
-    page = console.open()
+    page = console.go("#/")
     polled = {"broker", "broker/history", "queues", "events"}
     deadline = time.monotonic() + PATIENCE
     while any(finished.count(route) < 2 for route in polled):

@@ -15,6 +15,7 @@ PAGES = [
     ("#/queues/prices.ring", "prices.ring", "50"),
     ("#/queues/orders/messages", "Messages of orders", "All 60 messages"),
     ("#/queues/DLQ/messages", "Messages of DLQ", "max-delivery-attempts"),
+    ("#/queues/payments", "payments", "ledger"),
     ("#/addresses", "Addresses", "invoices"),
     ("#/addresses/orders", "orders", "ANYCAST"),
     ("#/dead-letters", "Dead letters", "max-delivery-attempts"),
@@ -32,6 +33,7 @@ PAGES = [
     ("#/admin/ha", "High availability", "There is no replicated log."),
     ("#/admin/retention", "Retention", "No lake has ingested the files yet."),
     ("#/admin/logging", "Logging", "stompring"),
+    ("#/nowhere", "Not found", "This page does not exist."),
 ]
 MODES = {
     "light": {"color_scheme": "light"},
@@ -80,6 +82,13 @@ def test_dialogs_are_accessible_and_fit(open_console, full, axe, mode):
         found += [f"{title}: {violation}" for violation in axe(console)]
         page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
+    console.go("#/queues/prices.ring")
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem").filter(has_text="Move messages").click()
+    expect(page.get_by_role("dialog", name="Move")).to_be_visible()
+    found += [f"Move: {violation}" for violation in axe(console)]
+    if console.overflow():
+        found.append("Move: wider than the window")
     assert not found, "\n".join(found)
 
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from ..broker_document import broker_xml, permitted
 from ..broker_process import PATIENCE, BrokerProcess
-from ..end_to_end.test_security import stompring
+from ..end_to_end.test_permissions import add
 from ..management import Management
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&/..%2f?#{{7*7}}"
@@ -30,7 +30,7 @@ def heading(page, text):
     ("key", "title"), [("q", "Queues"), ("a", "Addresses"), ("o", "Overview")], ids=lambda value: value
 )
 def test_g_and_a_letter_open_a_page(console, key, title):
-    page = console.open("#/queues/none" if key == "o" else "#/addresses/none")
+    page = console.go("#/queues/none" if key == "o" else "#/addresses/none")
     console.allow("404")
     expect(page.get_by_text("does not exist")).to_be_visible()
     page.keyboard.press("g")
@@ -41,7 +41,7 @@ def test_g_and_a_letter_open_a_page(console, key, title):
 
 
 def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console):
-    page = console.open()
+    page = console.go("#/")
     heading(page, "Overview")
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
@@ -51,7 +51,7 @@ def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console):
 
 
 def test_slash_focuses_the_search_of_the_page_and_typing_in_it_is_no_shortcut(console):
-    page = console.open("#/queues")
+    page = console.go("#/queues")
     heading(page, "Queues")
     page.keyboard.press("/")
     field = page.get_by_label("Search queues by name")
@@ -62,7 +62,7 @@ def test_slash_focuses_the_search_of_the_page_and_typing_in_it_is_no_shortcut(co
 
 
 def test_slow_typing_loses_nothing_and_the_address_of_the_page_fills_the_field(console):
-    page = console.open("#/queues?search=first")
+    page = console.go("#/queues?search=first")
     field = page.get_by_label("Search queues by name")
     expect(field).to_have_value("first")
     field.press("End")
@@ -74,8 +74,8 @@ def test_slow_typing_loses_nothing_and_the_address_of_the_page_fills_the_field(c
     expect(field).to_have_value("")
 
 
-def test_skip_link_is_first_and_leads_to_the_content(console):
-    page = console.open("#/queues")
+def test_skip_link_is_first_and_leads_to_the_content(open_console, broker):
+    page = open_console(broker.http_port).open("#/queues")
     heading(page, "Queues")
     page.evaluate("() => document.activeElement.blur()")
     page.keyboard.press("Tab")
@@ -87,7 +87,7 @@ def test_skip_link_is_first_and_leads_to_the_content(console):
 def test_arrows_move_between_rows_and_enter_opens_one(console, management, name):
     for number in range(3):
         management.ask("POST", "/queues", {"name": f"{name}.{number}"})
-    page = console.open(f"#/queues?search={name}")
+    page = console.go(f"#/queues?search={name}")
     rows = page.get_by_role("link", name=name)
     expect(rows).to_have_count(3)
     rows.first.focus()
@@ -102,7 +102,8 @@ def test_arrows_move_between_rows_and_enter_opens_one(console, management, name)
 # ---- theme and width
 
 
-def test_theme_switch_changes_colours_and_is_remembered(console):
+def test_theme_switch_changes_colours_and_is_remembered(open_console, broker):
+    console = open_console(broker.http_port)
     page = console.open()
     background = "() => getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(background)
@@ -126,20 +127,6 @@ def test_system_theme_applies_without_a_choice(open_console, broker):
     assert len(colours) == 2
 
 
-ROUTES = ("#/", "#/queues", "#/addresses", "#/nowhere")
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_pages_fit_a_phone_and_axe_finds_nothing(open_console, broker, axe, route):
-    for options in ({"viewport": PHONE}, {"color_scheme": "dark"}):
-        console = open_console(broker.http_port, **options)
-        page = console.open(route)
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-        expect(page.locator(".loading")).to_have_count(0)
-        assert axe(console) == []
-        assert console.overflow() == 0
-
-
 def test_navigation_of_a_phone_opens_and_closes(open_console, broker):
     page = open_console(broker.http_port, viewport=PHONE).open()
     queues = page.get_by_role("navigation").get_by_role("link", name="Queues")
@@ -155,7 +142,7 @@ def test_navigation_of_a_phone_opens_and_closes(open_console, broker):
 
 def test_header_finds_queues_and_addresses(console, management, name):
     management.ask("POST", "/queues", {"name": f"{name}.q", "address": f"{name}.a"})
-    page = console.open()
+    page = console.go("#/")
     field = page.get_by_role("combobox", name="Find a queue or an address")
     field.fill(name.upper())
     expect(page.get_by_role("option")).to_have_text(
@@ -175,7 +162,7 @@ def test_header_finds_queues_and_addresses(console, management, name):
 
 
 def test_pages_that_do_not_exist(console):
-    page = console.open("#/no/such/page")
+    page = console.go("#/no/such/page")
     heading(page, "Not found")
     for route, title in (("#/queues/no%2Fsuch", "no/such"), ("#/addresses/none", "none")):
         console.go(route)
@@ -188,7 +175,7 @@ def test_pages_that_do_not_exist(console):
 
 def test_hidden_tab_does_not_poll(console, management, name):
     management.ask("POST", "/queues", {"name": name})
-    page = console.open(f"#/queues?search={name}")
+    page = console.go(f"#/queues?search={name}")
     row = page.get_by_role("row").filter(has_text=name)
     expect(row).to_be_visible()
     page.evaluate(
@@ -214,7 +201,7 @@ def test_broker_that_restarts_beneath_the_page(open_console, tmp_path):
     console.allow("ERR_CONNECTION|ERR_EMPTY_RESPONSE")
     with BrokerProcess(config):
         Management(port).ask("POST", "/queues", {"name": "before"})
-        page = console.open("#/queues")
+        page = console.go("#/queues")
         expect(page.get_by_role("link", name="before")).to_be_visible()
     banner = page.get_by_role("alert").filter(has_text="does not answer")
     expect(banner).to_be_visible()
@@ -230,7 +217,7 @@ def test_broker_that_restarts_beneath_the_page(open_console, tmp_path):
 def test_hostile_names_are_text(console, management, name):
     hostile = f"{name}{HOSTILE}"
     management.ask("POST", "/queues", {"name": hostile, "filter": "a = '<script>alert(2)</script>'"})
-    page = console.open("#/queues")
+    page = console.go("#/queues")
     page.get_by_label("Search queues by name").fill(hostile)
     page.get_by_role("link", name=hostile).first.click()
     heading(page, hostile)
@@ -249,24 +236,13 @@ PERMISSIONS = permitted(
 ) + permitted("activemq.management", {"view": "admin,viewer", "edit": "admin", "manage": "admin"})
 
 
-def secured_config(directory, users):
-    """A broker.xml with users and the role of each."""
-    config = directory / "broker.xml"
-    config.write_text(broker_xml(secure=True, permissions=PERMISSIONS))
-    for user, role in users.items():
-        done = stompring(
-            *("user", "add", user, "--password-stdin", "--role", role, "--config", str(config)),
-            stdin=f"{user}:pässword",
-        )
-        assert done.returncode == 0, done.stderr
-    return config
-
-
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory):
     """A broker with an administrator, a user who may only look, and one who may nothing."""
-    users = {"ada": "admin", "vic": "viewer", "nil": "nothing"}
-    config = secured_config(tmp_path_factory.mktemp("secured"), users)
+    config = tmp_path_factory.mktemp("secured") / "broker.xml"
+    config.write_text(broker_xml(secure=True, permissions=PERMISSIONS))
+    for user, role in (("ada", "admin"), ("vic", "viewer"), ("nil", "nothing")):
+        add(config, user, role, password=f"{user}:pässword")
     with BrokerProcess(config) as broker:
         yield broker
 
@@ -294,7 +270,7 @@ def log_in(console, user, password=None):
 
 def test_login_leads_to_the_page_of_the_address_and_stays_in_memory(open_console, secured):
     console = open_console(secured.http_port)
-    console.open("#/queues")
+    console.go("#/queues")
     page = log_in(console, "ada", "wrong")
     expect(page.get_by_role("alert")).to_have_text("User or password is wrong.")
     log_in(console, "ada")
@@ -308,7 +284,7 @@ def test_login_leads_to_the_page_of_the_address_and_stays_in_memory(open_console
 
 def test_logging_out(open_console, secured):
     console = open_console(secured.http_port)
-    console.open("#/addresses")
+    console.go("#/addresses")
     page = log_in(console, "ada")
     page.get_by_role("button", name="Log out").click()
     heading(page, "Log in to the broker")
@@ -318,7 +294,7 @@ def test_logging_out(open_console, secured):
 def test_login_form_has_no_violations(open_console, secured, axe):
     console = open_console(secured.http_port, viewport=PHONE)
     console.allow("status of 401")
-    heading(console.open(), "Log in to the broker")
+    heading(console.go("#/"), "Log in to the broker")
     assert axe(console) == [] and console.overflow() == 0
 
 
@@ -348,7 +324,7 @@ def test_what_a_user_may_not_do_is_not_offered(open_console, secured):
 
 def test_no_permission_at_all_is_said(open_console, secured):
     console = open_console(secured.http_port)
-    console.open()
+    console.go("#/")
     console.allow("status of 403")
     page = log_in(console, "nil")
     expect(page.get_by_text("No permission to see the broker")).to_be_visible()
@@ -360,7 +336,7 @@ def test_login_that_ends_meanwhile_is_asked_for_again(open_console, secured):
     admin = Administrator(secured.http_port)
     admin.ask("POST", "/users", {"name": "eve", "password": "eve:pässword", "roles": ["viewer"]})
     console = open_console(secured.http_port)
-    console.open("#/queues")
+    console.go("#/queues")
     page = log_in(console, "eve")
     heading(page, "Queues")
     admin.ask("DELETE", "/users/eve")
