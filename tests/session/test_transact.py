@@ -9,7 +9,6 @@ import pytest
 from stompring.broker.queue import Queue
 from stompring.session import subscription
 from stompring.session.subscription import CumulativeSubscription
-from stompring.settings.model import FullPolicy
 
 from ..broker.broker_fixture import assert_nothing_held, bodies
 from .session_fixture import Server, frame
@@ -21,67 +20,6 @@ def send(client, body, **headers):
 
 def keeping():
     return Server({"#": {"auto_delete_queues": False}})
-
-
-def test_sends_happen_at_commit():
-    server = keeping()
-    client = server.client()
-    client.say("BEGIN", transaction="t", receipt="1")
-    send(client, b"a", transaction="t", receipt="2")
-    send(client, b"outside")
-    assert [got["receipt-id"] for got in client.read()] == ["1", "2"]
-    assert bodies(server.queue()) == [b"outside"]
-    client.say("COMMIT", transaction="t", receipt="3")
-    assert client.one("RECEIPT")["receipt-id"] == "3"
-    (message, _) = [ref.message for ref in server.queue().dispatcher.in_order()][::-1]
-    assert message.body == b"a" and message.header(b"transaction") is None
-
-
-def test_an_id_is_free_again():
-    server = keeping()
-    client = server.client()
-    for end in ("ABORT", "COMMIT", "COMMIT"):
-        client.say("BEGIN", transaction="t")
-        send(client, end.encode(), transaction="t")
-        client.say(end, transaction="t")
-    assert bodies(server.queue()) == [b"COMMIT", b"COMMIT"]
-    client.say("COMMIT", transaction="t", receipt="r")
-    assert "no transaction 't'" in client.error()["message"]
-
-
-def test_begun_twice():
-    client = Server().client()
-    client.say("BEGIN", transaction="t")
-    client.say("BEGIN", transaction="t", receipt="r")
-    assert "already started: t" in client.error()["message"]
-
-
-def test_more_transactions_than_allowed():
-    client = Server(acceptor={"transactions_allowed": 2}).client()
-    for number in range(3):
-        client.say("BEGIN", transaction=number)
-    assert "transactionsAllowed" in client.error()["message"]
-
-
-def test_acks_take_effect_at_commit_and_leave_the_message_with_its_consumer_after_abort():
-    server = keeping()
-    client = server.client()
-    for number in range(2):
-        send(client, b"%d" % number)
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count=2)
-    first, second = client.read()
-    client.say("BEGIN", transaction="a")
-    client.say("ACK", id=first["ack"], transaction="a")
-    client.say("BEGIN", transaction="b")
-    client.say("ACK", id=second["ack"], transaction="b")
-    assert server.queue().delivering == 2
-    client.say("COMMIT", transaction="a")
-    assert (server.queue().delivering, server.queue().messages_acknowledged) == (1, 1)
-    client.say("ABORT", transaction="b")
-    assert client.read() == [], "it is not delivered again"
-    assert server.queue().delivering == 1
-    client.say("ACK", id=second["ack"])
-    assert_nothing_held(server.world)
 
 
 def outstanding(server, count, ack="client-individual", **settings):
@@ -195,53 +133,6 @@ def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_ha
     assert [ref.attempts for ref in queue.scheduled.values()] == [1, 1, 1]
     server.world.pass_time(1000)
     assert bodies(queue) == [b"0", b"1", b"2"]
-
-
-def test_nack_in_a_transaction():
-    server = keeping()
-    client = server.client()
-    send(client, b"0")
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client")
-    message = client.one("MESSAGE")
-    client.say("BEGIN", transaction="t")
-    client.say("NACK", id=message["ack"], transaction="t")
-    assert client.read() == []
-    client.say("COMMIT", transaction="t")
-    assert client.one("MESSAGE")["redelivered"] == "true"
-
-
-BLOCKING = {"address_full_policy": FullPolicy.BLOCK, "auto_delete_queues": False}
-
-
-@pytest.mark.parametrize("limit", ["of the address", "of the broker"])
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-@pytest.mark.parametrize("acknowledged", ["q", "other", None])
-def test_a_commit_does_not_wait_for_the_room_that_it_makes(limit, mode, acknowledged):
-    server = (
-        Server({"q": {**BLOCKING, "max_size_messages": 3}, "other": BLOCKING})
-        if limit == "of the address"
-        else Server({"#": BLOCKING}, global_max_messages=4)
-    )
-    client = server.client()
-    for body in (b"0", b"1", b"2"):
-        send(client, body)
-    client.say("SEND", b"x", destination="/queue/other")
-    client.say("BEGIN", transaction="t")
-    if acknowledged:
-        client.say("SUBSCRIBE", destination=f"/queue/{acknowledged}", id="s", ack=mode)
-        client.say("ACK", id=client.read()[-1]["ack"], transaction="t")
-    send(client, b"new", transaction="t")
-    client.say("COMMIT", transaction="t", receipt="c")
-    makes_room = acknowledged == "q" or (acknowledged == "other" and limit == "of the broker")
-    assert client.session.blocked is not makes_room
-    if not makes_room:
-        assert client.read() == []
-        server.queue().purge()
-        if acknowledged == "other":
-            assert server.queue("other").delivering == 1
-        server.world.pass_time(0)
-    assert [got.command for got in client.read()].count("RECEIPT") == 1
-    assert server.queue("other").message_count == (acknowledged != "other")
 
 
 def test_an_unknown_transaction_costs_the_message_nothing():
