@@ -22,25 +22,6 @@ def filled(number, **acceptor):
     return server, client
 
 
-def test_messages_flow_after_the_receipt():
-    _, client = filled(1)
-    subscribe(client, receipt="r")
-    assert [got.command for got in client.read()] == ["RECEIPT", "MESSAGE"]
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_client_mode_is_cumulative(version):
-    server, _ = filled(50)
-    client = server.client(version)
-    subscribe(client, ack="client")
-    got = client.read()
-    assert len(got) == 50
-    settle(client, "ACK", got[48], version)
-    assert (server.queue().delivering, server.queue().messages_acknowledged) == (1, 49)
-    settle(client, "ACK", got[49], version)
-    assert_nothing_held(server.world)
-
-
 def settle(client, command, message, version="1.2", **headers):
     if version == "1.2":
         client.say(command, id=message["ack"], **headers)
@@ -48,87 +29,6 @@ def settle(client, command, message, version="1.2", **headers):
         client.say(command, message_id=message["message-id"], subscription="s", **headers)
     else:
         client.say(command, message_id=message["message-id"], **headers)
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_client_individual_speaks_of_one(version):
-    server, _ = filled(4)
-    client = server.client(version)
-    subscribe(client, ack="client-individual")
-    got = client.read()
-    settle(client, "ACK", got[3], version)
-    settle(client, "ACK", got[1], version)
-    client.say("UNSUBSCRIBE", id="s")
-    assert bodies(server.queue()) == [b"0", b"2"]
-
-
-def test_an_ack_with_all_three_headers():
-    server, client = filled(1)
-    subscribe(client, ack="client")
-    (message,) = client.read()
-    client.say("ACK", id=message["ack"], message_id=message["message-id"], subscription="s", receipt="r")
-    client.one("RECEIPT")
-    assert_nothing_held(server.world)
-
-
-def test_a_second_ack_is_an_error_and_loses_nothing():
-    server, client = filled(2)
-    subscribe(client, ack="client-individual")
-    first, _ = client.read()
-    settle(client, "ACK", first)
-    settle(client, "ACK", first, receipt="r")
-    assert client.error()["receipt-id"] == "r"
-    assert bodies(server.queue()) == [b"1"]
-
-
-def test_the_wrong_subscription_leaves_the_message_where_it_is():
-    server, _ = filled(1)
-    client = server.client("1.1")
-    subscribe(client, ack="client")
-    (message,) = client.read()
-    client.say("ACK", message_id=message["message-id"], subscription="other")
-    assert "does not match" in client.error()["message"]
-    assert bodies(server.queue()) == [b"0"]
-
-
-def test_nack_brings_a_message_again():
-    _, client = filled(1)
-    subscribe(client, ack="client")
-    (first,) = client.read()
-    settle(client, "NACK", first)
-    (again,) = client.read()
-    assert again["message-id"] == first["message-id"] and again["redelivered"] == "true"
-
-
-@pytest.mark.parametrize(
-    ("headers", "first"),
-    [
-        ({"prefetch_count": "3"}, 3),
-        ({"activemq.prefetchSize": "2"}, 2),
-        ({"consumer_window_size": "0"}, 1),
-        ({"consumer_window_size": "-1"}, 110),
-        ({"prefetch_count": "3", "consumer_window_size": "-1"}, 3),
-        ({}, 100),
-    ],
-)
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_windows(headers, first, mode):
-    server, client = filled(110)
-    subscribe(client, ack=mode, **headers)
-    got = client.read()
-    assert len(got) == first
-    settle(client, "ACK", got[0])
-    assert len(client.read()) == min(1, 110 - first)
-    assert server.queue().delivering == min(first, 109)
-
-
-def test_a_window_in_bytes_is_soft():
-    _, client = filled(10)
-    subscribe(client, ack="client", consumer_window_size="1")
-    got = client.read()
-    assert len(got) == 1
-    settle(client, "NACK", got[0])
-    assert len(client.read()) == 1
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
@@ -157,36 +57,6 @@ def test_a_cumulative_answer_frees_the_bytes_of_all_it_covers(command, transacti
     server.queue().resume()
     server.world.pass_time(0)
     assert len(client.read()) >= len(sizes)
-
-
-def test_the_window_of_the_acceptor():
-    _, client = filled(10, stomp_prefetch_count=4)
-    subscribe(client, ack="client")
-    assert len(client.read()) == 4
-
-
-def test_auto_has_no_window():
-    _, client = filled(10, stomp_prefetch_count=4, stomp_consumer_window_size=1)
-    subscribe(client)
-    assert len(client.read()) == 10
-
-
-def test_the_same_id_twice():
-    client = Server().client()
-    subscribe(client)
-    subscribe(client, receipt="r")
-    assert "already is a subscription for id 's'" in client.error()["message"]
-
-
-def test_1_0_needs_no_id():
-    server = Server()
-    client = server.client("1.0")
-    client.say("SUBSCRIBE", destination="/queue/q")
-    send(client, b"1")
-    message = client.one("MESSAGE")
-    assert message["subscription"] == "subscription//queue/q"
-    client.say("UNSUBSCRIBE", destination="/queue/q")
-    assert not client.session.subscriptions
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
@@ -238,55 +108,6 @@ def test_unsubscribe_by_a_destination_that_has_an_id_is_an_error():
     assert "no subscription exists for id '/queue/q'" in client.error()["message"]
 
 
-def test_selectors():
-    server, client = filled(0)
-    subscribe(client, selector="colour = 'red' AND size > 3")
-    for colour, size in (("red", 4), ("red", 2), ("blue", 9)):
-        send(client, f"{colour}{size}".encode(), colour=colour, size=size)
-    assert client.bodies() == [b"red4"]
-    assert bodies(server.queue()) == [b"red2", b"blue9"]
-
-
-def test_topics_reach_everybody_and_leave_no_queue():
-    server = Server()
-    clients = [server.client() for _ in range(3)]
-    for client in clients:
-        subscribe(client, "/topic/t")
-    send(clients[0], b"1", "/topic/t")
-    assert [client.bodies() for client in clients] == [[b"1"]] * 3
-    clients[0].say("UNSUBSCRIBE", id="s")
-    clients[1].say("DISCONNECT")
-    clients[2].lose()
-    assert not server.world.directory.queues and not server.world.directory.addresses
-
-
-def test_wildcards_show_the_senders_destination():
-    server = Server()
-    client = server.client()
-    subscribe(client, "/topic/news.#")
-    send(client, b"1", "/topic/news.europe")
-    send(client, b"2", "/topic/sport")
-    message = client.one("MESSAGE")
-    assert (message.body, message["destination"]) == (b"1", "/topic/news.europe")
-
-
-@pytest.mark.parametrize(
-    "name", ["durable_subscription_name", "durable_subscriber_name", "activemq.subscriptionName"]
-)
-def test_durable_subscriptions(name):
-    server = Server()
-    producer = server.client()
-    client = server.client(client_id="me")
-    subscribe(client, "/topic/t", **{name: "mine"})
-    client.lose()
-    send(producer, b"meanwhile", "/topic/t")
-    again = server.client(client_id="me")
-    subscribe(again, "/topic/t", **{name: "mine"})
-    assert again.bodies() == [b"meanwhile"]
-    again.say("UNSUBSCRIBE", id="s", **{name: "mine"})
-    assert not server.world.directory.queues
-
-
 def test_a_queue_is_not_deleted_as_a_durable_subscription():
     server = Server({"#": {"auto_delete_queues": False}})
     send(server.client(), b"1", "/queue/me.mine")
@@ -300,44 +121,6 @@ def test_durable_without_client_id():
     client = Server().client()
     subscribe(client, "/topic/t", durable_subscription_name="mine")
     assert "needs a client-id" in client.error()["message"]
-
-
-def test_no_local():
-    server = Server()
-    one, two = server.client(), server.client()
-    subscribe(one, "/topic/t", no_local="true")
-    subscribe(two, "/topic/t")
-    send(one, b"mine", "/topic/t")
-    send(two, b"other", "/topic/t")
-    assert one.bodies() == [b"other"]
-    assert two.bodies() == [b"mine", b"other"]
-
-
-def test_browsing_shows_and_leaves():
-    server, client = filled(3)
-    subscribe(client, browser="true", ack="client")
-    *messages, end = client.read()
-    assert [message.body for message in messages] == [b"0", b"1", b"2"]
-    assert end["browser"] == "end"
-    assert (server.queue().message_count, server.queue().delivering) == (3, 0)
-    client.say("UNSUBSCRIBE", id="s", receipt="r")
-    client.one("RECEIPT")
-
-
-def test_max_consumers():
-    server = Server({"q": {"default_max_consumers": 1}})
-    subscribe(server.client())
-    second = server.client()
-    subscribe(second, receipt="r")
-    error = second.error()
-    assert "max-consumers of 1" in error["message"] and error["receipt-id"] == "r"
-
-
-def test_more_subscriptions_than_allowed():
-    client = Server(acceptor={"subscriptions_allowed": 2}).client()
-    for number in range(3):
-        subscribe(client, id=str(number))
-    assert "subscriptionsAllowed" in client.error()["message"]
 
 
 def test_every_subscription_of_a_temporary_topic_gets_what_others_send_to_it():
@@ -383,19 +166,3 @@ def test_a_temporary_topic_has_no_durable_subscriptions():
     client = Server().client(client_id="c")
     subscribe(client, "/temp-topic/news", durable_subscription_name="d")
     assert "has no durable subscriptions" in client.error()["message"]
-
-
-def test_temporary_queues_and_replies():
-    server = Server()
-    asker, answerer = server.client(), server.client()
-    subscribe(answerer, "/queue/questions")
-    send(asker, b"?", "/queue/questions", reply_to="/temp-queue/answers")
-    reply_to = answerer.one("MESSAGE")["reply-to"]
-    assert reply_to.startswith("/remote-temp-queue/")
-    send(answerer, b"!", reply_to)
-    answer = asker.one("MESSAGE")
-    assert (answer.body, answer["subscription"]) == (b"!", "/temp-queue/answers")
-    asker.lose()
-    send(answerer, b"!", reply_to)
-    assert "its connection is closed" in answerer.error()["message"]
-    assert not [name for name in server.world.directory.queues if name.startswith("temp-queue.")]
