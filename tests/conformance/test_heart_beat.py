@@ -27,7 +27,7 @@ def test_the_answer_to_heart_beat(connect, version, asked, answered):
     assert connected is not None and connected["heart-beat"] == answered
 
 
-@pytest.mark.parametrize("asked", ["", "1", "1,2,3", "a,b", "-1,0", "1.5,1", "0,"])
+@pytest.mark.parametrize("asked", ["", "1", "1,2,3", "a,b", "-1,0", "1.5,1", "0,", "1_0,0", "\u00b2,1"])
 def test_a_malformed_heart_beat_is_an_error(connect, version, asked):
     client = connect(version, greet=False)
     client.send("CONNECT", {"accept-version": version, "host": "h", "heart-beat": asked, "receipt": "r"})
