@@ -28,7 +28,7 @@ DISK_MARGIN = 5
 EXPIRY = 30 * 86_400_000
 
 PROBLEM = Component(
-    "Problem",
+    "BrokerProblem",
     structure(
         {
             "severity": string("How bad it is.", enum=[ERROR, WARNING]),
