@@ -27,6 +27,7 @@ from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, QueueConfiguration, RoutingType
 
 from ..websocket_client import BINARY, piece_bytes
+from .described import check
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 STOMP_PORT, HTTP_PORT = 61613, 8161
@@ -173,6 +174,7 @@ class AdminServer:
             self.reactor,
         )
         self._http = admin_site(self.service)
+        self._other_site = False  # which answers otherwise than the OpenAPI document says
         for name, port, factory in (("stomp", STOMP_PORT, self._stomp), ("http", HTTP_PORT, self._http)):
             self.service.ports.append(self.reactor.listenTCP(port, factory, interface="127.0.0.1"))
             self.service.listening.append((name, "127.0.0.1", port))
@@ -207,7 +209,7 @@ class AdminServer:
 
     def serve(self, site: AdminSite) -> None:
         """Answer requests by another site from now on."""
-        self._http = site
+        self._http, self._other_site = site, True
 
     def channel(self) -> tuple[IProtocol, Wire]:
         """A new connection to the HTTP listener."""
@@ -227,6 +229,8 @@ class AdminServer:
     ) -> Reply:
         """The answer to a request; ``body`` goes as JSON, ``raw`` as it is; a header of ``None`` is left out.
 
+        The answer must be as the OpenAPI document describes it.
+
         The clock advances by ``step`` seconds with each turn.
         """
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
@@ -245,7 +249,10 @@ class AdminServer:
         for _ in range(100_000):
             if wire.disconnecting:
                 channel.connectionLost(Failure(ConnectionDone()))
-                return self.parse(wire.value(), method)
+                reply = self.parse(wire.value(), method)
+                if not self._other_site:
+                    check(method, path, reply)
+                return reply
             self.reactor.advance(step)
         raise AssertionError(f"no whole answer to {method} {path}: {wire.value()[:2000]!r}")
 

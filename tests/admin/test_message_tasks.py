@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stompring.admin.tasks import RUNNING_TASKS
 from stompring.broker.message import Message, Traits
 from stompring.settings.model import PermissionType, RingPolicy, RoutingType
 
@@ -432,6 +433,14 @@ def test_a_task_that_nobody_waits_for(server, client):
     assert (task["started"], task["ended"], task["user"]) == (BEGIN * 1000, BEGIN * 1000, None)
     assert server.get(f"{path('tasks')}?state=completed")["data"] == [task]
     server.refused(409, "DELETE", location)
+
+
+@pytest.mark.parametrize("operation", ["purge", "retry", "remove", "expire", "dead-letter", "priority"])
+def test_more_tasks_than_may_run_are_refused(server, operation):
+    for _ in range(RUNNING_TASKS):
+        server.service.tasks.new("purge", "q", None)
+    body = {"priority": 1} if operation == "priority" else None
+    server.refused(409, "POST", path("queues", "q", operation), body)
 
 
 def test_a_task_is_cancelled_between_slices():

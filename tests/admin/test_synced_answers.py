@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from json import dumps
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +12,118 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from stompring.admin.http import SYNC_TIME
+from stompring.admin.tasks import TaskState
+from stompring.settings.connector import Connector
+from stompring.settings.model import (
+    AddressSettingEntry,
+    BridgeConfiguration,
+    DivertConfiguration,
+    PermissionType,
+    Property,
+    SecuritySettingEntry,
+    TransformerConfiguration,
+)
 
+from ..broker_document import broker_xml
+from ..security.hashers import QUICK
 from ..session.test_slow_disk import SlowStorage
-from .admin_server import AdminServer, Wire
-from .test_openapi import ALL, BODIES, label, scene
+from .admin_server import AdminServer, Stomp, Wire
+from .described import ROUTES, check
 
-__all__ = ["scene"]
+CHANGES = [key for key in ROUTES if key[0] != "GET"]
 
-CHANGES = [operation for operation in ALL if operation.method != "GET"]
+
+class Scene:
+    """A broker in which every change has something to do."""
+
+    def __init__(self, tmp_path):
+        file = tmp_path / "broker.xml"
+        file.write_text(broker_xml(), encoding="utf-8")
+        users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
+        users.write_text("".join(f"{name}={QUICK.hash('x')}\n" for name in ("anna", "berta")))
+        roles.write_text("staff = anna\nothers = berta\n")
+        self.server = AdminServer(
+            file=str(file),
+            global_max_size=1_000_000,
+            security_enabled=True,
+            users_file=str(users),
+            roles_file=str(roles),
+            address_settings=(AddressSettingEntry("a", {"dead_letter_address": "free"}),),
+            bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),),
+            security_settings=(
+                SecuritySettingEntry("#", dict.fromkeys(PermissionType, frozenset(("staff",)))),
+            ),
+        )
+        self.server.headers = {"Authorization": "Basic " + base64.b64encode(b"anna:x").decode()}
+        self.server.queue("q", "a", filter="colour <> 'x'", user="anna", ring_size=50)
+        self.server.queue("free")
+        self.client: Stomp = self.server.stomp(**{"client-id": "c", "login": "anna", "passcode": "x"})
+        for number in range(4):
+            self.client.send("SEND", b"\xff" if number else b"x", destination="/queue/a", colour="red")
+        delay = {"AMQ_SCHEDULED_DELAY": "60000", "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "3"}
+        self.client.send("SEND", b"later", destination="/queue/a", colour="red", **delay)
+        subscribe = {
+            "id": "1",
+            "ack": "client-individual",
+            "prefetch-count": "1",
+            "selector": "colour = 'red'",
+        }
+        self.client.send("SUBSCRIBE", destination="a::q", **subscribe)
+        letter = {"_AMQ_ORIG_ADDRESS": "a", "_AMQ_ORIG_QUEUE": "q", "stompring-imported": "true"}
+        self.client.send("SEND", b"dead", destination="/queue/free", **letter)
+        transformer = TransformerConfiguration((Property("k", "v"),), ("x",))
+        divert = DivertConfiguration("d", "elsewhere", ("b", "c"), "k = '1'", transformer=transformer)
+        self.server.broker.diverts.add(divert)
+        tasks = self.server.service.tasks
+        tasks.new("move", "q", None)
+        tasks.new("move", "q", None).end(TaskState.COMPLETED, 0)
+
+    def path(self, key):
+        """The route's path with names of things that are there."""
+        operation, path = ROUTES[key].operation, key[1]
+        queue = "free" if operation == "deleteQueue" else "q"
+        name = (
+            {
+                "addresses": "a",
+                "bridges": "q",
+                "diverts": "d",
+                "loggers": "websockets",
+                "queues": queue,
+                "users": "berta",
+            }.get(path.split("/")[3], "")
+            if "{" in path
+            else ""
+        )
+        kind = "scheduled" if "scheduled" in path else "messages"
+        identifier = self.client.session.number
+        if name:
+            page = self.server.get(f"/api/v1/queues/q/{kind}")
+            identifier = page["data"][0]["messageID"]
+        elif path.startswith("/api/v1/tasks"):
+            identifier = "1"
+        force = "?force=true" if operation == "deleteAddress" else ""
+        return path.replace("{name}", name).replace("{id}", identifier) + force
+
+
+BODIES: dict[str, Any] = {
+    "createQueue": {"name": "new", "address": "a", "ringSize": 5},
+    "changeQueue": {"ringSize": 1, "paused": False},
+    "changeLogger": {"level": None},
+    "purgeQueue": {"filter": "colour = 'red'"},
+    "moveMessages": {"address": "free"},
+    "changeMessagesPriority": {"priority": 9},
+    "sendMessages": {"address": "free", "body": "x"},
+    "copyMessages": {"queue": "free"},
+    "createAddress": {"name": "new", "routingTypes": ["ANYCAST"]},
+    "changeAddress": {"paused": True},
+    "createUser": {"name": "clara", "password": "x", "roles": ["staff"]},
+    "changeUser": {"password": "y", "roles": ["staff", "others"]},
+}
+
+
+@pytest.fixture
+def scene(tmp_path):
+    return Scene(tmp_path)
 
 
 def request(server, method, path, body=b""):
@@ -64,17 +169,17 @@ def slow(server):
     return storage
 
 
-@pytest.mark.parametrize("operation", CHANGES, ids=label)
-def test_every_change_waits_for_its_sync(scene, operation):
-    path = scene.path(operation)
+@pytest.mark.parametrize("key", CHANGES, ids=" ".join)
+def test_every_change_waits_for_its_sync(scene, key):
+    path = scene.path(key)
     storage = slow(scene.server)
-    body = BODIES.get(operation.identifier)
-    asked = Asked(scene.server, operation.method, path, b"" if body is None else dumps(body).encode())
+    body = BODIES.get(ROUTES[key].operation)
+    asked = Asked(scene.server, key[0], path, b"" if body is None else dumps(body).encode())
     asked.wait(1)
     assert asked.reply is None
     storage.sync()
     assert asked.reply is not None and asked.reply.status in (200, 201, 204)
-    operation.check(asked.reply)
+    check(key[0], path, asked.reply)
     asked.wait(SYNC_TIME)  # and nothing follows it
 
 
@@ -83,20 +188,20 @@ def test_get_does_not_wait_for_sync(scene):
     assert scene.server.ask("GET", "/api/v1/queues/q").status == 200
 
 
-@pytest.mark.parametrize("operation", CHANGES, ids=label)
-def test_unsynced_change_gets_503(scene, operation):
-    path = scene.path(operation)
+@pytest.mark.parametrize("key", CHANGES, ids=" ".join)
+def test_unsynced_change_gets_503(scene, key):
+    path = scene.path(key)
     storage = slow(scene.server)
     scene.server.service.store = SimpleNamespace(
         writer=SimpleNamespace(failing="cannot write /data/1.journal: No space left on device")
     )
-    body = BODIES.get(operation.identifier)
-    asked = Asked(scene.server, operation.method, path, b"" if body is None else dumps(body).encode())
+    body = BODIES.get(ROUTES[key].operation)
+    asked = Asked(scene.server, key[0], path, b"" if body is None else dumps(body).encode())
     asked.wait(SYNC_TIME - 0.1)
     assert asked.reply is None
     asked.wait(0.2)
     assert asked.reply is not None and asked.reply.status == 503
-    operation.check(asked.reply)
+    check(key[0], path, asked.reply)
     assert "not on disk: cannot write /data/1.journal: No space left on device" in asked.reply.json["detail"]
     storage.sync()  # later, it is not answered again
     assert asked.reply.status == 503
