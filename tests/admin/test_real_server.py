@@ -13,9 +13,6 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stompring.admin.http import admin_routes
-from stompring.admin.openapi import document
-
 from ..broker_process import PATIENCE
 from ..management import Answered, Management
 
@@ -26,39 +23,8 @@ def test_ready_and_live(management, broker):
     assert {listener["acceptor"]: listener["port"] for listener in ready["listeners"]} == broker.ports
 
 
-def test_life_cycle_of_a_queue(management, connect, name):
-    name = f"{name}/ü::".rstrip(":")
-    management.ask("POST", "/queues", {"name": name, "routingType": "ANYCAST", "ringSize": 3})
-    client = connect()
-    for number in range(5):
-        client.send("SEND", {"destination": f"/queue/{name}", "receipt": str(number)}, str(number).encode())
-        client.expect("RECEIPT")
-    management.expect(name, messageCount=3, messagesReplaced=2, messagesAdded=5)
-    assert [message["body"] for message in management.messages(name)] == ["2", "3", "4"]
-    management.update(name, ringSize=1)
-    assert management.ask("POST", f"/queues/{quoted(name)}/trim") == {"replaced": 2}
-    management.expect(name, messageCount=1)
-    management.ask("DELETE", f"/queues/{quoted(name)}")
-    management.gone(name)
-
-
 def quoted(name):
     return quote(name, safe="")
-
-
-def test_errors_are_problem_documents(management):
-    with pytest.raises(Answered) as answered:
-        management.ask("POST", "/queues", {"name": "x", "ringSize": 0})
-    assert (answered.value.status, answered.value.content_type) == (400, "application/problem+json")
-    assert answered.value.problem["field"] == "ringSize"
-
-
-def test_connections_are_listed_and_closed(management, connect, name):
-    client = connect(client_id=name)
-    (found,) = management.ask("GET", "/connections", clientID=name)["data"]
-    assert found["protocol"] == "STOMP 1.2"
-    management.ask("DELETE", f"/connections/{found['connectionID']}")
-    assert client.expect("ERROR")["message"] == "Connection closed by management"
 
 
 def test_keep_alive_connection_is_reused(broker):
@@ -109,11 +75,6 @@ def test_many_queues_are_scraped_and_listed(broker, management):
         "many.98",
         "many.97",
     ]
-
-
-def test_the_openapi_document_is_that_of_the_routes(management):
-    served = json.loads(management.text("/api/v1/openapi.json"))
-    assert served == json.loads(json.dumps(document(admin_routes().all)))
 
 
 def test_a_reload_by_http(start_broker):
@@ -187,19 +148,3 @@ def test_rates_of_real_traffic(management, connect, name):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert management.queue(name)["addedRate"] > 0
-
-
-def test_a_drain_refuses_connections_until_it_ends(start_broker):
-    broker = start_broker()
-    management = Management(broker.http_port)
-    assert management.ask("POST", "/drain")["draining"] is True
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) as refused:
-        received = b""
-        while data := refused.recv(4096):
-            received += data
-    assert received.startswith(b"ERROR\n") and b"draining" in received
-    with pytest.raises(Answered) as answered:
-        json.loads(management.text("/health/ready"))
-    assert answered.value.status == 503
-    management.ask("POST", "/undrain")
-    assert json.loads(management.text("/health/ready"))["draining"] is False
