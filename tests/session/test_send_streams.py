@@ -1,7 +1,7 @@
 """A stream of SENDs means the same, however it is cut, and whatever its connection has sent before."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stompring.stomp import headers as header_blocks
@@ -72,6 +72,7 @@ def cutter(request):
 
 
 @pytest.mark.usefixtures("cutter")
+@example([{"_AMQ_DUPL_ID": each, "a": each} for each in (*"123456", "", "", *"17")], [9], 12)
 @examples(150)
 @given(
     STREAMS,
