@@ -1,4 +1,9 @@
-"""Fixtures for tests that talk to a broker process. Tests that need the same configuration share a process."""
+"""Fixtures for tests that talk to a broker, in memory or in a process (``--over``).
+
+Tests with the mark ``in_memory`` (all of tests/conformance, modules of tests/end_to_end) run in memory, on a clock
+that the test turns, unless ``--over tcp`` or ``--over websocket`` is given. All other tests have a broker in a process;
+those that need the same configuration share it.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ import pytest
 from .broker_document import broker_xml
 from .broker_process import BrokerProcess
 from .management import Management
+from .service import Service
 from .stomp_client import StompClient
 from .summary import counted
 from .websocket_client import WebSocketDialogue
@@ -22,21 +28,37 @@ from .websocket_client import WebSocketDialogue
 # How long an example takes tells of the machine's load.
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
+#: What a broker is reached over.
+OVER = ("memory", "tcp", "websocket")
 
 #: Starts a broker; takes what `broker_xml` takes.
-StartBroker = Callable[..., BrokerProcess]
+StartBroker = Callable[..., Any]
 
 #: Opens a dialogue with a broker, already connected: ``connect(version="1.1", broker=..., **headers)``.
 Connect = Callable[..., StompClient]
 
 
 @pytest.fixture
-def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+def over(request: pytest.FixtureRequest) -> str:
+    """What the test's STOMP goes over: ``memory``, ``tcp`` or ``websocket``."""
+    chosen = str(getattr(request, "param", request.config.getoption("over")))
+    if chosen == "memory" and request.node.get_closest_marker("in_memory") is None:
+        return "tcp"
+    return chosen
+
+
+@pytest.fixture
+def start_broker(over: str, tmp_path: Path) -> Iterator[StartBroker]:
     """Starts brokers with a configuration of their own; all are stopped, and must stop well, after the test."""
     with ExitStack() as running:
 
-        def start(**document: Any) -> BrokerProcess:
-            config = tmp_path / f"broker-{uuid4().hex[:8]}.xml"
+        def start(**document: Any) -> BrokerProcess | Service:
+            name = f"broker-{uuid4().hex[:8]}"
+            if over == "memory":
+                service = Service(tmp_path, tmp_path / f"{name}-data").start(broker_xml(**document))
+                running.callback(service.stop)
+                return service
+            config = tmp_path / f"{name}.xml"
             config.write_text(broker_xml(**document), encoding="utf-8")
             return running.enter_context(BrokerProcess(config))
 
@@ -80,20 +102,28 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 
 @pytest.fixture
-def broker(request: pytest.FixtureRequest, brokers: Brokers) -> BrokerProcess:
-    """A broker shared with all tests of the same configuration: ``@pytest.mark.broker(settings=…)``, or none.
+def broker(
+    request: pytest.FixtureRequest, over: str, brokers: Brokers, tmp_path: Path
+) -> Iterator[BrokerProcess | Service]:
+    """A broker with the configuration ``@pytest.mark.broker(settings=…)``, or none.
 
-    They leave each other alone by using queues of their own `name`. What must have a broker for itself starts one by
-    `start_broker`.
+    In a process it is shared with all tests of the same configuration, which leave each other alone by using queues of
+    their own `name`. What must have a broker for itself starts one by `start_broker`.
     """
     mark = request.node.get_closest_marker("broker")
-    return brokers.get(broker_xml(**(mark.kwargs if mark is not None else {})))
+    document = broker_xml(**(mark.kwargs if mark is not None else {}))
+    if over != "memory":
+        yield brokers.get(document)
+        return
+    service = Service(tmp_path, tmp_path / "data").start(document)
+    yield service
+    service.stop()
 
 
 @pytest.fixture
-def management(broker: BrokerProcess) -> Management:
+def management(broker: BrokerProcess | Service) -> Management:
     """The management API of the test's broker."""
-    return Management(broker.http_port)
+    return broker.management() if isinstance(broker, Service) else Management(broker.http_port)
 
 
 @pytest.fixture
@@ -103,21 +133,33 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def connect(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[Connect]:
-    """Opens dialogues; their sockets are closed after the test."""
-    kind = WebSocketDialogue if request.config.getoption("over") == "websocket" else StompClient
+def connect(over: str, broker: BrokerProcess | Service) -> Iterator[Connect]:
+    """Opens dialogues; their connections are closed after the test."""
     with ExitStack() as opened:
 
         def open_dialogue(
             version: str = "1.2", greet: bool = True, port: int | None = None, **headers: object
         ) -> StompClient:
-            dialogue = kind(port or broker.port, version)
+            if isinstance(broker, Service):
+                dialogue = broker.client(version, port)
+            else:
+                kind = WebSocketDialogue if over == "websocket" else StompClient
+                dialogue = kind(port or broker.port, version)
             opened.callback(dialogue.close)
             if greet:
                 dialogue.connect({name.replace("_", "-"): value for name, value in headers.items()})
             return dialogue
 
         yield open_dialogue
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What has the mark ``every_carrier`` runs over each, unless ``--over`` chooses one."""
+    if (
+        metafunc.definition.get_closest_marker("every_carrier")
+        and metafunc.config.getoption("over") == "memory"
+    ):
+        metafunc.parametrize("over", OVER, indirect=True)
 
 
 @pytest.fixture(params=["1.0", "1.1", "1.2"])
@@ -160,6 +202,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     environments, are made once. So do all that use the session of Spark, which takes memory and time to start; tests
     that start processes of Spark instead name a group of their own. The groups that take longest begin first."""
     for item in items:
+        if item.path.parent.name == "conformance":
+            item.add_marker("in_memory")
         if item.get_closest_marker("xdist_group") is None:
             group = "spark" if "spark" in getattr(item, "fixturenames", ()) else _file(item)
             item.add_marker(pytest.mark.xdist_group(group))
@@ -171,9 +215,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--over websocket``: tests that `connect` do so over WebSocket; all of tests/conformance can."""
+    """``--over``: the choice for tests that can run in memory."""
     parser.addoption("--counts", help="a file for the counts of this run, which tests/summary.py reads")
-    parser.addoption("--over", choices=["tcp", "websocket"], default="tcp", help="what STOMP is spoken over")
+    parser.addoption("--over", choices=OVER, default="memory", help="how a broker is reached")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -187,3 +231,5 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "broker(**document): the configuration of the test's broker; see tests/broker_document.py"
     )
+    config.addinivalue_line("markers", "in_memory: needs no process, unless --over says tcp or websocket")
+    config.addinivalue_line("markers", "every_carrier: runs in memory, over TCP and over WebSocket")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64encode
+from collections.abc import Callable
+from http.client import HTTPResponse
+from io import BytesIO
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
-from urllib.request import Request, urlopen
 
 from .broker_process import PATIENCE
+from .wire import REAL_TIME, SocketWire, Time, Wire
 
 
 class Answered(AssertionError):
@@ -28,23 +29,61 @@ def basic(user: str, password: str) -> str:
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
 
-class Management:
-    """The JSON API of one broker."""
+class _Received:
+    """What http.client wants of a socket."""
 
-    def __init__(self, port: int, address: str = "127.0.0.1", login: tuple[str, str] | None = None) -> None:
-        self._root = f"http://{address}:{port}"
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, mode: str) -> BytesIO:
+        return BytesIO(self._data)
+
+
+class Management:
+    """The JSON API of one broker. ``open_wire`` opens a connection; without it there is a new one to ``port``."""
+
+    def __init__(
+        self,
+        port: int = 0,
+        address: str = "127.0.0.1",
+        login: tuple[str, str] | None = None,
+        open_wire: Callable[[], Wire] | None = None,
+        time: Time = REAL_TIME,
+    ) -> None:
+        self._open = open_wire or (lambda: SocketWire(port, address))
         self._login = {} if login is None else {"Authorization": basic(*login)}
+        self.time = time
+
+    def exchange(
+        self, method: str, path: str, data: bytes | None = None, **headers: str
+    ) -> tuple[HTTPResponse, bytes]:
+        """Send a request, ``_`` in the name of a header being ``-``; the answer to it and its whole body."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {"Host": "localhost", "Connection": "close", **self._login, **named}
+        if data is not None:
+            sent["Content-Length"] = str(len(data))
+        lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+        wire, got = self._open(), bytearray()
+        try:
+            wire.send(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + (data or b""))
+            while more := wire.receive(PATIENCE):
+                got += more
+        finally:
+            wire.close()
+        answer = HTTPResponse(_Received(bytes(got)), method=method)  # type: ignore[arg-type]
+        answer.begin()
+        return answer, answer.read()
 
     def text(self, path: str, method: str = "GET", body: object = None) -> str:
         """The answer to a request. Raises `Answered` for anything but success."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = self._login if data is None else {**self._login, "Content-Type": "application/json"}
-        request = Request(self._root + path, data, headers, method=method)
-        try:
-            with urlopen(request, timeout=PATIENCE) as answer:
-                return str(answer.read().decode())
-        except HTTPError as error:
-            raise Answered(error.code, error.headers.get("Content-Type", ""), error.read().decode()) from None
+        if body is None:
+            answer, content = self.exchange(method, path)
+        else:
+            data = json.dumps(body).encode()
+            answer, content = self.exchange(method, path, data, Content_Type="application/json")
+        if answer.status >= 400:
+            raise Answered(answer.status, answer.headers.get("Content-Type", ""), content.decode())
+        return content.decode()
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
         """The JSON answer of a route below ``/api/v1``."""
@@ -81,25 +120,22 @@ class Management:
 
     def gone(self, name: str) -> None:
         """The queue is not there (any more)."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = self.time.steady() + PATIENCE
         while True:
             try:
                 found = self.queue(name)
             except Answered as answer:
                 assert answer.status == 404, answer
                 return
-            assert time.monotonic() < deadline, f"queue {name} is still there: {found}"
-            time.sleep(0.02)
+            assert self.time.steady() < deadline, f"queue {name} is still there: {found}"
+            self.time.sleep(0.02)
 
-    @staticmethod
-    def _expect(look: Any, what: str, counters: dict[str, object]) -> dict[str, Any]:
-        deadline = time.monotonic() + PATIENCE
+    def _expect(self, look: Any, what: str, counters: dict[str, object]) -> dict[str, Any]:
+        deadline = self.time.steady() + PATIENCE
         while True:
             found: dict[str, Any] = look()
             seen = {name: found[name] for name in counters}
             if seen == counters:
                 return found
-            assert time.monotonic() < deadline, f"{what} has {seen}, not {counters}"
-            time.sleep(
-                0.02
-            )  # what the broker does by itself, after a lost connection for one, takes its time
+            assert self.time.steady() < deadline, f"{what} has {seen}, not {counters}"
+            self.time.sleep(0.02)

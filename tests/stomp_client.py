@@ -6,14 +6,13 @@ It shares no code with the broker: its own small reader of frames is the second 
 from __future__ import annotations
 
 import re
-import socket
 import ssl
-import struct
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .broker_process import PATIENCE
+from .wire import REAL_TIME, SocketWire, Time, Wire
 
 Headers = Mapping[str, object] | Iterable[tuple[str, object]]
 
@@ -69,38 +68,43 @@ def _unescape(text: str, version: str) -> str:
 
 
 class StompClient:
-    """One connection. Whatever is awaited fails after `PATIENCE` seconds.
+    """One connection. Whatever is awaited fails after `PATIENCE` seconds of ``time``.
 
-    ``context`` is for TLS, with a broker that is called ``host``; ``before`` is sent in front of everything.
+    ``wire`` is an open connection; without it there is a new one to ``port``, with what `SocketWire` takes.
     """
 
     def __init__(
         self,
-        port: int,
+        port: int = 0,
         version: str = "1.2",
         *,
         context: ssl.SSLContext | None = None,
         host: str = "localhost",
         before: bytes = b"",
         address: str = "127.0.0.1",
+        wire: Wire | None = None,
+        time: Time = REAL_TIME,
     ) -> None:
         self.version = version
-        self.beats: list[float] = []  # when line ends came between frames, monotonic seconds
+        self.time = time
+        self.beats: list[float] = []  # when line ends came between frames, seconds of the steady clock
         self.inbox: list[Frame] = []  # messages that came while something else was awaited
         self.connected: Frame | None = None
         self._buffer = b""
         self._receipts = 0
-        self.socket = socket.create_connection((address, port), timeout=PATIENCE)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.sendall(before)
-        if context is not None:
-            self.socket = context.wrap_socket(self.socket, server_hostname=host)
+        self.wire: Wire = wire or SocketWire(port, address, context, host, before)
+
+    @property
+    def socket(self) -> Any:
+        """The socket of a connection that has one."""
+        assert isinstance(self.wire, SocketWire)
+        return self.wire.socket
 
     # ---- saying
 
     def raw(self, data: bytes) -> None:
         """Send bytes as they are."""
-        self.socket.sendall(data)
+        self.wire.send(data)
 
     def send(self, command: str, headers: Headers = (), body: bytes = b"") -> None:
         """Send one frame."""
@@ -160,7 +164,7 @@ class StompClient:
 
     def frame(self, patience: float = PATIENCE) -> Frame:
         """The next frame of any kind; line ends before it are counted as beats."""
-        deadline = time.monotonic() + patience
+        deadline = self.time.steady() + patience
         while True:
             found = self._cut()
             if found is not None:
@@ -217,15 +221,15 @@ class StompClient:
 
     def closed(self) -> None:
         """The broker closes the connection and says nothing more."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = self.time.steady() + PATIENCE
         while self._more(deadline):
             pass
         assert not self._buffer.strip(b"\n"), self._buffer
 
     def hear(self, seconds: float) -> None:
         """Listen for a while to what is not awaited (heart-beats); frames stay for later."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        deadline = self.time.steady() + seconds
+        while self.time.steady() < deadline:
             self._skip_beats()
             try:
                 if not self._more(deadline):
@@ -235,19 +239,16 @@ class StompClient:
         self._skip_beats()
 
     def _more(self, deadline: float) -> bool:
-        self.socket.settimeout(max(0.001, deadline - time.monotonic()))
         try:
-            data = self.socket.recv(1 << 18)
+            data = self.wire.receive(deadline - self.time.steady())
         except TimeoutError:
             raise TimeoutError(f"nothing more came in time; left over: {self._buffer!r}") from None
-        except ConnectionResetError:
-            data = b""
         self._buffer += data
         return bool(data)
 
     def _skip_beats(self) -> None:
         rest = self._buffer.lstrip(b"\n")
-        self.beats += [time.monotonic()] * (len(self._buffer) - len(rest))
+        self.beats += [self.time.steady()] * (len(self._buffer) - len(rest))
         self._buffer = rest
 
     def _cut(self) -> Frame | None:
@@ -279,13 +280,12 @@ class StompClient:
         """DISCONNECT with a receipt, as the specification recommends."""
         self.ask("DISCONNECT")
         self.closed()
-        self.socket.close()
+        self.close()
 
     def kill(self) -> None:
         """The connection is lost: a reset, without a word."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.socket.close()
+        self.wire.kill()
 
     def close(self) -> None:
-        """Let go of the socket, whatever state it is in."""
-        self.socket.close()
+        """Close the connection, whatever state it is in."""
+        self.wire.close()

@@ -8,15 +8,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import socket
 import ssl
 import struct
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .broker_process import PATIENCE
 from .stomp_client import StompClient
+from .wire import REAL_TIME, SocketWire, Time, Wire
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
@@ -85,19 +85,23 @@ def masked(payload: bytes, mask: bytes | None) -> bytes:
 class WebSocketClient:
     """One connection, to talk HTTP and then WebSocket frames."""
 
-    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, port: int = 0, context: ssl.SSLContext | None = None, wire: Wire | None = None
+    ) -> None:
         self.buffer = b""
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
-        if context is not None:
-            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.wire: Wire = wire or SocketWire(port, context=context)
+
+    @property
+    def socket(self) -> Any:
+        """The socket of a connection that has one."""
+        assert isinstance(self.wire, SocketWire)
+        return self.wire.socket
 
     def ask(self, path: str = "/stomp", without: str = "", **changed: str | None) -> Answer:
         """Ask for a WebSocket; headers may be added, changed, or left out with None. ``_`` means ``-``."""
         key = base64.b64encode(os.urandom(16)).decode()
-        host = f"127.0.0.1:{self.socket.getpeername()[1]}"
         headers: dict[str, str | None] = {
-            "host": host,
+            "host": "127.0.0.1",
             "upgrade": "websocket",
             "connection": "keep-alive, Upgrade",
             "sec-websocket-key": key,
@@ -113,7 +117,7 @@ class WebSocketClient:
 
     def request(self, request: bytes) -> Answer:
         """Send a request as it is; the answer to it."""
-        self.socket.sendall(request)
+        self.wire.send(request)
         return self.answer()
 
     def answer(self) -> Answer:
@@ -132,7 +136,7 @@ class WebSocketClient:
 
     def send(self, opcode: int, payload: bytes = b"", **options: object) -> None:
         """Send one frame (`piece_bytes`)."""
-        self.socket.sendall(piece_bytes(opcode, payload, **options))  # type: ignore[arg-type]
+        self.wire.send(piece_bytes(opcode, payload, **options))  # type: ignore[arg-type]
 
     def piece(self) -> Piece:
         """The broker's next frame."""
@@ -161,20 +165,17 @@ class WebSocketClient:
     def ended(self) -> None:
         """The broker closes the connection and says nothing more."""
         assert self.buffer == b"", self.buffer
-        try:
-            assert self.socket.recv(1) == b""
-        except ConnectionResetError:
-            pass
+        assert self.wire.receive(PATIENCE) == b""
 
     def _more(self) -> None:
-        data = self.socket.recv(1 << 18)
+        data = self.wire.receive(PATIENCE)
         if not data:
             raise EOFError(f"the broker has closed the connection; left over: {self.buffer[:200]!r}")
         self.buffer += data
 
     def close(self) -> None:
-        """Let go of the socket."""
-        self.socket.close()
+        """Close the connection."""
+        self.wire.close()
 
 
 class WebSocketDialogue(StompClient):
@@ -182,18 +183,18 @@ class WebSocketDialogue(StompClient):
 
     def __init__(
         self,
-        port: int,
+        port: int = 0,
         version: str = "1.2",
         *,
         path: str = "/stomp",
         opcode: int = BINARY,
         context: ssl.SSLContext | None = None,
+        wire: Wire | None = None,
+        time: Time = REAL_TIME,
         **headers: str | None,
     ) -> None:
-        super().__init__(port, version)
-        self.socket.close()
-        self.client = WebSocketClient(port, context)
-        self.socket = self.client.socket
+        self.client = WebSocketClient(port, context, wire)
+        super().__init__(version=version, wire=self.client.wire, time=time)
         self.opcode = opcode
         self.pieces: list[Piece] = []
         self.ended: Piece | None = None  # the Close frame
@@ -207,13 +208,10 @@ class WebSocketDialogue(StompClient):
 
     def _more(self, deadline: float) -> bool:
         while (piece := self.client.cut()) is None:
-            self.socket.settimeout(max(0.001, deadline - time.monotonic()))
             try:
-                data = self.socket.recv(1 << 18)
+                data = self.wire.receive(deadline - self.time.steady())
             except TimeoutError:
                 raise TimeoutError(f"nothing more came in time; left over: {self._buffer!r}") from None
-            except ConnectionResetError:
-                data = b""
             if not data:
                 return False
             self.client.buffer += data

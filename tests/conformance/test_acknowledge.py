@@ -124,6 +124,7 @@ def test_a_nacked_message_comes_back_to_its_only_consumer_after_the_delay(connec
     assert client.message("x")["redelivered"] == "true"
 
 
+@pytest.mark.every_carrier
 def test_two_consumers_alternate(connect, version, name):
     first, second = connect(version), connect(version)
     first.subscribe(f"/queue/{name}", ack="auto")

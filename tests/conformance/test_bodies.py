@@ -56,6 +56,7 @@ def test_a_content_length_that_is_no_number_is_an_error(connect, version, length
     client.error("content-length", length)
 
 
+@pytest.mark.every_carrier
 def test_a_body_of_a_megabyte_in_odd_pieces(connect, version, name):
     body = bytes(range(251)) * 4178
     client = connect(version)

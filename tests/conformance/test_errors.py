@@ -99,6 +99,7 @@ def test_an_error_leaves_other_connections_alone(connect, name):
     other.message("still served")
 
 
+@pytest.mark.every_carrier
 def test_what_came_before_an_error_in_the_same_write_was_done(connect, name):
     client = connect()
     client.raw(f"SEND\ndestination:/queue/{name}\nreceipt:1\n\nkept\0ABORT\n\n\0".encode())

@@ -38,6 +38,7 @@ def test_request_id_is_answered(connect, version):
     assert client.connected is not None and client.connected["response-id"] == "1"
 
 
+@pytest.mark.every_carrier
 def test_every_frame_is_answered_with_its_receipt(connect, version, name):
     client = connect(version)
     destination = f"/queue/{name}"

@@ -87,8 +87,8 @@ def test_transactions_per_connection(connect, version):
 
 
 @pytest.mark.broker(parameters="connectionsAllowed=2")
-def test_connections_per_acceptor(connect, request):
-    if request.config.getoption("over") == "websocket":
+def test_connections_per_acceptor(connect, over):
+    if over == "websocket":
         pytest.skip("the one too many is refused before it is a WebSocket")
     first, _second = connect(), connect()
     third = connect(greet=False)

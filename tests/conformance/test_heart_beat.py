@@ -1,7 +1,5 @@
 """Heart-beats both ways, and how long a silent connection lives (Artemis's numbers, short ones here)."""
 
-import time
-
 import pytest
 
 DAY = 24 * 3600 * 1000
@@ -48,24 +46,26 @@ def test_the_modifier_sets_how_many_beats_may_be_missed(connect):
     client.error("600ms")
 
 
+@pytest.mark.every_carrier
 def test_the_broker_beats_when_it_has_nothing_to_say(connect):
     client = connect(heart_beat="0,500")
-    began = time.monotonic()
+    began = client.time.steady()
     while len(client.beats) < 3:
         client.hear(0.1)
-        assert time.monotonic() - began < 30
-    assert time.monotonic() - began > 1.0  # and not faster than agreed
+    assert client.time.steady() - began > 1.0  # and not faster than agreed
 
 
 def test_traffic_stands_for_beats(connect, name):
     client = connect(heart_beat="0,1000")
-    began = asked = time.monotonic()
+    began = asked = client.time.steady()
     pauses = 0
-    while time.monotonic() - began < 2.2:
-        before, asked = asked, time.monotonic()
+    while client.time.steady() - began < 2.2:
+        before, asked = asked, client.time.steady()
         client.ask("BEGIN", {"transaction": "t"})
         client.ask("ABORT", {"transaction": "t"})
-        pauses += time.monotonic() - before > 0.9  # between two answers, where the machine has stood still
+        pauses += (
+            client.time.steady() - before > 0.9
+        )  # between two answers, where the machine has stood still
         client.hear(0.1)
     assert len(client.beats) <= pauses
 
@@ -79,9 +79,9 @@ def test_who_asked_for_no_beats_gets_none(connect):
 @pytest.mark.broker(parameters="connectionTtlMin=300")
 def test_a_client_that_stops_beating_is_told_and_closed(connect, version):
     client = connect(version, heart_beat="200,0")
-    began = time.monotonic()
+    began = client.time.steady()
     client.error("400ms connection TTL")
-    assert time.monotonic() - began >= 0.35
+    assert client.time.steady() - began >= 0.35
 
 
 @pytest.mark.broker(parameters="connectionTtlMin=300")

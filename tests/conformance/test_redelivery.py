@@ -18,6 +18,7 @@ ENDS: dict[str, Callable[[StompClient], object]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
+@pytest.mark.every_carrier
 def test_unsettled_messages_come_back(connect, version, name, management, end):
     client = connect(version)
     client.subscribe(f"/queue/{name}", prefetch_count=5)

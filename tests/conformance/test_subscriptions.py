@@ -230,6 +230,7 @@ def test_browsing_an_empty_queue_ends_at_once(connect, name):
     assert client.message("")["browser"] == "end"
 
 
+@pytest.mark.every_carrier
 def test_browsing_more_than_the_socket_takes(connect, name):
     client = connect()
     client.put(f"/queue/{name}", *("x" * 50_000 for _ in range(200)))

@@ -134,6 +134,7 @@ def test_nack_takes_effect_at_commit(connect, version, name):
     assert client.message("x")["redelivered"] == "true"
 
 
+@pytest.mark.every_carrier
 def test_send_and_ack_together(connect, version, name, management):
     """The usual reason for transactions: a message is moved on, wholly or not at all."""
     client = connect(version)

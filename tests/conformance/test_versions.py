@@ -18,6 +18,7 @@ import pytest
         ("10.1,1.0", "1.0"),
     ],
 )
+@pytest.mark.every_carrier
 def test_the_best_common_version_is_agreed_on(connect, offered, agreed):
     client = connect(greet=False)
     client.send("CONNECT", {"accept-version": offered, "host": "h"})
