@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from .broker_pool import NURSERY, Child, die_with, python_path
-
-#: Seconds that anything may take that ought to happen at once. Generous: test machines are slow and shared.
-PATIENCE = 30.0
+from .management import Management
+from .stomp_client import StompClient
+from .wire import PATIENCE as PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 FORKED = os.environ.get("STOMPRING_NURSERY", "1") != "0"
@@ -111,6 +111,14 @@ class BrokerProcess:
         """Where it answers HTTP."""
         return self.ports["http"]
 
+    def client(self, version: str = "1.2") -> StompClient:
+        """A dialogue with it, which has not said anything yet."""
+        return StompClient(self.port, version)
+
+    def management(self, login: tuple[str, str] | None = None) -> Management:
+        """Its management API."""
+        return Management(self.http_port, login=login)
+
     @property
     def pid(self) -> int:
         """The process id."""
@@ -191,6 +199,11 @@ class BrokerProcess:
         code = self._process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         return code
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.send_signal(signal.SIGKILL)
+        assert self._process.wait(PATIENCE) == -signal.SIGKILL
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Stop it and fail where the exit code is not 0 or the log tells of a fault of the broker's own."""

@@ -42,7 +42,9 @@ Connect = Callable[..., StompClient]
 def over(request: pytest.FixtureRequest) -> str:
     """What the test's STOMP goes over: ``memory``, ``tcp`` or ``websocket``."""
     chosen = str(getattr(request, "param", request.config.getoption("over")))
-    if chosen == "memory" and request.node.get_closest_marker("in_memory") is None:
+    node = request.node
+    able = node.get_closest_marker("in_memory") and not node.get_closest_marker("process")
+    if chosen == "memory" and not able:
         return "tcp"
     return chosen
 
@@ -123,7 +125,7 @@ def broker(
 @pytest.fixture
 def management(broker: BrokerProcess | Service) -> Management:
     """The management API of the test's broker."""
-    return broker.management() if isinstance(broker, Service) else Management(broker.http_port)
+    return broker.management()
 
 
 @pytest.fixture
@@ -232,4 +234,5 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "broker(**document): the configuration of the test's broker; see tests/broker_document.py"
     )
     config.addinivalue_line("markers", "in_memory: needs no process, unless --over says tcp or websocket")
+    config.addinivalue_line("markers", "process: of a module in memory, but needs a broker in a process")
     config.addinivalue_line("markers", "every_carrier: runs in memory, over TCP and over WebSocket")

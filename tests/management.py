@@ -10,8 +10,7 @@ from io import BytesIO
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .broker_process import PATIENCE
-from .wire import REAL_TIME, SocketWire, Time, Wire
+from .wire import PATIENCE, REAL_TIME, SocketWire, Time, Wire
 
 
 class Answered(AssertionError):
@@ -117,6 +116,13 @@ class Management:
     def expect_address(self, name: str, **counters: object) -> dict[str, Any]:
         """As `expect`, of an address."""
         return self._expect(lambda: self.address(name), f"address {name}", counters)
+
+    def until(self, happened: Callable[[], object]) -> None:
+        """Wait until that is true; it must come true within `PATIENCE`."""
+        deadline = self.time.steady() + PATIENCE
+        while not happened():
+            assert self.time.steady() < deadline, "it does not happen"
+            self.time.sleep(0.02)
 
     def gone(self, name: str) -> None:
         """The queue is not there (any more)."""

@@ -11,6 +11,7 @@ import gc
 import logging
 import re
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -88,6 +89,7 @@ class World(Clock):
         self.rightNow = time.time()
         self.ports: dict[int, Port] = {}
         self.connections: list[Transport] = []
+        self._thread = threading.get_ident()
         self.settle: list[Callable[[], None]] = []  # each waits for the disk of a service
         self._from_threads: deque[Callable[[], object]] = deque()
         self._numbers = count(40_000)
@@ -110,6 +112,7 @@ class World(Clock):
 
     def turn(self) -> None:
         """All happens that is due now."""
+        assert threading.get_ident() == self._thread, "a service in memory has one thread"
         while True:
             self.advance(0)
             for settle in list(self.settle):
@@ -409,6 +412,7 @@ class Service:
         if self.data is None:
             configuration = replace(configuration, persistence_enabled=False)
         self._handler.begin()
+        self.world.sleep(0.1)  # a start takes a while
         try:
             if configuration.persistence_enabled:
                 self._files = LiveFiles()

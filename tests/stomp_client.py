@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .broker_process import PATIENCE
-from .wire import REAL_TIME, SocketWire, Time, Wire
+from .wire import PATIENCE, REAL_TIME, SocketWire, Time, Wire
 
 Headers = Mapping[str, object] | Iterable[tuple[str, object]]
 
@@ -159,6 +158,10 @@ class StompClient:
         if self.version == "1.1":
             return {"message-id": message["message-id"], "subscription": message["subscription"]}
         return {"message-id": message["message-id"]}
+
+    def in_ms(self, milliseconds: int) -> int:
+        """The time in so many milliseconds, as ``expires`` and ``AMQ_SCHEDULED_TIME`` have it."""
+        return int(self.time.now() * 1000) + milliseconds
 
     # ---- hearing
 

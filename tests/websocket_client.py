@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .broker_process import PATIENCE
 from .stomp_client import StompClient
-from .wire import REAL_TIME, SocketWire, Time, Wire
+from .wire import PATIENCE, REAL_TIME, SocketWire, Time, Wire
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 

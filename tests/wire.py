@@ -8,7 +8,8 @@ import struct
 import time
 from typing import Protocol
 
-from .broker_process import PATIENCE
+#: Seconds that anything may take that ought to happen at once. Generous: test machines are slow and shared.
+PATIENCE = 30.0
 
 
 class Time(Protocol):
@@ -66,8 +67,10 @@ class SocketWire:
         context: ssl.SSLContext | None = None,
         host: str = "localhost",
         before: bytes = b"",
+        source: str = "",
     ) -> None:
-        self.socket = socket.create_connection((address, port), timeout=PATIENCE)
+        """``source`` is the client's own address."""
+        self.socket = socket.create_connection((address, port), PATIENCE, (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.sendall(before)
         if context is not None:

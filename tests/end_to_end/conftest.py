@@ -20,10 +20,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
 
 
 @pytest.fixture
-def lasting(tmp_path: Path) -> Iterator[LastingBroker]:
+def lasting(over: str, tmp_path: Path) -> Iterator[LastingBroker]:
     """A broker with a data directory of its own, not yet started; it is stopped after the test, and must stop well."""
     with ExitStack() as opened:
-        broker = LastingBroker(tmp_path, opened)
+        broker = LastingBroker(tmp_path, opened, over)
         yield broker
         broker.stop()
 

@@ -1,34 +1,38 @@
-"""A broker that is stopped or killed and started again on the same data."""
+"""A broker that is stopped or killed and started again on the same data: in memory, or in a process."""
 
 from __future__ import annotations
 
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ..broker_document import broker_xml
-from ..broker_process import PATIENCE, BrokerProcess
+from ..broker_process import BrokerProcess
 from ..management import Management
+from ..service import Service
 from ..stomp_client import Frame, StompClient
 
 DURABLE = {"persistent": "true"}
 
 
 class LastingBroker:
-    """One data directory, and whatever broker runs on it at the moment."""
+    """One data directory, and whatever broker runs on it at the moment: ``over`` memory or sockets."""
 
-    def __init__(self, directory: Path, opened: ExitStack) -> None:
+    def __init__(self, directory: Path, opened: ExitStack, over: str = "tcp") -> None:
         self.data = directory / "data"
         self._config = directory / "broker.xml"
         self._document: dict[str, Any] = {}
-        self._running: BrokerProcess | None = None
+        self._running: BrokerProcess | Service | None = None
+        self._service = Service(directory, self.data) if over == "memory" else None
         self._opened = opened
 
     def start(self, **document: Any) -> LastingBroker:
         """Run it; takes what `broker_xml` takes, and without anything the configuration it had."""
         if document:
             self._document = document
+        if self._service is not None:
+            self._running = self._service.start(broker_xml(**self._document))
+            return self
         self._config.write_text(broker_xml(**self._document), encoding="utf-8")
         self._running = BrokerProcess(self._config, self.data).__enter__()
         return self
@@ -38,19 +42,25 @@ class LastingBroker:
         return broker_xml(**{**self._document, **changed})
 
     @property
-    def process(self) -> BrokerProcess:
+    def running(self) -> BrokerProcess | Service:
         """The one that runs."""
         assert self._running is not None
         return self._running
 
     @property
+    def process(self) -> BrokerProcess:
+        """That, where it is a process."""
+        assert isinstance(self._running, BrokerProcess)
+        return self._running
+
+    @property
     def management(self) -> Management:
         """Its management API."""
-        return Management(self.process.http_port)
+        return self.running.management()
 
     def connect(self, version: str = "1.2", **headers: object) -> StompClient:
         """A client of it."""
-        dialogue = StompClient(self.process.port, version)
+        dialogue = self.running.client(version)
         self._opened.callback(dialogue.close)
         dialogue.connect({name.replace("_", "-"): value for name, value in headers.items()})
         return dialogue
@@ -63,9 +73,7 @@ class LastingBroker:
 
     def kill(self) -> None:
         """SIGKILL."""
-        process = self.process._process
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(PATIENCE) == -signal.SIGKILL
+        self.running.kill()
         self._running = None
 
     def again(self, how: str = "kill", **document: Any) -> LastingBroker:

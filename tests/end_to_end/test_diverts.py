@@ -4,11 +4,11 @@ import pytest
 
 from ..broker_document import anycast, broker_xml, everything, permitted
 from ..broker_process import BrokerProcess
-from ..management import Management
-from ..stomp_client import StompClient
 from .lasting import DURABLE
 from .test_permissions import add
 from .test_policies import DOOR, DOOR_PLUGIN
+
+pytestmark = pytest.mark.in_memory
 
 
 def divert(name, address, forwarding, inside=""):
@@ -52,7 +52,7 @@ def process(tmp_path_factory):
 
 @pytest.fixture
 def client(process):
-    client = StompClient(process.port)
+    client = process.client()
     client.connect()
     yield client
     client.close()
@@ -115,9 +115,9 @@ def test_copies_are_made_at_commit(client):
 def test_a_producer_waits_for_the_forwarding_address(process, client):
     client.put("h", "1")
     client.send("SEND", {"destination": "h", "receipt": "late"}, b"2")
-    Management(process.http_port).expect_address("full", blockedProducers=1)
-    Management(process.http_port).expect("h", messageCount=1)
-    other = StompClient(process.port)
+    process.management().expect_address("full", blockedProducers=1)
+    process.management().expect("h", messageCount=1)
+    other = process.client()
     other.connect()
     other.subscribe("full", ack="auto")
     other.messages("1", "2")
@@ -131,8 +131,8 @@ def test_a_commit_waits_for_the_forwarding_address(process, client):
     client.ask("BEGIN", {"transaction": "t"})
     client.put("h", "2", transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "late"})
-    Management(process.http_port).expect_address("full", blockedProducers=1)
-    other = StompClient(process.port)
+    process.management().expect_address("full", blockedProducers=1)
+    other = process.client()
     other.connect()
     other.subscribe("full", ack="auto")
     other.messages("1", "2")
@@ -143,7 +143,7 @@ def test_a_commit_waits_for_the_forwarding_address(process, client):
 
 def test_a_full_forwarding_address_fails_a_send_and_a_commit(process):
     for number, transaction in enumerate(({}, {"transaction": "t"})):
-        client = StompClient(process.port)
+        client = process.client()
         client.connect()
         if not number:
             client.put("f", "kept")
@@ -155,18 +155,18 @@ def test_a_full_forwarding_address_fails_a_send_and_a_commit(process):
             client.send("SEND", {"destination": "f", "receipt": "r"}, b"refused")
         client.error("never", "max-size-messages", receipt="r")
     for queue in ("f", "never"):
-        Management(process.http_port).expect(queue, messageCount=1)
+        process.management().expect(queue, messageCount=1)
 
 
 def test_a_scheduled_message_is_copied_with_its_time(process, client):
     client.put("w.later", "soon", AMQ_SCHEDULED_DELAY=60_000)
     for queue in ("w.later", "all"):
-        Management(process.http_port).expect(queue, messageCount=1, scheduledCount=1)
-        Management(process.http_port).ask("POST", f"/queues/{queue}/purge")
+        process.management().expect(queue, messageCount=1, scheduledCount=1)
+        process.management().ask("POST", f"/queues/{queue}/purge")
 
 
 def test_management_shows_diverts_and_their_counters(process, client):
-    management = Management(process.http_port)
+    management = process.management()
     before = management.ask("GET", "/diverts/wild")["copiedMessageCount"]
     client.put("w.count", "x")
     shown = management.ask("GET", "/diverts/wild")
@@ -238,7 +238,7 @@ def test_a_sender_needs_no_permission_for_the_copies(tmp_path):
     add(config, "ada", "senders")
     add(config, "grace", "admins")
     with BrokerProcess(config) as broker:
-        sender, reader = StompClient(broker.port), StompClient(broker.port)
+        sender, reader = broker.client(), broker.client()
         sender.connect({"login": "ada", "passcode": "ada"})
         sender.put("in", "x")
         reader.connect({"login": "grace", "passcode": "grace"})
@@ -258,7 +258,7 @@ def test_a_policy_transforms(tmp_path, start_broker):
     )
     broker = start_broker(core=core, addresses=anycast("a") + anycast("b"))
     broker.may_fault = True  # a transformer must not redirect
-    client = StompClient(broker.port)
+    client = broker.client()
     client.connect()
     for do in ("accept", "refuse", "drop", "redirect", "fault", "change"):
         client.put("a", do, do=do)
@@ -268,7 +268,7 @@ def test_a_policy_transforms(tmp_path, start_broker):
     _, changed = client.messages("accept", "change")
     assert (changed["size"], changed.get("do"), changed["_AMQ_ORIG_QUEUE"]) == ("6", None, "d")
     client.nothing()
-    shown = Management(broker.http_port).ask("GET", "/diverts/d")
+    shown = broker.management().ask("GET", "/diverts/d")
     assert (shown["copiedMessageCount"], shown["droppedMessageCount"]) == (2, 4)
     assert shown["transformer"]["policy"] == "door"
     client.close()

@@ -7,6 +7,9 @@ import pytest
 from ..stomp_client import frame_bytes
 from .lasting import DURABLE, numbers
 
+pytestmark = pytest.mark.in_memory
+
+
 #: All that is sent goes to pages.
 PAGED = {"paged.#": {"max-size-messages": 0, "page-size-bytes": "2K"}}
 

@@ -1,33 +1,29 @@
 """Messages whose time is over: exactly when it is, wherever they are."""
 
-import time
-
 import pytest
 
 from ..broker_document import anycast
 
-pytestmark = pytest.mark.broker(
-    addresses=anycast("expired"),
-    settings={
-        "moved.#": {"expiry-address": "expired"},
-        "auto.#": {"expiry-address": "past", "auto-create-expiry-resources": "true"},
-        "short.#": {"expiry-delay": 300},
-        "bounded.#": {"max-expiry-delay": 300},
-        "patient.#": {"min-expiry-delay": 600_000},
-        "eternal.#": {"no-expiry": "true"},
-    },
-)
-
-
-def in_ms(milliseconds):
-    """A time for ``expires``."""
-    return int(time.time() * 1000) + milliseconds
+pytestmark = [
+    pytest.mark.in_memory,
+    pytest.mark.broker(
+        addresses=anycast("expired"),
+        settings={
+            "moved.#": {"expiry-address": "expired"},
+            "auto.#": {"expiry-address": "past", "auto-create-expiry-resources": "true"},
+            "short.#": {"expiry-delay": 300},
+            "bounded.#": {"max-expiry-delay": 300},
+            "patient.#": {"min-expiry-delay": 600_000},
+            "eternal.#": {"no-expiry": "true"},
+        },
+    ),
+]
 
 
 def test_a_waiting_message_expires_by_itself(connect, version, name, management):
     client = connect(version)
-    client.put(f"/queue/{name}", "goes", expires=in_ms(300))
-    client.put(f"/queue/{name}", "stays", expires=in_ms(600_000))
+    client.put(f"/queue/{name}", "goes", expires=client.in_ms(300))
+    client.put(f"/queue/{name}", "stays", expires=client.in_ms(600_000))
     management.expect(name, messageCount=1, messagesExpired=1)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.message("stays")
@@ -47,8 +43,8 @@ def test_what_is_too_old_on_arrival_is_never_delivered(connect, name, management
 def test_a_message_in_delivery_is_its_consumer_s(connect, name, management):
     client = connect()
     client.subscribe(name, prefetch_count=1)
-    client.put(name, "held", expires=in_ms(300))
-    client.put(name, "waiting", expires=in_ms(300))
+    client.put(name, "held", expires=client.in_ms(300))
+    client.put(name, "waiting", expires=client.in_ms(300))
     held = client.message("held")
     management.expect(name, messagesExpired=1, messageCount=1, deliveringCount=1)
     client.answer("ACK", held)
@@ -58,8 +54,8 @@ def test_a_message_in_delivery_is_its_consumer_s(connect, name, management):
 def test_one_that_comes_back_too_late_expires(connect, name, management):
     client = connect()
     client.subscribe(name, prefetch_count=1)
-    client.put(name, "held", expires=in_ms(300))
-    client.put(name, "the clock", expires=in_ms(300))
+    client.put(name, "held", expires=client.in_ms(300))
+    client.put(name, "the clock", expires=client.in_ms(300))
     held = client.message("held")
     management.expect(name, messagesExpired=1)
     client.answer("NACK", held)
@@ -68,7 +64,8 @@ def test_one_that_comes_back_too_late_expires(connect, name, management):
 
 
 def test_expired_messages_move(connect, name, management):
-    client, expires = connect(), in_ms(300)
+    client = connect()
+    expires = client.in_ms(300)
     client.put(f"moved.{name}", "x", expires=expires, own="header")
     management.expect(f"moved.{name}", messageCount=0, messagesExpired=1, messagesKilled=0)
     client.subscribe("expired", selector=f"_AMQ_ORIG_ADDRESS = 'moved.{name}'", ack="auto")
@@ -80,7 +77,8 @@ def test_expired_messages_move(connect, name, management):
 
 
 def test_resources_are_made_for_each_origin(connect, name, management):
-    connect().put(f"auto.{name}", "x", expires=in_ms(100))
+    client = connect()
+    client.put(f"auto.{name}", "x", expires=client.in_ms(100))
     management.expect(f"auto.{name}", messagesExpired=1)
     management.expect(f"EXP.auto.{name}", messageCount=1, address="past")
 
@@ -88,7 +86,7 @@ def test_resources_are_made_for_each_origin(connect, name, management):
 @pytest.mark.parametrize("expires", [0, None, "later"])
 def test_expiry_delay_is_for_messages_that_say_nothing(connect, name, management, expires):
     client, queue = connect(), f"short.{name}"
-    headers = {} if expires is None else {"expires": in_ms(600_000) if expires == "later" else expires}
+    headers = {} if expires is None else {"expires": client.in_ms(600_000) if expires == "later" else expires}
     client.put(queue, "x", **headers)
     if expires == "later":
         client.put(queue, "the clock")
@@ -99,7 +97,7 @@ def test_expiry_delay_is_for_messages_that_say_nothing(connect, name, management
 
 def test_max_expiry_delay_bounds(connect, name, management):
     client = connect()
-    client.put(f"bounded.{name}", "asks for more", expires=in_ms(600_000))
+    client.put(f"bounded.{name}", "asks for more", expires=client.in_ms(600_000))
     client.put(f"bounded.{name}", "asks for nothing")
     management.expect(f"bounded.{name}", messagesExpired=2)
 
@@ -107,8 +105,8 @@ def test_max_expiry_delay_bounds(connect, name, management):
 def test_min_expiry_delay_bounds(connect, name):
     client = connect()
     client.subscribe(f"patient.{name}", ack="auto")
-    client.put(f"patient.{name}", "x", expires=in_ms(1))
-    assert int(client.message("x")["expires"]) > in_ms(500_000)
+    client.put(f"patient.{name}", "x", expires=client.in_ms(1))
+    assert int(client.message("x")["expires"]) > client.in_ms(500_000)
 
 
 def test_no_expiry(connect, name):
@@ -119,7 +117,8 @@ def test_no_expiry(connect, name):
 
 
 def test_the_subscriber_sees_when(connect, version, name):
-    client, expires = connect(version), in_ms(600_000)
+    client = connect(version)
+    expires = client.in_ms(600_000)
     client.subscribe(name, ack="auto")
     client.put(name, "x", expires=expires)
     assert client.message("x")["expires"] == str(expires)

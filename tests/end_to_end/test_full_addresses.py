@@ -2,6 +2,9 @@
 
 import pytest
 
+pytestmark = pytest.mark.in_memory
+
+
 LIMITED = pytest.mark.broker(
     settings={
         "drop.#": {"max-size-messages": 3, "address-full-policy": "DROP"},

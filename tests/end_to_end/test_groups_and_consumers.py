@@ -10,6 +10,9 @@ from ..broker_document import anycast
 from ..management import Management
 from .lasting import DURABLE, LastingBroker
 
+pytestmark = pytest.mark.in_memory
+
+
 #: An address pages from its 5th message on.
 PAGED = {"max-size-messages": 4, "page-size-bytes": "1K"}
 

@@ -8,6 +8,9 @@ from stompring.cli.main import main
 from ..broker_document import anycast
 from ..management import Answered
 
+pytestmark = pytest.mark.in_memory
+
+
 KEYS = 200
 SETTINGS = {
     "#": {

@@ -15,8 +15,9 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import PATIENCE
-from ..management import Answered, Management
+from ..management import Answered
 from ..stomp_client import StompClient, frame_bytes
+from ..wire import SocketWire
 
 SLOW = {"slow.#": {"slow-consumer-threshold": "5", "slow-consumer-check-period": "1"}}
 
@@ -56,57 +57,53 @@ def test_connections_in_all_by_acceptor_and_by_host(start_broker):
     broker = start_broker(
         core="<global-max-connections>4</global-max-connections>", parameters="connectionsAllowedPerHost=3"
     )
-    management = Management(broker.http_port)
+    management = broker.management()
     with ExitStack() as opened:
-        clients = [StompClient(broker.port) for _ in range(3)]
+        clients = [broker.client() for _ in range(3)]
         for client in clients:
             opened.callback(client.close)
             client.connect()
-        StompClient(broker.port).error("3 connections from 127.0.0.1", "connectionsAllowedPerHost")
-        elsewhere = StompClient.__new__(StompClient)
-        elsewhere.__dict__.update(version="1.2", beats=[], inbox=[], connected=None, _buffer=b"", _receipts=0)
-        elsewhere.socket = socket.create_connection(
-            ("127.0.0.1", broker.port), timeout=PATIENCE, source_address=("127.0.0.2", 0)
-        )
+        broker.client().error("3 connections from 127.0.0.1", "connectionsAllowedPerHost")
+        elsewhere = StompClient(wire=SocketWire(broker.port, source="127.0.0.2"))
         opened.callback(elsewhere.close)
         elsewhere.connect()
-        StompClient(broker.port).error("4 connections to this broker", "global-max-connections")
+        broker.client().error("4 connections to this broker", "global-max-connections")
         assert management.ask("GET", "/broker")["connectionCount"] == 4
         expect_refusals(management, connectionsAllowedPerHost=1, global_max_connections=1)
         text = management.text("/metrics")
         assert 'stompring_refusals_total{limit="global-max-connections"} 1' in text
         assert "stompring_connections_limit 4" in text
         clients[0].disconnect()
-        again = StompClient(broker.port)
+        again = broker.client()
         opened.callback(again.close)
         again.connect()
 
 
 def test_a_flood_of_connections_costs_two_lines(start_broker):
     broker = start_broker(core="<global-max-connections>1</global-max-connections>")
-    client = StompClient(broker.port)
+    client = broker.client()
     client.connect()
     before = len(broker.log)
     for _ in range(300):
-        StompClient(broker.port).error("global-max-connections")
+        broker.client().error("global-max-connections")
     client.put("q", "still served")
     lines = [line for line in broker.log[before:] if "global-max-connections" in line]
     assert 1 <= len(lines) <= 2 + PATIENCE // 10, lines
-    assert refusals(Management(broker.http_port)) == {"global-max-connections": 300}
+    assert refusals(broker.management()) == {"global-max-connections": 300}
     client.disconnect()
 
 
 def test_a_reload_changes_what_can_change(start_broker):
     broker = start_broker(core="<global-max-connections>1</global-max-connections>")
-    client = StompClient(broker.port)
+    client = broker.client()
     client.connect()
-    StompClient(broker.port).error("global-max-connections")
+    broker.client().error("global-max-connections")
     broker.reload(
         broker_xml(
             core="<global-max-connections>2</global-max-connections><global-max-queues>1</global-max-queues>"
         )
     )
-    second = StompClient(broker.port)
+    second = broker.client()
     second.connect()
     client.put("one", "x")
     second.send("SEND", {"destination": "two"})
@@ -117,8 +114,8 @@ def test_a_reload_changes_what_can_change(start_broker):
 def test_a_process_without_file_descriptors_goes_on(start_broker):
     """Each connection that comes then is closed at once, and nothing turns in circles."""
     broker = start_broker()
-    management = Management(broker.http_port)
-    client = StompClient(broker.port)
+    management = broker.management()
+    client = broker.client()
     client.connect()
     client.put("q", "before")  # the queue is there, and whatever files that needs
     used = len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
@@ -150,7 +147,7 @@ def test_a_process_without_file_descriptors_goes_on(start_broker):
         assert time.monotonic() < deadline
     assert management.ask("GET", "/broker")["refusals"]["open-files"] >= 40
     assert any("Open file limit reached" in line for line in broker.log)
-    late = StompClient(broker.port)
+    late = broker.client()
     late.connect()
     late.subscribe("q")
     late.messages("before", "a message")
@@ -163,7 +160,7 @@ def test_a_process_without_file_descriptors_goes_on(start_broker):
 
 def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker):
     broker = start_broker(parameters="outboxSize=64K")
-    greedy, other = StompClient(broker.port), StompClient(broker.port)
+    greedy, other = broker.client(), broker.client()
     for client in (greedy, other):
         client.connect()
     other.put("warm", "up")
@@ -196,7 +193,7 @@ def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker):
 
 @pytest.mark.broker(parameters="maxTransactionBytes=100K")
 def test_what_transactions_hold(broker, management, name):
-    client, other = StompClient(broker.port), StompClient(broker.port)
+    client, other = broker.client(), broker.client()
     client.connect()
     other.connect()
     client.ask("BEGIN", {"transaction": "t"})
@@ -217,7 +214,7 @@ def test_what_transactions_hold(broker, management, name):
 
 @pytest.mark.broker(parameters="maxUnsettledMessages=3")
 def test_unsettled_messages(broker, management, name):
-    client = StompClient(broker.port)
+    client = broker.client()
     client.connect()
     client.put(name, *"12345")
     client.subscribe(name, consumer_window_size="-1", prefetch_count="-1")
@@ -237,8 +234,8 @@ def test_a_slow_consumer_is_closed(start_broker):
     settings = {"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}}
     broker = start_broker(settings=settings)
     management, slow, fast, producer = (
-        Management(broker.http_port),
-        *(StompClient(broker.port) for _ in range(3)),
+        broker.management(),
+        *(broker.client() for _ in range(3)),
     )
     for client in (slow, fast, producer):
         client.connect()
@@ -268,9 +265,9 @@ def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker):
     """With ack:auto a message counts once it is written, and to a stuck socket nothing is."""
     broker = start_broker(settings={"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}})
     management, stuck, producer = (
-        Management(broker.http_port),
-        StompClient(broker.port),
-        StompClient(broker.port),
+        broker.management(),
+        broker.client(),
+        broker.client(),
     )
     stuck.connect()
     producer.connect()
@@ -290,9 +287,9 @@ def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker):
 def test_a_slow_consumer_is_told_of(start_broker):
     broker = start_broker(settings=SLOW)
     management, slow, watcher = (
-        Management(broker.http_port),
-        StompClient(broker.port),
-        StompClient(broker.port),
+        broker.management(),
+        broker.client(),
+        broker.client(),
     )
     slow.connect()
     watcher.connect()
@@ -332,7 +329,7 @@ def test_queues_of_a_user_count_after_a_restart_too(lasting):
     ann = lasting.connect(login="ann")
     ann.put("one", "x")
     ann.put("two", "x")
-    second = StompClient(lasting.process.port)
+    second = lasting.running.client()
     second.send("CONNECT", {"accept-version": "1.2", "host": "/", "login": "ann"})
     second.error("User ann has 1 sessions, and the limit is 1", "max-sessions")
     ann.disconnect()
@@ -353,7 +350,7 @@ def test_queues_and_addresses_over_http(start_broker):
     broker = start_broker(
         core="<global-max-queues>1</global-max-queues><global-max-addresses>2</global-max-addresses>"
     )
-    management = Management(broker.http_port)
+    management = broker.management()
     management.ask("POST", "/queues", {"name": "one"})
     for path, body, limit in (
         ("/queues", {"name": "two"}, "global-max-queues"),

@@ -7,20 +7,20 @@ brokers do; their types may not, and of objects every member that the table has 
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
 
-from ..broker_process import PATIENCE
-
-pytestmark = pytest.mark.broker(
-    settings={
-        "#": {"dead-letter-address": "DLQ", "expiry-address": "ExpiryQueue"},
-        "paged.#": {"max-size-messages": 3},
-        "nowhere.#": {"dead-letter-address": "missing"},
-    }
-)
+pytestmark = [
+    pytest.mark.in_memory,
+    pytest.mark.broker(
+        settings={
+            "#": {"dead-letter-address": "DLQ", "expiry-address": "ExpiryQueue"},
+            "paged.#": {"max-size-messages": 3},
+            "nowhere.#": {"dead-letter-address": "missing"},
+        }
+    ),
+]
 
 ADDRESS = "activemq.management"
 JSON_QUEUE = '{"name":"made","address":"made","routing-type":"ANYCAST","durable":true}'
@@ -502,9 +502,7 @@ def test_a_temporary_topic_does_not_outlast_the_broker(lasting):
     (address,) = lasting.management.ask("GET", "/addresses", temporary="true")["data"]
     assert address["name"].startswith("temp-topic.") and address["routingTypes"] == ["MULTICAST"]
     lasting.again("kill")
-    deadline = time.monotonic() + PATIENCE
-    while any(
-        each["name"] == address["name"] for each in lasting.management.ask("GET", "/addresses")["data"]
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    management = lasting.management
+    management.until(
+        lambda: all(each["name"] != address["name"] for each in management.ask("GET", "/addresses")["data"])
+    )

@@ -6,8 +6,10 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..management import Management
-from ..stomp_client import Frame, StompClient
+from ..stomp_client import Frame
+
+pytestmark = pytest.mark.in_memory
+
 
 MESSAGES = {"max-size-messages": 0, "page-limit-messages": 30}
 BYTES = {"max-size-bytes": 0, "page-limit-bytes": "64K"}
@@ -163,7 +165,7 @@ def test_a_transaction_is_checked_as_a_whole_in_bytes(connect, name, management)
 def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker):
     limited = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
     broker = start_broker(settings=limited)
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     client.put("q", *"12345")
     management.expect("q", messageCount=3)
@@ -178,19 +180,20 @@ def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker):
     client.close()
 
 
+@pytest.mark.process
 def test_the_limit_holds_after_a_restart(start_broker):
     settings = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
     broker = start_broker(settings=settings)
-    client = StompClient(broker.port)
+    client = broker.client()
     client.connect()
     client.put("q", *"12345", persistent="true")
     client.close()
     broker.stop()
     with BrokerProcess(broker.config) as again:
-        client = StompClient(again.port)
+        client = again.client()
         client.connect()
         client.put("q", "6", persistent="true")
-        Management(again.http_port).expect("q", messageCount=3)
+        again.management().expect("q", messageCount=3)
         client.subscribe("q", ack="client-individual")
         for body in "123":
             client.answer("ACK", client.message(body))
@@ -201,7 +204,7 @@ def test_the_limit_holds_after_a_restart(start_broker):
 
 def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker):
     broker = start_broker(core="<global-max-messages>100</global-max-messages>")
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     client.put("large", *numbers(0, 90))
     client.put("small", *numbers(0, 10))
@@ -233,7 +236,7 @@ def test_bytes_and_number_are_limits_of_their_own(start_broker):
     broker = start_broker(
         core="<global-max-size>-1</global-max-size><global-max-messages>5</global-max-messages>"
     )
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     client.put("q", *numbers(0, 5))
     assert not management.address("q")["paging"]

@@ -1,10 +1,11 @@
 """The rules of delivery hold for paged messages: order, transactions, selectors, expiry, priorities, redelivery."""
 
-import time
-
 import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
+
+pytestmark = pytest.mark.in_memory
+
 
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
@@ -16,10 +17,6 @@ SETTINGS = {
 }
 PAGING = pytest.mark.broker(settings=SETTINGS)
 LASTING = {"settings": SETTINGS}
-
-
-def now():
-    return int(time.time() * 1000)
 
 
 # ---- order (PG-8)
@@ -155,13 +152,13 @@ def test_pg_10_counters_of_an_active_and_a_lazy_queue(lasting):
 @PAGING
 def test_pg_12_expired_messages_among_others(connect, name, management):
     client, queue = connect(), f"five.{name}"
-    soon = now() + 3000
+    soon = client.in_ms(3000)
     for first in range(1, 200, 10):
         client.put(queue, *padded(first, first + 8, 50), expires=soon)
         client.put(queue, str(first + 9))
     client.subscribe(queue, id="late", ack="client-individual", prefetch_count=1)
     management.expect(queue, deliveringCount=1)
-    time.sleep(max(0.0, soon / 1000 - time.time()) + 0.1)
+    client.time.sleep(max(0.0, soon / 1000 - client.time.now()) + 0.1)
     management.expect(queue, messagesExpired=179)  # one is in delivery
     client.ask("UNSUBSCRIBE", {"id": "late"})
     client.inbox.clear()
@@ -173,13 +170,13 @@ def test_pg_12_expired_messages_among_others(connect, name, management):
 def test_scheduled_messages_wait_in_pages(connect, name, management):
     client, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 20))
-    due = now() + 1000
+    due = client.in_ms(1000)
     client.put(queue, "scheduled", AMQ_SCHEDULED_TIME=due)
     management.expect(queue, messageCount=21, scheduledCount=1)
     client.subscribe(queue, consumer_window_size="-1")
     assert texts([client.message() for _ in range(20)]) == numbers(1, 20)
     client.message("scheduled")
-    assert now() >= due
+    assert client.in_ms(0) >= due
 
 
 @PAGING

@@ -9,6 +9,9 @@ import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
 
+pytestmark = pytest.mark.in_memory
+
+
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
 SETTINGS = {

@@ -405,7 +405,7 @@ def test_a_secret_from_outside_is_used_and_not_shown(tmp_path, monkeypatch):
     )
     config.write_text(text.replace("anycastPrefix=/queue/,queue/", "anycastPrefix=${env:STOMP_PREFIX}"))
     with BrokerProcess(config) as broker:
-        client = StompClient(broker.port)
+        client = broker.client()
         client.connect()
         client.put("/only;here/&q", "x")
         client.subscribe("/only;here/&q", ack="auto")

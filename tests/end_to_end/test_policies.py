@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 
 from ..broker_document import anycast, broker_xml
-from ..management import Answered, Management
-from ..stomp_client import StompClient
+from ..management import Answered
 from .lasting import DURABLE
 
 DOOR = '''
@@ -95,14 +93,14 @@ def plugins(tmp_path):
 
 
 def connected(broker, version="1.2"):
-    client = StompClient(broker.port, version)
+    client = broker.client(version)
     client.connect()
     return client
 
 
 def test_every_answer_of_admit(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere"))
-    management, client = Management(broker.http_port), connected(broker)
+    management, client = broker.management(), connected(broker)
     client.put("q", "accepted", do="accept")
     client.put("q", "dropped", do="drop")
     client.put("q", "redirected", do="redirect", color="red")
@@ -111,9 +109,9 @@ def test_every_answer_of_admit(start_broker, plugins):
     refused = connected(broker)
     refused.send("SEND", {"destination": "q", "do": "refuse", "receipt": "r"}, b"m")
     refused.error("Not now (policy door of address q)", receipt="r")
-    began = time.monotonic()
+    began = client.time.steady()
     client.put("q", "waited", do="wait")
-    assert time.monotonic() - began >= 0.29
+    assert client.time.steady() - began >= 0.29
     client.subscribe("q")
     first, changed, *_ = client.messages("accepted", "changed", "plain", "waited")
     assert changed["size"] == "7" and changed["by"] and changed.get("do") is None
@@ -126,7 +124,7 @@ def test_every_answer_of_admit(start_broker, plugins):
 
 def test_every_answer_of_admit_over_http(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere"))
-    management = Management(broker.http_port)
+    management = broker.management()
 
     def send(do, count=1):
         body = {"address": "q", "headers": {"do": do}, "body": do, "count": count}
@@ -135,9 +133,9 @@ def test_every_answer_of_admit_over_http(start_broker, plugins):
 
     assert send("accept") == send("redirect") == send("change") == (1, 0)
     assert send("drop", 3) == (0, 3)
-    began = time.monotonic()
+    began = management.time.steady()
     assert send("wait") == (1, 0)
-    assert time.monotonic() - began >= 0.29
+    assert management.time.steady() - began >= 0.29
     with pytest.raises(Answered, match="Not now .policy door of address q") as refused:
         send("refuse")
     assert refused.value.status == 409
@@ -162,7 +160,7 @@ def test_a_slow_hook_is_counted_and_logged(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
     client = connected(broker)
     client.put("q", "a", "b", do="sleep")
-    metrics = Management(broker.http_port).text("/metrics")
+    metrics = broker.management().text("/metrics")
     assert 'stompring_policy_slow_hooks_total{hook="admit",policy="door"} 2.0' in metrics
     logged = [line for line in broker.log if "policy door of address q: admit blocked the broker" in line]
     assert len(logged) == 1 and "WARNING" in logged[0]
@@ -172,7 +170,7 @@ def test_a_slow_hook_is_counted_and_logged(start_broker, plugins):
 def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("other"))
     broker.may_fault = True
-    management = Management(broker.http_port)
+    management = broker.management()
     for _ in range(3):
         client = connected(broker)
         client.send("SEND", {"destination": "q", "do": "fault", "receipt": "r"}, b"m")
@@ -264,7 +262,7 @@ def test_parameters_and_code_are_read_again(start_broker, plugins):
     broker.reload(broker_xml(addresses=anycast("q")))
     client = connected(broker)
     client.put("q", "after", do="refuse")
-    Management(broker.http_port).expect_address("q", policies=[])
+    broker.management().expect_address("q", policies=[])
     client.close()
 
 
@@ -284,14 +282,14 @@ RECORDS = {
 
 def test_what_happens_to_messages_is_told(start_broker, plugins):
     broker = start_broker(**RECORDS)
-    management, client = Management(broker.http_port), connected(broker)
+    management, client = broker.management(), connected(broker)
     client.put("r", "1", "2", "3")
     client.subscribe("r", prefetch_count=2)
     good, bad = client.messages("2", "3")
     client.answer("ACK", good)
     client.answer("NACK", bad)
     client.ask("UNSUBSCRIBE", {"id": "s"})
-    client.put("r", "soon over", expires=int(time.time() * 1000) + 100)
+    client.put("r", "soon over", expires=client.in_ms(100))
     management.expect("expired", messageCount=1)
     client.put("r", "purged")
     management.ask("POST", "/queues/r/purge")
@@ -346,7 +344,7 @@ def test_every_answer_of_a_full_address(start_broker, plugins):
         settings={name: limits for name in ("p", "q")},
         addresses=anycast("p") + anycast("q"),
     )
-    management = Management(broker.http_port)
+    management = broker.management()
     for words, do in (("No room (policy full of address q)", "refuse"), ("Address q is full", "fail")):
         client = connected(broker)
         if do == "refuse":

@@ -1,14 +1,16 @@
 """SIGHUP: broker.xml is read again and applied to a broker that goes on serving."""
 
+import pytest
+
 from ..broker_document import SHIPPED, anycast, broker_xml, multicast
-from ..management import Management
-from ..stomp_client import StompClient
 from .test_policies import DOOR, DOOR_PLUGIN, DOOR_USE
+
+pytestmark = pytest.mark.in_memory
 
 
 def test_a_reload_changes_what_it_says_and_nothing_else(start_broker):
     broker = start_broker(addresses=anycast("kept") + anycast("a"))
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     client.put("kept", "a message", "another")
     client.subscribe("a", ack="auto")
@@ -30,7 +32,7 @@ def test_a_reload_changes_what_it_says_and_nothing_else(start_broker):
 
 def test_settings_of_an_address_that_is_there_change_live(start_broker):
     broker = start_broker(settings={"q": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     client.put("q", "1")
     client.send("SEND", {"destination": "q", "receipt": "late"}, b"2")
@@ -43,7 +45,7 @@ def test_settings_of_an_address_that_is_there_change_live(start_broker):
 
 def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker):
     broker = start_broker(addresses=anycast("q", 'ring-size="3"'))
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     for broken, words in (
         ("<configuration", []),
@@ -70,7 +72,7 @@ def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker):
 def test_what_vanished_is_deleted_only_where_that_is_asked_for(start_broker):
     forced = {"forced": {"config-delete-queues": "FORCE", "config-delete-addresses": "FORCE"}}
     broker = start_broker(addresses=anycast("forced") + anycast("left"), settings=forced)
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     client.subscribe("forced", id="doomed")
     broker.reload(broker_xml(settings=forced))
@@ -81,7 +83,7 @@ def test_what_vanished_is_deleted_only_where_that_is_asked_for(start_broker):
 
 def test_a_queue_goes_back_to_defaults_when_an_attribute_vanishes(start_broker):
     broker = start_broker(addresses=anycast("q", 'max-consumers="3" ring-size="7"'))
-    management = Management(broker.http_port)
+    management = broker.management()
     management.expect("q", maxConsumers=3, ringSize=7)
     broker.reload(broker_xml(addresses=anycast("q"), settings={"q": {"default-max-consumers": 5}}))
     management.expect("q", maxConsumers=5, ringSize=-1)
@@ -99,7 +101,7 @@ def test_what_needs_a_restart_is_said(start_broker):
 
 def test_reload_by_management(start_broker):
     broker = start_broker()
-    management = Management(broker.http_port)
+    management = broker.management()
     broker.config.write_text(broker_xml(addresses=anycast("new"), base=SHIPPED))
     answer = management.ask("POST", "/reload")
     assert "queue new created" in answer["applied"] and answer["failed"] == []
@@ -114,7 +116,7 @@ def test_a_plugins_directory_that_came_later_is_found(start_broker):
     (folder / "door.py").write_text(DOOR, encoding="utf-8")
     line = broker.reload(broker_xml(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q")))
     assert "configuration reloaded" in line, broker.log[-3:]
-    assert Management(broker.http_port).address("q")["policies"] == ["door"]
+    assert broker.management().address("q")["policies"] == ["door"]
 
 
 def test_changed_files_are_reloaded_by_themselves(start_broker):
@@ -130,7 +132,7 @@ def test_changed_files_are_reloaded_by_themselves(start_broker):
     seen = len(broker.log)
     replace(broker.config, text)
     broker.wait_for_log("configuration reloaded", seen)
-    management = Management(broker.http_port)
+    management = broker.management()
     management.expect("included", messageCount=0)
 
     seen = len(broker.log)

@@ -6,6 +6,9 @@ import pytest
 
 from .lasting import DURABLE, numbers, padded, take
 
+pytestmark = pytest.mark.in_memory
+
+
 #: Always paging, also when nothing is left in the pages.
 SETTINGS = {"q": {"max-size-messages": 0, "page-size-bytes": "2K"}}
 
@@ -45,7 +48,7 @@ def test_pd_2_a_file_is_no_page_any_more(lasting, damage):
     assert "40" in got
     lasting.management.expect("q", messageCount=0)
     lasting.management.expect_address("q", numberOfPages=0)
-    assert any(pages[4].name in line for line in lasting.process.log)
+    assert any(pages[4].name in line for line in lasting.running.log)
     assert lasting.management.ask("GET", "/broker")["damagedPages"] >= 1
 
 
@@ -59,7 +62,7 @@ def test_pd_3_a_damaged_record_in_the_middle(lasting):
     got = lasting.start().drain("q")
     lost = set(numbers(1, 40)) - set(got)
     assert 1 <= len(lost) <= 5 and got == sorted(got, key=int)
-    assert any(pages[2].name in line for line in lasting.process.log)
+    assert any(pages[2].name in line for line in lasting.running.log)
     lasting.management.expect_address("q", numberOfPages=0)
     aside = [path for path in lasting.data.rglob("*.invalidPage*")]
     assert len(aside) == 1 and aside[0].read_bytes() == bytes(data)
@@ -79,13 +82,14 @@ def test_pd_5_all_pages_are_deleted(lasting):
     lasting.stop()
     shutil.rmtree(lasting.data / "paging")
     lasting.start()
-    reports = [line for line in lasting.process.log if "the file is missing" in line]
+    reports = [line for line in lasting.running.log if "the file is missing" in line]
     assert sum(int(line.split("messages lost: ")[1].split()[0]) for line in reports) == 40
     lasting.management.expect("q", messageCount=0)
     lasting.connect().put("q", *padded(1, 30, 300), **DURABLE)
     assert lasting.again().drain("q") == numbers(1, 30)
 
 
+@pytest.mark.process
 def test_pd_5_the_first_page_is_missing(lasting):
     pages = filled(lasting)
     lasting.kill()
@@ -95,11 +99,11 @@ def test_pd_5_the_first_page_is_missing(lasting):
     first.unlink()
     got = lasting.start().drain("q")
     assert got == numbers(41 - len(got), 40) and len(got) >= 30
-    lost = lasting.process.wait_for_log("the file is missing")
+    lost = lasting.running.wait_for_log("the file is missing")
     assert first.name in lost and lost.endswith(f"messages lost: {38 - len(got)} of queue q")
     assert lasting.management.ask("GET", "/broker")["damagedPages"] == 1
     lasting.again()
-    assert not [line for line in lasting.process.log if "missing" in line]
+    assert not [line for line in lasting.running.log if "missing" in line]
 
 
 def test_a_page_over_another(lasting):
@@ -108,10 +112,10 @@ def test_a_page_over_another(lasting):
     pages[3].write_bytes(pages[1].read_bytes())
     got = lasting.start().drain("q")
     assert len(set(got)) == len(got) and got == sorted(got, key=int)
-    assert lasting.process.wait_for_log(
+    assert lasting.running.wait_for_log(
         rf"{pages[3].name} is not page .* copy of file number {int(pages[1].stem)}"
     )
-    lost = lasting.process.wait_for_log("the file is missing")
+    lost = lasting.running.wait_for_log("the file is missing")
     assert pages[3].name in lost and lost.endswith(f"messages lost: {40 - len(got)} of queue q")
     assert lasting.again().drain("q") == []
 
@@ -122,8 +126,8 @@ def test_a_page_copied_to_a_new_number(lasting, how):
     copy = pages[-1].with_name(f"{int(pages[-1].stem) + 1:09d}.page")
     copy.write_bytes(pages[1].read_bytes())
     assert lasting.start().drain("q") == numbers(1, 40)
-    assert lasting.process.wait_for_log(f"{copy.name} is not page .* set aside")
-    assert not [line for line in lasting.process.log if "messages lost" in line]
+    assert lasting.running.wait_for_log(f"{copy.name} is not page .* set aside")
+    assert not [line for line in lasting.running.log if "messages lost" in line]
 
 
 def test_a_page_that_was_removed_long_ago_comes_back(lasting):
@@ -151,8 +155,8 @@ def test_a_page_of_another_address(lasting):
     lasting.start()
     lost = 20 - len(lasting.drain("a"))
     assert lost > 0 and lasting.drain("b") == numbers(1, 20)
-    assert lasting.process.wait_for_log(f"{a[1].name} is not page .* it belongs to address")
-    assert lasting.process.wait_for_log(f"the file is missing; messages lost: {lost} of queue a")
+    assert lasting.running.wait_for_log(f"{a[1].name} is not page .* it belongs to address")
+    assert lasting.running.wait_for_log(f"the file is missing; messages lost: {lost} of queue a")
 
 
 def journal(lasting):
@@ -177,9 +181,9 @@ def test_a_segment_over_another(lasting, onto):
     }[onto]
     target.write_bytes(segments[1].read_bytes())
     lasting.start()
-    assert lasting.process.wait_for_log(f"{target.name} is not segment .* it is a copy of file number")
+    assert lasting.running.wait_for_log(f"{target.name} is not segment .* it is a copy of file number")
     if onto != "a new number":
-        assert lasting.process.wait_for_log(
+        assert lasting.running.wait_for_log(
             f"segment {int(target.stem)} of .* missing; number of lost messages unknown"
         )
     got = lasting.drain("q")
@@ -193,9 +197,10 @@ def test_the_last_segment_is_missing(lasting):
     segments = journal(lasting)
     segments[-1].unlink()
     lasting.start()
-    assert lasting.process.wait_for_log(f"segment {int(segments[-1].stem)} of .* is missing")
+    assert lasting.running.wait_for_log(f"segment {int(segments[-1].stem)} of .* is missing")
 
 
+@pytest.mark.process
 def test_the_journal_of_another_directory(lasting):
     journal(lasting)
     identity = lasting.data / "identity"
@@ -208,6 +213,7 @@ def test_the_journal_of_another_directory(lasting):
     assert identity.read_text() == was
 
 
+@pytest.mark.process
 def test_pd_6_the_paging_directory_cannot_be_made(lasting):
     lasting.data.mkdir()
     (lasting.data / "paging").write_text("no directory", encoding="utf-8")

@@ -1,14 +1,10 @@
 """What a client finds again after the broker was stopped or killed: messages, their order, counts, times."""
 
-import time
-
 import pytest
 
 from .lasting import DURABLE, take
 
-
-def now():
-    return int(time.time() * 1000)
+pytestmark = pytest.mark.in_memory
 
 
 def test_durable_messages_stay_and_others_go(lasting, how):
@@ -120,7 +116,7 @@ def test_transactions(lasting):
 
 def test_schedules(lasting, how):
     client = lasting.start().connect()
-    due = now() + 8000  # longer than a slow machine takes to start the broker again
+    due = client.in_ms(8000)
     client.put("q", "soon", AMQ_SCHEDULED_TIME=due, **DURABLE)
     client.put("q", "overdue", AMQ_SCHEDULED_DELAY=50, **DURABLE)
     client.put("q", "far", AMQ_SCHEDULED_DELAY=600_000, **DURABLE)
@@ -130,7 +126,7 @@ def test_schedules(lasting, how):
     client.subscribe("q", ack="client-individual")
     assert {client.message().body for _ in range(2)} == {b"overdue", b"at once"}
     client.message("soon")
-    assert now() >= due
+    assert client.in_ms(0) >= due
     (waiting,) = lasting.management.ask("GET", "/queues/q/scheduled")["data"]
     assert (waiting["body"], waiting["dueTime"]) == ("far", far["dueTime"])
 
@@ -152,10 +148,10 @@ def test_expiry_goes_on_while_it_is_down(lasting):
     settings = {"#": {"expiry-address": "EXP"}}
     client = lasting.start(settings=settings).connect()
     client.put("EXP", "so that it is there")
-    client.put("q", "short", expires=now() + 300, **DURABLE)
-    client.put("q", "long", expires=now() + 600_000, **DURABLE)
+    client.put("q", "short", expires=client.in_ms(300), **DURABLE)
+    client.put("q", "long", expires=client.in_ms(600_000), **DURABLE)
     lasting.kill()
-    time.sleep(0.4)
+    client.time.sleep(0.4)
     lasting.start()
     lasting.management.expect("q", messageCount=1)
     lasting.management.expect("EXP", messageCount=1)

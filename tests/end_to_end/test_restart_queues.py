@@ -10,6 +10,9 @@ from ..broker_process import PATIENCE, ROOT
 from ..management import Answered
 from .lasting import DURABLE
 
+pytestmark = pytest.mark.in_memory
+
+
 ATTRIBUTES = {
     "filter": "colour = 'red'",
     "ringSize": 17,

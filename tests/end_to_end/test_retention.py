@@ -14,6 +14,9 @@ from ..broker_document import anycast
 from ..store.decoded_files import passed_on, payloads, retained, rows
 from .lasting import DURABLE
 
+pytestmark = pytest.mark.in_memory
+
+
 SMALL = (
     "<journal-file-size>4KB</journal-file-size><journal-compact-min-files>2</journal-compact-min-files>"
     "<journal-compact-percentage>80</journal-compact-percentage>"
@@ -166,7 +169,7 @@ def test_what_goes_before_it_was_ingested_is_counted(lasting):
     lasting.drain("q")
     found = lasting.management.ask("GET", "/broker")
     assert 0 < found["retentionDeletedNotIngested"] < found["retentionDeleted"]
-    lasting.process.wait_for_log("before (it was|they were) ingested into file:///lake")
+    lasting.running.wait_for_log("before (it was|they were) ingested into file:///lake")
 
 
 def test_without_it_nothing_is_kept(lasting):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ..broker_document import broker_xml, multicast
 from ..broker_process import BrokerProcess
 from ..cli.conftest import invoke
-from ..management import Answered, Management
-from ..stomp_client import StompClient
+from ..management import Answered
 from .lasting import DURABLE
+
+pytestmark = pytest.mark.in_memory
+
 
 SETTINGS: dict[str, dict[str, object]] = {
     "n.#": {
@@ -31,7 +35,7 @@ def received(client, destination, **headers):
 
 def test_new_subscribers_begin_with_the_last_messages(start_broker):
     broker = start_broker(settings=SETTINGS)
-    client = StompClient(broker.port)
+    client = broker.client()
     client.connect()
     for number in range(5):
         client.put("/topic/n.a", str(number), even=number % 2 == 0)
@@ -51,7 +55,7 @@ def test_new_subscribers_begin_with_the_last_messages(start_broker):
 
 def test_a_transaction_counts_from_its_commit_on(start_broker):
     broker = start_broker(settings=SETTINGS)
-    client = StompClient(broker.port)
+    client = broker.client()
     client.connect()
     client.ask("BEGIN", {"transaction": "t"})
     client.put("/topic/n.a", "1", transaction="t")
@@ -63,7 +67,7 @@ def test_a_transaction_counts_from_its_commit_on(start_broker):
 
 def test_lists_leave_internal_queues_out_and_clients_cannot_use_them(start_broker):
     broker = start_broker(settings=SETTINGS)
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     client.put("/topic/n.a", "1", "2")
     management.expect_address("n.a", retroactiveMessages=2, messageCount=0)
@@ -79,7 +83,7 @@ def test_lists_leave_internal_queues_out_and_clients_cannot_use_them(start_broke
     assert received(client, "/topic/n.a") == []
     client.send("SUBSCRIBE", {"destination": f"::{name}", "id": "x", "receipt": "r"})
     client.error("is internal", receipt="r")
-    client = StompClient(broker.port)
+    client = broker.client()
     client.connect()
     client.send("SEND", {"destination": "$.artemis.internal.n.a.address.retro", "receipt": "r"}, b"x")
     client.error("is internal", receipt="r")
@@ -103,9 +107,9 @@ def test_durable_messages_survive_and_a_reload_resizes(lasting, how):
     assert received(client, "/topic/n.#") == ["4", "5", "6"]
     client.put("/topic/n.a", "7", **DURABLE)
     smaller = {"n.#": {**SETTINGS["n.#"], "retroactive-message-count": 2}}
-    lasting.process.reload(lasting.document(settings=smaller))
+    lasting.running.reload(lasting.document(settings=smaller))
     assert received(client, "/topic/n.a") == ["5", "7"]
-    lasting.process.reload(lasting.document(settings={"n.#": {"default-address-routing-type": "MULTICAST"}}))
+    lasting.running.reload(lasting.document(settings={"n.#": {"default-address-routing-type": "MULTICAST"}}))
     assert received(client, "/topic/n.a") == []
     client = lasting.again(how, settings=SETTINGS).connect()
     assert received(client, "/topic/n.a") == []
@@ -142,7 +146,7 @@ def test_what_is_kept_is_exported_and_imported(lasting, tmp_path):
     assert invoke("export", file, "--data", lasting.data).exit_code == 0
     assert invoke("import", file, "--data", other).exit_code == 0
     with BrokerProcess(config, other) as broker:  # imported while it was stopped
-        client = StompClient(broker.port)
+        client = broker.client()
         client.connect()
         assert received(client, "/topic/n.a") == ["3", "4", "5"]
         client.close()
@@ -152,4 +156,4 @@ def test_what_is_kept_is_exported_and_imported(lasting, tmp_path):
         places = ("--stomp", f"127.0.0.1:{broker.port}", "--http", f"http://127.0.0.1:{broker.http_port}")
         result = invoke("import", file, *places)
         assert result.exit_code == 0, result.output
-        Management(broker.http_port).expect_address("n.a", retroactiveMessages=0)
+        broker.management().expect_address("n.a", retroactiveMessages=0)

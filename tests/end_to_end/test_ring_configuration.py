@@ -7,7 +7,10 @@ import pytest
 
 from ..broker_document import anycast, broker_xml
 from ..broker_process import ROOT
-from ..management import Answered, Management
+from ..management import Answered
+
+pytestmark = pytest.mark.in_memory
+
 
 READ = 'ring-size="1" non-destructive="true"'
 
@@ -96,7 +99,7 @@ def test_a_bad_ring_size_is_refused_in_broker_xml(tmp_path, size, place):
 
 def test_reload_changes_a_ring(start_broker):
     broker = start_broker(addresses=anycast("q", 'ring-size="5"'))
-    management = Management(broker.http_port)
+    management = broker.management()
     management.expect("q", ringSize=5)
     broker.reload(broker_xml(addresses=anycast("q", 'ring-size="2"')))
     management.expect("q", ringSize=2)

@@ -4,14 +4,12 @@ The RQ and D numbers are those of the cases in which the rules were first writte
 tests (RingQueueTest), D1 to D3 the examples of its manual.
 """
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
-pytestmark = pytest.mark.broker(
-    settings={f"ring{n}.#": {"default-ring-size": n} for n in (1, 3, 10, 25, 100)}
-)
+pytestmark = [
+    pytest.mark.in_memory,
+    pytest.mark.broker(settings={f"ring{n}.#": {"default-ring-size": n} for n in (1, 3, 10, 25, 100)}),
+]
 
 
 def ring(size, name):
@@ -94,10 +92,10 @@ def test_rq_3_consumer_close(connect, name, management, end):
 
 def test_rq_4_scheduled_messages_fall_due_into_a_full_ring(connect, name, management):
     client, queue = connect(), ring(1, name)
-    due = time.time() + 1.5
-    client.put(queue, "first", "second", AMQ_SCHEDULED_TIME=int(due * 1000))
+    due = client.in_ms(1500)
+    client.put(queue, "first", "second", AMQ_SCHEDULED_TIME=due)
     before = management.queue(queue)
-    if time.time() < due:
+    if client.in_ms(0) < due:
         assert (before["scheduledCount"], before["messagesReplaced"]) == (2, 0)
     management.expect(queue, messageCount=1, scheduledCount=0, messagesReplaced=1)
     drain(client, queue, "second")
@@ -153,13 +151,11 @@ def test_a_ring_above_its_lowered_size_gives_up_one_for_each_that_comes(connect,
 def test_rq_9_producers_at_once(connect, name, management):
     queue = ring(25, name)
     producers = [connect() for _ in range(25)]
-
-    def produce(number):
-        producers[number].put(queue, *(f"{number}.{n}" for n in range(25)))
-
-    with ThreadPoolExecutor(25) as pool:
-        for done in [pool.submit(produce, number) for number in range(25)]:
-            done.result()
+    for number in range(25):
+        for producer in producers:
+            producer.send("SEND", {"destination": queue}, str(number).encode())
+    for producer in producers:
+        producer.nothing()
     management.expect(queue, messageCount=25, messagesAdded=625, messagesReplaced=600)
 
 

@@ -4,22 +4,17 @@ Nothing here waits for longer than a few seconds, and nothing fails because a ma
 never early.
 """
 
-import time
-
 import pytest
 
 from ..management import Answered
 
-
-def now():
-    """Milliseconds since 1970, as the broker reads them."""
-    return int(time.time() * 1000)
+pytestmark = pytest.mark.in_memory
 
 
 def test_a_delayed_message_comes_late_and_whole(connect, version, name):
     client = connect(version)
     client.subscribe(f"/queue/{name}", ack="auto")
-    due = now() + 1000
+    due = client.in_ms(1000)
     headers = {
         "correlation_id": "c",
         "type": "t",
@@ -31,7 +26,7 @@ def test_a_delayed_message_comes_late_and_whole(connect, version, name):
     client.put(f"/queue/{name}", "later", AMQ_SCHEDULED_DELAY=1000, **headers)
     client.nothing()
     message = client.message("later")
-    assert now() >= due
+    assert client.in_ms(0) >= due
     for header, value in headers.items():
         assert message[header.replace("_", "-")] == str(value)
     assert not [key for key, _ in message.headers if key.startswith("AMQ_SCHEDULED")]
@@ -41,10 +36,10 @@ def test_a_delayed_message_comes_late_and_whole(connect, version, name):
 def test_a_time_is_absolute_and_beats_a_delay(connect, name):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
-    due = now() + 500
+    due = client.in_ms(500)
     client.put(f"/queue/{name}", "x", AMQ_SCHEDULED_TIME=due, AMQ_SCHEDULED_DELAY=600_000)
     client.message("x")
-    assert now() >= due
+    assert client.in_ms(0) >= due
 
 
 @pytest.mark.parametrize("header", ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"])
@@ -60,7 +55,7 @@ def test_nothing_or_less_means_now(connect, name, header, value):
 def test_a_time_that_is_past_jumps_the_line(connect, name, management):
     client = connect()
     client.put(f"/queue/{name}", "1", "2")
-    client.put(f"/queue/{name}", "past", AMQ_SCHEDULED_TIME=now() - 10_000)
+    client.put(f"/queue/{name}", "past", AMQ_SCHEDULED_TIME=client.in_ms(-10_000))
     management.expect(name, messageCount=3, scheduledCount=0)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.messages("past", "1", "2")
@@ -68,7 +63,8 @@ def test_a_time_that_is_past_jumps_the_line(connect, name, management):
 
 def test_due_times_order_messages_and_put_them_first(connect, name, management):
     """m1@10 m2 m3@11 m4 m5@12 is delivered as m2 m4 m1 m3 m5 to who is there, and due ones first to who comes later."""
-    client, base = connect(), now() + 1500
+    client = connect()
+    base = client.in_ms(1500)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(f"/queue/{name}", "m1", AMQ_SCHEDULED_TIME=base)
     client.put(f"/queue/{name}", "m2")
@@ -88,7 +84,8 @@ def test_what_falls_due_goes_to_the_head(connect, name, management):
 
 
 def test_the_same_time_keeps_the_order_of_sending(connect, name):
-    client, due = connect(), now() + 400
+    client = connect()
+    due = client.in_ms(400)
     client.put(f"/queue/{name}", *(str(n) for n in range(10)), AMQ_SCHEDULED_TIME=due)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.messages(*(str(n) for n in range(10)))
@@ -124,12 +121,12 @@ def test_every_subscriber_of_a_topic_gets_its_delayed_copy(connect, name):
 def test_period_and_repeat(connect, name, management):
     client = connect()
     client.subscribe(f"/queue/{name}", ack="auto")
-    began = now()
+    began = client.in_ms(0)
     client.put(
         f"/queue/{name}", "x", AMQ_SCHEDULED_DELAY=200, AMQ_SCHEDULED_PERIOD=150, AMQ_SCHEDULED_REPEAT=3
     )
     ids = {client.message("x")["message-id"] for _ in range(4)}
-    assert now() - began >= 200 + 3 * 150
+    assert client.in_ms(0) - began >= 200 + 3 * 150
     assert len(ids) == 4
     management.expect(name, messageCount=0, scheduledCount=0, messagesAcknowledged=4)
     client.nothing()
@@ -154,7 +151,7 @@ def test_cron_is_scheduled_for_a_whole_minute(connect, name, management):
     (waiting,) = management.ask("GET", f"/queues/{name}/scheduled")["data"]
     assert waiting["recurrence"]["cron"] == "*/5 * * * *"
     assert waiting["dueTime"] % 300_000 == 0
-    assert 0 < waiting["dueTime"] - now() <= 300_000
+    assert 0 < waiting["dueTime"] - client.in_ms(0) <= 300_000
     client.subscribe(f"/queue/{name}", ack="auto")
     management.ask("POST", f"/queues/{name}/scheduled/{waiting['messageID']}/deliver")
     client.message("x")
@@ -196,7 +193,7 @@ def test_management_cancels_one(connect, name, management):
 def test_a_message_expires_not_before_it_is_due(connect, name, management):
     """Whether a scheduled message is too old is looked at when it falls due (Artemis)."""
     client = connect()
-    client.put(f"/queue/{name}", "x", AMQ_SCHEDULED_DELAY=500, expires=now() + 100)
+    client.put(f"/queue/{name}", "x", AMQ_SCHEDULED_DELAY=500, expires=client.in_ms(100))
     client.subscribe(f"/queue/{name}", ack="auto")
     management.expect(name, messageCount=0, messagesExpired=1, messagesAcknowledged=0)
     client.nothing()

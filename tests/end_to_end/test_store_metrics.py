@@ -1,13 +1,11 @@
 """The numbers of a real store and of dispatch, as they change."""
 
 import re
-import time
 
 import pytest
 
-from ..broker_process import PATIENCE
-from ..management import Management
-from ..stomp_client import StompClient
+pytestmark = pytest.mark.in_memory
+
 
 PAGED = pytest.mark.broker(settings={"paged.#": {"max-size-messages": 10, "page-size-bytes": "16K"}})
 
@@ -20,13 +18,10 @@ def meters(management):
 
 def wait_until(management, **least):
     """The meters once each named one is at least so much."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        found = meters(management)
-        if all(found[f"stompring_{name}"] >= value for name, value in least.items()):
-            return found
-        assert time.monotonic() < deadline, {name: found[f"stompring_{name}"] for name in least}
-        time.sleep(0.02)
+    management.until(
+        lambda: all(meters(management)[f"stompring_{name}"] >= value for name, value in least.items())
+    )
+    return meters(management)
 
 
 def test_a_durable_message_is_written_and_synced(connect, name, management):
@@ -75,7 +70,7 @@ def test_reading_from_pages_is_counted(start_broker):
         core="<dispatch-memory>1MB</dispatch-memory>",
         settings={"q": {"max-size-messages": 1, "page-size-bytes": "256K", "page-max-cache-size": 1}},
     )
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     body = "x" * 10_000
     client.put("q", *(body for _ in range(300)))
@@ -96,7 +91,7 @@ def test_reading_from_pages_is_counted(start_broker):
 def test_entries_of_target_lists(start_broker):
     """A selective consumer with a small window: what was found for it is known, and waits."""
     broker = start_broker(settings={"q": {"max-size-messages": 1}})
-    management, client = Management(broker.http_port), StompClient(broker.port)
+    management, client = broker.management(), broker.client()
     client.connect()
     for number in range(300):
         client.send(
@@ -105,14 +100,6 @@ def test_entries_of_target_lists(start_broker):
     client.ask("SEND", {"destination": "other"})
     client.subscribe("q", ack="client-individual", selector="colour = 'blue'", prefetch_count=1)
     client.message("0")
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        found = meters(management)
-        direct, reference = (
-            found[f'stompring_dispatch_target_entries{{kind="{kind}"}}'] for kind in ("direct", "reference")
-        )
-        if direct + reference > 0:
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    kinds = [f'stompring_dispatch_target_entries{{kind="{kind}"}}' for kind in ("direct", "reference")]
+    management.until(lambda: any(meters(management)[kind] > 0 for kind in kinds))
     client.close()
