@@ -1,12 +1,8 @@
 """Rings that broker.xml and management describe: attributes, policies, reload, values that cannot be."""
 
-import subprocess
-import sys
-
 import pytest
 
 from ..broker_document import anycast, broker_xml
-from ..broker_process import ROOT
 from ..management import Answered
 
 pytestmark = pytest.mark.in_memory
@@ -73,28 +69,6 @@ def test_a_bad_ring_size_is_refused_by_management(connect, name, management, siz
     assert refused.value.content_type.startswith("application/problem+json")
     assert "ringsize" in str(refused.value).lower().replace("-", "")
     management.expect(name, ringSize=-1, messageCount=1)
-
-
-@pytest.mark.parametrize("size", ["0", "-5", "ten"])
-@pytest.mark.parametrize("place", ["queue", "address-setting"])
-def test_a_bad_ring_size_is_refused_in_broker_xml(tmp_path, size, place):
-    config = tmp_path / "broker.xml"
-    if place == "queue":
-        config.write_text(broker_xml(addresses=anycast("q", f'ring-size="{size}"')))
-    else:
-        config.write_text(broker_xml(settings={"q": {"default-ring-size": size}}))
-    started = subprocess.run(
-        [sys.executable, "-m", "stompring", "run", "--config", str(config)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert started.returncode != 0
-    said = started.stdout + started.stderr
-    assert "ring-size" in said and size in said and f"{config}:" in said
-    assert "Traceback" not in said
 
 
 def test_reload_changes_a_ring(start_broker):
