@@ -66,7 +66,7 @@ suite:
 	@files=$$($(trial_files)); status=0; output=$$(mktemp); counts=$$(mktemp); \
 	modules=$$(echo "$$files" | sed 's|/|.|g; s|\.py$$||'); \
 	$(BIN)/python -m twisted.trial $$modules >"$$output" 2>&1 & trial=$$!; \
-	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m 'not spark' --counts="$$counts" $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
+	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m 'not spark and not long' --counts="$$counts" $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
 	wait $$trial || status=1; cat "$$output"; $(BIN)/python -m tests.summary "$$counts" "$$output"; \
 	rm -f "$$output" "$$counts"; \
 	exit $$status
@@ -76,7 +76,7 @@ test-spark: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory suite-spark
 
 suite-spark:
-	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m spark tests $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m 'spark and not long' tests $(PYTEST_OPTIONS)
 
 # The tests over sockets, in a copy of the checkout that has the compiled modules. The others replace parts of the broker
 # by their own, which only Python's own objects allow.
