@@ -10,7 +10,6 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,8 @@ from pathlib import Path
 from .broker_pool import NURSERY, Child, die_with, python_path
 from .management import Management
 from .stomp_client import StompClient
-from .wire import PATIENCE as PATIENCE
+from .waiting import PATIENCE as PATIENCE
+from .waiting import Deadline
 
 ROOT = Path(__file__).resolve().parent.parent
 FORKED = os.environ.get("STOMPRING_NURSERY", "1") != "0"
@@ -135,9 +135,9 @@ class BrokerProcess:
 
     def _catch_up(self) -> None:
         """The broker writes a line before it answers whoever caused it: by then the pipe has it."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = Deadline()
         before = -1
-        while time.monotonic() < deadline:
+        while not deadline.passed():
             with self._changed:
                 if self._ended:
                     return
@@ -150,7 +150,7 @@ class BrokerProcess:
                 return
             else:
                 before = count
-            time.sleep(0.002)
+            deadline.pause(0.002)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -164,7 +164,7 @@ class BrokerProcess:
 
     def wait_for_log(self, pattern: str, after: int = 0) -> str:
         """The first line from number ``after`` on in which the regular expression is found."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = Deadline()
         at = after
         with self._changed:
             while True:
@@ -172,7 +172,7 @@ class BrokerProcess:
                     if re.search(pattern, line):
                         return line
                 at = max(after, len(self._lines))
-                left = deadline - time.monotonic()
+                left = deadline.left()
                 if self._ended or left <= 0:
                     why = "the broker has ended" if self._ended else "time is over"
                     raise AssertionError(
@@ -196,21 +196,31 @@ class BrokerProcess:
 
     def exit_code(self) -> int:
         """Its exit code, when it has ended by itself or after `terminate`; negative: the signal that killed it."""
-        code = self._process.wait(PATIENCE)
+        code = self._wait()
         self._reader.join(PATIENCE)
         return code
 
     def kill(self) -> None:
         """SIGKILL."""
         self._process.send_signal(signal.SIGKILL)
-        assert self._process.wait(PATIENCE) == -signal.SIGKILL
+        assert self._wait() == -signal.SIGKILL
+
+    def _wait(self) -> int:
+        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+        deadline = Deadline()
+        while True:
+            try:
+                return self._process.wait(max(0.0, deadline.left()))
+            except subprocess.TimeoutExpired:
+                if deadline.passed():
+                    raise
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Stop it and fail where the exit code is not 0 or the log tells of a fault of the broker's own."""
         if self._process.poll() is None:
             self._process.send_signal(number)
         try:
-            code = self._process.wait(PATIENCE)
+            code = self._wait()
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise AssertionError("the broker does not stop:\n" + "\n".join(self.log[-50:])) from None

@@ -10,7 +10,8 @@ from io import BytesIO
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from .wire import PATIENCE, REAL_TIME, SocketWire, Time, Wire
+from .waiting import PATIENCE, Deadline
+from .wire import REAL_TIME, SocketWire, Time, Wire
 
 
 class Answered(AssertionError):
@@ -119,29 +120,29 @@ class Management:
 
     def until(self, happened: Callable[[], object]) -> None:
         """Wait until that is true; it must come true within `PATIENCE`."""
-        deadline = self.time.steady() + PATIENCE
+        deadline = Deadline(clock=self.time.steady)
         while not happened():
-            assert self.time.steady() < deadline, "it does not happen"
+            assert not deadline.passed(), "it does not happen"
             self.time.sleep(0.02)
 
     def gone(self, name: str) -> None:
         """The queue is not there (any more)."""
-        deadline = self.time.steady() + PATIENCE
+        deadline = Deadline(clock=self.time.steady)
         while True:
             try:
                 found = self.queue(name)
             except Answered as answer:
                 assert answer.status == 404, answer
                 return
-            assert self.time.steady() < deadline, f"queue {name} is still there: {found}"
+            assert not deadline.passed(), f"queue {name} is still there: {found}"
             self.time.sleep(0.02)
 
     def _expect(self, look: Any, what: str, counters: dict[str, object]) -> dict[str, Any]:
-        deadline = self.time.steady() + PATIENCE
+        deadline = Deadline(clock=self.time.steady)
         while True:
             found: dict[str, Any] = look()
             seen = {name: found[name] for name in counters}
             if seen == counters:
                 return found
-            assert self.time.steady() < deadline, f"{what} has {seen}, not {counters}"
+            assert not deadline.passed(), f"{what} has {seen}, not {counters}"
             self.time.sleep(0.02)

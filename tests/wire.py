@@ -8,8 +8,7 @@ import struct
 import time
 from typing import Protocol
 
-#: Seconds that anything may take that ought to happen at once. Generous: test machines are slow and shared.
-PATIENCE = 30.0
+from .waiting import PATIENCE, Deadline
 
 
 class Time(Protocol):
@@ -39,6 +38,10 @@ class RealTime:
 
 
 REAL_TIME = RealTime()
+
+
+#: Whoever waits no longer than so many seconds expects nothing, and does not wait longer on a busy machine.
+SHORT = 2.0
 
 
 class Wire(Protocol):
@@ -80,11 +83,17 @@ class SocketWire:
         self.socket.sendall(data)
 
     def receive(self, seconds: float) -> bytes:
-        self.socket.settimeout(max(0.001, seconds))
-        try:
-            return self.socket.recv(1 << 18)
-        except ConnectionResetError:
-            return b""
+        deadline = Deadline(seconds)
+        while True:
+            self.socket.settimeout(max(0.001, seconds))
+            try:
+                return self.socket.recv(1 << 18)
+            except ConnectionResetError:
+                return b""
+            except TimeoutError:
+                seconds = deadline.left() if seconds > SHORT else 0
+                if seconds <= 0:
+                    raise
 
     def kill(self) -> None:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
