@@ -15,16 +15,15 @@ PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
 find_python = for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done
 
-# trial runs the modules that import it; pytest runs the others.
-trial_files = grep -rlE '^(from|import) twisted\.trial' --include='test_*.py' tests | sort
-
-.PHONY: help run test test-spark test-compiled suite suite-spark suite-compiled compiled lint types imports docs image docs-check docs-reference wheel wheels package bench bench-docs scaling crash failover kills fuzz audit format clean check-lint check-types check-imports
+.PHONY: help run test test-long test-quick test-spark test-compiled suite compiled lint types imports docs image docs-check docs-reference wheel wheels package bench bench-docs scaling crash failover kills fuzz audit format clean check-lint check-types check-imports
 
 help:
 	@echo 'make run         start the broker with $(CONFIG) (other file: make run CONFIG=...); compiles in the background'
-	@echo 'make test        all tests but those with Spark: trial for those on the reactor, pytest for the others'
-	@echo 'make test-spark  the tests with Spark'
-	@echo 'make test-compiled  the tests of the compiled build: conformance, end to end, crash, property, hostile'
+	@echo 'make test        the tests: in memory, sockets, console, command line, Spark, and the compiled build where a C compiler is'
+	@echo 'make test-quick  the rules in memory; 90 seconds'
+	@echo 'make test-long   all tests with all parameters, on both builds, and short campaigns'
+	@echo 'make test-spark  the part of make test with Spark'
+	@echo 'make test-compiled  the part of make test over sockets, on the compiled build'
 	@echo 'make lint        ruff: errors and format; bandit; what mypyc compiles to something else; tsc for the console.'
 	@echo '                 make format corrects the format'
 	@echo 'make types       mypy --strict'
@@ -57,46 +56,13 @@ run: $(VENV)/.installed
 compiled: $(VENV)/.installed-compile
 	@$(BIN)/python setup.py --quiet compile
 
-test: $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory suite
+# tests/run.py runs them and prints the last line. `suite-PART` uses what is installed.
+test test-long test-quick test-spark test-compiled: $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory suite-$(or $(patsubst test-%,%,$(filter test-%,$@)),all)
 
-# Runs both runners with the installed tools, even if one fails. The output of trial follows that of pytest, and the last
-# line tells the counts of both.
-suite:
-	@files=$$($(trial_files)); status=0; output=$$(mktemp); counts=$$(mktemp); \
-	modules=$$(echo "$$files" | sed 's|/|.|g; s|\.py$$||'); \
-	$(BIN)/python -m twisted.trial $$modules >"$$output" 2>&1 & trial=$$!; \
-	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m 'not spark and not long' --counts="$$counts" $$(for file in $$files; do echo "--ignore=$$file"; done) $(PYTEST_OPTIONS) || status=1; \
-	wait $$trial || status=1; cat "$$output"; $(BIN)/python -m tests.summary "$$counts" "$$output"; \
-	rm -f "$$output" "$$counts"; \
-	exit $$status
-
-# They take a third of the time of all tests, most of it in Java.
-test-spark: $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory suite-spark
-
-suite-spark:
-	$(BIN)/python -m pytest $(PARALLEL) --durations=20 -m 'spark and not long' tests $(PYTEST_OPTIONS)
-
-# The tests over sockets, in a copy of the checkout that has the compiled modules. The others replace parts of the broker
-# by their own, which only Python's own objects allow.
-COMPILED_TESTS := tests/conformance tests/end_to_end tests/crash tests/hostile tests/plugins/test_with_real_broker.py \
-	tests/property/test_management_requests.py tests/property/test_transaction_limits.py \
-	tests/policy/test_testing.py tests/test_build.py
-test-compiled: $(VENV)/.installed-test $(VENV)/.installed-compile
-	@$(MAKE) --no-print-directory suite-compiled
-
-suite-compiled: CHECKOUT := build/checkout
-suite-compiled:
-	$(BIN)/python setup.py --quiet compile
-	@rm -rf $(CHECKOUT) && mkdir -p $(CHECKOUT)
-	@tar -c --exclude-vcs --exclude=./build --exclude=./dist --exclude=./data --exclude=./stompring --exclude=./.venv --exclude=./.tox \
-		--exclude=node_modules --exclude=__pycache__ --exclude='.*_cache' . | tar -x -C $(CHECKOUT)
-	@cp -R build/compiled/. $(CHECKOUT) && rm -r $(CHECKOUT)/stompring/shipped
-	@for modules in tests/end_to_end/clients/node_modules tests/console/node_modules; do \
-		if [ -d $$modules ]; then ln -s "$(CURDIR)/$$modules" $(CHECKOUT)/$$modules; fi; done
-	@python=$$(cd $(dir $(BIN)/python) && pwd)/python && cd $(CHECKOUT) && \
-	STOMPRING_BUILD=compiled PYTHONPATH="$$PWD" "$$python" -m pytest $(PARALLEL) $(COMPILED_TESTS) $(PYTEST_OPTIONS)
+suite: suite-all
+suite-%:
+	@$(BIN)/python -m tests.run $* $(PARALLEL) $(PYTEST_OPTIONS)
 
 docs-check: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $$(find tests -path 'tests/docs/test_*.py' -o -name 'test_*docs*.py' | sort)

@@ -25,6 +25,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
+#: The compiled copy of this checkout.
+COMPILED = ROOT / "build" / "compiled"
+
 #: What imports the rest of it. `stompring.server.service` imports the reactor.
 PREPARED = (
     "twisted.application.service",
@@ -115,11 +118,11 @@ class BrokerPool:
     def _begin(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.broker_pool", str(theirs.fileno())],
+            [*python(), "-m", "tests.broker_pool", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": python_path(ROOT), "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONPATH": broker_path(), "PYTHONUNBUFFERED": "1"},
         )
         theirs.close()
         assert ours.recv(64) == b"ready", process.wait()
@@ -150,6 +153,21 @@ def die_with(parent: int) -> None:
 def python_path(root: Path) -> str:
     """What ``PYTHONPATH`` is for a process that imports from there first."""
     return os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+
+
+def build() -> str:
+    """The build that brokers in processes of their own run: ``STOMPRING_BUILD``, pure Python without it."""
+    return os.environ.get("STOMPRING_BUILD", "pure Python")
+
+
+def python() -> list[str]:
+    """Python for brokers. That of a compiled build does not import from the working directory."""
+    return [sys.executable, *(["-P"] if build() == "compiled" else [])]
+
+
+def broker_path() -> str:
+    """``PYTHONPATH`` for brokers: the build comes first."""
+    return os.pathsep.join([*([str(COMPILED)] if build() == "compiled" else []), python_path(ROOT)])
 
 
 NURSERY = BrokerPool()

@@ -7,14 +7,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from .broker_pool import NURSERY, Child, die_with, python_path
+from .broker_pool import NURSERY, Child, broker_path, die_with, python
 from .management import Management
 from .stomp_client import StompClient
 from .waiting import PATIENCE as PATIENCE
@@ -39,12 +38,12 @@ def _started(words: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
     """As a user starts it."""
     runner = os.getpid() if threading.current_thread() is threading.main_thread() else 0
     return subprocess.Popen(
-        [sys.executable, "-m", "stompring", *words],
+        [*python(), "-m", "stompring", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": python_path(ROOT), "PYTHONUNBUFFERED": "1", **env},
+        env={**os.environ, "PYTHONPATH": broker_path(), "PYTHONUNBUFFERED": "1", **env},
         preexec_fn=partial(_before_start, runner),
     )
 

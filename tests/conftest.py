@@ -7,7 +7,6 @@ those that need the same configuration share it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +21,7 @@ from .broker_process import BrokerProcess
 from .management import Management
 from .service import Service
 from .stomp_client import StompClient
-from .summary import counted
+from .summary import ProcessorTime, RunReport
 from .websocket_client import WebSocketDialogue
 
 # How long an example takes tells of the machine's load.
@@ -190,6 +189,17 @@ def _file(item: pytest.Item) -> str:
     return f"{item.path.parent.name}/{item.path.stem}"
 
 
+def _needs_a_process(item: pytest.Item) -> bool:
+    """Whether a test starts brokers in processes of their own."""
+    if hasattr(item.module, "BrokerProcess"):  # type: ignore[attr-defined]
+        return True
+    if item.get_closest_marker("in_memory") is not None:
+        return False
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    fixtures = getattr(item, "fixturenames", ())
+    return parameters.get("over", "tcp") != "memory" and not {"brokers", "start_broker"}.isdisjoint(fixtures)
+
+
 def _rank(item: pytest.Item) -> int:
     """What begins sooner has less."""
     mark = item.get_closest_marker("xdist_group")
@@ -209,6 +219,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("xdist_group") is None:
             group = "spark" if "spark" in getattr(item, "fixturenames", ()) else _file(item)
             item.add_marker(pytest.mark.xdist_group(group))
+    if config.getoption("in_memory"):
+        outside = [item for item in items if _needs_a_process(item)]
+        config.hook.pytest_deselected(items=outside)
+        items[:] = [item for item in items if item not in outside]
     items.sort(key=_rank)
     yield
     # with pytest 9.2 pytest-xdist 3.8 passes over all groups in silence, and everything takes twice as long
@@ -217,19 +231,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--over``: the choice for tests that can run in memory."""
-    parser.addoption("--counts", help="a file for the counts of this run, which tests/summary.py reads")
+    """``--over``: the choice for tests that can run in memory. ``--in-memory`` leaves out all others."""
+    parser.addoption("--in-memory", action="store_true", help="leave out tests that start brokers")
+    parser.addoption("--counts", help="a file for the counts of this run, which tests/run.py reads")
     parser.addoption("--over", choices=OVER, default="memory", help="how a broker is reached")
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """``--counts``: leave the counts in that file."""
-    if file := config.getoption("counts"):
-        Path(file).write_text(json.dumps(counted(terminalreporter.stats)), encoding="utf-8")
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the marks of this suite."""
+    """Name the marks of this suite, and measure and report what each run must keep to."""
+    config.pluginmanager.register(ProcessorTime())
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RunReport())
     config.addinivalue_line(
         "markers", "broker(**document): the configuration of the test's broker; see tests/broker_document.py"
     )
