@@ -57,8 +57,13 @@ compiled: $(VENV)/.installed-compile
 	@$(BIN)/python setup.py --quiet compile
 
 # tests/run.py runs them and prints the last line. `suite-PART` uses what is installed.
+test: PART := all
+test-long: PART := long
+test-quick: PART := quick
+test-spark: PART := spark
+test-compiled: PART := compiled
 test test-long test-quick test-spark test-compiled: $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory suite-$(or $(patsubst test-%,%,$(filter test-%,$@)),all)
+	@$(MAKE) --no-print-directory suite-$(PART)
 
 suite: suite-all
 suite-%:
