@@ -27,6 +27,7 @@ from .websocket_client import WebSocketDialogue
 # How long an example takes tells of the machine's load.
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
+
 #: What a broker is reached over.
 OVER = ("memory", "tcp", "websocket")
 
