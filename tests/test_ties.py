@@ -1,0 +1,130 @@
+"""What ties tests to the inside of the product or to time: present uses, which may only become fewer."""
+
+import ast
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PRODUCT = TESTS.parent
+
+#: The modules that may sleep: what waits for a condition, and the clock of the machine.
+WAITING = {"waiting.py", "wire.py"}
+
+#: Of each directory of tests: calls of time.sleep, private attributes of other objects, parts of other objects that are
+#: replaced. A directory that is not listed has none. Lower a number when there are fewer.
+PRESENT = {
+    "admin": (1, 10, 12),
+    "benchmarks": (0, 0, 7),
+    "broker": (0, 7, 0),
+    "cli": (8, 3, 19),
+    "crash": (7, 10, 2),
+    "end_to_end": (29, 1, 2),
+    "failover": (13, 1, 2),
+    "failover_clients": (1, 1, 0),
+    "fuzz": (0, 0, 1),
+    "hostile": (8, 0, 0),
+    "paging": (0, 0, 1),
+    "pipeline": (25, 18, 32),
+    "plugins": (2, 42, 0),
+    "policy": (1, 28, 4),
+    "property": (0, 2, 0),
+    "replication": (6, 46, 19),
+    "security": (0, 5, 3),
+    "selector": (0, 0, 3),
+    "server": (3, 23, 30),
+    "session": (0, 20, 8),
+    "settings": (0, 1, 2),
+    "shipping": (3, 4, 0),
+    "stomp": (0, 13, 0),
+    "store": (0, 13, 20),
+    "tests": (7, 3, 0),
+}
+
+#: Modules of the product that tests import.
+IMPORTED = 255
+
+
+@cache
+def trees():
+    paths = sorted(TESTS.rglob("*.py"))
+    found = {path.relative_to(TESTS).as_posix(): path for path in paths if "node_modules" not in path.parts}
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in found.items()}
+
+
+def sleeps(node):
+    """A call of time.sleep."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
+
+
+def reads_private(node):
+    """A private attribute of another object."""
+    if not isinstance(node, ast.Attribute) or not node.attr.startswith("_") or node.attr.endswith("__"):
+        return False
+    return not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+
+
+def replaces(node):
+    """A part of another object that is replaced by monkeypatch or mock."""
+    if not isinstance(node, ast.Call):
+        return False
+    function = ast.unparse(node.func)
+    return function.endswith(("monkeypatch.setattr", "patch.setattr")) or function.split(".")[-1] in (
+        "patch",
+        "patch_object",
+    )
+
+
+def count(rule):
+    """Uses in each module."""
+    names = [name for name in trees() if rule is not sleeps or name not in WAITING]
+    return Counter(name for name in names for node in ast.walk(trees()[name]) if rule(node))
+
+
+def imported():
+    """Modules of the product that tests import."""
+    found = set()
+    for tree in trees().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                found.update(name if is_module(name) else node.module for name in names)
+    return {name for name in found if name.partition(".")[0] == "stompring"}
+
+
+def is_module(name):
+    path = PRODUCT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+RULES = (sleeps, reads_private, replaces)
+
+
+@pytest.mark.parametrize("column", range(len(RULES)), ids=[rule.__name__ for rule in RULES])
+def test_there_are_no_more_than_there_were(column):
+    per_directory = Counter()
+    modules = count(RULES[column])
+    for name, number in modules.items():
+        per_directory[name.rpartition("/")[0].partition("/")[0] or "tests"] += number
+    more = {name for name, number in per_directory.items() if number > PRESENT.get(name, (0, 0, 0))[column]}
+    assert more == set(), {name: number for name, number in modules.items() if name.partition("/")[0] in more}
+
+
+def test_tests_import_no_more_of_the_product():
+    assert len(imported()) <= IMPORTED, "\n".join(sorted(imported()))
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "number"),
+    [
+        (sleeps, "time.sleep(1)\nclock.sleep(2)\ntime.monotonic()", 1),
+        (reads_private, "self._a\ncls._b\nqueue._c\nqueue.__class__\nself.queue._d", 2),
+        (replaces, "monkeypatch.setattr(a, 'b', 1)\nmonkeypatch.setenv('A', 'b')\nmock.patch('a')", 2),
+    ],
+)
+def test_what_is_counted(rule, text, number):
+    assert sum(map(rule, ast.walk(ast.parse(text)))) == number
