@@ -136,7 +136,8 @@ class QueuePageState(LiveRecord):
         self.states = states = states.translate(_LEFT_IN_MEMORY)
         if self.counts is not None:
             self.counts = {index: counts for index, counts in self.counts.items() if states[index]}
-        self.dues = None
+        if self.dues is not None:
+            self.dues = {index: due for index, due in self.dues.items() if states[index]}
         self.count_up()
         return settled
 
@@ -357,8 +358,6 @@ class Cursor:
         if state == TIMED:
             page_state.timed -= 1
             self.timed -= 1
-            if page_state.dues is not None:
-                page_state.dues.pop(index, None)
         else:
             assert 0 < state < LOADED, "this position does not wait"
             state -= 1
@@ -382,10 +381,8 @@ class Cursor:
             return
         if ref.deliveries or ref.attempts:
             self._set_counts(page_state, index, ref)
+        self._set_due(page_state, index, ref)
         if ref.state == SCHEDULED:
-            if page_state.dues is None:
-                page_state.dues = {}
-            page_state.dues[index] = ref.due
             states[index] = TIMED
             if not 0 < page.soonest_due <= ref.due:
                 page.soonest_due = ref.due
@@ -412,6 +409,7 @@ class Cursor:
             return
         logged = (page_state.counts or {}).get(index, NEVER_DELIVERED)[0]
         self._set_counts(page_state, index, ref)
+        self._set_due(page_state, index, ref)
         if self.durable and ref.message.traits.durable:
             due = ref.due if ref.state == SCHEDULED else 0
             counts = (ref.deliveries, ref.deliveries - logged, ref.attempts, due)
@@ -422,6 +420,16 @@ class Cursor:
         if page_state.counts is None:
             page_state.counts = {}
         page_state.counts[index] = (ref.deliveries, ref.attempts)
+
+    @staticmethod
+    def _set_due(page_state: QueuePageState, index: int, ref: Reference) -> None:
+        """It stays while the position is in memory: compaction may repeat it (`QueuePageState.encode_all`)."""
+        if ref.state == SCHEDULED:
+            if page_state.dues is None:
+                page_state.dues = {}
+            page_state.dues[index] = ref.due
+        elif page_state.dues is not None:
+            page_state.dues.pop(index, None)
 
     # ---- settling
 
@@ -439,6 +447,8 @@ class Cursor:
         states[index] = 0
         page_state.loaded -= 1
         logged = page_state.counts.pop(index, NEVER_DELIVERED)[0] if page_state.counts else 0
+        if page_state.dues is not None:
+            page_state.dues.pop(index, None)
         if self.durable and ref.message.traits.durable:
             out = 4 if ref.deliveries > logged else 0
             page_state.pending_updates().settled.append(index << 3 | out | reason)
@@ -458,6 +468,8 @@ class Cursor:
         page_state.loaded -= 1
         if page_state.counts:
             page_state.counts.pop(index, None)
+        if page_state.dues is not None:
+            page_state.dues.pop(index, None)
         if self.durable and page.keeps(index):
             page_state.pending_updates().settled.append(index << 3 | reason)
         self.remaining -= 1

@@ -83,6 +83,29 @@ def test_counts_and_due_times_come_back():
         assert page.soonest_due == later
 
 
+def test_due_time_of_a_delivery_in_memory_outlives_compaction():
+    world, (q,) = filled(2, WIDE)
+    page = world.pages.in_order()[0]
+    later = world.now + 5000
+    ref = world.load(q, page, 0)
+    ref.deliveries, ref.attempts, ref.state, ref.due = 1, 1, SCHEDULED, later
+    world.cursor(q).returned(ref)
+    world.turn()
+    until = world.journal.segments[-1].number
+    world.journal.file_size = 100  # the next record begins a file
+    world.page([q])
+    world.turn()
+    while world.journal.segments[0].number <= until:
+        world.journal.compact_step(10, 1 << 20)
+        world.turn()
+    again = world.again()
+    (q,) = again.queues("q")
+    page = again.pages.in_order()[0]
+    block = again.read(page, 0)
+    assert block is not None
+    assert (again.cursor(q).timed_of(page), again.cursor(q).due(block, 0)) == ([0], later)
+
+
 def test_requeued_message_that_was_due_is_not_scheduled_again():
     world, (q,) = filled(1, WIDE)
     page, index = world.page([q], due=world.now + 1000)

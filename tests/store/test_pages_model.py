@@ -294,9 +294,7 @@ class PagesMachine(RuleBasedStateMachine):
             self.restart(self.world.memory.crash(Random(seed)))
 
     @rule()
-    @precondition(lambda self: not any(ref.state == SCHEDULED for ref in self.loaded.values()))
     def compact(self):
-        """Not while a delivery that came back for later is in memory: the repeated record would lack its due time."""
         self.turn()
         journal = self.world.journal
         for _ in range(20):
