@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 from .ports import free_port
 from .stomp_client import StompClient
+from .waiting import Deadline
 
 #: Java takes its time, also on a machine that is busy.
 START_TIMEOUT = 180.0
@@ -59,15 +59,15 @@ class ArtemisInstance:
             self._process = subprocess.Popen(
                 [self.root / "bin" / "artemis", "run"], stdout=log, stderr=subprocess.STDOUT
             )
-        deadline = time.monotonic() + START_TIMEOUT
+        deadline = Deadline(START_TIMEOUT)
         while True:
             try:
                 self.client()
                 return
             except OSError:
                 assert self._process.poll() is None, (self.root / "log" / "console.log").read_text()
-                assert time.monotonic() < deadline, "Artemis did not start in time"
-                time.sleep(0.2)
+                assert not deadline.passed(), "Artemis did not start in time"
+                deadline.pause(0.2)
 
     def stop(self) -> None:
         """As by an operator."""

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from typing import Any
 import pytest
 
 from .ports import free_ports
+from .waiting import until
 
 VERSION = "2.15.2"
 MIN_VERSION = (2, 10)
@@ -65,10 +65,7 @@ def server_version(program: str) -> tuple[int, ...]:
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
     """Poll a condition; the test fails when it does not hold in time."""
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, f"not within {timeout} s: {what}"
-        time.sleep(0.05)
+    until(condition, f"not within {timeout} s: {what}", timeout)
 
 
 class NatsNode:

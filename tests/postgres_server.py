@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import psycopg
 
 from .certificates import Authority
 from .ports import free_port
+from .waiting import Deadline, until
 
 #: Seconds that anything may take that ought to happen at once.
 PATIENCE = 60.0
@@ -149,15 +149,15 @@ class PostgresServer:
         words += ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self._sockets}"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(_as_postgres(words), cwd="/", stdout=log, stderr=log)
-        end = time.monotonic() + PATIENCE
+        deadline = Deadline(PATIENCE)
         while True:
             try:
                 self.connection().close()
                 return
             except psycopg.OperationalError:
-                if time.monotonic() > end or self._process.poll() is not None:
+                if deadline.passed() or self._process.poll() is not None:
                     raise RuntimeError(self._log.read_text(errors="replace")[-4000:]) from None
-                time.sleep(0.05)
+                deadline.pause(0.05)
 
     def connection(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
         """A connection of the superuser, in autocommit."""
@@ -179,10 +179,7 @@ class PostgresServer:
                 self.wait_until(f"SELECT current_setting('{name}') = '{value}'")
 
     def wait_until(self, question: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while self.execute(question) != [(True,)]:
-            assert time.monotonic() < end, question
-            time.sleep(0.02)
+        until(lambda: self.execute(question) == [(True,)], question, PATIENCE)
 
     def promote(self) -> None:
         """Make a standby the primary."""
@@ -205,10 +202,8 @@ class PostgresServer:
             children = self._signal(signal.SIGKILL)
             self._process.wait(PATIENCE)
             self._process = None
-            end = time.monotonic() + PATIENCE
-            while any(_is_running(child) for child in children):
-                assert time.monotonic() < end, "a process of PostgreSQL does not end"
-                time.sleep(0.01)
+            ended = "a process of PostgreSQL does not end"
+            until(lambda: not any(_is_running(child) for child in children), ended, PATIENCE)
 
     def stop(self) -> None:
         """An orderly end, as after ``pg_ctl stop -m fast``."""
