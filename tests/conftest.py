@@ -242,7 +242,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Name the marks of this suite, and measure and report what each run must keep to."""
     config.pluginmanager.register(ProcessorTime())
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(RunReport())
+        config.pluginmanager.register(RunReport(workers=bool(config.getoption("numprocesses", None))))
     config.addinivalue_line(
         "markers", "broker(**document): the configuration of the test's broker; see tests/broker_document.py"
     )

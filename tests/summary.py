@@ -59,8 +59,9 @@ def exempt(item: pytest.Item) -> bool:
 class RunReport:
     """Collects and prints what is said at the end, in the process that collects the reports of all."""
 
-    def __init__(self) -> None:
-        self.run = leftovers.begin(os.environ)
+    def __init__(self, workers: bool) -> None:
+        # without workers the brokers and the Java of this process end with it, after the report
+        self.run = leftovers.begin(os.environ) if workers else ""
         self.faults: list[str] = []
         self.costs: dict[str, float] = {}
         self.spark = False

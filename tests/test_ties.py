@@ -40,7 +40,7 @@ PRESENT = {
     "shipping": (3, 4, 0),
     "stomp": (0, 13, 0),
     "store": (0, 13, 20),
-    "tests": (7, 3, 0),
+    "tests": (3, 3, 0),
 }
 
 #: Modules of the product that tests import.

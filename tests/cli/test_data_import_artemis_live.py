@@ -9,7 +9,8 @@ from ..artemis import installed, needs_artemis, needs_java
 from .artemis_messages import EXPORT, PRODUCED, make_export
 from .conftest import invoke
 
-pytestmark = [needs_artemis, needs_java, pytest.mark.timeout(600)]
+# Artemis and its two clients are four processes of Java.
+pytestmark = [needs_artemis, needs_java, pytest.mark.timeout(600), pytest.mark.long]
 
 #: Queues of what `make_export` leaves out.
 OTHERS = {"soon", "ExpiryQueue", *(queue for queue, *_ in PRODUCED[1:])}

@@ -1,15 +1,12 @@
 """The shell of the console: navigation, keyboard, theme, search, login, a broker that goes away, hostile names."""
 
-import json
 import socket
-from base64 import b64encode
-from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import expect
 
 from ..broker_document import broker_xml, permitted
-from ..broker_process import PATIENCE, BrokerProcess
+from ..broker_process import BrokerProcess
 from ..end_to_end.test_permissions import add
 from ..management import Management
 
@@ -247,17 +244,6 @@ def secured(tmp_path_factory):
         yield broker
 
 
-class Administrator(Management):
-    """The API with a login: that of ada."""
-
-    def text(self, path, method="GET", body=None):
-        login = b64encode("ada:ada:pässword".encode()).decode()
-        headers = {"Content-Type": "application/json", "Authorization": f"Basic {login}"}
-        data = json.dumps(body or {}).encode() if method != "GET" else None
-        with urlopen(Request(self._root + path, data, headers, method=method), timeout=PATIENCE) as answer:
-            return str(answer.read().decode())
-
-
 def log_in(console, user, password=None):
     """Fill the form of the page that is open."""
     page = console.page
@@ -333,7 +319,7 @@ def test_no_permission_at_all_is_said(open_console, secured):
 
 
 def test_login_that_ends_meanwhile_is_asked_for_again(open_console, secured):
-    admin = Administrator(secured.http_port)
+    admin = secured.management(("ada", "ada:pässword"))
     admin.ask("POST", "/users", {"name": "eve", "password": "eve:pässword", "roles": ["viewer"]})
     console = open_console(secured.http_port)
     console.go("#/queues")
