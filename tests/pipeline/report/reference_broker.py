@@ -196,10 +196,6 @@ class PlainBroker:
             (at, max(0, at - sent)) for at, name, what, _, sent in self.happened if (name, what) == wanted
         ]
 
-    def all_of(self, event: str, queue: str) -> list[int]:
-        """The seconds in which that happened in a queue."""
-        return [at for at, name, what, *_ in self.happened if (name, what) == (queue, event)]
-
     def flow(self, queue: str) -> list[tuple[int, int]]:
         """How many came and went in each second."""
         came = Counter(
