@@ -116,17 +116,12 @@ def test_other_options(tmp_path):
     write_files(tmp_path, FILES)
     (every,) = batches(stream(tmp_path))
     middle = sorted(row["timestamp"] for row in every)[len(every) // 2]
-    moment = middle.isoformat()
-    (found,) = batches(stream(tmp_path, since=moment, columns="timestamp,body"))
-    assert found == [
-        {"timestamp": row["timestamp"], "body": row["body"]} for row in every if row["timestamp"] >= middle
-    ]
-    (found,) = batches(stream(tmp_path, until=moment, addresses="news"))
-    assert found == [row for row in every if row["timestamp"] < middle and row["address"] == "news"] != []
-    (found,) = batches(stream(tmp_path, table="events"))
-    assert {row["event"] for row in found} >= {"added", "acknowledged"}
-    (found,) = batches(stream(tmp_path, table="samples"))
-    assert len(found) > 10
+    (found,) = batches(stream(tmp_path, since=middle.isoformat(), columns="body", addresses="news"))
+    news = [row for row in every if row["timestamp"] >= middle and row["address"] == "news"]
+    assert found == [{"body": row["body"]} for row in news] != []
+    for table in ("events", "samples"):
+        (found,) = batches(stream(tmp_path, table=table))
+        assert len(found) > 10 and ("event" in found[0]) == (table == "events")
 
 
 def test_an_empty_directory(tmp_path):
@@ -284,11 +279,10 @@ def test_beside_a_broker(spark, lasting, tmp_path):
     def write():
         client, consumer = lasting.connect(), lasting.connect()
         consumer.subscribe("q", ack="auto")
-        while not ended.is_set():
+        while not ended.wait(0.01):  # it is not about how much that is
             bodies = [f"message {len(sent) + number}" for number in range(5)]
             client.put("q", *bodies, **DURABLE)
             sent.extend(bodies)
-            time.sleep(0.01)  # it is not about how much that is
 
     def writing(while_):
         ended.clear()
@@ -323,25 +317,3 @@ def test_beside_a_broker(spark, lasting, tmp_path):
     counts = Counter(bytes(row.body).decode() for row in found)
     assert set(counts.values()) == {1} and set(counts) >= set(sent)
     assert len({row.message_id for row in found}) == len(found)
-
-
-def test_available_now_in_batches(spark, tmp_path):
-    data = write_files(tmp_path / "data", FILES)
-    query = start(spark, data, tmp_path, maxFilesPerTrigger="5").trigger(availableNow=True).start()
-    query.awaitTermination()
-    assert len(query.recentProgress) > 2
-    found = spark.read.parquet(str(tmp_path / "out"))
-    whole = spark.read.format("stompring").load(str(data))
-    assert found.count() == whole.count() == found.select("message_id", "queue").distinct().count()
-
-
-def test_errors(spark, tmp_path):
-    for number in (1, 3):
-        write_segment(tmp_path, number, [number])
-    query = start(spark, tmp_path, tmp_path).start()
-    with pytest.raises(Exception, match="file 2 of journal deleted before it was read"):
-        query.awaitTermination()
-    with pytest.raises(Exception, match="option startingOffsets: must be earliest or latest, not '7'"):
-        start(spark, tmp_path, tmp_path, startingOffsets="7").start().awaitTermination()
-    with pytest.raises(Exception, match="option maxFilesPerTrigger: is an option of spark.readStream only"):
-        spark.read.format("stompring").option("maxFilesPerTrigger", 1).load(str(tmp_path)).count()

@@ -71,7 +71,9 @@ def test_results_as_json(three):
     compacted = json.loads(run("compact", "--lake", lake, "--json").stdout)
     assert compacted["views"] == {} and compacted["tables"].keys() == set(TABLES)
     assert compacted["tables"]["messages"] == {"removed": 3, "added": 1}
+    assert "messages: compacted 0 files into 0" in done("compact", "--lake", lake)
     words = ["--lake", lake, "--hours", "0", "--json"]
+    assert "would be deleted" in done("vacuum", *words[:-1], "--dry-run")
     planned = json.loads(run("vacuum", *words, "--dry-run").stdout)
     assert planned["dryRun"] is True and len(planned["tables"]["messages"]) == 3
     restored = json.loads(run("restore", "--lake", lake, "--version", "2", "--json").stdout)
