@@ -155,15 +155,15 @@ class Traffic:
             client.disconnect()
 
 
-class Command:
-    """A command of the lake in processes of its own, all of which can be killed at once."""
+class Processes:
+    """A module that runs in a session of its own, all processes of which can be killed at once."""
 
     def __init__(self, *words: str) -> None:
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
         environment = {**os.environ, **QUICK, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-        options = ["--master", "local[1]", "--conf", "spark.driver.memory=600m"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stompring", "lake", *words, *options],
+            [sys.executable, "-m", *words],
+            stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -182,14 +182,23 @@ class Command:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """SIGKILL to all processes of its session: Python's, Java's, and the workers'."""
-        for _ in range(3):  # those that are just being made too
-            for entry in Path("/proc").iterdir():
-                if entry.name.isdecimal() and _session_of(entry) == self.process.pid:
-                    with suppress(ProcessLookupError):
-                        os.kill(int(entry.name), signal.SIGKILL)
-        self.process.wait(30)
+        """SIGKILL to all processes of its session: Python's, Java's, and the workers', those just being made too."""
+        while found := self._members():
+            for process in found:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            self.process.poll()
+            time.sleep(0.01)
         self.log.close()
+
+    def _members(self) -> list[int]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                fields = path.read_text(errors="replace").rpartition(")")[2].split()
+                if int(fields[3]) == self.process.pid and fields[0] != "Z":
+                    found.append(int(path.parent.name))
+        return found
 
     def finish(self) -> str:
         """Wait for its end, which must be a good one."""
@@ -200,12 +209,13 @@ class Command:
         return output
 
 
-def _session_of(entry: Path) -> int:
-    try:
-        text = (entry / "stat").read_text()
-    except OSError:
-        return -1
-    return int(text.rpartition(")")[2].split()[3])
+class Command(Processes):
+    """A command of the lake."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__(
+            "stompring", "lake", *words, "--master", "local[1]", "--conf", "spark.driver.memory=600m"
+        )
 
 
 @dataclass
