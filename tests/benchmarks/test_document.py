@@ -136,10 +136,13 @@ def test_every_point_of_an_axis_has_its_options():
 
 def test_a_point_is_left_out_after_a_failure_or_if_subscribing_would_take_too_long():
     axis = scaling.AXES["queues"]
-    results = Results(machine={})
-    results.runs.append(Run("queues:1000", "rabbitmq", 1, failure="lost"))
-    results.runs.append(Run("queues:1000", "artemis", 1, numbers(ready_seconds=20)))
-    results.runs.append(Run("queues:1000", "stompring", 1, numbers(ready_seconds=1)))
+    results = Results(
+        runs=[
+            Run("queues:1000", "rabbitmq", 1, failure="lost"),
+            Run("queues:1000", "artemis", 1, numbers(ready_seconds=20)),
+            Run("queues:1000", "stompring", 1, numbers(ready_seconds=1)),
+        ]
+    )
     assert scaling.obstacle(results, axis, 10_000, "rabbitmq") == "left out: 1,000 queues had failed"
     assert (
         scaling.obstacle(results, axis, 10_000, "artemis") == "left out: subscribing would take about 200 s"
@@ -149,8 +152,9 @@ def test_a_point_is_left_out_after_a_failure_or_if_subscribing_would_take_too_lo
 
 
 def test_rates_of_bodies_are_in_megabytes():
-    results = Results(machine={}, versions={"stompring": "1"})
-    results.runs.append(Run("bodies:100000", "stompring", 1, numbers(msgs_per_s=300)))
+    results = Results(
+        versions={"stompring": "1"}, runs=[Run("bodies:100000", "stompring", 1, numbers(msgs_per_s=300))]
+    )
     row = next(
         line for line in scaling.table(results, scaling.AXES["bodies"]).splitlines() if "| 100,000 " in line
     )
