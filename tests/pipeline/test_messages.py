@@ -102,7 +102,7 @@ def test_batches_are_cut(limit, monkeypatch):
 
 def offsets(data):
     """Where to damage a file: here and there, and everywhere when one asks for it by hand."""
-    return iter(range(0, len(data), 1 if EXAMPLES else 1 + len(data) // 50))
+    return iter(range(0, len(data), 1 if EXAMPLES else 1 + len(data) // 200))
 
 
 def other_table(name):
@@ -264,41 +264,6 @@ def test_any_messages(given_, seal):
     assert [{name: row[name] for name in expected[0]} for row in found] == expected if expected else not found
     for row, made_ in zip(found, [m for m in given_ for _ in m[0]], strict=True):
         assert row["expires"] == reference_decoder.time(min(made_[4], 253_402_300_799_999))
-
-
-TINY = pack_header(JOURNAL, 1, 1) + b"".join(
-    [
-        framed(struct.pack("<BBHI", 10, 1, 0, 1) + b"q"),
-        framed(struct.pack("<BBHI", 10, 2, 0, 2) + b"q"),
-        *(
-            framed(
-                MESSAGE.pack(1, 1, 4, 0, 1, number, 1000, 0, 0, 0, 7, 3, 1, TRAITS.size)
-                + struct.pack("<I", 2)
-                + TRAITS.pack(4, 0, 0, 0, 0)
-                + b"%d\na:b\n\n" % number
-                + b"xyz\0\n"
-            )
-            for number in (1, 2)
-        ),
-    ]
-)
-
-
-@pytest.mark.parametrize("seal", [False, True])
-def test_every_byte_of_a_tiny_file(seal):
-    starts = array("I", [HEADER.size])
-    while (at := starts[-1] + 8 + struct.unpack_from("<I", TINY, starts[-1])[0]) < len(TINY):
-        starts.append(at)
-    data = TINY + (Footer(starts).ending(TINY) if seal else b"")
-    whole = rows(data)
-    assert [row["headers"] for row in whole] == [{"a": "b"}] * 2 and Records(data).sealed is seal
-    for at in range(len(data)):
-        found = rows(data[:at])
-        assert found == whole[: len(found)], at
-        for bit in (0x01, 0x80):
-            broken = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
-            for row in rows(broken):
-                assert row | {"address": "q", "queue": "q"} in whole, at
 
 
 def test_the_queue_that_a_copy_came_from_is_unescaped_once():

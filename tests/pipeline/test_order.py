@@ -158,17 +158,6 @@ def within(limit, layout, before, after):
     return limit.allows(total)
 
 
-def test_a_slow_file_is_cut_beside_quick_ones():
-    """A page that took hours is read a piece at a time, beside the segments of the same minutes."""
-    quick = [[1000 * file + 10 * row for row in range(100)] for file in range(20)]
-    layout = {"journal": quick, "paging/1": [[200 * row for row in range(100)]]}
-    at: dict[str, Position] = {}
-    found = {piece.folder: end for piece, end in plan_batch(folders(layout, at, 0), Limit(files=2))}
-    times = [time for *_, time in read(layout, {}, found)]
-    assert found["journal"].number == 2 and max(times) < 2000
-    assert found["paging/1"] == Position(1, RECORD * 5)
-
-
 # ---- with files of a broker
 
 STEPS, PACE = 300, 200  # milliseconds

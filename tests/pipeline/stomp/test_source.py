@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from stompring.pipeline.stomp.spool import Spool, segments
-
 from ...end_to_end.lasting import DURABLE, numbers
 from .queue_contents import url
 
@@ -102,16 +100,3 @@ def test_errors_name_what_is_wrong(reading):
         reading.run("weight INT")
     with pytest.raises(Exception, match="column body: is BINARY, not StringType"):
         reading.run("body STRING")
-
-
-def test_a_spool_that_is_not_the_right_one(reading, lasting):
-    lasting.connect().put("q", *numbers(1, 20))
-    reading.run()
-    assert len(reading.bodies()) == 20
-    spool = reading.directory / "spool"
-    assert segments(spool) == [1]
-    (spool / "000000000001.spool").unlink()
-    with pytest.raises(Exception, match="ends before the position of the checkpoint, segment 1 at"):
-        reading.run()
-    with Spool(spool), pytest.raises(Exception, match="option spool: .* is in use by another query"):
-        reading.run()
