@@ -24,9 +24,10 @@ from stompring.pipeline.backlog import (
     start_positions,
 )
 from stompring.pipeline.files import DataFiles, Position, dump_positions, load_positions
+from stompring.store.segment import HEADER
 
 from ..property.profile import examples
-from .growing_directory import FOLDERS, HEADER, GrowingDirectory, interfering_files, records
+from .growing_directory import FOLDERS, GrowingDirectory, interfering_files, records
 
 ENDINGS = (".journal", ".page")
 ALL = Limit()

@@ -118,7 +118,13 @@ limits = st.one_of(
 
 
 @examples(100)
-@given(st.data(), limits, st.sampled_from([0, 5, 60]), st.sampled_from([-1, 0, 25]), st.just(0) | st.integers(0, 600))
+@given(
+    st.data(),
+    limits,
+    st.sampled_from([0, 5, 60]),
+    st.sampled_from([-1, 0, 25]),
+    st.just(0) | st.integers(0, 600),
+)
 def test_no_row_is_behind_the_watermark(data, limit, disorder, told, least):
     """The delay of the watermark is what rows of one file may be late by: nothing more is needed."""
     layout = data.draw(layouts(disorder))

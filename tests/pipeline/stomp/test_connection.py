@@ -259,24 +259,6 @@ def test_refusals(broker, name):
             connection.send(frame("SEND", [("destination", name)], bytes(1 << 16)))
 
 
-def test_acknowledging_all_before(broker, name, connect, management):
-    connect().put(name, *map(str, range(10)))
-    with opened(broker) as connection:
-        connection.subscribe(name, [("prefetch-count", "5")])
-        got = connection.receive(PATIENCE)
-        while len(got) < 5:
-            got += connection.receive(PATIENCE)
-        assert [body for _, body in got] == [b"%d" % number for number in range(5)]
-        assert connection.receive(0) == [] == connection.receive(0.05)
-        connection.acknowledge(got[2][0])
-        more: list[bytes] = []
-        while len(more) < 3:
-            more += [body for _, body in connection.receive(PATIENCE)]
-        assert more == [b"5", b"6", b"7"]
-        connection.close()
-    management.expect(name, messageCount=7, deliveringCount=0)
-
-
 def test_interrupting(broker, name):
     with opened(broker) as connection:
         connection.subscribe(name)
@@ -285,13 +267,3 @@ def test_interrupting(broker, name):
         with pytest.raises(ConnectionFailed):
             connection.receive(PATIENCE)
         other.join()
-
-
-def test_a_broker_that_dies(lasting):
-    lasting.start()
-    with Connection(near(lasting.process.port)) as connection:
-        connection.ask("SEND", [("destination", "q")])
-        lasting.kill()
-        with pytest.raises(ConnectionFailed, match=r"has closed the connection|is gone"):
-            while True:
-                connection.send(frame("SEND", [("destination", "q")], bytes(1 << 16)))
