@@ -275,16 +275,6 @@ def test_of_many_that_take_over_one_does(bucket):
         assert sum(pool.map(take, range(6))) == 1
 
 
-def test_stopped_owner_that_nobody_followed_goes_on(bucket):
-    time = Time()
-    one = lease(bucket, time)
-    one.acquire()
-    time.now += 31
-    one.check()
-    one.release()
-    assert json.loads(Folder(f"{bucket}/lake").read("ingest.lease"))["owner"] is None
-
-
 def test_answer_that_is_lost_does_not_lose_the_lease(bucket):
     time = Time()
     one = lease(bucket, time, "lost", "lost")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from stompring.pipeline.stomp import sink
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sink import BatchBuffer, TaskResult, is_duplicate, send_rows
+from stompring.pipeline.stomp.sink import TaskResult, is_duplicate, send_rows
 
 from .queue_contents import drained_bodies, url
 from .scripted_broker import ScriptedBroker, greet, receive_until
@@ -70,13 +70,6 @@ def test_all_or_nothing(broker, name, management, connect, prefix):
     management.expect(name, messageCount=1001)
 
 
-@pytest.mark.parametrize("receipt_rows", [1, 7, 250, 5000])
-def test_groups(broker, name, management, receipt_rows):
-    given = options(broker, name, transaction="false", receiptRows=receipt_rows)
-    assert send_rows(given, None, batches(*range(999), size=13)) == TaskResult(999)
-    management.expect(name, messageCount=999)
-
-
 def test_a_broker_that_goes_away_between_the_rows(lasting):
     lasting.start()
     given = options(lasting.process, "q")
@@ -126,14 +119,3 @@ def test_a_duplicate_that_is_told_at_once():
 def test_what_speaks_of_a_duplicate():
     assert is_duplicate(BrokerError("duplicate x-dedup '5' on address q"), "x-dedup")
     assert not is_duplicate(BrokerError("address q is full"), "x-dedup")
-
-
-def test_what_is_kept_on_disk():
-    every = [
-        pa.RecordBatch.from_pydict({"body": [b"x" * 100] * 10, "n": [number] * 10}) for number in range(50)
-    ]
-    with BatchBuffer(5000) as rows:
-        passing = rows.record(every)
-        assert [next(passing) for _ in range(40)] == every[:40]
-        assert list(rows.again()) == every[:40]
-        assert list(passing) == every[40:]
