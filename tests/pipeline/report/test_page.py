@@ -136,15 +136,20 @@ def plain_text(text):
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text)))
 
 
+def told(**given):
+    """The text of a page."""
+    return plain_text(text_of(findings(**given)))
+
+
 def test_a_queue_without_consumers_is_reported():
     ring = queue(queue="deaf", ring_size=5, added=105, replaced=100, most=5, depth=5)
     series = {"deaf": Series(np.full(4, 5.0), np.full(4, 26.0), np.full(4, 25.0), np.zeros(4))}
-    text = plain_text(text_of(findings(traffic=[ring], series=series)))
+    text = told(traffic=[ring], series=series)
     assert "One queue had no consumer in the period; deaf received most messages, 105." in text
     assert "100 none: no consumer in the period" in text  # instead of advice
     assert "ring-size of" not in text
     read = replace(ring, consumers=1)
-    text = plain_text(text_of(findings(traffic=[read], series=series)))
+    text = told(traffic=[read], series=series)
     assert "no consumer in the period" not in text
     assert "Every queue with messages had a consumer." in text
     acknowledged = findings(traffic=[ring], series=series, counts={"deaf": {"delivered": 1}})
@@ -158,7 +163,7 @@ def test_time_to_drain_is_told_in_words():
         queue(address="", queue="stays", depth=10, begin=10, rate_in=2.0, rate_out=2.0),
         queue(address="", queue="short", depth=1, begin=1),
     ]
-    text = plain_text(text_of(findings(traffic=each, tail=120.0)))
+    text = told(traffic=each, tail=120.0)
     assert "falls 100 −400 1/s 3/s 50 s" in text
     assert "grows 700 +600 3/s 0.5/s never, it grows by 2.5/s" in text
     assert "stays 10 0 2/s 2/s never, the rates are equal" in text
@@ -169,7 +174,7 @@ def test_time_to_drain_is_told_in_words():
 
 def test_what_the_lake_does_not_have_is_told_where_it_matters():
     known = counted({"all": (600, 600), "some": (300, 200), "none": (100, 0)})
-    text = plain_text(text_of(findings(coverage=known, counts={"all": {"added": 600}})))
+    text = told(coverage=known, counts={"all": {"added": 600}})
     assert "20 % of messages not in the lake" in text
     assert "20 % of the messages that entered queues are not in the lake (200 of 1,000)" in text
     assert "none 100 0 100 100 % some 300 200 100 33.33 % all 600 600 0 0 %" in text
@@ -184,10 +189,10 @@ def test_what_the_lake_does_not_have_is_told_where_it_matters():
         "rings",
         "hot-spots",
     ]
-    unknown = plain_text(text_of(findings()))
+    unknown = told()
     assert "unknown of messages not in the lake" in unknown
     assert "the number of messages that are not in the lake is unknown" in unknown
-    nothing = plain_text(text_of(findings(coverage=counted({"all": (7, 7)}))))
+    nothing = told(coverage=counted({"all": (7, 7)}))
     assert "0 % of messages not in the lake" in nothing
     assert "are not in the lake (" not in nothing
 
@@ -203,13 +208,13 @@ def test_counters_that_a_crash_took_are_made_up_for_by_events():
 def test_events_that_may_be_none_are_told():
     counts = {"q": {"redelivered": 50, "dead-lettered": 4, "added": 100}}
     steps = {"redelivered": {"q": np.full(4, 12.5)}, "dead-lettered": {"q": np.ones(4)}}
-    text = plain_text(text_of(findings(counts=counts, hot_steps=steps, uncertain={"redelivered": 30})))
+    text = told(counts=counts, hot_steps=steps, uncertain={"redelivered": 30})
     assert text.count("30 possible redeliveries are not counted") == 2  # in the summary too
     assert "dead letters are uncertain" not in text
-    text = plain_text(text_of(findings(counts=counts, hot_steps=steps, uncertain={"dead-lettered": 3})))
+    text = told(counts=counts, hot_steps=steps, uncertain={"dead-lettered": 3})
     assert text.count("3 of 4 dead letters are uncertain: recorded by an older version") == 2
     assert "possible redeliveries" not in text
-    assert "older version" not in plain_text(text_of(findings(counts=counts, hot_steps=steps)))
+    assert "older version" not in told(counts=counts, hot_steps=steps)
 
 
 @pytest.mark.parametrize(
@@ -243,10 +248,10 @@ def test_the_headline_is_compared():
         in text
     )
     part = Comparison(START - 4 * HOUR, START, START - HOUR, None)
-    text = plain_text(text_of(findings(comparison=part)))
+    text = told(comparison=part)
     assert "There is no comparison with the previous period" in text
     assert "the lake begins at 2026-06-30 23:00:00." in text
-    text = plain_text(text_of(findings(comparison=replace(part, first=0))))
+    text = told(comparison=replace(part, first=0))
     assert "the lake has no data of it." in text
 
 
