@@ -90,9 +90,9 @@ class Actions:
             self.expect(queue, marks, "added")
         return marks
 
-    def reader(self, queue: str, window: int = 0, ack: str = "client-individual", **login: object) -> Reader:
+    def reader(self, queue: str, window: int = 0, ack: str = "client-individual") -> Reader:
         """A client that takes messages of a queue; no more than ``window`` at once where that is given."""
-        return Reader(self, queue, window, ack, login)
+        return Reader(self, queue, window, ack)
 
     def again(self, how: str) -> None:
         """The broker ends, by ``stop`` or ``kill``, and begins anew; all connections are lost."""
@@ -103,10 +103,10 @@ class Actions:
 class Reader:
     """One subscription, every delivery of which is counted."""
 
-    def __init__(self, actions: Actions, queue: str, window: int, ack: str, login: dict[str, object]) -> None:
+    def __init__(self, actions: Actions, queue: str, window: int, ack: str) -> None:
         self.actions = actions
         self.queue = queue
-        self.client: StompClient = actions.broker.connect(**login)
+        self.client: StompClient = actions.broker.connect()
         self.out: list[Frame] = []
         credit = {"prefetch_count": window} if window else {}
         self.client.subscribe(f"::{queue}", id="r", ack=ack, **credit)

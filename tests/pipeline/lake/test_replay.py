@@ -134,17 +134,17 @@ def test_to_a_broker_over_tls(made_once, tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--to", "127.0.0.1:1", "--address", "other"], "127.0.0.1:1 cannot be reached"),
-        (["--to", "nowhere"], "--to: must be HOST:PORT"),
-        ([], "--to HOST:PORT is required"),
-        (["--to", "h:1", "--since", "yesterday"], "--since: must be a time as"),
-        (["--to", "h:1", "--since", "2026-01-02", "--until", "2026-01-01"], "must be later than --since"),
-        (["--to", "h:1", "--ca-file", __file__], "--ca-file requires TLS: --to ssl://HOST:PORT"),
-        (["--to", "h:1", "--conf", "x"], "--conf: must be NAME=VALUE"),
+        ("--to 127.0.0.1:1 --address other", "127.0.0.1:1 cannot be reached"),
+        ("--to nowhere", "--to: must be HOST:PORT"),
+        ("", "--to HOST:PORT is required"),
+        ("--to h:1 --since yesterday", "--since: must be a time as"),
+        ("--to h:1 --since 2026-01-02 --until 2026-01-01", "must be later than --since"),
+        (f"--to h:1 --ca-file {__file__}", "--ca-file requires TLS: --to ssl://HOST:PORT"),
+        ("--to h:1 --conf x", "--conf: must be NAME=VALUE"),
     ],
 )
 def test_wrong_words(made_once, words, text):
-    result = run("replay", "--lake", str(made_once), *words)
+    result = run("replay", "--lake", str(made_once), *words.split())
     assert result.exit_code == (1 if "reached" in text else 2), result.output
     assert text in result.output and "Traceback" not in result.output
 
