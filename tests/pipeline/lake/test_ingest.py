@@ -8,14 +8,14 @@ from .traffic import event_counts, produce, retained_messages, start
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
-from stompring.pipeline.files import DataFiles
-from stompring.pipeline.lake.ingest import Ingest
-from stompring.pipeline.lake.lake import IntentLog, Lake, LakeNotFound
+from stompring.pipeline.lake.delta import LakeTable
+from stompring.pipeline.lake.lake import Lake, LakeNotFound
+from stompring.pipeline.storage import Folder
 from stompring.store.ingested import read_ingested
 from stompring.store.segment import find_footer
 
 from ..broker_files import broker_files, write_files
-from .ingesting import InProcess, events, ingest, messages
+from .ingesting import cut_anywhere, events, ingest, messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -77,31 +77,26 @@ def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(tmp_path)
     assert any(damaged.name in line and " at " in line for line in told), told
 
 
-@pytest.mark.parametrize("committed", [(), ("events",), ("events", "samples")])
-def test_a_batch_that_was_cut_short_is_completed(tmp_path, committed, monkeypatch):
-    data, lake = write_files(tmp_path / "data", broker_files(count=3)), Lake(str(tmp_path / "lake"))
-    lake.create()
-    work = Ingest(InProcess(), DataFiles(str(data)), lake)
-    for name, table in lake.tables.items():
-        if name not in committed:
-            monkeypatch.setattr(table, "commit", _die)
-    with pytest.raises(KeyboardInterrupt):
-        list(work.batches())
-    begun = IntentLog(lake.state_folder(lake.brokers()["main"])).last()
-    assert begun is not None and begun.number == 0
-    lake = Lake(str(tmp_path / "lake"))
-    (batch,) = Ingest(InProcess(), DataFiles(str(data)), lake).batches()
-    assert batch.number == 0
-    assert messages(lake) == retained_messages(data)
-    assert list(Ingest(InProcess(), DataFiles(str(data)), lake).batches()) == []
-    told = event_counts(events(lake))
+def test_a_batch_that_was_cut_short_is_completed(tmp_path):
+    """Killed before or after anything that it writes."""
+    data = write_files(tmp_path / "data", broker_files(count=3))
+    Lake(str(tmp_path / "lake")).create(4)
+    want = retained_messages(data)
     # those of address "all" are retained, durable or not
-    counts = [row for row in retained_messages(data) if row["durable"] or row["address"] == "all"]
-    assert sum(each["added"] for each in told.values()) == len(counts)
-
-
-def _die(*arguments):
-    raise KeyboardInterrupt
+    entered = {(row["message_id"], row["queue"]) for row in want if row["durable"] or row["address"] == "all"}
+    writes = [
+        (LakeTable, "commit"),
+        *((Folder, name) for name in ("write", "create", "remove", "remove_all")),
+    ]
+    copies = 0
+    for copy in cut_anywhere(tmp_path / "lake", writes, lambda copy: ingest(data, copy)):
+        ingest(data, copy)
+        lake = Lake(str(copy))
+        assert messages(lake) == want and ingest(data, copy) == 0
+        added = [(row["message_id"], row["queue"]) for row in events(lake) if row["event"] == "added"]
+        assert sorted(added) == sorted(entered)
+        copies += 1
+    assert copies > 2 * 5  # three tables, what is begun, and which broker it is
 
 
 def test_nothing_and_no_lake(spark, tmp_path):
