@@ -94,22 +94,20 @@ def test_a_busy_machine_is_mentioned():
 
 
 def test_page_and_plots_are_written_from_the_results(tmp_path, monkeypatch):
-    bench_results().save(tmp_path / "bench.json")
-    scaling_results().save(tmp_path / "scaling.json")
-    page = tmp_path / "page.md"
-    blocks = (
-        f"<!-- results: {name}; written by `make bench-docs` -->\nold\n<!-- end -->\n"
-        for name in document.BLOCKS
+    page, bench, measured = (tmp_path / name for name in ("page.md", "bench.json", "scaling.json"))
+    bench_results().save(bench)
+    scaling_results().save(measured)
+    page.write_text(
+        "".join(
+            f"<!-- results: {name}; written by `make bench-docs` -->\nold\n<!-- end -->\n"
+            for name in document.BLOCKS
+        )
     )
-    page.write_text("".join(blocks))
-    for name, path in {"PAGE": page, "IMAGES": tmp_path}.items():
-        monkeypatch.setattr(document, name, path)
-    files = {document.BENCH: tmp_path / "bench.json", document.SCALING: tmp_path / "scaling.json"}
-    monkeypatch.setattr(document, "BENCH", tmp_path / "bench.json")
-    monkeypatch.setattr(document, "SCALING", tmp_path / "scaling.json")
-    monkeypatch.setattr(
-        document, "BLOCKS", {name: (files[path], made) for name, (path, made) in document.BLOCKS.items()}
-    )
+    files = {document.BENCH: bench, document.SCALING: measured}
+    blocks = {name: (files[path], made) for name, (path, made) in document.BLOCKS.items()}
+    changed = {"PAGE": page, "IMAGES": tmp_path, "BENCH": bench, "SCALING": measured, "BLOCKS": blocks}
+    for name, value in changed.items():
+        monkeypatch.setattr(document, name, value)
     written = list(document.write())
     assert sorted(path.name for path in written) == ["page.md"] + sorted(
         f"performance-{name}.svg" for name in ("rates", *scaling.AXES)

@@ -237,10 +237,10 @@ def test_up_to_an_end_that_was_fixed(world):
     assert end_positions(reader.files, ENDINGS, reader.at, until=until) == reader.at  # it is behind already
 
 
-def test_what_is_named_was_synced(world, monkeypatch):
+def test_what_is_named_was_synced(world):
     grown(world, "aabaAABA")
     reader, synced = Reader(world), []
-    monkeypatch.setattr(reader.files, "sync", lambda name: synced.append(name))
+    reader.files.sync = synced.append
     found = reader.read()
     assert sorted(synced) == sorted(one.name for one in found) and len(found) == 4
 

@@ -6,10 +6,9 @@ import re
 import tarfile
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,17 +33,6 @@ def rows(data, table):
     return [row for batch in read_files(files, ranges, wanted) for row in batch.to_pylist()]
 
 
-@dataclass
-class Lived:
-    """What came of the script."""
-
-    data: Path
-    expected: dict[str, dict[tuple[str, str], int]]
-    messages: list[dict[str, Any]]
-    events: list[dict[str, Any]]
-    began: datetime
-
-
 def counted(events, messages):
     """By queue: the mark of a message, what became of it, and how often."""
     marks = {row["message_id"]: row["body"].decode().partition(" ")[0] for row in messages}
@@ -63,9 +51,8 @@ def lived(tmp_path_factory):
         opened.callback(broker.stop)
         with run_actions(broker) as actions:
             broker.stop()
-    yield Lived(
-        broker.data, expected_of(actions), rows(broker.data, "messages"), rows(broker.data, "events"), began
-    )
+    found = {table: rows(broker.data, table) for table in ("messages", "events")}
+    return SimpleNamespace(data=broker.data, expected=expected_of(actions), began=began, **found)
 
 
 def test_events_are_what_the_clients_did(lived):

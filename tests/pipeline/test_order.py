@@ -29,8 +29,6 @@ from . import reference_decoder
 from .broker_files import KEPT, write_files
 from .test_source_stream import batches
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
 #: Bytes of a record of the layouts below.
 RECORD = 10
 
@@ -269,6 +267,8 @@ def test_copies_that_are_all_that_is_left_come_first(data, tmp_path, missing):
     assert late(found, "timestamp") == 0
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_a_windowed_count_with_a_watermark_is_exact(spark, data, tmp_path):
     """Spark drops rows that are older than the newest of the batches before, less two seconds."""
     from pyspark.sql.functions import col, window

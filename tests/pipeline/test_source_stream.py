@@ -23,8 +23,6 @@ from ..end_to_end.lasting import DURABLE
 from ..end_to_end.test_retention import retention
 from .broker_files import broker_files, write_files, write_identified
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
 FILES = broker_files()
 
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
@@ -258,6 +256,8 @@ def start(spark, data, directory, **options):
     return sink.option("checkpointLocation", str(directory / "checkpoint"))
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_beside_a_broker(spark, lasting, tmp_path):
     """Started again, with a broker that is at work, and was killed meanwhile: each message is there once."""
     lasting.start(core=retention(), addresses=anycast("q"))

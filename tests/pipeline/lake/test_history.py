@@ -21,7 +21,7 @@ from stompring.store.ingested import Position, read_ingested, record_ingested
 from ..broker_files import broker_files, write_identified
 from ..test_source_stream import write_segment
 from .ingesting import cut_anywhere, done, ingest, run
-from .version1_lake import first_version, rows
+from .version1_lake import first_version, ordered, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -215,7 +215,7 @@ def test_back_to_version_1_of_lakes(tmp_path):
             assert {row.pop("broker") for row in now} == {"main"}
             for row in now:
                 row.pop("certain", None)
-            assert sorted(now, key=repr) == before[table]
+            assert ordered(now) == before[table]
         ingest(data, lake)
         assert numbers(lake)[-2:] == [1001, 1002] and len(numbers(lake)) == len(before["messages"]) + 2
     for table in TABLES:

@@ -20,7 +20,7 @@ from stompring.pipeline.storage import Folder
 
 from ..broker_files import broker_files, write_files
 from .ingesting import cut_anywhere, ingest, run
-from .version1_lake import first_version, rows
+from .version1_lake import first_version, ordered, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -35,12 +35,6 @@ def before(tmp_path_factory):
     return lake, found
 
 
-def with_main(found):
-    return sorted(
-        ({**row, **later(row), "broker": "main"} for row in found), key=lambda row: repr(sorted(row.items()))
-    )
-
-
 def later(row):
     """What records of that time did not tell for sure."""
     doubtful = ("delivered", "redelivered", "scheduled", "moved", "dead-lettered")
@@ -49,8 +43,7 @@ def later(row):
 
 def same(lake, found):
     for table in TABLES:
-        now = sorted(rows(lake, table), key=lambda row: repr(sorted(row.items())))
-        assert now == with_main(found[table])
+        assert rows(lake, table) == ordered({**row, **later(row), "broker": "main"} for row in found[table])
 
 
 def test_every_reader_finds_the_name_in_old_rows(spark, before, tmp_path):
@@ -89,7 +82,7 @@ def test_cut_short_at_any_point(before):
             for row in now:
                 assert row.pop("broker", "main") == "main"
                 row.pop("certain", None)
-            assert sorted(now, key=repr) == expected[table]
+            assert ordered(now) == expected[table]
         Lake(str(copy)).migrate()
         same(copy, expected)
         assert Lake(str(copy)).brokers() == {"main": VERSION_1_BROKER}
@@ -109,11 +102,10 @@ def test_ingest_goes_on_where_version_1_was(tmp_path, committed):
     other = tmp_path / "other"
     ingest(data, other)
     for table in TABLES:
-        key = lambda row: repr(sorted(row.items()))  # noqa: E731
         both = [rows(lake, table), rows(other, table)]
         for row in (row for each in both for row in each):
             row.pop("certain", None)  # the lake of version 1 did not have it
-        assert sorted(both[0], key=key) == sorted(both[1], key=key)
+        assert ordered(both[0]) == ordered(both[1])
 
 
 @pytest.mark.parametrize(

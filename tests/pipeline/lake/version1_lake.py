@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,5 +83,9 @@ def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TAB
 
 def rows(lake: Path, table: str, version: int | None = None) -> list[dict[str, Any]]:
     """What delta-rs reads, in one order."""
-    found = DeltaTable(str(lake / table), version=version).to_pyarrow_table().to_pylist()
-    return sorted(found, key=repr)
+    return ordered(DeltaTable(str(lake / table), version=version).to_pyarrow_table().to_pylist())
+
+
+def ordered(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows in an order that does not depend on that of their columns."""
+    return sorted(found, key=lambda row: repr(sorted(row.items())))

@@ -136,6 +136,14 @@ def plain_text(text):
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", text)))
 
 
+def busy(**numbers):
+    """What there is of a queue to which 32 messages came."""
+    one = queue(queue="q", added=32, **numbers)
+    series = Series(np.zeros(4), np.full(4, 8.0), np.zeros(4), np.full(4, one.consumers))
+    totals = {name: np.full(4, getattr(one, name) / 4) for name in COUNTERS}
+    return {"traffic": [one], "series": {"q": series}, "totals": totals}
+
+
 def told(**given):
     """The text of a page."""
     return plain_text(text_of(findings(**given)))
@@ -234,14 +242,9 @@ def test_changes_since_the_period_before(before, now, told):
 
 
 def test_the_headline_is_compared():
-    figures = dict.fromkeys(HEADLINE, 0) | {"in": 80, "queues": 1}
-    found = findings(
-        traffic=[queue(queue="q", added=100)],
-        series={"q": Series(np.zeros(4), np.full(4, 25.0), np.zeros(4), np.zeros(4))},
-        comparison=Comparison(START - 4 * HOUR, START, START - 9 * HOUR, figures),
-    )
-    text = plain_text(text_of(found))
-    assert "100 +25 % messages added to queues" in text
+    figures = dict.fromkeys(HEADLINE, 0) | {"in": 40, "queues": 1}
+    text = told(**busy(), comparison=Comparison(START - 4 * HOUR, START, START - 9 * HOUR, figures))
+    assert "32 −20 % messages added to queues" in text
     assert "1 as before queues" in text
     assert (
         "Changes are relative to the previous period of the same length: 2026-06-30 20:00:00 to 2026-07-01 00:00:00."
@@ -276,10 +279,7 @@ def test_who_sent_and_who_acknowledged():
 
 
 def test_interactive_plots_are_all_that_needs_scripts():
-    one = queue(queue="q", added=32, consumers=1)
-    series = {"q": Series(np.zeros(4), np.full(4, 8.0), np.zeros(4), np.ones(4))}
-    totals = {name: np.full(4, 8.0 * (name == "added")) for name in COUNTERS}
-    found = findings(traffic=[one], series=series, totals=totals)
+    found = findings(**busy(consumers=1))
     pages = {plots: page(found, found.request, T0, plots) for plots in PLOTS}
     static, interactive, both = pages.values()
     assert "script-src" not in static and "<script" not in static and len(static) < 10**6
@@ -348,9 +348,6 @@ def test_rates_are_of_the_time_that_was_sampled():
 
 
 def test_what_never_happened_has_no_line():
-    totals = {name: np.full(4, 8.0 * (name in ("added", "killed"))) for name in COUNTERS}
-    one = queue(queue="q", added=32, killed=32)
-    series = {"q": Series(np.zeros(4), np.full(4, 8.0), np.zeros(4), np.zeros(4))}
-    text = text_of(findings(traffic=[one], totals=totals, series=series, sampled=(START, START + 3 * HOUR)))
+    text = text_of(findings(**busy(killed=32), sampled=(START, START + 3 * HOUR)))
     assert "<bdi>expired or killed</bdi>" in text
     assert "<bdi>replaced by rings</bdi>" not in text

@@ -37,13 +37,14 @@ def test_rings_do_not_mix(pairs):
     both = [*zip(*pairs, strict=True)]
     came, went = np.array(both).transpose(2, 0, 1)
     rings = Flow(came, went, np.array([1, 2]))
+    first, second = flow(both[0], 1), flow(both[1], 2)
     assert evicted(rings, [[1, 4], [3, 30]]).tolist() == [
-        evicted(flow(one, depth), [sizes])[0].tolist()
-        for one, depth, sizes in zip(both, (1, 2), ([1, 4], [3, 30]), strict=True)
+        *evicted(first, [[1, 4]]).tolist(),
+        *evicted(second, [[3, 30]]).tolist(),
     ]
-    assert least_sizes(rings, [1, 3], [0, 5]).tolist() == [
-        least_sizes(flow(one, depth), [size], [allowed])[0]
-        for one, depth, size, allowed in zip(both, (1, 2), (1, 3), (0, 5), strict=True)
+    assert [*least_sizes(rings, [1, 3], [0, 5])] == [
+        *least_sizes(first, [1], [0]),
+        *least_sizes(second, [3], [5]),
     ]
 
 

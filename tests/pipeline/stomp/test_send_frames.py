@@ -42,13 +42,13 @@ def options(**more):
 
 
 def batch(rows, types=TYPES):
-    columns = {name: [row[name] for row in rows] for name in types}
-    if "headers" in columns:
-        columns["headers"] = [None if one is None else list(one.items()) for one in columns["headers"]]
-    if "expires" in columns:
-        columns["expires"] = [None if one is None else one * 1000 for one in columns["expires"]]
-    arrays = [pa.array(columns[name], types[name]) for name in types]
-    return pa.RecordBatch.from_arrays(arrays, names=list(types))
+    found = []
+    for row in rows:
+        headers, expires = row.get("headers"), row.get("expires")
+        found.append(
+            {**row, "headers": headers and [*headers.items()], "expires": expires and expires * 1000}
+        )
+    return pa.RecordBatch.from_pylist(found, pa.schema(types))
 
 
 def parsed(data):

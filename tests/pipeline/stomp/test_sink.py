@@ -65,19 +65,22 @@ def test_a_batch_that_is_replayed(spark, lasting, tmp_path):
 def test_errors_name_what_is_wrong(spark, lasting):
     lasting.start()
     rows = numbered(spark, 5)
-    for options, text in (
-        ({}, "option destination: is required without a column destination"),
+    for frame, options, text in (
+        (rows, {}, "option destination: is required without a column destination"),
+        (rows, {"destination": "q", "recieptRows": "5"}, "option recieptrows: unknown option"),
         (
-            {"destination": "q", "virtualhost": "/", "recieptRows": "5"},
-            "option recieptrows: unknown option",
+            rows.selectExpr("body", "1 as weight"),
+            {"destination": "q"},
+            "column weight: unknown column; columns are body, headers",
+        ),
+        (
+            rows.selectExpr("body", "if(body = '3', null, 'q') as destination"),
+            {},
+            "column destination: is null in row 3",
         ),
     ):
         with pytest.raises(Exception, match=text):
-            write(rows, lasting, **options)
-    with pytest.raises(Exception, match="column weight: unknown column; columns are body, headers"):
-        write(rows.selectExpr("body", "1 as weight"), lasting, destination="q")
-    with pytest.raises(Exception, match="column destination: is null in row 3"):
-        write(rows.selectExpr("body", "if(body = '3', null, 'q') as destination"), lasting)
+            write(frame, lasting, **options)
     with pytest.raises(Exception, match=r"mode\('overwrite'\) is not supported"):
         rows.write.format("stomp").mode("overwrite").options(url=url(lasting), destination="q").save()
     with pytest.raises(Exception, match="spark.read is not supported"):
