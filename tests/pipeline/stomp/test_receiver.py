@@ -9,10 +9,13 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from stompring.pipeline.options import OptionError
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
 from stompring.pipeline.stomp.options import SourceOptions
-from stompring.pipeline.stomp.source import Receiver
-from stompring.pipeline.stomp.spool import Spool, read_rows
+from stompring.pipeline.stomp.source import Receiver, StompStreamReader
+from stompring.pipeline.stomp.spool import Position, Spool, SpoolError, read_rows
 
 from ...broker_process import PATIENCE
 from ...end_to_end.lasting import numbers
@@ -166,3 +169,13 @@ def test_nobody_there(receive):
     receiver.wait_until_idle(1, 60)
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port} cannot be reached"):
         receiver.check()
+
+
+def test_a_spool_that_is_not_the_right_one(broker, name, tmp_path):
+    given = {"url": f"127.0.0.1:{broker.port}", "destination": name, "spool": str(tmp_path)}
+    reader = StompStreamReader(given, ["body"])
+    with Spool(tmp_path), pytest.raises(OptionError, match="option spool: .* is in use by another query"):
+        reader.initialOffset()
+    with pytest.raises(SpoolError, match="ends before the position of the checkpoint, segment 9 at"):
+        reader.latestOffset(Position(9, 16).to_json(), ReadAllAvailable())
+    reader.stop()
