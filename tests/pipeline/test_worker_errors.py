@@ -57,6 +57,10 @@ def test_in_a_stream_and_in_its_tasks(spark, tmp_path):
     expected = f"stompring: data directory {data} has identity {TWO.hex()}, but the checkpoint of the query"
     assert expected in text.splitlines()[0], text
     assert expected in str(query.exception()).splitlines()[0]
+    with pytest.raises(
+        Exception, match="stompring: option startingOffsets: must be earliest or latest, not '7'"
+    ):
+        start(spark, data, tmp_path, startingOffsets="7").start().awaitTermination()
     # a file that cannot be read: a task finds that
     frame = spark.read.format("stompring").load(str(data))
     frame.count()

@@ -81,6 +81,8 @@ def test_both_engines_show_the_same(spark, filled):
                 assert [list(row) for row in told[0]] == [list(row) for row in told[1]]
             else:
                 assert by_spark.stdout == by_duckdb.stdout, text
+    refused = sql(filled, "select nothing from messages")
+    assert refused.exit_code == 1 and "nothing" in refused.output and "Traceback" not in refused.output
 
 
 @pytest.mark.parametrize(
