@@ -94,22 +94,20 @@ def test_a_busy_machine_is_mentioned():
 
 
 def test_page_and_plots_are_written_from_the_results(tmp_path, monkeypatch):
-    bench_results().save(tmp_path / "bench.json")
-    scaling_results().save(tmp_path / "scaling.json")
-    page = tmp_path / "page.md"
-    blocks = (
-        f"<!-- results: {name}; written by `make bench-docs` -->\nold\n<!-- end -->\n"
-        for name in document.BLOCKS
+    page, bench, measured = (tmp_path / name for name in ("page.md", "bench.json", "scaling.json"))
+    bench_results().save(bench)
+    scaling_results().save(measured)
+    page.write_text(
+        "".join(
+            f"<!-- results: {name}; written by `make bench-docs` -->\nold\n<!-- end -->\n"
+            for name in document.BLOCKS
+        )
     )
-    page.write_text("".join(blocks))
-    for name, path in {"PAGE": page, "IMAGES": tmp_path}.items():
-        monkeypatch.setattr(document, name, path)
-    files = {document.BENCH: tmp_path / "bench.json", document.SCALING: tmp_path / "scaling.json"}
-    monkeypatch.setattr(document, "BENCH", tmp_path / "bench.json")
-    monkeypatch.setattr(document, "SCALING", tmp_path / "scaling.json")
-    monkeypatch.setattr(
-        document, "BLOCKS", {name: (files[path], made) for name, (path, made) in document.BLOCKS.items()}
-    )
+    files = {document.BENCH: bench, document.SCALING: measured}
+    blocks = {name: (files[path], made) for name, (path, made) in document.BLOCKS.items()}
+    changed = {"PAGE": page, "IMAGES": tmp_path, "BENCH": bench, "SCALING": measured, "BLOCKS": blocks}
+    for name, value in changed.items():
+        monkeypatch.setattr(document, name, value)
     written = list(document.write())
     assert sorted(path.name for path in written) == ["page.md"] + sorted(
         f"performance-{name}.svg" for name in ("rates", *scaling.AXES)
@@ -136,10 +134,13 @@ def test_every_point_of_an_axis_has_its_options():
 
 def test_a_point_is_left_out_after_a_failure_or_if_subscribing_would_take_too_long():
     axis = scaling.AXES["queues"]
-    results = Results(machine={})
-    results.runs.append(Run("queues:1000", "rabbitmq", 1, failure="lost"))
-    results.runs.append(Run("queues:1000", "artemis", 1, numbers(ready_seconds=20)))
-    results.runs.append(Run("queues:1000", "stompring", 1, numbers(ready_seconds=1)))
+    results = Results(
+        runs=[
+            Run("queues:1000", "rabbitmq", 1, failure="lost"),
+            Run("queues:1000", "artemis", 1, numbers(ready_seconds=20)),
+            Run("queues:1000", "stompring", 1, numbers(ready_seconds=1)),
+        ]
+    )
     assert scaling.obstacle(results, axis, 10_000, "rabbitmq") == "left out: 1,000 queues had failed"
     assert (
         scaling.obstacle(results, axis, 10_000, "artemis") == "left out: subscribing would take about 200 s"
@@ -149,8 +150,9 @@ def test_a_point_is_left_out_after_a_failure_or_if_subscribing_would_take_too_lo
 
 
 def test_rates_of_bodies_are_in_megabytes():
-    results = Results(machine={}, versions={"stompring": "1"})
-    results.runs.append(Run("bodies:100000", "stompring", 1, numbers(msgs_per_s=300)))
+    results = Results(
+        versions={"stompring": "1"}, runs=[Run("bodies:100000", "stompring", 1, numbers(msgs_per_s=300))]
+    )
     row = next(
         line for line in scaling.table(results, scaling.AXES["bodies"]).splitlines() if "| 100,000 " in line
     )

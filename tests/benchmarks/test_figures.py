@@ -37,8 +37,7 @@ def test_a_target_compares_medians():
 
 
 def test_a_target_without_a_peer_limits_the_figure_itself():
-    results = Results(machine={})
-    results.runs.append(Run("start", "stompring", 1, {"start_s": 1.5}))
+    results = Results(runs=[Run("start", "stompring", 1, {"start_s": 1.5})])
     assert Target("start", None, 2, field="start_s", below=True).verdict(results) == "reached: 1.50"
     assert Target("start", None, 1, field="start_s", below=True).verdict(results) == "MISSED: 1.50"
 
@@ -101,9 +100,12 @@ def test_a_case_runs_only_where_it_can():
 
 
 def test_what_a_message_costs_counts_those_sent_where_nobody_consumes():
-    results = Results(machine={})
-    results.runs.append(Run("durable-held", "stompring", 1, numbers(1, 0.5, sent=1000, received=0)))
-    results.runs.append(Run("fan-out", "stompring", 1, numbers(1, 0.5, sent=100, received=1000)))
+    results = Results(
+        runs=[
+            Run("durable-held", "stompring", 1, numbers(1, 0.5, sent=1000, received=0)),
+            Run("fan-out", "stompring", 1, numbers(1, 0.5, sent=100, received=1000)),
+        ]
+    )
     assert results.costs("durable-held", "stompring") == [500.0]
     assert results.costs("fan-out", "stompring") == [500.0]
 
@@ -121,9 +123,12 @@ def test_before_and_after_are_compared_within_a_round():
 
 
 def test_a_failed_run_is_no_comparison():
-    results = Results(machine={})
-    results.runs.append(Run("auto", before_after.BEFORE, 1, numbers(1, 1)))
-    results.runs.append(Run("auto", before_after.AFTER, 1, failure="lost"))
+    results = Results(
+        runs=[
+            Run("auto", before_after.BEFORE, 1, numbers(1, 1)),
+            Run("auto", before_after.AFTER, 1, failure="lost"),
+        ]
+    )
     assert results.paired("auto", before_after.BEFORE, before_after.AFTER) is None
     assert "not measured" in before_after.table(results, [CASES["auto"]])
 

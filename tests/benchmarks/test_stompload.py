@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from contextlib import ExitStack
 
 import pytest
 
@@ -89,11 +89,22 @@ class Scripted(Broker):
 
 
 @pytest.fixture
-def scripted(request):
-    """A server with the frames of the test's parameter."""
-    server = Scripted(*getattr(request, "param", ()))
-    yield server
-    server.close()
+def serve():
+    """Makes servers that send these frames; all are closed after the test."""
+    with ExitStack() as opened:
+
+        def server(*frames, kind=Scripted):
+            made = kind(*frames)
+            opened.callback(made.close)
+            return made
+
+        yield server
+
+
+@pytest.fixture
+def scripted(serve):
+    """A server without frames."""
+    return serve()
 
 
 def found(server, frames, *options):
@@ -112,29 +123,25 @@ def found(server, frames, *options):
         ([70_000, 140_000, 70_000], (2, 1, 1, 0)),
     ],
 )
-def test_repeated_and_disordered_messages_are_counted(serials, expected):
-    server = Scripted(*(message(0, serial) for serial in serials))
+def test_repeated_and_disordered_messages_are_counted(serve, serials, expected):
+    server = serve(*(message(0, serial) for serial in serials))
     assert found(server, len(serials)) == expected
-    server.close()
 
 
-def test_producers_are_told_apart():
-    server = Scripted(message(0, 0), message(1, 0), message(1, 1), message(0, 1))
+def test_producers_are_told_apart(serve):
+    server = serve(message(0, 0), message(1, 0), message(1, 1), message(0, 1))
     assert found(server, 4) == (4, 0, 0, 0)
-    server.close()
 
 
-def test_redelivered_messages_are_counted():
-    server = Scripted(message(0, 0), message(0, 1, redelivered=True))
+def test_redelivered_messages_are_counted(serve):
+    server = serve(message(0, 0), message(0, 1, redelivered=True))
     assert found(server, 2) == (2, 0, 0, 1)
-    server.close()
 
 
-def test_each_subscriber_of_a_topic_may_have_each_message_once():
-    server = Scripted(message(0, 0), message(0, 1))
+def test_each_subscriber_of_a_topic_may_have_each_message_once(serve):
+    server = serve(message(0, 0), message(0, 1))
     numbers = load.run(server, "-m", "consume", "-C", "1", "-t", "1", "-c", "2", "-n", "2", "-T", "5")
     assert (numbers["received"], numbers["distinct"], numbers["repeated"]) == (4, 4, 0)
-    server.close()
 
 
 def test_a_message_that_does_not_come_is_a_failure(scripted):
@@ -142,11 +149,10 @@ def test_a_message_that_does_not_come_is_a_failure(scripted):
         load.run(scripted, "-m", "consume", "-n", "1", "-T", "1")
 
 
-def test_a_body_without_a_number_is_a_failure():
-    server = Scripted(b"MESSAGE\nmessage-id:1\n\nhello\0")
+def test_a_body_without_a_number_is_a_failure(serve):
+    server = serve(b"MESSAGE\nmessage-id:1\n\nhello\0")
     with pytest.raises(load.LoadFailed, match="no number"):
         load.run(server, "-m", "consume", "-C", "1", "-n", "1", "-T", "5")
-    server.close()
 
 
 def test_producers_number_their_bodies(scripted):
@@ -162,24 +168,22 @@ def test_progress_is_told_after_every_so_many_messages(scripted):
     assert done == [4, 8]
 
 
-def test_a_stuck_consumer_reads_nothing_until_it_is_released():
-    server = Scripted(*(message(0, serial) for serial in range(10)))
+def test_a_stuck_consumer_reads_nothing_until_it_is_released(serve):
+    server = serve(*(message(0, serial) for serial in range(10)))
     with load.Running(server, "-m", "consume", "-k", "1", "-C", "1", "-n", "10", "-i", "10") as running:
         told = running.lines()
         assert next(told) == {"stuck": 1}
         running.release()
         assert next(told)["done"] == 10
         assert running.finish()["distinct"] == 10
-    server.close()
 
 
-def test_an_interrupted_run_tells_what_it_did():
-    server = Scripted(message(0, 0), message(0, 1))
+def test_an_interrupted_run_tells_what_it_did(serve):
+    server = serve(message(0, 0), message(0, 1))
     with load.Running(server, "-m", "consume", "-n", "5", "-i", "2") as running:
         next(running.lines())
         running.interrupt()
         assert running.finish()["received"] == 2
-    server.close()
 
 
 def test_processes_that_build_at_once_find_a_whole_program_and_build_it_once(monkeypatch, tmp_path):
@@ -194,38 +198,36 @@ def test_processes_that_build_at_once_find_a_whole_program_and_build_it_once(mon
     assert load.build().stat().st_mtime_ns == built
 
 
-def nats_server(read):
-    """A server that speaks as much of NATS as a run needs: what is published goes to all subscriptions."""
+class SpeaksNats(Scripted):
+    """As much of NATS as a run needs: what is published goes to all subscriptions."""
 
-    class Speaking(Scripted):
-        protocol = "nats"
-        receivers: ClassVar[list[tuple[socket.socket, bytes]]] = []
+    protocol = "nats"
 
-        def _talk(self, client):
-            client.sendall(b"INFO {}\r\n")
-            with client.makefile("rb") as lines:
-                for line in lines:
-                    words = line.split()
-                    if words[0] == b"PING":
-                        client.sendall(b"PONG\r\n")
-                    elif words[0] == b"SUB":
-                        self.receivers.append((client, words[2]))
-                    elif words[0] == b"PUB":
-                        body = lines.read(int(words[2]) + 2)
-                        read.append(words[1])
-                        for receiver, number in self.receivers:
-                            receiver.sendall(b"MSG %b %b %d\r\n%b" % (words[1], number, len(body) - 2, body))
+    def __init__(self):
+        self._receivers: list[tuple[socket.socket, bytes]] = []
+        super().__init__()
 
-    return Speaking()
+    def _talk(self, client):
+        client.sendall(b"INFO {}\r\n")
+        with client.makefile("rb") as lines:
+            for line in lines:
+                words = line.split()
+                if words[0] == b"PING":
+                    client.sendall(b"PONG\r\n")
+                elif words[0] == b"SUB":
+                    self._receivers.append((client, words[2]))
+                elif words[0] == b"PUB":
+                    body = lines.read(int(words[2]) + 2)
+                    self.sent.append(words[1])
+                    for receiver, number in self._receivers:
+                        receiver.sendall(b"MSG %b %b %d\r\n%b" % (words[1], number, len(body) - 2, body))
 
 
-def test_it_speaks_nats():
-    subjects: list[bytes] = []
-    server = nats_server(subjects)
+def test_it_speaks_nats(serve):
+    server = serve(kind=SpeaksNats)
     numbers = load.run(server, "-n", "5", "-C", "1", "-d", "bench", "-T", "5")
     assert (numbers["received"], numbers["distinct"], numbers["repeated"]) == (5, 5, 0)
-    assert subjects == [b"bench.0"] * 5
-    server.close()
+    assert server.sent == [b"bench.0"] * 5
 
 
 def test_destinations_are_sent_to_in_turn(scripted):

@@ -90,9 +90,9 @@ class Actions:
             self.expect(queue, marks, "added")
         return marks
 
-    def reader(self, queue: str, window: int = 0, ack: str = "client-individual", **login: object) -> Reader:
+    def reader(self, queue: str, window: int = 0, ack: str = "client-individual") -> Reader:
         """A client that takes messages of a queue; no more than ``window`` at once where that is given."""
-        return Reader(self, queue, window, ack, login)
+        return Reader(self, queue, window, ack)
 
     def again(self, how: str) -> None:
         """The broker ends, by ``stop`` or ``kill``, and begins anew; all connections are lost."""
@@ -103,10 +103,10 @@ class Actions:
 class Reader:
     """One subscription, every delivery of which is counted."""
 
-    def __init__(self, actions: Actions, queue: str, window: int, ack: str, login: dict[str, object]) -> None:
+    def __init__(self, actions: Actions, queue: str, window: int, ack: str) -> None:
         self.actions = actions
         self.queue = queue
-        self.client: StompClient = actions.broker.connect(**login)
+        self.client: StompClient = actions.broker.connect()
         self.out: list[Frame] = []
         credit = {"prefetch_count": window} if window else {}
         self.client.subscribe(f"::{queue}", id="r", ack=ack, **credit)
@@ -126,6 +126,14 @@ class Reader:
         """Take so many and refuse each, which is told by these events."""
         events = events or ("redelivered",)
         return [self.answer("NACK", self.take()[0], *events, **headers) for _ in range(count)]
+
+    def drain(self, count: int) -> list[str]:
+        """Take so many, which the subscription acknowledges by itself, and go."""
+        marks = [mark_of(each) for each in self.take(count)]
+        self.actions.expect(self.queue, marks, "acknowledged")
+        self.out.clear()
+        self.leave()
+        return marks
 
     def answer(self, command: str, frame: Frame, *events: str, **headers: object) -> str:
         """ACK or NACK what was taken, and what comes of that."""
@@ -172,27 +180,16 @@ def acknowledged_at_once(actions: Actions) -> None:
     """Consumers that are there when messages come: ``auto``, and in a transaction."""
     reader = actions.reader("plain", ack="auto")
     marks = actions.send("plain", 40)
-    assert [mark_of(each) for each in reader.take(40)] == marks
-    actions.expect("plain", marks, "acknowledged")
-    reader.out.clear()
-    reader.leave()
+    assert reader.drain(40) == marks
 
 
 def waiting(actions: Actions) -> None:
     """A hundred messages wait while compaction writes them once more, time and again; then they are taken at once."""
     marks = actions.send("waiting", 100)
-    reader = actions.reader("churn", ack="auto")
     for _ in range(6):
-        churned = actions.send("churn", 100)
-        reader.take(100)
-        actions.expect("churn", churned, "acknowledged")
-    reader.out.clear()
-    reader.leave()
-    drain = actions.reader("waiting", ack="auto")
-    drain.take(100)
-    actions.expect("waiting", marks, "acknowledged")
-    drain.out.clear()
-    drain.leave()
+        actions.send("churn", 100)
+        actions.reader("churn", ack="auto").drain(100)
+    assert actions.reader("waiting", ack="auto").drain(100) == marks
 
 
 def redelivered(actions: Actions) -> None:
@@ -208,11 +205,7 @@ def redelivered(actions: Actions) -> None:
         reader = actions.reader("returned", 4)
         reader.take(4)
         reader.leave(how)
-    reader = actions.reader("returned", ack="auto")
-    frames = reader.take(20)
-    actions.expect("returned", [mark_of(each) for each in frames], "acknowledged")
-    reader.out.clear()
-    reader.leave()
+    actions.reader("returned", ack="auto").drain(20)
 
 
 def documented(actions: Actions) -> None:
@@ -270,11 +263,7 @@ def rings(actions: Actions) -> None:
     reader.leave()
     newer = actions.send("ring", 3)
     actions.expect("ring", marks[7:], "replaced")
-    reader = actions.reader("ring", ack="auto")
-    reader.take(3)
-    reader.out.clear()
-    actions.expect("ring", newer, "acknowledged")
-    reader.leave()
+    assert actions.reader("ring", ack="auto").drain(3) == newer
 
 
 def purged(actions: Actions) -> None:
@@ -369,11 +358,7 @@ def paged(actions: Actions) -> None:
     reader = actions.reader(queue, 8)
     reader.take(8)
     reader.leave("LOST")
-    reader = actions.reader(queue, ack="auto")
-    frames = reader.take(90)
-    actions.expect(queue, [mark_of(each) for each in frames], "acknowledged")
-    reader.out.clear()
-    reader.leave()
+    actions.reader(queue, ack="auto").drain(90)
     marks = actions.send(queue, 20)
     actions.broker.management.ask("POST", f"/queues/{queue}/purge")
     actions.expect(queue, marks, "killed")
@@ -421,20 +406,8 @@ def restarts(actions: Actions) -> None:
 
 #: In this order: the last ones end the broker.
 SCENES = (
-    *(
-        subscribers,
-        acknowledged_at_once,
-        waiting,
-        redelivered,
-        documented,
-        slow,
-        dead_letters,
-        expiry,
-        rings,
-        purged,
-        transactions,
-    ),
-    *(non_destructive, transactions, scheduled, paged, restarts),
+    *(subscribers, acknowledged_at_once, waiting, redelivered, documented, slow, dead_letters, expiry, rings),
+    *(purged, non_destructive, transactions, scheduled, paged, restarts),
 )
 
 

@@ -12,7 +12,7 @@ from stompring.pipeline.files import DataFiles, Range
 from stompring.pipeline.records import Records
 from stompring.pipeline.storage import Entry, Folder
 from stompring.store.record import BINDING, NOTE, Kind, framed
-from stompring.store.segment import HEADER, JOURNAL, PAGE, Footer, pack_header
+from stompring.store.segment import JOURNAL, PAGE, Footer, pack_header
 
 #: Folders, and how their files end. Pages of all addresses have numbers of one row.
 FOLDERS = {"journal": "journal", "paging/1": "page", "paging/2": "page"}
@@ -48,14 +48,7 @@ class GrowingDirectory:
 
     def do(self, step: str, folder: str) -> None:
         """Any of the steps, where it can be done now."""
-        {
-            "append": self.append,
-            "tear": lambda folder: self.append(folder, torn=True),
-            "begin": self.begin,
-            "seal": self.seal,
-            "retire": self.retire,
-            "delete": self.delete,
-        }[step](folder)
+        getattr(self, step)(folder)
 
     def _path(self, file: File) -> Path:
         kept = self.root / "retention" / file.name
@@ -83,6 +76,10 @@ class GrowingDirectory:
         self._write(file, record[:cut])
         file.half = record[cut:]
         file.ids.append(self._next)
+
+    def tear(self, folder: str) -> None:
+        """The first part of a record."""
+        self.append(folder, torn=True)
 
     def _complete(self, file: File) -> None:
         if file.half:
@@ -196,6 +193,3 @@ def interfering_files(world: GrowingDirectory, steps: Iterator[tuple[str, str]])
     for name in ("root", "retention"):
         setattr(files, name, InterferingFolder(getattr(files, name).where, world, steps))
     return files
-
-
-__all__ = ["FOLDERS", "HEADER", "GrowingDirectory", "interfering_files", "records"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,9 +24,10 @@ from stompring.pipeline.backlog import (
     start_positions,
 )
 from stompring.pipeline.files import DataFiles, Position, dump_positions, load_positions
+from stompring.store.segment import HEADER
 
 from ..property.profile import examples
-from .growing_directory import FOLDERS, HEADER, GrowingDirectory, interfering_files, records
+from .growing_directory import FOLDERS, GrowingDirectory, interfering_files, records
 
 ENDINGS = (".journal", ".page")
 ALL = Limit()
@@ -162,27 +162,6 @@ def test_what_was_deleted(world, before, between, lost):
     assert [str(each) for each in reader.lost] == lost
 
 
-def test_deleted_between_planning_and_reading(world):
-    grown(world, "ababABABA")
-    reader = Reader(world)
-    assert reader.plan()
-    grown(world, "dSSDD")
-    reader.carry_out()
-    assert [
-        str(each) for each in reader.lost
-    ] == []  # it began with the first there was, and nobody knew of the page
-    reader.at = start_positions(DataFiles(str(world.root)), ENDINGS)
-    grown(world, "aba")
-    assert reader.plan()
-    grown(world, "badd")
-    reader.carry_out()
-    assert [str(each) for each in reader.lost] == ["files 2 to 3 of journal"]
-    assert reader.plan()
-    grown(world, "badd")
-    reader.carry_out()
-    assert [str(each) for each in reader.lost][1:] == ["files 4 to 5 of journal"]
-
-
 def test_files_with_nothing_in_them_are_no_gap(world):
     """A broker was killed as it had begun a file of samples: the next one has the number after it."""
     folder = world.root / "retention" / "samples"
@@ -254,21 +233,14 @@ def test_up_to_an_end_that_was_fixed(world):
     assert reader.got == expected and reader.at == until
     reader.read_all()
     assert all(reader.got[folder] == world.ids(folder) for folder in FOLDERS)
+    assert reader.at != until == end_positions(reader.files, ENDINGS, until, until=until)
+    assert end_positions(reader.files, ENDINGS, reader.at, until=until) == reader.at  # it is behind already
 
 
-def test_an_end_that_is_behind_already(world):
-    grown(world, "aaAA")
-    files = DataFiles(str(world.root))
-    until = end_positions(files, ENDINGS, {})
-    grown(world, "aA")
-    later = end_positions(files, ENDINGS, {})
-    assert later != until and end_positions(files, ENDINGS, later, until=until) == later
-
-
-def test_what_is_named_was_synced(world, monkeypatch):
+def test_what_is_named_was_synced(world):
     grown(world, "aabaAABA")
     reader, synced = Reader(world), []
-    monkeypatch.setattr(reader.files, "sync", lambda name: synced.append(name))
+    reader.files.sync = synced.append
     found = reader.read()
     assert sorted(synced) == sorted(one.name for one in found) and len(found) == 4
 
@@ -365,12 +337,3 @@ def test_what_is_missing_is_told(rounds):
                 assert file.deleted and file.number in told
             elif not file.deleted:
                 assert file.number not in told
-
-
-def test_a_file_that_is_gone_while_it_is_read_is_told(world, caplog):
-    grown(world, "aba")
-    files = DataFiles(str(world.root))
-    world.do("delete", "journal")
-    with caplog.at_level(logging.WARNING):
-        assert files.read(world.files["journal"][0].name) is None
-    assert "deleted after the files were listed" in caplog.text

@@ -35,6 +35,15 @@ def places(tmp_path, monkeypatch):
     return home, spark, cache
 
 
+@pytest.fixture
+def java(tmp_path):
+    """The home of one that is there."""
+    try:
+        return find_java(tmp_path / "launcher")
+    except JavaNotFound as reason:
+        pytest.skip(f"java is not installed: {reason}")
+
+
 def archive_of(places):
     home, spark, cache = places
     return ClassArchive(home, cache, spark)
@@ -183,16 +192,12 @@ def test_switched_off_or_not_writable(places, monkeypatch, tmp_path):
         ClassArchive(places[0], tmp_path / "file" / "below", places[1]).create()
 
 
-def test_java_says_nothing_of_an_archive_that_is_none(places, tmp_path):
+def test_java_says_nothing_of_an_archive_that_is_none(places, java):
     """Not even on standard output, where a query's rows go."""
-    try:
-        home = find_java(tmp_path / "launcher")
-    except JavaNotFound as reason:
-        pytest.skip(f"java is not installed: {reason}")
     archive_of(places).create()
     options = archive_of(places).options()
     told = subprocess.run(
-        [home / "bin" / "java", *options, "-version"], capture_output=True, text=True, timeout=60
+        [java / "bin" / "java", *options, "-version"], capture_output=True, text=True, timeout=60
     )
     assert told.returncode == 0 and told.stdout == "" and "version" in told.stderr
     assert "archive" not in told.stderr.lower()
@@ -201,16 +206,12 @@ def test_java_says_nothing_of_an_archive_that_is_none(places, tmp_path):
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 @pytest.mark.long
-def test_warm_makes_an_archive_that_java_uses(tmp_path):
-    try:
-        home = find_java(tmp_path / "launcher")
-    except JavaNotFound as reason:
-        pytest.skip(f"java is not installed: {reason}")
+def test_warm_makes_an_archive_that_java_uses(tmp_path, java):
     environment = {**os.environ, "STOMPRING_CLASS_ARCHIVE": str(tmp_path / "cache")}
     words = [sys.executable, "-m", "stompring", "lake", "warm"]
     told = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
     assert told.returncode == 0, told.stderr
-    archive = ClassArchive(home, tmp_path / "cache")
+    archive = ClassArchive(java, tmp_path / "cache")
     assert archive.exists() and f"made {archive.path}, " in told.stdout
     script = (
         "from pyspark import SparkContext\n"
@@ -226,12 +227,8 @@ def test_warm_makes_an_archive_that_java_uses(tmp_path):
     assert told.stdout.endswith("Row(1=1)\n")
 
 
-def test_warm_tells_why_not(places, monkeypatch):
+def test_warm_tells_why_not(java, monkeypatch):
     monkeypatch.setenv("STOMPRING_CLASS_ARCHIVE", "off")
-    try:
-        find_java(places[2])
-    except JavaNotFound as reason:
-        pytest.skip(f"java is not installed: {reason}")
     result = CliRunner().invoke(command, ["warm"])
     assert result.exit_code == 1 and result.output.startswith("Error: STOMPRING_CLASS_ARCHIVE disables")
     result = CliRunner().invoke(command, ["warm", "--remove"])

@@ -1,7 +1,6 @@
 """Which files there are, which of them are read, and where they are when they have moved."""
 
 import logging
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -32,15 +31,21 @@ def listed(root, **options):
     return [file.name for file in DataFiles.of(asked).listed(asked.wanted)]
 
 
-def ranges(names):
-    return [Range(name) for name in names]
+def read(root, *names):
+    """The rows of files."""
+    ranges = [Range(name) for name in names]
+    found = read_files(DataFiles(str(root)), ranges, TableScan())
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+#: Their bytes by the names that are read.
+DATA = {name.removeprefix("retention/"): data for name, data in FILES.items()}
 
 
 def test_all_files_of_a_table(root):
-    without = {name.removeprefix("retention/"): data for name, data in FILES.items()}
-    assert listed(root) == sorted(name for name in without if not name.endswith(".samples"))
+    assert listed(root) == sorted(name for name in DATA if not name.endswith(".samples"))
     assert listed(root, table="events") == listed(root)
-    assert listed(root, table="samples") == [name for name in without if name.endswith(".samples")]
+    assert listed(root, table="samples") == [name for name in DATA if name.endswith(".samples")]
 
 
 def test_what_is_none_of_them(root):
@@ -64,20 +69,15 @@ def test_a_file_that_is_in_both_places_is_read_once(root):
 
 
 def test_times_leave_out_sealed_files(root):
-    sealed = {}
-    for name, data in FILES.items():
-        footer = find_footer(data)
-        if footer is not None and name.endswith(".journal") and footer.greatest_timestamp:
-            sealed[name] = footer
-    name, footer = sorted(sealed.items())[2]
-    since = str(footer.greatest_timestamp + 1)
+    footers = {name: find_footer(data) for name, data in sorted(DATA.items()) if name.endswith(".journal")}
+    name, greatest = [(name, each.greatest_timestamp) for name, each in footers.items() if each][2]
+    since = str(greatest + 1)
     found = listed(root, since=since)
-    assert name not in found and 0 < len(found) < len(listed(root))
-    moment = datetime.fromtimestamp(int(since) / 1000, UTC)
-    left_out = set(listed(root)) - set(found)
-    data = {name.removeprefix("retention/"): data for name, data in FILES.items()}
-    assert all(row["timestamp"] < moment for name in left_out for row in reference_decoder.rows(data[name]))
-    assert set(listed(root, since=since, table="events")) == set(listed(root, table="events"))
+    left_out = {*listed(root)} - {*found}
+    assert name in left_out and found
+    moment = reference_decoder.time(greatest + 1)
+    assert all(row["timestamp"] < moment for each in left_out for row in reference_decoder.rows(DATA[each]))
+    assert listed(root, since=since, table="events") == listed(root, table="events")
 
 
 def test_pages_of_other_addresses_are_left_out(root):
@@ -95,12 +95,7 @@ def test_moved_meanwhile(root):
             target = root / "retention" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             (root / name).rename(target)
-    found = [
-        row
-        for batch in read_files(DataFiles(str(root)), ranges(names), TableScan())
-        for row in batch.to_pylist()
-    ]
-    assert len(found) == sum(len(reference_decoder.rows(data)) for data in FILES.values())
+    assert len(read(root, *names)) == sum(len(reference_decoder.rows(data)) for data in FILES.values())
 
 
 def test_deleted_meanwhile(root, caplog):
@@ -108,9 +103,9 @@ def test_deleted_meanwhile(root, caplog):
     (root / names[0]).unlink(missing_ok=True)
     (root / "retention" / names[0]).unlink(missing_ok=True)
     with caplog.at_level(logging.WARNING):
-        assert list(read_files(DataFiles(str(root)), ranges(names[1:]), TableScan()))
+        assert read(root, *names[1:])
         assert not caplog.records
-        assert not list(read_files(DataFiles(str(root)), ranges(names[:1]), TableScan()))
+        assert not read(root, names[0])
     assert f"{names[0]}: deleted after the files were listed" in caplog.text
 
 
@@ -122,14 +117,14 @@ def test_damage_is_told_in_the_log(root, caplog):
     path.write_bytes(broken)
     short = name.removeprefix("retention/")
     with caplog.at_level(logging.WARNING):
-        list(read_files(DataFiles(str(root)), ranges([short]), TableScan()))
+        read(root, short)
     assert f"{short} at" in caplog.text and "; skipped" in caplog.text
 
 
 def test_what_cannot_be_read(root):
     (root / "journal" / "000000902.journal").mkdir(parents=True)
     with pytest.raises(StoreError, match="000000902"):
-        list(read_files(DataFiles(str(root)), ranges(["journal/000000902.journal"]), TableScan()))
+        read(root, "journal/000000902.journal")
 
 
 def test_no_directory(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from array import array
 from typing import Any
-from zlib import crc32
 
 import pytest
 
@@ -51,35 +50,21 @@ def of(suffix, files=FILES):
 
 def test_the_files_have_all_there_is():
     assert len(of(".journal")) > 4 and len(of(".page")) > 2 and len(of(".samples")) == 1
-    sealed = [name for name, data in FILES.items() if Records(data).sealed]
-    assert len(sealed) > 5 and len(sealed) < len(FILES)
+    assert any(map(find_footer, of(".page").values())) and not all(map(find_footer, FILES.values()))
     every = [row for data in FILES.values() for row in reference_decoder.rows(data)]
-    assert {row["user"] for row in every} == {None, "änna"}
-    assert any(row["due"] for row in every) and any(row["expires"] for row in every)
-    assert {row["durable"] for row in every} == {True, False}
+    for column in ("user", "due", "expires", "durable"):
+        assert len({row[column] for row in every}) > 1, column
     assert {row["body"] for row in every} >= {b"within", b"a transaction"}
     assert {"a:b": "one\ntwo\\n", "a": "x:y:z"} in [row["headers"] for row in every]
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_every_row_of_a_file(name):
-    assert rows(FILES[name]) == reference_decoder.rows(FILES[name])
-
-
-@pytest.mark.parametrize("name", sorted(of(".journal")))
-def test_every_event_of_a_file(name):
-    assert rows(FILES[name], wanted(table="events")) == reference_decoder.events(FILES[name])
-
-
-@pytest.mark.parametrize("name", sorted(of(".samples")))
-def test_every_sample_of_a_file(name):
-    found = rows(FILES[name], wanted(table="samples"))
-    assert len(found) > 10 and found == reference_decoder.samples(FILES[name])
-
-
-def test_pages_are_not_walked_where_they_are_sealed():
-    sealed = [data for data in of(".page").values() if find_footer(data) is not None]
-    assert sealed and all(Records(data).sealed for data in sealed)
+    data = FILES[name]
+    assert Records(data).sealed == (find_footer(data) is not None)  # where it is, no record is walked
+    assert rows(data) == reference_decoder.rows(data)
+    assert rows(data, wanted(table="events")) == reference_decoder.events(data)
+    assert rows(data, wanted(table="samples")) == reference_decoder.samples(data)
 
 
 @pytest.mark.parametrize("names", [["body"], ["queue", "address"], ["headers", "timestamp"], ["user"]])
@@ -117,7 +102,7 @@ def test_batches_are_cut(limit, monkeypatch):
 
 def offsets(data):
     """Where to damage a file: here and there, and everywhere when one asks for it by hand."""
-    return iter(range(0, len(data), 1 if EXAMPLES else 1 + len(data) // 50))
+    return iter(range(0, len(data), 1 if EXAMPLES else 1 + len(data) // 200))
 
 
 def other_table(name):
@@ -174,11 +159,16 @@ def test_a_damaged_record_costs_that_record_alone(name):
         assert rows(bytes(broken)) == [row for row in whole if row["message_id"] != number]
 
 
+def open_journal():
+    """A segment as it was before its footer."""
+    data = next(iter(of(".journal", SMALL).values()))
+    footer = find_footer(data)
+    return data if footer is None else data[: footer.size]
+
+
 @pytest.mark.parametrize("end", [b"", bytes(8), bytes(100)], ids=["cut anywhere", "a zero prefix", "zeros"])
 def test_an_unfinished_record_at_the_end_of_an_open_file_is_no_fault(end):
-    data = next(data for name, data in sorted(SMALL.items()) if name.endswith(".journal"))
-    footer = find_footer(data)
-    data = data if footer is None else data[: footer.size]  # the file as it was before its footer
+    data = open_journal()
     whole = Records(data)
     assert not whole.faults and whole.torn is None and len(whole.begins) > 10
     starts = (whole.begins - PREFIX.size).tolist()
@@ -196,9 +186,7 @@ def test_a_prefilled_segment_has_the_rows_of_its_records():
 
 
 def test_a_torn_write_into_zeros_is_no_fault():
-    data = next(data for name, data in sorted(SMALL.items()) if name.endswith(".journal"))
-    footer = find_footer(data)
-    data = data if footer is None else data[: footer.size]
+    data = open_journal()
     last = int(Records(data).begins[-1]) - PREFIX.size
     for at in range(last + 1, len(data)):
         records = Records(data[:at] + bytes(len(data) - at + 500))
@@ -276,47 +264,6 @@ def test_any_messages(given_, seal):
     assert [{name: row[name] for name in expected[0]} for row in found] == expected if expected else not found
     for row, made_ in zip(found, [m for m in given_ for _ in m[0]], strict=True):
         assert row["expires"] == reference_decoder.time(min(made_[4], 253_402_300_799_999))
-
-
-def test_checksums_are_those_of_zlib():
-    data = next(iter(of(".journal").values()))
-    length, crc = struct.unpack_from("<II", data, HEADER.size)
-    assert crc == crc32(data[HEADER.size + 8 : HEADER.size + 8 + length])
-
-
-TINY = pack_header(JOURNAL, 1, 1) + b"".join(
-    [
-        framed(struct.pack("<BBHI", 10, 1, 0, 1) + b"q"),
-        framed(struct.pack("<BBHI", 10, 2, 0, 2) + b"q"),
-        *(
-            framed(
-                MESSAGE.pack(1, 1, 4, 0, 1, number, 1000, 0, 0, 0, 7, 3, 1, TRAITS.size)
-                + struct.pack("<I", 2)
-                + TRAITS.pack(4, 0, 0, 0, 0)
-                + b"%d\na:b\n\n" % number
-                + b"xyz\0\n"
-            )
-            for number in (1, 2)
-        ),
-    ]
-)
-
-
-@pytest.mark.parametrize("seal", [False, True])
-def test_every_byte_of_a_tiny_file(seal):
-    starts = array("I", [HEADER.size])
-    while (at := starts[-1] + 8 + struct.unpack_from("<I", TINY, starts[-1])[0]) < len(TINY):
-        starts.append(at)
-    data = TINY + (Footer(starts).ending(TINY) if seal else b"")
-    whole = rows(data)
-    assert [row["headers"] for row in whole] == [{"a": "b"}] * 2 and Records(data).sealed is seal
-    for at in range(len(data)):
-        found = rows(data[:at])
-        assert found == whole[: len(found)], at
-        for bit in (0x01, 0x80):
-            broken = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
-            for row in rows(broken):
-                assert row | {"address": "q", "queue": "q"} in whole, at
 
 
 def test_the_queue_that_a_copy_came_from_is_unescaped_once():

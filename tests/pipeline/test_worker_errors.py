@@ -24,8 +24,9 @@ def shown(what):
 
 
 def test_the_sentence_is_in_the_first_line(spark, tmp_path):
-    def load(**options):
-        return spark.read.format("stompring").options(**options).load(str(tmp_path)).count()
+    def load(schema="body BINARY", **options):
+        reader = spark.read.format("stompring").schema(schema).options(**options)
+        return reader.load(str(tmp_path)).count()
 
     for what, expected in (
         (load, f"stompring: option path: {tmp_path} is not a data directory of a broker (looked for"),
@@ -33,6 +34,12 @@ def test_the_sentence_is_in_the_first_line(spark, tmp_path):
             lambda: load(table="x"),
             "stompring: option table: must be one of messages, events, samples, not 'x'",
         ),
+        (lambda: load(columns="weight"), "stompring: option columns: messages has no column 'weight'"),
+        (
+            lambda: load(maxFilesPerTrigger=1),
+            "stompring: option maxFilesPerTrigger: is an option of spark.readStream only",
+        ),
+        (lambda: load("queue INT"), "stompring: option columns: queue is STRING, not IntegerType"),
     ):
         text = shown(what)
         assert expected in text.splitlines()[0], text
@@ -50,6 +57,10 @@ def test_in_a_stream_and_in_its_tasks(spark, tmp_path):
     expected = f"stompring: data directory {data} has identity {TWO.hex()}, but the checkpoint of the query"
     assert expected in text.splitlines()[0], text
     assert expected in str(query.exception()).splitlines()[0]
+    with pytest.raises(
+        Exception, match="stompring: option startingOffsets: must be earliest or latest, not '7'"
+    ):
+        start(spark, data, tmp_path, startingOffsets="7").start().awaitTermination()
     # a file that cannot be read: a task finds that
     frame = spark.read.format("stompring").load(str(data))
     frame.count()

@@ -94,8 +94,12 @@ def is_duplicate(refused: BrokerError, header: str) -> bool:
     return header in text or "duplicate message detected" in text.lower()
 
 
-def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) -> TaskResult:
+def send_rows(
+    options: SinkOptions, prefix: str | None, batches: Iterable[Any], memory: int = BUFFER_LIMIT
+) -> TaskResult:
     """Send the rows of a task. ``prefix`` begins their duplicate ids, None where none are made.
+
+    Rows that may have to be sent again are kept in so many bytes of ``memory``, and on disk.
 
     Raises `BrokerError`, `ConnectionFailed`, or `ValueError` for a row that cannot be sent; in a transaction nothing
     has been sent then.
@@ -112,7 +116,7 @@ def send_rows(options: SinkOptions, prefix: str | None, batches: Iterable[Any]) 
         return TaskResult(_in_groups(options, sends, every))
     if not has_ids:
         return TaskResult(_in_transaction(options, sends, every))
-    with BatchBuffer() as buffer:
+    with BatchBuffer(memory) as buffer:
         remaining = buffer.record(every)
         try:
             return TaskResult(_in_transaction(options, sends, remaining))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from stompring.cli.lake import lake as command
@@ -89,6 +92,22 @@ def events(lake: Lake) -> list[dict[str, Any]]:
 
 class Cut(BaseException):
     """As a kill: nothing catches it."""
+
+
+def cut_anywhere(
+    lake: Path, targets: Iterable[tuple[Any, str]], work: Callable[[Path], Any]
+) -> Iterator[Path]:
+    """Copies of a lake at which some ``work`` was killed before or after each call of these functions, and one more."""
+    for after in (False, True):
+        step, left = 0, [-1]
+        while left[0] < 0:
+            copy, left = Path(shutil.copytree(lake, lake.with_name(f"{after}{step}"))), [step]
+            with pytest.MonkeyPatch.context() as patch, suppress(Cut):
+                for owner, name in targets:
+                    patch.setattr(owner, name, cutting(getattr(owner, name), left, after))
+                work(copy)
+            yield copy
+            step += 1
 
 
 def cutting(function: Any, left: list[int], after: bool) -> Any:

@@ -155,15 +155,15 @@ class Traffic:
             client.disconnect()
 
 
-class Command:
-    """A command of the lake in processes of its own, all of which can be killed at once."""
+class Processes:
+    """A module that runs in a session of its own, all processes of which can be killed at once."""
 
     def __init__(self, *words: str) -> None:
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
         environment = {**os.environ, **QUICK, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-        options = ["--master", "local[1]", "--conf", "spark.driver.memory=600m"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stompring", "lake", *words, *options],
+            [sys.executable, "-m", *words],
+            stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -182,14 +182,23 @@ class Command:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """SIGKILL to all processes of its session: Python's, Java's, and the workers'."""
-        for _ in range(3):  # those that are just being made too
-            for entry in Path("/proc").iterdir():
-                if entry.name.isdecimal() and _session_of(entry) == self.process.pid:
-                    with suppress(ProcessLookupError):
-                        os.kill(int(entry.name), signal.SIGKILL)
-        self.process.wait(30)
+        """SIGKILL to all processes of its session: Python's, Java's, and the workers', those just being made too."""
+        while found := self._members():
+            for process in found:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            self.process.poll()
+            time.sleep(0.01)
         self.log.close()
+
+    def _members(self) -> list[int]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                fields = path.read_text(errors="replace").rpartition(")")[2].split()
+                if int(fields[3]) == self.process.pid and fields[0] != "Z":
+                    found.append(int(path.parent.name))
+        return found
 
     def finish(self) -> str:
         """Wait for its end, which must be a good one."""
@@ -200,12 +209,13 @@ class Command:
         return output
 
 
-def _session_of(entry: Path) -> int:
-    try:
-        text = (entry / "stat").read_text()
-    except OSError:
-        return -1
-    return int(text.rpartition(")")[2].split()[3])
+class Command(Processes):
+    """A command of the lake."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__(
+            "stompring", "lake", *words, "--master", "local[1]", "--conf", "spark.driver.memory=600m"
+        )
 
 
 @dataclass
@@ -261,18 +271,15 @@ def campaign(root: Path, opened: ExitStack, spark: int, broker: int, replays: in
 
 def check(lake: Path, traffic: Traffic, data: Path, counts: dict[str, int]) -> tuple[list[Any], int]:
     """The lake beside what was sent, and what is in the files."""
-    import duckdb
+    from deltalake import DeltaTable
 
     from .traffic import retained_messages
 
-    def rows(query: str, table: str) -> list[Any]:
-        path = f"{lake}/{table}/**/*.parquet"
-        live = _live(lake, table)
-        frame = f"read_parquet({live!r}, hive_partitioning = true)"
-        assert live, path
-        return list(duckdb.sql(query.replace("TABLE", frame)).fetchall())
+    def rows(table: str, *columns: str) -> list[Any]:
+        found = DeltaTable(str(lake / table)).to_pyarrow_table(columns=list(columns)).to_pylist()
+        return [tuple(row[name] for name in columns) for row in found]
 
-    messages = rows("select message_id, queue, decode(body) from TABLE order by all", "messages")
+    messages = sorted((*key, body.decode()) for *key, body in rows("messages", "message_id", "queue", "body"))
     twice = [key for key, count in Counter((row[0], row[1]) for row in messages).items() if count > 1]
     assert not twice, f"{len(twice)} messages are there twice: {twice[:5]}"
     bodies = {row[2] for row in messages}
@@ -281,7 +288,7 @@ def check(lake: Path, traffic: Traffic, data: Path, counts: dict[str, int]) -> t
     assert bodies <= traffic.sent
     on_disk = [(row["message_id"], row["queue"], row["body"].decode()) for row in retained_messages(data)]
     assert messages == sorted(on_disk)
-    events = rows("select queue, message_id, event from TABLE where certain", "events")
+    events = [row[:3] for row in rows("events", "queue", "message_id", "event", "certain") if row[3]]
     per = Counter(events)
     check_events(per, {(row[1], row[0]): row[2] for row in messages}, traffic)
     added = {(queue, number) for queue, number, event in per if event == "added"}
@@ -324,12 +331,6 @@ def check_events(per: Counter[Any], bodies: dict[tuple[str, int], str], traffic:
             out[queue] += ended
     for queue, count in out.items():  # those that were out when the broker was killed
         assert count <= consumed.lost[queue], (queue, count)
-
-
-def _live(lake: Path, table: str) -> list[str]:
-    from deltalake import DeltaTable
-
-    return list(DeltaTable(str(lake / table)).file_uris())
 
 
 def replayed(

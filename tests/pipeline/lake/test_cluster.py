@@ -213,12 +213,6 @@ def ingest_query_replay(
     assert lasting.drain("again") == [body.partition(" ")[0] for body in sent]
 
 
-@pytest.mark.timeout(1800)
-def test_ingest_query_and_replay_with_a_shipped_environment(master, environment, shipped, lasting, tmp_path):
-    ingest_query_replay(environment, lasting, str(tmp_path / "lake"), ["--master", master, *shipped])
-    assert set(applications(tmp_path / "work").values()) == {2}
-
-
 def unpacked(work):
     """The directories of executors that have unpacked the archive."""
     return {path.parent for path in work.glob("app-*/*/environment")}
@@ -262,10 +256,12 @@ def test_cluster_and_a_lake_on_object_storage(
     bucket,
     lasting,
     object_server,
+    tmp_path,
 ):
     """How the store is reached is known to the command alone, and comes to the workers with the application."""
     environment |= object_server.environment
     ingest_query_replay(environment, lasting, f"{bucket}/lake", ["--master", master, *shipped])
+    assert set(applications(tmp_path / "work").values()) == {2}
 
 
 def test_a_machine_without_a_java_has_the_one_of_the_wheel(environment, tmp_path):

@@ -6,9 +6,9 @@ import json
 import logging
 import re
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 
@@ -16,61 +16,41 @@ pytest.importorskip("deltalake", reason="deltalake is not installed: pip install
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
 
 from stompring.cli.lake_ingest import Progress
-from stompring.pipeline.arrays import TYPES
 from stompring.pipeline.backlog import DirectoryReplaced
-from stompring.pipeline.lake.data_files import TableWriter
 from stompring.pipeline.lake.ingest import LONGEST_PAUSE, Batch, ContinuousIngest, IngestMetrics
-from stompring.pipeline.lake.lake import Lake
 from stompring.pipeline.lake.lease import LeaseLost
 from stompring.pipeline.lake.maintenance import VACUUM_INTERVAL, Maintenance, days_to_compact
-from stompring.pipeline.schema import TABLES
+
+from .lake_fixture import LakeFixture
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 DAYS = ("2026-07-01", "2026-07-02")
 
 
-def filled(lake, table, batches, days=DAYS):
-    """A row for each day in each batch, a file each."""
-    import pyarrow as pa
-
-    for number in range(batches):
-        begun = lake.tables[table].committed("test") + 1
-        parts = TableWriter(lake.tables[table].folder, table, 1, f"{begun:06d}", "main")
-        schema = pa.schema([pa.field(name, TYPES[type_]) for name, type_ in TABLES[table].items()])
+def fill(filled, batches, days=DAYS):
+    """A row for each day and batch, a file each."""
+    for _ in range(batches):
         for day in days:
-            row = {
-                "address": "a",
-                ("timestamp" if table == "messages" else "time"): f"{day}T0{number % 9}:00:00",
-            }
-            columns = []
-            for name in schema.names:
-                given = row.get(name)
-                column = pa.array([given], pa.string())
-                columns.append(
-                    column.cast(pa.timestamp("us")).cast(schema.field(name).type)
-                    if name in ("timestamp", "time")
-                    else column.cast(schema.field(name).type)
-                    if given is not None
-                    else pa.nulls(1, schema.field(name).type)
-                )
-            parts.add(pa.RecordBatch.from_arrays(columns, schema=schema))
-        lake.tables[table].commit(parts.close(), "test", begun, "main")
+            filled.add(b"x", timestamp=datetime.fromisoformat(f"{day}T12:00:00Z"))
 
 
 @pytest.fixture
-def lake(tmp_path):
-    lake = Lake(str(tmp_path / "lake"))
-    lake.create(1)
-    return lake
+def filled(tmp_path):
+    return LakeFixture(tmp_path / "lake")
+
+
+@pytest.fixture
+def lake(filled):
+    return filled.lake
 
 
 # ---- upkeep
 
 
-def test_a_day_with_many_small_files_is_compacted_and_no_other(lake):
-    filled(lake, "messages", 4)
-    filled(lake, "messages", 2, DAYS[1:])
+def test_a_day_with_many_small_files_is_compacted_and_no_other(lake, filled):
+    fill(filled, 4)
+    fill(filled, 2, DAYS[1:])
     upkeep = Maintenance(lake, small_files=5, hours=None)
     assert days_to_compact(lake.tables["messages"], 5) == [DAYS[1]]
     upkeep.run_due()
@@ -83,34 +63,33 @@ def test_a_day_with_many_small_files_is_compacted_and_no_other(lake):
     assert lake.tables["messages"].open().version() == before
 
 
-def test_switched_off(lake):
-    filled(lake, "messages", 4)
+def test_switched_off(lake, filled):
+    fill(filled, 4)
     Maintenance(lake, small_files=None, hours=None).run_due()
     assert len(lake.tables["messages"].files()) == 8
 
 
-def parquet(lake, table):
-    assert lake.tables[table].folder.local is not None
-    return len(list(lake.tables[table].folder.local.rglob("*.parquet")))
+def parquet(lake):
+    return len([*lake.tables["messages"].folder.local.rglob("*.parquet")])
 
 
-def test_files_of_no_use_are_deleted_once_an_hour(lake):
+def test_files_of_no_use_are_deleted_once_an_hour(lake, filled):
     now = [0.0]
     upkeep = Maintenance(lake, small_files=2, hours=0, now=lambda: now[0])
-    filled(lake, "messages", 3)
+    fill(filled, 3)
     upkeep.run_due()
-    assert parquet(lake, "messages") == 2 and upkeep.done.vacuumed["messages"] == 6
-    filled(lake, "messages", 3)
+    assert parquet(lake) == 2 and upkeep.done.vacuumed["messages"] == 6
+    fill(filled, 3)
     upkeep.run_due()
-    assert parquet(lake, "messages") == 2 + 6 + 2  # compacted, and left for now
+    assert parquet(lake) == 2 + 6 + 2  # compacted, and left for now
     now[0] += VACUUM_INTERVAL
     upkeep.run_due()
-    assert parquet(lake, "messages") == 2
+    assert parquet(lake) == 2
 
 
 @pytest.mark.parametrize("complete", [False, True])
-def test_what_a_replay_reads_stays_until_it_is_complete(lake, complete):
-    filled(lake, "messages", 3)
+def test_what_a_replay_reads_stays_until_it_is_complete(lake, filled, complete):
+    fill(filled, 3)
     version = lake.tables["messages"].open().version()
     lake.state.write("replays/abc/plan.json", json.dumps({"tableVersion": version}).encode())
     if complete:
@@ -148,7 +127,7 @@ class Work:
         return self.spark
 
 
-def following(work, attempts=3):
+def following(work, attempts=3, upkeep=None):
     """It, and the pauses that it makes."""
     pauses: list[float] = []
 
@@ -158,9 +137,8 @@ def following(work, attempts=3):
             return self.is_set()
 
     work.stop = Stop()
-    upkeep = Maintenance(work.lake, None, None)
-    told: Any = work
-    return ContinuousIngest(told, upkeep, work.stop, 10.0, attempts, lambda batch, seconds: None), pauses
+    upkeep = upkeep or Maintenance(work.lake, None, None)
+    return ContinuousIngest(work, upkeep, work.stop, 10.0, attempts, lambda batch, seconds: None), pauses
 
 
 BATCH = Batch(3, 500, {"messages": 7, "events": 2}, [("journal/1", 5, "x")], 2, 1_000)
@@ -195,12 +173,12 @@ def test_too_many_failures_and_those_that_stay_end_it(lake):
     assert len(work.steps) == 1
 
 
-def test_upkeep_that_fails_holds_up_nothing(lake, monkeypatch, caplog):
-    def fail(self):
-        raise OSError("no space")
+def test_upkeep_that_fails_holds_up_nothing(lake, caplog):
+    class Failing(Maintenance):
+        def run_due(self):
+            raise OSError("no space")
 
-    monkeypatch.setattr(Maintenance, "run_due", fail)
-    found, _ = following(Work(lake, BATCH, BATCH))
+    found, _ = following(Work(lake, BATCH, BATCH), upkeep=Failing(lake, None, None))
     found.run()
     assert scraped(found.metrics)["stompring_lake_batches_total"] == 2
     assert "failed: no space; retrying after the next batch" in caplog.text
@@ -222,10 +200,10 @@ def scraped(metrics):
     }
 
 
-def test_metrics_over_http(lake):
+def test_metrics_over_http(lake, filled):
     work = Work(lake, BATCH, BATCH._replace(number=4))
     found, _ = following(work)
-    filled(lake, "messages", 2)
+    fill(filled, 2)
     port = found.metrics.serve("127.0.0.1", 0)
     seen: list[float] = []
     found.on_batch = lambda batch, seconds: seen.append(scraped(found.metrics)["stompring_lake_lag_bytes"])

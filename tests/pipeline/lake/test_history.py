@@ -1,7 +1,6 @@
 """Versions of a lake: reading and restoring them, and what an ingest does after a restore; changes by version."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,8 @@ from stompring.store.ingested import Position, read_ingested, record_ingested
 
 from ..broker_files import broker_files, write_identified
 from ..test_source_stream import write_segment
-from .ingesting import Cut, cutting, done, ingest, run
-from .version1_lake import first_version, rows
+from .ingesting import cut_anywhere, done, ingest, run
+from .version1_lake import first_version, ordered, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -71,7 +70,9 @@ def test_results_as_json(three):
     compacted = json.loads(run("compact", "--lake", lake, "--json").stdout)
     assert compacted["views"] == {} and compacted["tables"].keys() == set(TABLES)
     assert compacted["tables"]["messages"] == {"removed": 3, "added": 1}
+    assert "messages: nothing to compact" in done("compact", "--lake", lake)
     words = ["--lake", lake, "--hours", "0", "--json"]
+    assert "would be deleted" in done("vacuum", *words[:-1], "--dry-run")
     planned = json.loads(run("vacuum", *words, "--dry-run").stdout)
     assert planned["dryRun"] is True and len(planned["tables"]["messages"]) == 3
     restored = json.loads(run("restore", "--lake", lake, "--version", "2", "--json").stdout)
@@ -172,53 +173,27 @@ def test_a_broker_that_came_later_is_ingested_again_from_its_beginning(three, tm
         assert numbers(lake, table) == [1, 2, 3, 4, 5, 6] and numbers(lake, table, "other") == [1, 2, 3]
 
 
-@pytest.mark.parametrize("committed", [("events",), ("events", "samples")])
-def test_a_batch_that_was_half_done_before_a_restore(three, committed, monkeypatch):
+def test_a_batch_that_was_half_done_before_a_restore(three):
     data, lake = three
     write_segment(data, 4, [7, 8])
-    commit = LakeTable.commit
-
-    def dying(table, *arguments):
-        if table.name not in committed:
-            raise Cut
-        return commit(table, *arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(LakeTable, "commit", dying)
-        ingest(data, lake)
-    done("restore", "--lake", lake, "--version", "2")
-    assert numbers(lake) == numbers(lake, "events") == [1, 2, 3, 4]
-    ingest(data, lake)
-    assert numbers(lake) == numbers(lake, "events") == [1, 2, 3, 4, 5, 6, 7, 8]
+    for copy in cut_anywhere(lake, [(LakeTable, "commit")], lambda copy: ingest(data, copy)):
+        done("restore", "--lake", copy, "--version", "2")
+        assert numbers(copy) == numbers(copy, "events") == [1, 2, 3, 4]
+        ingest(data, copy)
+        assert numbers(copy) == numbers(copy, "events") == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_a_restore_that_is_cut_short_is_completed(three, tmp_path, monkeypatch):
+def test_a_restore_that_is_cut_short_is_completed(three):
     """Killed before or after anything that it writes: the next ingest finds the lake as it was, or as it was to be."""
     data, lake = three
-    ends = set()
-    for after in (False, True):
-        for step in range(20):
-            copy = Path(shutil.copytree(lake, tmp_path / f"{after}{step}"))
-            with monkeypatch.context() as patch:
-                left = [step]
-                for owner, name in (
-                    (LakeTable, "restore"),
-                    (Folder, "write"),
-                    (Folder, "create"),
-                    (Folder, "remove"),
-                ):
-                    patch.setattr(owner, name, cutting(getattr(owner, name), left, after))
-                try:
-                    Lake(str(copy)).restore({"messages": 1, "events": 1, "samples": 1})
-                    ends.add(step)
-                except Cut:
-                    pass
-            ingest(data, copy)
-            assert numbers(copy) == numbers(copy, "events") == [1, 2, 3, 4, 5, 6]
-            assert not (copy / "_stompring" / "restore.json").exists()
-            if step in ends:
-                break
-    assert ends == {6}  # what is to be done, three tables, one broker, and that it is done
+    writes = [(LakeTable, "restore"), *((Folder, name) for name in ("write", "create", "remove"))]
+    copies = 0
+    for copy in cut_anywhere(lake, writes, lambda copy: Lake(str(copy)).restore(dict.fromkeys(TABLES, 1))):
+        ingest(data, copy)
+        assert numbers(copy) == numbers(copy, "events") == [1, 2, 3, 4, 5, 6]
+        assert not (copy / "_stompring" / "restore.json").exists()
+        copies += 1
+    assert copies == 2 * 7  # what is to be done, three tables, one broker, and that it is done
 
 
 def test_back_to_version_1_of_lakes(tmp_path):
@@ -230,7 +205,9 @@ def test_back_to_version_1_of_lakes(tmp_path):
     ingest(data, lake)
     number = max(int(Path(name).stem) for name in every if name.endswith(".journal"))
     write_segment(data, number + 1, [1001, 1002])
+    since = versions(lake)["messages"] + 1
     ingest(data, lake)
+    assert changes(lake, since) == [(since, "insert", 1001), (since, "insert", 1002)]
     for _ in range(2):
         done("restore", "--lake", lake, "--version", "1")
         for table in TABLES:
@@ -238,9 +215,11 @@ def test_back_to_version_1_of_lakes(tmp_path):
             assert {row.pop("broker") for row in now} == {"main"}
             for row in now:
                 row.pop("certain", None)
-            assert sorted(now, key=repr) == before[table]
+            assert ordered(now) == before[table]
         ingest(data, lake)
         assert numbers(lake)[-2:] == [1001, 1002] and len(numbers(lake)) == len(before["messages"]) + 2
+    for table in TABLES:
+        assert DeltaTable(str(lake / table)).metadata().configuration["delta.enableChangeDataFeed"] == "true"
 
 
 # ---- changes
@@ -254,7 +233,7 @@ def changes(lake, since, table="messages"):
 
 def test_changes_by_version(three):
     data, lake = three
-    done("compact", "--lake", lake)
+    assert "messages: compacted 3 files into 1" in done("compact", "--lake", lake)
     write_segment(data, 4, [7])
     ingest(data, lake)
     assert changes(lake, 2) == [
@@ -263,19 +242,6 @@ def test_changes_by_version(three):
         (5, "insert", 7),  # and nothing of version 4, which put files together
     ]
     assert changes(lake, 5, "events") == [(5, "insert", 7)]
-
-
-def test_changes_of_a_migrated_lake(tmp_path):
-    data = write_identified(tmp_path / "data", broker_files(identity=ONE, count=2), ONE)
-    lake = first_version(data, tmp_path / "lake")
-    ingest(data, lake)
-    since = versions(lake)["messages"] + 1
-    number = max(int(path.stem) for path in data.glob("journal/*"))
-    write_segment(data, number + 1, [1001])
-    ingest(data, lake)
-    assert changes(lake, since) == [(since, "insert", 1001)]
-    for table in TABLES:
-        assert DeltaTable(str(lake / table)).metadata().configuration["delta.enableChangeDataFeed"] == "true"
 
 
 # ---- what is there

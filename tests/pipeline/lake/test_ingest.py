@@ -1,6 +1,6 @@
 """A lake beside the files that it was made of: everything once, in any steps, whatever was deleted or damaged."""
 
-import shutil
+from collections import Counter
 
 import pytest
 
@@ -8,15 +8,14 @@ from .traffic import event_counts, produce, retained_messages, start
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 
-from stompring.pipeline.backlog import DirectoryReplaced
-from stompring.pipeline.files import DataFiles
-from stompring.pipeline.lake.ingest import Ingest
-from stompring.pipeline.lake.lake import IntentLog, Lake, LakeNotFound
+from stompring.pipeline.lake.delta import LakeTable
+from stompring.pipeline.lake.lake import Lake, LakeNotFound
+from stompring.pipeline.storage import Folder
 from stompring.store.ingested import read_ingested
 from stompring.store.segment import find_footer
 
 from ..broker_files import broker_files, write_files
-from .ingesting import InProcess, events, ingest, messages
+from .ingesting import cut_anywhere, events, ingest, messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -24,86 +23,31 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 def test_a_broker_at_work_in_steps_and_over_a_kill(spark, lasting, tmp_path):
     lake = Lake(str(tmp_path / "lake"))
     start(lasting)
-    sent = produce(lasting, "first")
+    produce(lasting, "first")
     assert ingest(lasting.data, lake, spark=spark, files=12) > 2
     once = messages(lake)
     assert ingest(lasting.data, lake, spark=spark) <= 2  # samples may have come
     assert messages(lake) == once
-    for name, more in produce(lasting, "second").items():
-        sent[name] += more
-    lasting.kill()
-    lasting.start()
+    produce(lasting, "second")
+    lasting.again("kill")
     lasting.drain("p")
     lasting.drain("r")
     ingest(lasting.data, lake, spark=spark)
     found = messages(lake)
     assert found == retained_messages(lasting.data)
-    for name in ("q", "p", "r", "d"):
-        assert sorted(row["body"].decode() for row in found if row["queue"] == name) == sorted(sent[name])
-    assert {row["headers"]["colour"] for row in found if row["queue"] == "q"} == {"red"}
-    events_add_up(spark, lake, sent)
+    told = lake.frames(spark)["events"].collect()
+    assert all(row.time is not None and row.address is not None for row in told)
+    added = Counter((row.message_id, row.queue) for row in told if row.event == "added")
+    assert added == Counter((row["message_id"], row["queue"]) for row in found)
+    assert {(row.message_id, row.queue) for row in told} == {*added}
+    counts = event_counts(told)
+    assert [counts[name]["added"] for name in "qprde"] == [120, 120, 120, 6, 2]
+    assert counts["q"]["acknowledged"] == counts["p"]["acknowledged"] == 120
+    assert (counts["d"]["dead-lettered"], counts["e"]["moved"]) == (6, 2) and counts["r"]["replaced"] > 80
     marked = read_ingested(lasting.data / "retention")
     assert [one.name for one in marked.values()] == [str(lake)]
-    readable_by_others(lake, len(found))
-
-
-def events_add_up(spark, lake, sent):
-    events = lake.frames(spark)["events"].collect()
-    told = event_counts(events)
-    for name in ("q", "p", "r", "d", "e"):
-        assert told[name]["added"] == len(sent[name]), name
-    assert told["q"]["acknowledged"] == len(sent["q"])
-    assert told["p"]["acknowledged"] == len(sent["p"])
-    assert told["r"]["acknowledged"] + told["r"]["replaced"] == len(sent["r"])
-    assert told["r"]["replaced"] > 80
-    assert told["d"]["killed"] == told["d"]["dead-lettered"] == told["DLQ"]["added"] == len(sent["d"])
-    assert told["e"]["expired"] == told["e"]["moved"] == told["EXP"]["added"] == len(sent["e"])
-    assert all(row.time is not None and row.message_id is not None for row in events)
-    assert {row.queue for row in events if row.address is None} == set()
-    added = {(row.message_id, row.queue) for row in events if row.event == "added"}
-    assert {(row.message_id, row.queue) for row in events} == added
-
-
-def readable_by_others(lake, count):
-    duckdb = pytest.importorskip("duckdb")
-    path = f"{lake.tables['messages'].folder.where}/**/*.parquet"
-    (found,) = duckdb.sql(
-        f"select count(*), count(distinct message_id || queue), any_value(headers['colour']), min(date), "
-        f"count(distinct bucket) from read_parquet('{path}', hive_partitioning = true) where queue = 'q'"
-    ).fetchall()
-    assert found[0] == found[1] == 120 and found[2] == "red" and found[4] == 1
-    frame = lake.tables["messages"].open().to_pandas(columns=["queue", "body"])
-    assert len(frame) == count
-
-
-@pytest.mark.long
-def test_what_compaction_wrote_again_is_there_once(spark, lasting, tmp_path):
-    start(lasting)
-    client = lasting.connect()
-    stays = [f"stays {number}" for number in range(5)]
-    client.put("e", *stays, persistent="true")
-    for number in range(60):
-        client.put("q", *[f"goes {number}-{each}".ljust(200, "x") for each in range(5)], persistent="true")
-        if number % 10 == 9:
-            lasting.drain("q")
-    lasting.stop()
-    first = sorted(lasting.data.rglob("000000001.journal"))
-    assert first and "retention" in str(first[0])  # so what stays was written again
-    lake = Lake(str(tmp_path / "lake"))
-    ingest(lasting.data, lake, spark=spark)
-    found = messages(lake)
-    assert found == retained_messages(lasting.data)
-    added = [row for row in lake.frames(spark)["events"].collect() if row.event == "added"]
-    assert len(added) == len(found) == 305
-    # without what was kept, the second writing is all there is
-    shutil.rmtree(lasting.data / "retention" / "journal")
-    other = Lake(str(tmp_path / "other"))
-    ingest(lasting.data, other, spark=spark)
-    left = messages(other)
-    assert left == retained_messages(lasting.data)
-    assert {row["body"].decode() for row in left if row["queue"] == "e"} == set(stays)
-    told = event_counts(other.frames(spark)["events"].collect())
-    assert told["e"]["added"] == 5
+    rows = lake.tables["messages"].open().to_pyarrow_table(columns=["queue", "bucket"]).to_pylist()
+    assert len({(row["queue"], row["bucket"]) for row in rows}) == len({row["queue"] for row in rows})
 
 
 def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(tmp_path):
@@ -129,43 +73,26 @@ def test_files_that_are_gone_or_damaged_are_told_and_the_rest_is_there(tmp_path)
     assert any(damaged.name in line and " at " in line for line in told), told
 
 
-def test_another_directory_is_refused(tmp_path):
-    lake = Lake(str(tmp_path / "lake"))
-    ingest(write_files(tmp_path / "data", broker_files(count=3)), lake)
-    shutil.rmtree(tmp_path / "data")
-    write_files(
-        tmp_path / "data",
-        {name: data for name, data in broker_files().items() if name.endswith("001.journal")},
-    )
-    with pytest.raises(DirectoryReplaced, match="journal ends with file 1"):
-        ingest(tmp_path / "data", lake)
-
-
-@pytest.mark.parametrize("committed", [(), ("events",), ("events", "samples")])
-def test_a_batch_that_was_cut_short_is_completed(tmp_path, committed, monkeypatch):
-    data, lake = write_files(tmp_path / "data", broker_files(count=3)), Lake(str(tmp_path / "lake"))
-    lake.create()
-    work = Ingest(InProcess(), DataFiles(str(data)), lake)
-    for name, table in lake.tables.items():
-        if name not in committed:
-            monkeypatch.setattr(table, "commit", _die)
-    with pytest.raises(KeyboardInterrupt):
-        list(work.batches())
-    begun = IntentLog(lake.state_folder(lake.brokers()["main"])).last()
-    assert begun is not None and begun.number == 0
-    lake = Lake(str(tmp_path / "lake"))
-    (batch,) = Ingest(InProcess(), DataFiles(str(data)), lake).batches()
-    assert batch.number == 0
-    assert messages(lake) == retained_messages(data)
-    assert list(Ingest(InProcess(), DataFiles(str(data)), lake).batches()) == []
-    told = event_counts(events(lake))
+def test_a_batch_that_was_cut_short_is_completed(tmp_path):
+    """Killed before or after anything that it writes."""
+    data = write_files(tmp_path / "data", broker_files(count=3))
+    Lake(str(tmp_path / "lake")).create(4)
+    want = retained_messages(data)
     # those of address "all" are retained, durable or not
-    counts = [row for row in retained_messages(data) if row["durable"] or row["address"] == "all"]
-    assert sum(each["added"] for each in told.values()) == len(counts)
-
-
-def _die(*arguments):
-    raise KeyboardInterrupt
+    entered = {(row["message_id"], row["queue"]) for row in want if row["durable"] or row["address"] == "all"}
+    writes = [
+        (LakeTable, "commit"),
+        *((Folder, name) for name in ("write", "create", "remove", "remove_all")),
+    ]
+    copies = 0
+    for copy in cut_anywhere(tmp_path / "lake", writes, lambda copy: ingest(data, copy)):
+        ingest(data, copy)
+        lake = Lake(str(copy))
+        assert messages(lake) == want and ingest(data, copy) == 0
+        added = [(row["message_id"], row["queue"]) for row in events(lake) if row["event"] == "added"]
+        assert sorted(added) == sorted(entered)
+        copies += 1
+    assert copies > 2 * 5  # three tables, what is begun, and which broker it is
 
 
 def test_nothing_and_no_lake(spark, tmp_path):

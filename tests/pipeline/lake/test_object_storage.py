@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import stat
 import time
@@ -12,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ..broker_files import broker_files, write_files
+from ..test_source_stream import write_segment
 from .ingesting import done, events, messages
 from .kill_campaign import PATIENCE, Command
-from .traffic import event_counts, retained_messages, start
+from .traffic import event_counts, retained_messages
 
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
 pytest.importorskip("obstore", reason="obstore is not installed: pip install 'stompring[spark]'")
@@ -24,7 +24,6 @@ from stompring.pipeline.backlog import Limit
 from stompring.pipeline.files import DataFiles
 from stompring.pipeline.lake.ingest import Ingest
 from stompring.pipeline.lake.lake import Lake
-from stompring.pipeline.lake.lease import Lease
 from stompring.pipeline.storage import S3Config
 from stompring.store.ingested import Busy
 
@@ -51,52 +50,6 @@ def place(spark, bucket, object_server):
         spark.conf.unset(name)
 
 
-def needs_connector():
-    if not s3a.fetched_jars():
-        pytest.skip("Hadoop's connector to S3 was not fetched: stompring.pipeline.s3a.settings({}) does")
-
-
-def die(*arguments):
-    raise KeyboardInterrupt
-
-
-@pytest.mark.long
-def test_copies_kill_compaction_and_vacuum(spark, place, lasting, tmp_path, monkeypatch):
-    needs_connector()
-    start(lasting)
-    client = lasting.connect()
-    client.put("e", *[f"stays {number}" for number in range(5)], persistent="true")
-    for number in range(60):
-        client.put("q", *[f"goes {number}-{each}".ljust(200, "x") for each in range(5)], persistent="true")
-        if number % 10 == 9:
-            lasting.drain("q")
-    lasting.stop()
-    shutil.rmtree(lasting.data / "retention" / "journal")  # of what stays there is only the second writing
-    killed = Lake(place)
-    killed.create(2)
-    assert killed.state.objects is not None
-    Lease(killed.state.objects, 3).acquire()  # and it is never released
-    with monkeypatch.context() as patched:
-        patched.setattr(killed.tables["events"], "commit", die)
-        with pytest.raises(KeyboardInterrupt):
-            list(Ingest(spark, DataFiles(str(lasting.data)), killed).batches())
-    lake = Lake(place)
-    began = time.monotonic()
-    with lake.locked(3):
-        assert time.monotonic() - began >= 3
-        work = Ingest(spark, DataFiles(str(lasting.data)), lake, Limit(files=30))
-        assert [batch.number for batch in work.batches()][:1] == [0]  # the one that was half done
-    want = retained_messages(lasting.data)
-    assert messages(lake) == want
-    told = event_counts(events(lake))
-    assert told["e"]["added"] == 5 and sum(each["added"] for each in told.values()) == len(want)
-    by_spark = lake.frames(spark)["messages"].drop("date", "bucket", "broker").collect()
-    assert {(row.message_id, row.queue) for row in by_spark} == {
-        (row["message_id"], row["queue"]) for row in want
-    }
-    upkeep(lake, want)
-
-
 def upkeep(lake, want):
     """Nothing but what the tables name, and what an ingest must remember, is there in the end."""
     table = lake.tables["messages"]
@@ -118,8 +71,13 @@ def upkeep(lake, want):
 
 
 def test_two_ingests_without_a_lease_put_each_message_there_once(spark, place, tmp_path):
-    """As when an owner was stopped for long, and both are at work at the same batches."""
+    """As when an owner was stopped for long, and both are at work at the same batches; some messages are copies."""
+    if not s3a.fetched_jars():
+        pytest.skip("Hadoop's connector to S3 was not fetched: stompring.pipeline.s3a.settings({}) does")
     data = write_files(tmp_path / "data", broker_files(journal_file_size=900))
+    end = max(int(path.stem) for path in data.rglob("*.journal"))
+    write_segment(data, end + 1, [-5001, 5002])
+    write_segment(data, end + 2, [-5001, -5002, 5003])
     Lake(place).create(2)
     lakes = [Lake(place) for _ in range(3)]
 

@@ -29,27 +29,21 @@ def start(lasting: LastingBroker) -> None:
     )
 
 
-def produce(lasting: LastingBroker, mark: str, count: int = 60) -> dict[str, list[str]]:
-    """Messages to all addresses; what was sent where. Some are consumed, some come back, some go elsewhere."""
+def produce(lasting: LastingBroker, mark: str) -> None:
+    """Messages to all addresses. Some are consumed, some come back, some go elsewhere."""
     client = lasting.connect()
-    sent: dict[str, list[str]] = {}
     for name in ("q", "p", "r"):
-        sent[name] = [f"{mark} {name} {number:04d} ".ljust(80, "x") for number in range(count)]
-        client.put(name, *sent[name], colour="red" if name == "q" else "blue", **DURABLE)
-    sent["d"] = [f"{mark} d {number}" for number in range(3)]
-    client.put("d", *sent["d"], **DURABLE)
-    sent["news"] = [f"{mark} news"]
-    client.put("/topic/news", *sent["news"], **DURABLE)
-    sent["e"] = [f"{mark} e"]
-    client.put("e", *sent["e"], expires=1, **DURABLE)
+        client.put(name, *[f"{mark} {name} {number} ".ljust(80, "x") for number in range(60)], **DURABLE)
+    client.put("d", *[f"{mark} d {number}" for number in range(3)], **DURABLE)
+    client.put("/topic/news", f"{mark} news", **DURABLE)
+    client.put("e", f"{mark} e", expires=1, **DURABLE)
     consumer = lasting.connect()
     consumer.subscribe("d", id="d", ack="client-individual")
-    for _ in sent["d"]:
+    for _ in range(3):
         consumer.answer("NACK", consumer.message())
     consumer.disconnect()
     lasting.drain("q")
     client.disconnect()
-    return sent
 
 
 def retained_messages(data: Path) -> list[dict[str, Any]]:

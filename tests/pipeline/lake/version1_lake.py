@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from deltalake.transaction import AddAction, Transaction
 
 from stompring.pipeline.backlog import end_positions, ranges_between
 from stompring.pipeline.files import DataFiles, dump_positions
+from stompring.pipeline.lake.delta import arrow_schema
 from stompring.pipeline.lake.ingest import FILES
 from stompring.pipeline.lake.ingest_task import BatchJob, ingest_ranges
 from stompring.pipeline.schema import TABLES
@@ -23,16 +25,6 @@ WRITER = "stompring-ingest"
 
 #: Columns that came with version 2.
 LATER = ("broker", "certain")
-
-ARROW = {
-    "STRING": pa.string(),
-    "BIGINT": pa.int64(),
-    "INT": pa.int32(),
-    "BOOLEAN": pa.bool_(),
-    "BINARY": pa.binary(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-    "MAP<STRING,STRING>": pa.map_(pa.string(), pa.string()),
-}
 
 
 def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TABLES)) -> Path:
@@ -43,11 +35,10 @@ def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TAB
     job = BatchJob(str(data), None, str(lake), 4, 0, tuple(TABLES), str(lake / "copies"), "nobody")
     done = ingest_ranges(job, [one for one, _ in ranges])
     shutil.rmtree(lake / "copies", ignore_errors=True)
-    for table, columns in TABLES.items():
+    for table in TABLES:
         where = lake / table
         where.mkdir(parents=True, exist_ok=True)
-        fields = [pa.field(name, ARROW[kind]) for name, kind in columns.items() if name not in LATER]
-        fields += [pa.field("date", pa.date32()), pa.field("bucket", pa.int32())]
+        fields = [field for field in arrow_schema(table) if field.name not in LATER]
         schema = Schema.from_arrow(pa.schema(fields))
         DeltaTable.create(
             str(where),
@@ -92,5 +83,9 @@ def first_version(data: Path, lake: Path, committed: tuple[str, ...] = tuple(TAB
 
 def rows(lake: Path, table: str, version: int | None = None) -> list[dict[str, Any]]:
     """What delta-rs reads, in one order."""
-    found = DeltaTable(str(lake / table), version=version).to_pyarrow_table().to_pylist()
-    return sorted(found, key=repr)
+    return ordered(DeltaTable(str(lake / table), version=version).to_pyarrow_table().to_pylist())
+
+
+def ordered(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows in an order that does not depend on that of their columns."""
+    return sorted(found, key=lambda row: repr(sorted(row.items())))

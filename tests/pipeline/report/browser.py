@@ -73,16 +73,6 @@ class Browser:
         self._run(f"--print-to-pdf={out}", page.as_uri())
         return out.read_bytes()
 
-    def shot(self, page: Path, out: Path, width: int, height: int, *more: str) -> None:
-        """The page as a picture."""
-        self._run(
-            f"--screenshot={out}",
-            f"--window-size={width},{height}",
-            "--virtual-time-budget=10000",
-            *more,
-            page.as_uri(),
-        )
-
     def _run(self, *arguments: str) -> tuple[bytes, str]:
         program = chromium()
         assert program is not None

@@ -69,14 +69,22 @@ class PlainQueue:
     plain: int = 0  # each so many messages one is not durable
     waiting: deque[tuple[int, int]] = field(default_factory=deque)  # number, second in which it was sent
     counters: Counter[str] = field(default_factory=Counter)
-    seen: tuple[Any, ...] = ()
+    seen: dict[str, int] = field(default_factory=dict)
 
-    def row(self, consumers: int) -> tuple[Any, ...]:
-        paged = max(0, len(self.waiting) - self.room)
-        names = ("added", "acknowledged", "expired", "killed", "replaced")
-        size = sum(100 + number % 7 for number, _ in list(self.waiting)[: self.room])
-        counters = tuple(self.counters[name] for name in names)
-        return (self.ring, len(self.waiting), 0, 0, paged, consumers, *counters, size)
+    def row(self, consumers: int) -> dict[str, int]:
+        """Its numbers in a sample."""
+        inside = [number for number, _ in list(self.waiting)[: self.room]]
+        return {
+            "ring_size": self.ring,
+            "messages": len(self.waiting),
+            "paged": len(self.waiting) - len(inside),
+            "consumers": consumers,
+            **{
+                name: self.counters[name]
+                for name in ("added", "acknowledged", "expired", "killed", "replaced")
+            },
+            "size": sum(100 + number % 7 for number in inside),
+        }
 
 
 class PlainBroker:
@@ -168,8 +176,6 @@ class PlainBroker:
             )
 
     def sample(self, second: int, full: bool) -> None:
-        names = ("ring_size", "messages", "delivering", "scheduled", "paged", "consumers")
-        names += ("added", "acknowledged", "expired", "killed", "replaced", "size")
         for queue in self.queues:
             row = queue.row(self.consumers(queue, second, full))
             if queue.queue == "late" and second < 5000:
@@ -178,10 +184,7 @@ class PlainBroker:
                 queue.seen = row
                 # A millisecond later than what the stop saw.
                 at = T0 + timedelta(seconds=second, milliseconds=second == RESTART and full)
-                self.samples.append(
-                    {"time": at, "address": queue.address, "queue": queue.queue}
-                    | dict(zip(names, row, strict=True))
-                )
+                self.samples.append({"time": at, "address": queue.address, "queue": queue.queue} | row)
 
     def consumers(self, queue: PlainQueue, second: int, full: bool) -> int:
         """Those of a queue in a sample: the first one after a start is taken before anybody comes."""
@@ -195,10 +198,6 @@ class PlainBroker:
         return [
             (at, max(0, at - sent)) for at, name, what, _, sent in self.happened if (name, what) == wanted
         ]
-
-    def all_of(self, event: str, queue: str) -> list[int]:
-        """The seconds in which that happened in a queue."""
-        return [at for at, name, what, *_ in self.happened if (name, what) == (queue, event)]
 
     def flow(self, queue: str) -> list[tuple[int, int]]:
         """How many came and went in each second."""

@@ -16,12 +16,10 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from stompring.pipeline.report import formats
-from stompring.pipeline.report.events import BINS, percentiles, seconds_of
-from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period, as_datetime, microseconds
-from stompring.pipeline.report.tables import groups
+from stompring.pipeline.report.events import BINS, percentiles
+from stompring.pipeline.report.period import HOUR, SECOND, Grid, Period
 from stompring.pipeline.report.traffic import (
     SAMPLE_VALIDITY,
-    QueueTraffic,
     SampleTimes,
     forward_filled,
     forward_filled_sum,
@@ -29,32 +27,24 @@ from stompring.pipeline.report.traffic import (
 
 
 @given(
-    st.lists(st.integers(1, 10**12), min_size=1, max_size=50),
+    st.lists(st.integers(0, 10**12), min_size=1, max_size=50),
     st.sampled_from([50.0, 90.0, 99.0, 99.9, 100.0]),
 )
 def test_percentiles_are_those_of_the_durations_to_one_per_cent(durations, wanted):
-    bins = [math.floor(math.log(each) * BINS) for each in durations]
+    bins = [math.floor(math.log(each) * BINS) if each else -1 for each in durations]
     rank = math.ceil(len(durations) * wanted / 100 - 1e-9)
     exact = sorted(durations)[max(rank, 1) - 1] / 1e6
     assert percentiles(bins, [1] * len(bins), [wanted])[0] == pytest.approx(exact, rel=0.0101)
 
 
-def test_percentiles_of_a_thousand():
-    assert percentiles([3, 1, -1], [1, 499, 500], [50, 99.9, 100]) == [0.0, seconds_of(1), seconds_of(3)]
-
-
 @given(st.integers(0, 10**16), st.integers(0, 10**16), st.integers(1, 300))
 def test_steps_hold_all_that_they_are_for(begin, length, most):
-    for grid in (Grid.nice(begin, begin + length, most), Grid.fine(begin, begin + length, most)):
+    nice, fine = (make(begin, begin + length, most) for make in (Grid.nice, Grid.fine))
+    assert nice.start % nice.step == 0 or nice == fine  # where people expect it
+    for grid in (nice, fine):
         assert grid.start <= begin
         assert begin + length < grid.end
         assert 1 <= grid.count <= most
-
-
-def test_steps_begin_where_people_expect_it():
-    begin = microseconds(datetime(2026, 7, 1, 10, 7, tzinfo=UTC))
-    grid = Grid.nice(begin, begin + 20 * HOUR, 24)
-    assert (as_datetime(grid.start), grid.step) == (datetime(2026, 7, 1, 10, tzinfo=UTC), HOUR)
 
 
 @pytest.mark.parametrize("until", [datetime(2026, 7, 1), datetime(2026, 6, 1, tzinfo=UTC)])
@@ -129,31 +119,6 @@ def test_the_end_of_a_period_begins_with_a_sample():
     sparse = np.array([0, 3000, 3550, 3600]) * SECOND
     assert SampleTimes.of(sparse) == SampleTimes(0, HOUR, 3000 * SECOND)
     assert SampleTimes.of(hour[5:6]) == SampleTimes(5 * SECOND, 5 * SECOND, 5 * SECOND)
-
-
-@pytest.mark.parametrize(
-    ("depth", "rates", "seconds"),
-    [
-        (100, (1.0, 3.0), 50.0),
-        (100, (3.0, 1.0), math.inf),
-        (100, (1.0, 1.0), math.inf),
-        (0, (3.0, 1.0), 0.0),
-        (100, (math.nan, math.nan), math.nan),
-    ],
-)
-def test_time_to_drain(depth, rates, seconds):
-    names = ("ring_size", "most", "paged", "size", "added", "acknowledged", "expired", "killed", "replaced")
-    numbers: dict[str, int] = dict.fromkeys(names, 0)
-    queue = QueueTraffic(
-        address="a", queue="q", depth=depth, average=0.0, rate_in=rates[0], rate_out=rates[1], **numbers
-    )
-    assert queue.drain == pytest.approx(seconds, nan_ok=True)
-
-
-def test_groups_are_sorted_and_whole():
-    keys = np.array(["b", "a", "b"], object)
-    assert [(key, places.tolist()) for key, places in groups(keys)] == [("a", [1]), ("b", [0, 2])]
-    assert groups(np.array([], object)) == []
 
 
 @pytest.mark.parametrize(

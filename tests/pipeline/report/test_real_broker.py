@@ -53,19 +53,21 @@ def test_figures_are_those_of_what_was_sent_over_a_restart_and_a_kill(spark, las
         pass
     found = gather(Tables(**lake.frames(spark)), ReportRequest(Period()), lambda stage: None)
     assert found is not None and found.coverage is not None
+    traffic = {one.queue: one for one in found.traffic}
     # What a start finds on disk was there before: it has not come again.
-    added = {one.queue: (one.added, one.counted) for one in found.traffic if one.added}
-    assert added == {"q": (225, 225), "telemetry": (30, 30), "ring": (50, 50)}
-    known = {one.queue: (one.came, one.covered) for one in found.coverage.queues}
-    assert known == {"q": (225, 140), "telemetry": (30, 0), "ring": (50, 50)}
-    assert (found.coverage.missing, found.coverage.share) == (115, 115 / 305)
-    assert {one.queue: one.replaced for one in found.traffic if one.replaced} == {"ring": 40}
+    added = {"q": 225, "telemetry": 30, "ring": 50}
+    assert {name: (one.added, one.counted) for name, one in traffic.items() if one.added} == {
+        name: (count, count) for name, count in added.items()
+    }
+    covered = {"q": 140, "telemetry": 0, "ring": 50}
+    assert {one.queue: (one.came, one.covered) for one in found.coverage.queues} == {
+        name: (count, covered[name]) for name, count in added.items()
+    }
+    assert (traffic["ring"].replaced, traffic["ring"].depth) == (40, 10)
+    assert sum(one.depth for one in found.traffic) == 10
     assert [one.queue for one in found.unread] == ["ring", "telemetry"]
     assert not found.rings  # nobody reads it, so no size is better than another
-    assert [(one.queue, one.consumer, one.count) for one in found.consumer_counts] == [
-        ("q", "shop/take", 140)
-    ]
+    (consumer,) = found.consumer_counts
+    assert (consumer.queue, consumer.consumer, consumer.count) == ("q", "shop/take", 140)
     assert found.stays["q", "shop/take"].count == found.latencies["q"].count == 140
-    assert {one.queue: one.depth for one in found.traffic if one.depth} == {"ring": 10}
-    assert found.total("redelivered") == found.total("dead-lettered") == 0
-    assert found.uncertain == {}
+    assert found.total("redelivered") == found.total("dead-lettered") == 0 and found.uncertain == {}

@@ -26,9 +26,25 @@ def flow(pairs, depth=0):
 
 @given(buckets, st.integers(0, 30))
 def test_it_is_what_a_simulation_message_by_message_gives(pairs, depth):
-    sizes = [1, 2, 3, 4, 5, 8, 13, 40]
-    assert evicted(flow(pairs, depth), [sizes])[0].tolist() == [
-        simulated(pairs, size, depth) for size in sizes
+    sizes = [1, 2, 3, 4, 5, 8, 13, 40, 1000]
+    lost = [simulated(pairs, size, depth) for size in sizes]
+    whole = flow(pairs, depth)
+    assert evicted(whole, [sizes])[0].tolist() == evicted(whole.busy(), [sizes])[0].tolist() == lost
+
+
+@given(st.lists(st.tuples(*[st.tuples(st.integers(0, 9), st.integers(0, 9))] * 2), min_size=1, max_size=9))
+def test_rings_do_not_mix(pairs):
+    both = [*zip(*pairs, strict=True)]
+    came, went = np.array(both).transpose(2, 0, 1)
+    rings = Flow(came, went, np.array([1, 2]))
+    first, second = flow(both[0], 1), flow(both[1], 2)
+    assert evicted(rings, [[1, 4], [3, 30]]).tolist() == [
+        *evicted(first, [[1, 4]]).tolist(),
+        *evicted(second, [[3, 30]]).tolist(),
+    ]
+    assert [*least_sizes(rings, [1, 3], [0, 5])] == [
+        *least_sizes(first, [1], [0]),
+        *least_sizes(second, [3], [5]),
     ]
 
 
@@ -45,52 +61,12 @@ def test_who_emptied_a_ring_empties_a_larger_one(pairs, depth, now):
     assert lost == sorted(lost, reverse=True) and lost[0] == evicted(flow(pairs, depth), [[now]])[0, 0]
 
 
-def test_a_dashboard_that_reads_all_there_is_now_and_then():
-    known = flow([(60, 0), (0, 10)] * 24).with_sizes([10])
-    assert evicted(known, [[10, 35, 60]]).tolist() == [[1200, 600, 0]]
-
-
-@given(buckets, st.integers(0, 30))
-def test_a_larger_ring_never_evicts_more(pairs, depth):
-    lost = evicted(flow(pairs, depth), [list(range(1, 60))])[0]
-    assert (np.diff(lost) <= 0).all()
-
-
-@given(buckets, st.integers(0, 30))
-def test_one_that_has_room_for_all_evicts_nothing(pairs, depth):
-    room = depth + sum(came for came, _ in pairs)
-    assert evicted(flow(pairs, depth), [[max(1, room), room + 1, room + 1000]]).tolist() == [[0, 0, 0]]
-
-
 @given(buckets, st.integers(1, 5), st.integers(0, 20))
 def test_the_least_size_is_the_least(pairs, size, allowed):
     found = int(least_sizes(flow(pairs), [size], [allowed])[0])
     assert found >= size
     assert simulated(pairs, found, 0) <= allowed
     assert found == size or simulated(pairs, found - 1, 0) > allowed
-
-
-def test_rings_do_not_mix():
-    first, second = [(5, 0), (3, 3), (0, 2)], [(1, 0), (50, 10), (7, 1)]
-    came = np.array([[a for a, _ in one] for one in (first, second)])
-    went = np.array([[b for _, b in one] for one in (first, second)])
-    both = Flow(came, went, np.array([1, 2]))
-    sizes = [[1, 4], [3, 30]]
-    assert evicted(both, sizes).tolist() == [
-        [simulated(first, size, 1) for size in sizes[0]],
-        [simulated(second, size, 2) for size in sizes[1]],
-    ]
-    least = least_sizes(both, [1, 3], [0, 5]).tolist()
-    assert least == [
-        next(size for size in range(1, 99) if simulated(first, size, 1) <= 0),
-        next(size for size in range(3, 99) if simulated(second, size, 2) <= 5),
-    ]
-
-
-def test_buckets_in_which_nothing_happens_change_nothing():
-    full = flow([(4, 0), (0, 0), (3, 1), (0, 0)])
-    assert full.busy().came.tolist() == [[4, 3]]
-    assert evicted(full, [[2]]).tolist() == evicted(full.busy(), [[2]]).tolist() == [[5]]
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 2), (5, 5), (1, 10**9), (100, 130)])

@@ -54,3 +54,10 @@ def receive_until(opened: socket.socket, wanted: bytes) -> bytes:
         assert more, f"closed after {data!r}"
         data += more
     return data
+
+
+def greet(opened: socket.socket, answer: bytes = CONNECTED) -> bytes:
+    """The first frame of a client, which is answered."""
+    asked = receive_until(opened, b"\0\n")
+    opened.sendall(answer)
+    return asked

@@ -14,7 +14,7 @@ from stompring.stomp.client import frame
 
 from ...broker_process import PATIENCE
 from ...end_to_end.lasting import DURABLE
-from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
+from .scripted_broker import CONNECTED, ScriptedBroker, greet, receive_until
 
 
 def near(port, timeout=PATIENCE, **more):
@@ -104,8 +104,7 @@ def test_a_password_in_a_file(tmp_path):
     file.write_text("sesame\r\nmore\n", encoding="utf-8")
 
     def play(peer):
-        assert b"\npasscode:sesame\n" in receive_until(peer, b"\0\n")
-        peer.sendall(CONNECTED)
+        assert b"\npasscode:sesame\n" in greet(peer)
 
     with ScriptedBroker(play) as other:
         Connection(near(other.port, user="alice", password_file=file)).drop()
@@ -119,8 +118,7 @@ def test_neither_side_waits_for_the_other():
     sent = frame("SEND", [("destination", "q")], b"y" * 8000)
 
     def play(peer):
-        receive_until(peer, b"\0\n")
-        peer.sendall(CONNECTED)
+        greet(peer)
         for _ in range(2000):
             left = len(sent)
             while left:
@@ -138,8 +136,7 @@ def test_silence():
     ended = threading.Event()
 
     def silent(peer):
-        receive_until(peer, b"\0\n")
-        peer.sendall(CONNECTED)
+        greet(peer)
         ended.wait(PATIENCE)
 
     with ScriptedBroker(silent) as other, Connection(near(other.port, timeout=0.2)) as connection:
@@ -159,8 +156,7 @@ def test_silence():
 
 def test_a_broker_that_leaves():
     def leaving(peer):
-        receive_until(peer, b"\0\n")
-        peer.sendall(CONNECTED)
+        greet(peer)
 
     with ScriptedBroker(leaving) as other, Connection(near(other.port)) as connection:
         with pytest.raises(ConnectionFailed, match=r"127.0.0.1:\d+ (has closed the connection|is gone)"):
@@ -179,8 +175,7 @@ def test_a_broker_that_leaves():
 )
 def test_what_is_no_broker(answer, text):
     def play(peer):
-        receive_until(peer, b"\0\n")
-        peer.sendall(answer)
+        greet(peer, answer)
         assert peer.recv(1) == b""
 
     with ScriptedBroker(play) as other, pytest.raises(ConnectionFailed, match=text):
@@ -201,8 +196,7 @@ def test_numbers_that_are_none(beats):
     """A broker's heart-beats that cannot be read are none, and a receipt that is no number answers nothing."""
 
     def play(peer):
-        receive_until(peer, b"\0\n")
-        peer.sendall(CONNECTED.replace(b"\n\n", b"\nheart-beat:%b,%b\n\n" % (beats, beats)))
+        greet(peer, CONNECTED.replace(b"\n\n", b"\nheart-beat:%b,%b\n\n" % (beats, beats)))
         asked = receive_until(peer, b"\0")
         number = re.search(rb"receipt:(\d+)", asked)
         assert number is not None
@@ -265,24 +259,6 @@ def test_refusals(broker, name):
             connection.send(frame("SEND", [("destination", name)], bytes(1 << 16)))
 
 
-def test_acknowledging_all_before(broker, name, connect, management):
-    connect().put(name, *map(str, range(10)))
-    with opened(broker) as connection:
-        connection.subscribe(name, [("prefetch-count", "5")])
-        got = connection.receive(PATIENCE)
-        while len(got) < 5:
-            got += connection.receive(PATIENCE)
-        assert [body for _, body in got] == [b"%d" % number for number in range(5)]
-        assert connection.receive(0) == [] == connection.receive(0.05)
-        connection.acknowledge(got[2][0])
-        more: list[bytes] = []
-        while len(more) < 3:
-            more += [body for _, body in connection.receive(PATIENCE)]
-        assert more == [b"5", b"6", b"7"]
-        connection.close()
-    management.expect(name, messageCount=7, deliveringCount=0)
-
-
 def test_interrupting(broker, name):
     with opened(broker) as connection:
         connection.subscribe(name)
@@ -291,13 +267,3 @@ def test_interrupting(broker, name):
         with pytest.raises(ConnectionFailed):
             connection.receive(PATIENCE)
         other.join()
-
-
-def test_a_broker_that_dies(lasting):
-    lasting.start()
-    with Connection(near(lasting.process.port)) as connection:
-        connection.ask("SEND", [("destination", "q")])
-        lasting.kill()
-        with pytest.raises(ConnectionFailed, match=r"has closed the connection|is gone"):
-            while True:
-                connection.send(frame("SEND", [("destination", "q")], bytes(1 << 16)))

@@ -1,15 +1,9 @@
 """An application that is killed with all of its processes while it takes messages from one queue to another."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +13,7 @@ from stompring.pipeline.stomp.spool import Spool, payload_spans, read_range
 from stompring.stomp.client import frame
 
 from ...end_to_end.lasting import DURABLE
+from ..lake.kill_campaign import Processes
 from .bridge_application import PREFETCH
 from .queue_contents import drained_bodies, url
 
@@ -29,69 +24,11 @@ pytestmark = [
     pytest.mark.long,
 ]
 
-ROOT = Path(__file__).resolve().parents[3]
 
 KILLS = 3
 
 #: Messages that are on their way, more than two batches.
 AHEAD = 1600
-
-
-class Application:
-    """One run of it, in a session of its own."""
-
-    def __init__(self, lasting, directory, *how):
-        self._log = directory / "application.log"
-        with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.pipeline.stomp.bridge_application",
-                    url(lasting),
-                    str(directory),
-                    *how,
-                ],
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def wait(self):
-        """Until it ends well."""
-        try:
-            assert self._process.wait() == 0, self.told()
-        finally:
-            self.kill()
-
-    def check(self):
-        """It runs."""
-        assert self._process.poll() is None, self.told()
-
-    def told(self):
-        """What it said last."""
-        return self._log.read_text(encoding="utf-8", errors="replace")[-8000:]
-
-    def kill(self):
-        """SIGKILL to every process of its session: Spark's workers are in groups of their own."""
-        while found := self._members():
-            for process in found:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            self._process.poll()
-            time.sleep(0.01)
-
-    def _members(self):
-        found = []
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):
-                fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-                if int(fields[3]) == self._process.pid and fields[0] != "Z":
-                    found.append(int(path.parent.name))
-        return found
 
 
 class Producer(threading.Thread):
@@ -131,23 +68,25 @@ def test_nothing_is_lost(spark, lasting, tmp_path):
     lasting.connect().ask("SEND", {"destination": "out"}, b"0")
     producer = Producer(lasting)
     producer.start()
-    chance = random.Random(4)
+    chance, told = random.Random(4), ""
+    words = ("tests.pipeline.stomp.bridge_application", url(lasting), str(tmp_path))
     try:
         for _ in range(KILLS):
             before = moved(lasting)
-            application = Application(lasting, tmp_path)
+            application = Processes(*words)
             try:
                 while producer.arrived < before + 800:
                     producer.arrived = moved(lasting)
-                    application.check()
+                    assert application.process.poll() is None, application.output()
                     time.sleep(0.05)
                 time.sleep(chance.random())  # to be anywhere within a batch
+                told += application.output()
             finally:
                 application.kill()
     finally:
         producer.ended.set()
         producer.join()
-    Application(lasting, tmp_path, "now").wait()
+    told += Processes(*words, "now").finish()
     lasting.management.expect("in", messageCount=0)
     counts = Counter(map(int, drained_bodies(lasting, "out")))
     assert set(counts) == set(range(producer.sent + 1))
@@ -157,5 +96,4 @@ def test_nothing_is_lost(spark, lasting, tmp_path):
         (piece,) = spool.pieces(spool.head, spool.tail)  # so few that none was deleted
         kept = len(payload_spans(read_range(spool.directory, piece), piece, spool.directory))
     assert sum(counts.values()) == kept + 1
-    log = (tmp_path / "application.log").read_text(encoding="utf-8", errors="replace")
-    assert "the first attempt fails on purpose" in log
+    assert "the first attempt fails on purpose" in told

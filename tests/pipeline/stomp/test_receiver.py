@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from stompring.pipeline.options import OptionError
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
 from stompring.pipeline.stomp.options import SourceOptions
-from stompring.pipeline.stomp.source import Receiver
-from stompring.pipeline.stomp.spool import Spool, read_rows
+from stompring.pipeline.stomp.source import Receiver, StompStreamReader
+from stompring.pipeline.stomp.spool import Position, Spool, SpoolError, read_rows
 
 from ...broker_process import PATIENCE
 from ...end_to_end.lasting import numbers
-from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
+from ...waiting import until
+from .scripted_broker import ScriptedBroker, greet, receive_until
 
 Message = tuple[str, bytes]
 
@@ -30,14 +33,6 @@ def options(port, spool, **more):
 def bodies(spool):
     batches = read_rows(spool.directory, spool.pieces(spool.head, spool.tail), ["body"])
     return [row["body"].decode() for batch in batches for row in batch.to_pylist()]
-
-
-def until_there(condition):
-    """Wait for something that another thread does."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -79,7 +74,7 @@ def test_a_full_spool_is_no_place_for_more(receive, broker, name, connect, manag
     receiver.check()
     assert 20 <= len(bodies(spool)) <= 40
     management.expect(name, messageCount=300 - len(bodies(spool)))
-    until_there(lambda: receiver.mark_read(spool.tail) or len(bodies(spool)) == 300)
+    until(lambda: receiver.mark_read(spool.tail) or len(bodies(spool)) == 300, "messages in the spool")
     management.expect(name, messageCount=0)
 
 
@@ -108,8 +103,7 @@ def message(number):
 
 
 def greeted(peer):
-    receive_until(peer, b"\0\n")
-    peer.sendall(CONNECTED)
+    greet(peer)
     assert b"SUBSCRIBE\nid:0\ndestination:q\nack:client\n" in receive_until(peer, b"\0\n")
     peer.sendall(b"RECEIPT\nreceipt-id:1\n\n\0")
 
@@ -134,7 +128,7 @@ def test_a_broker_that_comes_back(receive, farewell):
     with ScriptedBroker(first, second) as other:
         receiver, spool = receive(other.port, prefetch=7, selector="a = 'b'", heartBeat=0)
         spools.append(spool)
-        until_there(lambda: bodies(spool)[-3:] == ["3", "4", "5"])
+        until(lambda: bodies(spool)[-3:] == ["3", "4", "5"], "messages in the spool")
     receiver.check()
     assert bodies(spool) in (["1", "2", "3", "4", "5"], ["1", "2", "3", "3", "4", "5"])
 
@@ -143,8 +137,7 @@ def test_what_the_broker_is_asked(receive):
     said: list[bytes] = []
 
     def play(peer):
-        said.append(receive_until(peer, b"\0\n"))
-        peer.sendall(CONNECTED)
+        said.append(greet(peer))
         said.append(receive_until(peer, b"\0\n"))
         peer.sendall(b"ERROR\nmessage:not you\n\n\0")
 
@@ -176,3 +169,13 @@ def test_nobody_there(receive):
     receiver.wait_until_idle(1, 60)
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port} cannot be reached"):
         receiver.check()
+
+
+def test_a_spool_that_is_not_the_right_one(broker, name, tmp_path):
+    given = {"url": f"127.0.0.1:{broker.port}", "destination": name, "spool": str(tmp_path)}
+    reader = StompStreamReader(given, ["body"])
+    with Spool(tmp_path), pytest.raises(OptionError, match="option spool: .* is in use by another query"):
+        reader.initialOffset()
+    with pytest.raises(SpoolError, match="ends before the position of the checkpoint, segment 9 at"):
+        reader.latestOffset(Position(9, 16).to_json(), ReadAllAvailable())
+    reader.stop()

@@ -8,7 +8,6 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'st
 
 import pyarrow as pa
 
-from stompring.pipeline.options import OptionError
 from stompring.pipeline.stomp.options import SinkOptions
 from stompring.pipeline.stomp.send_frames import OMITTED_HEADERS, PIECE_BYTES, SendEncoder, check_columns
 from stompring.stomp.parser import Parser
@@ -43,13 +42,13 @@ def options(**more):
 
 
 def batch(rows, types=TYPES):
-    columns = {name: [row[name] for row in rows] for name in types}
-    if "headers" in columns:
-        columns["headers"] = [None if one is None else list(one.items()) for one in columns["headers"]]
-    if "expires" in columns:
-        columns["expires"] = [None if one is None else one * 1000 for one in columns["expires"]]
-    arrays = [pa.array(columns[name], types[name]) for name in types]
-    return pa.RecordBatch.from_arrays(arrays, names=list(types))
+    found = []
+    for row in rows:
+        headers, expires = row.get("headers"), row.get("expires")
+        found.append(
+            {**row, "headers": headers and [*headers.items()], "expires": expires and expires * 1000}
+        )
+    return pa.RecordBatch.from_pylist(found, pa.schema(types))
 
 
 def parsed(data):
@@ -94,7 +93,7 @@ def test_as_one_by_one(rows, prefix, skip, first):
 
 
 def test_a_body_alone():
-    given = batch([{"body": "1"}, {"body": "größe"}], {"body": pa.string()})
+    given = pa.RecordBatch.from_pydict({"body": ["1", "größe"]})
     sends = SendEncoder(options(persistent="false", dedupHeader=""), None)
     assert parsed(sends.encode(given, 0)) == [
         ({"destination": "q"}, b"1"),
@@ -106,9 +105,7 @@ def test_a_body_alone():
 
 def test_wide_types_and_numbers():
     types = {"body": pa.large_string(), "expires": pa.int64(), "priority": pa.int64()}
-    rows = [{"body": "x", "expires": 5, "priority": 3}]
-    arrays = [pa.array([row[name] for row in rows], types[name]) for name in types]
-    given = pa.RecordBatch.from_arrays(arrays, names=list(types))
+    given = pa.RecordBatch.from_pylist([{"body": "x", "expires": 5, "priority": 3}], pa.schema(types))
     ((headers, body),) = parsed(SendEncoder(options(), None).encode(given, 0))
     assert (headers["expires"], headers["priority"], body) == ("5", "3", b"x")
 
@@ -142,35 +139,31 @@ def test_pieces():
 
 
 @pytest.mark.parametrize(
-    ("types", "more", "error", "text"),
+    ("types", "more", "text"),
     [
         (
             {"body": pa.binary(), "size": pa.int32()},
             {},
-            ValueError,
             "column size: unknown column",
         ),
-        ({"headers": TYPES["headers"]}, {}, ValueError, "column body: is required"),
-        ({"body": pa.int32()}, {}, ValueError, "column body: must be binary or string, not int32"),
+        ({"headers": TYPES["headers"]}, {}, "column body: is required"),
+        ({"body": pa.int32()}, {}, "column body: must be binary or string, not int32"),
         (
             {"body": pa.binary(), "headers": pa.map_(pa.string(), pa.int32())},
             {},
-            ValueError,
             "column headers: must be map<string,string>, not map",
         ),
-        ({"body": pa.binary()}, {"destination": ""}, OptionError, "option destination: is required without"),
+        ({"body": pa.binary()}, {"destination": ""}, "option destination: is required without"),
         (
             {"body": pa.binary(), "dedup_id": pa.string()},
             {"dedupHeader": ""},
-            OptionError,
             "option dedupHeader: must name a header with a column dedup_id",
         ),
     ],
 )
-def test_columns_that_cannot_be(types, more, error, text):
-    schema = pa.schema([pa.field(name, kind) for name, kind in types.items()])
-    with pytest.raises(error) as caught:
-        check_columns(schema, options(**more))
+def test_columns_that_cannot_be(types, more, text):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is looked at
+        check_columns(pa.schema(types), options(**more))
     assert text in str(caught.value)
 
 

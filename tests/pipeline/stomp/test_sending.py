@@ -11,10 +11,10 @@ import pyarrow as pa
 from stompring.pipeline.stomp import sink
 from stompring.pipeline.stomp.connection import BrokerError, ConnectionFailed
 from stompring.pipeline.stomp.options import SinkOptions
-from stompring.pipeline.stomp.sink import BatchBuffer, TaskResult, is_duplicate, send_rows
+from stompring.pipeline.stomp.sink import TaskResult, is_duplicate, send_rows
 
 from .queue_contents import drained_bodies, url
-from .scripted_broker import CONNECTED, ScriptedBroker, receive_until
+from .scripted_broker import ScriptedBroker, greet, receive_until
 
 
 def batches(*numbers, size=100):
@@ -28,41 +28,31 @@ def options(broker, destination, **more):
     return SinkOptions.of({name: str(value) for name, value in given.items()})
 
 
-def test_nothing_to_send(broker, name):
-    with BrokerlessOptions(broker, name) as given:
-        assert send_rows(given, None, batches()) == TaskResult()
-        assert send_rows(given, None, [next(batches(1)).slice(1)]) == TaskResult()
+def test_nothing_to_send():
+    given = SinkOptions.of({"url": "127.0.0.1:1", "destination": "q"})
+    with pytest.raises(ConnectionFailed, match="127.0.0.1:1 cannot be reached"):
+        send_rows(given, None, batches(1))
+    for nothing in (batches(), [next(batches(1)).slice(1)]):
+        assert send_rows(given, None, nothing) == TaskResult()
 
 
-class BrokerlessOptions:
-    """Options that name a port on which nobody listens."""
-
-    def __init__(self, broker, name):
-        self._options = options(broker, name, url="127.0.0.1:1")
-
-    def __enter__(self):
-        with pytest.raises(ConnectionFailed, match="127.0.0.1:1 cannot be reached"):
-            send_rows(self._options, None, batches(1))
-        return self._options
-
-    def __exit__(self, *exception):
-        return None
-
-
-@pytest.mark.parametrize("most", [sink.BUFFER_LIMIT, 2000])
+@pytest.mark.parametrize("memory", [sink.BUFFER_LIMIT, 2000])
 @pytest.mark.parametrize("transaction", ["true", "false"])
-def test_a_task_that_is_done_again(lasting, monkeypatch, most, transaction):
+def test_a_task_that_is_done_again(lasting, memory, transaction):
     """By itself, with rows that were not there, after others, and with ids of its own."""
-    monkeypatch.setattr("stompring.pipeline.stomp.sink.BatchBuffer", lambda: BatchBuffer(most))
     lasting.start()
     given = options(lasting.process, "q", transaction=transaction, receiptRows=70)
     again = transaction == "true"
-    assert send_rows(given, "job-0", batches(*range(500))) == TaskResult(500)
-    assert send_rows(given, "job-0", batches(*range(500))) == TaskResult(500, again)
-    assert send_rows(given, "job-0", batches(*range(750))) == TaskResult(750, again)
-    assert send_rows(given, "job-1", batches(*range(1000, 1010))) == TaskResult(10)
+
+    def send(prefix, *rows):
+        return send_rows(given, prefix, rows, memory)
+
+    assert send("job-0", *batches(*range(500))) == TaskResult(500)
+    assert send("job-0", *batches(*range(500))) == TaskResult(500, again)
+    assert send("job-0", *batches(*range(750))) == TaskResult(750, again)
+    assert send("job-1", *batches(*range(1000, 1010))) == TaskResult(10)
     own = pa.RecordBatch.from_pydict({"body": [b"a", b"b"], "dedup_id": ["job-0-5", None]})
-    assert send_rows(given, None, [own]) == TaskResult(2, again)
+    assert send(None, own) == TaskResult(2, again)
     assert drained_bodies(lasting, "q") == [*map(str, range(750)), *map(str, range(1000, 1010)), "b"]
 
 
@@ -78,13 +68,6 @@ def test_all_or_nothing(broker, name, management, connect, prefix):
     management.expect(name, messageCount=1)
     assert send_rows(options(broker, name), prefix, batches(*range(1000))) == TaskResult(1000)
     management.expect(name, messageCount=1001)
-
-
-@pytest.mark.parametrize("receipt_rows", [1, 7, 250, 5000])
-def test_groups(broker, name, management, receipt_rows):
-    given = options(broker, name, transaction="false", receiptRows=receipt_rows)
-    assert send_rows(given, None, batches(*range(999), size=13)) == TaskResult(999)
-    management.expect(name, messageCount=999)
 
 
 def test_a_broker_that_goes_away_between_the_rows(lasting):
@@ -116,16 +99,14 @@ def test_a_duplicate_that_is_told_at_once():
     said: list[bytes] = []
 
     def refusing(peer):
-        receive_until(peer, b"\0\n")
-        peer.sendall(CONNECTED)
+        greet(peer)
         receive_until(peer, b"-0\ncontent-length:1\n\n0\0\n")
         peer.sendall(b"ERROR\nmessage:AMQ1: Duplicate message detected - message will not be routed\n\n\0")
         while peer.recv(1 << 16):
             pass
 
     def taking(peer):
-        receive_until(peer, b"\0\n")
-        peer.sendall(CONNECTED)
+        greet(peer)
         said.append(receive_until(peer, b"DISCONNECT\nreceipt:4\n\n\0\n"))
         peer.sendall(b"RECEIPT\nreceipt-id:4\n\n\0")
 
@@ -138,14 +119,3 @@ def test_a_duplicate_that_is_told_at_once():
 def test_what_speaks_of_a_duplicate():
     assert is_duplicate(BrokerError("duplicate x-dedup '5' on address q"), "x-dedup")
     assert not is_duplicate(BrokerError("address q is full"), "x-dedup")
-
-
-def test_what_is_kept_on_disk():
-    every = [
-        pa.RecordBatch.from_pydict({"body": [b"x" * 100] * 10, "n": [number] * 10}) for number in range(50)
-    ]
-    with BatchBuffer(5000) as rows:
-        passing = rows.record(every)
-        assert [next(passing) for _ in range(40)] == every[:40]
-        assert list(rows.again()) == every[:40]
-        assert list(passing) == every[40:]

@@ -2,10 +2,6 @@
 
 import pytest
 
-from ...broker_document import broker_xml
-from ...broker_process import BrokerProcess
-from ...end_to_end.test_security import add_user
-from ...stomp_client import StompClient
 from .queue_contents import drained_bodies, url
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -39,32 +35,6 @@ def test_a_batch_job(spark, lasting):
     assert message["_AMQ_DUPL_ID"].startswith("job-")
 
 
-def test_a_job_that_is_run_again(spark, lasting):
-    lasting.start()
-    for _ in range(2):
-        write(numbered(spark, 3000, 2), lasting, destination="q", jobId="nightly", receiptRows=100)
-    assert sorted(map(int, drained_bodies(lasting, "q"))) == list(range(3000))
-    lasting.management.expect_address("q", duplicateMessageCount=3000 + 2)  # the two that were refused too
-    write(numbered(spark, 10), lasting, destination="q")
-    write(numbered(spark, 10), lasting, destination="q")
-    assert len(drained_bodies(lasting, "q")) == 20  # nobody asked
-
-
-def test_a_task_that_fails_leaves_nothing(spark, lasting):
-    lasting.start()
-
-    fails = "if(id = 900, raise_error('this task fails on purpose'), cast(id as string)) as body"
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-    try:
-        with pytest.raises(Exception, match="fails on purpose"):
-            write(spark.range(0, 1000, 1, 1).selectExpr(fails), lasting, destination="q", jobId="job")
-        lasting.connect().put("q", "first")
-        write(numbered(spark, 1000), lasting, destination="q", jobId="job")
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert drained_bodies(lasting, "q") == ["first", *map(str, range(1000))]
-
-
 def test_a_batch_that_is_replayed(spark, lasting, tmp_path):
     """As after a crash between the tasks of a batch and Spark's own record of it; one row more than before."""
     lasting.start()
@@ -95,51 +65,25 @@ def test_a_batch_that_is_replayed(spark, lasting, tmp_path):
 def test_errors_name_what_is_wrong(spark, lasting):
     lasting.start()
     rows = numbered(spark, 5)
-    for options, text in (
-        ({}, "option destination: is required without a column destination"),
+    for frame, options, text in (
+        (rows, {}, "option destination: is required without a column destination"),
+        (rows, {"destination": "q", "recieptRows": "5"}, "option recieptrows: unknown option"),
         (
-            {"destination": "q", "virtualhost": "/", "recieptRows": "5"},
-            "option recieptrows: unknown option",
+            rows.selectExpr("body", "1 as weight"),
+            {"destination": "q"},
+            "column weight: unknown column; columns are body, headers",
         ),
         (
-            {"destination": "q", "receiptRows": "0"},
-            "option receiptRows: must be a whole number of at least 1",
+            rows.selectExpr("body", "if(body = '3', null, 'q') as destination"),
+            {},
+            "column destination: is null in row 3",
         ),
     ):
         with pytest.raises(Exception, match=text):
-            write(rows, lasting, **options)
-    with pytest.raises(Exception, match="column weight: unknown column; columns are body, headers"):
-        write(rows.selectExpr("body", "1 as weight"), lasting, destination="q")
-    with pytest.raises(Exception, match="column body: must be binary or string, not int32"):
-        write(rows.selectExpr("cast(body as int) as body"), lasting, destination="q")
-    with pytest.raises(Exception, match="column destination: is null in row 3"):
-        write(rows.selectExpr("body", "if(body = '3', null, 'q') as destination"), lasting)
+            write(frame, lasting, **options)
     with pytest.raises(Exception, match=r"mode\('overwrite'\) is not supported"):
         rows.write.format("stomp").mode("overwrite").options(url=url(lasting), destination="q").save()
     with pytest.raises(Exception, match="spark.read is not supported"):
         spark.read.format("stomp").options(url=url(lasting), destination="q").load().count()
     lasting.connect().put("q", "nothing")
     assert drained_bodies(lasting, "q") == ["nothing"]
-
-
-def test_a_wrong_password(spark, tmp_path):
-    config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(secure=True), encoding="utf-8")
-    add_user(config, "alice", "wonderland")
-    (tmp_path / "password").write_text("wonderland\n", encoding="utf-8")
-    with BrokerProcess(config) as broker:
-
-        def write_as(**options):
-            rows = numbered(spark, 5).write.format("stomp").mode("append")
-            rows.options(url=f"127.0.0.1:{broker.port}", destination="q", user="alice", **options).save()
-
-        with pytest.raises(Exception) as caught:
-            write_as(password="sesame")
-        assert f"127.0.0.1:{broker.port} refuses: " in str(caught.value)
-        assert "sesame" not in str(caught.value) and "alice" not in str(caught.value)
-        write_as(passwordFile=str(tmp_path / "password"))
-        client = StompClient(broker.port)
-        client.connect({"login": "alice", "passcode": "wonderland"})
-        client.subscribe("q", ack="auto")
-        client.messages(*"01234")
-        client.close()

@@ -47,7 +47,9 @@ def test_a_crash_loses_nothing_that_was_synced(groups, segment, data):
             for group in groups[:-1]:
                 spool.append(group)
             tail = spool.tail
-            spool._limit = 1 << 30  # so that the last group can be cut in the file in which it begins
+        with Spool(
+            directory
+        ) as spool:  # so large that the last group can be cut in the file in which it begins
             spool.append(groups[-1])
         path = segment_path(directory, tail.segment)
         cut = data.draw(st.integers(tail.offset, path.stat().st_size), "cut")
