@@ -69,38 +69,38 @@ class LoginsTest(TestCase):
     def test_right(self):
         login, reason = self.ask("me", "pass:wörd")
         assert login is not None
-        self.assertEqual((login, reason), (Login("me"), ""))
-        self.assertFalse(login.authorizer.allows_all)
-        self.assertEqual(login.authorizer.user, "me")
-        self.assertTrue(FREE_PERMIT.allows_all)
-        self.assertEqual(self.logins.outcomes, {"accepted": 1})
-        self.assertEqual(self.passwords.hosts, ["192.0.2.1"])
+        assert (login, reason) == (Login("me"), "")
+        assert not login.authorizer.allows_all
+        assert login.authorizer.user == "me"
+        assert FREE_PERMIT.allows_all
+        assert self.logins.outcomes == {"accepted": 1}
+        assert self.passwords.hosts == ["192.0.2.1"]
 
     def test_wrong(self):
-        self.assertEqual(self.ask("me", "no"), (None, INVALID))
-        self.assertEqual(self.logins.outcomes, {"refused": 1})
+        assert self.ask("me", "no") == (None, INVALID)
+        assert self.logins.outcomes == {"refused": 1}
 
     def test_half_characters_are_wrong_and_no_fault(self):
-        self.assertEqual(self.ask("me", "\udc80"), (None, INVALID))
+        assert self.ask("me", "\udc80") == (None, INVALID)
 
     def test_nothing_given(self):
         for login, passcode in ((None, "x"), ("me", None), (None, None)):
-            self.assertEqual(self.ask(login, passcode), (None, REQUIRED))
-        self.assertEqual(self.passwords.checked, 0)
+            assert self.ask(login, passcode) == (None, REQUIRED)
+        assert self.passwords.checked == 0
 
     def test_a_checker_that_fails(self):
         self.passwords.failing = OSError("disk")
         with self.assertLogs("stompring", "ERROR") as logged:
             login, reason = self.ask("me", "m4rker")
-        self.assertIsNone(login)
-        self.assertIn("cannot be checked; see the broker's log", reason)
-        self.assertNotIn("m4rker", "\n".join(logged.output))
-        self.assertEqual(self.logins.outcomes, {"failed": 1})
+        assert login is None
+        assert "cannot be checked; see the broker's log" in reason
+        assert "m4rker" not in "\n".join(logged.output)
+        assert self.logins.outcomes == {"failed": 1}
 
     def test_too_many_checks(self):
         self.passwords.failing = Overloaded("too many", status=503)
-        self.assertEqual(self.ask("me", "x"), (None, "too many"))
-        self.assertEqual(self.logins.outcomes, {"overloaded": 1})
+        assert self.ask("me", "x") == (None, "too many")
+        assert self.logins.outcomes == {"overloaded": 1}
 
     # ---- guests
 
@@ -112,46 +112,46 @@ class LoginsTest(TestCase):
         self.logins.guest = Login("visitor", Authorizer("visitor", GuestPermissions(authority, "guests")))
         login, _ = self.ask(None, None)
         assert login is not None and login.user == "visitor"
-        self.assertTrue(login.authorizer.allows(PermissionType.SEND, "a"))
-        self.assertFalse(login.authorizer.allows(PermissionType.CONSUME, "a"))
-        self.assertFalse(
-            authority.allows("visitor", PermissionType.SEND, "a"), "roles of a user are not the guest's"
+        assert login.authorizer.allows(PermissionType.SEND, "a")
+        assert not login.authorizer.allows(PermissionType.CONSUME, "a")
+        assert not authority.allows("visitor", PermissionType.SEND, "a"), (
+            "roles of a user are not the guest's"
         )
 
     def test_a_wrong_or_half_login_does_not_become_the_guest(self):
         self.logins.guest = Login("visitor")
-        self.assertEqual(self.ask("me", "no"), (None, INVALID))
+        assert self.ask("me", "no") == (None, INVALID)
         for login, passcode in ((None, "x"), ("me", None)):
-            self.assertEqual(self.ask(login, passcode), (None, REQUIRED))
+            assert self.ask(login, passcode) == (None, REQUIRED)
 
     # ---- certificates
 
     def test_a_certificate_needs_no_passcode(self):
         for login in (None, "me"):
-            self.assertEqual(self.ask(login, None, "CN=me"), (Login("me"), ""))
-        self.assertEqual(self.passwords.checked, 0)
+            assert self.ask(login, None, "CN=me") == (Login("me"), "")
+        assert self.passwords.checked == 0
 
     def test_a_passcode_beside_it_must_be_right(self):
-        self.assertEqual(self.ask("me", "pass:wörd", "CN=me"), (Login("me"), ""))
-        self.assertEqual(self.ask("me", "no", "CN=me"), (None, INVALID))
+        assert self.ask("me", "pass:wörd", "CN=me") == (Login("me"), "")
+        assert self.ask("me", "no", "CN=me") == (None, INVALID)
 
     def test_a_login_beside_it_must_be_its_user(self):
         reason = "Security Error occurred: the certificate is that of user [you], not of [me]"
         for passcode in (None, "pass:wörd"):
-            self.assertEqual(self.ask("me", passcode, "CN=you"), (None, reason))
-        self.assertEqual(self.passwords.checked, 0)
+            assert self.ask("me", passcode, "CN=you") == (None, reason)
+        assert self.passwords.checked == 0
 
     def test_one_that_nobody_has_is_none(self):
-        self.assertEqual(self.ask("me", "pass:wörd", "CN=other"), (Login("me"), ""))
+        assert self.ask("me", "pass:wörd", "CN=other") == (Login("me"), "")
         reason = (
             "Security Error occurred: certificate subject CN=other is not mapped to a user; "
             "login and passcode are required"
         )
-        self.assertEqual(self.ask(None, None, "CN=other"), (None, reason))
-        self.assertEqual(self.ask("me", None, "CN=other"), (None, reason))
+        assert self.ask(None, None, "CN=other") == (None, reason)
+        assert self.ask("me", None, "CN=other") == (None, reason)
 
     def test_a_passcode_without_a_login_beside_it(self):
-        self.assertEqual(self.ask(None, "x", "CN=me"), (None, REQUIRED))
+        assert self.ask(None, "x", "CN=me") == (None, REQUIRED)
 
     # ---- the throttle
 
@@ -166,18 +166,18 @@ class LoginsTest(TestCase):
         checked = self.passwords.checked
         self.begin("me", "pass:wörd")
         self.begin("me", "pass:wörd", host="192.0.2.2")
-        self.assertEqual(len(self.answers), 1, "others do not wait")
+        assert len(self.answers) == 1, "others do not wait"
         self.clock.advance(0.2)
-        self.assertEqual((len(self.answers), self.passwords.checked), (1, checked + 1))
+        assert (len(self.answers), self.passwords.checked) == (1, checked + 1)
         self.clock.advance(0.1)
-        self.assertEqual(self.answers, [(Login("me"), "")] * 2)
+        assert self.answers == [(Login("me"), "")] * 2
         self.begin("me", "no")
         self.clock.advance(0.3)
         self.begin("me", "no")
         self.clock.advance(0.3)
-        self.assertEqual(len(self.answers), 3, "twice as long now")
+        assert len(self.answers) == 3, "twice as long now"
         self.clock.advance(0.3)
-        self.assertEqual(len(self.answers), 4)
+        assert len(self.answers) == 4
 
     def test_so_many_wait_and_others_are_refused(self):
         self.fail_often()
@@ -185,14 +185,14 @@ class LoginsTest(TestCase):
         for _ in range(MAX_DELAYED + 1):
             self.begin("me", "pass:wörd")
         reason = "Security Error occurred: too many failed logins from 192.0.2.1; try again later"
-        self.assertEqual(self.answers, [(None, reason)])
+        assert self.answers == [(None, reason)]
         self.clock.advance(1)
-        self.assertEqual(self.answers[1:], [(Login("me"), "")] * MAX_DELAYED)
-        self.assertEqual(self.logins.outcomes["throttled"], 1)
+        assert self.answers[1:] == [(Login("me"), "")] * MAX_DELAYED
+        assert self.logins.outcomes["throttled"] == 1
 
     def test_a_certificate_does_not_wait(self):
         self.fail_often()
-        self.assertEqual(self.ask(None, None, "CN=me"), (Login("me"), ""))
+        assert self.ask(None, None, "CN=me") == (Login("me"), "")
 
 
 class Pool:
@@ -259,39 +259,39 @@ class VerificationTest(TestCase):
         for number in range(5):
             self.ask(f"user{number}")
         self.reactor.pool.run(5)  # the files are looked at
-        self.assertEqual((self.followed, len(self.reactor.pool.work)), (5, 2))
+        assert (self.followed, len(self.reactor.pool.work)) == (5, 2)
         self.reactor.pool.run(1)
-        self.assertEqual((len(self.answers), len(self.reactor.pool.work)), (1, 2))
+        assert (len(self.answers), len(self.reactor.pool.work)) == (1, 2)
         self.reactor.pool.run()
-        self.assertEqual(self.answers, [True] * 5)
-        self.assertEqual([name for name, _ in self.users.checks], [f"user{number}" for number in range(5)])
+        assert self.answers == [True] * 5
+        assert [name for name, _ in self.users.checks] == [f"user{number}" for number in range(5)]
 
     def test_one_who_asks_for_many_keeps_nobody_else_waiting(self):
         for number in range(10):
             self.ask(f"many{number}")
         self.ask("one", host="192.0.2.2")
         self.reactor.pool.run()
-        self.assertEqual([name for name, _ in self.users.checks].index("one"), 3, "two were at work already")
+        assert [name for name, _ in self.users.checks].index("one") == 3, "two were at work already"
 
     def test_the_same_question_is_asked_once(self):
         for _ in range(50):
             self.ask("me")
             self.ask("me", "wrong")
         self.reactor.pool.run()
-        self.assertEqual(len(self.users.checks), 2)
-        self.assertEqual((self.answers.count(True), self.answers.count(False)), (50, 50))
+        assert len(self.users.checks) == 2
+        assert (self.answers.count(True), self.answers.count(False)) == (50, 50)
 
     def test_what_was_right_is_remembered_and_what_was_wrong_is_not(self):
         for _ in range(3):
             self.ask("me")
             self.ask("me", "wrong")
             self.reactor.pool.run()
-        self.assertEqual(self.users.checks.count(("me", "right")), 1)
-        self.assertEqual(self.users.checks.count(("me", "wrong")), 3)
+        assert self.users.checks.count(("me", "right")) == 1
+        assert self.users.checks.count(("me", "wrong")) == 3
         self.reactor.advance(10)
         self.ask("me")
         self.reactor.pool.run()
-        self.assertEqual(self.users.checks.count(("me", "right")), 2)
+        assert self.users.checks.count(("me", "right")) == 2
 
     def test_another_file_is_asked_anew(self):
         self.ask("me")
@@ -299,7 +299,7 @@ class VerificationTest(TestCase):
         self.users.generation += 1
         self.ask("me")
         self.reactor.pool.run()
-        self.assertEqual(len(self.users.checks), 2)
+        assert len(self.users.checks) == 2
 
     def test_a_file_that_changes_meanwhile_leaves_nothing(self):
         self.ask("me")
@@ -309,7 +309,7 @@ class VerificationTest(TestCase):
         self.users.generation -= 1
         self.ask("me")
         self.reactor.pool.run()
-        self.assertEqual(len(self.users.checks), 2)
+        assert len(self.users.checks) == 2
 
     def test_too_many_are_refused(self):
         self.checking._queue = FairQueue(3)
@@ -317,9 +317,9 @@ class VerificationTest(TestCase):
             self.ask(f"user{number}")
         self.reactor.pool.run()
         refused = [answer for answer in self.answers if answer is not True]
-        self.assertEqual((len(self.answers), len(refused)), (7, 2))
+        assert (len(self.answers), len(refused)) == (7, 2)
         for failure in refused:
-            self.assertIn("too many pending logins", str(failure.trap(Overloaded) and failure.value))
+            assert "too many pending logins" in str(failure.trap(Overloaded) and failure.value)
 
     def test_a_check_that_fails_is_told_and_the_next_goes_on(self):
         def broken(name, password):
@@ -343,4 +343,4 @@ class VerificationTest(TestCase):
         for name in ("a", "b", "c"):
             self.ask(name)
         self.reactor.pool.run()
-        self.assertEqual([answer.check(OSError) for answer in self.answers], [OSError] * 3)
+        assert [answer.check(OSError) for answer in self.answers] == [OSError] * 3

@@ -410,7 +410,7 @@ class CycleTest(unittest.TestCase):
         found, gc.garbage[:] = list(gc.garbage), []
         ours = Counter(name for each in found if (name := name_of(each)).startswith(OURS))
         ours = Counter({name: number for name, number in ours.items() if not name.startswith(NOT_OURS)})
-        self.assertEqual({name: number for name, number in ours.items() if number > TIMES // 2}, {})
+        assert {name: number for name, number in ours.items() if number > TIMES // 2} == {}
 
     @inlineCallbacks
     def repeat(self, what, times):
@@ -427,7 +427,7 @@ class CycleTest(unittest.TestCase):
         until = time.monotonic() + 10
         while len(self.service.connections) and time.monotonic() < until:
             yield self.wait(0.01)
-        self.assertEqual(len(self.service.connections), 0)
+        assert len(self.service.connections) == 0
         synced: Deferred[None] = Deferred()
         self.service.broker.storage.when_synced(lambda: synced.callback(None))
         yield synced

@@ -64,65 +64,65 @@ class ProtocolTest(TestCase):
         protocol, transport = self.connect(b"")
         protocol.dataReceived(CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         protocol.dataReceived(frame("SEND", b"x", destination="/queue/q"))
-        self.assertEqual(self.said(transport), ["CONNECTED", "MESSAGE"])
+        assert self.said(transport) == ["CONNECTED", "MESSAGE"]
         protocol.dataReceived(frame("DISCONNECT", receipt="bye"))
-        self.assertEqual(self.said(transport), ["RECEIPT"])
+        assert self.said(transport) == ["RECEIPT"]
         self.clock.advance(0)
-        self.assertFalse(transport.connected)
-        self.assertEqual(len(self.connections), 0)
-        self.assertEqual(self.clock.calls, [])
+        assert not transport.connected
+        assert len(self.connections) == 0
+        assert self.clock.calls == []
 
     def test_connections_are_counted(self):
         _, first = self.connect()
         self.connect()
-        self.assertEqual((len(self.connections), self.connections.total), (2, 2))
-        self.assertEqual(len({session.number for session in self.connections}), 2)
+        assert (len(self.connections), self.connections.total) == (2, 2)
+        assert len({session.number for session in self.connections}) == 2
         first.hang_up()
-        self.assertEqual((len(self.connections), self.connections.total), (1, 2))
+        assert (len(self.connections), self.connections.total) == (1, 2)
 
     def test_more_connections_than_allowed(self):
         factory = self.make_factory(connections_allowed=1)
         _, first = self.connect(factory=factory)
         _, second = self.connect(b"", factory)
         (error,) = parse(second.value())
-        self.assertIn("More than 1 connections", error["message"])
+        assert "More than 1 connections" in error["message"]
         self.clock.advance(0)
-        self.assertFalse(second.connected)
+        assert not second.connected
         first.hang_up()
         _, third = self.connect(factory=factory)
-        self.assertTrue(third.connected)
+        assert third.connected
 
     def test_no_connect_in_time(self):
         _, transport = self.connect(b"")
         self.clock.advance(9)
-        self.assertTrue(transport.connected)
+        assert transport.connected
         self.clock.advance(1)
         (error,) = parse(transport.value())
-        self.assertIn("handshake-timeout", error["message"])
+        assert "handshake-timeout" in error["message"]
         self.clock.advance(0)
-        self.assertFalse(transport.connected)
+        assert not transport.connected
 
     def test_a_login_that_is_being_checked_was_in_time(self):
         protocol, transport = self.connect(b"")
         assert protocol.session is not None
         protocol.session.await_login()
         self.clock.advance(3600)
-        self.assertTrue(transport.connected)
-        self.assertEqual(transport.value(), b"")
+        assert transport.connected
+        assert transport.value() == b""
 
     def test_who_has_connected_may_take_its_time(self):
         _, transport = self.connect()
         self.clock.advance(3600)
-        self.assertTrue(transport.connected)
+        assert transport.connected
 
     def test_a_client_that_does_not_take_its_last_frames(self):
         protocol, transport = self.connect()
         transport.loseConnection = lambda: None
         protocol.dataReceived(frame("DISCONNECT"))
         self.clock.advance(LINGER - 1)
-        self.assertFalse(transport.aborted)
+        assert not transport.aborted
         self.clock.advance(1)
-        self.assertTrue(transport.aborted)
+        assert transport.aborted
 
     def test_a_slow_socket_is_spared(self):
         consumer, transport = self.connect()
@@ -132,11 +132,11 @@ class ProtocolTest(TestCase):
         for _ in range(30):
             producer.dataReceived(frame("SEND", b"x" * 100_000, destination="/queue/q"))
         sent = len(self.said(transport))
-        self.assertEqual(sent, ROOM // 100_000 + 1)
-        self.assertEqual(self.broker.directory.queue("q").count, 30 - sent)
+        assert sent == ROOM // 100_000 + 1
+        assert self.broker.directory.queue("q").count == 30 - sent
         consumer.resumeProducing()
         self.clock.advance(0)
-        self.assertEqual(len(self.said(transport)), 30 - sent)
+        assert len(self.said(transport)) == 30 - sent
 
     def test_a_connection_rests_after_a_read_that_took_long(self):
         """Reads are timed by a clock that is turned by hand."""
@@ -144,23 +144,23 @@ class ProtocolTest(TestCase):
             protocol, transport = self.connect()
             with mock.patch("stompring.server.protocol.perf_counter", side_effect=[0.0, spent]):
                 protocol.dataReceived(frame("SEND", destination="/queue/q"))
-            self.assertEqual(transport.producerState, state)
-        self.assertEqual(self.broker.directory.queue("q").count, 2)
+            assert transport.producerState == state
+        assert self.broker.directory.queue("q").count == 2
         other, _ = self.connect()
         for _ in range(round((SLOW_READ + 0.01) / CHECK_INTERVAL) - 1):
             other.dataReceived(b"\n")
-            self.assertEqual(transport.producerState, "paused")
+            assert transport.producerState == "paused"
             self.clock.advance(CHECK_INTERVAL)
         self.clock.pump([CHECK_INTERVAL] * 3)
-        self.assertEqual(transport.producerState, "producing")
+        assert transport.producerState == "producing"
 
     def test_a_blocked_producer_is_not_read(self):
         producer, transport = self.connect()
         producer.dataReceived(frame("SEND", destination="/queue/full") * 2)
-        self.assertEqual(transport.producerState, "paused")
+        assert transport.producerState == "paused"
         self.broker.directory.queue("full").purge()
         self.clock.advance(0)
-        self.assertEqual(transport.producerState, "producing")
+        assert transport.producerState == "producing"
 
     def test_what_a_lost_connection_had_comes_back(self):
         consumer, transport = self.connect()
@@ -169,16 +169,16 @@ class ProtocolTest(TestCase):
             + frame("SEND", destination="/queue/q")
         )
         queue = self.broker.directory.queue("q")
-        self.assertEqual((queue.count, queue.delivering), (0, 1))
+        assert (queue.count, queue.delivering) == (0, 1)
         transport.hang_up()
-        self.assertEqual((queue.count, queue.delivering), (1, 0))
+        assert (queue.count, queue.delivering) == (1, 0)
 
     def test_a_message_to_another_connection_is_written_in_the_same_read(self):
         consumer, transport = self.connect()
         consumer.dataReceived(frame("SUBSCRIBE", destination="/queue/q", id="1"))
         producer, _ = self.connect()
         producer.dataReceived(frame("SEND", destination="/queue/q"))
-        self.assertEqual(self.said(transport), ["MESSAGE"])
+        assert self.said(transport) == ["MESSAGE"]
 
     def test_a_scheduled_message_is_written_by_itself(self):
         consumer, transport = self.connect()
@@ -187,10 +187,10 @@ class ProtocolTest(TestCase):
             + frame("SEND", destination="/queue/q", AMQ_SCHEDULED_DELAY=1000)
         )
         self.clock.advance(0.5)
-        self.assertEqual(self.said(transport), [])
+        assert self.said(transport) == []
         self.clock.advance(0.75)
         self.clock.advance(0)
-        self.assertEqual(self.said(transport), ["MESSAGE"])
+        assert self.said(transport) == ["MESSAGE"]
 
     def test_a_bug_of_ours_closes_only_the_connection_it_happened_on(self):
         protocol, transport = self.connect()
@@ -198,10 +198,10 @@ class ProtocolTest(TestCase):
         self.patch(self.broker.auto_create, "address_for_send", lambda *_: 1 / 0)
         with self.assertLogs("stompring", "ERROR") as logged:
             protocol.dataReceived(frame("SEND", destination="/queue/new", receipt="r"))
-        self.assertIn("ZeroDivisionError", "".join(logged.output))
+        assert "ZeroDivisionError" in "".join(logged.output)
         (error,) = parse(transport.value())
-        self.assertIn("Internal error", error["message"])
+        assert "Internal error" in error["message"]
         self.clock.advance(0)
-        self.assertFalse(transport.connected)
+        assert not transport.connected
         assert other.session is not None
-        self.assertFalse(other.session.closed)
+        assert not other.session.closed

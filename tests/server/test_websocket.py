@@ -87,14 +87,14 @@ class WebSocketTest(TestCase):
         found = []
         while (piece := reader.cut()) is not None:
             found.append(piece)
-        self.assertEqual(reader.buffer, b"")
+        assert reader.buffer == b""
         return found
 
     def commands(self, transport):
         """The STOMP frames that were written, one to a message."""
         found = []
         for piece in self.pieces(transport):
-            self.assertIn(piece.opcode, (TEXT, BINARY))
+            assert piece.opcode in (TEXT, BINARY)
             (got,) = parse(piece.payload)
             found.append(got.command)
         return found
@@ -108,16 +108,16 @@ class WebSocketTest(TestCase):
         protocol, transport = self.open()
         self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         self.say(protocol, frame("SEND", b"x", destination="/queue/q"))
-        self.assertEqual(self.commands(transport), ["CONNECTED", "MESSAGE"])
+        assert self.commands(transport) == ["CONNECTED", "MESSAGE"]
         self.say(protocol, frame("DISCONNECT", receipt="bye"))
         receipt, close = self.pieces(transport)
-        self.assertEqual((receipt.opcode, close.code), (BINARY, 1000))
-        self.assertTrue(transport.connected)
+        assert (receipt.opcode, close.code) == (BINARY, 1000)
+        assert transport.connected
         protocol.dataReceived(piece_bytes(CLOSE, close.payload))
         self.clock.advance(0)
-        self.assertFalse(transport.connected)
-        self.assertEqual(len(self.connections), 0)
-        self.assertEqual(self.clock.calls, [])
+        assert not transport.connected
+        assert len(self.connections) == 0
+        assert self.clock.calls == []
 
     def test_every_byte_alone(self):
         protocol, transport = self.open(upgraded=False)
@@ -126,7 +126,7 @@ class WebSocketTest(TestCase):
         _, _, rest = transport.value().partition(b"\r\n\r\n")
         transport.clear()
         transport.write(rest)
-        self.assertEqual(self.commands(transport), ["CONNECTED"])
+        assert self.commands(transport) == ["CONNECTED"]
 
     def test_all_in_one_read(self):
         protocol, transport = self.open(upgraded=False)
@@ -135,7 +135,7 @@ class WebSocketTest(TestCase):
         _, _, rest = transport.value().partition(b"\r\n\r\n")
         transport.clear()
         transport.write(rest)
-        self.assertEqual(self.commands(transport), ["CONNECTED", "RECEIPT"])
+        assert self.commands(transport) == ["CONNECTED", "RECEIPT"]
 
     def test_a_frame_over_several_messages_with_pings_between(self):
         protocol, transport = self.open()
@@ -150,9 +150,9 @@ class WebSocketTest(TestCase):
             + piece_bytes(0, data[300:])
         )
         receipt, pong = self.pieces(transport)
-        self.assertEqual(parse(receipt.payload)[0].command, "RECEIPT")
-        self.assertEqual((pong.opcode, pong.payload), (PONG, b"hello"))
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
+        assert parse(receipt.payload)[0].command == "RECEIPT"
+        assert (pong.opcode, pong.payload) == (PONG, b"hello")
+        assert self.broker.directory.queue("q").count == 1
 
     def test_all_messages_of_a_read_are_one_write(self):
         protocol, transport = self.open()
@@ -161,8 +161,8 @@ class WebSocketTest(TestCase):
         writes: list[bytes] = []
         self.patch(transport, "write", writes.append)
         self.say(protocol, *[frame("SEND", b"x" * n, destination="/queue/q") for n in (1, 200, 70_000)])
-        self.assertEqual(len(writes), 1)
-        self.assertGreater(len(writes[0]), 70_000)
+        assert len(writes) == 1
+        assert len(writes[0]) > 70_000
 
     def test_a_read_of_many_tiny_frames(self):
         protocol, transport = self.open()
@@ -170,13 +170,13 @@ class WebSocketTest(TestCase):
         protocol.dataReceived(
             b"".join(piece_bytes(BINARY, whole[at : at + 3]) for at in range(0, len(whole), 3))
         )
-        self.assertEqual(self.commands(transport), ["CONNECTED", "RECEIPT"])
+        assert self.commands(transport) == ["CONNECTED", "RECEIPT"]
 
     def test_text(self):
         protocol, transport = self.open(websocket={"web_socket_encoder_type": "text"})
         self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
         self.say(protocol, *[frame("SEND", body, destination="/queue/q") for body in ("ż".encode(), b"\xff")])
-        self.assertEqual([piece.opcode for piece in self.pieces(transport)], [TEXT, TEXT, BINARY])
+        assert [piece.opcode for piece in self.pieces(transport)] == [TEXT, TEXT, BINARY]
 
     def test_text_of_any_length(self):
         protocol, transport = self.open(websocket={"web_socket_encoder_type": "text"})
@@ -185,8 +185,8 @@ class WebSocketTest(TestCase):
         bodies = ["x" * length for length in (1, 125, 126, 65_535, 65_536, 1_000_000)]
         self.say(protocol, *[frame("SEND", body.encode(), destination="/queue/q") for body in bodies])
         pieces = self.pieces(transport)
-        self.assertEqual([parse(piece.payload)[0].body.decode() for piece in pieces], bodies)
-        self.assertEqual({piece.opcode for piece in pieces}, {TEXT})
+        assert [parse(piece.payload)[0].body.decode() for piece in pieces] == bodies
+        assert {piece.opcode for piece in pieces} == {TEXT}
 
     def test_a_plain_acceptor_speaks_both(self):
         for first, expected in ((b"\n\n" + CONNECT, b"CONNECTED\n"), (request(), b"HTTP/1.1 101 ")):
@@ -194,22 +194,22 @@ class WebSocketTest(TestCase):
                 protocol, transport = self.open(upgraded=False, websocket={"only": False})
                 for at in range(0, len(first), step):
                     protocol.dataReceived(first[at : at + step])
-                self.assertTrue(transport.value().startswith(expected), transport.value())
+                assert transport.value().startswith(expected), transport.value()
                 transport.hang_up()
-        self.assertEqual(len(self.connections), 0)
+        assert len(self.connections) == 0
 
     def test_after_the_first_bytes_plain_stomp_is_read_as_ever(self):
         protocol, _ = self.open(upgraded=False, websocket={"only": False})
         protocol.dataReceived(CONNECT)
-        self.assertNotIn("dataReceived", vars(protocol))
-        self.assertIs(type(protocol).dataReceived, type(protocol).take)
+        assert "dataReceived" not in vars(protocol)
+        assert type(protocol).dataReceived is type(protocol).take
 
     def test_the_upgrade_can_be_switched_off(self):
         protocol, transport = self.open(
             upgraded=False, websocket={"only": False, "web_socket_upgrade": False}
         )
         protocol.dataReceived(request() + b"\0")
-        self.assertTrue(transport.value().startswith(b"ERROR\n"), transport.value())
+        assert transport.value().startswith(b"ERROR\n"), transport.value()
 
     # ---- limits
 
@@ -218,43 +218,43 @@ class WebSocketTest(TestCase):
         protocol.dataReceived(b"GET / HTTP/1.1\r\n")
         for _ in range(MAX_REQUEST_SIZE // 1000 + 1):
             protocol.dataReceived(b"x" * 998 + b"\r\n")
-        self.assertTrue(transport.value().startswith(b"HTTP/1.1 431 "), transport.value())
+        assert transport.value().startswith(b"HTTP/1.1 431 "), transport.value()
         self.clock.advance(0)
-        self.assertFalse(transport.connected)
+        assert not transport.connected
 
     def test_a_request_that_takes_too_long(self):
         protocol, transport = self.open(upgraded=False)
         for byte in request()[:9]:
             self.clock.advance(1)
             protocol.dataReceived(bytes((byte,)))
-        self.assertTrue(transport.connected)
+        assert transport.connected
         self.clock.advance(1)
-        self.assertIn(b"HTTP/1.1 503 ", transport.value())
-        self.assertIn(b"\r\n\r\nNo CONNECT within 10 s (handshake-timeout)\n", transport.value())
+        assert b"HTTP/1.1 503 " in transport.value()
+        assert b"\r\n\r\nNo CONNECT within 10 s (handshake-timeout)\n" in transport.value()
         self.clock.advance(0)
-        self.assertFalse(transport.connected)
+        assert not transport.connected
         self.clock.advance(10)  # when refusals are summed up
-        self.assertEqual(self.clock.calls, [])
+        assert self.clock.calls == []
 
     def test_a_websocket_on_which_nothing_is_said(self):
         _, transport = self.open()
         self.clock.advance(10)
         error, close = self.pieces(transport)
-        self.assertIn("handshake-timeout", parse(error.payload)[0]["message"])
-        self.assertEqual(close.code, 1000)
+        assert "handshake-timeout" in parse(error.payload)[0]["message"]
+        assert close.code == 1000
         self.clock.advance(LINGER)
-        self.assertTrue(transport.aborted)
+        assert transport.aborted
 
     def test_more_connections_than_allowed(self):
         protocol, first = self.open(connections_allowed=1)
         _, second = self.join(protocol._factory, upgraded=False)
-        self.assertIn(b"HTTP/1.1 503 ", second.value())
-        self.assertIn(b"More than 1 connections to acceptor ws", second.value())
+        assert b"HTTP/1.1 503 " in second.value()
+        assert b"More than 1 connections to acceptor ws" in second.value()
         self.clock.advance(0)
-        self.assertFalse(second.connected)
+        assert not second.connected
         first.hang_up()
         _, third = self.join(protocol._factory)
-        self.assertTrue(third.connected)
+        assert third.connected
 
     def test_a_frame_that_is_too_long(self):
         protocol, transport = self.open(websocket={"web_socket_max_frame_payload_length": 1000})
@@ -264,32 +264,32 @@ class WebSocketTest(TestCase):
         transport.clear()
         protocol.dataReceived(piece_bytes(BINARY, data)[:600])
         (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1009)
-        self.assertIn("1000", close.reason)
+        assert close.code == 1009
+        assert "1000" in close.reason
         queue = self.broker.directory.queue("q")
-        self.assertEqual((queue.count, queue.consumers), (1, []))
+        assert (queue.count, queue.consumers) == (1, [])
         self.clock.advance(0)
-        self.assertTrue(transport.connected)
-        self.assertTrue(transport.half_closed)
+        assert transport.connected
+        assert transport.half_closed
         # the rest of it, what the client answers, and its end
         protocol.dataReceived(piece_bytes(BINARY, data)[600:] + piece_bytes(CLOSE, close.payload))
         self.clock.advance(0)
-        self.assertTrue(transport.connected)
+        assert transport.connected
         transport.hang_up()
-        self.assertFalse(transport.aborted)
-        self.assertEqual(queue.count, 1)
-        self.assertEqual(self.clock.calls, [])
+        assert not transport.aborted
+        assert queue.count == 1
+        assert self.clock.calls == []
 
     def test_frames_are_short_until_connected(self):
         protocol, transport = self.open()
         protocol.dataReceived(piece_bytes(BINARY, b"\n" * (MAX_FRAME_BEFORE_CONNECT + 1))[:20])
         (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1009)
+        assert close.code == 1009
         protocol, transport = self.open()
         self.say(protocol, CONNECT)
         self.say(protocol, frame("SEND", b"x" * MAX_FRAME_BEFORE_CONNECT, destination="/queue/q"))
-        self.assertEqual(self.commands(transport), ["CONNECTED"])
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
+        assert self.commands(transport) == ["CONNECTED"]
+        assert self.broker.directory.queue("q").count == 1
 
     def test_a_frame_that_is_not_whole_counts(self):
         protocol, transport = self.open()
@@ -297,10 +297,10 @@ class WebSocketTest(TestCase):
         data = piece_bytes(BINARY, frame("SEND", b"x" * 200_000, destination="/queue/q"))
         protocol.dataReceived(data[:100_000])
         protocol.dataReceived(data[100_000:150_000])
-        self.assertEqual(self.broker.unfinished.bytes, 150_000)
+        assert self.broker.unfinished.bytes == 150_000
         protocol.dataReceived(data[150_000:])
-        self.assertEqual(self.broker.unfinished.bytes, 0)
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
+        assert self.broker.unfinished.bytes == 0
+        assert self.broker.directory.queue("q").count == 1
 
     def test_a_frame_is_as_long_as_one_of_stomp_may_be(self):
         protocol, transport = self.open(limits=FrameLimits(max_body_length=1000))
@@ -308,7 +308,7 @@ class WebSocketTest(TestCase):
         transport.clear()
         protocol.dataReceived(piece_bytes(BINARY, b"\n" * 2_000_000)[:20])
         (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1009)
+        assert close.code == 1009
 
     def test_a_part_of_a_long_frame_is_a_sign_of_life(self):
         protocol, transport = self.open()
@@ -317,12 +317,12 @@ class WebSocketTest(TestCase):
         for at in range(0, len(data), 400):
             self.clock.advance(1)
             protocol.dataReceived(data[at : at + 400])
-        self.assertTrue(transport.connected)
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
+        assert transport.connected
+        assert self.broker.directory.queue("q").count == 1
         for _ in range(4):
             self.clock.advance(1)
             protocol.dataReceived(piece_bytes(PING, b"x" * 100))
-        self.assertIn("Did not receive data", parse(self.pieces(transport)[2].payload)[0]["message"])
+        assert "Did not receive data" in parse(self.pieces(transport)[2].payload)[0]["message"]
 
     def test_broken_rules(self):
         cases = [
@@ -344,37 +344,37 @@ class WebSocketTest(TestCase):
             protocol, transport = self.open()
             protocol.dataReceived(data)
             (close,) = self.pieces(transport)
-            self.assertEqual(close.code, code, data)
-            self.assertTrue(close.reason)
+            assert close.code == code, data
+            assert close.reason
             protocol.dataReceived(b"x" * 1000)  # is not even looked at
             self.clock.advance(0)
-            self.assertEqual(transport.connected, code == 1009)
+            assert transport.connected == (code == 1009)
             transport.hang_up()
-        self.assertEqual(self.clock.calls, [])
+        assert self.clock.calls == []
 
     def test_what_came_before_a_broken_rule_counts(self):
         protocol, transport = self.open()
         good = piece_bytes(BINARY, CONNECT + frame("SEND", destination="/queue/q", receipt="r"))
         protocol.dataReceived(good + piece_bytes(BINARY, b"", mask=None))
         *frames, close = self.pieces(transport)
-        self.assertEqual([parse(piece.payload)[0].command for piece in frames], ["CONNECTED", "RECEIPT"])
-        self.assertEqual(close.code, 1002)
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
+        assert [parse(piece.payload)[0].command for piece in frames] == ["CONNECTED", "RECEIPT"]
+        assert close.code == 1002
+        assert self.broker.directory.queue("q").count == 1
 
     def test_pings_of_one_read_get_one_answer(self):
         protocol, transport = self.open()
         protocol.dataReceived(b"".join(piece_bytes(PING, b"%d" % n) for n in range(MAX_CONTROL_FRAMES)))
-        self.assertEqual([piece.payload for piece in self.pieces(transport)], [b"99"])
+        assert [piece.payload for piece in self.pieces(transport)] == [b"99"]
 
     def test_a_flood_of_pings(self):
         protocol, transport = self.open()
         for _ in range(3):
             protocol.dataReceived(piece_bytes(PING) * MAX_CONTROL_FRAMES)
             self.clock.advance(1)
-        self.assertEqual({piece.opcode for piece in self.pieces(transport)}, {PONG})
+        assert {piece.opcode for piece in self.pieces(transport)} == {PONG}
         protocol.dataReceived(piece_bytes(PING) * (MAX_CONTROL_FRAMES + 1))
         (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1008)
+        assert close.code == 1008
 
     def test_a_flood_of_fragments(self):
         for opcode in (BINARY, TEXT):
@@ -386,21 +386,21 @@ class WebSocketTest(TestCase):
             protocol.dataReceived(
                 piece_bytes(0, b"\n" * SHORT_FRAGMENT, fin=False) * (MAX_SHORT_FRAGMENTS + 1)
             )
-            self.assertEqual(self.pieces(transport), [])
+            assert self.pieces(transport) == []
             protocol.dataReceived(piece_bytes(0, b"", fin=False) * (MAX_SHORT_FRAGMENTS + 1))
             (close,) = self.pieces(transport)
-            self.assertEqual(close.code, 1008)
-            self.assertIn("fragments", close.reason)
+            assert close.code == 1008
+            assert "fragments" in close.reason
 
     def test_who_takes_nothing_is_not_answered(self):
         protocol, transport = self.open()
         protocol.pauseProducing()
         for _ in range(50):
             protocol.dataReceived(piece_bytes(PING, b"x"))
-        self.assertEqual(self.pieces(transport), [])
+        assert self.pieces(transport) == []
         protocol.resumeProducing()
         protocol.dataReceived(piece_bytes(PING, b"y"))
-        self.assertEqual([piece.payload for piece in self.pieces(transport)], [b"y"])
+        assert [piece.payload for piece in self.pieces(transport)] == [b"y"]
 
     # ---- the end
 
@@ -413,23 +413,23 @@ class WebSocketTest(TestCase):
             + frame("SEND", destination="/queue/q"),
         )
         queue = self.broker.directory.queue("q")
-        self.assertEqual(queue.delivering, 1)
+        assert queue.delivering == 1
         transport.clear()
         protocol.dataReceived(piece_bytes(CLOSE, b"\x03\xe9bye"))
-        self.assertEqual([piece.code for piece in self.pieces(transport)], [1000])
-        self.assertEqual((queue.count, queue.delivering), (1, 0))
+        assert [piece.code for piece in self.pieces(transport)] == [1000]
+        assert (queue.count, queue.delivering) == (1, 0)
         self.clock.advance(0)
-        self.assertFalse(transport.connected)
-        self.assertEqual(self.clock.calls, [])
+        assert not transport.connected
+        assert self.clock.calls == []
 
     def test_what_came_with_the_close_counts(self):
         protocol, transport = self.open()
         send = frame("SEND", destination="/queue/q", receipt="r")
         protocol.dataReceived(piece_bytes(BINARY, CONNECT + send) + piece_bytes(CLOSE))
         connected, receipt, close = self.pieces(transport)
-        self.assertEqual(parse(receipt.payload)[0].command, "RECEIPT")
-        self.assertEqual(close.code, 1000)
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
+        assert parse(receipt.payload)[0].command == "RECEIPT"
+        assert close.code == 1000
+        assert self.broker.directory.queue("q").count == 1
 
     def test_a_client_that_does_not_answer_the_close(self):
         protocol, transport = self.open()
@@ -437,24 +437,24 @@ class WebSocketTest(TestCase):
         for _ in range(4):
             self.clock.advance(LINGER / 4 - 0.01)
             protocol.dataReceived(piece_bytes(BINARY, b"still here"))
-        self.assertFalse(transport.aborted)
+        assert not transport.aborted
         self.clock.advance(1)
-        self.assertTrue(transport.aborted)
+        assert transport.aborted
 
     def test_a_blocked_producer_is_not_read(self):
         producer, transport = self.open()
         self.say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
-        self.assertEqual(transport.producerState, "paused")
+        assert transport.producerState == "paused"
         self.broker.directory.queue("full").purge()
         self.clock.advance(0)
-        self.assertEqual(transport.producerState, "producing")
+        assert transport.producerState == "producing"
 
     def test_the_answer_to_a_close_is_read_of_who_was_blocked(self):
         producer, transport = self.open()
         self.say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
         assert producer.session is not None
         producer.session.refuse(ValueError("enough"))
-        self.assertEqual(transport.producerState, "producing")
+        assert transport.producerState == "producing"
 
     def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(self):
         protocol, transport = self.open()
@@ -466,7 +466,7 @@ class WebSocketTest(TestCase):
         transport.hang_up()
         transport.protocol = transport.producer = None  # as Twisted does
         del protocol, transport
-        self.assertEqual([ref() for ref in gone], [None, None, None])
+        assert [ref() for ref in gone] == [None, None, None]
 
     # ---- compression
 
@@ -476,7 +476,7 @@ class WebSocketTest(TestCase):
                 upgraded=False, websocket={"web_socket_compression_supported": compresses}
             )
             protocol.dataReceived(request(Sec_WebSocket_Extensions="permessage-deflate"))
-            self.assertEqual(b"permessage-deflate" in transport.value(), compresses)
+            assert (b"permessage-deflate" in transport.value()) == compresses
 
     def compressing(self, **options):
         """A connection that has agreed on permessage-deflate."""
@@ -498,15 +498,15 @@ class WebSocketTest(TestCase):
             deflated = there.compress(data) + there.flush(zlib.Z_SYNC_FLUSH)
             protocol.dataReceived(piece_bytes(BINARY, deflated[:-4], rsv=4))
         pieces = self.pieces(transport)
-        self.assertEqual([piece.rsv for piece in pieces], [4, 4])
-        self.assertLess(len(pieces[1].payload), 10_000)
+        assert [piece.rsv for piece in pieces] == [4, 4]
+        assert len(pieces[1].payload) < 10_000
         connected, message = (parse(back.decompress(piece.payload + b"\0\0\xff\xff"))[0] for piece in pieces)
-        self.assertEqual((connected.command, message.command), ("CONNECTED", "MESSAGE"))
-        self.assertEqual(message.body, body)
+        assert (connected.command, message.command) == ("CONNECTED", "MESSAGE")
+        assert message.body == body
         self.say(
             protocol, frame("SEND", b"as it is", destination="/queue/q")
         )  # compressed or not, each for itself
-        self.assertEqual(len(self.pieces(transport)), 1)
+        assert len(self.pieces(transport)) == 1
 
     def test_a_compressed_bomb(self):
         protocol, transport = self.compressing(limits=FrameLimits(max_body_length=1_000_000))
@@ -516,11 +516,11 @@ class WebSocketTest(TestCase):
         self.patch(protocol, "take", lambda data: taken.append(len(data)))
         protocol.dataReceived(piece_bytes(BINARY, bomb[:-4], rsv=4))
         (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1009)
-        self.assertLess(sum(taken), 2_000_000)
+        assert close.code == 1009
+        assert sum(taken) < 2_000_000
 
     def test_what_cannot_be_decompressed(self):
         protocol, transport = self.compressing()
         protocol.dataReceived(piece_bytes(BINARY, b"\xff" * 100, rsv=4))
         (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1002)
+        assert close.code == 1002

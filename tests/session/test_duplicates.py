@@ -24,26 +24,6 @@ def counted(server, name="q"):
     return server.world.address(name).duplicate_messages
 
 
-def test_a_duplicate_is_not_routed_and_its_producer_is_not_told():
-    server = keeping()
-    client = server.client()
-    send(client, b"a", receipt="1")
-    send(client, b"b", receipt="2")
-    send(client, b"c", "2")
-    assert [got["receipt-id"] for got in client.read()] == ["1", "2"]
-    address = server.world.address("q")
-    assert bodies(server.queue()) == [b"a", b"c"]
-    assert (counted(server), address.routed_messages) == (1, 2)
-
-
-def test_the_header_is_passed_on():
-    server = keeping()
-    client = server.client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="1")
-    send(client, b"a", "x:y")
-    assert client.one("MESSAGE")["_AMQ_DUPL_ID"] == "x:y"
-
-
 @pytest.mark.parametrize("identifier", [None, ""], ids=["none", "an empty one"])
 def test_messages_without_an_id_are_never_duplicates(identifier):
     server = keeping()
@@ -63,22 +43,6 @@ def test_an_id_of_any_bytes():
     assert cache is not None and cache.in_order == [b"\xff\n:\xfe"]
 
 
-def test_the_oldest_id_is_forgotten():
-    server = keeping(id_cache_size=2)
-    client = server.client()
-    for identifier in "1 2 1 3 1".split():
-        send(client, identifier.encode(), identifier)
-    assert bodies(server.queue()) == [b"1", b"2", b"3", b"1"] and counted(server) == 1
-
-
-def test_each_address_has_ids_of_its_own_and_connections_share_them():
-    server = keeping()
-    send(server.client(), b"a")
-    send(server.client(), b"b")
-    send(server.client(), b"c", to="/queue/p")
-    assert bodies(server.queue()) == [b"a"] and bodies(server.queue("p")) == [b"c"]
-
-
 def test_queues_of_one_address_share_them():
     server = keeping()
     server.world.queue("one", "news"), server.world.queue("two", "news")
@@ -94,15 +58,6 @@ def test_a_message_that_no_queue_took_is_remembered():
     for _ in range(2):
         send(client, b"a", to="/topic/news")
     assert (counted(server, "news"), server.world.address("news").unrouted_messages) == (1, 1)
-
-
-def test_consumed_messages_are_remembered():
-    server = keeping()
-    client = server.client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="1")
-    send(client, b"a")
-    send(client, b"b")
-    assert client.bodies() == [b"a"]
 
 
 def test_a_scheduled_message_is_sent_once():
@@ -172,15 +127,6 @@ def test_a_refused_message_may_come_again():
 # ---- settings
 
 
-def test_size_0_is_off_also_for_one_address():
-    server = Server({"#": {"auto_delete_queues": False}, "q": {"id_cache_size": 0}})
-    client = server.client()
-    for name in ("q", "p"):
-        for _ in range(2):
-            send(client, b"a", to=f"/queue/{name}")
-    assert bodies(server.queue("q")) == [b"a"] * 2 and bodies(server.queue("p")) == [b"a"]
-
-
 def test_a_reload_changes_the_size_at_once():
     server = keeping()
     client = server.client()
@@ -208,27 +154,6 @@ def begin(client, *identifiers):
     client.say("BEGIN", transaction="t")
     for identifier in identifiers:
         send(client, identifier.encode(), identifier, transaction="t")
-
-
-def test_ids_are_remembered_at_commit():
-    server = keeping()
-    client, other = server.client(), server.client()
-    begin(client, "1", "2")
-    send(other, b"other", "3")
-    client.say("COMMIT", transaction="t", receipt="c")
-    assert client.one("RECEIPT")["receipt-id"] == "c"
-    send(other, b"late", "1")
-    assert bodies(server.queue()) == [b"other", b"1", b"2"] and counted(server) == 1
-
-
-def test_ids_of_an_aborted_transaction_are_free():
-    server = keeping()
-    client = server.client()
-    begin(client, "1")
-    client.say("ABORT", transaction="t")
-    begin(client, "1")
-    client.say("COMMIT", transaction="t")
-    assert bodies(server.queue()) == [b"1"] and counted(server) == 0
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from stompring.server.reload import apply
 from stompring.settings.model import AddressSettingEntry, DiskFullPolicy
 
-from ..broker.broker_fixture import assert_nothing_held, bodies
-from .session_fixture import Server, frame
+from ..broker.broker_fixture import bodies
+from .session_fixture import Server
 
 FULL = "the disk of /d is full: usage 95.0 %, max-disk-usage 90 %"
 
@@ -22,26 +22,6 @@ def send(client, body, persistent=True, **headers):
     client.say("SEND", body, destination="/queue/q", **durable, **headers)
 
 
-def test_a_durable_message_waits_and_others_go_on():
-    server = serve()
-    producer, other = server.client(), server.client()
-    server.world.broker.disk.set_fault(FULL)
-    send(producer, b"1", receipt="1")
-    assert producer.read() == [] and producer.session.blocked and not producer.wire.reading
-    assert server.world.address("q").blocked_producers == 1
-    send(other, b"2", persistent=False, receipt="2")
-    assert other.one("RECEIPT")["receipt-id"] == "2"
-    send(other, b"3", persistent=False)
-    other.say("SUBSCRIBE", destination="/queue/q", id="s")
-    assert other.bodies() == [b"2", b"3"]
-    server.world.broker.disk.set_fault(None)
-    server.world.pass_time(0)
-    assert producer.one("RECEIPT")["receipt-id"] == "1"
-    assert other.bodies() == [b"1"]
-    assert not producer.session.blocked and server.world.address("q").blocked_producers == 0
-    assert_nothing_held(server.world)
-
-
 @pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}], ids=["without receipt", "with receipt"])
 def test_the_same_headers_again_wait_too(receipt):
     """A producer that repeats its headers is on the short way, which must not pass by a full disk."""
@@ -52,49 +32,6 @@ def test_the_same_headers_again_wait_too(receipt):
     server.world.broker.disk.set_fault(FULL)
     send(producer, b"5", **receipt)
     assert producer.session.blocked and len(bodies(server.queue())) == 5
-
-
-def test_drop_takes_and_forgets():
-    server = serve(DiskFullPolicy.DROP)
-    client = server.client()
-    server.world.broker.disk.set_fault(FULL)
-    send(client, b"1", receipt="1")
-    send(client, b"2", persistent=False, receipt="2")
-    assert [got["receipt-id"] for got in client.read()] == ["1", "2"]
-    assert bodies(server.queue()) == [b"2"] and server.world.address("q").dropped_messages == 1
-
-
-def test_fail_says_why():
-    server = serve(DiskFullPolicy.FAIL)
-    client = server.client()
-    server.world.broker.disk.set_fault(FULL)
-    send(client, b"1", receipt="1")
-    error = client.error()
-    assert error["message"] == f"Address q rejects durable messages: {FULL}"
-    assert error["receipt-id"] == "1"
-
-
-@pytest.mark.parametrize("policy", list(DiskFullPolicy))
-def test_commit_while_the_disk_is_full(policy):
-    server = serve(policy)
-    client = server.client()
-    client.say("BEGIN", transaction="t")
-    send(client, b"1", transaction="t", receipt="taken")
-    client.one("RECEIPT")
-    server.world.broker.disk.set_fault(FULL)
-    client.say("COMMIT", transaction="t", receipt="done")
-    if policy is DiskFullPolicy.FAIL:
-        assert client.error()["message"] == (
-            f"Transaction t is not committed: Address q rejects durable messages: {FULL}"
-        )
-    elif policy is DiskFullPolicy.DROP:
-        assert client.one("RECEIPT")["receipt-id"] == "done"
-    else:
-        assert client.read() == [] and client.session.blocked
-        server.world.broker.disk.set_fault(None)
-        server.world.pass_time(0)
-        assert client.one("RECEIPT")["receipt-id"] == "done"
-    assert bodies(server.queue()) == ([b"1"] if policy is DiskFullPolicy.BLOCK else [])
 
 
 def test_commit_of_what_is_not_durable_goes_on():
@@ -135,19 +72,6 @@ def test_a_commit_waits_for_a_store_that_fails():
     store.set_fault(None)
     server.world.pass_time(0)
     client.one("RECEIPT")
-
-
-def test_acks_pass_a_send_that_waits_for_the_disk():
-    server = serve()
-    client = server.client()
-    send(client, b"0")
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
-    (message,) = client.read()
-    server.world.broker.disk.set_fault(FULL)
-    waiting = frame("SEND", b"1", destination="/queue/q", persistent="true")
-    client.write(waiting + frame("ACK", id=message["ack"]))
-    assert client.session.blocked
-    assert server.queue().messages_acknowledged == 1
 
 
 def test_every_producer_goes_on_when_there_is_room():

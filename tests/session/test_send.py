@@ -23,27 +23,6 @@ def both():
     return server, client
 
 
-def test_user_headers_come_back_as_sent():
-    _, client = both()
-    client.write(
-        "SEND\ndestination:/queue/q\nuser:a\\cb\\nc\\\\d\nempty:\nJMSXGroupID:g\ncorrelation-id:7\ntype:t\n"
-        "content-type:text/plain\nreply-to:/queue/r\npersistent:true\npriority:7\nnaïve:☕\n\nbody\0".encode()
-    )
-    message = client.one("MESSAGE")
-    assert message["user"] == "a:b\nc\\d" and message["empty"] == "" and message["naïve"] == "☕"
-    assert message["JMSXGroupID"] == "g" and message["correlation-id"] == "7" and message["type"] == "t"
-    assert message["persistent"] == "true" and message["priority"] == "7" and message["expires"] == "0"
-    assert message["reply-to"] == "/queue/r" and message["content-type"] == "text/plain"
-
-
-def test_what_only_the_broker_says_is_not_taken_from_a_client():
-    _, client = both()
-    send(client, message_id="mine", subscription="x", redelivered="true", timestamp="1", ack="z")
-    message = client.one("MESSAGE")
-    assert message["subscription"] == "s" and message["redelivered"] == "false"
-    assert message["message-id"] != "mine" and message["timestamp"] != "1" and "ack" not in message.headers
-
-
 OWN = sorted(name.decode() for name in BROKERS_OWN)
 
 
@@ -79,66 +58,6 @@ def test_an_import_says_where_its_dead_letters_came_from():
     assert message["_AMQ_ORIG_QUEUE"] == "elsewhere" and "stompring-imported" not in message.headers
 
 
-def test_the_first_of_repeated_headers_counts():
-    _, client = both()
-    client.write(b"SEND\ndestination:/queue/q\nfoo:1\nfoo:2\ndestination:/queue/other\n\n\0")
-    assert client.one("MESSAGE")["foo"] == "1"
-
-
-def test_priorities_order_the_queue():
-    server = Server()
-    client = server.client()
-    for priority in (4, 0, 9, 4):
-        send(client, b"%d" % priority, priority=priority)
-    assert bodies(server.queue()) == [b"9", b"4", b"4", b"0"]
-
-
-def test_expires_in_the_past_is_not_delivered():
-    server, client = both()
-    send(client, expires=server.world.now - 1)
-    server.world.pass_time(0)
-    assert client.read() == [] and server.queue().messages_expired == 1
-
-
-@pytest.mark.parametrize("delay", [0, -5])
-def test_no_delay(delay):
-    _, client = both()
-    send(client, AMQ_SCHEDULED_DELAY=delay)
-    client.one("MESSAGE")
-
-
-def test_delay():
-    server, client = both()
-    send(client, AMQ_SCHEDULED_DELAY=2000, receipt="r", colour="red")
-    client.one("RECEIPT")
-    server.world.pass_time(1875)
-    assert client.read() == []
-    server.world.pass_time(125)
-    message = client.one("MESSAGE")
-    assert message["colour"] == "red" and "AMQ_SCHEDULED_DELAY" not in message.headers
-
-
-def test_time_wins_over_delay():
-    server, client = both()
-    send(client, AMQ_SCHEDULED_TIME=server.world.now + 500, AMQ_SCHEDULED_DELAY=60_000)
-    server.world.pass_time(500)
-    client.one("MESSAGE")
-
-
-@pytest.mark.parametrize("delay", [{}, {"AMQ_SCHEDULED_DELAY": 500}])
-def test_period_and_repeat(delay):
-    server, client = both()
-    send(client, AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=2, **delay)
-    server.world.pass_time(10_000)
-    assert len(client.bodies()) == 3
-
-
-def test_repeat_without_period():
-    _, client = both()
-    send(client, AMQ_SCHEDULED_REPEAT=2)
-    assert "needs an AMQ_SCHEDULED_PERIOD" in client.error()["message"]
-
-
 @pytest.mark.parametrize("repeat", [1, -1])
 def test_a_short_period(repeat):
     server, client = both()
@@ -159,16 +78,6 @@ def test_equal_headers_do_not_share_repeats():
     assert len(client.bodies()) == 4
 
 
-def test_full_names_and_types():
-    server = Server()
-    client = server.client()
-    send(client, b"1", "/queue/a\\c\\cq")
-    queue = server.queue("q")
-    assert queue.address.name == "a" and bodies(queue) == [b"1"]
-    send(client, b"2", "a")
-    assert bodies(queue) == [b"1", b"2"], "untyped goes by what the address has"
-
-
 def test_a_plan_is_made_anew_when_its_queue_is_gone():
     server, client = both()
     send(client, b"1")
@@ -176,18 +85,6 @@ def test_a_plan_is_made_anew_when_its_queue_is_gone():
     server.world.directory.delete_address("q", force=True)
     send(client, b"2")
     assert bodies(server.queue()) == [b"2"]
-
-
-def test_1_0_and_1_1_get_their_own_escapes():
-    server = Server()
-    producer = server.client()
-    readers = {version: server.client(version) for version in ("1.0", "1.1", "1.2")}
-    for client in readers.values():
-        client.say("SUBSCRIBE", destination="/topic/t", id="s")
-    producer.write(b"SEND\ndestination:/topic/t\nkey:a\\cb\n\n\0")
-    raw = {version: client.wire.written for version, client in readers.items()}
-    assert b"\nkey:a:b\n" in raw["1.0"]
-    assert b"\nkey:a\\cb\n" in raw["1.1"] and b"\nkey:a\\cb\n" in raw["1.2"]
 
 
 NAMES = sorted(NOT_PASSED_ON) + [b"a", b"x-destination", b"destination2", b"content-type"]

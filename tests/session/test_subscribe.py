@@ -123,6 +123,15 @@ def test_durable_without_client_id():
     assert "needs a client-id" in client.error()["message"]
 
 
+def test_a_durable_subscription_wants_its_own_messages_or_not_as_it_said_last():
+    client = Server().client(client_id="me")
+    for more, got in (({}, [b"x"]), ({"no_local": "true"}, []), ({}, [b"x"])):
+        subscribe(client, "/topic/t", durable_subscription_name="mine", **more)
+        send(client, destination="/topic/t")
+        assert client.bodies() == got
+        client.say("UNSUBSCRIBE", id="s")
+
+
 def test_every_subscription_of_a_temporary_topic_gets_what_others_send_to_it():
     server = Server()
     owner, other = server.client(), server.client()
