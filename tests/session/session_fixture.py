@@ -145,6 +145,30 @@ class Client:
         """Send a frame; ``_`` in names stands for ``-``, but not at the beginning or in capitals."""
         self.write(frame(command, body, **headers))
 
+    def send(self, body: bytes = b"x", destination: str = "/queue/q", **headers: Any) -> None:
+        """SEND."""
+        self.say("SEND", body, destination=destination, **headers)
+
+    def subscribe(self, destination: str = "/queue/q", id: object = "s", **headers: Any) -> None:
+        """SUBSCRIBE."""
+        self.say("SUBSCRIBE", destination=destination, id=id, **headers)
+
+    def begin(self, transaction: str = "t", **headers: Any) -> None:
+        """BEGIN."""
+        self.say("BEGIN", transaction=transaction, **headers)
+
+    def commit(self, transaction: str = "t", **headers: Any) -> None:
+        """COMMIT."""
+        self.say("COMMIT", transaction=transaction, **headers)
+
+    def abort(self, transaction: str = "t", **headers: Any) -> None:
+        """ABORT."""
+        self.say("ABORT", transaction=transaction, **headers)
+
+    def ack(self, id: str, **headers: Any) -> None:
+        """ACK."""
+        self.say("ACK", id=id, **headers)
+
     def read(self) -> list[Got]:
         """The frames that came since the last time."""
         data, self.wire.written = self.wire.written, b""

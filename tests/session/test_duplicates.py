@@ -17,7 +17,7 @@ def keeping(**configuration):
 
 def send(client, body, identifier="1", to="/queue/q", **more):
     headers = {} if identifier is None else {"_AMQ_DUPL_ID": identifier}
-    client.say("SEND", body, destination=to, **headers, **more)
+    client.send(body, to, **headers, **more)
 
 
 def counted(server, name="q"):
@@ -78,7 +78,7 @@ def test_dead_letters_are_no_duplicates():
     client = server.client()
     send(client, b"first", to="/queue/DLA")
     send(client, b"a")
-    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
+    client.subscribe(id="1", ack="client")
     client.say("NACK", id=client.one("MESSAGE")["ack"])
     assert bodies(server.queue("DLA")) == [b"first", b"a"]
 
@@ -151,7 +151,7 @@ def test_a_reload_changes_the_size_at_once():
 
 
 def begin(client, *identifiers):
-    client.say("BEGIN", transaction="t")
+    client.begin()
     for identifier in identifiers:
         send(client, identifier.encode(), identifier, transaction="t")
 
@@ -165,11 +165,11 @@ def test_a_duplicate_in_a_transaction_fails_all_of_it(before, within):
     send(client, b"taken", "taken")
     send(client, b"before", before, to="/queue/p")
     send(client, b"before", before)
-    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual", prefetch_count=1)
+    client.subscribe(id="1", ack="client-individual", prefetch_count=1)
     taken = client.one("MESSAGE")
     begin(client, *within)
-    client.say("ACK", id=taken["ack"], transaction="t")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.ack(taken["ack"], transaction="t")
+    client.commit(receipt="c")
     error = client.error()
     assert error["message"] == "Transaction t is not committed: duplicate _AMQ_DUPL_ID '2' on address q"
     assert error["receipt-id"] == "c"
@@ -181,10 +181,10 @@ def test_a_duplicate_in_a_transaction_fails_all_of_it(before, within):
 def test_the_same_id_for_two_addresses_in_one_transaction():
     server = keeping()
     client = server.client()
-    client.say("BEGIN", transaction="t")
+    client.begin()
     for name in ("p", "q"):
         send(client, b"a", to=f"/queue/{name}", transaction="t")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.commit(receipt="c")
     assert client.one("RECEIPT") and bodies(server.queue("p")) == bodies(server.queue("q")) == [b"a"]
 
 
@@ -193,11 +193,11 @@ def test_what_a_commit_drops_may_come_again():
     server = Server({"#": full})
     client = server.client()
     begin(client, "1", "2")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.commit(receipt="c")
     assert client.one("RECEIPT") and bodies(server.queue()) == [b"1"]
     server.queue().purge()
     begin(client, "2")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.commit(receipt="c")
     assert client.one("RECEIPT") and bodies(server.queue()) == [b"2"]
 
 
@@ -207,7 +207,7 @@ def test_a_blocked_commit_looks_again():
     client, other = server.client(), server.client()
     send(other, b"a", "a")
     begin(client, "1")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.commit(receipt="c")
     assert client.session.blocked
     server.queue().purge()
     send(other, b"1", "1")  # comes first

@@ -19,7 +19,7 @@ def serve(policy=DiskFullPolicy.BLOCK):
 
 def send(client, body, persistent=True, **headers):
     durable = {"persistent": "true"} if persistent else {}
-    client.say("SEND", body, destination="/queue/q", **durable, **headers)
+    client.send(body, **durable, **headers)
 
 
 @pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}], ids=["without receipt", "with receipt"])
@@ -37,10 +37,10 @@ def test_the_same_headers_again_wait_too(receipt):
 def test_commit_of_what_is_not_durable_goes_on():
     server = serve(DiskFullPolicy.FAIL)
     client = server.client()
-    client.say("BEGIN", transaction="t")
+    client.begin()
     send(client, b"1", persistent=False, transaction="t")
     server.world.broker.disk.set_fault(FULL)
-    client.say("COMMIT", transaction="t", receipt="done")
+    client.commit(receipt="done")
     assert client.one("RECEIPT")["receipt-id"] == "done" and bodies(server.queue()) == [b"1"]
 
 
@@ -49,13 +49,13 @@ def test_a_commit_that_acknowledges_does_not_wait_for_itself():
     server = serve()
     client = server.client()
     send(client, b"in")
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
+    client.subscribe(ack="client-individual")
     (message,) = client.read()
-    client.say("BEGIN", transaction="t")
-    client.say("ACK", id=message["ack"], transaction="t")
-    client.say("SEND", b"on", destination="/queue/out", persistent="true", transaction="t")
+    client.begin()
+    client.ack(message["ack"], transaction="t")
+    client.send(b"on", "/queue/out", persistent="true", transaction="t")
     server.world.broker.disk.set_fault(FULL)
-    client.say("COMMIT", transaction="t", receipt="done")
+    client.commit(receipt="done")
     assert client.one("RECEIPT")["receipt-id"] == "done"
     assert bodies(server.queue("out")) == [b"on"]
 
@@ -63,11 +63,11 @@ def test_a_commit_that_acknowledges_does_not_wait_for_itself():
 def test_a_commit_waits_for_a_store_that_fails():
     server = serve(DiskFullPolicy.FAIL)
     client = server.client()
-    client.say("BEGIN", transaction="t")
+    client.begin()
     send(client, b"1", transaction="t")
     store = server.world.broker.storage.write_limit
     store.set_fault("cannot write /d/journal/000000001.journal: No space left on device")
-    client.say("COMMIT", transaction="t", receipt="done")
+    client.commit(receipt="done")
     assert client.read() == [] and client.session.blocked
     store.set_fault(None)
     server.world.pass_time(0)

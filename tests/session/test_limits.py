@@ -44,22 +44,18 @@ def refused(server):
 # ---- transactions
 
 
-def send(client, body, **headers):
-    client.say("SEND", body, destination="/queue/q", **headers)
-
-
 def test_transactions_of_a_connection_count_together_and_free_what_they_held():
     server = limited(max_transaction_bytes=10_000)
     client = server.client()
     for name in ("a", "b"):
-        client.say("BEGIN", transaction=name)
-        send(client, b"x" * 4_500, transaction=name)
-    client.say("COMMIT", transaction="a")
-    client.say("BEGIN", transaction="c")
-    send(client, b"x" * 4_500, transaction="c")
-    client.say("ABORT", transaction="c")
-    send(client, b"x" * 4_500, transaction="b")
-    client.say("COMMIT", transaction="b", receipt="r")
+        client.begin(name)
+        client.send(b"x" * 4_500, transaction=name)
+    client.commit("a")
+    client.begin("c")
+    client.send(b"x" * 4_500, transaction="c")
+    client.abort("c")
+    client.send(b"x" * 4_500, transaction="b")
+    client.commit("b", receipt="r")
     assert client.one("RECEIPT")["receipt-id"] == "r"
     assert server.queue().message_count == 3 and server.world.broker.transaction_bytes.bytes == 0
 
@@ -67,10 +63,10 @@ def test_transactions_of_a_connection_count_together_and_free_what_they_held():
 def test_empty_messages_count_as_well():
     server = limited(max_transaction_bytes=10_000)
     client = server.client()
-    client.say("BEGIN", transaction="t")
+    client.begin()
     for _ in range(100):
         if not client.session.closed:
-            send(client, b"", transaction="t")
+            client.send(b"", transaction="t")
     assert "maxTransactionBytes" in client.error()["message"]
 
 
@@ -82,11 +78,11 @@ def test_fewer_may_be_asked_for_and_auto_is_free(ack):
     server = limited(max_unsettled_messages=5)
     client = server.client()
     for number in range(16):
-        send(client, b"%d" % number)
+        client.send(b"%d" % number)
     for identity, (asked, got) in enumerate((("2", 2), ("99", 5))):
-        client.say("SUBSCRIBE", destination="/queue/q", id=identity, ack=ack, prefetch_count=asked)
+        client.subscribe(id=identity, ack=ack, prefetch_count=asked)
         assert len(client.bodies()) == got
-    client.say("SUBSCRIBE", destination="/queue/q", id="auto")
+    client.subscribe(id="auto")
     assert len(client.bodies()) == 9
 
 
@@ -148,13 +144,13 @@ def test_all_subscriptions_count_with_their_selectors(selector):
     headers = {} if selector is None else {"selector": selector}
     client, other = server.client(), server.client()
     for number in range(2):
-        client.say("SUBSCRIBE", destination="/topic/t", id=str(number), **headers)
-    other.say("SUBSCRIBE", destination="/queue/q", id="1", browser="true", **headers)
+        client.subscribe("/topic/t", str(number), **headers)
+    other.subscribe(id="1", browser="true", **headers)
     memory = server.world.broker.subscription_memory
     assert memory.bytes == 3 * size
     other.say("UNSUBSCRIBE", id="1")
-    other.say("SUBSCRIBE", destination="/queue/q", id="1", **headers)
-    other.say("SUBSCRIBE", destination="/queue/q", id="2", **headers)
+    other.subscribe(id="1", **headers)
+    other.subscribe(id="2", **headers)
     text = f"All subscriptions hold {3 * size} bytes, this one needs {size}, and the limit is {3 * size}"
     assert text in other.error()["message"]
     assert refused(server) == {"global-max-subscription-size": 1}
@@ -180,10 +176,10 @@ def test_each_delivery_of_a_message_counts(ack, topic):
     client, sender = server.client(), server.client()
     destination = "/topic/t" if topic else "/queue/t"
     for number in range(READERS):
-        client.say("SUBSCRIBE", destination=destination, id=str(number), ack=ack, prefetch_count="100")
+        client.subscribe(destination, str(number), ack=ack, prefetch_count="100")
     sent = 0
     while not sender.session.blocked and sent < 10:
-        sender.say("SEND", destination=destination)
+        sender.send(b"", destination)
         sent += 1
     assert sender.session.blocked and sent == 4
     assert len(client.read()) == 3 * READERS
@@ -199,8 +195,8 @@ def test_many_subscriptions_end_in_slices():
     server = limited()
     client, sender = server.client(), server.client()
     for number in range(100):
-        client.say("SUBSCRIBE", destination="/topic/t", id=str(number), ack="client")
-    sender.say("SEND", destination="/topic/t")
+        client.subscribe("/topic/t", str(number), ack="client")
+    sender.send(b"", "/topic/t")
     server.world.slice_finely()
     client.session.lost()
     turns = 0
@@ -214,9 +210,9 @@ def test_many_subscriptions_end_in_slices():
 def test_what_no_store_knows_is_let_go_of_when_the_broker_stops():
     server = limited()
     client, sender = server.client(), server.client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-    sender.say("SEND", destination="/queue/q")
-    sender.say("SEND", destination="/queue/q", persistent="true")
+    client.subscribe(id="1", ack="client")
+    sender.send(b"")
+    sender.send(b"", persistent="true")
     queue = server.queue()
     server.world.broker.stopping = True
     client.lose()
@@ -226,8 +222,8 @@ def test_what_no_store_knows_is_let_go_of_when_the_broker_stops():
 def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops():
     server = limited()
     client, sender = server.client(), server.client()
-    client.say("SUBSCRIBE", destination="/topic/t", id="1", ack="client")
-    sender.say("SEND", destination="/topic/t", persistent="true")
+    client.subscribe("/topic/t", "1", ack="client")
+    sender.send(b"", "/topic/t", persistent="true")
     client.say("NACK", id=client.read()[0]["ack"])
     (queue,) = server.world.directory.queues.values()
     assert queue.messages_requeued == 1
@@ -239,12 +235,12 @@ def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops
 def test_the_end_of_many_consumers_of_a_queue_leaves_the_others():
     server = limited()
     client, other, sender = server.client(), server.client(), server.client()
-    other.say("SUBSCRIBE", destination="/queue/q", id="o", ack="auto")
+    other.subscribe(id="o", ack="auto")
     for number in range(3 * PAUSED_SINGLY):
-        client.say("SUBSCRIBE", destination="/queue/q", id=str(number), ack="client")
+        client.subscribe(id=str(number), ack="client")
     client.lose()
     for number in range(3):
-        sender.say("SEND", b"%d" % number, destination="/queue/q")
+        sender.send(b"%d" % number)
     assert [got.body for got in other.read()] == [b"0", b"1", b"2"] and len(server.queue().ready) == 1
 
 
@@ -255,10 +251,10 @@ def test_messages_alone_do_not_stop_it_from_being_read():
     """It may have to send ACKs before it reads on: not to read these would be a deadlock."""
     server = limited(outbox_size=1024)
     client = server.client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual")
+    client.subscribe(id="1", ack="client-individual")
     client.session.outbox.pause()
     for _ in range(10):
-        send(client, b"x" * 1000)
+        client.send(b"x" * 1000)
     assert client.wire.reading and client.session.outbox.capacity <= 0
 
 
@@ -268,14 +264,14 @@ def test_a_client_that_waits_for_two_things_is_read_when_it_has_both():
     client, other = server.client(), server.client()
     client.session.outbox.pause()
     for _ in range(2):
-        client.say("SEND", b"x", destination="/queue/full")
+        client.send(destination="/queue/full")
     assert client.session.blocked and not client.wire.reading
     client.session.outbox.send(b"x" * 2000)
     client.session.outbox.resume()
     assert not client.wire.reading, "it is still blocked"
     client.session.outbox.pause()
     client.session.outbox.send(b"x" * 2000)
-    other.say("SUBSCRIBE", destination="/queue/full", id="1")
+    other.subscribe("/queue/full", "1")
     server.world.pass_time(0)
     assert not client.session.blocked and not client.wire.reading, "and takes no answers"
     client.session.outbox.resume()
@@ -299,10 +295,10 @@ def test_slow_connections_are_known(caplog):
     server = limited(outbox_size=1024)
     slow, pausing = server.client(), server.client()
     for client in (slow, pausing):
-        client.say("SUBSCRIBE", destination="/queue/q", id="1")
+        client.subscribe(id="1")
         client.session.outbox.pause()
     for _ in range(4):
-        send(slow, b"x" * 1000)
+        slow.send(b"x" * 1000)
     sockets = server.outgoing.slow
     assert sockets.count == 0
     server.world.pass_time(SLOW // 2)
@@ -337,7 +333,7 @@ def test_temporary_queues_are_free_again_with_their_connection():
     server = Server(KEEP, resource_limits=(ResourceLimit("ann", max_queues=1),))
     for _ in range(3):
         ann = server.client(login="ann")
-        ann.say("SUBSCRIBE", destination="/temp-queue/answers", id="1", receipt="r")
+        ann.subscribe("/temp-queue/answers", "1", receipt="r")
         assert ann.one("RECEIPT")
         ann.say("DISCONNECT")
     assert not server.world.directory.resource_limits.queues
@@ -399,7 +395,7 @@ def test_an_address_that_is_there_may_have_more_words():
     server = limited()
     server.world.directory.create_address(A_LONG_NAME, frozenset({ANYCAST}), configured=True)
     client = server.client()
-    client.say("SEND", b"x", destination=f"/queue/{A_LONG_NAME}", receipt="r")
+    client.send(destination=f"/queue/{A_LONG_NAME}", receipt="r")
     assert client.one("RECEIPT")
 
 
@@ -407,13 +403,13 @@ def test_wildcard_addresses_have_so_many_words_after_their_first_wildcard():
     server = limited(global_max_wildcard_words=3)
     client = server.client()
     for number, name in enumerate(("a.b.c.d.#", "#.a.b", "#.a.c", "#.a.c")):
-        client.say("SUBSCRIBE", destination=f"/topic/{name}", id=number)
+        client.subscribe(f"/topic/{name}", number)
     assert client.read() == []
-    client.say("SUBSCRIBE", destination="/topic/#.b", id="more")
+    client.subscribe("/topic/#.b", "more")
     assert "(global-max-wildcard-words)" in client.error()["message"]
     assert refused(server) == {"global-max-wildcard-words": 1}
     again = server.client()
-    again.say("SUBSCRIBE", destination="/topic/*.b.c.d", id="more", receipt="r")
+    again.subscribe("/topic/*.b.c.d", "more", receipt="r")
     assert again.one("RECEIPT"), "those of the connection that was closed are gone"
 
 
@@ -423,9 +419,9 @@ def test_wildcard_addresses_have_so_many_words_after_their_first_wildcard():
 def test_a_message_is_sent_to_one_address(destination):
     server = limited()
     reader = server.client()
-    reader.say("SUBSCRIBE", destination="/topic/a.#", id="1")
+    reader.subscribe("/topic/a.#", "1")
     client = server.client()
-    client.say("SEND", b"x", destination=destination, receipt="r")
+    client.send(destination=destination, receipt="r")
     error = client.error()
     assert "has wildcards: SEND needs one address" in error["message"]
     assert reader.read() == [] and set(server.world.directory.addresses) == {"a.#"}
@@ -434,16 +430,16 @@ def test_a_message_is_sent_to_one_address(destination):
 def test_an_asterisk_among_letters_is_a_letter():
     server = limited()
     client = server.client()
-    client.say("SEND", b"x", destination="/queue/a.b*", receipt="r")
+    client.send(destination="/queue/a.b*", receipt="r")
     assert client.one("RECEIPT") and server.queue("a.b*").message_count == 1
 
 
 def test_a_queue_of_a_wildcard_address_is_reached_by_its_name():
     server = limited()
     reader = server.client(client_id="c")
-    reader.say("SUBSCRIBE", destination="/topic/a.#", id="1", durable_subscription_name="d")
+    reader.subscribe("/topic/a.#", "1", durable_subscription_name="d")
     client = server.client()
-    client.say("SEND", b"x", destination="::c.d", receipt="r")
+    client.send(destination="::c.d", receipt="r")
     assert client.one("RECEIPT") and reader.bodies() == [b"x"]
 
 
@@ -454,7 +450,7 @@ def test_names_that_take_long_to_match_are_taken_in_turns(monkeypatch):
     words = ("a", "*", "#")
     for number, (b, c, d, e, f) in enumerate(product(words, repeat=5)):
         name = f"#.a.#.{b}.{c}.{d}.{e}.{f}.a.#.a.#.z"
-        reader.say("SUBSCRIBE", destination=f"/topic/{name}", id=number)
+        reader.subscribe(f"/topic/{name}", number)
     wildcards = server.world.directory.wildcards
     client = server.client()
     sends = [

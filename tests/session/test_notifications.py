@@ -64,7 +64,7 @@ SAME = {
 
 def watch(server, **headers):
     watcher = server.client()
-    watcher.say("SUBSCRIBE", id="w", destination="/topic/activemq.notifications", **headers)
+    watcher.subscribe("/topic/activemq.notifications", "w", **headers)
     watcher.read()
     return watcher
 
@@ -72,8 +72,8 @@ def watch(server, **headers):
 def test_the_address_is_a_topic_without_a_prefix_whatever_the_default():
     server = Server({"#": {"default_address_routing_type": RoutingType.ANYCAST}})
     watcher = server.client()
-    watcher.say("SUBSCRIBE", id="w", destination="activemq.notifications")
-    server.client().say("SUBSCRIBE", id="s", destination="/queue/q")
+    watcher.subscribe("activemq.notifications", "w")
+    server.client().subscribe()
     assert "CONSUMER_CREATED" in told(server, watcher)
 
 
@@ -100,9 +100,9 @@ def test_messages_have_the_headers_of_artemis():
     server = Server()
     watcher = watch(server)
     client = server.client()
-    client.say("SUBSCRIBE", id="s", destination="/queue/q", selector="a = 1")
+    client.subscribe(selector="a = 1")
     client.say("UNSUBSCRIBE", id="s")
-    client.say("SUBSCRIBE", id="t", destination="/topic/t", selector="a = 1")
+    client.subscribe("/topic/t", "t", selector="a = 1")
     client.lose()
     frames = told(server, watcher)
     expected = HEADERS.keys() - {"SECURITY_PERMISSION_VIOLATION", "MESSAGE_DELIVERED", "MESSAGE_EXPIRED"}
@@ -122,7 +122,7 @@ def test_messages_have_the_headers_of_artemis():
 def test_the_routing_type_of_an_address_is_the_number_that_artemis_has(kind, number):
     server = Server()
     watcher = watch(server)
-    server.client().say("SUBSCRIBE", id="s", destination=f"{kind}a")
+    server.client().subscribe(f"{kind}a")
     frame = told(server, watcher)["ADDRESS_ADDED"]
     assert frame["_AMQ_Address"] == "a" and frame["_AMQ_Routing_Type"] == number
 
@@ -132,7 +132,7 @@ def test_a_permission_violation_names_user_address_and_permission():
     watcher = watch(scene.server)
     client = scene.client()
     scene.changed(P.SEND)
-    client.say("SEND", b"x", destination="/queue/there")
+    client.send(destination="/queue/there")
     frame = told(scene.server, watcher)["SECURITY_PERMISSION_VIOLATION"]
     assert frame["_AMQ_CheckType"] == "SEND" and frame["_AMQ_Address"] == "there" and frame["_AMQ_User"]
 
@@ -141,16 +141,16 @@ def test_a_selector_compares_the_numbers_of_notifications():
     server = Server()
     watcher = watch(server, selector="_AMQ_NotifType = 'CONSUMER_CREATED' AND _AMQ_ConsumerCount > 1")
     client = server.client()
-    client.say("SUBSCRIBE", id="1", destination="/queue/q")
+    client.subscribe(id="1")
     assert told(server, watcher) == {}
-    client.say("SUBSCRIBE", id="2", destination="/queue/q")
+    client.subscribe(id="2")
     assert told(server, watcher)["CONSUMER_CREATED"]["_AMQ_ConsumerName"] == "2"
 
 
 def test_a_client_cannot_forge_a_notification():
     server = Server()
     watcher = watch(server)
-    server.client().say("SEND", b"x", destination="/topic/activemq.notifications", _AMQ_NotifType="DISK_FULL")
+    server.client().send(destination="/topic/activemq.notifications", _AMQ_NotifType="DISK_FULL")
     frames = [frame for frame in watcher.read() if frame.command == "MESSAGE" and frame.body == b"x"]
     assert len(frames) == 1 and "_AMQ_NotifType" not in frames[0].headers
 
@@ -159,8 +159,8 @@ def test_delivered_and_expired_messages_are_notified_where_the_configuration_ask
     server = Server(notified=frozenset({"MESSAGE_DELIVERED", "MESSAGE_EXPIRED"}))
     watcher = watch(server, selector="_AMQ_NotifType LIKE 'MESSAGE%'")
     client = server.client()
-    client.say("SEND", b"x", destination="/queue/q", expires=server.world.now + 1000)
-    client.say("SUBSCRIBE", id="s", destination="/queue/q", ack="client-individual")
+    client.send(expires=server.world.now + 1000)
+    client.subscribe(ack="client-individual")
     frame = told(server, watcher)["MESSAGE_DELIVERED"]
     check("MESSAGE_DELIVERED", frame)
     client.lose()
@@ -172,8 +172,8 @@ def test_nothing_is_notified_per_message_otherwise():
     server = Server()
     watcher = watch(server, selector="_AMQ_NotifType LIKE 'MESSAGE%'")
     client = server.client()
-    client.say("SEND", b"x", destination="/queue/q")
-    client.say("SUBSCRIBE", id="s", destination="/queue/q", ack="client-individual")
+    client.send()
+    client.subscribe(ack="client-individual")
     assert told(server, watcher) == {}
     assert server.world.directory.address("q").hooks.delivered is None
 
@@ -181,7 +181,7 @@ def test_nothing_is_notified_per_message_otherwise():
 def test_the_address_of_notifications_can_be_another_and_sessions_may_be_left_out():
     server = Server(management_notification_address="told", suppress_session_notifications=True)
     watcher = server.client()
-    watcher.say("SUBSCRIBE", id="w", destination="/topic/told")
+    watcher.subscribe("/topic/told", "w")
     watcher.read()
     server.client().lose()
     assert told(server, watcher).keys() == {"CONNECTION_CREATED", "CONNECTION_DESTROYED"}

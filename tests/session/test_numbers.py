@@ -112,6 +112,6 @@ def test_selectors(selector, value):
 @pytest.mark.parametrize("value", [*NO_NUMBERS, f"{LONG}-{LONG}", "1-\u0661"])
 def test_acknowledging(command, value):
     client = Server().client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual")
+    client.subscribe(id="1", ack="client-individual")
     client.write(frame(command, id=value))
     refused(client)

@@ -16,7 +16,7 @@ from stompring.session.permissions import (
 )
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType
 
-from .session_fixture import Server
+from .session_fixture import Client, Server
 
 P = PermissionType
 
@@ -69,52 +69,44 @@ class Scene:
         self.server.world.directory.invalidate_plans()
 
 
-def send(client, **headers):
-    client.say("SEND", b"x", **headers)
-
-
-def subscribe(client, **headers):
-    client.say("SUBSCRIBE", id="1", **headers)
-
-
 Case = tuple[str, Callable[..., None], dict[str, str], list[tuple[PermissionType, str, str | None]]]
 
 CASES: list[Case] = [
     (
         "send to a new queue",
-        send,
+        Client.send,
         {"destination": "/queue/new"},
         [(P.SEND, "new", None), (P.CREATE_ADDRESS, "new", None), (P.CREATE_DURABLE_QUEUE, "new", None)],
     ),
     (
         "send to a new topic",
-        send,
+        Client.send,
         {"destination": "/topic/new"},
         [(P.SEND, "new", None), (P.CREATE_ADDRESS, "new", None)],
     ),
     (
         "send to an address of another type",
-        send,
+        Client.send,
         {"destination": "/topic/there"},
         [(P.SEND, "there", None), (P.CREATE_ADDRESS, "there", None)],
     ),
-    ("send to a queue alone", send, {"destination": "::q1"}, [(P.SEND, "several", "q1")]),
+    ("send to a queue alone", Client.send, {"destination": "::q1"}, [(P.SEND, "several", "q1")]),
     (
         "send to a new queue of an address",
-        send,
+        Client.send,
         {"destination": "/queue/several::q2"},
         [(P.SEND, "several", "q2"), (P.CREATE_DURABLE_QUEUE, "several", "q2")],
     ),
-    ("by its address", subscribe, {"destination": "/queue/several"}, [(P.CONSUME, "several", "q1")]),
+    ("by its address", Client.subscribe, {"destination": "/queue/several"}, [(P.CONSUME, "several", "q1")]),
     (
         "subscribe to a new queue",
-        subscribe,
+        Client.subscribe,
         {"destination": "/queue/new"},
         [(P.CONSUME, "new", "new"), (P.CREATE_ADDRESS, "new", None), (P.CREATE_DURABLE_QUEUE, "new", None)],
     ),
     (
         "subscribe to a new topic",
-        subscribe,
+        Client.subscribe,
         {"destination": "/topic/new"},
         [
             (P.CONSUME, "new", None),
@@ -124,7 +116,7 @@ CASES: list[Case] = [
     ),
     (
         "make a temporary queue",
-        subscribe,
+        Client.subscribe,
         {"destination": "/temp-queue/t"},
         [
             (P.CONSUME, "temp-queue.1.t", None),
@@ -134,7 +126,7 @@ CASES: list[Case] = [
     ),
     (
         "make a temporary topic",
-        subscribe,
+        Client.subscribe,
         {"destination": "/temp-topic/t"},
         [
             (P.CONSUME, "temp-topic.1.t", None),
@@ -144,7 +136,7 @@ CASES: list[Case] = [
     ),
     (
         "ask for replies",
-        send,
+        Client.send,
         {"destination": "/queue/there", "reply_to": "/temp-queue/t"},
         [
             (P.SEND, "there", None),
@@ -201,19 +193,19 @@ def test_it_asks_once_for_what_repeats():
     scene = Scene()
     client = scene.client()
     for number in range(5):
-        send(client, destination="/queue/there", unique=str(number))
-        send(client, destination="/queue/there", receipt=str(number))
+        client.send(destination="/queue/there", unique=str(number))
+        client.send(destination="/queue/there", receipt=str(number))
     assert scene.rights.asked == [("send", "there", None)]
 
 
 def test_acknowledging_what_was_delivered_is_asked_of_nobody():
     scene = Scene()
     client = scene.client()
-    send(client, destination="/queue/there")
-    subscribe(client, destination="/queue/there", ack="client")
+    client.send(destination="/queue/there")
+    client.subscribe(destination="/queue/there", ack="client")
     scene.rights.revoke(P.CONSUME)
     message = client.read()[-1]
-    client.say("ACK", id=message["ack"], receipt="r")
+    client.ack(message["ack"], receipt="r")
     client.one("RECEIPT")
     assert scene.server.queue("there").message_count == 0
 
@@ -221,22 +213,22 @@ def test_acknowledging_what_was_delivered_is_asked_of_nobody():
 def test_who_may_not_consume_any_more_is_closed_when_it_changes():
     scene = Scene()
     reader, writer = scene.client(), scene.client()
-    subscribe(reader, destination="/queue/there")
-    send(writer, destination="/queue/there")
+    reader.subscribe(destination="/queue/there")
+    writer.send(destination="/queue/there")
     reader.read()
     scene.changed(P.CONSUME)
     for client in (reader, writer):
         close_if_revoked(client.session)
     assert reader.error()["message"] == "User ada does not have permission='CONSUME' on address there"
     assert not writer.session.closed
-    writer.say("SEND", b"y", destination="/queue/there")
+    writer.send(b"y", "/queue/there")
     assert scene.server.queue("there").message_count == 1
 
 
 def test_who_browses_needs_to_browse_when_it_changes():
     scene = Scene()
     client = scene.client()
-    subscribe(client, destination="/queue/there", browser="true")
+    client.subscribe(destination="/queue/there", browser="true")
     scene.changed(P.CONSUME)
     close_if_revoked(client.session)
     assert not client.session.closed
@@ -250,10 +242,10 @@ def test_who_browses_needs_to_browse_when_it_changes():
 def test_what_is_temporary_is_read_by_its_own_connection_alone(kind, form):
     scene = Scene()
     owner, other = scene.client(), scene.client()
-    subscribe(owner, destination=f"/temp-{kind}/t")
-    subscribe(other, destination=form.format(kind))
+    owner.subscribe(destination=f"/temp-{kind}/t")
+    other.subscribe(destination=form.format(kind))
     assert other.error()["message"] == f"Temporary {kind} temp-{kind}.1.t belongs to another connection"
-    send(scene.client(), destination=f"/remote-temp-{kind}/1.t")
+    scene.client().send(destination=f"/remote-temp-{kind}/1.t")
     assert owner.bodies() == [b"x"]
 
 
@@ -264,10 +256,10 @@ def test_no_wildcard_address_of_others_gets_what_is_temporary(secure, pattern):
     directory = server.world.directory
     directory.create_queue(QueueConfiguration(pattern, pattern, RoutingType.MULTICAST))
     owner, replier = server.client(), server.client()
-    subscribe(owner, destination="/temp-topic/t")
+    owner.subscribe(destination="/temp-topic/t")
     number = owner.session.number
-    replier.say("SEND", b"reply", destination=f"/remote-temp-topic/{number}.t")
-    replier.say("SEND", b"news", destination="/topic/1.1.t")
+    replier.send(b"reply", f"/remote-temp-topic/{number}.t")
+    replier.send(b"news", "/topic/1.1.t")
     assert owner.bodies() == [b"reply"]
     expected = (pattern in ("#", "*.1.t")) + pattern.startswith(f"temp-topic.{number}.")
     assert directory.queue(pattern).message_count == expected
@@ -277,16 +269,16 @@ def test_no_wildcard_address_of_others_gets_what_is_temporary(secure, pattern):
 def test_nobody_takes_the_name_of_a_temporary_queue_before_its_connection(destination):
     scene = Scene()
     thief, owner = scene.client(), scene.client()
-    subscribe(thief, destination=destination)
+    thief.subscribe(destination=destination)
     assert "belongs to another connection" in thief.error()["message"]
-    send(owner, destination="/queue/there", **{"reply-to": "/temp-queue/t"})
+    owner.send(destination="/queue/there", **{"reply-to": "/temp-queue/t"})
     assert not owner.session.closed
     assert "temp-queue.2.t" in scene.server.world.directory.addresses
 
 
 def test_no_durable_subscription_has_an_internal_name():
     client = Scene().server.client(client_id="$.artemis")
-    subscribe(client, destination="/topic/topic", durable_subscription_name="internal.a.address.retro")
+    client.subscribe(destination="/topic/topic", durable_subscription_name="internal.a.address.retro")
     assert client.error()["message"].startswith("$.artemis.internal.a.address.retro is internal")
 
 
@@ -301,5 +293,5 @@ def test_remembered_answers_are_bounded():
 def test_long_names_are_cut():
     scene = Scene(P.SEND)
     client = scene.client()
-    send(client, destination="/queue/" + "n" * 5000)
+    client.send(destination="/queue/" + "n" * 5000)
     assert len(client.error()["message"]) < 500

@@ -12,14 +12,10 @@ from ..broker.broker_fixture import bodies
 from .session_fixture import Server
 
 
-def send(client, body=b"x", destination="/queue/q", **headers):
-    client.say("SEND", body, destination=destination, **headers)
-
-
 def both():
     server = Server({"#": {"auto_delete_queues": False}})
     client = server.client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="s")
+    client.subscribe()
     return server, client
 
 
@@ -42,8 +38,8 @@ def test_where_a_dead_letter_came_from_cannot_be_forged():
     )
     client = server.client()
     server.world.queue("D")
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client")
-    send(client, _AMQ_ORIG_QUEUE="forged", _AMQ_ORIG_ROUTING_TYPE="0", _AMQ_ACTUAL_EXPIRY="1")
+    client.subscribe(ack="client")
+    client.send(_AMQ_ORIG_QUEUE="forged", _AMQ_ORIG_ROUTING_TYPE="0", _AMQ_ACTUAL_EXPIRY="1")
     client.say("NACK", id=client.one("MESSAGE")["ack"])
     (copy,) = server.queue("D").dispatcher.in_order()
     headers = copy.message.headers()
@@ -53,7 +49,7 @@ def test_where_a_dead_letter_came_from_cannot_be_forged():
 
 def test_an_import_says_where_its_dead_letters_came_from():
     _, client = both()
-    send(client, _AMQ_ORIG_QUEUE="elsewhere", stompring_imported="true")
+    client.send(_AMQ_ORIG_QUEUE="elsewhere", stompring_imported="true")
     message = client.one("MESSAGE")
     assert message["_AMQ_ORIG_QUEUE"] == "elsewhere" and "stompring-imported" not in message.headers
 
@@ -61,9 +57,9 @@ def test_an_import_says_where_its_dead_letters_came_from():
 @pytest.mark.parametrize("repeat", [1, -1])
 def test_a_short_period(repeat):
     server, client = both()
-    send(client, AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=repeat)
-    send(client, AMQ_SCHEDULED_PERIOD=1, AMQ_SCHEDULED_REPEAT=0)
-    send(client, AMQ_SCHEDULED_PERIOD=99, AMQ_SCHEDULED_REPEAT=repeat, receipt="r")
+    client.send(AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=repeat)
+    client.send(AMQ_SCHEDULED_PERIOD=1, AMQ_SCHEDULED_REPEAT=0)
+    client.send(AMQ_SCHEDULED_PERIOD=99, AMQ_SCHEDULED_REPEAT=repeat, receipt="r")
     text = "AMQ_SCHEDULED_PERIOD is 99 ms, and the shortest at address q is 100 ms (min-scheduled-period)"
     error = client.error()
     assert (error["message"], error["receipt-id"]) == (text, "r")
@@ -73,17 +69,17 @@ def test_a_short_period(repeat):
 def test_equal_headers_do_not_share_repeats():
     server, client = both()
     for _ in range(2):
-        send(client, AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=1)
+        client.send(AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=1)
     server.world.pass_time(10_000)
     assert len(client.bodies()) == 4
 
 
 def test_a_plan_is_made_anew_when_its_queue_is_gone():
     server, client = both()
-    send(client, b"1")
+    client.send(b"1")
     client.say("UNSUBSCRIBE", id="s")
     server.world.directory.delete_address("q", force=True)
-    send(client, b"2")
+    client.send(b"2")
     assert bodies(server.queue()) == [b"2"]
 
 
@@ -109,24 +105,24 @@ def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address():
     server = Server()
     client = server.client()
     addresses = server.world.directory.addresses
-    send(client, destination="/topic/t")
+    client.send(destination="/topic/t")
     address = addresses["t"]
     for _ in range(4):
         server.world.pass_time(UNUSED_AFTER - 125)
-        send(client, destination="/topic/t")
+        client.send(destination="/topic/t")
     assert addresses["t"] is address and address.unrouted_messages == 5
     server.world.pass_time(2 * UNUSED_AFTER)
     assert not addresses
-    send(client, destination="/topic/t")
+    client.send(destination="/topic/t")
     assert addresses["t"] is not address and addresses["t"].unrouted_messages == 1
 
 
 def test_an_address_beyond_the_limit_is_refused_by_the_name_of_the_setting():
     server = Server(global_max_addresses=1)
     client = server.client()
-    send(client, destination="/topic/one")
-    send(client, destination="/topic/two")
+    client.send(destination="/topic/one")
+    client.send(destination="/topic/two")
     assert "global-max-addresses" in client.one("ERROR")["message"]
     server.world.pass_time(UNUSED_AFTER)
-    send(server.client(), destination="/topic/two")
+    server.client().send(destination="/topic/two")
     assert set(server.world.directory.addresses) == {"two"}

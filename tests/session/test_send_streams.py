@@ -56,7 +56,7 @@ def outcome(stream, cuts, warm, changed):
         data = frame("SEND", b"%d" % number, destination="/queue/q", **headers)
         for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             producer.write(data[begin:end])
-    consumer.say("SUBSCRIBE", destination="/queue/q", id="s")
+    consumer.subscribe()
     server.world.pass_time(20)
     found = producer.read() + consumer.read()
     return [(got.command, {**got.headers, "message-id": ""}, got.body) for got in found]

@@ -11,18 +11,10 @@ def full(policy, limit=1):
     return {"q": {"max_size_messages": limit, "address_full_policy": policy}}
 
 
-def send(client, body=b"x", destination="/queue/q", **headers):
-    client.say("SEND", body, destination=destination, **headers)
-
-
-def subscribe(client, destination="/queue/q", id="s", **headers):
-    client.say("SUBSCRIBE", destination=destination, id=id, **headers)
-
-
 def test_one_write_for_one_read():
     server = Server()
     client = server.client()
-    subscribe(client)
+    client.subscribe()
     before = client.wire.writes
     client.write(b"".join(frame("SEND", b"%d" % n, destination="/queue/q", receipt=n) for n in range(50)))
     assert client.wire.writes == before + 1
@@ -32,10 +24,10 @@ def test_one_write_for_one_read():
 def test_a_lost_connection_keeps_the_order_of_groups():
     server = Server({"q": {"auto_delete_queues": False}})
     producer, first, second = server.client(), server.client(), server.client()
-    subscribe(first, ack="client-individual", prefetch_count=1)
-    subscribe(second)
+    first.subscribe(ack="client-individual", prefetch_count=1)
+    second.subscribe()
     for number in range(3):
-        send(producer, b"%d" % number, JMSXGroupID="g")
+        producer.send(b"%d" % number, JMSXGroupID="g")
     first.lose()
     assert second.bodies() == [b"0", b"1", b"2"]
 
@@ -44,10 +36,10 @@ def test_a_lost_connection_is_given_nothing_more():
     """Two subscriptions of one connection: what the first gives back is not for the second, who is lost too."""
     server = Server({"q": {"default_exclusive_queue": True}})
     producer, consumer = server.client(), server.client()
-    subscribe(consumer, id="1", ack="client-individual", prefetch_count=1)
-    subscribe(consumer, id="2")
+    consumer.subscribe(id="1", ack="client-individual", prefetch_count=1)
+    consumer.subscribe(id="2")
     for number in range(3):
-        send(producer, b"%d" % number)
+        producer.send(b"%d" % number)
     consumer.lose()
     queue = server.queue()
     assert bodies(queue) == [b"0", b"1", b"2"]
@@ -60,8 +52,8 @@ def test_a_lost_connection_is_given_nothing_more():
 def test_raising_the_limit_lets_producers_go_on():
     server = Server(full(FullPolicy.BLOCK))
     client = server.client()
-    send(client, b"0")
-    send(client, b"1", receipt="r")
+    client.send(b"0")
+    client.send(b"1", receipt="r")
     server.world.address("q").memory_limit.set_limits(-1, 5)
     server.world.pass_time(0)
     client.one("RECEIPT")
@@ -74,11 +66,11 @@ def test_a_slow_socket_holds_back_its_own_messages_only():
     server = Server()
     slow, quick, producer = server.client(), server.client(), server.client()
     for client in (slow, quick):
-        subscribe(client, "/topic/t")
+        client.subscribe("/topic/t")
     slow.session.outbox.pause()
     body = b"x" * 100_000
     for _ in range(30):
-        send(producer, body, "/topic/t")
+        producer.send(body, "/topic/t")
     assert len(quick.bodies()) == 30
     got = len(slow.bodies())
     assert got == ROOM // len(body) + 1, "the outbox's room is on its way, the rest waits in its queue"

@@ -39,7 +39,7 @@ def test_others_are_served_between_the_frames_of_one_read():
     while busy.session.blocked:
         assert not busy.wire.reading
         done.append(server.queue().message_count)
-        other.say("SEND", destination="/queue/other", receipt=len(done))
+        other.send(b"", "/queue/other", receipt=len(done))
         assert receipts(other) == [len(done)]
         server.world.one_turn()
     assert done == [FRAMES_AT_ONCE * turn for turn in range(1, MANY // FRAMES_AT_ONCE)]
@@ -69,7 +69,7 @@ def test_few_frames_are_done_at_once():
 def test_acks_of_one_read_settle_all_that_they_name():
     server = sliced()
     producer, consumer = server.client(), server.client()
-    consumer.say("SUBSCRIBE", destination="/queue/q", id=1, ack="client-individual", prefetch_count=MANY)
+    consumer.subscribe(id=1, ack="client-individual", prefetch_count=MANY)
     producer.write(b"".join(sends(MANY)))
     server.world.settle_down()
     keys = [got["ack"] for got in consumer.read()]
@@ -115,7 +115,7 @@ def test_acks_pass_a_send_that_is_blocked_in_any_slice(at):
     """They may be what makes room for it."""
     server = sliced(max_size_messages=MANY, address_full_policy="BLOCK")
     producer, both = server.client(), server.client()
-    both.say("SUBSCRIBE", destination="/queue/q", id=1, ack="client-individual", prefetch_count=2 * MANY)
+    both.subscribe(id=1, ack="client-individual", prefetch_count=2 * MANY)
     producer.write(b"".join(sends(MANY)))
     server.world.settle_down()
     keys = [got["ack"] for got in both.read()]
@@ -147,7 +147,7 @@ def test_subscribes_of_many_connections_share_slices_and_so_do_their_browsers():
     shown: list[list[str]] = [[] for _ in clients]
     begun = turns = 0
     while any(client.session.blocked for client in clients) or len(server.world.broker.scans):
-        other.say("SEND", destination="/queue/other", receipt=turns)
+        other.send(b"", "/queue/other", receipt=turns)
         assert receipts(other) == [turns], "others are served"
         server.world.one_turn()
         now = sum(len(client.session.subscriptions) for client in clients)
@@ -179,7 +179,7 @@ def test_messages_that_many_selectors_are_asked_about_count_for_what_they_cost()
     busy, other = server.client(), server.client()
     selectors = 500
     for at in range(selectors):
-        other.say("SUBSCRIBE", destination="/queue/q", id=at, selector=f"n = -{at}")
+        other.subscribe(id=at, selector=f"n = -{at}")
     busy.write(b"".join(sends(50)))
     done = 0
     while busy.session.blocked:

@@ -34,7 +34,7 @@ def test_a_commit_takes_as_many_as_come_one_by_one_and_else_none(settings, confi
     _, client = serve(settings, **configuration)
     count = 0
     while not client.session.closed:
-        client.say("SEND", BODY, destination="/queue/q")
+        client.send(BODY)
         count += 1
     server, client = serve(settings, **configuration)
     transact(client, count)
@@ -48,9 +48,9 @@ def test_a_commit_takes_as_many_as_come_one_by_one_and_else_none(settings, confi
 def test_what_is_refused_in_it_or_stays_in_another_queue_makes_no_room():
     server, client = serve({"max_size_messages": 2})
     for name in ("one", "two"):
-        client.say("SUBSCRIBE", destination="/topic/q", id=name, ack="client-individual")
+        client.subscribe("/topic/q", name, ack="client-individual")
     for _ in range(2):
-        client.say("SEND", b"old", destination="/topic/q")
+        client.send(b"old", "/topic/q")
     ids = [message["ack"] for message in client.read()]
     verbs = frame("ACK", id=ids[0], transaction="t") + frame("NACK", id=ids[2], transaction="t")
     transact(client, 1, "/topic/q", verbs)
@@ -67,8 +67,8 @@ def test_a_ring_that_gives_up_as_many_as_come_breaks_no_limit():
 
 def test_an_address_without_a_queue_holds_nothing():
     server, client = serve({"max_size_messages": 4})
-    client.say("SUBSCRIBE", destination="/topic/q", id="s")
-    client.say("SEND", b"", destination="/topic/q")
+    client.subscribe("/topic/q")
+    client.send(b"", "/topic/q")
     client.say("UNSUBSCRIBE", id="s")
     client.read()
     transact(client, 50, "/topic/q")
