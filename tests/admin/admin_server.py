@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -327,6 +328,19 @@ class Stomp:
         frame = f"{command}\n{lines}\n".encode() + body + b"\0"
         self.protocol.dataReceived(piece_bytes(BINARY, frame) if self.websocket else frame)
         self.reactor.advance(0)
+
+    def put(self, body: bytes = b"x", to: str = "/queue/q", **headers: str) -> None:
+        """SEND."""
+        self.send("SEND", body, destination=to, **headers)
+
+    def subscribe(self, destination: str = "/queue/q", id: str = "1", **headers: str) -> None:
+        """SUBSCRIBE."""
+        self.send("SUBSCRIBE", destination=destination, id=id, **headers)
+
+    @property
+    def acks(self) -> list[str]:
+        """The ``ack`` headers of all messages so far."""
+        return re.findall(r"\nack:(\S+)\n", self.received.decode("latin-1"))
 
     def close(self) -> None:
         """The connection is gone."""

@@ -83,7 +83,7 @@ class Scene:
         directory = self.directory
         if not self.owner.session.subscriptions:
             self.owner = self.server.stomp(login="root", passcode="x")
-            self.owner.send("SUBSCRIBE", id="t", destination="/temp-queue/t")
+            self.owner.subscribe("/temp-queue/t", "t")
             assert self.owner.session.subscriptions, self.owner.received
         self.names = {"connection": self.owner.session.number}
         kept = {self.fill(kind.address) for kind in KINDS} | {"source", "free"}
@@ -385,7 +385,7 @@ def _subscribe(client: Stomp, destination: str, **more: str) -> None:
 
 def _in_transaction(client: Stomp, address: str, queue: str) -> None:
     client.send("BEGIN", transaction="t")
-    client.send("SEND", b"x", destination=address, transaction="t")
+    client.put(to=address, transaction="t")
     client.send("COMMIT", transaction="t")
 
 
@@ -399,14 +399,12 @@ def _request(client: Stomp, address: str, queue: str) -> None:
 
 
 STOMP = (
-    *_stomp(
-        "SEND", "SEND", P.SEND, act=lambda c, a, q: c.send("SEND", b"x", destination=a), kinds=NOT_MANAGED
-    ),
+    *_stomp("SEND", "SEND", P.SEND, act=lambda c, a, q: c.put(to=a), kinds=NOT_MANAGED),
     *_stomp(
         "SEND to a queue",
         "SEND",
         P.SEND,
-        act=lambda c, a, q: c.send("SEND", b"x", destination=f"{a}::{q}"),
+        act=lambda c, a, q: c.put(to=f"{a}::{q}"),
         kinds=NOT_MANAGED,
     ),
     *_stomp("SEND in a transaction", "COMMIT", P.SEND, act=_in_transaction, kinds=NOT_MANAGED),
@@ -414,7 +412,7 @@ STOMP = (
         "SEND of a request",
         "SEND",
         P.MANAGE,
-        act=lambda c, a, q: c.send("SEND", b"x", destination=a),
+        act=lambda c, a, q: c.put(to=a),
         kinds=(MANAGED,),
     ),
     *_stomp("SEND of a request with reply-to", "SEND", P.MANAGE, P.SEND, act=_request, kinds=NOT_MANAGED),

@@ -79,10 +79,9 @@ def test_origin(origin, host, answered):
 
 
 @pytest.mark.parametrize(("method", "path"), EVERY_METHOD)
-def test_page_of_another_site_is_rejected_and_changes_nothing(method, path):
-    server = AdminServer()
+def test_page_of_another_site_is_rejected_and_changes_nothing(server, method, path):
     server.queue()
-    server.stomp().send("SEND", b"x", destination="/queue/q")
+    server.stomp().put()
     server.refused(403, method, path, headers={"Origin": "http://evil.example"})
     server.refused(403, method, path, headers={"Host": "evil.example"})
     for site in ("cross-site", "same-site"):
@@ -92,8 +91,7 @@ def test_page_of_another_site_is_rejected_and_changes_nothing(method, path):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/queues/q", "/api/v1/queues/none", "/metrics", "/health/live"])
-def test_no_page_of_another_origin_learns_whether_something_exists(path):
-    server = AdminServer()
+def test_no_page_of_another_origin_learns_whether_something_exists(server, path):
     server.queue()
     for site in (
         None,
@@ -107,8 +105,7 @@ def test_no_page_of_another_origin_learns_whether_something_exists(path):
     assert reply.status == 403 and reply.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_link_of_another_site_opens_the_console():
-    server = AdminServer()
+def test_link_of_another_site_opens_the_console(server):
     for path in ("/", "/console/app/main.js"):
         assert server.ask("GET", path, headers={"Sec-Fetch-Site": "cross-site"}).status == 200
 
@@ -124,8 +121,7 @@ def test_link_of_another_site_opens_the_console():
         ("/", "cross-site", 503),  # of the console, once this broker is active
     ],
 )
-def test_standby_has_the_same_rules(path, site, status):
-    server = AdminServer()
+def test_standby_has_the_same_rules(server, path, site, status):
     server.serve(
         StandbySite(
             SimpleNamespace(
@@ -138,8 +134,7 @@ def test_standby_has_the_same_rules(path, site, status):
     assert reply.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_page_of_the_broker_is_allowed():
-    server = AdminServer()
+def test_page_of_the_broker_is_allowed(server):
     server.queue()
     reply = server.ask("POST", "/api/v1/queues/q/purge", headers={"Origin": "http://localhost"})
     assert reply.status == 200
@@ -148,8 +143,7 @@ def test_page_of_the_broker_is_allowed():
 @pytest.mark.parametrize(
     "form", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"]
 )
-def test_html_form_is_rejected(form):
-    server = AdminServer()
+def test_html_form_is_rejected(server, form):
     server.queue()
     server.refused(415, "POST", "/api/v1/queues/q/purge", headers={"Content-Type": form})
     made = server.ask("POST", "/api/v1/queues", raw=b'{"name":"made"}', headers={"Content-Type": form})
@@ -216,8 +210,7 @@ def test_health_needs_no_login(tmp_path, path):
 
 @pytest.mark.parametrize("route", admin_routes().all, ids=lambda route: route.operation)
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:9999"])
-def test_no_page_of_another_origin_gets_an_answer(route, origin):
-    server = AdminServer()
+def test_no_page_of_another_origin_gets_an_answer(server, route, origin):
     where = route.path.replace("{name}", "q").replace("{id}", "1").replace("{taskID}", "1")
     asked = {"Access-Control-Request-Method": route.method, "Access-Control-Request-Headers": "content-type"}
     for method, headers in ((route.method, {}), ("OPTIONS", asked)):

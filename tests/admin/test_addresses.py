@@ -34,7 +34,7 @@ def test_counters(server):
     server.queue("copy", "full", MULTICAST)
     client = server.stomp()
     for _ in range(3):
-        client.send("SEND", b"x", destination="full", destination_type="ANYCAST")
+        client.put(to="full", destination_type="ANYCAST")
     shown = server.get(path("addresses", "full"))
     assert (shown["messageCount"], shown["routedMessageCount"], shown["blockedProducers"]) == (2, 2, 1)
     assert shown["limitPercent"] == 100
@@ -107,8 +107,8 @@ def test_creating_an_existing_address_conflicts(server):
 def test_delete(server):
     server.queue("q", "a")
     client = server.stomp()
-    client.send("SEND", b"x", destination="a", destination_type="ANYCAST")
-    client.send("SUBSCRIBE", destination="a::q", id="1", ack="client")
+    client.put(to="a", destination_type="ANYCAST")
+    client.subscribe("a::q", ack="client")
     problem = server.refused(409, "DELETE", ONE)
     assert "q" in problem["detail"] and "force=true" in problem["detail"]
     assert server.ask("DELETE", f"{ONE}?force=true").status == 204

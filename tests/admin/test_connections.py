@@ -1,19 +1,12 @@
 """``/api/v1/connections``."""
 
-import pytest
-
-from .admin_server import BEGIN, AdminServer, path
-
-
-@pytest.fixture
-def server():
-    return AdminServer()
+from .admin_server import BEGIN, path
 
 
 def test_detail(server):
     client = server.stomp(**{"client-id": "c-1", "login": "anna", "passcode": "x"})
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client", selector="a = '1'")
-    client.send("SEND", b"x", destination="/queue/q", a="1")
+    client.subscribe(id="s", ack="client", selector="a = '1'")
+    client.put(a="1")
     client.send("BEGIN", transaction="t")
     number = client.session.number
     shown = server.get(path("connections", number))
@@ -44,7 +37,7 @@ def test_detail(server):
 
 def test_a_list(server):
     clients = [server.stomp(**{"client-id": name}) for name in ("b", "a")]
-    clients[1].send("SUBSCRIBE", destination="/queue/q", id="s")
+    clients[1].subscribe(id="s")
     page = server.get("/api/v1/connections")
     assert [c["clientID"] for c in page["data"]] == ["b", "a"] and page["count"] == 2
     assert "subscriptions" not in page["data"][0]
@@ -58,8 +51,8 @@ def test_a_list(server):
 def test_close(server):
     server.queue()
     client = server.stomp()
-    client.send("SEND", b"x", destination="/queue/q")
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
+    client.put()
+    client.subscribe(ack="client")
     assert server.get(path("queues", "q"))["deliveringCount"] == 1
     number = client.session.number
     assert server.ask("DELETE", path("connections", number)).status == 204

@@ -29,7 +29,6 @@ from stompring.admin.messages import message_view
 from stompring.settings.connector import Connector
 from stompring.settings.model import BridgeConfiguration, DivertConfiguration
 
-from .admin_server import AdminServer
 from .test_ha import ACTIVE, node_with
 from .test_openapi import OPERATIONS
 from .test_permissions import MANAGEMENT, PermissionType, basic, server_where
@@ -167,10 +166,9 @@ def test_meanings_of_fields(heading, schemas):
             assert [name, meaning] in documented
 
 
-def test_fields_of_messages():
-    server = AdminServer()
+def test_fields_of_messages(server):
     queue = server.queue()
-    server.stomp().send("SEND", b"x", destination="/queue/q")
+    server.stomp().put()
     (ref,) = queue.dispatcher.in_order()
     assert first_cells(section(API, "Messages")) == list(message_view(ref))
 

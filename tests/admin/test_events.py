@@ -17,11 +17,6 @@ from .admin_server import BEGIN, MULTICAST, AdminServer, path
 from .test_permissions import MANAGEMENT, P, basic, server_where
 
 
-@pytest.fixture
-def server():
-    return AdminServer()
-
-
 def listed(server, query="", **more):
     found: list[dict[str, Any]] = server.get(f"/api/v1/events{query}", **more)["data"]
     return found
@@ -69,7 +64,7 @@ class Stream:
 
 def test_a_connection_and_its_consumer(server):
     client = server.stomp(**{"login": "anna", "client-id": "c"})
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", selector="a = 1")
+    client.subscribe(id="s", selector="a = 1")
     number = client.session.number
     client.protocol.connectionLost()
     found = listed(server)
@@ -105,9 +100,9 @@ def test_a_connection_and_its_consumer(server):
 def test_unsubscribe_and_a_deleted_queue_close_consumers(server):
     server.queue("other")
     client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+    client.subscribe(id="s")
     client.send("UNSUBSCRIBE", id="s")
-    client.send("SUBSCRIBE", destination="/queue/other", id="t")
+    client.subscribe("/queue/other", "t")
     assert server.ask("DELETE", path("queues", "other") + "?force=true").status == 204
     closed = [event["text"] for event in listed(server, "?type[]=CONSUMER_CLOSED")]
     assert closed == [
@@ -116,12 +111,11 @@ def test_unsubscribe_and_a_deleted_queue_close_consumers(server):
     ]
 
 
-def test_no_event_for_messages(server):
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+def test_no_event_for_messages(client, server):
+    client.subscribe(id="s")
     before = server.broker.notifications.last_id
     for _ in range(50):
-        client.send("SEND", b"x", destination="/queue/q")
+        client.put()
     assert server.broker.notifications.last_id == before
 
 
@@ -130,8 +124,8 @@ def test_full_and_no_longer_full(server):
     server.queue()
     client = server.stomp()
     for _ in range(3):
-        client.send("SEND", b"x", destination="/queue/q")
-    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+        client.put()
+    client.subscribe(id="s")
     found = listed(server, "?type[]=ADDRESS_FULL&type[]=ADDRESS_NOT_FULL")
     assert types(found) == ["ADDRESS_FULL", "ADDRESS_NOT_FULL"]
     assert found[0]["address"] == "q" and "max-size-messages 1" in found[0]["text"]
@@ -153,7 +147,7 @@ def test_violations_of_security(tmp_path):
     server.ask("DELETE", path("queues", "q"), headers=basic())
     server.stomp(login="mallory", passcode="secret!")
     client = server.stomp(login="anna", passcode="sécret:1")
-    client.send("SUBSCRIBE", destination="a", id="s")
+    client.subscribe("a", "s")
     server.reactor.advance(5)
     found = [event for event in listed(server, headers=basic()) if event["type"].startswith("SECURITY")]
     assert types(found) == [
@@ -270,7 +264,7 @@ def test_a_stream_is_not_ended_by_the_times_of_requests(server):
 def test_hostile_names_stay_within_their_event(server):
     stream = Stream(server)
     client = server.stomp(**{"client-id": "x\\n\\nevent: EVIL\\ndata: {}\\n\\n"})
-    client.send("SUBSCRIBE", destination="/queue/<script>", id="a\\n\\nid: 99\\n")
+    client.subscribe("/queue/<script>", "a\\n\\nid: 99\\n")
     server.reactor.advance(0)
     assert types(stream.events) == [
         "CONNECTION_CREATED",
@@ -352,10 +346,9 @@ def test_the_number_of_streams_is_limited(server, monkeypatch):
 # ---- messages
 
 
-def test_notifications_are_messages_on_activemq_notifications(server):
-    client = server.stomp()
+def test_notifications_are_messages_on_activemq_notifications(client, server):
     server.queue("listener", "activemq.notifications", MULTICAST)
-    client.send("SUBSCRIBE", destination="activemq.notifications::listener", id="n")
+    client.subscribe("activemq.notifications::listener", "n")
     server.queue("new")
     server.reactor.advance(0)
     frames = client.received.decode().split("MESSAGE\n")[1:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def seconds(server, number):
 
 def send(client, number=1, destination="/queue/q", **headers):
     for _ in range(number):
-        client.send("SEND", b"x", destination=destination, **headers)
+        client.put(to=destination, **headers)
 
 
 def history(server, *names, query=""):
@@ -43,10 +42,10 @@ def test_points_of_a_queue(server):
     client = server.stomp()
     send(client, 3)
     seconds(server, 1)
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
+    client.subscribe(id="s", ack="client-individual")
     send(client, 2)
     seconds(server, 1)
-    for ack in re.findall(r"\nack:(\S+)\n", client.received.decode())[:2]:
+    for ack in client.acks[:2]:
         client.send("ACK", id=ack)
     seconds(server, 2)
     shown = server.get(path("queues", "q", "history"))
@@ -66,8 +65,8 @@ def test_rejected_evicted_expired_and_removed_messages(server):
     client = server.stomp()
     send(client, 5)
     seconds(server, 1)
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count="1")
-    (ack,) = re.findall(r"\nack:(\S+)\n", client.received.decode())
+    client.subscribe(id="s", ack="client-individual", prefetch_count="1")
+    (ack,) = client.acks
     client.send("NACK", id=ack)
     seconds(server, 1)
     client.send("UNSUBSCRIBE", id="s")
@@ -107,8 +106,7 @@ def test_an_address_has_the_sum_of_its_queues_and_what_was_sent_to_it(server):
     assert listed["news"]["addedRate"] == 1.5
 
 
-def test_the_broker_counts_queues_that_are_gone(server):
-    client = server.stomp()
+def test_the_broker_counts_queues_that_are_gone(client, server):
     send(client, 4, "/queue/short")
     assert server.ask("DELETE", path("queues", "short")).status == 204  # before it was ever sampled
     send(client, 2)
@@ -149,10 +147,10 @@ def test_what_is_there_at_the_start_is_no_traffic(server):
 def test_connections_and_consumers(server):
     server.queue()
     client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
+    client.subscribe(id="s", ack="client-individual")
     send(client, 4)
     seconds(server, 1)
-    (ack, *_) = re.findall(r"\nack:(\S+)\n", client.received.decode())
+    (ack, *_) = client.acks
     client.send("ACK", id=ack)
     seconds(server, 1)
     number = client.session.number

@@ -25,14 +25,9 @@ def server():
     return server
 
 
-@pytest.fixture
-def client(server):
-    return server.stomp()
-
-
 def send(client, *bodies, to="q", **headers):
     for body in bodies:
-        client.send("SEND", body, destination=f"/queue/{to}", **headers)
+        client.put(body, f"/queue/{to}", **headers)
 
 
 def bodies(server, queue):
@@ -55,21 +50,12 @@ def counts(task):
     return task["state"], task["done"], task["skipped"], task["failed"]
 
 
-def reject(server, client, queue, number):
+def reject(server, destination="/queue/q", number=1):
     """Consume and reject so many messages: each is a dead letter."""
     consumer = server.stomp()
-    consumer.send(
-        "SUBSCRIBE",
-        destination=f"/queue/{queue}",
-        id="1",
-        ack="client-individual",
-        prefetch_count=str(number),
-    )
-    for line in consumer.received.split(b"\n"):
-        if line.startswith(b"ack:") or line.startswith(b"message-id:"):
-            name, _, value = line.partition(b":")
-            if name == b"ack" or b"\nack:" not in consumer.received:
-                consumer.send("NACK", id=value.decode())
+    consumer.subscribe(destination, ack="client-individual", prefetch_count=str(number))
+    for ack in consumer.acks[:number]:
+        consumer.send("NACK", id=ack)
     consumer.send("DISCONNECT")
 
 
@@ -119,7 +105,7 @@ def test_messages_by_id_are_moved_and_unknown_ones_skipped(server, client):
 def test_messages_in_delivery_are_skipped(server, client):
     send(client, b"a", b"b")
     consumer = server.stomp()
-    consumer.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client", prefetch_count="1")
+    consumer.subscribe(ack="client", prefetch_count="1")
     taken = next(
         each for each in server.get(path("queues", "q", "messages"))["data"] if each["state"] == "delivering"
     )
@@ -242,7 +228,7 @@ def test_a_moved_message_was_never_delivered(server, client):
     server.queue("q")
     server.queue("p")
     send(server.stomp(), b"a")
-    reject(server, client, "q", 1)
+    reject(server)
     (waiting,) = server.get(path("queues", "q", "messages"))["data"]
     assert (waiting["state"], waiting["deliveryCount"]) == ("scheduled", 1)
     do(server, "move", address="p")
@@ -316,7 +302,7 @@ def test_a_retry_may_keep_the_headers_of_the_origin(server, client):
 def test_a_dead_letter_goes_back_without_a_trace(server, client):
     send(client, b"a", colour="red", persistent="true")
     (sent,) = server.get(path("queues", "q", "messages"))["data"]
-    reject(server, client, "q", 1)
+    reject(server)
     (letter,) = server.get(path("queues", "DLQ", "messages"))["data"]
     assert letter["headers"]["_AMQ_ORIG_REASON"] == "max-delivery-attempts"
     assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
@@ -329,7 +315,7 @@ def test_a_dead_letter_goes_back_without_a_trace(server, client):
 
 def test_only_messages_with_an_origin_are_retried(server, client):
     send(client, b"letter")
-    reject(server, client, "q", 1)
+    reject(server)
     send(client, b"sent here", to="DLQ")
     named = ids(server, "DLQ")
     task = do(server, "retry", queue="DLQ", messages=[named["sent here"]])
@@ -351,12 +337,8 @@ def test_an_expired_message_goes_back_and_does_not_expire_again(server, client):
 def test_a_dead_letter_of_one_subscription_goes_back_to_that_one(server, client):
     for name in ("one", "two"):
         server.queue(name, "news", MULTICAST)
-    client.send("SEND", b"a", destination="news", destination_type="MULTICAST")
-    reject_queue = server.stomp()
-    reject_queue.send("SUBSCRIBE", destination="news::one", id="1", ack="client-individual")
-    ack = next(line[4:] for line in reject_queue.received.split(b"\n") if line.startswith(b"ack:"))
-    reject_queue.send("NACK", id=ack.decode())
-    reject_queue.send("DISCONNECT")
+    client.put(b"a", "news", destination_type="MULTICAST")
+    reject(server, "news::one")
     assert bodies(server, "one") == [] and bodies(server, "DLQ") == ["a"]
     do(server, "retry", queue="DLQ")
     assert bodies(server, "one") == ["a"] and bodies(server, "two") == ["a"]
@@ -364,12 +346,8 @@ def test_a_dead_letter_of_one_subscription_goes_back_to_that_one(server, client)
 
 def test_a_dead_letter_goes_to_its_address_if_its_queue_is_gone(server, client):
     server.queue("old", "news", MULTICAST)
-    client.send("SEND", b"a", destination="news")
-    letter = server.stomp()
-    letter.send("SUBSCRIBE", destination="news::old", id="1", ack="client-individual")
-    ack = next(line[4:] for line in letter.received.split(b"\n") if line.startswith(b"ack:"))
-    letter.send("NACK", id=ack.decode())
-    letter.send("DISCONNECT")
+    client.put(b"a", "news")
+    reject(server, "news::old")
     server.directory.delete_queue("old")
     server.queue("new", "news", MULTICAST)
     assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
@@ -380,7 +358,7 @@ def test_a_message_without_a_route_is_retried_to_its_address(client):
     server = AdminServer({"#": {"dead_letter_address": "DLQ", "send_to_dla_on_no_route": True}})
     server.queue("DLQ")
     server.directory.create_address("news", frozenset({MULTICAST}))
-    server.stomp().send("SEND", b"a", destination="news", destination_type="MULTICAST")
+    server.stomp().put(b"a", "news", destination_type="MULTICAST")
     (letter,) = server.get(path("queues", "DLQ", "messages"))["data"]
     assert letter["headers"]["_AMQ_ORIG_REASON"] == "no-route"
     task = do(server, "retry", queue="DLQ")
@@ -392,7 +370,7 @@ def test_a_message_without_a_route_is_retried_to_its_address(client):
 
 def test_a_retry_is_not_taken_for_a_duplicate(server, client):
     send(client, b"a", _AMQ_DUPL_ID="once")
-    reject(server, client, "q", 1)
+    reject(server)
     do(server, "retry", queue="DLQ")
     assert bodies(server, "q") == ["a"]
 

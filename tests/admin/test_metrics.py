@@ -105,16 +105,14 @@ def types(text):
     return {line[2]: line[3] for line in lines}
 
 
-def test_documented_families_have_their_type():
-    server = AdminServer()
+def test_documented_families_have_their_type(server):
     server.queue()
     found = types(scrape(server))
     assert {name: found.get(name) for name in PROMISED} == PROMISED
     assert {counter.metric for counter in (*QUEUE, *ADDRESS, *BROKER)} >= PROMISED.keys()
 
 
-def test_every_family_has_help():
-    server = AdminServer()
+def test_every_family_has_help(server):
     server.queue()
     text = scrape(server)
     helped = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP ")}
@@ -127,8 +125,7 @@ def test_families_of_the_store_are_absent_without_persistence():
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_counters_of_the_store(openmetrics):
-    server = AdminServer()
+def test_counters_of_the_store(server, openmetrics):
     server.set_store_figures()
     text = scrape(server, openmetrics)
     found = {name: value for (name, labels), value in samples(text, openmetrics).items() if not labels}
@@ -164,8 +161,7 @@ def test_counters_of_the_store(openmetrics):
     assert found["stompring_disk_full"] == 0
 
 
-def test_entries_of_target_lists_by_kind():
-    server = AdminServer()
+def test_entries_of_target_lists_by_kind(server):
     server.set_store_figures()
     found = samples(scrape(server))
     name = "stompring_dispatch_target_entries"
@@ -173,15 +169,14 @@ def test_entries_of_target_lists_by_kind():
     assert found[(name, frozenset({("kind", "reference")}))] == 18
 
 
-def test_counters_of_a_queue():
-    server = AdminServer()
+def test_counters_of_a_queue(server):
     server.queue("jobs", "work", ring_size=3, ring_policy=RingPolicy.DISCARD)
     client = server.stomp()
     for _ in range(5):
-        client.send("SEND", b"x", destination="work", destination_type="ANYCAST")
-    client.send("SEND", b"x", destination="work", destination_type="ANYCAST", AMQ_SCHEDULED_DELAY="60000")
+        client.put(to="work", destination_type="ANYCAST")
+    client.put(to="work", destination_type="ANYCAST", AMQ_SCHEDULED_DELAY="60000")
     server.reactor.advance(2.5)
-    client.send("SUBSCRIBE", id="1", destination="work::jobs", ack="client-individual", prefetch_count="1")
+    client.subscribe("work::jobs", ack="client-individual", prefetch_count="1")
     server.reactor.advance(1)
     found = of_queue(scrape(server), "work", "jobs")
     size = found.pop("stompring_queue_persistent_size_bytes")
@@ -209,8 +204,8 @@ def test_counters_of_an_address():
     server.queue("full")
     client = server.stomp()
     for _ in range(6):
-        client.send("SEND", b"x", destination="/queue/full")
-    client.send("SEND", b"x", destination="nobody", destination_type="MULTICAST")
+        client.put(to="/queue/full")
+    client.put(to="nobody", destination_type="MULTICAST")
     text = scrape(server)
     full = of_address(text, "full")
     assert full.pop("stompring_address_size_bytes") == server.directory.address("full").memory_limit.bytes > 0
@@ -235,7 +230,7 @@ def test_counters_of_the_broker():
     server.queue("one")
     server.queue("two", "one")
     server.stomp().protocol.connectionLost()
-    server.stomp().send("SEND", b"x", destination="/queue/one")
+    server.stomp().put(to="/queue/one")
     server.reactor.advance(7)
     server.stomp()
     found = {name: value for (name, labels), value in samples(scrape(server)).items() if not labels}
@@ -263,8 +258,7 @@ def test_build_info():
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 @pytest.mark.parametrize("name", AWKWARD)
-def test_special_characters_in_names_round_trip(name, openmetrics):
-    server = AdminServer()
+def test_special_characters_in_names_round_trip(server, name, openmetrics):
     server.queue(f"q {name}", f"a {name}", MULTICAST)
     found = samples(scrape(server, openmetrics), openmetrics)
     labels = {("address", f"a {name}"), ("queue", f"q {name}"), ("routing_type", "MULTICAST")}
@@ -272,8 +266,7 @@ def test_special_characters_in_names_round_trip(name, openmetrics):
     assert found[("stompring_address_pages", frozenset({("address", f"a {name}")}))] == 0
 
 
-def test_accept_header_selects_openmetrics():
-    server = AdminServer()
+def test_accept_header_selects_openmetrics(server):
     server.queue()
     plain, asked = (
         server.ask("GET", "/metrics", headers={"Accept": accept}) for accept in ("text/plain", OPENMETRICS)
@@ -287,8 +280,7 @@ def test_accept_header_selects_openmetrics():
     assert {name for name, _ in found} >= PROMISED.keys()
 
 
-def test_families_stay_together():
-    server = AdminServer()
+def test_families_stay_together(server):
     for number in range(1200):  # more than one piece
         server.queue(f"q{number}")
     names = [
@@ -308,8 +300,7 @@ def test_enable_metrics_false_hides_an_address_and_its_queues():
     assert of_queue(text, "loud", "loud") and of_address(text, "loud")
 
 
-def test_name_parameter_selects_families():
-    server = AdminServer()
+def test_name_parameter_selects_families(server):
     server.queue()
     text = scrape(server, query="?name%5B%5D=stompring_queue_ring_size&name[]=stompring_connections")
     assert set(types(text)) == {"stompring_queue_ring_size", "stompring_connections"}
@@ -319,8 +310,7 @@ def test_unknown_parameters_are_refused():
     assert AdminServer().refused(400, "GET", "/metrics?nmae=x")["parameter"] == "nmae"
 
 
-def test_head_renders_no_metrics():
-    server = AdminServer()
+def test_head_renders_no_metrics(server):
     reply = server.ask("HEAD", "/metrics")
     assert reply.status == 200 and reply.body == b""
     assert reply.headers["content-type"].startswith("text/plain")
@@ -387,8 +377,7 @@ def of_queue_quick(text, queue):
     return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_enable_metrics_applies_at_the_next_scrape():
-    server = AdminServer()
+def test_enable_metrics_applies_at_the_next_scrape(server):
     server.queue("q")
     assert of_queue(scrape(server), "q", "q")
     entry = AddressSettingEntry("q", {"enable_metrics": False})
@@ -396,8 +385,7 @@ def test_enable_metrics_applies_at_the_next_scrape():
     assert not of_queue(scrape(server), "q", "q")
 
 
-def test_routing_type_label():
-    server = AdminServer()
+def test_routing_type_label(server):
     for kind in (ANYCAST, MULTICAST):
         server.queue(f"q.{kind}", "both", kind)
     text = scrape(server)

@@ -127,10 +127,9 @@ def test_the_rule_for_management_by_messages(scene):
 
 def _requested(scene, kind, name, values):
     client = scene.connect()
-    client.send(
-        "SEND",
+    client.put(
         json.dumps(values).encode(),
-        destination=MANAGEMENT,
+        MANAGEMENT,
         _AMQ_ResourceName=kind if kind == "broker" else f"{kind}.work",
         _AMQ_OperationName=name,
     )
@@ -163,9 +162,7 @@ def test_diverts_make_no_request_and_reach_nothing_internal(tmp_path):
     )
     server.queue("work")
     server.queue("other")
-    server.stomp().send(
-        "SEND", destination="given", _AMQ_ResourceName="queue.other", _AMQ_OperationName="removeAllMessages"
-    )
+    server.stomp().put(b"", "given", _AMQ_ResourceName="queue.other", _AMQ_OperationName="removeAllMessages")
     assert server.directory.queue("other").message_count == 1
     assert server.service.management.succeeded + server.service.management.failed == 0
     assert all(
@@ -178,7 +175,7 @@ def test_dead_letter_goes_to_no_queue_of_another_address_by_its_name(scene):
     scene.grant(frozenset())
     client = scene.connect("root")
     origin = {"_AMQ_ORIG_ADDRESS": "free", "_AMQ_ORIG_QUEUE": OWN.queue}
-    client.send("SEND", b"x", destination="source", **{"stompring-imported": "true"}, **origin)
+    client.put(to="source", **{"stompring-imported": "true"}, **origin)
     count = scene.directory.queue(OWN.queue).message_count
     assert scene.ask("POST", "/api/v1/queues/source/retry").json["done"] == 1
     assert scene.directory.queue(OWN.queue).message_count == count
@@ -253,7 +250,7 @@ def test_metrics_of_logins_and_refusals(tmp_path):
     server.ask("GET", "/metrics", headers=basic("anna:wrong"))
     server.ask("POST", "/api/v1/reload", headers=basic())
     client = server.stomp(login="anna", passcode="sécret:1")
-    client.send("SUBSCRIBE", destination="/queue/a", id="1")
+    client.subscribe("/queue/a")
     text = server.ask("GET", "/metrics", headers=basic()).text
     assert 'stompring_logins_total{outcome="accepted"} 3.0' in text
     assert 'stompring_logins_total{outcome="refused"} 1.0' in text

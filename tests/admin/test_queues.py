@@ -13,11 +13,6 @@ from .admin_server import ANYCAST, MULTICAST, AdminServer, path
 ONE = path("queues", "q")
 
 
-@pytest.fixture
-def server():
-    return AdminServer()
-
-
 def names(page):
     return [queue["name"] for queue in page["data"]]
 
@@ -69,7 +64,7 @@ def test_search_filter_and_sort(server):
 def test_every_field_can_be_sorted_and_filtered_by(server, field):
     server.queue("a", filter="x = 1", user="anna", ring_size=3)
     server.queue("b")
-    server.stomp().send("SEND", b"x", destination="/queue/b")
+    server.stomp().put(to="/queue/b")
     for direction in ("", "-"):
         assert sorted(names(server.get(f"/api/v1/queues?sort={direction}{field}"))) == ["a", "b"]
     assert server.get(f"/api/v1/queues?{field}=never")["count"] == 0
@@ -203,10 +198,10 @@ def test_change_applies_at_once(server):
     server.queue()
     client = server.stomp()
     for _ in range(5):
-        client.send("SEND", b"x", destination="/queue/q")
+        client.put()
     assert server.ask("PATCH", ONE, {"ringSize": 3}).json["ringSize"] == 3
     assert server.get(ONE)["messageCount"] == 5, "lowering a ring trims nothing"
-    client.send("SEND", b"x", destination="/queue/q")
+    client.put()
     assert (server.get(ONE)["messageCount"], server.get(ONE)["messagesReplaced"]) == (5, 1)
     assert server.ask("POST", f"{ONE}/trim").json == {"replaced": 2}
     assert (server.get(ONE)["messageCount"], server.get(ONE)["messagesReplaced"]) == (3, 3)
@@ -238,7 +233,7 @@ def test_patch_applies_all_or_nothing(server, change):
     server.queue()
     client = server.stomp()
     for number in "12":
-        client.send("SUBSCRIBE", destination="/queue/q", id=number)
+        client.subscribe(id=number)
     before = server.get(ONE)
     assert server.ask("PATCH", ONE, change).status in (400, 409)
     assert server.get(ONE) == before
@@ -269,9 +264,9 @@ def test_fixed_attributes_do_not_change(server, change):
 def test_pause_and_resume(server):
     server.queue()
     client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="1")
+    client.subscribe()
     assert server.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
-    client.send("SEND", b"hello", destination="/queue/q")
+    client.put(b"hello")
     assert b"hello" not in client.received
     assert server.get(ONE)["messageCount"] == 1
     assert server.ask("PATCH", ONE, {"paused": False}).json["paused"] is False
@@ -284,7 +279,7 @@ def test_pause_and_resume(server):
 
 def test_delete(server):
     server.queue()
-    server.stomp().send("SEND", b"x", destination="/queue/q")
+    server.stomp().put()
     reply = server.ask("DELETE", ONE)
     assert (reply.status, reply.body) == (204, b"")
     server.refused(404, "GET", ONE)
@@ -294,8 +289,8 @@ def test_delete(server):
 def test_a_queue_with_consumers_is_deleted_by_force_only(server):
     server.queue()
     client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-    client.send("SEND", b"x", destination="/queue/q")
+    client.subscribe(ack="client")
+    client.put()
     assert "1 consumers" in server.refused(409, "DELETE", ONE)["detail"]
     assert server.ask("DELETE", f"{ONE}?force=true").status == 204
     assert b"ERROR" in client.received and b"Queue q was deleted" in client.received
@@ -306,8 +301,8 @@ def test_purge(server):
     server.queue()
     client = server.stomp()
     for number in range(120):
-        client.send("SEND", b"x", destination="/queue/q", colour="red" if number % 2 else "blue")
-    client.send("SEND", b"x", destination="/queue/q", AMQ_SCHEDULED_DELAY="1000")
+        client.put(colour="red" if number % 2 else "blue")
+    client.put(AMQ_SCHEDULED_DELAY="1000")
     assert server.ask("POST", f"{ONE}/purge", {"filter": "colour = 'red'"}).json == {"removed": 60}
     assert server.get(ONE)["messageCount"] == 61
     assert server.ask("POST", f"{ONE}/purge").json == {"removed": 61}
@@ -324,8 +319,8 @@ def test_purge(server):
 def test_a_queue_shows_its_consumers(server):
     server.queue()
     client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s1", ack="client-individual", selector="a = 'b'")
-    client.send("SEND", b"x", destination="/queue/q", a="b")
+    client.subscribe(id="s1", ack="client-individual", selector="a = 'b'")
+    client.put(a="b")
     shown = server.get(ONE)
     assert shown["consumerCount"] == 1
     assert [(each["subscription"], each["deliveringCount"]) for each in shown["consumers"]] == [("s1", 1)]
@@ -334,6 +329,6 @@ def test_a_queue_shows_its_consumers(server):
 def test_oldest_message_age(server):
     server.queue()
     assert server.get(ONE)["oldestMessageAge"] is None
-    server.stomp().send("SEND", b"x", destination="/queue/q")
+    server.stomp().put()
     server.reactor.advance(1.5)
     assert server.get(ONE)["oldestMessageAge"] == 1500

@@ -53,9 +53,8 @@ def test_headers_mean_what_they_mean_in_send(server):
     assert message["headers"]["reply-to"] == "answers"
 
 
-def test_a_consumer_receives_what_is_sent(server):
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="auto")
+def test_a_consumer_receives_what_is_sent(client, server):
+    client.subscribe(ack="auto")
     send(server, address="q", body="hello", headers={"content-type": "text/plain"})
     assert b"content-type:text/plain\n" in client.received
     assert client.received.rstrip(b"\n\0").endswith(b"\n\nhello")

@@ -228,7 +228,7 @@ def test_dry_run_of_removed_queues_and_addresses(tmp_path):
 def test_dry_run_of_a_change_that_fails(broker):
     client = broker.server.stomp()
     for number in range(2):
-        client.send("SUBSCRIBE", destination="/queue/orders.eu", id=str(number))
+        client.subscribe("/queue/orders.eu", str(number))
     broker.file.write_text(
         broker.file.read_text().replace('ring-size="5"', 'ring-size="5" max-consumers="1"')
     )
@@ -359,7 +359,7 @@ def test_plugins_with_parameters_uses_and_errors(tmp_path):
     )
     client = broker.server.stomp()
     for _ in range(3):
-        client.send("SEND", b"x", destination="/queue/orders.eu")
+        client.put(to="/queue/orders.eu")
     mine, unused = broker.server.get("/api/v1/plugins")["data"]
     lines = broker.file.read_text().splitlines()
     assert (mine["name"], mine["plugin"], mine["class"]) == ("mine", "faulty", "Faulty")

@@ -59,9 +59,9 @@ class Scene:
         self.server.queue("free")
         self.client: Stomp = self.server.stomp(**{"client-id": "c", "login": "anna", "passcode": "x"})
         for number in range(4):
-            self.client.send("SEND", b"\xff" if number else b"x", destination="/queue/a", colour="red")
+            self.client.put(b"\xff" if number else b"x", "/queue/a", colour="red")
         delay = {"AMQ_SCHEDULED_DELAY": "60000", "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "3"}
-        self.client.send("SEND", b"later", destination="/queue/a", colour="red", **delay)
+        self.client.put(b"later", "/queue/a", colour="red", **delay)
         subscribe = {
             "id": "1",
             "ack": "client-individual",
@@ -70,7 +70,7 @@ class Scene:
         }
         self.client.send("SUBSCRIBE", destination="a::q", **subscribe)
         letter = {"_AMQ_ORIG_ADDRESS": "a", "_AMQ_ORIG_QUEUE": "q", "stompring-imported": "true"}
-        self.client.send("SEND", b"dead", destination="/queue/free", **letter)
+        self.client.put(b"dead", "/queue/free", **letter)
         transformer = TransformerConfiguration((Property("k", "v"),), ("x",))
         divert = DivertConfiguration("d", "elsewhere", ("b", "c"), "k = '1'", transformer=transformer)
         self.server.broker.diverts.add(divert)
@@ -207,8 +207,7 @@ def test_unsynced_change_gets_503(scene, key):
     assert asked.reply.status == 503
 
 
-def test_slow_disk_is_named_in_detail():
-    server = AdminServer()
+def test_slow_disk_is_named_in_detail(server):
     slow(server)
     asked = Asked(server, "POST", "/api/v1/addresses", b'{"name": "a"}')
     asked.wait(SYNC_TIME)
@@ -217,9 +216,8 @@ def test_slow_disk_is_named_in_detail():
     assert "a" in server.directory.addresses
 
 
-def test_conflict_waits_for_sync():
+def test_conflict_waits_for_sync(server):
     """Who is told that a queue exists already relies on it as its maker does."""
-    server = AdminServer()
     storage = slow(server)
     first = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')
     second = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')
@@ -229,8 +227,7 @@ def test_conflict_waits_for_sync():
     assert (first.reply.status, second.reply.status) == (201, 409)
 
 
-def test_rejected_change_is_not_reported_as_made():
-    server = AdminServer()
+def test_rejected_change_is_not_reported_as_made(server):
     slow(server)
     asked = Asked(server, "DELETE", "/api/v1/queues/none")
     asked.wait(SYNC_TIME)
@@ -241,16 +238,14 @@ def test_rejected_change_is_not_reported_as_made():
     ("path", "body", "status"),
     [("nothing", b"", 404), ("queues", b"[", 400), ("queues", b'{"nmae": "q"}', 400)],
 )
-def test_invalid_request_is_rejected_at_once(path, body, status):
-    server = AdminServer()
+def test_invalid_request_is_rejected_at_once(server, path, body, status):
     slow(server)
     asked = Asked(server, "POST", f"/api/v1/{path}", body)
     assert asked.reply is not None and asked.reply.status == status
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["synced", "too-late"])
-def test_client_disconnects_before_sync(late):
-    server = AdminServer()
+def test_client_disconnects_before_sync(server, late):
     storage = slow(server)
     asked = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')
     asked.hang_up()

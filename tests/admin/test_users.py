@@ -134,14 +134,14 @@ def test_hash_with_outdated_parameters_is_shown(broker):
 
 def test_new_permissions_apply_to_open_connections(broker):
     client = broker.server.stomp(login="berta", passcode="b")
-    client.send("SEND", b"x", destination="/queue/orders", receipt="1")
+    client.put(to="/queue/orders", receipt="1")
     assert b"does not have permission='SEND'" in client.received
     client = broker.server.stomp(login="berta", passcode="b")
     broker.server.ask("PATCH", "/api/v1/users/berta", {"roles": ["sales"]})
-    client.send("SEND", b"x", destination="/queue/orders", receipt="1")
+    client.put(to="/queue/orders", receipt="1")
     assert b"RECEIPT" in client.received
     broker.server.ask("DELETE", "/api/v1/users/berta")
-    client.send("SEND", b"x", destination="/queue/orders", receipt="2")
+    client.put(to="/queue/orders", receipt="2")
     assert b"does not have permission='SEND'" in client.received
 
 
@@ -408,8 +408,7 @@ def test_half_done_change_says_what_was_done(broker):
     assert "clara" in broker.users.read_text()
 
 
-def test_without_security_there_are_no_users(broker):
-    server = AdminServer()
+def test_without_security_there_are_no_users(server, broker):
     for method, where, body in (
         ("GET", "users", None),
         ("GET", "roles", None),

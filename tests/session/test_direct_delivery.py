@@ -88,8 +88,7 @@ def test_management_is_shown_one_reference_to_each():
     assert server.queue().delivering == 3
 
 
-def test_of_two_subscriptions_each_ack_finds_its_own():
-    server = Server({"#": {"auto_delete_queues": False}})
+def test_of_two_subscriptions_each_ack_finds_its_own(server):
     client, producer = server.client(), server.client()
     for name in ("one", "two"):
         client.subscribe(f"/queue/{name}", name, ack="client-individual")
@@ -119,8 +118,7 @@ def test_a_message_of_several_queues_is_kept_only_where_nobody_is_ready():
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_escapes_are_those_of_the_receiver(version):
-    server = Server()
+def test_escapes_are_those_of_the_receiver(server, version):
     client, producer = server.client(version), server.client()
     client.subscribe()
     producer.write(b"SEND\ndestination:/queue/q\nk:a\\cb\\r\n\nbody\0")
@@ -128,8 +126,7 @@ def test_escapes_are_those_of_the_receiver(version):
     assert expected[version] in client.wire.written and client.wire.written.endswith(b"\n\nbody\0\n")
 
 
-def test_consumers_take_turns():
-    server = Server()
+def test_consumers_take_turns(server):
     clients, producer = [server.client() for _ in range(3)], server.client()
     for client in clients:
         client.subscribe()

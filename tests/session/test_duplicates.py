@@ -25,17 +25,13 @@ def counted(server, name="q"):
 
 
 @pytest.mark.parametrize("identifier", [None, ""], ids=["none", "an empty one"])
-def test_messages_without_an_id_are_never_duplicates(identifier):
-    server = keeping()
-    client = server.client()
+def test_messages_without_an_id_are_never_duplicates(server, client, identifier):
     for body in (b"a", b"b"):
         send(client, body, identifier)
     assert bodies(server.queue()) == [b"a", b"b"] and server.world.address("q").duplicates is None
 
 
-def test_an_id_of_any_bytes():
-    server = keeping()
-    client = server.client()
+def test_an_id_of_any_bytes(server, client):
     for body in (b"a", b"b"):
         client.write(b"SEND\ndestination:/queue/q\n_AMQ_DUPL_ID:\xff\\n\\c\xfe" + b"\n\n" + body + b"\0")
     assert bodies(server.queue()) == [b"a"]
@@ -43,8 +39,7 @@ def test_an_id_of_any_bytes():
     assert cache is not None and cache.in_order == [b"\xff\n:\xfe"]
 
 
-def test_queues_of_one_address_share_them():
-    server = keeping()
+def test_queues_of_one_address_share_them(server):
     server.world.queue("one", "news"), server.world.queue("two", "news")
     client = server.client()
     send(client, b"a", to="news::one")
@@ -60,9 +55,7 @@ def test_a_message_that_no_queue_took_is_remembered():
     assert (counted(server, "news"), server.world.address("news").unrouted_messages) == (1, 1)
 
 
-def test_a_scheduled_message_is_sent_once():
-    server = keeping()
-    client = server.client()
+def test_a_scheduled_message_is_sent_once(server, client):
     for _ in range(2):
         send(client, b"a", AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=2)
     assert len(server.queue().scheduled) == 1
@@ -127,9 +120,7 @@ def test_a_refused_message_may_come_again():
 # ---- settings
 
 
-def test_a_reload_changes_the_size_at_once():
-    server = keeping()
-    client = server.client()
+def test_a_reload_changes_the_size_at_once(server, client):
     for number in range(4):
         send(client, b"%d" % number, str(number))
     new = replace(server.world.broker.configuration, id_cache_size=2)
@@ -159,9 +150,7 @@ def begin(client, *identifiers):
 @pytest.mark.parametrize(
     ("before", "within"), [("2", ["1", "2", "3"]), ("x", ["1", "2", "2"])], ids=["before", "within"]
 )
-def test_a_duplicate_in_a_transaction_fails_all_of_it(before, within):
-    server = keeping()
-    client = server.client()
+def test_a_duplicate_in_a_transaction_fails_all_of_it(server, client, before, within):
     send(client, b"taken", "taken")
     send(client, b"before", before, to="/queue/p")
     send(client, b"before", before)
@@ -178,9 +167,7 @@ def test_a_duplicate_in_a_transaction_fails_all_of_it(before, within):
     assert bodies(server.queue()) == [b"taken", b"before", b"free"]
 
 
-def test_the_same_id_for_two_addresses_in_one_transaction():
-    server = keeping()
-    client = server.client()
+def test_the_same_id_for_two_addresses_in_one_transaction(server, client):
     client.begin()
     for name in ("p", "q"):
         send(client, b"a", to=f"/queue/{name}", transaction="t")

@@ -126,8 +126,7 @@ def test_of_unfinished_frames_that_are_too_many_the_largest_is_refused():
     assert unfinished.bytes == 0
 
 
-def test_the_first_frame_is_short():
-    server = limited()
+def test_the_first_frame_is_short(server):
     client = server.client(None)
     client.write(b"CONNECT\npasscode:" + b"x" * FIRST_FRAME)
     assert f"the limit of {FIRST_FRAME} bytes before CONNECTED" in client.error()["message"]
@@ -191,8 +190,7 @@ def test_each_delivery_of_a_message_counts(ack, topic):
     assert (memory.bytes, memory.messages) == (0, 0) if topic else memory.bytes < 4 * 1000
 
 
-def test_many_subscriptions_end_in_slices():
-    server = limited()
+def test_many_subscriptions_end_in_slices(server):
     client, sender = server.client(), server.client()
     for number in range(100):
         client.subscribe("/topic/t", str(number), ack="client")
@@ -207,8 +205,7 @@ def test_many_subscriptions_end_in_slices():
     assert not server.world.directory.queues and not server.world.broker.memory.bytes
 
 
-def test_what_no_store_knows_is_let_go_of_when_the_broker_stops():
-    server = limited()
+def test_what_no_store_knows_is_let_go_of_when_the_broker_stops(server):
     client, sender = server.client(), server.client()
     client.subscribe(id="1", ack="client")
     sender.send(b"")
@@ -219,8 +216,7 @@ def test_what_no_store_knows_is_let_go_of_when_the_broker_stops():
     assert (queue.messages_requeued, queue.message_count) == (1, 1)
 
 
-def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops():
-    server = limited()
+def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops(server):
     client, sender = server.client(), server.client()
     client.subscribe("/topic/t", "1", ack="client")
     sender.send(b"", "/topic/t", persistent="true")
@@ -232,8 +228,7 @@ def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops
     assert (queue.messages_requeued, queue.delivering) == (1, 0)
 
 
-def test_the_end_of_many_consumers_of_a_queue_leaves_the_others():
-    server = limited()
+def test_the_end_of_many_consumers_of_a_queue_leaves_the_others(server):
     client, other, sender = server.client(), server.client(), server.client()
     other.subscribe(id="o", ack="auto")
     for number in range(3 * PAUSED_SINGLY):
@@ -382,17 +377,14 @@ A_LONG_NAME = ".".join("a" * 129)
     ],
     ids=["SEND", "SEND to a queue", "SUBSCRIBE", "SUBSCRIBE to wildcards"],
 )
-def test_an_address_has_so_many_words(frame_of):
-    server = limited()
-    client = server.client()
+def test_an_address_has_so_many_words(server, client, frame_of):
     client.write(frame_of())
     assert "words, and the limit is 128" in client.error()["message"]
     assert refused(server) == {"address-words": 1}
     assert not server.world.directory.addresses
 
 
-def test_an_address_that_is_there_may_have_more_words():
-    server = limited()
+def test_an_address_that_is_there_may_have_more_words(server):
     server.world.directory.create_address(A_LONG_NAME, frozenset({ANYCAST}), configured=True)
     client = server.client()
     client.send(destination=f"/queue/{A_LONG_NAME}", receipt="r")
@@ -416,8 +408,7 @@ def test_wildcard_addresses_have_so_many_words_after_their_first_wildcard():
 @pytest.mark.parametrize(
     "destination", ["/topic/a.#", "/queue/*.b", "#", "/topic/a.*::q", ".".join("#" * 100)]
 )
-def test_a_message_is_sent_to_one_address(destination):
-    server = limited()
+def test_a_message_is_sent_to_one_address(server, destination):
     reader = server.client()
     reader.subscribe("/topic/a.#", "1")
     client = server.client()
@@ -427,15 +418,12 @@ def test_a_message_is_sent_to_one_address(destination):
     assert reader.read() == [] and set(server.world.directory.addresses) == {"a.#"}
 
 
-def test_an_asterisk_among_letters_is_a_letter():
-    server = limited()
-    client = server.client()
+def test_an_asterisk_among_letters_is_a_letter(server, client):
     client.send(destination="/queue/a.b*", receipt="r")
     assert client.one("RECEIPT") and server.queue("a.b*").message_count == 1
 
 
-def test_a_queue_of_a_wildcard_address_is_reached_by_its_name():
-    server = limited()
+def test_a_queue_of_a_wildcard_address_is_reached_by_its_name(server):
     reader = server.client(client_id="c")
     reader.subscribe("/topic/a.#", "1", durable_subscription_name="d")
     client = server.client()
@@ -443,9 +431,8 @@ def test_a_queue_of_a_wildcard_address_is_reached_by_its_name():
     assert client.one("RECEIPT") and reader.bodies() == [b"x"]
 
 
-def test_names_that_take_long_to_match_are_taken_in_turns(monkeypatch):
+def test_names_that_take_long_to_match_are_taken_in_turns(server, monkeypatch):
     """Frames of one read whose names visit many nodes: others are served between them, and none is lost."""
-    server = limited()
     reader = server.client()
     words = ("a", "*", "#")
     for number, (b, c, d, e, f) in enumerate(product(words, repeat=5)):

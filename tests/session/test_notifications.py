@@ -96,8 +96,7 @@ def check(kind, frame):
             assert value == recorded, (kind, name, value)
 
 
-def test_messages_have_the_headers_of_artemis():
-    server = Server()
+def test_messages_have_the_headers_of_artemis(server):
     watcher = watch(server)
     client = server.client()
     client.subscribe(selector="a = 1")
@@ -119,8 +118,7 @@ def test_messages_have_the_headers_of_artemis():
 
 
 @pytest.mark.parametrize(("kind", "number"), [("/queue/", "1"), ("/topic/", "0")])
-def test_the_routing_type_of_an_address_is_the_number_that_artemis_has(kind, number):
-    server = Server()
+def test_the_routing_type_of_an_address_is_the_number_that_artemis_has(server, kind, number):
     watcher = watch(server)
     server.client().subscribe(f"{kind}a")
     frame = told(server, watcher)["ADDRESS_ADDED"]
@@ -137,8 +135,7 @@ def test_a_permission_violation_names_user_address_and_permission():
     assert frame["_AMQ_CheckType"] == "SEND" and frame["_AMQ_Address"] == "there" and frame["_AMQ_User"]
 
 
-def test_a_selector_compares_the_numbers_of_notifications():
-    server = Server()
+def test_a_selector_compares_the_numbers_of_notifications(server):
     watcher = watch(server, selector="_AMQ_NotifType = 'CONSUMER_CREATED' AND _AMQ_ConsumerCount > 1")
     client = server.client()
     client.subscribe(id="1")
@@ -147,8 +144,7 @@ def test_a_selector_compares_the_numbers_of_notifications():
     assert told(server, watcher)["CONSUMER_CREATED"]["_AMQ_ConsumerName"] == "2"
 
 
-def test_a_client_cannot_forge_a_notification():
-    server = Server()
+def test_a_client_cannot_forge_a_notification(server):
     watcher = watch(server)
     server.client().send(destination="/topic/activemq.notifications", _AMQ_NotifType="DISK_FULL")
     frames = [frame for frame in watcher.read() if frame.command == "MESSAGE" and frame.body == b"x"]
@@ -168,8 +164,7 @@ def test_delivered_and_expired_messages_are_notified_where_the_configuration_ask
     check("MESSAGE_EXPIRED", told(server, watcher)["MESSAGE_EXPIRED"])
 
 
-def test_nothing_is_notified_per_message_otherwise():
-    server = Server()
+def test_nothing_is_notified_per_message_otherwise(server):
     watcher = watch(server, selector="_AMQ_NotifType LIKE 'MESSAGE%'")
     client = server.client()
     client.send()

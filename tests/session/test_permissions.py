@@ -99,6 +99,12 @@ CASES: list[Case] = [
     ),
     ("by its address", Client.subscribe, {"destination": "/queue/several"}, [(P.CONSUME, "several", "q1")]),
     (
+        "browse a queue",
+        Client.subscribe,
+        {"destination": "/queue/there", "browser": "true"},
+        [(P.BROWSE, "there", "there")],
+    ),
+    (
         "subscribe to a new queue",
         Client.subscribe,
         {"destination": "/queue/new"},

@@ -101,9 +101,7 @@ def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(
 # ---- addresses that nobody reads
 
 
-def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address():
-    server = Server()
-    client = server.client()
+def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address(server, client):
     addresses = server.world.directory.addresses
     client.send(destination="/topic/t")
     address = addresses["t"]

@@ -11,9 +11,7 @@ def full(policy, limit=1):
     return {"q": {"max_size_messages": limit, "address_full_policy": policy}}
 
 
-def test_one_write_for_one_read():
-    server = Server()
-    client = server.client()
+def test_one_write_for_one_read(client):
     client.subscribe()
     before = client.wire.writes
     client.write(b"".join(frame("SEND", b"%d" % n, destination="/queue/q", receipt=n) for n in range(50)))
@@ -62,8 +60,7 @@ def test_raising_the_limit_lets_producers_go_on():
 # ---- a slow socket
 
 
-def test_a_slow_socket_holds_back_its_own_messages_only():
-    server = Server()
+def test_a_slow_socket_holds_back_its_own_messages_only(server):
     slow, quick, producer = server.client(), server.client(), server.client()
     for client in (slow, quick):
         client.subscribe("/topic/t")

@@ -52,8 +52,7 @@ def test_a_cumulative_answer_frees_the_bytes_of_all_it_covers(command, transacti
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_without_an_id_a_subscription_is_known_by_its_destination(version):
-    server = Server({"#": {"auto_delete_queues": False}})
+def test_without_an_id_a_subscription_is_known_by_its_destination(server, version):
     client = server.client(version)
     client.say("SUBSCRIBE", destination="/queue/q", ack="client-individual")
     client.send(b"1")
@@ -69,8 +68,7 @@ def test_without_an_id_a_subscription_is_known_by_its_destination(version):
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("first", [{}, {"id": "/queue/q"}], ids=["without an id", "by the same name"])
-def test_a_destination_is_subscribed_to_once_without_an_id(version, first):
-    server = Server({"#": {"auto_delete_queues": False}})
+def test_a_destination_is_subscribed_to_once_without_an_id(server, version, first):
     client = server.client(version)
     client.say("SUBSCRIBE", destination="/queue/q", **first)
     client.say("SUBSCRIBE", destination="/queue/q", receipt="r", **first)
@@ -78,9 +76,7 @@ def test_a_destination_is_subscribed_to_once_without_an_id(version, first):
     assert not server.queue().consumers
 
 
-def test_subscribing_to_replies_by_any_name_ends_the_subscription_that_was_made_for_them():
-    server = Server({"#": {"auto_delete_queues": False}})
-    client = server.client()
+def test_subscribing_to_replies_by_any_name_ends_the_subscription_that_was_made_for_them(server, client):
     for more in ({}, {"id": "/temp-queue/r"}, {"id": "s", "destination": "/temp-queue/r"}):
         client.send(b"", "/queue/q", reply_to="/temp-queue/r")
         client.say("SUBSCRIBE", **{"destination": "/temp-queue/r", **more})
@@ -93,15 +89,13 @@ def test_subscribing_to_replies_by_any_name_ends_the_subscription_that_was_made_
     assert not server.queue("temp-queue.1.r").consumers, "nobody could end it any more"
 
 
-def test_unsubscribe_by_a_destination_that_has_an_id_is_an_error():
-    client = Server().client()
+def test_unsubscribe_by_a_destination_that_has_an_id_is_an_error(client):
     client.subscribe()
     client.say("UNSUBSCRIBE", destination="/queue/q")
     assert "no subscription exists for id '/queue/q'" in client.error()["message"]
 
 
-def test_a_queue_is_not_deleted_as_a_durable_subscription():
-    server = Server({"#": {"auto_delete_queues": False}})
+def test_a_queue_is_not_deleted_as_a_durable_subscription(server):
     server.client().send(b"1", "/queue/me.mine")
     client = server.client(client_id="me")
     client.say("UNSUBSCRIBE", id="s", durable_subscription_name="mine")
@@ -109,8 +103,7 @@ def test_a_queue_is_not_deleted_as_a_durable_subscription():
     assert bodies(server.world.directory.queues["me.mine"]) == [b"1"]
 
 
-def test_durable_without_client_id():
-    client = Server().client()
+def test_durable_without_client_id(client):
     client.subscribe("/topic/t", durable_subscription_name="mine")
     assert "needs a client-id" in client.error()["message"]
 
@@ -124,8 +117,7 @@ def test_a_durable_subscription_wants_its_own_messages_or_not_as_it_said_last():
         client.say("UNSUBSCRIBE", id="s")
 
 
-def test_every_subscription_of_a_temporary_topic_gets_what_others_send_to_it():
-    server = Server()
+def test_every_subscription_of_a_temporary_topic_gets_what_others_send_to_it(server):
     owner, other = server.client(), server.client()
     owner.subscribe("/temp-topic/news", id="1")
     owner.subscribe("/temp-topic/news", id="2", selector="n = 2")
@@ -135,8 +127,7 @@ def test_every_subscription_of_a_temporary_topic_gets_what_others_send_to_it():
     assert sorted(got) == [("1", b"other"), ("1", b"own"), ("2", b"other")]
 
 
-def test_a_temporary_topic_lasts_as_long_as_its_connection():
-    server = Server()
+def test_a_temporary_topic_lasts_as_long_as_its_connection(server):
     owner, other = server.client(), server.client()
     owner.subscribe("/temp-topic/news")
     owner.say("UNSUBSCRIBE", id="s")
@@ -150,8 +141,7 @@ def test_a_temporary_topic_lasts_as_long_as_its_connection():
     assert "Temporary topic temp-topic.1.news does not exist" in other.error()["message"]
 
 
-def test_replies_to_a_temporary_topic_need_no_subscription():
-    server = Server()
+def test_replies_to_a_temporary_topic_need_no_subscription(server):
     asker, answerer = server.client(), server.client()
     answerer.subscribe("/queue/questions")
     for _ in range(2):

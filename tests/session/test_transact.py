@@ -28,8 +28,7 @@ def outstanding(server, count, ack="client-individual", **settings):
 
 
 @pytest.mark.parametrize("verb", ["ACK", "NACK"])
-def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(verb):
-    server = keeping()
+def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(server, verb):
     client, ids = outstanding(server, 1)
     for end in ("ABORT", "ABORT", "COMMIT"):
         client.begin()
@@ -41,8 +40,7 @@ def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(verb):
 
 
 @pytest.mark.parametrize("elsewhere", [{}, {"transaction": "u"}], ids=["outside", "in another transaction"])
-def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(elsewhere):
-    server = keeping()
+def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(server, elsewhere):
     client, ids = outstanding(server, 1)
     client.begin()
     client.begin("u")
@@ -64,8 +62,7 @@ def test_unsubscribe_within_a_transaction_then_abort_gives_back_without_an_attem
     assert [ref.attempts for ref in server.queue().dispatcher.in_order()] == [0, 0, 0]
 
 
-def test_credit_is_free_within_a_transaction_and_taken_again_after_abort():
-    server = keeping()
+def test_credit_is_free_within_a_transaction_and_taken_again_after_abort(server):
     client, ids = outstanding(server, 1)
     client.send(b"1")
     client.send(b"2")
@@ -79,8 +76,7 @@ def test_credit_is_free_within_a_transaction_and_taken_again_after_abort():
     assert client.one("MESSAGE").body == b"2"
 
 
-def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery():
-    server = keeping()
+def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery(server):
     client, ids = outstanding(server, 6, "client")
     for name, last in (("t", 1), ("u", 3)):
         client.begin(name)
@@ -94,9 +90,8 @@ def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery
     assert bodies(server.queue()) == [b"5"]
 
 
-def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion():
+def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion(server):
     """What they had is put in order once, and not once for each of them."""
-    server = keeping()
     client, ids = outstanding(server, 3000, "client")
     client.write(frame("BEGIN", transaction="t"))
     client.write(b"".join(frame("ACK", id=each, transaction="t") for each in ids))
@@ -131,9 +126,7 @@ def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_ha
     assert bodies(queue) == [b"0", b"1", b"2"]
 
 
-def test_an_unknown_transaction_costs_the_message_nothing():
-    server = keeping()
-    client = server.client()
+def test_an_unknown_transaction_costs_the_message_nothing(server, client):
     client.send(b"0")
     client.subscribe(ack="client")
     message = client.one("MESSAGE")

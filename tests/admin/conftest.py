@@ -1,0 +1,17 @@
+"""A broker service in memory, and a client of it."""
+
+import pytest
+
+from .admin_server import AdminServer, Stomp
+
+
+@pytest.fixture
+def server() -> AdminServer:
+    """A service without queues."""
+    return AdminServer()
+
+
+@pytest.fixture
+def client(server: AdminServer) -> Stomp:
+    """A client that is connected."""
+    return server.stomp()
