@@ -171,12 +171,6 @@ def basic(credentials):
     return {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
 
 
-def test_user_of_the_broker_is_accepted(tmp_path):
-    server = secure_house(tmp_path)
-    assert server.get("/api/v1/broker", headers=basic("anna:sécret:1"))["securityEnabled"] is True
-    assert server.ask("GET", "/metrics", headers=basic("anna:sécret:1")).status == 200
-
-
 @pytest.mark.parametrize(
     "headers",
     [

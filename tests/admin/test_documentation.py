@@ -25,7 +25,6 @@ from stompring.admin.counters import ADDRESS, BRIDGE, BROKER, DIVERT, QUEUE
 from stompring.admin.ha import HA
 from stompring.admin.http import admin_routes
 from stompring.admin.json_schema import Component, shown
-from stompring.admin.messages import message_view
 from stompring.settings.connector import Connector
 from stompring.settings.model import BridgeConfiguration, DivertConfiguration
 
@@ -115,62 +114,33 @@ def test_every_route_and_status_is_documented():
 
 
 @pytest.mark.parametrize(
-    ("heading", "fields", "counters"),
+    ("heading", "schemas", "counters"),
     [
-        ("Queues", queue_fields.FIELDS, QUEUE),
-        ("Addresses", addresses.FIELDS, ADDRESS),
-        ("Connections", connections.FIELDS, ()),
-        ("Consumers", consumers.FIELDS, ()),
-        ("The broker", broker.FIELDS, BROKER),
-        ("Bridges", bridges.FIELDS, BRIDGE),
+        ("The broker", shown(broker.FIELDS), BROKER),
+        ("Queues", shown(queue_fields.FIELDS), QUEUE),
+        ("Consumers", shown(consumers.FIELDS), ()),
+        ("Messages", messages.MESSAGE.schema["properties"], ()),
+        ("Tasks", shown(message_tasks.FIELDS), ()),
+        ("Dead letters", shown(dead_letters.FIELDS), ()),
+        ("Addresses", shown(addresses.FIELDS), ADDRESS),
+        ("Connections", shown(connections.FIELDS), ()),
+        ("Bridges", shown(bridges.FIELDS), BRIDGE),
+        ("Retention and lakes", retention.FIELDS, ()),
+        ("High availability", ha.FIELDS, ()),
+        ("Plugins", plugins.PLUGIN.schema["properties"], ()),
+        ("Settings and their origin", settings.SETTING.schema["properties"], ()),
     ],
 )
-def test_fields(heading, fields, counters):
-    documented = [name for name in first_cells(section(API, heading)) if " /" not in name]
-    expected = [name for name in fields if name not in {counter.json for counter in counters}]
-    assert documented == expected
-    if counters:
-        assert "The counters of `docs/metrics.md`, and:" in section(API, heading)
-
-
-def meanings(schemas):
-    return [[f"`{name}`", str(resolved_schema(schema)["description"])] for name, schema in schemas.items()]
-
-
-def resolved_schema(schema):
-    return schema.schema if isinstance(schema, Component) else schema
-
-
-@pytest.mark.parametrize(
-    ("heading", "schemas"),
-    [
-        ("The broker", shown(broker.FIELDS)),
-        ("Queues", {**shown(queue_fields.FIELDS)}),
-        ("Consumers", shown(consumers.FIELDS)),
-        ("Messages", messages.MESSAGE.schema["properties"]),
-        ("Tasks", shown(message_tasks.FIELDS)),
-        ("Dead letters", shown(dead_letters.FIELDS)),
-        ("Addresses", shown(addresses.FIELDS)),
-        ("Connections", shown(connections.FIELDS)),
-        ("Retention and lakes", retention.FIELDS),
-        ("High availability", ha.FIELDS),
-        ("Plugins", plugins.PLUGIN.schema["properties"]),
-        ("Settings and their origin", settings.SETTING.schema["properties"]),
-    ],
-)
-def test_meanings_of_fields(heading, schemas):
-    counters = {counter.json for counter in (*QUEUE, *ADDRESS, *BROKER)}
-    documented = [row for row in rows(section(API, heading)) if len(row) == 2]
-    for name, meaning in meanings(schemas):
-        if name.strip("`") not in counters:
-            assert [name, meaning] in documented
-
-
-def test_fields_of_messages(server):
-    queue = server.queue()
-    server.stomp().put()
-    (ref,) = queue.dispatcher.in_order()
-    assert first_cells(section(API, "Messages")) == list(message_view(ref))
+def test_fields_and_their_meanings(heading, schemas, counters):
+    text = section(API, heading)
+    schemas = {name: each.schema if isinstance(each, Component) else each for name, each in schemas.items()}
+    documented = [row for row in rows(text) if len(row) == 2 and " /" not in row[0]]
+    assert documented == [
+        [f"`{name}`", each["description"]]
+        for name, each in schemas.items()
+        if name not in {counter.json for counter in counters}
+    ]
+    assert not counters or "The counters of `docs/metrics.md`, and:" in text
 
 
 def test_fields_of_bodies():

@@ -7,10 +7,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from http.client import HTTPConnection
-from json import dumps
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,12 +16,8 @@ import pytest
 
 from stompring.admin.access import MANAGEMENT
 from stompring.security import properties_file
-from stompring.security.roles import Roles, edit_roles
-from stompring.security.users import Users, edit_users
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
-from ..broker_document import EVERYBODY
-from ..broker_process import PATIENCE
 from ..security.hashers import QUICK, QUICK_BUT_OTHER
 from .admin_server import AdminServer, path
 
@@ -465,39 +458,3 @@ def test_passwords_are_hashed_in_a_thread_one_at_a_time(broker, monkeypatch):
 
 
 # ---- a broker process, its users changed by others at the same time
-
-
-def test_changes_by_http_and_by_the_command_line_at_the_same_time(start_broker, tmp_path):
-    users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
-    with edit_users(users, QUICK) as edit:
-        edit.put("anna", "x")
-    with edit_roles(roles) as granted:
-        granted.grant(EVERYBODY, "anna")
-    broker = start_broker(secure=True)
-
-    def by_http(number):
-        connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
-        body = dumps({"name": f"http{number}", "password": "x", "roles": ["r"]})
-        headers = {
-            "Content-Type": "application/json",
-            "Authorization": str(login("anna", "x")["Authorization"]),
-        }
-        connection.request("POST", "/api/v1/users", body, headers)
-        answer = connection.getresponse()
-        assert answer.status == 201, answer.read()
-        connection.close()
-
-    def by_hand(number):
-        with edit_users(users, QUICK) as edit:  # as stompring user does
-            edit.put(f"hand{number}", "x")
-        with edit_roles(roles) as granted:
-            granted.grant("r", f"hand{number}")
-
-    numbers = range(6)
-    with ThreadPoolExecutor(8) as pool:
-        results = [pool.submit(work, number) for number in numbers for work in (by_http, by_hand)]
-        for result in results:
-            result.result(PATIENCE)
-    expected = {"anna", *(f"{kind}{number}" for kind in ("http", "hand") for number in numbers)}
-    assert set(Users(users).names()) == expected
-    assert set(Roles(roles).users_by_role()["r"]) == expected - {"anna"}

@@ -16,7 +16,7 @@ from stompring.server.protocol import (
     StompFactory,
 )
 from stompring.session.connect import Anonymous
-from stompring.session.outbox import ROOM, Outgoing
+from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
 
@@ -80,18 +80,6 @@ class ProtocolTest(TestCase):
         first.hang_up()
         assert (len(self.connections), self.connections.total) == (1, 2)
 
-    def test_more_connections_than_allowed(self):
-        factory = self.make_factory(connections_allowed=1)
-        _, first = self.connect(factory=factory)
-        _, second = self.connect(b"", factory)
-        (error,) = parse(second.value())
-        assert "More than 1 connections" in error["message"]
-        self.clock.advance(0)
-        assert not second.connected
-        first.hang_up()
-        _, third = self.connect(factory=factory)
-        assert third.connected
-
     def test_no_connect_in_time(self):
         _, transport = self.connect(b"")
         self.clock.advance(9)
@@ -124,20 +112,6 @@ class ProtocolTest(TestCase):
         self.clock.advance(1)
         assert transport.aborted
 
-    def test_a_slow_socket_is_spared(self):
-        consumer, transport = self.connect()
-        producer, _ = self.connect()
-        consumer.dataReceived(frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        consumer.pauseProducing()
-        for _ in range(30):
-            producer.dataReceived(frame("SEND", b"x" * 100_000, destination="/queue/q"))
-        sent = len(self.said(transport))
-        assert sent == ROOM // 100_000 + 1
-        assert self.broker.directory.queue("q").count == 30 - sent
-        consumer.resumeProducing()
-        self.clock.advance(0)
-        assert len(self.said(transport)) == 30 - sent
-
     def test_a_connection_rests_after_a_read_that_took_long(self):
         """Reads are timed by a clock that is turned by hand."""
         for spent, state in ((SLOW_READ, "producing"), (SLOW_READ + 0.01, "paused")):
@@ -153,44 +127,6 @@ class ProtocolTest(TestCase):
             self.clock.advance(CHECK_INTERVAL)
         self.clock.pump([CHECK_INTERVAL] * 3)
         assert transport.producerState == "producing"
-
-    def test_a_blocked_producer_is_not_read(self):
-        producer, transport = self.connect()
-        producer.dataReceived(frame("SEND", destination="/queue/full") * 2)
-        assert transport.producerState == "paused"
-        self.broker.directory.queue("full").purge()
-        self.clock.advance(0)
-        assert transport.producerState == "producing"
-
-    def test_what_a_lost_connection_had_comes_back(self):
-        consumer, transport = self.connect()
-        consumer.dataReceived(
-            frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-            + frame("SEND", destination="/queue/q")
-        )
-        queue = self.broker.directory.queue("q")
-        assert (queue.count, queue.delivering) == (0, 1)
-        transport.hang_up()
-        assert (queue.count, queue.delivering) == (1, 0)
-
-    def test_a_message_to_another_connection_is_written_in_the_same_read(self):
-        consumer, transport = self.connect()
-        consumer.dataReceived(frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        producer, _ = self.connect()
-        producer.dataReceived(frame("SEND", destination="/queue/q"))
-        assert self.said(transport) == ["MESSAGE"]
-
-    def test_a_scheduled_message_is_written_by_itself(self):
-        consumer, transport = self.connect()
-        consumer.dataReceived(
-            frame("SUBSCRIBE", destination="/queue/q", id="1")
-            + frame("SEND", destination="/queue/q", AMQ_SCHEDULED_DELAY=1000)
-        )
-        self.clock.advance(0.5)
-        assert self.said(transport) == []
-        self.clock.advance(0.75)
-        self.clock.advance(0)
-        assert self.said(transport) == ["MESSAGE"]
 
     def test_a_bug_of_ours_closes_only_the_connection_it_happened_on(self):
         protocol, transport = self.connect()

@@ -119,24 +119,6 @@ class WebSocketTest(TestCase):
         assert len(self.connections) == 0
         assert self.clock.calls == []
 
-    def test_every_byte_alone(self):
-        protocol, transport = self.open(upgraded=False)
-        for byte in request() + piece_bytes(BINARY, CONNECT):
-            protocol.dataReceived(bytes((byte,)))
-        _, _, rest = transport.value().partition(b"\r\n\r\n")
-        transport.clear()
-        transport.write(rest)
-        assert self.commands(transport) == ["CONNECTED"]
-
-    def test_all_in_one_read(self):
-        protocol, transport = self.open(upgraded=False)
-        more = frame("SEND", b"x", destination="/queue/q", receipt="r")
-        protocol.dataReceived(request() + piece_bytes(BINARY, CONNECT) + piece_bytes(TEXT, more))
-        _, _, rest = transport.value().partition(b"\r\n\r\n")
-        transport.clear()
-        transport.write(rest)
-        assert self.commands(transport) == ["CONNECTED", "RECEIPT"]
-
     def test_a_frame_over_several_messages_with_pings_between(self):
         protocol, transport = self.open()
         self.say(protocol, CONNECT)
@@ -163,14 +145,6 @@ class WebSocketTest(TestCase):
         self.say(protocol, *[frame("SEND", b"x" * n, destination="/queue/q") for n in (1, 200, 70_000)])
         assert len(writes) == 1
         assert len(writes[0]) > 70_000
-
-    def test_a_read_of_many_tiny_frames(self):
-        protocol, transport = self.open()
-        whole = CONNECT + frame("SEND", b"y" * 16_384, destination="/queue/q", receipt="r")
-        protocol.dataReceived(
-            b"".join(piece_bytes(BINARY, whole[at : at + 3]) for at in range(0, len(whole), 3))
-        )
-        assert self.commands(transport) == ["CONNECTED", "RECEIPT"]
 
     def test_text(self):
         protocol, transport = self.open(websocket={"web_socket_encoder_type": "text"})

@@ -33,50 +33,6 @@ def test_an_ack_settles_and_frees_the_memory(version, mode):
     assert_nothing_held(server.world)
 
 
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_nack_brings_the_message_again(mode):
-    server, client, got = delivered(2, ack=mode)
-    settle(client, "NACK", got[0])
-    again = client.one("MESSAGE")
-    assert (again.body, again["redelivered"], again["message-id"]) == (b"0", "true", got[0]["message-id"])
-    assert server.queue().delivering == 2
-    for each in (got[1], again) if mode == "client-individual" else (again,):
-        settle(client, "ACK", each)
-    assert_nothing_held(server.world)
-
-
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_lost_connection_gives_back_what_it_had_in_order(mode):
-    server, client, got = delivered(4, ack=mode)
-    settle(client, "ACK", got[0])
-    client.lose()
-    assert bodies(server.queue()) == [b"1", b"2", b"3"]
-    assert server.queue().delivering == 0
-    other = server.client()
-    other.subscribe()
-    assert [each["redelivered"] for each in other.read()] == ["true"] * 3
-    assert_nothing_held(server.world)
-
-
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_an_aborted_ack_leaves_the_message_with_its_consumer(mode):
-    server, client, got = delivered(3, ack=mode)
-    client.begin()
-    settle(client, "ACK", got[1], transaction="t")
-    client.abort()
-    assert server.queue().delivering == 3
-    for each in [got[2]] if mode == "client" else got:
-        settle(client, "ACK", each)
-    assert_nothing_held(server.world)
-
-
-def test_a_second_ack_is_an_error():
-    _, client, got = delivered(2, ack="client-individual")
-    settle(client, "ACK", got[0])
-    settle(client, "ACK", got[0])
-    assert "awaits acknowledgement" in client.error()["message"]
-
-
 def test_management_is_shown_one_reference_to_each():
     server, _, _ = delivered(3, ack="client-individual")
     (consumer,) = server.queue().consumers
@@ -86,19 +42,6 @@ def test_management_is_shown_one_reference_to_each():
     ]
     assert list(consumer.unsettled_references()) == shown
     assert server.queue().delivering == 3
-
-
-def test_of_two_subscriptions_each_ack_finds_its_own(server):
-    client, producer = server.client(), server.client()
-    for name in ("one", "two"):
-        client.subscribe(f"/queue/{name}", name, ack="client-individual")
-        producer.send(name.encode(), f"/queue/{name}")
-    one, two = client.read()
-    settle(client, "ACK", two)
-    client.say("UNSUBSCRIBE", id="two")
-    settle(client, "ACK", one)
-    assert [server.queue(name).messages_acknowledged for name in ("one", "two")] == [1, 1]
-    assert_nothing_held(server.world)
 
 
 def test_a_message_of_several_queues_is_kept_only_where_nobody_is_ready():
@@ -115,28 +58,6 @@ def test_a_message_of_several_queues_is_kept_only_where_nobody_is_ready():
     assert late["message-id"].partition("-")[2] == message["message-id"].partition("-")[2]
     assert (late.body, late["color"], late["timestamp"]) == (b"x", "red", message["timestamp"])
     assert_nothing_held(server.world)
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_escapes_are_those_of_the_receiver(server, version):
-    client, producer = server.client(version), server.client()
-    client.subscribe()
-    producer.write(b"SEND\ndestination:/queue/q\nk:a\\cb\\r\n\nbody\0")
-    expected = {"1.0": b"\nk:a:b\r\n", "1.1": b"\nk:a\\cb\r\n", "1.2": b"\nk:a\\cb\\r\n"}
-    assert expected[version] in client.wire.written and client.wire.written.endswith(b"\n\nbody\0\n")
-
-
-def test_consumers_take_turns(server):
-    clients, producer = [server.client() for _ in range(3)], server.client()
-    for client in clients:
-        client.subscribe()
-    for number in range(6):
-        producer.send(b"%d" % number)
-    assert [[got.body for got in client.read()] for client in clients] == [
-        [b"0", b"3"],
-        [b"1", b"4"],
-        [b"2", b"5"],
-    ]
 
 
 def ack_frames(got):

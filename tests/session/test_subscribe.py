@@ -103,11 +103,6 @@ def test_a_queue_is_not_deleted_as_a_durable_subscription(server):
     assert bodies(server.world.directory.queues["me.mine"]) == [b"1"]
 
 
-def test_durable_without_client_id(client):
-    client.subscribe("/topic/t", durable_subscription_name="mine")
-    assert "needs a client-id" in client.error()["message"]
-
-
 def test_a_durable_subscription_wants_its_own_messages_or_not_as_it_said_last():
     client = Server().client(client_id="me")
     for more, got in (({}, [b"x"]), ({"no_local": "true"}, []), ({}, [b"x"])):
