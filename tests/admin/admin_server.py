@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http.client import HTTPResponse
 from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
+from argon2 import PasswordHasher
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IProtocol
@@ -25,8 +27,15 @@ from stompring.broker.queue import Queue
 from stompring.server.protocol import StompFactory
 from stompring.server.service import BrokerService
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, QueueConfiguration, RoutingType
+from stompring.settings.model import (
+    AddressSettingEntry,
+    BrokerConfiguration,
+    QueueConfiguration,
+    RoutingType,
+    SecuritySettingEntry,
+)
 
+from ..security.hashers import QUICK
 from ..websocket_client import BINARY, piece_bytes
 from .described import check
 
@@ -150,7 +159,12 @@ class StoreFigures:
 class AdminServer:
     """The service, and words for what tests ask of it."""
 
-    def __init__(self, settings: Mapping[str, Mapping[str, Any]] | None = None, **configuration: Any) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        hasher: PasswordHasher = QUICK,
+        **configuration: Any,
+    ) -> None:
         self.reactor = TestReactor()
         self.reactor.advance(BEGIN)
         base = BrokerConfiguration(
@@ -162,7 +176,7 @@ class AdminServer:
                 AddressSettingEntry(match, values) for match, values in (settings or {}).items()
             ),
         )
-        self.service = BrokerService(replace(base, **configuration), self.reactor)
+        self.service = BrokerService(replace(base, **configuration), self.reactor, hasher=hasher)
         self.broker = self.service.broker
         self.figures = StoreFigures()
         authenticator = self.service.authenticator()
@@ -351,6 +365,22 @@ class Stomp:
     def received(self) -> bytes:
         """Everything that came so far."""
         return self.wire.value()
+
+
+def secured(
+    directory: Path, passwords: Mapping[str, str], roles: str, *entries: SecuritySettingEntry, **more: Any
+) -> AdminServer:
+    """A server with these users, and these lines in its file of roles."""
+    users, granted = directory / "users.properties", directory / "roles.properties"
+    users.write_text("".join(f"{name} = {QUICK.hash(each)}\n" for name, each in passwords.items()))
+    granted.write_text(roles)
+    return AdminServer(
+        security_enabled=True,
+        users_file=str(users),
+        roles_file=str(granted),
+        security_settings=entries,
+        **more,
+    )
 
 
 def login_header(user: str, password: str) -> dict[str, str | None]:

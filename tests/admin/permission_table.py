@@ -16,8 +16,7 @@ from stompring.security.access_control import Permissions
 from stompring.session.permissions import FOR_OTHERS
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, SecuritySettingEntry
 
-from ..security.hashers import QUICK
-from .admin_server import AdminServer, Reply, Stomp, login_header, path
+from .admin_server import Reply, Stomp, login_header, path, secured
 
 P = PermissionType
 BOTH = frozenset(RoutingType)
@@ -58,16 +57,12 @@ class Scene:
     """One broker with one address of each kind. On other addresses all users have every permission except manage."""
 
     def __init__(self, directory: Path) -> None:
-        users, roles = directory / "users.properties", directory / "roles.properties"
-        password = QUICK.hash("x")
-        users.write_text("".join(f"{name} = {password}\n" for name in ("anna", "bert", "root")))
-        roles.write_text("anna = anna\neveryone = anna, bert, root\nroot = root\n")
-        self.server = AdminServer(
+        self.server = secured(
+            directory,
+            dict.fromkeys(("anna", "bert", "root"), "x"),
+            "anna = anna\neveryone = anna, bert, root\nroot = root\n",
+            *entries(ALL),
             settings={"work.#": {"retroactive_message_count": 5}},
-            security_enabled=True,
-            users_file=str(users),
-            roles_file=str(roles),
-            security_settings=entries(ALL),
             management_message_rbac=True,
             file=str(directory / "broker.xml"),
         )

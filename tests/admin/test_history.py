@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
+
+from stompring.admin.sampler import Sampler
 
 from .admin_server import BEGIN, MULTICAST, AdminServer, TestReactor, path
 
@@ -223,22 +226,26 @@ def test_unknown_things_get_404(server):
         server.refused(404, "GET", path(kind, "none", "history"))
 
 
-def test_rounds_are_made_in_slices(server, monkeypatch):
-    queues = [server.queue(f"q{number}") for number in range(300)]
-    sampler = server.service.sampler
-    now = iter(range(10**6))
-    sampler._seconds = lambda: float(next(now))  # each look at the clock ends a slice
-    sampled = []
-    run = sampler._run
+def sampling(server, look):
+    """Sample by another clock for the slices; ``look`` is a look at it."""
+    server.service.sampler.stop()
+    server.service.sampler = sampler = Sampler(server.service, look)
+    sampler.start()
+    return sampler
 
-    def observed():
+
+def test_rounds_are_made_in_slices(client, server):
+    queues, sampled = [], []
+
+    def look():
         sampled.append(sum(queue.history is not None for queue in queues))
-        run()
+        return float(len(sampled))  # each look ends a slice
 
-    monkeypatch.setattr(sampler, "_run", observed)
-    send(server.stomp(), 1, "/queue/q299")
+    sampling(server, look)
+    queues += [server.queue(f"q{number}") for number in range(300)]
+    send(client, 1, "/queue/q299")
     seconds(server, 1)
-    assert sampled[:4] == [0, 20, 40, 60] and sampled[-1] == 300
+    assert list(dict.fromkeys(sampled)) == [*range(0, 300, 20), 300]
     assert history(server, "queues", "q299")["added"][-1] == 1
 
 
@@ -256,20 +263,17 @@ def test_the_memory_of_all_histories_is_limited(server):
     assert history(server, "queues", "q7")["added"][-60:] == [1] * 60
 
 
-def test_rounds_that_take_long_are_made_less_often(server):
+def test_rounds_that_take_long_are_made_less_often(client, server):
+    now = count()
+    sampler = sampling(server, lambda: next(now) / 50)  # a look at the clock takes 20 ms
     for number in range(100):
         server.queue(f"q{number}")
-    seconds(server, 1)
-    client = server.stomp()
-    sampler = server.service.sampler
-    now = iter(range(10**9))
-    sampler._seconds = lambda: next(now) / 50  # a look at the clock takes 20 ms
     sampled = []
     for _ in range(12):
         send(client, 2, "/queue/q99")
         seconds(server, 1)
         sampled.append(sampler.memory.second - BEGIN)
-    assert sampled == [2, 2, 2, 2, 2, 7, 7, 7, 7, 7, 12, 12]
+    assert sampled == [1, 1, 1, 1, 1, 6, 6, 6, 6, 6, 11, 11]
     assert history(server, "queues", "q99")["added"][-10:] == [2] * 10
 
 
@@ -318,18 +322,22 @@ def test_a_stop_ends_it(server):
     assert queue.history is None
 
 
-def test_a_round_that_fails_leaves_a_gap_and_is_logged(server, monkeypatch, caplog):
+def test_a_round_that_fails_leaves_a_gap_and_is_logged(client, server, caplog):
+    looks = []
+
+    def look():
+        looks.append(0)
+        assert len(looks) != 2, "the first within a round"
+        return 0.0
+
     server.queue()
-    client = server.stomp()
     seconds(server, 1)
-    with monkeypatch.context() as broken:
-
-        def fail(queue):
-            raise ZeroDivisionError
-
-        broken.setattr(server.service.sampler, "_sample_queue", fail)
-        send(client, 2)
-        seconds(server, 1)
+    looks += [0, 0]
+    sampling(server, look)
+    seconds(server, 1)
+    looks.clear()
+    send(client, 2)
+    seconds(server, 1)
     assert "sampling of counters failed" in caplog.text
     seconds(server, 1)
     assert sum(history(server, "queues", "q")["added"][-2:]) == 2

@@ -16,8 +16,7 @@ from stompring.security.login import FREE_FAILURES, MAX_DELAYED
 from stompring.session.commands import VERBS
 from stompring.settings.model import DivertConfiguration, PermissionType, SecuritySettingEntry
 
-from ..security.hashers import QUICK
-from .admin_server import AdminServer, login_header, path
+from .admin_server import AdminServer, login_header, path, secured
 from .permission_table import (
     EDITED,
     HTTP,
@@ -187,20 +186,12 @@ def test_dead_letter_goes_to_no_queue_of_another_address_by_its_name(scene):
 
 def server_where(tmp_path, *given):
     """A broker whose one user has these permissions, and no others anywhere."""
-    users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
-    users.write_text(f"anna={QUICK.hash('sécret:1')}\n", encoding="utf-8")
-    roles.write_text("staff = anna\n")
     matches: dict[str, dict[PermissionType, frozenset[str]]] = {}
     for permission, address in given:
         matches.setdefault(address, {})[permission] = frozenset(("staff",))
-    entries = tuple(SecuritySettingEntry(match, found) for match, found in matches.items())
-    server = AdminServer(
-        security_enabled=True,
-        users_file=str(users),
-        roles_file=str(roles),
-        security_settings=entries,
-        file=str(tmp_path / "broker.xml"),
-    )
+    entries = (SecuritySettingEntry(match, found) for match, found in matches.items())
+    file = str(tmp_path / "broker.xml")
+    server = secured(tmp_path, {"anna": "sécret:1"}, "staff = anna\n", *entries, file=file)
     server.queue("q", "a")
     return server
 

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from argon2 import PasswordHasher
 
 from stompring.admin.access import MANAGEMENT
 from stompring.security import properties_file
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..security.hashers import QUICK, QUICK_BUT_OTHER
-from .admin_server import AdminServer, path
+from .admin_server import AdminServer, login_header, path
 
 P = PermissionType
+
+
+class Hasher(PasswordHasher):
+    """A quick one, before whose work something happens."""
+
+    before = staticmethod(lambda: None)
+
+    def hash(self, password):
+        self.before()
+        return super().hash(password)
 
 
 class Broker:
@@ -31,7 +40,9 @@ class Broker:
         self.users, self.roles = tmp_path / "users.properties", tmp_path / "roles.properties"
         self.users.write_text(f"# people\nanna = {QUICK.hash('a')}\nberta = {QUICK.hash('b')}\n")
         self.roles.write_text("# who does what\nadmins = anna\nstaff = berta\n")
+        self.hasher = Hasher(time_cost=1, memory_cost=8, parallelism=1)
         self.server = AdminServer(
+            hasher=self.hasher,
             security_enabled=True,
             users_file=str(self.users),
             roles_file=str(self.roles),
@@ -43,10 +54,8 @@ class Broker:
             ),
             **more,
         )
-        self.security: Any = self.server.service.security
-        self.security._user_files = replace(self.security._user_files, hasher=QUICK)
         self.server.queue("orders")
-        self.server.headers = login("anna", "a")
+        self.server.headers = login_header("anna", "a")
 
     @property
     def files(self):
@@ -54,10 +63,6 @@ class Broker:
 
     def names(self):
         return [user["name"] for user in self.server.get("/api/v1/users")["data"]]
-
-
-def login(name, password):
-    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
 
 @pytest.fixture
@@ -74,24 +79,24 @@ def test_life_of_a_user(broker):
         "roles": ["staff"],
         "hasPassword": True,
         "certificate": None,
-        "hashOutdated": True,  # the quick hashes of this test
+        "hashOutdated": False,
     }
     assert reply.json == server.get("/api/v1/users/clara") == clara
-    assert server.get("/api/v1/queues/orders", headers=login("clara", "sécret"))["name"] == "orders"
+    assert server.get("/api/v1/queues/orders", headers=login_header("clara", "sécret"))["name"] == "orders"
 
     reply = server.ask("PATCH", "/api/v1/users/clara", {"password": "other"})
     assert (reply.status, reply.json["roles"]) == (200, ["staff"])
-    assert server.ask("GET", "/api/v1/queues/orders", headers=login("clara", "sécret")).status == 401
-    assert server.ask("GET", "/api/v1/queues/orders", headers=login("clara", "other")).status == 200
+    assert server.ask("GET", "/api/v1/queues/orders", headers=login_header("clara", "sécret")).status == 401
+    assert server.ask("GET", "/api/v1/queues/orders", headers=login_header("clara", "other")).status == 200
 
     reply = server.ask("PATCH", "/api/v1/users/clara", {"roles": ["sales", "admins", "sales"]})
     assert reply.json["roles"] == ["admins", "sales"]
-    assert server.ask("GET", "/api/v1/users", headers=login("clara", "other")).status == 200
+    assert server.ask("GET", "/api/v1/users", headers=login_header("clara", "other")).status == 200
     server.ask("PATCH", "/api/v1/users/clara", {"roles": []})
-    assert server.ask("GET", "/api/v1/users", headers=login("clara", "other")).status == 403
+    assert server.ask("GET", "/api/v1/users", headers=login_header("clara", "other")).status == 403
 
     assert server.ask("DELETE", "/api/v1/users/clara").status == 204
-    assert server.ask("GET", "/api/v1/whoami", headers=login("clara", "other")).status == 401
+    assert server.ask("GET", "/api/v1/whoami", headers=login_header("clara", "other")).status == 401
     server.refused(404, "GET", "/api/v1/users/clara")
     users, roles = broker.files
     assert users.startswith("# people\nanna") and roles.startswith(
@@ -117,7 +122,6 @@ def test_lists(broker):
 
 
 def test_hash_with_outdated_parameters_is_shown(broker):
-    broker.security.users._hasher = QUICK
     broker.users.write_text(f"anna={QUICK.hash('a')}\nold={QUICK_BUT_OTHER.hash('x')}\n")
     assert {user["name"]: user["hashOutdated"] for user in broker.server.get("/api/v1/users")["data"]} == {
         "anna": False,
@@ -334,25 +338,14 @@ def test_changes_by_hand_are_seen_and_preserved(broker):
     assert "# by hand\ndora" in users and "# by hand\nstaff2 = dora, clara" in roles
 
 
-def editing(broker, change):
-    """Have ``change`` happen while a password is hashed, between reading and writing of the users file."""
-
-    class Hasher:
-        def hash(self, password):
-            change()
-            return QUICK.hash(password)
-
-    broker.security._user_files = replace(broker.security._user_files, hasher=Hasher())
-
-
 def test_change_by_an_editor_at_the_same_moment_is_not_lost(broker):
     text = broker.users.read_text() + f"dora = {QUICK.hash('d')}\n"
-    editing(broker, lambda: broker.users.write_text(text))
+    broker.hasher.before = lambda: broker.users.write_text(text)
     problem = broker.server.refused(409, "POST", "/api/v1/users", {"name": "clara", "password": "x"})
     assert problem["detail"] == f"{broker.users}: another program has just changed the users file: try again"
     assert broker.names() == ["anna", "berta", "dora"]
     assert broker.server.ask("POST", "/api/v1/users", {"name": "clara", "password": "x"}).status == 409
-    editing(broker, lambda: None)
+    broker.hasher.before = lambda: None
     assert broker.server.ask("POST", "/api/v1/users", {"name": "clara", "password": "x"}).status == 201
     assert [file.name for file in broker.users.parent.iterdir() if file.name.startswith(".")] == []
 
@@ -392,7 +385,7 @@ def test_half_done_change_says_what_was_done(broker):
         broker.roles.unlink()
         broker.roles.mkdir()
 
-    editing(broker, unusable)
+    broker.hasher.before = unusable
     body = {"name": "clara", "password": "x", "roles": ["staff"]}
     detail = broker.server.refused(409, "POST", "/api/v1/users", body)["detail"]
     assert detail.startswith(
@@ -427,7 +420,7 @@ class LaterThreads:
 
 def test_passwords_are_hashed_in_a_thread_one_at_a_time(broker, monkeypatch):
     server, hashed = broker.server, []
-    editing(broker, lambda: hashed.append(1))
+    broker.hasher.before = lambda: hashed.append(1)
     server.get("/api/v1/whoami")  # the login is verified from now on
     threads = LaterThreads()
     wires = []

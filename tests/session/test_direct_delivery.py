@@ -30,6 +30,8 @@ def test_an_ack_settles_and_frees_the_memory(version, mode):
     for each in got[3:] if mode == "client" else [got[0], got[1], *got[3:]]:
         settle(client, "ACK", each, version)
     assert (server.queue().delivering, server.queue().messages_acknowledged) == (0, 5)
+    (subscription,) = client.session.subscriptions.values()
+    assert subscription.credit_bytes == subscription.terms.window_bytes
     assert_nothing_held(server.world)
 
 
