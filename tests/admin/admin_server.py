@@ -220,6 +220,11 @@ class AdminServer:
     ) -> Queue:
         return self.directory.create_queue(QueueConfiguration(name, address or name, routing_type, **more))
 
+    def advance(self, seconds: float = 0, times: int = 1) -> None:
+        """Let time pass, so many times."""
+        for _ in range(times):
+            self.reactor.advance(seconds)
+
     # ---- HTTP
 
     def serve(self, site: AdminSite) -> None:
@@ -285,6 +290,14 @@ class AdminServer:
         reply = self.ask("GET", path, **more)
         assert reply.status == 200, (reply.status, reply.body)
         return reply.json
+
+    def shown(self, queue: str = "q") -> Any:
+        """A queue."""
+        return self.get(path("queues", queue))
+
+    def messages(self, queue: str = "q") -> Any:
+        """The messages of a queue."""
+        return self.get(path("queues", queue, "messages"))["data"]
 
     def refused(
         self, status: int, method: str, path: str, body: object = None, **more: Any

@@ -77,9 +77,9 @@ def test_pause_applies_to_existing_and_new_queues(server):
     server.queue("q1", "a")
     assert server.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
     server.queue("q2", "a")
-    assert [server.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [True, True]
+    assert [server.shown(name)["paused"] for name in ("q1", "q2")] == [True, True]
     assert server.ask("PATCH", ONE, {"paused": False}).json["paused"] is False
-    assert [server.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [False, False]
+    assert [server.shown(name)["paused"] for name in ("q1", "q2")] == [False, False]
 
 
 @pytest.mark.parametrize(

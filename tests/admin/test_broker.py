@@ -78,7 +78,7 @@ def test_the_broker():
     server = AdminServer(name="mine", global_max_size=1000)
     server.queue()
     server.stomp().put(b"x" * 50)
-    server.reactor.advance(3)
+    server.advance(3)
     used = server.broker.memory.bytes
     assert server.get("/api/v1/broker") == {
         "name": "mine",

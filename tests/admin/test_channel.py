@@ -164,7 +164,7 @@ def test_reserved_connection_is_closed_after_health_time(full):
     wire.abortConnection = lambda: aborted.append(True)
     seconds = drip(full, channel, wire, REQUEST, 1)
     assert seconds == HEALTH_TIME and full.parse(wire.value()).status == 503
-    full.reactor.advance(CLOSE_TIME)
+    full.advance(CLOSE_TIME)
     assert aborted, "whoever does not take the answer has to go without"
 
 
@@ -172,7 +172,7 @@ def test_closed_connections_are_released(full):
     opened(full)[0].dataReceived(
         METRICS
     )  # the first refusal is logged, and those of the next seconds are added up
-    full.reactor.advance(CLOSE_TIME)
+    full.advance(CLOSE_TIME)
     before = len(full.reactor.getDelayedCalls())
     for data in (b"", REQUEST, METRICS, REQUEST[:20]):
         for _ in range(HEALTH_CONNECTIONS):
@@ -191,7 +191,7 @@ def drip(server, channel, wire, data, every):
     """Send bytes one by one; the seconds after which the connection was given up."""
     for place in range(len(data)):
         channel.dataReceived(data[place : place + 1])
-        server.reactor.advance(every)
+        server.advance(every)
         if gone(wire):
             return (place + 1) * every
     raise AssertionError("it is never given up")
@@ -220,9 +220,9 @@ def test_request_time_restarts_with_each_request(server):
     channel, wire = opened(server)
     for _ in range(10):
         channel.dataReceived(REQUEST[:10])
-        server.reactor.advance(REQUEST_TIME - 1)
+        server.advance(REQUEST_TIME - 1)
         channel.dataReceived(REQUEST[10:])
-        server.reactor.advance(REQUEST_TIME - 1)
+        server.advance(REQUEST_TIME - 1)
     assert not gone(wire) and wire.value().count(b"200 OK") == 10
     assert refused(server) == {}
 
@@ -230,16 +230,16 @@ def test_request_time_restarts_with_each_request(server):
 def test_partial_pipelined_request_gets_408(server):
     channel, wire = opened(server)
     channel.dataReceived(REQUEST + REQUEST[:10])
-    server.reactor.advance(REQUEST_TIME)
+    server.advance(REQUEST_TIME)
     assert gone(wire) and b"408 Request Timeout" in wire.value()
 
 
 def test_idle_connection_is_closed_after_idle_time(server):
     channel, wire = opened(server)
     channel.dataReceived(REQUEST)
-    server.reactor.advance(IDLE - 1)
+    server.advance(IDLE - 1)
     assert not gone(wire)
-    server.reactor.advance(1)
+    server.advance(1)
     assert gone(wire) and refused(server) == {}
 
 
@@ -251,16 +251,15 @@ def test_unread_answer_closes_the_connection(server):
     aborted: list[bool] = []
     wire.abortConnection = lambda: aborted.append(True)
     channel.pauseProducing()
-    for _ in range(100):
-        server.reactor.advance(0)
+    server.advance(0, 100)
     before = len(wire.value())
-    server.reactor.advance(ANSWER_TIME - 1)
+    server.advance(ANSWER_TIME - 1)
     assert not aborted and len(wire.value()) == before, "nothing is made while nothing is taken"
     channel.resumeProducing()
-    server.reactor.advance(ANSWER_TIME)
+    server.advance(ANSWER_TIME)
     assert not aborted
     channel.pauseProducing()
-    server.reactor.advance(ANSWER_TIME)
+    server.advance(ANSWER_TIME)
     assert aborted and refused(server) == {"http-answer-time": 1}
 
 
@@ -310,7 +309,7 @@ def test_of_bodies_that_are_not_whole_the_largest_is_refused(server):
     for (channel, _), size in zip(opened_channels, (200_000, 400_000), strict=True):
         channel.dataReceived(head)
         channel.dataReceived(b"x" * size)
-    server.reactor.advance(0)
+    server.advance()
     (small, small_wire), (large, large_wire) = opened_channels
     reply = server.parse(large_wire.value())
     assert reply.status == 503 and gone(large_wire) and not gone(small_wire)

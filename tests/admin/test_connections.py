@@ -30,7 +30,7 @@ def test_detail(server):
         "transactionCount": 1,
         "subscriptionCount": 1,
         "queues": ["q"],
-        "subscriptions": server.get(path("queues", "q"))["consumers"],
+        "subscriptions": server.shown()["consumers"],
     }
     assert f"\nsession:{number}\n".encode() in client.received
 
@@ -53,13 +53,13 @@ def test_close(server):
     client = server.stomp()
     client.put()
     client.subscribe(ack="client")
-    assert server.get(path("queues", "q"))["deliveringCount"] == 1
+    assert server.shown()["deliveringCount"] == 1
     number = client.session.number
     assert server.ask("DELETE", path("connections", number)).status == 204
-    server.reactor.advance(0)
+    server.advance()
     assert b"ERROR" in client.received and b"message:Connection closed by management" in client.received
     assert client.wire.disconnecting
-    shown = server.get(path("queues", "q"))
+    shown = server.shown()
     assert (shown["messageCount"], shown["deliveringCount"], shown["consumerCount"]) == (1, 0, 0)
 
 

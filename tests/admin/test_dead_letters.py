@@ -5,7 +5,7 @@ import pytest
 from stompring.admin import dead_letters
 from stompring.settings.model import RingPolicy, RoutingType
 
-from .admin_server import BEGIN, AdminServer, path
+from .admin_server import BEGIN, AdminServer
 from .test_message_tasks import bodies, do, reject, send
 
 GROUPS = "/api/v1/dead-letters"
@@ -32,11 +32,11 @@ def test_messages_are_grouped_by_origin_and_reason(client, server):
     send(client, b"a", b"b")
     send(client, b"c", to="it's")
     reject(server, number=2)
-    server.reactor.advance(5)
+    server.advance(5)
     reject(server, "/queue/it's")
     send(client, b"d", expires=str((BEGIN + 10) * 1000))
     send(client, b"no letter", to="graves")
-    server.reactor.advance(20)
+    server.advance(20)
     assert sorted(groups(server)) == [
         ("graves", "it's", "max-delivery-attempts", 1),
         ("graves", "q", "expired", 1),
@@ -56,7 +56,7 @@ def test_the_filter_of_a_group_selects_it(client, server):
     reject(server)
     reject(server, "/queue/it's")
     send(client, b"c", expires=str((BEGIN + 1) * 1000))
-    server.reactor.advance(2)
+    server.advance(2)
     found = {(each["originQueue"], each["reason"]): each for each in server.get(GROUPS)["data"]}
     for (name, reason), left in (
         (("it's", "max-delivery-attempts"), ["a", "c"]),
@@ -101,4 +101,4 @@ def test_a_letter_of_an_earlier_version_has_no_reason(client, server):
     assert groups(server) == [("old", "q", "unknown", 1)]
     group = server.get(GROUPS)["data"][0]
     assert do(server, "retry", queue="old", filter=group["filter"])["done"] == 1
-    assert server.get(path("queues", "q"))["messageCount"] == 1
+    assert server.shown()["messageCount"] == 1

@@ -49,7 +49,7 @@ def test_readiness_and_the_broker_tell_and_undrain_ends_it(server):
 
 def test_a_second_drain_changes_nothing(server):
     server.ask("POST", "/api/v1/drain")
-    server.reactor.advance(5)
+    server.advance(5)
     assert server.ask("POST", "/api/v1/drain").json["since"] == BEGIN * 1000
     for _ in range(2):
         server.ask("POST", "/api/v1/undrain")

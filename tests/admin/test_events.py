@@ -35,7 +35,7 @@ class Stream:
         sent = {"Host": "localhost", "Accept": "text/event-stream", **(headers or {})}
         lines = [f"GET /api/v1/events{query} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
         self.channel.dataReceived("\r\n".join([*lines, "", ""]).encode())
-        server.reactor.advance(0)
+        server.advance()
 
     @property
     def text(self):
@@ -148,7 +148,7 @@ def test_violations_of_security(tmp_path):
     server.stomp(login="mallory", passcode="secret!")
     client = server.stomp(login="anna", passcode="sécret:1")
     client.subscribe("a", "s")
-    server.reactor.advance(5)
+    server.advance(5)
     found = [event for event in listed(server, headers=basic()) if event["type"].startswith("SECURITY")]
     assert types(found) == [
         "SECURITY_AUTHENTICATION_VIOLATION",
@@ -204,7 +204,7 @@ def test_a_stream_has_events_as_they_happen(server):
     stream = Stream(server)
     assert stream.text == "retry: 3000\n: stompring events\n\n"
     server.queue()
-    server.reactor.advance(0)
+    server.advance()
     (address, queue) = stream.pieces()
     assert queue[1]["queue"] == "q" and queue[0] == str(queue[1]["id"])
     assert b"Content-Type: text/event-stream" in stream.wire.value()
@@ -221,14 +221,14 @@ def test_a_stream_continues_after_the_last_event(server, by_header):
     )
     assert stream.events == all_events[3:]
     server.queue("d")
-    server.reactor.advance(0)
+    server.advance()
     assert stream.events == listed(server)[3:]
 
 
 def test_a_stream_of_some_types(server):
     stream = Stream(server, "?type[]=BINDING_ADDED&since=0")
     server.queue()
-    server.reactor.advance(0)
+    server.advance()
     assert types(stream.events) == ["BINDING_ADDED"]
 
 
@@ -247,17 +247,15 @@ def test_an_invalid_last_event_id_is_ignored(server):
 
 def test_a_silent_stream_is_kept_alive(server):
     stream = Stream(server)
-    for _ in range(3):
-        server.reactor.advance(events.KEEP_ALIVE)
+    server.advance(events.KEEP_ALIVE, 3)
     assert stream.text.count(": keep-alive\n\n") == 3
 
 
 def test_a_stream_is_not_ended_by_the_times_of_requests(server):
     stream = Stream(server)
-    for _ in range(40):
-        server.reactor.advance(10)
+    server.advance(10, 40)
     server.queue()
-    server.reactor.advance(0)
+    server.advance()
     assert len(stream.events) == 2
 
 
@@ -265,7 +263,7 @@ def test_hostile_names_stay_within_their_event(server):
     stream = Stream(server)
     client = server.stomp(**{"client-id": "x\\n\\nevent: EVIL\\ndata: {}\\n\\n"})
     client.subscribe("/queue/<script>", "a\\n\\nid: 99\\n")
-    server.reactor.advance(0)
+    server.advance()
     assert types(stream.events) == [
         "CONNECTION_CREATED",
         "ADDRESS_ADDED",
@@ -281,10 +279,10 @@ def test_a_client_that_does_not_read_gets_an_end_and_no_memory(server, monkeypat
     stream.wire.producer.pauseProducing()  # the socket is full
     for number in range(events.MAX_WAITING + 1):
         server.queue(f"q{number}")
-    server.reactor.advance(0)
+    server.advance()
     assert not server.broker.notifications.listeners
     stream.wire.producer.resumeProducing()
-    server.reactor.advance(0)
+    server.advance()
     assert types(stream.events) == ["STREAM_ENDED"]
     assert "did not read 1000 events" in stream.events[0]["text"]
     assert stream.wire.value().endswith(b"0\r\n\r\n")
@@ -293,7 +291,7 @@ def test_a_client_that_does_not_read_gets_an_end_and_no_memory(server, monkeypat
 def test_a_client_that_never_reads_is_closed_after_the_answer_time(server):
     stream = Stream(server)
     stream.wire.producer.pauseProducing()
-    server.reactor.advance(channel.ANSWER_TIME + 1)
+    server.advance(channel.ANSWER_TIME + 1)
     assert stream.wire.disconnected or stream.wire.disconnecting or stream.wire.aborting
 
 
@@ -303,7 +301,7 @@ def test_a_client_that_disconnects_is_forgotten(server):
     stream.channel.connectionLost()
     assert not server.broker.notifications.listeners
     server.queue()
-    server.reactor.advance(events.KEEP_ALIVE * 2)
+    server.advance(events.KEEP_ALIVE * 2)
     assert len(stream.events) == 0
 
 
@@ -312,7 +310,7 @@ def test_a_stream_ends_when_the_permission_is_revoked(tmp_path):
     authorization = {name: str(value) for name, value in basic().items()}
     stream = Stream(server, headers=authorization)
     server.queue("x")
-    server.reactor.advance(0)
+    server.advance()
     assert len(stream.events) == 2
     security: Any = server.service.security
     security.use(
@@ -322,7 +320,7 @@ def test_a_stream_ends_when_the_permission_is_revoked(tmp_path):
         )
     )
     server.queue("y")
-    server.reactor.advance(0)
+    server.advance()
     assert types(stream.events)[2:] == ["STREAM_ENDED"]
     assert "view" in stream.events[2]["text"]
 
@@ -330,7 +328,7 @@ def test_a_stream_ends_when_the_permission_is_revoked(tmp_path):
 def test_a_stop_ends_streams(server):
     stream = Stream(server)
     server.service.stop_listening()
-    server.reactor.advance(0)
+    server.advance()
     assert types(stream.events) == ["SHUTDOWN", "STREAM_ENDED"]
 
 
@@ -350,7 +348,7 @@ def test_notifications_are_messages_on_activemq_notifications(client, server):
     server.queue("listener", "activemq.notifications", MULTICAST)
     client.subscribe("activemq.notifications::listener", "n")
     server.queue("new")
-    server.reactor.advance(0)
+    server.advance()
     frames = client.received.decode().split("MESSAGE\n")[1:]
     added = next(frame for frame in frames if "_AMQ_RoutingName:new\n" in frame)
     assert "_AMQ_NotifType:BINDING_ADDED\n" in added and "_AMQ_Address:new\n" in added
@@ -361,7 +359,7 @@ def test_notifications_are_messages_on_activemq_notifications(client, server):
 
 def test_without_the_address_nothing_is_sent(server):
     server.queue()
-    server.reactor.advance(0)
+    server.advance()
     assert "activemq.notifications" not in server.directory.addresses
 
 

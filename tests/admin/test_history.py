@@ -24,8 +24,8 @@ def server():
 
 def seconds(server, number):
     for _ in range(number):
-        server.reactor.advance(1)
-        server.reactor.advance(0)
+        server.advance(1)
+        server.advance()
 
 
 def send(client, number=1, destination="/queue/q", **headers):
@@ -74,7 +74,7 @@ def test_rejected_evicted_expired_and_removed_messages(server):
     seconds(server, 1)
     client.send("UNSUBSCRIBE", id="s")
     seconds(server, 1)
-    (first, *_) = server.get(path("queues", "q", "messages"))["data"]
+    (first, *_) = server.messages()
     assert server.ask("DELETE", path("queues", "q", "messages", first["messageID"])).status == 204
     assert server.ask("POST", path("queues", "q", "purge")).status == 200
     seconds(server, 1)
@@ -177,7 +177,7 @@ def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known():
     server = AdminServer()
     for name in ("a", "b", "c"):
         server.queue(name)
-    assert server.get(path("queues", "a"))["addedRate"] is None
+    assert server.shown("a")["addedRate"] is None
     server.service.sampler.start()
     client = server.stomp()
     send(client, 1, "/queue/a")
@@ -207,12 +207,12 @@ def test_resolutions_and_since(server):
 def test_oldest_age_is_of_any_priority(server):
     server.queue()
     client = server.stomp()
-    assert server.get(path("queues", "q"))["oldestAge"] is None
+    assert server.shown()["oldestAge"] is None
     send(client, priority="1")
     seconds(server, 3)
     send(client, priority="9")
     seconds(server, 1)
-    shown = server.get(path("queues", "q"))
+    shown = server.shown()
     assert (shown["oldestAge"], shown["oldestMessageAge"], shown["pendingCount"]) == (4000, 1000, 2)
 
 

@@ -61,7 +61,7 @@ def test_dead_letters_stay_dead_letters(client, server):
     send(client, b"a")
     reject(server)
     upload(server, export(server, "DLQ"))
-    (letter,) = server.get(path("queues", "p", "messages"))["data"]
+    (letter,) = server.messages("p")
     assert (letter["originQueue"], letter["reason"]) == ("q", "max-delivery-attempts")
 
 

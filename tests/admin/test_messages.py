@@ -26,7 +26,7 @@ def bodies(page):
 
 
 def counts(server):
-    shown = server.get(path("queues", "q"))
+    shown = server.shown()
     return shown["messageCount"], shown["scheduledCount"], shown["messagesAcknowledged"]
 
 
@@ -35,7 +35,7 @@ def counts(server):
 
 def test_fields_of_a_message(server, client):
     client.put(b"hello", priority="7", persistent="true", expires=str(BEGIN * 1000 + 60_000), colour="r\\ced")
-    (message,) = server.get(WHOLE)["data"]
+    (message,) = server.messages()
     headers = message.pop("headers")
     assert message.pop("size") == server.broker.memory.bytes
     assert (
@@ -70,10 +70,10 @@ def test_fields_of_a_message(server, client):
 
 def test_message_id_equals_the_header(server, client):
     client.put(b"x")
-    shown = server.get(WHOLE)["data"][0]["messageID"]
+    shown = server.messages()[0]["messageID"]
     client.subscribe(ack="client")
     assert f"\nmessage-id:{shown}\n".encode() in client.received
-    (delivering,) = server.get(WHOLE)["data"]
+    (delivering,) = server.messages()
     assert (delivering["messageID"], delivering["state"], delivering["deliveryCount"]) == (
         shown,
         "delivering",
@@ -97,7 +97,7 @@ def test_states_in_order_and_a_transaction(server, client):
     acked = next(message["messageID"] for message in first if message["body"] == "acked")
     client.send("ACK", id=acked, transaction="t")
     page = server.get(WHOLE)
-    assert page["count"] == server.get(path("queues", "q"))["messageCount"]
+    assert page["count"] == server.shown()["messageCount"]
     assert [m["state"] for m in page["data"] if m["body"] == "acked"] == ["delivering"]
     client.send("COMMIT", transaction="t")
     assert "acked" not in bodies(server.get(WHOLE))
@@ -153,7 +153,7 @@ def test_encodings_of_bodies(server, body, limit, shown, encoding):
 
 def test_long_bodies_are_truncated(server, client):
     client.put(b"x" * (MAX_BODY_LENGTH + 1))
-    (message,) = server.get(WHOLE)["data"]
+    (message,) = server.messages()
     assert (len(message["body"]), message["bodySize"], message["bodyTruncated"]) == (
         MAX_BODY_LENGTH,
         MAX_BODY_LENGTH + 1,
@@ -167,7 +167,7 @@ def test_long_bodies_are_truncated(server, client):
 def test_headers_that_are_not_utf8_are_replaced(server, client):
     address = server.directory.address("q")
     publish.send(Message(99, address, Traits(b"k\xff:v\xfe\n", group=b"\xff"), b"", 0))
-    (message,) = server.get(WHOLE)["data"]
+    (message,) = server.messages()
     assert message["headers"]["k\N{REPLACEMENT CHARACTER}"] == "v\N{REPLACEMENT CHARACTER}"
     assert message["group"] == "\N{REPLACEMENT CHARACTER}"
 
@@ -178,7 +178,7 @@ def test_headers_that_are_not_utf8_are_replaced(server, client):
 def test_remove_one_message(server, client):
     for body in (b"a", b"b", b"c"):
         client.put(body)
-    ids = [message["messageID"] for message in server.get(WHOLE)["data"]]
+    ids = [message["messageID"] for message in server.messages()]
     assert server.ask("DELETE", f"{WHOLE}/{ids[1]}").status == 204
     assert bodies(server.get(WHOLE)) == ["a", "c"]
     assert counts(server) == (2, 0, 1)
@@ -199,7 +199,7 @@ def test_unknown_message_id_gets_404(server, client, identifier):
 def test_delivering_message_is_not_removed(server, client):
     client.put(b"a")
     client.subscribe(ack="client")
-    (message,) = server.get(WHOLE)["data"]
+    (message,) = server.messages()
     assert "in delivery" in server.refused(409, "DELETE", f"{WHOLE}/{message['messageID']}")["detail"]
 
 
@@ -236,7 +236,7 @@ def test_deliver_now(server, client):
     client.put(b"later", AMQ_SCHEDULED_DELAY="60000")
     (message,) = server.get(SCHEDULED)["data"]
     assert server.ask("POST", f"{SCHEDULED}/{message['messageID']}/deliver").status == 204
-    server.reactor.advance(0)
+    server.advance()
     assert b"later" in client.received
     assert counts(server) == (0, 0, 1)
     server.refused(404, "POST", f"{SCHEDULED}/{message['messageID']}/deliver")
@@ -256,13 +256,13 @@ def test_cancel(server, client):
     (message,) = server.get(SCHEDULED)["data"]
     assert server.ask("DELETE", f"{SCHEDULED}/{message['messageID']}").status == 204
     assert counts(server) == (0, 0, 1)
-    server.reactor.advance(61)
+    server.advance(61)
     assert counts(server) == (0, 0, 1)
 
 
 def test_only_scheduled_messages_are_cancelled(server, client):
     client.put(b"pending")
-    (message,) = server.get(WHOLE)["data"]
+    (message,) = server.messages()
     server.refused(404, "DELETE", f"{SCHEDULED}/{message['messageID']}")
     assert counts(server) == (1, 0, 0)
 
@@ -304,10 +304,10 @@ def test_one_message_in_every_state(server, client):
     client.put(b"taken")
     client.put(b"waits")
     client.subscribe(ack="client", prefetch_count="1")
-    for listed in server.get(WHOLE)["data"]:
+    for listed in server.messages():
         assert server.get(f"{WHOLE}/{listed['messageID']}") == listed
     client.send("BEGIN", transaction="t")
-    taken = next(each for each in server.get(WHOLE)["data"] if each["body"] == "taken")
+    taken = next(each for each in server.messages() if each["body"] == "taken")
     client.send("ACK", id=taken["messageID"], transaction="t")
     assert server.get(f"{WHOLE}/{taken['messageID']}")["state"] == "delivering"
     server.refused(404, "GET", f"{WHOLE}/77")
@@ -316,7 +316,7 @@ def test_one_message_in_every_state(server, client):
 
 def test_a_part_of_a_body(server, client):
     client.put(b"0123456789")
-    message = server.get(WHOLE)["data"][0]["messageID"]
+    message = server.messages()[0]["messageID"]
     part = server.get(f"{WHOLE}/{message}?bodyOffset=4&bodyLimit=3")
     assert (part["body"], part["bodySize"], part["bodyTruncated"]) == ("456", 10, True)
     assert server.get(f"{WHOLE}/{message}?bodyOffset=99")["body"] == ""
@@ -326,7 +326,7 @@ def test_a_part_of_a_body(server, client):
 def test_a_body_is_downloaded_as_it_is(server, client):
     body = bytes(range(256)) * 1000 + b"<script>alert(1)</script>"
     client.put(body, **{"content-type": "text/html"})
-    message = server.get(WHOLE)["data"][0]["messageID"]
+    message = server.messages()[0]["messageID"]
     reply = server.ask("GET", f"{WHOLE}/{message}/body")
     assert reply.body == body
     assert reply.headers["content-type"] == "application/octet-stream"

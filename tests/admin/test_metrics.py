@@ -125,9 +125,9 @@ def test_counters_of_a_queue(server):
     for _ in range(5):
         client.put(to="work", destination_type="ANYCAST")
     client.put(to="work", destination_type="ANYCAST", AMQ_SCHEDULED_DELAY="60000")
-    server.reactor.advance(2.5)
+    server.advance(2.5)
     client.subscribe("work::jobs", ack="client-individual", prefetch_count="1")
-    server.reactor.advance(1)
+    server.advance(1)
     found = of_queue(scrape(server), "work", "jobs")
     size = found.pop("stompring_queue_persistent_size_bytes")
     assert size == server.directory.queue("jobs").persistent_size > 0
@@ -181,7 +181,7 @@ def test_counters_of_the_broker():
     server.queue("two", "one")
     server.stomp().protocol.connectionLost()
     server.stomp().put(to="/queue/one")
-    server.reactor.advance(7)
+    server.advance(7)
     server.stomp()
     found = {name: value for (name, labels), value in samples(scrape(server)).items() if not labels}
     assert found["stompring_connections"] == 2

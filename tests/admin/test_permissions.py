@@ -133,7 +133,7 @@ def _requested(scene, kind, name, values):
         _AMQ_OperationName=name,
     )
     for _ in range(10):
-        scene.server.reactor.advance(0)
+        scene.server.advance()
     client.close()
     return client.received
 
@@ -260,7 +260,7 @@ def test_repeated_failed_logins_are_throttled(tmp_path, caplog):
         channel.dataReceived(
             f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: {told}\r\n\r\n".encode()
         )
-        server.reactor.advance(0)
+        server.advance()
         return wire
 
     waiting = [begin("anna:sécret:1") for _ in range(MAX_DELAYED)]
@@ -269,9 +269,8 @@ def test_repeated_failed_logins_are_throttled(tmp_path, caplog):
     reply = server.parse(refused.value())
     assert (reply.status, reply.headers["retry-after"]) == (429, "5")
     assert "too many failed logins from 127.0.0.1" in json.loads(reply.body)["detail"]
-    server.reactor.advance(0.3)
-    for _ in range(200):
-        server.reactor.advance(0)
+    server.advance(0.3)
+    server.advance(0, 200)
     assert all(wire.value().startswith(b"HTTP/1.1 200") for wire in waiting)
 
 

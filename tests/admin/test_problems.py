@@ -95,7 +95,7 @@ def with_consumer(seconds, waiting=1, consumers=1, answer=""):
     for _ in range(consumers + waiting):
         clients[0].put()
     for _ in range(seconds):
-        server.reactor.advance(1)
+        server.advance(1)
         if answer:
             clients[0].send(answer, id=next(iter(queue.consumers)).first_unsettled.decode())
     return server

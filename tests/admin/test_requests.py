@@ -31,7 +31,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_round_trips_in_a_path(server, name):
     server.queue(name)
-    assert server.get(path("queues", name))["name"] == name
+    assert server.shown(name)["name"] == name
     assert server.get(path("addresses", name))["name"] == name
     assert server.get(path("queues", name, "messages"))["count"] == 0
     assert server.ask("DELETE", path("queues", name)).status == 204
@@ -281,7 +281,7 @@ def test_content_length_limits(server, length, status):
         f"Connection: close\r\nContent-Length: {length}\r\n\r\n{{}}"
     )
     channel.dataReceived(head.encode())
-    server.reactor.advance(0)
+    server.advance()
     assert wire.value().startswith(f"HTTP/1.1 {status} ".encode()), wire.value()
     assert wire.disconnecting
     assert server.broker.rejections.counts["http-body"] == (status == 413)
@@ -329,6 +329,6 @@ def test_several_requests_on_one_connection(server):
     server.queue()
     channel, wire = server.channel()
     channel.dataReceived(b"GET /api/v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
-    server.reactor.advance(0)
+    server.advance()
     assert wire.value().count(b"HTTP/1.1 200 OK") == 3
     assert wire.value().count(b'"count":1') == 3

@@ -149,9 +149,9 @@ class Asked:
 
     def wait(self, seconds):
         """Time passes, and everything that is due happens."""
-        self.server.reactor.advance(seconds)
+        self.server.advance(seconds)
         for _ in range(100):
-            self.server.reactor.advance(0)
+            self.server.advance()
 
     @property
     def reply(self):
