@@ -191,15 +191,5 @@ def test_reload(file):
     assert event["text"].startswith(f"configuration reloaded from {file}: ")
 
 
-def test_a_file_with_a_fault_changes_nothing(file):
-    server = AdminServer(file=str(file))
-    before = server.service.configuration
-    file.write_text(broker_xml(addresses=anycast("added", 'ring-siez="4"')), encoding="utf-8")
-    problem = server.refused(409, "POST", "/api/v1/reload")
-    assert "ring-siez" in problem["detail"] and f"{file}:" in problem["detail"]
-    assert server.service.configuration is before
-    assert "added" not in server.directory.queues
-
-
 def test_without_a_file_there_is_nothing_to_reload(server):
     server.refused(409, "POST", "/api/v1/reload")

@@ -13,7 +13,7 @@ from stompring.admin import channel, events
 from stompring.broker.notifications import HEADERS, MAX_EVENTS, TYPES
 from stompring.settings.model import SecuritySettingEntry
 
-from .admin_server import BEGIN, MULTICAST, AdminServer, path
+from .admin_server import BEGIN, AdminServer, path
 from .test_permissions import MANAGEMENT, P, basic, server_where
 
 
@@ -342,19 +342,6 @@ def test_the_number_of_streams_is_limited(server, monkeypatch):
 
 
 # ---- messages
-
-
-def test_notifications_are_messages_on_activemq_notifications(client, server):
-    server.queue("listener", "activemq.notifications", MULTICAST)
-    client.subscribe("activemq.notifications::listener", "n")
-    server.queue("new")
-    server.advance()
-    frames = client.received.decode().split("MESSAGE\n")[1:]
-    added = next(frame for frame in frames if "_AMQ_RoutingName:new\n" in frame)
-    assert "_AMQ_NotifType:BINDING_ADDED\n" in added and "_AMQ_Address:new\n" in added
-    assert f"_AMQ_NotifTimestamp:{BEGIN * 1000}\n" in added
-    assert "_AMQ_Routing_Type:1\n" in added
-    assert "\n\nqueue new created on address new\0" in added
 
 
 def test_without_the_address_nothing_is_sent(server):

@@ -8,7 +8,7 @@ import pytest
 
 from stompring.admin.tasks import RUNNING_TASKS
 from stompring.broker.message import Message, Traits
-from stompring.settings.model import PermissionType, RingPolicy, RoutingType
+from stompring.settings.model import PermissionType, RoutingType
 
 from .admin_server import BEGIN, AdminServer, path
 from .test_permissions import basic, server_where
@@ -379,13 +379,6 @@ def test_a_retry_is_not_taken_for_a_duplicate(server, client):
     reject(server)
     do(server, "retry", queue="DLQ")
     assert bodies(server, "q") == ["a"]
-
-
-def test_evicted_messages_tell_the_reason(server, client):
-    server.queue("ring", ring_size=1, ring_policy=RingPolicy.DEAD_LETTER)
-    send(client, b"a", b"b", to="ring")
-    (letter,) = server.messages("DLQ")
-    assert letter["headers"]["_AMQ_ORIG_REASON"] == "evicted"
 
 
 # ---- remove, expire

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from json import dumps
 from types import SimpleNamespace
 from typing import Any
@@ -25,9 +24,8 @@ from stompring.settings.model import (
 )
 
 from ..broker_document import broker_xml
-from ..security.hashers import QUICK
 from ..session.test_slow_disk import SlowStorage
-from .admin_server import AdminServer, Stomp, Wire
+from .admin_server import AdminServer, Stomp, Wire, login_header, secured
 from .described import ROUTES, check
 
 CHANGES = [key for key in ROUTES if key[0] != "GET"]
@@ -39,22 +37,17 @@ class Scene:
     def __init__(self, tmp_path):
         file = tmp_path / "broker.xml"
         file.write_text(broker_xml(), encoding="utf-8")
-        users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
-        users.write_text("".join(f"{name}={QUICK.hash('x')}\n" for name in ("anna", "berta")))
-        roles.write_text("staff = anna\nothers = berta\n")
-        self.server = AdminServer(
+        self.server = secured(
+            tmp_path,
+            {"anna": "x", "berta": "x"},
+            "staff = anna\nothers = berta\n",
+            SecuritySettingEntry("#", dict.fromkeys(PermissionType, frozenset(("staff",)))),
             file=str(file),
             global_max_size=1_000_000,
-            security_enabled=True,
-            users_file=str(users),
-            roles_file=str(roles),
             address_settings=(AddressSettingEntry("a", {"dead_letter_address": "free"}),),
             bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),),
-            security_settings=(
-                SecuritySettingEntry("#", dict.fromkeys(PermissionType, frozenset(("staff",)))),
-            ),
         )
-        self.server.headers = {"Authorization": "Basic " + base64.b64encode(b"anna:x").decode()}
+        self.server.headers = login_header("anna", "x")
         self.server.queue("q", "a", filter="colour <> 'x'", user="anna", ring_size=50)
         self.server.queue("free")
         self.client: Stomp = self.server.stomp(**{"client-id": "c", "login": "anna", "passcode": "x"})
@@ -62,13 +55,7 @@ class Scene:
             self.client.put(b"\xff" if number else b"x", "/queue/a", colour="red")
         delay = {"AMQ_SCHEDULED_DELAY": "60000", "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "3"}
         self.client.put(b"later", "/queue/a", colour="red", **delay)
-        subscribe = {
-            "id": "1",
-            "ack": "client-individual",
-            "prefetch-count": "1",
-            "selector": "colour = 'red'",
-        }
-        self.client.send("SUBSCRIBE", destination="a::q", **subscribe)
+        self.client.subscribe("a::q", ack="client-individual", prefetch_count="1", selector="colour = 'red'")
         letter = {"_AMQ_ORIG_ADDRESS": "a", "_AMQ_ORIG_QUEUE": "q", "stompring-imported": "true"}
         self.client.put(b"dead", "/queue/free", **letter)
         transformer = TransformerConfiguration((Property("k", "v"),), ("x",))

@@ -2,54 +2,21 @@
 
 from unittest import mock
 
-from twisted.internet.task import Clock
-from twisted.trial.unittest import TestCase
-
-from stompring.broker.broker import Broker
-from stompring.policy.hooks import Policies
-from stompring.server import protocol as protocol_module
 from stompring.server.protocol import (
     CHECK_INTERVAL,
     LINGER,
     SLOW_READ,
-    Connections,
-    StompFactory,
 )
-from stompring.session.connect import Anonymous
-from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
 
 from ..session.session_fixture import frame, parse
-from .transport import TcpTransport
+from .transport import ServerTest
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 
 
-class ProtocolTest(TestCase):
-    def setUp(self):
-        # reads take no time, or a connection would rest where the machine stood still during one
-        self.patch(protocol_module, "perf_counter", lambda: 0.0)
-        self.clock = Clock()
-        self.clock.advance(1_000_000)
-        entries = (
-            AddressSettingEntry("full", {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}),
-            AddressSettingEntry("#", {"auto_delete_queues": False}),
-        )
-        self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock, Policies())
-        self.connections = Connections(1)
-        self.factory = self.make_factory()
-
-    def make_factory(self, **options):
-        acceptor = StompAcceptor("stomp", "127.0.0.1", 0, anycast_prefix=("/queue/",), **options)
-        outgoing = Outgoing(self.broker.clock)
-        return StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
-
-    def connect(self, data=CONNECT, factory=None):
-        protocol = (factory or self.factory).buildProtocol(None)
-        transport = TcpTransport(self.clock)
-        transport.protocol = protocol
-        protocol.makeConnection(transport)
+class ProtocolTest(ServerTest):
+    def connect(self, data=CONNECT):
+        protocol, transport = self.join(self.make_factory())
         if data:
             protocol.dataReceived(data)
             transport.clear()

@@ -53,32 +53,6 @@ def running(*queues, settings=None):
     return world
 
 
-def test_attributes_change_and_go_back_to_their_defaults():
-    world = running(queue())
-    live = world.directory.queue("q")
-    world.send(body=b"kept")
-    apply(world.broker, configuration(queue(ring_size=5, max_consumers=2, exclusive=True, filter="a = '1'")))
-    assert (live.ring_size, live.attributes.max_consumers, live.attributes.exclusive) == (5, 2, True)
-    assert live.attributes.filter == "a = '1'"
-    apply(world.broker, configuration(queue()))
-    assert (live.ring_size, live.attributes.max_consumers, live.attributes.exclusive) == (-1, -1, False)
-    assert live.attributes.filter is None and bodies(live) == [b"kept"]
-
-
-@pytest.mark.parametrize("policy", list(DeletionPolicy))
-def test_what_vanished(policy):
-    settings = {"config_delete_queues": policy, "config_delete_addresses": policy}
-    world = running(queue(), queue("p"), settings=settings)
-    world.send()
-    taker = join(world.directory.queue("q"))
-    made_by_client = world.queue("mine")
-    apply(world.broker, configuration(queue("p"), settings=settings))
-    forced = policy is DeletionPolicy.FORCE
-    assert ("q" in world.directory.queues, "q" in world.directory.addresses) == (not forced, not forced)
-    assert (taker.cancel_reason is not None) is forced
-    assert not made_by_client.deleted
-
-
 @pytest.mark.parametrize(
     ("bad", "words"),
     [

@@ -1,11 +1,11 @@
-"""Security as the service runs it: certificates, files that change, reloads; in memory, with a clock turned by hand."""
+"""Security as the service runs it: files that change, reloads; in memory, with a clock turned by hand."""
 
 from dataclasses import replace
 
 import pytest
 
 from stompring.errors import ConfigurationError
-from stompring.server.protocol import StompProtocol
+from stompring.session.connect import Credentials
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
 from ..admin.admin_server import secured
@@ -15,54 +15,27 @@ CLERKS = frozenset(("clerks",))
 
 
 def house(tmp_path, **more):
-    """A broker with a user, who has one role and a certificate."""
-    (tmp_path / "certificates").write_text("anna = CN=anna, O=Post\n")
+    """A broker with a user, who has one role."""
     found = secured(
         tmp_path,
         {"anna": "secret"},
         "clerks = anna\n",
         SecuritySettingEntry("a", {SEND: CLERKS, CONSUME: CLERKS}),
-        certificate_users_file=str(tmp_path / "certificates"),
         **more,
     )
     found.queue("a")
     return found
 
 
-@pytest.fixture
-def certificate(monkeypatch):
-    """Connections have shown a certificate."""
-    monkeypatch.setattr(StompProtocol, "certificate", property(lambda self: "CN=anna,O=Post"))
-
-
-@pytest.mark.usefixtures("certificate")
-@pytest.mark.parametrize(
-    ("headers", "answer"),
-    [
-        ({}, b"CONNECTED"),
-        ({"login": "anna"}, b"CONNECTED"),
-        ({"login": "anna", "passcode": "secret"}, b"CONNECTED"),
-        ({"login": "anna", "passcode": "wrong"}, b"User name [anna] or password is invalid"),
-        ({"login": "otto", "passcode": "secret"}, b"the certificate is that of user [anna], not of [otto]"),
-    ],
-)
-def test_certificates(tmp_path, headers, answer):
-    client = house(tmp_path).stomp(**headers)
-    assert answer in client.received
-    if answer == b"CONNECTED":
-        assert client.session.login.user == "anna"
-        client.put(to="/queue/a")
-        client.put(to="/queue/b")
-        assert b"User anna does not have permission='SEND' on address b" in client.received
-
-
-@pytest.mark.usefixtures("certificate")
-def test_without_a_file_a_certificate_is_nobody(tmp_path):
-    found = house(tmp_path)
-    (tmp_path / "certificates").write_text("")
-    assert found.service.security is not None
-    found.service.security.refresh()
-    assert b"is not mapped to a user" in found.stomp().received
+def test_certificates_are_those_of_their_file(tmp_path):
+    file = tmp_path / "certificates"
+    file.write_text("anna = CN=anna, O=Post\n")
+    security = house(tmp_path, certificate_users_file=str(file)).service.security
+    users = []
+    for subject in ("CN=anna,O=Post", "CN=otto"):
+        credentials = Credentials("anna", None, "192.0.2.1", subject)
+        security.logins.authenticate(credentials, lambda login, _: users.append(login and login.user))
+    assert users == ["anna", None]
 
 
 def test_the_files_are_looked_at_now_and_then(tmp_path):

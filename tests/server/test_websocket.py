@@ -6,13 +6,7 @@ import gc
 import weakref
 import zlib
 
-from twisted.internet.task import Clock
-from twisted.trial.unittest import TestCase
-
-from stompring.broker.broker import Broker
-from stompring.policy.hooks import Policies
-from stompring.server import protocol as protocol_module
-from stompring.server.protocol import LINGER, Connections, StompFactory
+from stompring.server.protocol import LINGER
 from stompring.server.websocket import (
     MAX_CONTROL_FRAMES,
     MAX_FRAME_BEFORE_CONNECT,
@@ -20,14 +14,11 @@ from stompring.server.websocket import (
     MAX_SHORT_FRAGMENTS,
     SHORT_FRAGMENT,
 )
-from stompring.session.connect import Anonymous
-from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import FrameLimits, StompAcceptor, WebSocketSettings
-from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
+from stompring.settings.acceptor import FrameLimits, WebSocketSettings
 
 from ..session.session_fixture import frame, parse
 from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, WebSocketClient, piece_bytes
-from .transport import TcpTransport
+from .transport import ServerTest
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 
@@ -45,34 +36,11 @@ def request(path="/", **headers):
     return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode()
 
 
-class WebSocketTest(TestCase):
-    def setUp(self):
-        # reads take no time, or a connection would rest where the machine stood still during one
-        self.patch(protocol_module, "perf_counter", lambda: 0.0)
-        self.clock = Clock()
-        self.clock.advance(1_000_000)
-        entries = (
-            AddressSettingEntry("full", {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}),
-            AddressSettingEntry("#", {"auto_delete_queues": False}),
-        )
-        self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock, Policies())
-        self.connections = Connections(1)
-
+class WebSocketTest(ServerTest):
     def open(self, upgraded=True, **options):
         """A connection, of a ws acceptor where nothing else is said."""
         websocket = WebSocketSettings(**{"only": True, **options.pop("websocket", {})})
-        acceptor = StompAcceptor(
-            "ws", "127.0.0.1", 0, anycast_prefix=("/queue/",), websocket=websocket, **options
-        )
-        outgoing = Outgoing(self.broker.clock)
-        factory = StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
-        return self.join(factory, upgraded)
-
-    def join(self, factory, upgraded=True):
-        protocol = factory.buildProtocol(None)
-        transport = TcpTransport(self.clock)
-        transport.protocol = protocol
-        protocol.makeConnection(transport)
+        protocol, transport = self.join(self.make_factory(websocket=websocket, **options))
         if upgraded:
             protocol.dataReceived(request())
             assert transport.value().startswith(b"HTTP/1.1 101 "), transport.value()
@@ -221,9 +189,9 @@ class WebSocketTest(TestCase):
 
     def test_more_connections_than_allowed(self):
         protocol, first = self.open(connections_allowed=1)
-        _, second = self.join(protocol._factory, upgraded=False)
+        _, second = self.join(protocol._factory)
         assert b"HTTP/1.1 503 " in second.value()
-        assert b"More than 1 connections to acceptor ws" in second.value()
+        assert b"More than 1 connections to acceptor s" in second.value()
         self.clock.advance(0)
         assert not second.connected
         first.hang_up()

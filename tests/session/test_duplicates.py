@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stompring.server.reload import apply
-from stompring.settings.model import AddressSettingEntry, FullPolicy
+from stompring.settings.model import AddressSettingEntry
 
 from ..broker.broker_fixture import bodies
 from .session_fixture import Server
@@ -18,6 +18,11 @@ def keeping(**configuration):
 def send(client, body, identifier="1", to="/queue/q", **more):
     headers = {} if identifier is None else {"_AMQ_DUPL_ID": identifier}
     client.send(body, to, **headers, **more)
+
+
+def full(policy):
+    limits = {"max_size_messages": 1, "address_full_policy": policy}
+    return Server({"#": {"auto_delete_queues": False, **limits}})
 
 
 def counted(server, name="q"):
@@ -80,8 +85,7 @@ def test_dead_letters_are_no_duplicates():
 
 
 def test_what_waited_or_was_dropped_may_come_again():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.DROP, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("DROP")
     client = server.client()
     send(client, b"a", "1")
     send(client, b"b", "2")  # dropped
@@ -94,8 +98,7 @@ def test_what_waited_or_was_dropped_may_come_again():
 
 
 def test_a_blocked_message_is_no_duplicate_of_itself():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("BLOCK")
     client = server.client()
     send(client, b"a", "1")
     send(client, b"b", "2", receipt="r")
@@ -106,8 +109,7 @@ def test_a_blocked_message_is_no_duplicate_of_itself():
 
 
 def test_a_refused_message_may_come_again():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.FAIL, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("FAIL")
     send(server.client(), b"a", "1")
     refused = server.client()
     send(refused, b"b", "2")
@@ -176,8 +178,7 @@ def test_the_same_id_for_two_addresses_in_one_transaction(server, client):
 
 
 def test_what_a_commit_drops_may_come_again():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.DROP, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("DROP")
     client = server.client()
     begin(client, "1", "2")
     client.commit(receipt="c")
@@ -189,8 +190,7 @@ def test_what_a_commit_drops_may_come_again():
 
 
 def test_a_blocked_commit_looks_again():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("BLOCK")
     client, other = server.client(), server.client()
     send(other, b"a", "a")
     begin(client, "1")

@@ -44,32 +44,6 @@ def refused(server):
 # ---- transactions
 
 
-def test_transactions_of_a_connection_count_together_and_free_what_they_held():
-    server = limited(max_transaction_bytes=10_000)
-    client = server.client()
-    for name in ("a", "b"):
-        client.begin(name)
-        client.send(b"x" * 4_500, transaction=name)
-    client.commit("a")
-    client.begin("c")
-    client.send(b"x" * 4_500, transaction="c")
-    client.abort("c")
-    client.send(b"x" * 4_500, transaction="b")
-    client.commit("b", receipt="r")
-    assert client.one("RECEIPT")["receipt-id"] == "r"
-    assert server.queue().message_count == 3 and server.world.broker.transaction_bytes.bytes == 0
-
-
-def test_empty_messages_count_as_well():
-    server = limited(max_transaction_bytes=10_000)
-    client = server.client()
-    client.begin()
-    for _ in range(100):
-        if not client.session.closed:
-            client.send(b"", transaction="t")
-    assert "maxTransactionBytes" in client.error()["message"]
-
-
 # ---- what was delivered and not acknowledged
 
 
