@@ -2,6 +2,8 @@
 
 import pytest
 
+from stompring.broker.queue import Queue
+
 from .admin_server import AdminServer, Stomp
 
 
@@ -15,3 +17,9 @@ def server() -> AdminServer:
 def client(server: AdminServer) -> Stomp:
     """A client that is connected."""
     return server.stomp()
+
+
+@pytest.fixture
+def queue(server: AdminServer) -> Queue:
+    """A queue of the service: ``q``, of the address of that name."""
+    return server.queue()

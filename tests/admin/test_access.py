@@ -79,8 +79,7 @@ def test_origin(origin, host, answered):
 
 
 @pytest.mark.parametrize(("method", "path"), EVERY_METHOD)
-def test_page_of_another_site_is_rejected_and_changes_nothing(server, method, path):
-    server.queue()
+def test_page_of_another_site_is_rejected_and_changes_nothing(queue, server, method, path):
     server.stomp().put()
     server.refused(403, method, path, headers={"Origin": "http://evil.example"})
     server.refused(403, method, path, headers={"Host": "evil.example"})
@@ -91,8 +90,7 @@ def test_page_of_another_site_is_rejected_and_changes_nothing(server, method, pa
 
 
 @pytest.mark.parametrize("path", ["/api/v1/queues/q", "/api/v1/queues/none", "/metrics", "/health/live"])
-def test_no_page_of_another_origin_learns_whether_something_exists(server, path):
-    server.queue()
+def test_no_page_of_another_origin_learns_whether_something_exists(queue, server, path):
     for site in (
         None,
         "none",
@@ -134,8 +132,7 @@ def test_standby_has_the_same_rules(server, path, site, status):
     assert reply.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_page_of_the_broker_is_allowed(server):
-    server.queue()
+def test_page_of_the_broker_is_allowed(queue, server):
     reply = server.ask("POST", "/api/v1/queues/q/purge", headers={"Origin": "http://localhost"})
     assert reply.status == 200
 
@@ -143,8 +140,7 @@ def test_page_of_the_broker_is_allowed(server):
 @pytest.mark.parametrize(
     "form", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"]
 )
-def test_html_form_is_rejected(server, form):
-    server.queue()
+def test_html_form_is_rejected(queue, server, form):
     server.refused(415, "POST", "/api/v1/queues/q/purge", headers={"Content-Type": form})
     made = server.ask("POST", "/api/v1/queues", raw=b'{"name":"made"}', headers={"Content-Type": form})
     assert made.status in (400, 415)  # twisted.web itself refuses what is no multipart

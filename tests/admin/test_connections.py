@@ -48,9 +48,7 @@ def test_a_list(server):
     assert server.get(f"/api/v1/connections?search={clients[0].session.number}")["count"] == 1
 
 
-def test_close(server):
-    server.queue()
-    client = server.stomp()
+def test_close(queue, client, server):
     client.put()
     client.subscribe(ack="client")
     assert server.shown()["deliveringCount"] == 1

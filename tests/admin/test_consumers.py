@@ -115,9 +115,7 @@ def test_a_connection_counts_what_ended_subscriptions_were_delivered(client, ser
     assert (shown["messagesDelivered"], shown["queues"], shown["deliveringCount"]) == (4, [], 0)
 
 
-def test_a_browser_is_listed_with_its_connection_only(server):
-    server.queue()
-    client = server.stomp()
+def test_a_browser_is_listed_with_its_connection_only(queue, client, server):
     client.subscribe(id="b", browser="true")
     assert server.get("/api/v1/consumers")["data"] == []
     (shown,) = server.get(path("connections", client.session.number))["subscriptions"]

@@ -233,15 +233,13 @@ def test_a_stream_of_some_types(server):
 
 
 @pytest.mark.parametrize("seen", ["1", str(BEGIN * 2000)])
-def test_a_gap_is_reported(server, seen):
-    server.queue()
+def test_a_gap_is_reported(queue, server, seen):
     stream = Stream(server, headers={"Last-Event-ID": seen})
     assert types(stream.events) == ["EVENTS_LOST", "ADDRESS_ADDED", "BINDING_ADDED"]
     assert next(stream.pieces())[0] is None  # so that a browser keeps the id that it has
 
 
-def test_an_invalid_last_event_id_is_ignored(server):
-    server.queue()
+def test_an_invalid_last_event_id_is_ignored(queue, server):
     assert Stream(server, headers={"Last-Event-ID": "x" * 50}).events == []
 
 
@@ -344,8 +342,7 @@ def test_the_number_of_streams_is_limited(server, monkeypatch):
 # ---- messages
 
 
-def test_without_the_address_nothing_is_sent(server):
-    server.queue()
+def test_without_the_address_nothing_is_sent(queue, server):
     server.advance()
     assert "activemq.notifications" not in server.directory.addresses
 

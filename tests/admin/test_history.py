@@ -40,9 +40,7 @@ def history(server, *names, query=""):
     return series
 
 
-def test_points_of_a_queue(server):
-    server.queue()
-    client = server.stomp()
+def test_points_of_a_queue(queue, client, server):
     send(client, 3)
     seconds(server, 1)
     client.subscribe(id="s", ack="client-individual")
@@ -87,8 +85,7 @@ def test_rejected_evicted_expired_and_removed_messages(server):
     assert series["messageCount"] == [2, 2, 2, 0]
 
 
-def test_a_scheduled_message_that_falls_due_changes_the_gauges(server):
-    server.queue()
+def test_a_scheduled_message_that_falls_due_changes_the_gauges(queue, server):
     send(server.stomp(), AMQ_SCHEDULED_DELAY="1500")
     seconds(server, 3)
     series = history(server, "queues", "q")
@@ -123,9 +120,7 @@ def test_the_broker_counts_queues_that_are_gone(client, server):
     assert series["memoryUsage"][0] > 0 and series["diskUsage"] == [0, 0]
 
 
-def test_a_queue_that_is_created_again_begins_anew(server):
-    server.queue()
-    client = server.stomp()
+def test_a_queue_that_is_created_again_begins_anew(queue, client, server):
     send(client, 3)
     seconds(server, 2)
     server.ask("DELETE", path("queues", "q"))
@@ -147,9 +142,7 @@ def test_what_is_there_at_the_start_is_no_traffic(server):
     assert history(other, "broker")["messageCount"][-1] == 5
 
 
-def test_connections_and_consumers(server):
-    server.queue()
-    client = server.stomp()
+def test_connections_and_consumers(queue, client, server):
     client.subscribe(id="s", ack="client-individual")
     send(client, 4)
     seconds(server, 1)
@@ -187,9 +180,7 @@ def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known():
     assert [(each["name"], each["addedRate"]) for each in listed] == [("c", 2.0), ("a", 0.5), ("b", 0.0)]
 
 
-def test_resolutions_and_since(server):
-    server.queue()
-    client = server.stomp()
+def test_resolutions_and_since(queue, client, server):
     for _ in range(70):
         send(client)
         seconds(server, 1)
@@ -204,9 +195,7 @@ def test_resolutions_and_since(server):
     assert history(server, "queues", "q", query=f"?since={START * 2}")["added"] == []
 
 
-def test_oldest_age_is_of_any_priority(server):
-    server.queue()
-    client = server.stomp()
+def test_oldest_age_is_of_any_priority(queue, client, server):
     assert server.shown()["oldestAge"] is None
     send(client, priority="1")
     seconds(server, 3)
@@ -277,8 +266,7 @@ def test_rounds_that_take_long_are_made_less_often(client, server):
     assert history(server, "queues", "q99")["added"][-10:] == [2] * 10
 
 
-def test_what_is_old_is_swept(server):
-    queue = server.queue()
+def test_what_is_old_is_swept(queue, server):
     send(server.stomp())
     seconds(server, 1)
     assert queue.history is not None and queue.history.series[0] is not None

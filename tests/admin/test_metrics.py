@@ -59,8 +59,7 @@ def types(text):
     return {line[2]: line[3] for line in lines}
 
 
-def test_every_family_has_help(server):
-    server.queue()
+def test_every_family_has_help(queue, server):
     text = scrape(server)
     helped = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP ")}
     assert helped == types(text).keys()
@@ -214,8 +213,7 @@ def test_special_characters_in_names_round_trip(server, name, openmetrics):
     assert found[("stompring_address_pages", frozenset({("address", f"a {name}")}))] == 0
 
 
-def test_accept_header_selects_openmetrics(server):
-    server.queue()
+def test_accept_header_selects_openmetrics(queue, server):
     plain, asked = (
         server.ask("GET", "/metrics", headers={"Accept": accept}) for accept in ("text/plain", OPENMETRICS)
     )
@@ -248,8 +246,7 @@ def test_enable_metrics_false_hides_an_address_and_its_queues():
     assert of_queue(text, "loud", "loud") and of_address(text, "loud")
 
 
-def test_name_parameter_selects_families(server):
-    server.queue()
+def test_name_parameter_selects_families(queue, server):
     text = scrape(server, query="?name%5B%5D=stompring_queue_ring_size&name[]=stompring_connections")
     assert set(types(text)) == {"stompring_queue_ring_size", "stompring_connections"}
 

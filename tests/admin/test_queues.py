@@ -185,9 +185,7 @@ def test_creating_an_existing_queue_conflicts(server):
 # ---- changing
 
 
-def test_change_applies_at_once(server):
-    server.queue()
-    client = server.stomp()
+def test_change_applies_at_once(queue, client, server):
     for _ in range(5):
         client.put()
     assert server.ask("PATCH", ONE, {"ringSize": 3}).json["ringSize"] == 3
@@ -220,9 +218,7 @@ def test_every_changeable_attribute_changes(server):
         {"address": "other"},
     ],
 )
-def test_patch_applies_all_or_nothing(server, change):
-    server.queue()
-    client = server.stomp()
+def test_patch_applies_all_or_nothing(queue, client, server, change):
     for number in "12":
         client.subscribe(id=number)
     before = server.shown()
@@ -247,14 +243,11 @@ def test_a_header_that_no_message_has_is_no_key(server):
         {"lastValueKey": "k"},
     ],
 )
-def test_fixed_attributes_do_not_change(server, change):
-    server.queue()
+def test_fixed_attributes_do_not_change(queue, server, change):
     assert "cannot change" in server.refused(409, "PATCH", ONE, change)["detail"]
 
 
-def test_pause_and_resume(server):
-    server.queue()
-    client = server.stomp()
+def test_pause_and_resume(queue, client, server):
     client.subscribe()
     assert server.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
     client.put(b"hello")
@@ -268,8 +261,7 @@ def test_pause_and_resume(server):
 # ---- deleting
 
 
-def test_delete(server):
-    server.queue()
+def test_delete(queue, server):
     server.stomp().put()
     reply = server.ask("DELETE", ONE)
     assert (reply.status, reply.body) == (204, b"")
@@ -277,9 +269,7 @@ def test_delete(server):
     assert server.broker.memory.bytes == 0
 
 
-def test_a_queue_with_consumers_is_deleted_by_force_only(server):
-    server.queue()
-    client = server.stomp()
+def test_a_queue_with_consumers_is_deleted_by_force_only(queue, client, server):
     client.subscribe(ack="client")
     client.put()
     assert "1 consumers" in server.refused(409, "DELETE", ONE)["detail"]
@@ -288,9 +278,7 @@ def test_a_queue_with_consumers_is_deleted_by_force_only(server):
     assert server.broker.memory.bytes == 0
 
 
-def test_purge(server):
-    server.queue()
-    client = server.stomp()
+def test_purge(queue, client, server):
     for number in range(120):
         client.put(colour="red" if number % 2 else "blue")
     client.put(AMQ_SCHEDULED_DELAY="1000")
@@ -307,9 +295,7 @@ def test_purge(server):
 # ---- one queue
 
 
-def test_a_queue_shows_its_consumers(server):
-    server.queue()
-    client = server.stomp()
+def test_a_queue_shows_its_consumers(queue, client, server):
     client.subscribe(id="s1", ack="client-individual", selector="a = 'b'")
     client.put(a="b")
     shown = server.shown()
@@ -317,8 +303,7 @@ def test_a_queue_shows_its_consumers(server):
     assert [(each["subscription"], each["deliveringCount"]) for each in shown["consumers"]] == [("s1", 1)]
 
 
-def test_oldest_message_age(server):
-    server.queue()
+def test_oldest_message_age(queue, server):
     assert server.shown()["oldestMessageAge"] is None
     server.stomp().put()
     server.advance(1.5)

@@ -101,8 +101,7 @@ def test_server_header_hides_the_implementation():
         assert b"wisted" not in reply.body.replace(b"twisted=", b"")
 
 
-def test_internal_error_is_logged_and_gets_500_without_details(server, monkeypatch, caplog):
-    server.queue()
+def test_internal_error_is_logged_and_gets_500_without_details(queue, server, monkeypatch, caplog):
 
     def fail(*_):
         raise ZeroDivisionError("secret")
@@ -149,9 +148,7 @@ def test_misspelt_parameter_gets_a_suggestion():
     )
 
 
-def test_force_is_true_or_false(server):
-    server.queue()
-    client = server.stomp()
+def test_force_is_true_or_false(queue, client, server):
     client.subscribe()
     assert server.refused(400, "DELETE", "/api/v1/queues/q?force=yes")["parameter"] == "force"
     server.refused(409, "DELETE", "/api/v1/queues/q?force=false")
@@ -223,8 +220,7 @@ def test_content_type_of_a_body(content_type, status):
     assert reply.status == status
 
 
-def test_unexpected_body_is_rejected(server):
-    server.queue()
+def test_unexpected_body_is_rejected(queue, server):
     assert server.refused(400, "POST", "/api/v1/queues/q/trim", {"filter": "x"})["field"] == "filter"
     assert server.ask("POST", "/api/v1/queues/q/trim", {}).status == 200
 
@@ -272,9 +268,8 @@ def send_chunks(server, chunk, times):
         (f"{'0' * 5001}x", 400),
     ],
 )
-def test_content_length_limits(server, length, status):
+def test_content_length_limits(queue, server, length, status):
     """It is read before anybody has logged in."""
-    server.queue()
     channel, wire = server.channel()
     head = (
         "POST /api/v1/queues/q/trim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -308,8 +303,7 @@ def test_numbers_in_a_query(number):
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS[:-1])
-def test_numbers_in_a_path(server, number):
-    server.queue()
+def test_numbers_in_a_path(queue, server, number):
     for where in (f"/api/v1/queues/q/messages/{quote(number)}", f"/api/v1/connections/{quote(number)}"):
         server.refused(404, "DELETE", where)
 
@@ -325,8 +319,7 @@ def test_endless_body_closes_the_connection():
     assert wire.value() == b""
 
 
-def test_several_requests_on_one_connection(server):
-    server.queue()
+def test_several_requests_on_one_connection(queue, server):
     channel, wire = server.channel()
     channel.dataReceived(b"GET /api/v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
     server.advance()

@@ -26,21 +26,21 @@ def full(policy):
 
 
 def counted(server, name="q"):
-    return server.world.address(name).duplicate_messages
+    return server.address(name).duplicate_messages
 
 
 @pytest.mark.parametrize("identifier", [None, ""], ids=["none", "an empty one"])
 def test_messages_without_an_id_are_never_duplicates(server, client, identifier):
     for body in (b"a", b"b"):
         send(client, body, identifier)
-    assert bodies(server.queue()) == [b"a", b"b"] and server.world.address("q").duplicates is None
+    assert bodies(server.queue()) == [b"a", b"b"] and server.address().duplicates is None
 
 
 def test_an_id_of_any_bytes(server, client):
     for body in (b"a", b"b"):
         client.write(b"SEND\ndestination:/queue/q\n_AMQ_DUPL_ID:\xff\\n\\c\xfe" + b"\n\n" + body + b"\0")
     assert bodies(server.queue()) == [b"a"]
-    cache = server.world.address("q").duplicates
+    cache = server.address().duplicates
     assert cache is not None and cache.in_order == [b"\xff\n:\xfe"]
 
 
@@ -57,14 +57,14 @@ def test_a_message_that_no_queue_took_is_remembered():
     client = server.client()
     for _ in range(2):
         send(client, b"a", to="/topic/news")
-    assert (counted(server, "news"), server.world.address("news").unrouted_messages) == (1, 1)
+    assert (counted(server, "news"), server.address("news").unrouted_messages) == (1, 1)
 
 
 def test_a_scheduled_message_is_sent_once(server, client):
     for _ in range(2):
         send(client, b"a", AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=2)
     assert len(server.queue().scheduled) == 1
-    server.world.pass_time(5000)
+    server.pass_time(5000)
     assert bodies(server.queue()) == [b"a"] * 3 and counted(server) == 1
 
 
@@ -90,7 +90,7 @@ def test_what_waited_or_was_dropped_may_come_again():
     send(client, b"a", "1")
     send(client, b"b", "2")  # dropped
     send(client, b"a", "1")  # a duplicate needs no room
-    address = server.world.address("q")
+    address = server.address()
     assert (address.dropped_messages, counted(server)) == (1, 1)
     server.queue().purge()
     send(client, b"b", "2")
@@ -104,7 +104,7 @@ def test_a_blocked_message_is_no_duplicate_of_itself():
     send(client, b"b", "2", receipt="r")
     assert client.session.blocked
     server.queue().purge()
-    server.world.pass_time(0)
+    server.pass_time()
     assert client.one("RECEIPT") and bodies(server.queue()) == [b"b"] and counted(server) == 0
 
 
@@ -125,17 +125,17 @@ def test_a_refused_message_may_come_again():
 def test_a_reload_changes_the_size_at_once(server, client):
     for number in range(4):
         send(client, b"%d" % number, str(number))
-    new = replace(server.world.broker.configuration, id_cache_size=2)
-    apply(server.world.broker, new)
-    cache = server.world.address("q").duplicates
+    new = replace(server.broker.configuration, id_cache_size=2)
+    apply(server.broker, new)
+    cache = server.address().duplicates
     assert cache is not None and cache.in_order == [b"2", b"3"]
     send(client, b"again", "1")
     send(client, b"again", "3")
     entry = AddressSettingEntry("q", {"id_cache_size": 0})
-    apply(server.world.broker, replace(new, address_settings=(*new.address_settings, entry)))
+    apply(server.broker, replace(new, address_settings=(*new.address_settings, entry)))
     assert len(cache) == 0
     send(client, b"off", "1")
-    apply(server.world.broker, new)
+    apply(server.broker, new)
     send(client, b"on", "1")
     assert bodies(server.queue()) == [b"0", b"1", b"2", b"3", b"again", b"off", b"on"]
 
@@ -198,5 +198,5 @@ def test_a_blocked_commit_looks_again():
     assert client.session.blocked
     server.queue().purge()
     send(other, b"1", "1")  # comes first
-    server.world.pass_time(0)
+    server.pass_time()
     assert "'1'" in client.error()["message"] and bodies(server.queue()) == [b"1"]

@@ -29,7 +29,7 @@ def test_the_same_headers_again_wait_too(receipt):
     producer = server.client()
     for number in range(5):
         send(producer, b"%d" % number, **receipt)
-    server.world.broker.disk.set_fault(FULL)
+    server.broker.disk.set_fault(FULL)
     send(producer, b"5", **receipt)
     assert producer.session.blocked and len(bodies(server.queue())) == 5
 
@@ -39,7 +39,7 @@ def test_commit_of_what_is_not_durable_goes_on():
     client = server.client()
     client.begin()
     send(client, b"1", persistent=False, transaction="t")
-    server.world.broker.disk.set_fault(FULL)
+    server.broker.disk.set_fault(FULL)
     client.commit(receipt="done")
     assert client.one("RECEIPT")["receipt-id"] == "done" and bodies(server.queue()) == [b"1"]
 
@@ -54,7 +54,7 @@ def test_a_commit_that_acknowledges_does_not_wait_for_itself():
     client.begin()
     client.ack(message["ack"], transaction="t")
     client.send(b"on", "/queue/out", persistent="true", transaction="t")
-    server.world.broker.disk.set_fault(FULL)
+    server.broker.disk.set_fault(FULL)
     client.commit(receipt="done")
     assert client.one("RECEIPT")["receipt-id"] == "done"
     assert bodies(server.queue("out")) == [b"on"]
@@ -65,24 +65,24 @@ def test_a_commit_waits_for_a_store_that_fails():
     client = server.client()
     client.begin()
     send(client, b"1", transaction="t")
-    store = server.world.broker.storage.write_limit
+    store = server.broker.storage.write_limit
     store.set_fault("cannot write /d/journal/000000001.journal: No space left on device")
     client.commit(receipt="done")
     assert client.read() == [] and client.session.blocked
     store.set_fault(None)
-    server.world.pass_time(0)
+    server.pass_time()
     client.one("RECEIPT")
 
 
 def test_every_producer_goes_on_when_there_is_room():
     server = serve()
     producers = [server.client() for _ in range(20)]
-    server.world.broker.disk.set_fault(FULL)
+    server.broker.disk.set_fault(FULL)
     for number, producer in enumerate(producers):
         send(producer, b"%d" % number, receipt="r")
     producers[7].lose()
-    server.world.broker.disk.set_fault(None)
-    server.world.pass_time(0)
+    server.broker.disk.set_fault(None)
+    server.pass_time()
     assert bodies(server.queue()) == [b"%d" % number for number in range(20) if number != 7]
     assert not any(producer.session.blocked for producer in producers)
 
@@ -90,28 +90,28 @@ def test_every_producer_goes_on_when_there_is_room():
 def test_another_policy_is_for_those_who_wait_already_too():
     server = serve()
     producers = [server.client() for _ in range(3)]
-    server.world.broker.disk.set_fault(FULL)
+    server.broker.disk.set_fault(FULL)
     for producer in producers:
         send(producer, b"x", receipt="r")
     assert all(producer.session.blocked for producer in producers)
     drop = AddressSettingEntry("#", {"disk_full_policy": DiskFullPolicy.DROP})
-    apply(server.world.broker, replace(server.world.broker.configuration, address_settings=(drop,)))
-    server.world.pass_time(0)
+    apply(server.broker, replace(server.broker.configuration, address_settings=(drop,)))
+    server.pass_time()
     for producer in producers:
         assert producer.one("RECEIPT")["receipt-id"] == "r" and not producer.session.blocked
-    assert server.world.address("q").dropped_messages == 3
+    assert server.address().dropped_messages == 3
 
 
 def test_who_still_has_to_wait_after_a_reload_waits():
     server = serve()
     producers = [server.client() for _ in range(3)]
-    server.world.broker.disk.set_fault(FULL)
+    server.broker.disk.set_fault(FULL)
     for number, producer in enumerate(producers):
         send(producer, b"%d" % number, receipt="r")
-    apply(server.world.broker, server.world.broker.configuration)
-    server.world.pass_time(0)
+    apply(server.broker, server.broker.configuration)
+    server.pass_time()
     assert all(producer.session.blocked for producer in producers)
-    server.world.broker.disk.set_fault(None)
-    server.world.pass_time(0)
+    server.broker.disk.set_fault(None)
+    server.pass_time()
     assert bodies(server.queue()) == [b"0", b"1", b"2"]
-    assert server.world.address("q").blocked_producers == 0
+    assert server.address().blocked_producers == 0

@@ -38,7 +38,7 @@ def limited(settings=None, **limits):
 
 
 def refused(server):
-    return {limit: number for limit, number in server.world.broker.rejections.counts.items() if number}
+    return {limit: number for limit, number in server.broker.rejections.counts.items() if number}
 
 
 # ---- transactions
@@ -74,7 +74,7 @@ def begin(client, sent, length=10 * UNCOUNTED):
 
 def test_of_unfinished_frames_that_are_too_many_the_largest_is_refused():
     server = limited(global_max_unfinished_size=5 * UNCOUNTED)
-    unfinished = server.world.broker.unfinished
+    unfinished = server.broker.unfinished
     alone, small, attacker = server.client(), server.client(), server.client()
     rest = begin(alone, 9 * UNCOUNTED)
     assert unfinished.bytes >= 9 * UNCOUNTED, "it is alone, and may have a frame of any length"
@@ -87,7 +87,7 @@ def test_of_unfinished_frames_that_are_too_many_the_largest_is_refused():
     for other in others:
         begin(other, MANY_BYTES + 1)
     attacker.write(b"x" * MANY_BYTES)
-    server.world.settle_down()
+    server.settle_down()
     assert unfinished.bytes <= unfinished.limit
     assert [client.session.closed for client in (attacker, *others)] == [True, True, True, False]
     text = attacker.error()["message"]
@@ -119,7 +119,7 @@ def test_all_subscriptions_count_with_their_selectors(selector):
     for number in range(2):
         client.subscribe("/topic/t", str(number), **headers)
     other.subscribe(id="1", browser="true", **headers)
-    memory = server.world.broker.subscription_memory
+    memory = server.broker.subscription_memory
     assert memory.bytes == 3 * size
     other.say("UNSUBSCRIBE", id="1")
     other.subscribe(id="1", **headers)
@@ -156,10 +156,10 @@ def test_each_delivery_of_a_message_counts(ack, topic):
         sent += 1
     assert sender.session.blocked and sent == 4
     assert len(client.read()) == 3 * READERS
-    memory = server.world.address("t").memory_limit
+    memory = server.address("t").memory_limit
     assert memory.bytes >= 3 * (READERS - 1) * REFERENCE_OVERHEAD and memory.messages == 3
     client.lose()
-    server.world.settle_down()
+    server.settle_down()
     assert not sender.session.blocked
     assert (memory.bytes, memory.messages) == (0, 0) if topic else memory.bytes < 4 * 1000
 
@@ -172,11 +172,11 @@ def test_many_subscriptions_end_in_slices(server):
     server.world.slice_finely()
     client.session.lost()
     turns = 0
-    while len(server.world.broker.background):
-        server.world.one_turn()
+    while len(server.broker.background):
+        server.one_turn()
         turns += 1
     assert turns > 25, "some of them in each"
-    assert not server.world.directory.queues and not server.world.broker.memory.bytes
+    assert not server.directory.queues and not server.broker.memory.bytes
 
 
 def test_what_no_store_knows_is_let_go_of_when_the_broker_stops(server):
@@ -185,7 +185,7 @@ def test_what_no_store_knows_is_let_go_of_when_the_broker_stops(server):
     sender.send(b"")
     sender.send(b"", persistent="true")
     queue = server.queue()
-    server.world.broker.stopping = True
+    server.broker.stopping = True
     client.lose()
     assert (queue.messages_requeued, queue.message_count) == (1, 1)
 
@@ -195,9 +195,9 @@ def test_a_queue_that_no_start_recovers_takes_nothing_back_when_the_broker_stops
     client.subscribe("/topic/t", "1", ack="client")
     sender.send(b"", "/topic/t", persistent="true")
     client.say("NACK", id=client.read()[0]["ack"])
-    (queue,) = server.world.directory.queues.values()
+    (queue,) = server.directory.queues.values()
     assert queue.messages_requeued == 1
-    server.world.broker.stopping = True
+    server.broker.stopping = True
     client.lose()
     assert (queue.messages_requeued, queue.delivering) == (1, 0)
 
@@ -241,7 +241,7 @@ def test_a_client_that_waits_for_two_things_is_read_when_it_has_both():
     client.session.outbox.pause()
     client.session.outbox.send(b"x" * 2000)
     other.subscribe("/queue/full", "1")
-    server.world.pass_time(0)
+    server.pass_time()
     assert not client.session.blocked and not client.wire.reading, "and takes no answers"
     client.session.outbox.resume()
     assert client.wire.reading
@@ -252,11 +252,11 @@ def test_a_choked_client_is_not_silent():
     client = server.client()
     client.session.outbox.pause()
     client.session.outbox.send(b"x" * 2000)
-    server.world.pass_time(20_000)
+    server.pass_time(20_000)
     assert not client.session.closed
     client.wire.written = b""
     client.session.outbox.resume()
-    server.world.pass_time(6_000)
+    server.pass_time(6_000)
     assert "connection TTL" in client.error()["message"]
 
 
@@ -270,11 +270,11 @@ def test_slow_connections_are_known(caplog):
         slow.send(b"x" * 1000)
     sockets = server.outgoing.slow
     assert sockets.count == 0
-    server.world.pass_time(SLOW // 2)
+    server.pass_time(SLOW // 2)
     pausing.session.outbox.resume()
-    server.world.pass_time(SLOW // 2)
+    server.pass_time(SLOW // 2)
     assert sockets.count == 1
-    server.world.pass_time(10 * SLOW)
+    server.pass_time(10 * SLOW)
     told = [record.getMessage() for record in caplog.records if ": slow reader: " in record.getMessage()]
     assert len(told) == 1 and told[0].startswith("203.0.113.1:50000: slow reader: "), told
     slow.lose()
@@ -293,9 +293,9 @@ def test_whoever_never_logged_in_takes_nobodys_place():
         late.say("CONNECT", accept_version="1.2", host="/", login="ann")
         late.error()
         late.lose()
-    assert dict(server.world.directory.resource_limits.sessions) == {"ann": 1}
+    assert dict(server.directory.resource_limits.sessions) == {"ann": 1}
     ann.lose()
-    assert not server.world.directory.resource_limits.sessions
+    assert not server.directory.resource_limits.sessions
 
 
 def test_temporary_queues_are_free_again_with_their_connection():
@@ -305,7 +305,7 @@ def test_temporary_queues_are_free_again_with_their_connection():
         ann.subscribe("/temp-queue/answers", "1", receipt="r")
         assert ann.one("RECEIPT")
         ann.say("DISCONNECT")
-    assert not server.world.directory.resource_limits.queues
+    assert not server.directory.resource_limits.queues
 
 
 # ---- what exists already counts too
@@ -355,11 +355,11 @@ def test_an_address_has_so_many_words(server, client, frame_of):
     client.write(frame_of())
     assert "words, and the limit is 128" in client.error()["message"]
     assert refused(server) == {"address-words": 1}
-    assert not server.world.directory.addresses
+    assert not server.directory.addresses
 
 
 def test_an_address_that_is_there_may_have_more_words(server):
-    server.world.directory.create_address(A_LONG_NAME, frozenset({ANYCAST}), configured=True)
+    server.directory.create_address(A_LONG_NAME, frozenset({ANYCAST}), configured=True)
     client = server.client()
     client.send(destination=f"/queue/{A_LONG_NAME}", receipt="r")
     assert client.one("RECEIPT")
@@ -389,7 +389,7 @@ def test_a_message_is_sent_to_one_address(server, destination):
     client.send(destination=destination, receipt="r")
     error = client.error()
     assert "has wildcards: SEND needs one address" in error["message"]
-    assert reader.read() == [] and set(server.world.directory.addresses) == {"a.#"}
+    assert reader.read() == [] and set(server.directory.addresses) == {"a.#"}
 
 
 def test_an_asterisk_among_letters_is_a_letter(server, client):
@@ -412,7 +412,7 @@ def test_names_that_take_long_to_match_are_taken_in_turns(server, monkeypatch):
     for number, (b, c, d, e, f) in enumerate(product(words, repeat=5)):
         name = f"#.a.#.{b}.{c}.{d}.{e}.{f}.a.#.a.#.z"
         reader.subscribe(f"/topic/{name}", number)
-    wildcards = server.world.directory.wildcards
+    wildcards = server.directory.wildcards
     client = server.client()
     sends = [
         frame("SEND", destination=f"/topic/{number}." + ".".join("a" * 120), receipt=number)

@@ -78,7 +78,7 @@ def test_the_address_is_a_topic_without_a_prefix_whatever_the_default():
 
 
 def told(server, watcher):
-    server.world.pass_time(0)
+    server.pass_time()
     return {frame["_AMQ_NotifType"]: frame for frame in watcher.read() if frame.command == "MESSAGE"}
 
 
@@ -105,9 +105,9 @@ def test_messages_have_the_headers_of_artemis(server):
     client.lose()
     frames = told(server, watcher)
     expected = HEADERS.keys() - {"SECURITY_PERMISSION_VIOLATION", "MESSAGE_DELIVERED", "MESSAGE_EXPIRED"}
-    server.world.pass_time(1)
+    server.pass_time(1)
     frames |= told(server, watcher)
-    directory = server.world.directory
+    directory = server.directory
     for name in list(directory.addresses):
         if name in ("q", "t"):
             directory.delete_address(name, force=True)
@@ -160,7 +160,7 @@ def test_delivered_and_expired_messages_are_notified_where_the_configuration_ask
     frame = told(server, watcher)["MESSAGE_DELIVERED"]
     check("MESSAGE_DELIVERED", frame)
     client.lose()
-    server.world.pass_time(2000)
+    server.pass_time(2000)
     check("MESSAGE_EXPIRED", told(server, watcher)["MESSAGE_EXPIRED"])
 
 
@@ -170,7 +170,7 @@ def test_nothing_is_notified_per_message_otherwise(server):
     client.send()
     client.subscribe(ack="client-individual")
     assert told(server, watcher) == {}
-    assert server.world.directory.address("q").hooks.delivered is None
+    assert server.directory.address("q").hooks.delivered is None
 
 
 def test_the_address_of_notifications_can_be_another_and_sessions_may_be_left_out():

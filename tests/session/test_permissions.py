@@ -55,7 +55,7 @@ class Scene:
     def __init__(self, *lacking, **more):
         self.rights = Allowing(*lacking)
         self.server = Server(authenticator=Users(self.rights), **more)
-        directory = self.server.world.directory
+        directory = self.server.directory
         directory.create_queue(QueueConfiguration("there", "there", RoutingType.ANYCAST))
         directory.create_queue(QueueConfiguration("q1", "several", RoutingType.ANYCAST))
         directory.create_address("topic", frozenset({RoutingType.MULTICAST}))
@@ -66,7 +66,7 @@ class Scene:
     def changed(self, *lacking):
         """As the server does when permissions are others."""
         self.rights.revoke(*lacking)
-        self.server.world.directory.invalidate_plans()
+        self.server.directory.invalidate_plans()
 
 
 Case = tuple[str, Callable[..., None], dict[str, str], list[tuple[PermissionType, str, str | None]]]
@@ -178,7 +178,7 @@ def test_without_it(
     queue,
 ):
     scene = Scene(permission)
-    directory = scene.server.world.directory
+    directory = scene.server.directory
     before = set(directory.queues), {name: a.routing_types for name, a in directory.addresses.items()}
     client = scene.client()
     act(client, **headers)
@@ -259,7 +259,7 @@ def test_what_is_temporary_is_read_by_its_own_connection_alone(kind, form):
 @pytest.mark.parametrize("pattern", ["#", "*.1.t", "temp-topic.#", "temp-topic.1.#"])
 def test_no_wildcard_address_of_others_gets_what_is_temporary(secure, pattern):
     server = Scene().server if secure else Server()
-    directory = server.world.directory
+    directory = server.directory
     directory.create_queue(QueueConfiguration(pattern, pattern, RoutingType.MULTICAST))
     owner, replier = server.client(), server.client()
     owner.subscribe(destination="/temp-topic/t")
@@ -279,7 +279,7 @@ def test_nobody_takes_the_name_of_a_temporary_queue_before_its_connection(destin
     assert "belongs to another connection" in thief.error()["message"]
     owner.send(destination="/queue/there", **{"reply-to": "/temp-queue/t"})
     assert not owner.session.closed
-    assert "temp-queue.2.t" in scene.server.world.directory.addresses
+    assert "temp-queue.2.t" in scene.server.directory.addresses
 
 
 def test_no_durable_subscription_has_an_internal_name():

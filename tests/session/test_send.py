@@ -63,14 +63,14 @@ def test_a_short_period(repeat):
     text = "AMQ_SCHEDULED_PERIOD is 99 ms, and the shortest at address q is 100 ms (min-scheduled-period)"
     error = client.error()
     assert (error["message"], error["receipt-id"]) == (text, "r")
-    assert server.world.broker.rejections.counts["min-scheduled-period"] == 1
+    assert server.broker.rejections.counts["min-scheduled-period"] == 1
 
 
 def test_equal_headers_do_not_share_repeats():
     server, client = both()
     for _ in range(2):
         client.send(AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=1)
-    server.world.pass_time(10_000)
+    server.pass_time(10_000)
     assert len(client.bodies()) == 4
 
 
@@ -78,7 +78,7 @@ def test_a_plan_is_made_anew_when_its_queue_is_gone():
     server, client = both()
     client.send(b"1")
     client.say("UNSUBSCRIBE", id="s")
-    server.world.directory.delete_address("q", force=True)
+    server.directory.delete_address("q", force=True)
     client.send(b"2")
     assert bodies(server.queue()) == [b"2"]
 
@@ -102,14 +102,14 @@ def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(
 
 
 def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address(server, client):
-    addresses = server.world.directory.addresses
+    addresses = server.directory.addresses
     client.send(destination="/topic/t")
     address = addresses["t"]
     for _ in range(4):
-        server.world.pass_time(UNUSED_AFTER - 125)
+        server.pass_time(UNUSED_AFTER - 125)
         client.send(destination="/topic/t")
     assert addresses["t"] is address and address.unrouted_messages == 5
-    server.world.pass_time(2 * UNUSED_AFTER)
+    server.pass_time(2 * UNUSED_AFTER)
     assert not addresses
     client.send(destination="/topic/t")
     assert addresses["t"] is not address and addresses["t"].unrouted_messages == 1
@@ -121,6 +121,6 @@ def test_an_address_beyond_the_limit_is_refused_by_the_name_of_the_setting():
     client.send(destination="/topic/one")
     client.send(destination="/topic/two")
     assert "global-max-addresses" in client.one("ERROR")["message"]
-    server.world.pass_time(UNUSED_AFTER)
+    server.pass_time(UNUSED_AFTER)
     server.client().send(destination="/topic/two")
-    assert set(server.world.directory.addresses) == {"two"}
+    assert set(server.directory.addresses) == {"two"}

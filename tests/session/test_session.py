@@ -52,8 +52,8 @@ def test_raising_the_limit_lets_producers_go_on():
     client = server.client()
     client.send(b"0")
     client.send(b"1", receipt="r")
-    server.world.address("q").memory_limit.set_limits(-1, 5)
-    server.world.pass_time(0)
+    server.address().memory_limit.set_limits(-1, 5)
+    server.pass_time()
     client.one("RECEIPT")
 
 
@@ -72,7 +72,7 @@ def test_a_slow_socket_holds_back_its_own_messages_only(server):
     got = len(slow.bodies())
     assert got == ROOM // len(body) + 1, "the outbox's room is on its way, the rest waits in its queue"
     slow.session.outbox.resume()
-    server.world.pass_time(0)
+    server.pass_time()
     server.outgoing.flush()
     assert got + len(slow.bodies()) == 30
     assert_nothing_held(server.world)

@@ -29,12 +29,12 @@ class SlowStorage(NoStorage):
 
 def slow():
     server = Server()
-    storage = server.world.broker.storage = SlowStorage()
+    storage = server.broker.storage = SlowStorage()
     return server, server.client(client_id="me"), storage
 
 
 def commands(client):
-    client.server.world.pass_time(0)
+    client.server.pass_time()
     return [frame.command for frame in client.read()]
 
 
@@ -101,7 +101,7 @@ def test_a_connection_that_breaks_after_its_good_bye_is_one_failed_attempt():
 def test_a_client_that_has_left_is_not_silent():
     server, client, storage = slow()
     client.say("DISCONNECT", receipt="bye")
-    server.world.pass_time(10 * 60_000)
+    server.pass_time(10 * 60_000)
     storage.sync()
     assert commands(client) == ["RECEIPT"]
 

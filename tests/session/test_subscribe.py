@@ -47,7 +47,7 @@ def test_a_cumulative_answer_frees_the_bytes_of_all_it_covers(command, transacti
         settle(client, command, got[-1])
         assert subscription.credit_bytes == 10_000
     server.queue().resume()
-    server.world.pass_time(0)
+    server.pass_time()
     assert len(client.read()) >= len(sizes)
 
 
@@ -100,7 +100,7 @@ def test_a_queue_is_not_deleted_as_a_durable_subscription(server):
     client = server.client(client_id="me")
     client.say("UNSUBSCRIBE", id="s", durable_subscription_name="mine")
     assert client.error()["message"] == "me.mine is not a durable subscription but a queue of address me.mine"
-    assert bodies(server.world.directory.queues["me.mine"]) == [b"1"]
+    assert bodies(server.directory.queues["me.mine"]) == [b"1"]
 
 
 def test_a_durable_subscription_wants_its_own_messages_or_not_as_it_said_last():
@@ -128,10 +128,10 @@ def test_a_temporary_topic_lasts_as_long_as_its_connection(server):
     owner.say("UNSUBSCRIBE", id="s")
     other.send(b"nobody reads it", "/remote-temp-topic/1.news")
     assert not other.session.closed
-    address = server.world.directory.address("temp-topic.1.news")
+    address = server.directory.address("temp-topic.1.news")
     assert address.temporary and not address.queues
     owner.lose()
-    assert not [name for name in server.world.directory.addresses if name.startswith("temp-topic.")]
+    assert not [name for name in server.directory.addresses if name.startswith("temp-topic.")]
     other.send(b"late", "/remote-temp-topic/1.news")
     assert "Temporary topic temp-topic.1.news does not exist" in other.error()["message"]
 

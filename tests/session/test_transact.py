@@ -122,7 +122,7 @@ def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_ha
     queue = server.queue()
     assert (queue.count, queue.scheduled_count) == (0, 3)
     assert [ref.attempts for ref in queue.scheduled.values()] == [1, 1, 1]
-    server.world.pass_time(1000)
+    server.pass_time(1000)
     assert bodies(queue) == [b"0", b"1", b"2"]
 
 
@@ -160,11 +160,11 @@ def test_a_large_commit_is_done_in_slices_and_its_receipt_comes_at_the_end():
         assert not client.read()
         other.send(destination="/queue/other", receipt="other")
         assert other.one("RECEIPT"), "others are served"
-        server.world.one_turn()
+        server.one_turn()
         assert server.queue().count - before <= 2
         turns += 1
     assert turns > MANY / 4
-    server.world.settle_down()
+    server.settle_down()
     assert [got["receipt-id"] for got in client.read()] == ["1", "2"]
     assert bodies(server.queue()) == [*(b"%d" % number for number in range(MANY)), b"after"]
 
@@ -173,9 +173,9 @@ def test_a_commit_is_done_to_its_end_when_its_client_hangs_up_meanwhile():
     server, client = sliced()
     client.commit(receipt="1")
     client.session.lost()
-    server.world.settle_down()
+    server.settle_down()
     assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]
-    assert server.world.broker.transaction_bytes.bytes == 0
+    assert server.broker.transaction_bytes.bytes == 0
 
 
 def test_commits_are_done_one_after_the_other():
@@ -186,7 +186,7 @@ def test_commits_are_done_one_after_the_other():
     client.commit()
     other.commit("u", receipt="2")
     assert not other.read()
-    server.world.settle_down()
+    server.settle_down()
     assert other.one("RECEIPT")["receipt-id"] == "2"
     assert bodies(server.queue())[-1] == b"later"
 
@@ -219,15 +219,15 @@ def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the
     while server.queue().messages_acknowledged < MANY - 1:
         before = server.queue().messages_acknowledged
         assert not client.read()
-        server.world.one_turn()
+        server.one_turn()
         assert server.queue().messages_acknowledged - before <= 2
         turns += 1
     assert turns > MANY / 4
-    server.world.settle_down()
+    server.settle_down()
     assert client.one("RECEIPT")["receipt-id"] == "1"
     assert settled == [b"%d" % number for number in range(MANY - 1)]
     client.session.lost()
-    server.world.settle_down()
+    server.settle_down()
     assert bodies(server.queue()) == [b"%d" % (MANY - 1)]
 
 
@@ -238,7 +238,7 @@ def test_a_cumulative_ack_is_done_to_its_end_when_its_client_hangs_up_meanwhile(
     server, client, ids = with_deliveries("client")
     client.ack(ids[-2], receipt="1")
     client.session.lost()
-    server.world.settle_down()
+    server.settle_down()
     assert server.queue().messages_acknowledged == MANY - 1
     assert bodies(server.queue()) == [b"%d" % (MANY - 1)]
 
@@ -253,10 +253,10 @@ def test_an_abort_of_many_acks_is_done_in_slices(hangs_up):
     assert not client.read()
     if hangs_up:
         client.session.lost()
-        server.world.settle_down()
+        server.settle_down()
         assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]
     else:
-        server.world.settle_down()
+        server.settle_down()
         assert client.one("RECEIPT")["receipt-id"] == "1"
         for one in ids:
             client.ack(one)
@@ -270,7 +270,7 @@ def test_an_ack_that_comes_in_one_read_with_an_abort_waits_for_it():
         client.ack(one, transaction="t")
     acks = [frame("ACK", id=one, receipt=one) for one in ids]
     client.session.receive(frame("ABORT", transaction="t", receipt="abort") + b"".join(acks))
-    server.world.settle_down()
+    server.settle_down()
     assert [got["receipt-id"] for got in client.read()] == ["abort", *ids]
     assert server.queue().messages_acknowledged == MANY
 
@@ -284,7 +284,7 @@ def test_a_commit_with_nacks_of_many_ends_when_all_of_them_are_back():
     other.subscribe(id="o", ack="client", prefetch_count=MANY)
     turns, back = 0, []
     while not (got := client.read()):
-        server.world.one_turn()
+        server.one_turn()
         back += other.read()
         assert len(back) in (0, MANY), "nobody is given anything before all of them are back"
         turns += 1
@@ -298,8 +298,8 @@ def test_a_stop_finishes_a_commit_that_waits_for_what_comes_back():
     client.begin()
     client.say("NACK", id=ids[-1], transaction="t")
     client.commit(receipt="1")
-    server.world.broker.background.finish()
-    assert len(server.world.broker.background) == 0
+    server.broker.background.finish()
+    assert len(server.broker.background) == 0
     client.session.lost()
-    server.world.broker.background.finish()
+    server.broker.background.finish()
     assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]
