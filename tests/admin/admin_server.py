@@ -237,6 +237,31 @@ class AdminServer:
         channel.makeConnection(wire)
         return channel, wire
 
+    def begin(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        raw: bytes | None = None,
+        headers: Mapping[str, str | None] | None = None,
+    ) -> tuple[Any, Wire]:
+        """A connection with a request that has come whole; see `ask`."""
+        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        sent: dict[str, str | None] = {"Host": "localhost", "Connection": "close"}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        if content:
+            sent["Content-Length"] = str(len(content))
+        sent |= {**self.headers, **(headers or {})}
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in sent.items() if value is not None),
+        ]
+        channel, wire = self.channel()
+        channel.dataReceived("\r\n".join([*lines, "", ""]).encode() + content)
+        return channel, wire
+
     def ask(
         self,
         method: str,
@@ -253,19 +278,7 @@ class AdminServer:
 
         The clock advances by ``step`` seconds with each turn.
         """
-        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-        sent: dict[str, str | None] = {"Host": "localhost", "Connection": "close"}
-        if body is not None:
-            sent["Content-Type"] = "application/json"
-        if content:
-            sent["Content-Length"] = str(len(content))
-        sent |= {**self.headers, **(headers or {})}
-        lines = [
-            f"{method} {path} HTTP/1.1",
-            *(f"{name}: {value}" for name, value in sent.items() if value is not None),
-        ]
-        channel, wire = self.channel()
-        channel.dataReceived("\r\n".join([*lines, "", ""]).encode() + content)
+        channel, wire = self.begin(method, path, body, raw=raw, headers=headers)
         for _ in range(100_000):
             if wire.disconnecting:
                 channel.connectionLost(Failure(ConnectionDone()))
@@ -285,11 +298,15 @@ class AdminServer:
         assert response.fp is None or response.fp.read() == b"", "bytes after the end of the answer"
         return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
+    def done(self, method: str, path: str, body: object = None, **more: Any) -> Reply:
+        """The answer to a request, which succeeds as the OpenAPI document says."""
+        reply = self.ask(method, path, body, **more)
+        assert reply.status < 300, (reply.status, reply.body)
+        return reply
+
     def get(self, path: str, **more: Any) -> Any:
         """The JSON of a successful GET."""
-        reply = self.ask("GET", path, **more)
-        assert reply.status == 200, (reply.status, reply.body)
-        return reply.json
+        return self.done("GET", path, **more).json
 
     def shown(self, queue: str = "q") -> Any:
         """A queue."""

@@ -31,10 +31,8 @@ class Stream:
 
     def __init__(self, server, query="", headers=None):
         self.server = server
-        self.channel, self.wire = server.channel()
-        sent = {"Host": "localhost", "Accept": "text/event-stream", **(headers or {})}
-        lines = [f"GET /api/v1/events{query} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
-        self.channel.dataReceived("\r\n".join([*lines, "", ""]).encode())
+        sent = {"Accept": "text/event-stream", "Connection": None, **(headers or {})}
+        self.channel, self.wire = server.begin("GET", f"/api/v1/events{query}", headers=sent)
         server.advance()
 
     @property
@@ -103,7 +101,7 @@ def test_unsubscribe_and_a_deleted_queue_close_consumers(server):
     client.subscribe(id="s")
     client.send("UNSUBSCRIBE", id="s")
     client.subscribe("/queue/other", "t")
-    assert server.ask("DELETE", path("queues", "other") + "?force=true").status == 204
+    server.done("DELETE", path("queues", "other") + "?force=true")
     closed = [event["text"] for event in listed(server, "?type[]=CONSUMER_CLOSED")]
     assert closed == [
         "subscription s of queue q ended",
@@ -132,7 +130,7 @@ def test_full_and_no_longer_full(server):
 
 
 def test_changes_over_http_are_events(server):
-    assert server.ask("POST", "/api/v1/queues", {"name": "q"}).status == 201
+    server.done("POST", "/api/v1/queues", {"name": "q"})
     assert server.ask("DELETE", path("queues", "none")).status == 404
     found = listed(server)
     assert types(found) == ["ADDRESS_ADDED", "BINDING_ADDED", "MANAGEMENT"]

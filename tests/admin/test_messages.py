@@ -179,11 +179,11 @@ def test_remove_one_message(server, client):
     for body in (b"a", b"b", b"c"):
         client.put(body)
     ids = [message["messageID"] for message in server.messages()]
-    assert server.ask("DELETE", f"{WHOLE}/{ids[1]}").status == 204
+    server.done("DELETE", f"{WHOLE}/{ids[1]}")
     assert bodies(server.get(WHOLE)) == ["a", "c"]
     assert counts(server) == (2, 0, 1)
     server.refused(404, "DELETE", f"{WHOLE}/{ids[1]}")
-    assert server.ask("DELETE", f"{WHOLE}/{ids[0].partition('-')[2]}").status == 204
+    server.done("DELETE", f"{WHOLE}/{ids[0].partition('-')[2]}")
     assert bodies(server.get(WHOLE)) == ["c"]
 
 
@@ -235,7 +235,7 @@ def test_deliver_now(server, client):
     client.subscribe()
     client.put(b"later", AMQ_SCHEDULED_DELAY="60000")
     (message,) = server.get(SCHEDULED)["data"]
-    assert server.ask("POST", f"{SCHEDULED}/{message['messageID']}/deliver").status == 204
+    server.done("POST", f"{SCHEDULED}/{message['messageID']}/deliver")
     server.advance()
     assert b"later" in client.received
     assert counts(server) == (0, 0, 1)
@@ -246,7 +246,7 @@ def test_deliver_a_recurring_one_now(server, client):
     client.put(b"tick", AMQ_SCHEDULED_DELAY="60000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="1")
     (message,) = server.get(SCHEDULED)["data"]
     for times in (1, 2):
-        assert server.ask("POST", f"{SCHEDULED}/{message['messageID']}/deliver").status == 204
+        server.done("POST", f"{SCHEDULED}/{message['messageID']}/deliver")
         assert counts(server) == (1 + times, 1, 0)
     assert server.get(SCHEDULED)["data"] == [message]
 
@@ -254,7 +254,7 @@ def test_deliver_a_recurring_one_now(server, client):
 def test_cancel(server, client):
     client.put(b"later", AMQ_SCHEDULED_DELAY="60000")
     (message,) = server.get(SCHEDULED)["data"]
-    assert server.ask("DELETE", f"{SCHEDULED}/{message['messageID']}").status == 204
+    server.done("DELETE", f"{SCHEDULED}/{message['messageID']}")
     assert counts(server) == (0, 0, 1)
     server.advance(61)
     assert counts(server) == (0, 0, 1)

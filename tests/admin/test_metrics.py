@@ -263,8 +263,7 @@ def test_head_renders_no_metrics(server):
 
 def read_in_pieces(server, between):
     """A scrape during which ``between`` is called after each call of the reactor."""
-    channel, wire = server.channel()
-    channel.dataReceived(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    _, wire = server.begin("GET", "/metrics")
     calls = 0
     while not wire.disconnecting:
         # one call of the reactor at a time: what it has scheduled by now

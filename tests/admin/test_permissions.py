@@ -218,8 +218,8 @@ def test_entry_of_a_queue_applies(tmp_path):
         "for queue q on address a"
         in server.refused(403, "GET", "/api/v1/queues/q", headers=basic())["detail"]
     )
-    assert server.ask("POST", "/api/v1/queues/q/purge", headers=basic()).status == 200
-    assert server.ask("GET", "/api/v1/addresses/a", headers=basic()).status == 200
+    server.done("POST", "/api/v1/queues/q/purge", headers=basic())
+    server.done("GET", "/api/v1/addresses/a", headers=basic())
 
 
 @pytest.mark.parametrize("path", ["/api/v1/queues/none", "/api/v1/addresses/none"])
@@ -255,11 +255,7 @@ def test_repeated_failed_logins_are_throttled(tmp_path, caplog):
     ]
 
     def begin(credentials):
-        channel, wire = server.channel()
-        told = basic(credentials)["Authorization"]
-        channel.dataReceived(
-            f"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: {told}\r\n\r\n".encode()
-        )
+        _, wire = server.begin("GET", "/metrics", headers=basic(credentials))
         server.advance()
         return wire
 

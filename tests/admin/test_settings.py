@@ -296,7 +296,7 @@ def test_dry_run_checks_users_and_plugins_without_using_them(tmp_path):
     settings = read_broker_xml(str(file)).security_settings
     server = secured(tmp_path, {"anna": "x"}, "admins = anna\n", *settings, file=str(file))
     server.headers = login_header("anna", "x")
-    assert server.ask("POST", "/api/v1/reload", {"dryRun": True}).status == 200
+    server.done("POST", "/api/v1/reload", {"dryRun": True})
     file.write_text(
         file.read_text().replace(
             "<broker-plugins></broker-plugins>",

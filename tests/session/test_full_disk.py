@@ -74,19 +74,6 @@ def test_a_commit_waits_for_a_store_that_fails():
     client.one("RECEIPT")
 
 
-def test_every_producer_goes_on_when_there_is_room():
-    server = serve()
-    producers = [server.client() for _ in range(20)]
-    server.broker.disk.set_fault(FULL)
-    for number, producer in enumerate(producers):
-        send(producer, b"%d" % number, receipt="r")
-    producers[7].lose()
-    server.broker.disk.set_fault(None)
-    server.pass_time()
-    assert bodies(server.queue()) == [b"%d" % number for number in range(20) if number != 7]
-    assert not any(producer.session.blocked for producer in producers)
-
-
 def test_another_policy_is_for_those_who_wait_already_too():
     server = serve()
     producers = [server.client() for _ in range(3)]
