@@ -59,8 +59,3 @@ def test_close(queue, client, server):
     assert client.wire.disconnecting
     shown = server.shown()
     assert (shown["messageCount"], shown["deliveringCount"], shown["consumerCount"]) == (1, 0, 0)
-
-
-def test_unknown_connection_gets_404(server):
-    server.refused(404, "GET", path("connections", "1-1"))
-    server.refused(404, "DELETE", path("connections", "1-1"))

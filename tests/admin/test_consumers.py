@@ -147,7 +147,3 @@ def test_search_sort_and_filters(server):
     assert queues("subscription=b") == ["b"]
     assert queues("size=1&page=2") == ["b"]
     server.refused(400, "GET", "/api/v1/consumers?colour=red")
-
-
-def test_unknown_queue_gets_404(server):
-    server.refused(404, "GET", path("queues", "none", "consumers"))

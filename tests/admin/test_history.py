@@ -210,11 +210,6 @@ def test_invalid_parameters_get_400(server, query):
     server.refused(400, "GET", f"/api/v1/broker/history?{query}")
 
 
-def test_unknown_things_get_404(server):
-    for kind in ("queues", "addresses", "connections"):
-        server.refused(404, "GET", path(kind, "none", "history"))
-
-
 def sampling(server, look):
     """Sample by another clock for the slices; ``look`` is a look at it."""
     server.service.sampler.stop()

@@ -59,6 +59,15 @@ def reject(server, destination="/queue/q", number=1):
     consumer.send("DISCONNECT")
 
 
+def with_full_target(policy):
+    """Three messages in ``q``, and room for two in ``p``."""
+    server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": policy}})
+    server.queue("q")
+    server.queue("p")
+    send(server.stomp(), b"a", b"b", b"c")
+    return server
+
+
 # ---- move and copy
 
 
@@ -192,14 +201,11 @@ def test_a_queue_whose_filter_does_not_match_keeps_the_message_where_it_is(serve
 
 @pytest.mark.parametrize("full", ["FAIL", "DROP"])
 def test_a_full_target_loses_nothing(full):
-    server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": full}})
-    server.queue("q")
-    server.queue("p")
-    send(server.stomp(), b"a", b"b", b"c", b"d")
+    server = with_full_target(full)
     problem = server.refused(409, "POST", path("queues", "q", "move"), {"address": "p"})
     assert "max-size-messages 2" in problem["detail"] and "stay in queue q" in problem["detail"]
     assert (problem["done"], problem["skipped"], problem["failed"]) == (2, 0, 0)
-    assert bodies(server, "p") == ["a", "b"] and bodies(server, "q") == ["c", "d"]
+    assert bodies(server, "p") == ["a", "b"] and bodies(server, "q") == ["c"]
     assert server.get(path("tasks", problem["taskID"]))["state"] == "failed"
 
 
@@ -420,11 +426,8 @@ def test_more_tasks_than_may_run_are_refused(server, operation):
 
 
 def test_a_task_is_cancelled_between_slices():
-    server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": "BLOCK"}})
-    server.queue("q")
-    server.queue("p")
-    send(server.stomp(), b"a", b"b", b"c")
-    task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
+    server = with_full_target("BLOCK")
+    task = do(server, "move", address="p", wait=False)
     location = path("tasks", task["taskID"])
     server.advance(0.05)
     assert counts(server.get(location)) == ("running", 2, 0, 0)
@@ -436,7 +439,7 @@ def test_a_task_is_cancelled_between_slices():
 
 def test_a_task_whose_queue_is_deleted_fails(server, client):
     send(client, *[b"%d" % number for number in range(100)])
-    task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
+    task = do(server, "move", address="p", wait=False)
     server.directory.delete_queue("q")
     server.advance(0, 20)
     shown = server.get(path("tasks", task["taskID"]))
@@ -470,11 +473,8 @@ def test_the_last_hundred_tasks_stay(server):
 
 
 def test_a_target_that_stays_full_fails_the_task():
-    server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": "BLOCK"}})
-    server.queue("q")
-    server.queue("p")
-    send(server.stomp(), b"a", b"b", b"c")
-    task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
+    server = with_full_target("BLOCK")
+    task = do(server, "move", address="p", wait=False)
     location = path("tasks", task["taskID"])
     server.advance(0.05, 100)
     assert server.get(location)["state"] == "running"
@@ -488,7 +488,7 @@ def test_a_slow_disk_is_waited_for(server, client):
     send(client, b"a", persistent="true")
     limit = server.broker.storage.write_limit
     limit.set_fault("disk gone")
-    task = server.ask("POST", path("queues", "q", "remove"), {"wait": False}).json
+    task = do(server, "remove", wait=False)
     server.advance(0.05, 50)
     assert server.get(path("tasks", task["taskID"]))["state"] == "running"
     limit.set_fault(None)
@@ -525,7 +525,7 @@ def test_a_retry_needs_send_where_the_message_goes(tmp_path):
 
 def test_a_broker_that_stops_ends_its_tasks(server, client):
     send(client, *[b"%d" % number for number in range(100)])
-    task = server.ask("POST", path("queues", "q", "move"), {"address": "p", "wait": False}).json
+    task = do(server, "move", address="p", wait=False)
     server.service.tasks.stop()
     server.advance(0, 5)
     assert counts(server.get(path("tasks", task["taskID"]))) == ("cancelled", 0, 0, 0)

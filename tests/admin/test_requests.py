@@ -220,11 +220,6 @@ def test_content_type_of_a_body(content_type, status):
     assert reply.status == status
 
 
-def test_unexpected_body_is_rejected(queue, server):
-    assert server.refused(400, "POST", "/api/v1/queues/q/trim", {"filter": "x"})["field"] == "filter"
-    server.done("POST", "/api/v1/queues/q/trim", {})
-
-
 def padded(length):
     body = b'{"name":"x"}'
     return body + b" " * (length - len(body))

@@ -27,18 +27,6 @@ class ProtocolTest(ServerTest):
         transport.clear()
         return commands
 
-    def test_a_conversation(self):
-        protocol, transport = self.connect(b"")
-        protocol.dataReceived(CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        protocol.dataReceived(frame("SEND", b"x", destination="/queue/q"))
-        assert self.said(transport) == ["CONNECTED", "MESSAGE"]
-        protocol.dataReceived(frame("DISCONNECT", receipt="bye"))
-        assert self.said(transport) == ["RECEIPT"]
-        self.clock.advance(0)
-        assert not transport.connected
-        assert len(self.connections) == 0
-        assert self.clock.calls == []
-
     def test_connections_are_counted(self):
         _, first = self.connect()
         self.connect()
