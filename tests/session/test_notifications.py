@@ -17,8 +17,7 @@ HEADERS = {
         "_AMQ_RoutingName": "n9", "_AMQ_Distance": "0", "_AMQ_Address": "na9", "_AMQ_Binding_ID": "2289",
         "_AMQ_FilterString": "a=1", "_AMQ_ClusterName": "n903832a3b",
     },
-    "ADDRESS_ADDED": {"_AMQ_Routing_Type": "1", "_AMQ_Address": "na9"},
-    "ADDRESS_REMOVED": {"_AMQ_Routing_Type": "1", "_AMQ_Address": "na9"},
+    **dict.fromkeys(("ADDRESS_ADDED", "ADDRESS_REMOVED"), {"_AMQ_Routing_Type": "1", "_AMQ_Address": "na9"}),
     "CONSUMER_CREATED": {
         "_AMQ_Distance": "0", "_AMQ_ConsumerCount": "1", "_AMQ_User": "admin", "_AMQ_SessionName": "b859",
         "_AMQ_Address": "na9", "_AMQ_RemoteAddress": "127.0.0.1:34632", "_AMQ_ConsumerName": "s",
@@ -30,22 +29,14 @@ HEADERS = {
         "_AMQ_Address": "na9", "_AMQ_RemoteAddress": "127.0.0.1:34658", "_AMQ_ConsumerName": "s",
         "_AMQ_ClusterName": "n903832a3b", "_AMQ_RoutingName": "n9", "_AMQ_FilterString": "",
     },
-    "CONNECTION_CREATED": {
+    **dict.fromkeys(("CONNECTION_CREATED", "CONNECTION_DESTROYED"), {
         "_AMQ_RemoteAddress": "127.0.0.1:34658", "_AMQ_CertSubjectDN": "unavailable",
         "_AMQ_ConnectionName": "e344d0ea",
-    },
-    "CONNECTION_DESTROYED": {
-        "_AMQ_RemoteAddress": "127.0.0.1:34658", "_AMQ_CertSubjectDN": "unavailable",
-        "_AMQ_ConnectionName": "e344d0ea",
-    },
-    "SESSION_CREATED": {
+    }),
+    **dict.fromkeys(("SESSION_CREATED", "SESSION_CLOSED"), {
         "_AMQ_User": "admin", "_AMQ_Distance": "0", "_AMQ_SessionName": "b972", "_AMQ_Protocol_Name": "STOMP",
         "_AMQ_Address": "activemq.notifications", "_AMQ_Client_ID": "", "_AMQ_ConnectionName": "e344d0ea",
-    },
-    "SESSION_CLOSED": {
-        "_AMQ_User": "admin", "_AMQ_Distance": "0", "_AMQ_SessionName": "b972", "_AMQ_Protocol_Name": "STOMP",
-        "_AMQ_Address": "activemq.notifications", "_AMQ_Client_ID": "", "_AMQ_ConnectionName": "e344d0ea",
-    },
+    }),
     "MESSAGE_DELIVERED": {
         "_AMQ_Routing_Type": "1", "_AMQ_RoutingName": "q", "_AMQ_Address": "q", "_AMQ_Message_ID": "2285",
     },
