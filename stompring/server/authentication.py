@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from argon2 import PasswordHasher
 from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThreadPool
@@ -24,7 +25,7 @@ from stompring.security.certificates import CertificateUsers
 from stompring.security.login import FREE_FAILURES, FairQueue, LoginThrottle, VerifiedLogins
 from stompring.security.roles import Roles
 from stompring.security.user_files import UserFiles
-from stompring.security.users import Users, check_users_file
+from stompring.security.users import HASHER, Users, check_users_file
 from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import SHOWN, Authorizer, PermissionSource
 from stompring.settings.model import BrokerConfiguration, PermissionType
@@ -286,11 +287,17 @@ class Security:
     ``changed`` is called in the reactor's thread when permissions or roles have changed.
     """
 
-    def __init__(self, configuration: BrokerConfiguration, reactor: Any, changed: Callable[[], None]) -> None:
-        """Raises `ConfigurationError` for a file that cannot be read."""
+    def __init__(
+        self,
+        configuration: BrokerConfiguration,
+        reactor: Any,
+        changed: Callable[[], None],
+        hasher: PasswordHasher = HASHER,
+    ) -> None:
+        """``hasher`` makes the hashes of new passwords. Raises `ConfigurationError` for a file that cannot be read."""
         check_users_file(configuration)
         assert configuration.users_file is not None and configuration.roles_file is not None
-        self.users = Users(configuration.users_file)
+        self.users = Users(configuration.users_file, hasher)
         self.roles = Roles(configuration.roles_file)
         certificates = configuration.certificate_users_file
         self._certificates = None if certificates is None else CertificateUsers(certificates)
@@ -304,7 +311,7 @@ class Security:
             self.authority, self._passwords, LoginThrottle(reactor.seconds), reactor, self._user_of
         )
         self._use_guest(configuration)
-        files = UserFiles(self.users.path, self.roles.path, self._manages, self.certificate_subjects)
+        files = UserFiles(self.users.path, self.roles.path, self._manages, self.certificate_subjects, hasher)
         self._user_files = files
         self._edits = DeferredLock()
         self._file_check = LoopingCall(self._check_files)

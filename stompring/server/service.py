@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
+from argon2 import PasswordHasher
 from twisted.application.service import MultiService
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, succeed
@@ -37,6 +38,7 @@ from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.hooks import Policies
 from stompring.policy.load import PluginSources, load
 from stompring.replication.role import START_FAILED, StepDown
+from stompring.security.users import HASHER
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
@@ -93,6 +95,7 @@ class BrokerService(MultiService):
         persistence: Persistence | None = None,
         systemd: SystemdNotifier | None = None,
         replication: Replication | None = None,
+        hasher: PasswordHasher = HASHER,
     ) -> None:
         """Recover what ``persistence`` has; without it all is in memory. Raises `StoreError`, `ConfigurationError`."""
         super().__init__()  # type: ignore[no-untyped-call]
@@ -123,6 +126,7 @@ class BrokerService(MultiService):
         self.sampler = Sampler(self)
         self.drain = Drain(self.broker, self.connections)
         self.security: Security | None = None  # while it is off
+        self._hasher = hasher
         self.replication = replication
         self.node: Node | None = None if replication is None else replication.node
         self.store: Store | None = None  # this and the next three: None where everything is in memory
@@ -203,7 +207,7 @@ class BrokerService(MultiService):
         """Who checks logins. Raises `ConfigurationError` for a users file that cannot be read."""
         if not self.configuration.security_enabled:
             return Anonymous()
-        self.security = Security(self.configuration, self.reactor, self._permissions_changed)
+        self.security = Security(self.configuration, self.reactor, self._permissions_changed, self._hasher)
         return self.security.logins
 
     def _permissions_changed(self) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http.client import HTTPResponse
 from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
+from argon2 import PasswordHasher
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IProtocol
@@ -24,8 +27,15 @@ from stompring.broker.queue import Queue
 from stompring.server.protocol import StompFactory
 from stompring.server.service import BrokerService
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor
-from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, QueueConfiguration, RoutingType
+from stompring.settings.model import (
+    AddressSettingEntry,
+    BrokerConfiguration,
+    QueueConfiguration,
+    RoutingType,
+    SecuritySettingEntry,
+)
 
+from ..security.hashers import QUICK
 from ..websocket_client import BINARY, piece_bytes
 from .described import check
 
@@ -149,7 +159,12 @@ class StoreFigures:
 class AdminServer:
     """The service, and words for what tests ask of it."""
 
-    def __init__(self, settings: Mapping[str, Mapping[str, Any]] | None = None, **configuration: Any) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        hasher: PasswordHasher = QUICK,
+        **configuration: Any,
+    ) -> None:
         self.reactor = TestReactor()
         self.reactor.advance(BEGIN)
         base = BrokerConfiguration(
@@ -161,7 +176,7 @@ class AdminServer:
                 AddressSettingEntry(match, values) for match, values in (settings or {}).items()
             ),
         )
-        self.service = BrokerService(replace(base, **configuration), self.reactor)
+        self.service = BrokerService(replace(base, **configuration), self.reactor, hasher=hasher)
         self.broker = self.service.broker
         self.figures = StoreFigures()
         authenticator = self.service.authenticator()
@@ -205,6 +220,11 @@ class AdminServer:
     ) -> Queue:
         return self.directory.create_queue(QueueConfiguration(name, address or name, routing_type, **more))
 
+    def advance(self, seconds: float = 0, times: int = 1) -> None:
+        """Let time pass, so many times."""
+        for _ in range(times):
+            self.reactor.advance(seconds)
+
     # ---- HTTP
 
     def serve(self, site: AdminSite) -> None:
@@ -215,6 +235,31 @@ class AdminServer:
         """A new connection to the HTTP listener."""
         wire, channel = Wire(HTTP_PORT), self._http.buildProtocol(None)
         channel.makeConnection(wire)
+        return channel, wire
+
+    def begin(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        raw: bytes | None = None,
+        headers: Mapping[str, str | None] | None = None,
+    ) -> tuple[Any, Wire]:
+        """A connection with a request that has come whole; see `ask`."""
+        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        sent: dict[str, str | None] = {"Host": "localhost", "Connection": "close"}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        if content:
+            sent["Content-Length"] = str(len(content))
+        sent |= {**self.headers, **(headers or {})}
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in sent.items() if value is not None),
+        ]
+        channel, wire = self.channel()
+        channel.dataReceived("\r\n".join([*lines, "", ""]).encode() + content)
         return channel, wire
 
     def ask(
@@ -233,19 +278,7 @@ class AdminServer:
 
         The clock advances by ``step`` seconds with each turn.
         """
-        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-        sent: dict[str, str | None] = {"Host": "localhost", "Connection": "close"}
-        if body is not None:
-            sent["Content-Type"] = "application/json"
-        if content:
-            sent["Content-Length"] = str(len(content))
-        sent |= {**self.headers, **(headers or {})}
-        lines = [
-            f"{method} {path} HTTP/1.1",
-            *(f"{name}: {value}" for name, value in sent.items() if value is not None),
-        ]
-        channel, wire = self.channel()
-        channel.dataReceived("\r\n".join([*lines, "", ""]).encode() + content)
+        channel, wire = self.begin(method, path, body, raw=raw, headers=headers)
         for _ in range(100_000):
             if wire.disconnecting:
                 channel.connectionLost(Failure(ConnectionDone()))
@@ -265,11 +298,23 @@ class AdminServer:
         assert response.fp is None or response.fp.read() == b"", "bytes after the end of the answer"
         return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
+    def done(self, method: str, path: str, body: object = None, **more: Any) -> Reply:
+        """The answer to a request, which succeeds as the OpenAPI document says."""
+        reply = self.ask(method, path, body, **more)
+        assert reply.status < 300, (reply.status, reply.body)
+        return reply
+
     def get(self, path: str, **more: Any) -> Any:
         """The JSON of a successful GET."""
-        reply = self.ask("GET", path, **more)
-        assert reply.status == 200, (reply.status, reply.body)
-        return reply.json
+        return self.done("GET", path, **more).json
+
+    def shown(self, queue: str = "q") -> Any:
+        """A queue."""
+        return self.get(path("queues", queue))
+
+    def messages(self, queue: str = "q") -> Any:
+        """The messages of a queue."""
+        return self.get(path("queues", queue, "messages"))["data"]
 
     def refused(
         self, status: int, method: str, path: str, body: object = None, **more: Any
@@ -328,6 +373,19 @@ class Stomp:
         self.protocol.dataReceived(piece_bytes(BINARY, frame) if self.websocket else frame)
         self.reactor.advance(0)
 
+    def put(self, body: bytes = b"x", to: str = "/queue/q", **headers: str) -> None:
+        """SEND."""
+        self.send("SEND", body, destination=to, **headers)
+
+    def subscribe(self, destination: str = "/queue/q", id: str = "1", **headers: str) -> None:
+        """SUBSCRIBE."""
+        self.send("SUBSCRIBE", destination=destination, id=id, **headers)
+
+    @property
+    def acks(self) -> list[str]:
+        """The ``ack`` headers of all messages so far."""
+        return re.findall(r"\nack:(\S+)\n", self.received.decode("latin-1"))
+
     def close(self) -> None:
         """The connection is gone."""
         self.protocol.connectionLost(Failure(ConnectionDone()))
@@ -337,6 +395,22 @@ class Stomp:
     def received(self) -> bytes:
         """Everything that came so far."""
         return self.wire.value()
+
+
+def secured(
+    directory: Path, passwords: Mapping[str, str], roles: str, *entries: SecuritySettingEntry, **more: Any
+) -> AdminServer:
+    """A server with these users, and these lines in its file of roles."""
+    users, granted = directory / "users.properties", directory / "roles.properties"
+    users.write_text("".join(f"{name} = {QUICK.hash(each)}\n" for name, each in passwords.items()))
+    granted.write_text(roles)
+    return AdminServer(
+        security_enabled=True,
+        users_file=str(users),
+        roles_file=str(granted),
+        security_settings=entries,
+        **more,
+    )
 
 
 def login_header(user: str, password: str) -> dict[str, str | None]:

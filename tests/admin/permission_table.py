@@ -16,8 +16,7 @@ from stompring.security.access_control import Permissions
 from stompring.session.permissions import FOR_OTHERS
 from stompring.settings.model import PermissionType, QueueConfiguration, RoutingType, SecuritySettingEntry
 
-from ..security.hashers import QUICK
-from .admin_server import AdminServer, Reply, Stomp, login_header, path
+from .admin_server import Reply, Stomp, login_header, path, secured
 
 P = PermissionType
 BOTH = frozenset(RoutingType)
@@ -58,16 +57,12 @@ class Scene:
     """One broker with one address of each kind. On other addresses all users have every permission except manage."""
 
     def __init__(self, directory: Path) -> None:
-        users, roles = directory / "users.properties", directory / "roles.properties"
-        password = QUICK.hash("x")
-        users.write_text("".join(f"{name} = {password}\n" for name in ("anna", "bert", "root")))
-        roles.write_text("anna = anna\neveryone = anna, bert, root\nroot = root\n")
-        self.server = AdminServer(
+        self.server = secured(
+            directory,
+            dict.fromkeys(("anna", "bert", "root"), "x"),
+            "anna = anna\neveryone = anna, bert, root\nroot = root\n",
+            *entries(ALL),
             settings={"work.#": {"retroactive_message_count": 5}},
-            security_enabled=True,
-            users_file=str(users),
-            roles_file=str(roles),
-            security_settings=entries(ALL),
             management_message_rbac=True,
             file=str(directory / "broker.xml"),
         )
@@ -83,7 +78,7 @@ class Scene:
         directory = self.directory
         if not self.owner.session.subscriptions:
             self.owner = self.server.stomp(login="root", passcode="x")
-            self.owner.send("SUBSCRIBE", id="t", destination="/temp-queue/t")
+            self.owner.subscribe("/temp-queue/t", "t")
             assert self.owner.session.subscriptions, self.owner.received
         self.names = {"connection": self.owner.session.number}
         kept = {self.fill(kind.address) for kind in KINDS} | {"source", "free"}
@@ -385,7 +380,7 @@ def _subscribe(client: Stomp, destination: str, **more: str) -> None:
 
 def _in_transaction(client: Stomp, address: str, queue: str) -> None:
     client.send("BEGIN", transaction="t")
-    client.send("SEND", b"x", destination=address, transaction="t")
+    client.put(to=address, transaction="t")
     client.send("COMMIT", transaction="t")
 
 
@@ -399,14 +394,12 @@ def _request(client: Stomp, address: str, queue: str) -> None:
 
 
 STOMP = (
-    *_stomp(
-        "SEND", "SEND", P.SEND, act=lambda c, a, q: c.send("SEND", b"x", destination=a), kinds=NOT_MANAGED
-    ),
+    *_stomp("SEND", "SEND", P.SEND, act=lambda c, a, q: c.put(to=a), kinds=NOT_MANAGED),
     *_stomp(
         "SEND to a queue",
         "SEND",
         P.SEND,
-        act=lambda c, a, q: c.send("SEND", b"x", destination=f"{a}::{q}"),
+        act=lambda c, a, q: c.put(to=f"{a}::{q}"),
         kinds=NOT_MANAGED,
     ),
     *_stomp("SEND in a transaction", "COMMIT", P.SEND, act=_in_transaction, kinds=NOT_MANAGED),
@@ -414,7 +407,7 @@ STOMP = (
         "SEND of a request",
         "SEND",
         P.MANAGE,
-        act=lambda c, a, q: c.send("SEND", b"x", destination=a),
+        act=lambda c, a, q: c.put(to=a),
         kinds=(MANAGED,),
     ),
     *_stomp("SEND of a request with reply-to", "SEND", P.MANAGE, P.SEND, act=_request, kinds=NOT_MANAGED),

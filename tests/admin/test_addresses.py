@@ -34,7 +34,7 @@ def test_counters(server):
     server.queue("copy", "full", MULTICAST)
     client = server.stomp()
     for _ in range(3):
-        client.send("SEND", b"x", destination="full", destination_type="ANYCAST")
+        client.put(to="full", destination_type="ANYCAST")
     shown = server.get(path("addresses", "full"))
     assert (shown["messageCount"], shown["routedMessageCount"], shown["blockedProducers"]) == (2, 2, 1)
     assert shown["limitPercent"] == 100
@@ -66,7 +66,7 @@ def test_lists(server):
 
 def test_routing_types_change(server):
     server.queue("q", "a", ANYCAST)
-    assert server.ask("PATCH", ONE, {"routingTypes": ["ANYCAST", "MULTICAST"]}).status == 200
+    server.done("PATCH", ONE, {"routingTypes": ["ANYCAST", "MULTICAST"]})
     problem = server.refused(409, "PATCH", ONE, {"routingTypes": ["MULTICAST"], "paused": True})
     assert "queue q" in problem["detail"]
     shown = server.get(ONE)
@@ -77,9 +77,9 @@ def test_pause_applies_to_existing_and_new_queues(server):
     server.queue("q1", "a")
     assert server.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
     server.queue("q2", "a")
-    assert [server.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [True, True]
+    assert [server.shown(name)["paused"] for name in ("q1", "q2")] == [True, True]
     assert server.ask("PATCH", ONE, {"paused": False}).json["paused"] is False
-    assert [server.get(path("queues", name))["paused"] for name in ("q1", "q2")] == [False, False]
+    assert [server.shown(name)["paused"] for name in ("q1", "q2")] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_creating_an_existing_address_conflicts(server):
 def test_delete(server):
     server.queue("q", "a")
     client = server.stomp()
-    client.send("SEND", b"x", destination="a", destination_type="ANYCAST")
-    client.send("SUBSCRIBE", destination="a::q", id="1", ack="client")
+    client.put(to="a", destination_type="ANYCAST")
+    client.subscribe("a::q", ack="client")
     problem = server.refused(409, "DELETE", ONE)
     assert "q" in problem["detail"] and "force=true" in problem["detail"]
-    assert server.ask("DELETE", f"{ONE}?force=true").status == 204
+    server.done("DELETE", f"{ONE}?force=true")
     server.refused(404, "GET", ONE)
     server.refused(404, "GET", path("queues", "q"))
     assert b"ERROR" in client.received
@@ -120,7 +120,7 @@ def test_delete(server):
 
 def test_delete_an_empty_one(server):
     server.directory.create_address("a", frozenset({ANYCAST}))
-    assert server.ask("DELETE", ONE).status == 204
+    server.done("DELETE", ONE)
     server.refused(404, "DELETE", ONE)
 
 

@@ -41,8 +41,7 @@ def gone(wire):
 # ---- how many
 
 
-def test_connections_above_the_limit_get_503():
-    server = AdminServer()
+def test_connections_above_the_limit_get_503(server):
     channels = [opened(server, f"203.0.113.{number}") for number in range(MAX_CONNECTIONS)]
     assert not any(gone(wire) for _, wire in channels)
     channel, wire = opened(server, "198.51.100.1")
@@ -58,8 +57,7 @@ def test_connections_above_the_limit_get_503():
     assert b"200 OK" in wire.value()
 
 
-def test_one_host_may_have_half_of_the_connections():
-    server = AdminServer()
+def test_one_host_may_have_half_of_the_connections(server):
     for number in range(MAX_CONNECTIONS_PER_HOST):
         _, wire = opened(server, f"2001:db8::{number:x}")
         assert not gone(wire)
@@ -71,8 +69,7 @@ def test_one_host_may_have_half_of_the_connections():
     assert not gone(wire)
 
 
-def test_local_connections_have_no_limit_per_host():
-    server = AdminServer()
+def test_local_connections_have_no_limit_per_host(server):
     for _ in range(MAX_CONNECTIONS):
         _, wire = opened(server, "127.0.0.1")
         assert not gone(wire)
@@ -112,8 +109,7 @@ def test_health_is_answered_above_the_limit(full, method, path):
     assert refused(full) == {}
 
 
-def test_health_is_answered_above_the_limit_per_host():
-    server = AdminServer()
+def test_health_is_answered_above_the_limit_per_host(server):
     for _ in range(MAX_CONNECTIONS_PER_HOST):
         opened(server, "203.0.113.1")
     channel, wire = opened(server, "203.0.113.1")
@@ -168,7 +164,7 @@ def test_reserved_connection_is_closed_after_health_time(full):
     wire.abortConnection = lambda: aborted.append(True)
     seconds = drip(full, channel, wire, REQUEST, 1)
     assert seconds == HEALTH_TIME and full.parse(wire.value()).status == 503
-    full.reactor.advance(CLOSE_TIME)
+    full.advance(CLOSE_TIME)
     assert aborted, "whoever does not take the answer has to go without"
 
 
@@ -176,7 +172,7 @@ def test_closed_connections_are_released(full):
     opened(full)[0].dataReceived(
         METRICS
     )  # the first refusal is logged, and those of the next seconds are added up
-    full.reactor.advance(CLOSE_TIME)
+    full.advance(CLOSE_TIME)
     before = len(full.reactor.getDelayedCalls())
     for data in (b"", REQUEST, METRICS, REQUEST[:20]):
         for _ in range(HEALTH_CONNECTIONS):
@@ -195,7 +191,7 @@ def drip(server, channel, wire, data, every):
     """Send bytes one by one; the seconds after which the connection was given up."""
     for place in range(len(data)):
         channel.dataReceived(data[place : place + 1])
-        server.reactor.advance(every)
+        server.advance(every)
         if gone(wire):
             return (place + 1) * every
     raise AssertionError("it is never given up")
@@ -209,8 +205,7 @@ def drip(server, channel, wire, data, every):
         b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"{" * 1000,
     ],
 )
-def test_slow_request_gets_408(data):
-    server = AdminServer()
+def test_slow_request_gets_408(server, data):
     channel, wire = opened(server)
     head, _, _ = data.partition(b"{")
     channel.dataReceived(head[:-1])
@@ -221,38 +216,34 @@ def test_slow_request_gets_408(data):
     assert refused(server) == {"http-request-time": 1}
 
 
-def test_request_time_restarts_with_each_request():
-    server = AdminServer()
+def test_request_time_restarts_with_each_request(server):
     channel, wire = opened(server)
     for _ in range(10):
         channel.dataReceived(REQUEST[:10])
-        server.reactor.advance(REQUEST_TIME - 1)
+        server.advance(REQUEST_TIME - 1)
         channel.dataReceived(REQUEST[10:])
-        server.reactor.advance(REQUEST_TIME - 1)
+        server.advance(REQUEST_TIME - 1)
     assert not gone(wire) and wire.value().count(b"200 OK") == 10
     assert refused(server) == {}
 
 
-def test_partial_pipelined_request_gets_408():
-    server = AdminServer()
+def test_partial_pipelined_request_gets_408(server):
     channel, wire = opened(server)
     channel.dataReceived(REQUEST + REQUEST[:10])
-    server.reactor.advance(REQUEST_TIME)
+    server.advance(REQUEST_TIME)
     assert gone(wire) and b"408 Request Timeout" in wire.value()
 
 
-def test_idle_connection_is_closed_after_idle_time():
-    server = AdminServer()
+def test_idle_connection_is_closed_after_idle_time(server):
     channel, wire = opened(server)
     channel.dataReceived(REQUEST)
-    server.reactor.advance(IDLE - 1)
+    server.advance(IDLE - 1)
     assert not gone(wire)
-    server.reactor.advance(1)
+    server.advance(1)
     assert gone(wire) and refused(server) == {}
 
 
-def test_unread_answer_closes_the_connection():
-    server = AdminServer()
+def test_unread_answer_closes_the_connection(server):
     channel, wire = opened(server)
     for number in range(1000):
         server.queue(f"queue.{number}")
@@ -260,21 +251,19 @@ def test_unread_answer_closes_the_connection():
     aborted: list[bool] = []
     wire.abortConnection = lambda: aborted.append(True)
     channel.pauseProducing()
-    for _ in range(100):
-        server.reactor.advance(0)
+    server.advance(0, 100)
     before = len(wire.value())
-    server.reactor.advance(ANSWER_TIME - 1)
+    server.advance(ANSWER_TIME - 1)
     assert not aborted and len(wire.value()) == before, "nothing is made while nothing is taken"
     channel.resumeProducing()
-    server.reactor.advance(ANSWER_TIME)
+    server.advance(ANSWER_TIME)
     assert not aborted
     channel.pauseProducing()
-    server.reactor.advance(ANSWER_TIME)
+    server.advance(ANSWER_TIME)
     assert aborted and refused(server) == {"http-answer-time": 1}
 
 
-def test_closed_connection_leaves_no_timer():
-    server = AdminServer()
+def test_closed_connection_leaves_no_timer(server):
     before = len(server.reactor.getDelayedCalls())
     for data in (b"", REQUEST, REQUEST[:10], b"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\n123"):
         channel, _ = opened(server)
@@ -294,8 +283,7 @@ def test_closed_connection_leaves_no_timer():
         b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: b\r\n" % n for n in range(600)) + b"\r\n",
     ],
 )
-def test_oversized_heads_get_431(data):
-    server = AdminServer()
+def test_oversized_heads_get_431(server, data):
     channel, wire = opened(server)
     channel.dataReceived(data)
     reply = server.parse(wire.value())
@@ -303,8 +291,7 @@ def test_oversized_heads_get_431(data):
     assert refused(server) == {"http-head": 1}
 
 
-def test_oversized_body_is_counted():
-    server = AdminServer()
+def test_oversized_body_is_counted(server):
     server.refused(
         413,
         "POST",
@@ -315,15 +302,14 @@ def test_oversized_body_is_counted():
     assert refused(server) == {"http-body": 1}
 
 
-def test_of_bodies_that_are_not_whole_the_largest_is_refused():
-    server = AdminServer()
+def test_of_bodies_that_are_not_whole_the_largest_is_refused(server):
     server.broker.unfinished.limit = 500_000
     head = b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
     opened_channels = [opened(server) for _ in range(2)]
     for (channel, _), size in zip(opened_channels, (200_000, 400_000), strict=True):
         channel.dataReceived(head)
         channel.dataReceived(b"x" * size)
-    server.reactor.advance(0)
+    server.advance()
     (small, small_wire), (large, large_wire) = opened_channels
     reply = server.parse(large_wire.value())
     assert reply.status == 503 and gone(large_wire) and not gone(small_wire)
@@ -334,8 +320,7 @@ def test_of_bodies_that_are_not_whole_the_largest_is_refused():
     assert server.broker.unfinished.bytes == 0
 
 
-def test_pipelined_requests_are_not_read_during_a_slow_answer():
-    server = AdminServer()
+def test_pipelined_requests_are_not_read_during_a_slow_answer(server):
     channel, wire = opened(server)
     for number in range(1000):
         server.queue(f"queue.{number}")

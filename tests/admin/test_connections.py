@@ -1,19 +1,12 @@
 """``/api/v1/connections``."""
 
-import pytest
-
-from .admin_server import BEGIN, AdminServer, path
-
-
-@pytest.fixture
-def server():
-    return AdminServer()
+from .admin_server import BEGIN, path
 
 
 def test_detail(server):
     client = server.stomp(**{"client-id": "c-1", "login": "anna", "passcode": "x"})
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client", selector="a = '1'")
-    client.send("SEND", b"x", destination="/queue/q", a="1")
+    client.subscribe(id="s", ack="client", selector="a = '1'")
+    client.put(a="1")
     client.send("BEGIN", transaction="t")
     number = client.session.number
     shown = server.get(path("connections", number))
@@ -37,14 +30,14 @@ def test_detail(server):
         "transactionCount": 1,
         "subscriptionCount": 1,
         "queues": ["q"],
-        "subscriptions": server.get(path("queues", "q"))["consumers"],
+        "subscriptions": server.shown()["consumers"],
     }
     assert f"\nsession:{number}\n".encode() in client.received
 
 
 def test_a_list(server):
     clients = [server.stomp(**{"client-id": name}) for name in ("b", "a")]
-    clients[1].send("SUBSCRIBE", destination="/queue/q", id="s")
+    clients[1].subscribe(id="s")
     page = server.get("/api/v1/connections")
     assert [c["clientID"] for c in page["data"]] == ["b", "a"] and page["count"] == 2
     assert "subscriptions" not in page["data"][0]
@@ -55,21 +48,14 @@ def test_a_list(server):
     assert server.get(f"/api/v1/connections?search={clients[0].session.number}")["count"] == 1
 
 
-def test_close(server):
-    server.queue()
-    client = server.stomp()
-    client.send("SEND", b"x", destination="/queue/q")
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-    assert server.get(path("queues", "q"))["deliveringCount"] == 1
+def test_close(queue, client, server):
+    client.put()
+    client.subscribe(ack="client")
+    assert server.shown()["deliveringCount"] == 1
     number = client.session.number
-    assert server.ask("DELETE", path("connections", number)).status == 204
-    server.reactor.advance(0)
+    server.done("DELETE", path("connections", number))
+    server.advance()
     assert b"ERROR" in client.received and b"message:Connection closed by management" in client.received
     assert client.wire.disconnecting
-    shown = server.get(path("queues", "q"))
+    shown = server.shown()
     assert (shown["messageCount"], shown["deliveringCount"], shown["consumerCount"]) == (1, 0, 0)
-
-
-def test_unknown_connection_gets_404(server):
-    server.refused(404, "GET", path("connections", "1-1"))
-    server.refused(404, "DELETE", path("connections", "1-1"))

@@ -1,15 +1,6 @@
 """``/api/v1/consumers`` and the consumers of a queue and of a connection."""
 
-import re
-
-import pytest
-
 from .admin_server import BEGIN, AdminServer, path
-
-
-@pytest.fixture
-def server():
-    return AdminServer()
 
 
 def consumer(server):
@@ -17,26 +8,15 @@ def consumer(server):
     return found
 
 
-def acks(client):
-    """The ack headers of the MESSAGEs received."""
-    return re.findall(r"\nack:(\S+)\n", client.received.decode())
-
-
 def sends(client, count, destination="/queue/q"):
     for _ in range(count):
-        client.send("SEND", b"x", destination=destination)
+        client.put(to=destination)
 
 
 def test_all_fields(server):
     client = server.stomp(**{"client-id": "c-1", "login": "anna"})
-    client.send(
-        "SUBSCRIBE",
-        destination="/queue/q",
-        id="s",
-        ack="client-individual",
-        selector="a = 1",
-        prefetch_count="5",
-        consumer_priority="7",
+    client.subscribe(
+        id="s", ack="client-individual", selector="a = 1", prefetch_count="5", consumer_priority="7"
     )
     number = client.session.number
     assert consumer(server) == {
@@ -70,25 +50,23 @@ def test_all_fields(server):
     }
 
 
-def test_a_queue_and_a_connection_show_the_same_objects(server):
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s")
-    server.stomp().send("SUBSCRIBE", destination="/queue/other", id="s")
+def test_a_queue_and_a_connection_show_the_same_objects(client, server):
+    client.subscribe(id="s")
+    server.stomp().subscribe("/queue/other", "s")
     everywhere = server.get("/api/v1/consumers")["data"]
     assert [each["queue"] for each in everywhere] == ["q", "other"]
     assert server.get(path("queues", "q", "consumers"))["data"] == everywhere[:1]
-    assert server.get(path("queues", "q"))["consumers"] == everywhere[:1]
+    assert server.shown()["consumers"] == everywhere[:1]
     assert server.get(path("connections", client.session.number))["subscriptions"] == everywhere[:1]
 
 
-def test_counts_of_an_acknowledging_consumer(server):
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count="3")
+def test_counts_of_an_acknowledging_consumer(client, server):
+    client.subscribe(id="s", ack="client-individual", prefetch_count="3")
     sends(client, 1)
-    server.reactor.advance(2)
+    server.advance(2)
     sends(client, 4)
     assert consumer(server)["oldestDelivering"] == 2000
-    first, second, third = acks(client)
+    first, second, third = client.acks
     client.send("ACK", id=first)
     assert consumer(server)["oldestDelivering"] == 0
     client.send("NACK", id=second)  # and it is delivered again
@@ -98,11 +76,10 @@ def test_counts_of_an_acknowledging_consumer(server):
     assert server.get(path("connections", client.session.number))["messagesDelivered"] == 5
 
 
-def test_an_aborted_transaction_undoes_acknowledgement_and_rejection(server):
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
+def test_an_aborted_transaction_undoes_acknowledgement_and_rejection(client, server):
+    client.subscribe(id="s", ack="client-individual")
     sends(client, 3)
-    first, second, third = acks(client)
+    first, second, third = client.acks
     client.send("BEGIN", transaction="t")
     client.send("ACK", id=first, transaction="t")
     client.send("NACK", id=second, transaction="t")
@@ -113,44 +90,33 @@ def test_an_aborted_transaction_undoes_acknowledgement_and_rejection(server):
     assert (shown["messagesAcknowledged"], shown["deliveringCount"], shown["messagesDelivered"]) == (0, 3, 3)
 
 
-def test_an_auto_consumer_has_no_limit_and_acknowledges_at_once(server):
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+def test_an_auto_consumer_has_no_limit_and_acknowledges_at_once(client, server):
+    client.subscribe(id="s")
     sends(client, 4)
     shown = consumer(server)
     assert (shown["credit"], shown["prefetchCount"], shown["consumerWindowSize"]) == (None, -1, -1)
     assert (shown["messagesDelivered"], shown["messagesAcknowledged"], shown["deliveringCount"]) == (4, 4, 0)
 
 
-def test_credit_is_0_while_the_window_in_bytes_is_used_up(server):
-    client = server.stomp()
-    client.send(
-        "SUBSCRIBE",
-        destination="/queue/q",
-        id="s",
-        ack="client",
-        **{"consumer-window-size": "10", "prefetch-count": "5"},
-    )
+def test_credit_is_0_while_the_window_in_bytes_is_used_up(client, server):
+    client.subscribe(id="s", ack="client", **{"consumer-window-size": "10", "prefetch-count": "5"})
     assert consumer(server)["credit"] == 5
     sends(client, 1)
     shown = consumer(server)
     assert (shown["credit"], shown["consumerWindowSize"]) == (0, 10)
 
 
-def test_a_connection_counts_what_ended_subscriptions_were_delivered(server):
-    client = server.stomp()
+def test_a_connection_counts_what_ended_subscriptions_were_delivered(client, server):
     for ack in ("auto", "client"):
-        client.send("SUBSCRIBE", destination="/queue/q", id="s", ack=ack)
+        client.subscribe(id="s", ack=ack)
         sends(client, 2)
         client.send("UNSUBSCRIBE", id="s")
     shown = server.get(path("connections", client.session.number))
     assert (shown["messagesDelivered"], shown["queues"], shown["deliveringCount"]) == (4, [], 0)
 
 
-def test_a_browser_is_listed_with_its_connection_only(server):
-    server.queue()
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="b", browser="true")
+def test_a_browser_is_listed_with_its_connection_only(queue, client, server):
+    client.subscribe(id="b", browser="true")
     assert server.get("/api/v1/consumers")["data"] == []
     (shown,) = server.get(path("connections", client.session.number))["subscriptions"]
     assert shown["browser"] is True
@@ -159,11 +125,10 @@ def test_a_browser_is_listed_with_its_connection_only(server):
 def test_a_consumer_below_the_threshold_is_slow():
     server = AdminServer({"#": {"slow_consumer_threshold": 10, "slow_consumer_check_period": 1}})
     client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count="1")
+    client.subscribe(id="s", ack="client-individual", prefetch_count="1")
     sends(client, 50)
     assert consumer(server)["slow"] is False
-    for _ in range(3):
-        server.reactor.advance(1)
+    server.advance(1, 3)
     assert consumer(server)["slow"] is True
     assert server.get("/api/v1/consumers?slow=true")["count"] == 1
 
@@ -171,7 +136,7 @@ def test_a_consumer_below_the_threshold_is_slow():
 def test_search_sort_and_filters(server):
     for name, count in (("a", 1), ("b", 3), ("ab", 2)):
         client = server.stomp()
-        client.send("SUBSCRIBE", destination=f"/queue/{name}", id=name, ack="client")
+        client.subscribe(f"/queue/{name}", name, ack="client")
         sends(client, count, f"/queue/{name}")
 
     def queues(query):
@@ -182,7 +147,3 @@ def test_search_sort_and_filters(server):
     assert queues("subscription=b") == ["b"]
     assert queues("size=1&page=2") == ["b"]
     server.refused(400, "GET", "/api/v1/consumers?colour=red")
-
-
-def test_unknown_queue_gets_404(server):
-    server.refused(404, "GET", path("queues", "none", "consumers"))

@@ -5,7 +5,7 @@ import pytest
 from stompring.admin import dead_letters
 from stompring.settings.model import RingPolicy, RoutingType
 
-from .admin_server import BEGIN, AdminServer, path
+from .admin_server import BEGIN, AdminServer
 from .test_message_tasks import bodies, do, reject, send
 
 GROUPS = "/api/v1/dead-letters"
@@ -28,16 +28,15 @@ def groups(server, query=""):
     ]
 
 
-def test_messages_are_grouped_by_origin_and_reason(server):
-    client = server.stomp()
+def test_messages_are_grouped_by_origin_and_reason(client, server):
     send(client, b"a", b"b")
     send(client, b"c", to="it's")
-    reject(server, client, "q", 2)
-    server.reactor.advance(5)
-    reject(server, client, "it's", 1)
+    reject(server, number=2)
+    server.advance(5)
+    reject(server, "/queue/it's")
     send(client, b"d", expires=str((BEGIN + 10) * 1000))
     send(client, b"no letter", to="graves")
-    server.reactor.advance(20)
+    server.advance(20)
     assert sorted(groups(server)) == [
         ("graves", "it's", "max-delivery-attempts", 1),
         ("graves", "q", "expired", 1),
@@ -51,14 +50,13 @@ def test_messages_are_grouped_by_origin_and_reason(server):
     assert (first["address"], first["originAddress"]) == ("graves", "it's")
 
 
-def test_the_filter_of_a_group_selects_it(server):
-    client = server.stomp()
+def test_the_filter_of_a_group_selects_it(client, server):
     send(client, b"a")
     send(client, b"b", to="it's")
-    reject(server, client, "q", 1)
-    reject(server, client, "it's", 1)
+    reject(server)
+    reject(server, "/queue/it's")
     send(client, b"c", expires=str((BEGIN + 1) * 1000))
-    server.reactor.advance(2)
+    server.advance(2)
     found = {(each["originQueue"], each["reason"]): each for each in server.get(GROUPS)["data"]}
     for (name, reason), left in (
         (("it's", "max-delivery-attempts"), ["a", "c"]),
@@ -72,10 +70,9 @@ def test_the_filter_of_a_group_selects_it(server):
     assert (bodies(server, "q"), bodies(server, "it's")) == (["c", "a"], ["b"])
 
 
-def test_a_dead_letter_that_was_moved_is_found_where_it_is(server):
-    client = server.stomp()
+def test_a_dead_letter_that_was_moved_is_found_where_it_is(client, server):
     send(client, b"a")
-    reject(server, client, "q", 1)
+    reject(server)
     server.queue("parked")
     do(server, "move", queue="graves", address="parked")
     assert groups(server) == [("parked", "q", "max-delivery-attempts", 1)]
@@ -93,23 +90,15 @@ def test_only_the_first_messages_of_a_queue_are_counted(server, monkeypatch):
     monkeypatch.setattr(dead_letters, "MAX_EXAMINED", 3)
     client = server.stomp()
     send(client, *[b"x"] * 5)
-    reject(server, client, "q", 5)
+    reject(server, number=5)
     (group,) = server.get(GROUPS)["data"]
     assert (group["count"], group["complete"]) == (3, False)
 
 
-def test_a_letter_of_an_earlier_version_has_no_reason(server):
-    client = server.stomp()
+def test_a_letter_of_an_earlier_version_has_no_reason(client, server):
     server.queue("old", "old", RoutingType.ANYCAST)
-    client.send(
-        "SEND",
-        b"x",
-        destination="old",
-        _AMQ_ORIG_ADDRESS="q",
-        _AMQ_ORIG_QUEUE="q",
-        **{"stompring-imported": "true"},
-    )
+    client.put(to="old", _AMQ_ORIG_ADDRESS="q", _AMQ_ORIG_QUEUE="q", **{"stompring-imported": "true"})
     assert groups(server) == [("old", "q", "unknown", 1)]
     group = server.get(GROUPS)["data"][0]
     assert do(server, "retry", queue="old", filter=group["filter"])["done"] == 1
-    assert server.get(path("queues", "q"))["messageCount"] == 1
+    assert server.shown()["messageCount"] == 1

@@ -5,31 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from stompring.admin import (
-    addresses,
-    api,
-    bridges,
-    broker,
-    connections,
-    consumers,
-    dead_letters,
-    ha,
-    message_tasks,
-    messages,
-    plugins,
-    retention,
-    settings,
-)
-from stompring.admin import queues as queue_fields
+from stompring.admin import api
 from stompring.admin.counters import ADDRESS, BRIDGE, BROKER, DIVERT, QUEUE
 from stompring.admin.ha import HA
 from stompring.admin.http import admin_routes
-from stompring.admin.json_schema import Component, shown
-from stompring.admin.messages import message_view
 from stompring.settings.connector import Connector
 from stompring.settings.model import BridgeConfiguration, DivertConfiguration
 
-from .admin_server import AdminServer
+from .described import JSON, ROUTES, resolved
 from .test_ha import ACTIVE, node_with
 from .test_openapi import OPERATIONS
 from .test_permissions import MANAGEMENT, PermissionType, basic, server_where
@@ -115,75 +98,52 @@ def test_every_route_and_status_is_documented():
     assert documented == errors | {"405", "500"}
 
 
-@pytest.mark.parametrize(
-    ("heading", "fields", "counters"),
-    [
-        ("Queues", queue_fields.FIELDS, QUEUE),
-        ("Addresses", addresses.FIELDS, ADDRESS),
-        ("Connections", connections.FIELDS, ()),
-        ("Consumers", consumers.FIELDS, ()),
-        ("The broker", broker.FIELDS, BROKER),
-        ("Bridges", bridges.FIELDS, BRIDGE),
-    ],
-)
-def test_fields(heading, fields, counters):
-    documented = [name for name in first_cells(section(API, heading)) if " /" not in name]
-    expected = [name for name in fields if name not in {counter.json for counter in counters}]
-    assert documented == expected
-    if counters:
-        assert "The counters of `docs/metrics.md`, and:" in section(API, heading)
-
-
-def meanings(schemas):
-    return [[f"`{name}`", str(resolved_schema(schema)["description"])] for name, schema in schemas.items()]
-
-
-def resolved_schema(schema):
-    return schema.schema if isinstance(schema, Component) else schema
+def shown(path):
+    """The description of each field of what a GET shows, or lists."""
+    described, _ = OPERATIONS["GET", path]
+    schema = resolved(resolved(described["responses"]["200"])["content"][JSON]["schema"])
+    if "data" in schema["properties"]:
+        schema = resolved(resolved(schema["properties"]["data"])["items"])
+    return {
+        name: node.get("description") or resolved(node)["description"]
+        for name, node in schema["properties"].items()
+    }
 
 
 @pytest.mark.parametrize(
-    ("heading", "schemas"),
+    ("heading", "path", "counters"),
     [
-        ("The broker", shown(broker.FIELDS)),
-        ("Queues", {**shown(queue_fields.FIELDS)}),
-        ("Consumers", shown(consumers.FIELDS)),
-        ("Messages", messages.MESSAGE.schema["properties"]),
-        ("Tasks", shown(message_tasks.FIELDS)),
-        ("Dead letters", shown(dead_letters.FIELDS)),
-        ("Addresses", shown(addresses.FIELDS)),
-        ("Connections", shown(connections.FIELDS)),
-        ("Retention and lakes", retention.FIELDS),
-        ("High availability", ha.FIELDS),
-        ("Plugins", plugins.PLUGIN.schema["properties"]),
-        ("Settings and their origin", settings.SETTING.schema["properties"]),
+        ("The broker", "broker", BROKER),
+        ("Queues", "queues", QUEUE),
+        ("Consumers", "consumers", ()),
+        ("Messages", "queues/{name}/messages", ()),
+        ("Tasks", "tasks", ()),
+        ("Dead letters", "dead-letters", ()),
+        ("Addresses", "addresses", ADDRESS),
+        ("Connections", "connections", ()),
+        ("Bridges", "bridges", BRIDGE),
+        ("Retention and lakes", "retention", ()),
+        ("High availability", "ha", ()),
+        ("Plugins", "plugins", ()),
+        ("Settings and their origin", "queues/{name}/settings", ()),
     ],
 )
-def test_meanings_of_fields(heading, schemas):
-    counters = {counter.json for counter in (*QUEUE, *ADDRESS, *BROKER)}
-    documented = [row for row in rows(section(API, heading)) if len(row) == 2]
-    for name, meaning in meanings(schemas):
-        if name.strip("`") not in counters:
-            assert [name, meaning] in documented
+def test_fields_and_their_meanings(heading, path, counters):
+    text = section(API, heading)
+    documented = [row for row in rows(text) if len(row) == 2 and " /" not in row[0]]
+    assert documented == [
+        [f"`{name}`", meaning]
+        for name, meaning in shown(f"/api/v1/{path}").items()
+        if name not in {counter.json for counter in counters}
+    ]
+    assert not counters or "The counters of `docs/metrics.md`, and:" in text
 
 
-def test_fields_of_messages():
-    server = AdminServer()
-    queue = server.queue()
-    server.stomp().send("SEND", b"x", destination="/queue/q")
-    (ref,) = queue.dispatcher.in_order()
-    assert first_cells(section(API, "Messages")) == list(message_view(ref))
-
-
-def test_fields_of_bodies():
-    queues = re.search(r"\*\*Fields of POST and PATCH\*\*:(.+?)\.\s", section(API, "Queues"), re.DOTALL)
-    assert queues is not None
-    assert set(re.findall(r"`(\w+)`", queues[1])) == {"name", "address", "paused", *queue_fields.ATTRIBUTES}
-    of_addresses = re.search(
-        r"\*\*Fields of POST and PATCH\*\*:(.+?)\.\s", section(API, "Addresses"), re.DOTALL
-    )
-    assert of_addresses is not None
-    assert set(re.findall(r"`(\w+)`", of_addresses[1])) == {"name", *addresses.CHANGEABLE}
+@pytest.mark.parametrize(("heading", "path"), [("Queues", "queues"), ("Addresses", "addresses")])
+def test_fields_of_bodies(heading, path):
+    text = re.search(r"\*\*Fields of POST and PATCH\*\*:(.+?)\.\s", section(API, heading), re.DOTALL)
+    assert text is not None
+    assert set(re.findall(r"`(\w+)`", text[1])) == ROUTES["POST", f"/api/v1/{path}"].fields.keys()
 
 
 def test_parameters():

@@ -1,15 +1,8 @@
 """``/api/v1/drain``: no new connections, while those that are open continue; ``/health/ready`` says so."""
 
-import pytest
-
 from stompring.server.drain import REASON
 
-from .admin_server import BEGIN, STOMP_PORT, AdminServer, Wire
-
-
-@pytest.fixture
-def server():
-    return AdminServer()
+from .admin_server import BEGIN, STOMP_PORT, Wire
 
 
 def refused(server):
@@ -20,9 +13,8 @@ def refused(server):
     return wire.value()
 
 
-def test_new_connections_are_refused_and_open_ones_continue(server):
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client")
+def test_new_connections_are_refused_and_open_ones_continue(client, server):
+    client.subscribe(id="s", ack="client")
     answer = server.ask("POST", "/api/v1/drain")
     assert answer.status == 200
     assert answer.json == {
@@ -33,7 +25,7 @@ def test_new_connections_are_refused_and_open_ones_continue(server):
         "messageCount": 0,
     }
     assert REASON.encode() in refused(server) and refused(server).startswith(b"ERROR\n")
-    client.send("SEND", b"x", destination="/queue/q")
+    client.put()
     assert b"MESSAGE\n" in client.received
     assert server.get("/api/v1/drain")["deliveringCount"] == 1
     client.protocol.connectionLost()
@@ -51,13 +43,13 @@ def test_readiness_and_the_broker_tell_and_undrain_ends_it(server):
         "the broker is draining: it refuses new connections"
     ]
     assert server.ask("POST", "/api/v1/undrain").json["since"] is None
-    assert server.ask("GET", "/health/ready").status == 200
+    server.done("GET", "/health/ready")
     assert b"CONNECTED" in server.stomp().received
 
 
 def test_a_second_drain_changes_nothing(server):
     server.ask("POST", "/api/v1/drain")
-    server.reactor.advance(5)
+    server.advance(5)
     assert server.ask("POST", "/api/v1/drain").json["since"] == BEGIN * 1000
     for _ in range(2):
         server.ask("POST", "/api/v1/undrain")

@@ -13,13 +13,8 @@ from stompring.admin import channel, events
 from stompring.broker.notifications import HEADERS, MAX_EVENTS, TYPES
 from stompring.settings.model import SecuritySettingEntry
 
-from .admin_server import BEGIN, MULTICAST, AdminServer, path
+from .admin_server import BEGIN, AdminServer, path
 from .test_permissions import MANAGEMENT, P, basic, server_where
-
-
-@pytest.fixture
-def server():
-    return AdminServer()
 
 
 def listed(server, query="", **more):
@@ -36,11 +31,9 @@ class Stream:
 
     def __init__(self, server, query="", headers=None):
         self.server = server
-        self.channel, self.wire = server.channel()
-        sent = {"Host": "localhost", "Accept": "text/event-stream", **(headers or {})}
-        lines = [f"GET /api/v1/events{query} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
-        self.channel.dataReceived("\r\n".join([*lines, "", ""]).encode())
-        server.reactor.advance(0)
+        sent = {"Accept": "text/event-stream", "Connection": None, **(headers or {})}
+        self.channel, self.wire = server.begin("GET", f"/api/v1/events{query}", headers=sent)
+        server.advance()
 
     @property
     def text(self):
@@ -69,7 +62,7 @@ class Stream:
 
 def test_a_connection_and_its_consumer(server):
     client = server.stomp(**{"login": "anna", "client-id": "c"})
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", selector="a = 1")
+    client.subscribe(id="s", selector="a = 1")
     number = client.session.number
     client.protocol.connectionLost()
     found = listed(server)
@@ -105,10 +98,10 @@ def test_a_connection_and_its_consumer(server):
 def test_unsubscribe_and_a_deleted_queue_close_consumers(server):
     server.queue("other")
     client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+    client.subscribe(id="s")
     client.send("UNSUBSCRIBE", id="s")
-    client.send("SUBSCRIBE", destination="/queue/other", id="t")
-    assert server.ask("DELETE", path("queues", "other") + "?force=true").status == 204
+    client.subscribe("/queue/other", "t")
+    server.done("DELETE", path("queues", "other") + "?force=true")
     closed = [event["text"] for event in listed(server, "?type[]=CONSUMER_CLOSED")]
     assert closed == [
         "subscription s of queue q ended",
@@ -116,12 +109,11 @@ def test_unsubscribe_and_a_deleted_queue_close_consumers(server):
     ]
 
 
-def test_no_event_for_messages(server):
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+def test_no_event_for_messages(client, server):
+    client.subscribe(id="s")
     before = server.broker.notifications.last_id
     for _ in range(50):
-        client.send("SEND", b"x", destination="/queue/q")
+        client.put()
     assert server.broker.notifications.last_id == before
 
 
@@ -130,15 +122,15 @@ def test_full_and_no_longer_full(server):
     server.queue()
     client = server.stomp()
     for _ in range(3):
-        client.send("SEND", b"x", destination="/queue/q")
-    client.send("SUBSCRIBE", destination="/queue/q", id="s")
+        client.put()
+    client.subscribe(id="s")
     found = listed(server, "?type[]=ADDRESS_FULL&type[]=ADDRESS_NOT_FULL")
     assert types(found) == ["ADDRESS_FULL", "ADDRESS_NOT_FULL"]
     assert found[0]["address"] == "q" and "max-size-messages 1" in found[0]["text"]
 
 
 def test_changes_over_http_are_events(server):
-    assert server.ask("POST", "/api/v1/queues", {"name": "q"}).status == 201
+    server.done("POST", "/api/v1/queues", {"name": "q"})
     assert server.ask("DELETE", path("queues", "none")).status == 404
     found = listed(server)
     assert types(found) == ["ADDRESS_ADDED", "BINDING_ADDED", "MANAGEMENT"]
@@ -153,8 +145,8 @@ def test_violations_of_security(tmp_path):
     server.ask("DELETE", path("queues", "q"), headers=basic())
     server.stomp(login="mallory", passcode="secret!")
     client = server.stomp(login="anna", passcode="sécret:1")
-    client.send("SUBSCRIBE", destination="a", id="s")
-    server.reactor.advance(5)
+    client.subscribe("a", "s")
+    server.advance(5)
     found = [event for event in listed(server, headers=basic()) if event["type"].startswith("SECURITY")]
     assert types(found) == [
         "SECURITY_AUTHENTICATION_VIOLATION",
@@ -210,7 +202,7 @@ def test_a_stream_has_events_as_they_happen(server):
     stream = Stream(server)
     assert stream.text == "retry: 3000\n: stompring events\n\n"
     server.queue()
-    server.reactor.advance(0)
+    server.advance()
     (address, queue) = stream.pieces()
     assert queue[1]["queue"] == "q" and queue[0] == str(queue[1]["id"])
     assert b"Content-Type: text/event-stream" in stream.wire.value()
@@ -227,51 +219,47 @@ def test_a_stream_continues_after_the_last_event(server, by_header):
     )
     assert stream.events == all_events[3:]
     server.queue("d")
-    server.reactor.advance(0)
+    server.advance()
     assert stream.events == listed(server)[3:]
 
 
 def test_a_stream_of_some_types(server):
     stream = Stream(server, "?type[]=BINDING_ADDED&since=0")
     server.queue()
-    server.reactor.advance(0)
+    server.advance()
     assert types(stream.events) == ["BINDING_ADDED"]
 
 
 @pytest.mark.parametrize("seen", ["1", str(BEGIN * 2000)])
-def test_a_gap_is_reported(server, seen):
-    server.queue()
+def test_a_gap_is_reported(queue, server, seen):
     stream = Stream(server, headers={"Last-Event-ID": seen})
     assert types(stream.events) == ["EVENTS_LOST", "ADDRESS_ADDED", "BINDING_ADDED"]
     assert next(stream.pieces())[0] is None  # so that a browser keeps the id that it has
 
 
-def test_an_invalid_last_event_id_is_ignored(server):
-    server.queue()
+def test_an_invalid_last_event_id_is_ignored(queue, server):
     assert Stream(server, headers={"Last-Event-ID": "x" * 50}).events == []
 
 
 def test_a_silent_stream_is_kept_alive(server):
     stream = Stream(server)
-    for _ in range(3):
-        server.reactor.advance(events.KEEP_ALIVE)
+    server.advance(events.KEEP_ALIVE, 3)
     assert stream.text.count(": keep-alive\n\n") == 3
 
 
 def test_a_stream_is_not_ended_by_the_times_of_requests(server):
     stream = Stream(server)
-    for _ in range(40):
-        server.reactor.advance(10)
+    server.advance(10, 40)
     server.queue()
-    server.reactor.advance(0)
+    server.advance()
     assert len(stream.events) == 2
 
 
 def test_hostile_names_stay_within_their_event(server):
     stream = Stream(server)
     client = server.stomp(**{"client-id": "x\\n\\nevent: EVIL\\ndata: {}\\n\\n"})
-    client.send("SUBSCRIBE", destination="/queue/<script>", id="a\\n\\nid: 99\\n")
-    server.reactor.advance(0)
+    client.subscribe("/queue/<script>", "a\\n\\nid: 99\\n")
+    server.advance()
     assert types(stream.events) == [
         "CONNECTION_CREATED",
         "ADDRESS_ADDED",
@@ -287,10 +275,10 @@ def test_a_client_that_does_not_read_gets_an_end_and_no_memory(server, monkeypat
     stream.wire.producer.pauseProducing()  # the socket is full
     for number in range(events.MAX_WAITING + 1):
         server.queue(f"q{number}")
-    server.reactor.advance(0)
+    server.advance()
     assert not server.broker.notifications.listeners
     stream.wire.producer.resumeProducing()
-    server.reactor.advance(0)
+    server.advance()
     assert types(stream.events) == ["STREAM_ENDED"]
     assert "did not read 1000 events" in stream.events[0]["text"]
     assert stream.wire.value().endswith(b"0\r\n\r\n")
@@ -299,7 +287,7 @@ def test_a_client_that_does_not_read_gets_an_end_and_no_memory(server, monkeypat
 def test_a_client_that_never_reads_is_closed_after_the_answer_time(server):
     stream = Stream(server)
     stream.wire.producer.pauseProducing()
-    server.reactor.advance(channel.ANSWER_TIME + 1)
+    server.advance(channel.ANSWER_TIME + 1)
     assert stream.wire.disconnected or stream.wire.disconnecting or stream.wire.aborting
 
 
@@ -309,7 +297,7 @@ def test_a_client_that_disconnects_is_forgotten(server):
     stream.channel.connectionLost()
     assert not server.broker.notifications.listeners
     server.queue()
-    server.reactor.advance(events.KEEP_ALIVE * 2)
+    server.advance(events.KEEP_ALIVE * 2)
     assert len(stream.events) == 0
 
 
@@ -318,7 +306,7 @@ def test_a_stream_ends_when_the_permission_is_revoked(tmp_path):
     authorization = {name: str(value) for name, value in basic().items()}
     stream = Stream(server, headers=authorization)
     server.queue("x")
-    server.reactor.advance(0)
+    server.advance()
     assert len(stream.events) == 2
     security: Any = server.service.security
     security.use(
@@ -328,7 +316,7 @@ def test_a_stream_ends_when_the_permission_is_revoked(tmp_path):
         )
     )
     server.queue("y")
-    server.reactor.advance(0)
+    server.advance()
     assert types(stream.events)[2:] == ["STREAM_ENDED"]
     assert "view" in stream.events[2]["text"]
 
@@ -336,7 +324,7 @@ def test_a_stream_ends_when_the_permission_is_revoked(tmp_path):
 def test_a_stop_ends_streams(server):
     stream = Stream(server)
     server.service.stop_listening()
-    server.reactor.advance(0)
+    server.advance()
     assert types(stream.events) == ["SHUTDOWN", "STREAM_ENDED"]
 
 
@@ -352,23 +340,8 @@ def test_the_number_of_streams_is_limited(server, monkeypatch):
 # ---- messages
 
 
-def test_notifications_are_messages_on_activemq_notifications(server):
-    client = server.stomp()
-    server.queue("listener", "activemq.notifications", MULTICAST)
-    client.send("SUBSCRIBE", destination="activemq.notifications::listener", id="n")
-    server.queue("new")
-    server.reactor.advance(0)
-    frames = client.received.decode().split("MESSAGE\n")[1:]
-    added = next(frame for frame in frames if "_AMQ_RoutingName:new\n" in frame)
-    assert "_AMQ_NotifType:BINDING_ADDED\n" in added and "_AMQ_Address:new\n" in added
-    assert f"_AMQ_NotifTimestamp:{BEGIN * 1000}\n" in added
-    assert "_AMQ_Routing_Type:1\n" in added
-    assert "\n\nqueue new created on address new\0" in added
-
-
-def test_without_the_address_nothing_is_sent(server):
-    server.queue()
-    server.reactor.advance(0)
+def test_without_the_address_nothing_is_sent(queue, server):
+    server.advance()
     assert "activemq.notifications" not in server.directory.addresses
 
 

@@ -81,8 +81,7 @@ def samples(text):
     return {name: float(value) for name, _, value in lines}
 
 
-def test_without_a_log_the_broker_is_active_and_all_else_is_null():
-    server = AdminServer()
+def test_without_a_log_the_broker_is_active_and_all_else_is_null(server):
     found = server.get("/api/v1/ha")
     assert (found.pop("enabled"), found.pop("role")) == (False, "active")
     assert set(found.values()) == {None}

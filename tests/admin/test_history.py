@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from itertools import count
 from typing import Any
 
 import pytest
+
+from stompring.admin.sampler import Sampler
 
 from .admin_server import BEGIN, MULTICAST, AdminServer, TestReactor, path
 
@@ -22,13 +24,13 @@ def server():
 
 def seconds(server, number):
     for _ in range(number):
-        server.reactor.advance(1)
-        server.reactor.advance(0)
+        server.advance(1)
+        server.advance()
 
 
 def send(client, number=1, destination="/queue/q", **headers):
     for _ in range(number):
-        client.send("SEND", b"x", destination=destination, **headers)
+        client.put(to=destination, **headers)
 
 
 def history(server, *names, query=""):
@@ -38,15 +40,13 @@ def history(server, *names, query=""):
     return series
 
 
-def test_points_of_a_queue(server):
-    server.queue()
-    client = server.stomp()
+def test_points_of_a_queue(queue, client, server):
     send(client, 3)
     seconds(server, 1)
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
+    client.subscribe(id="s", ack="client-individual")
     send(client, 2)
     seconds(server, 1)
-    for ack in re.findall(r"\nack:(\S+)\n", client.received.decode())[:2]:
+    for ack in client.acks[:2]:
         client.send("ACK", id=ack)
     seconds(server, 2)
     shown = server.get(path("queues", "q", "history"))
@@ -66,15 +66,15 @@ def test_rejected_evicted_expired_and_removed_messages(server):
     client = server.stomp()
     send(client, 5)
     seconds(server, 1)
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count="1")
-    (ack,) = re.findall(r"\nack:(\S+)\n", client.received.decode())
+    client.subscribe(id="s", ack="client-individual", prefetch_count="1")
+    (ack,) = client.acks
     client.send("NACK", id=ack)
     seconds(server, 1)
     client.send("UNSUBSCRIBE", id="s")
     seconds(server, 1)
-    (first, *_) = server.get(path("queues", "q", "messages"))["data"]
-    assert server.ask("DELETE", path("queues", "q", "messages", first["messageID"])).status == 204
-    assert server.ask("POST", path("queues", "q", "purge")).status == 200
+    (first, *_) = server.messages()
+    server.done("DELETE", path("queues", "q", "messages", first["messageID"]))
+    server.done("POST", path("queues", "q", "purge"))
     seconds(server, 1)
     series = {name: points[-4:] for name, points in history(server, "queues", "q").items()}
     assert series["evicted"] == [3, 0, 0, 0]
@@ -85,8 +85,7 @@ def test_rejected_evicted_expired_and_removed_messages(server):
     assert series["messageCount"] == [2, 2, 2, 0]
 
 
-def test_a_scheduled_message_that_falls_due_changes_the_gauges(server):
-    server.queue()
+def test_a_scheduled_message_that_falls_due_changes_the_gauges(queue, server):
     send(server.stomp(), AMQ_SCHEDULED_DELAY="1500")
     seconds(server, 3)
     series = history(server, "queues", "q")
@@ -107,10 +106,9 @@ def test_an_address_has_the_sum_of_its_queues_and_what_was_sent_to_it(server):
     assert listed["news"]["addedRate"] == 1.5
 
 
-def test_the_broker_counts_queues_that_are_gone(server):
-    client = server.stomp()
+def test_the_broker_counts_queues_that_are_gone(client, server):
     send(client, 4, "/queue/short")
-    assert server.ask("DELETE", path("queues", "short")).status == 204  # before it was ever sampled
+    server.done("DELETE", path("queues", "short"))  # before it was ever sampled
     send(client, 2)
     seconds(server, 1)
     server.ask("DELETE", path("queues", "q"))
@@ -122,9 +120,7 @@ def test_the_broker_counts_queues_that_are_gone(server):
     assert series["memoryUsage"][0] > 0 and series["diskUsage"] == [0, 0]
 
 
-def test_a_queue_that_is_created_again_begins_anew(server):
-    server.queue()
-    client = server.stomp()
+def test_a_queue_that_is_created_again_begins_anew(queue, client, server):
     send(client, 3)
     seconds(server, 2)
     server.ask("DELETE", path("queues", "q"))
@@ -146,13 +142,11 @@ def test_what_is_there_at_the_start_is_no_traffic(server):
     assert history(other, "broker")["messageCount"][-1] == 5
 
 
-def test_connections_and_consumers(server):
-    server.queue()
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
+def test_connections_and_consumers(queue, client, server):
+    client.subscribe(id="s", ack="client-individual")
     send(client, 4)
     seconds(server, 1)
-    (ack, *_) = re.findall(r"\nack:(\S+)\n", client.received.decode())
+    (ack, *_) = client.acks
     client.send("ACK", id=ack)
     seconds(server, 1)
     number = client.session.number
@@ -176,7 +170,7 @@ def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known():
     server = AdminServer()
     for name in ("a", "b", "c"):
         server.queue(name)
-    assert server.get(path("queues", "a"))["addedRate"] is None
+    assert server.shown("a")["addedRate"] is None
     server.service.sampler.start()
     client = server.stomp()
     send(client, 1, "/queue/a")
@@ -186,9 +180,7 @@ def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known():
     assert [(each["name"], each["addedRate"]) for each in listed] == [("c", 2.0), ("a", 0.5), ("b", 0.0)]
 
 
-def test_resolutions_and_since(server):
-    server.queue()
-    client = server.stomp()
+def test_resolutions_and_since(queue, client, server):
     for _ in range(70):
         send(client)
         seconds(server, 1)
@@ -203,15 +195,13 @@ def test_resolutions_and_since(server):
     assert history(server, "queues", "q", query=f"?since={START * 2}")["added"] == []
 
 
-def test_oldest_age_is_of_any_priority(server):
-    server.queue()
-    client = server.stomp()
-    assert server.get(path("queues", "q"))["oldestAge"] is None
+def test_oldest_age_is_of_any_priority(queue, client, server):
+    assert server.shown()["oldestAge"] is None
     send(client, priority="1")
     seconds(server, 3)
     send(client, priority="9")
     seconds(server, 1)
-    shown = server.get(path("queues", "q"))
+    shown = server.shown()
     assert (shown["oldestAge"], shown["oldestMessageAge"], shown["pendingCount"]) == (4000, 1000, 2)
 
 
@@ -220,27 +210,26 @@ def test_invalid_parameters_get_400(server, query):
     server.refused(400, "GET", f"/api/v1/broker/history?{query}")
 
 
-def test_unknown_things_get_404(server):
-    for kind in ("queues", "addresses", "connections"):
-        server.refused(404, "GET", path(kind, "none", "history"))
+def sampling(server, look):
+    """Sample by another clock for the slices; ``look`` is a look at it."""
+    server.service.sampler.stop()
+    server.service.sampler = sampler = Sampler(server.service, look)
+    sampler.start()
+    return sampler
 
 
-def test_rounds_are_made_in_slices(server, monkeypatch):
-    queues = [server.queue(f"q{number}") for number in range(300)]
-    sampler = server.service.sampler
-    now = iter(range(10**6))
-    sampler._seconds = lambda: float(next(now))  # each look at the clock ends a slice
-    sampled = []
-    run = sampler._run
+def test_rounds_are_made_in_slices(client, server):
+    queues, sampled = [], []
 
-    def observed():
+    def look():
         sampled.append(sum(queue.history is not None for queue in queues))
-        run()
+        return float(len(sampled))  # each look ends a slice
 
-    monkeypatch.setattr(sampler, "_run", observed)
-    send(server.stomp(), 1, "/queue/q299")
+    sampling(server, look)
+    queues += [server.queue(f"q{number}") for number in range(300)]
+    send(client, 1, "/queue/q299")
     seconds(server, 1)
-    assert sampled[:4] == [0, 20, 40, 60] and sampled[-1] == 300
+    assert list(dict.fromkeys(sampled)) == [*range(0, 300, 20), 300]
     assert history(server, "queues", "q299")["added"][-1] == 1
 
 
@@ -258,25 +247,21 @@ def test_the_memory_of_all_histories_is_limited(server):
     assert history(server, "queues", "q7")["added"][-60:] == [1] * 60
 
 
-def test_rounds_that_take_long_are_made_less_often(server):
+def test_rounds_that_take_long_are_made_less_often(client, server):
+    now = count()
+    sampler = sampling(server, lambda: next(now) / 50)  # a look at the clock takes 20 ms
     for number in range(100):
         server.queue(f"q{number}")
-    seconds(server, 1)
-    client = server.stomp()
-    sampler = server.service.sampler
-    now = iter(range(10**9))
-    sampler._seconds = lambda: next(now) / 50  # a look at the clock takes 20 ms
     sampled = []
     for _ in range(12):
         send(client, 2, "/queue/q99")
         seconds(server, 1)
         sampled.append(sampler.memory.second - BEGIN)
-    assert sampled == [2, 2, 2, 2, 2, 7, 7, 7, 7, 7, 12, 12]
+    assert sampled == [1, 1, 1, 1, 1, 6, 6, 6, 6, 6, 11, 11]
     assert history(server, "queues", "q99")["added"][-10:] == [2] * 10
 
 
-def test_what_is_old_is_swept(server):
-    queue = server.queue()
+def test_what_is_old_is_swept(queue, server):
     send(server.stomp())
     seconds(server, 1)
     assert queue.history is not None and queue.history.series[0] is not None
@@ -320,18 +305,22 @@ def test_a_stop_ends_it(server):
     assert queue.history is None
 
 
-def test_a_round_that_fails_leaves_a_gap_and_is_logged(server, monkeypatch, caplog):
+def test_a_round_that_fails_leaves_a_gap_and_is_logged(client, server, caplog):
+    looks = []
+
+    def look():
+        looks.append(0)
+        assert len(looks) != 2, "the first within a round"
+        return 0.0
+
     server.queue()
-    client = server.stomp()
     seconds(server, 1)
-    with monkeypatch.context() as broken:
-
-        def fail(queue):
-            raise ZeroDivisionError
-
-        broken.setattr(server.service.sampler, "_sample_queue", fail)
-        send(client, 2)
-        seconds(server, 1)
+    looks += [0, 0]
+    sampling(server, look)
+    seconds(server, 1)
+    looks.clear()
+    send(client, 2)
+    seconds(server, 1)
     assert "sampling of counters failed" in caplog.text
     seconds(server, 1)
     assert sum(history(server, "queues", "q")["added"][-2:]) == 2

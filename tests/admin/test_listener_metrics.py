@@ -20,8 +20,7 @@ def test_no_metrics_without_tls():
     assert not re.search("certificate|tls|proxy", text)
 
 
-def test_metrics_with_tls():
-    server = AdminServer()
+def test_metrics_with_tls(server):
     server.set_listener_figures()
     lines = server.ask("GET", "/metrics").text.splitlines()
     (expiry,) = (line for line in lines if line.startswith(EXPIRY))

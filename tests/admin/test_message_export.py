@@ -31,8 +31,7 @@ def upload(server, lines, queue="p"):
     return server.ask("POST", path("queues", queue, "import"), raw=lines, headers=LINES)
 
 
-def test_a_round_trip_keeps_all_but_number_and_time(server):
-    client = server.stomp()
+def test_a_round_trip_keeps_all_but_number_and_time(client, server):
     send(client, b"a", colour="r\\ced", priority="7", persistent="true", JMSXGroupID="g")
     send(client, b"\xff\0" * 100_000)
     send(client, 'grün\n"\\ '.encode() * 20_000, expires=str((BEGIN + 60) * 1000))
@@ -49,8 +48,7 @@ def test_a_round_trip_keeps_all_but_number_and_time(server):
         assert one == other
 
 
-def test_only_what_matches_is_exported(server):
-    client = server.stomp()
+def test_only_what_matches_is_exported(client, server):
     send(client, b"a", n="1")
     send(client, b"b", n="2")
     (line,) = export(server, query="?filter=n%20%3D%202").splitlines()
@@ -59,12 +57,11 @@ def test_only_what_matches_is_exported(server):
     server.refused(400, "GET", path("queues", "q", "export") + "?filter=n%20%3D")
 
 
-def test_dead_letters_stay_dead_letters(server):
-    client = server.stomp()
+def test_dead_letters_stay_dead_letters(client, server):
     send(client, b"a")
-    reject(server, client, "q", 1)
+    reject(server)
     upload(server, export(server, "DLQ"))
-    (letter,) = server.get(path("queues", "p", "messages"))["data"]
+    (letter,) = server.messages("p")
     assert (letter["originQueue"], letter["reason"]) == ("q", "max-delivery-attempts")
 
 

@@ -21,21 +21,12 @@ def server():
     return server
 
 
-@pytest.fixture
-def client(server):
-    return server.stomp()
-
-
-def send(client, body, **headers):
-    client.send("SEND", body, destination="/queue/q", **headers)
-
-
 def bodies(page):
     return [message["body"] for message in page["data"]]
 
 
 def counts(server):
-    shown = server.get(path("queues", "q"))
+    shown = server.shown()
     return shown["messageCount"], shown["scheduledCount"], shown["messagesAcknowledged"]
 
 
@@ -43,10 +34,8 @@ def counts(server):
 
 
 def test_fields_of_a_message(server, client):
-    send(
-        client, b"hello", priority="7", persistent="true", expires=str(BEGIN * 1000 + 60_000), colour="r\\ced"
-    )
-    (message,) = server.get(WHOLE)["data"]
+    client.put(b"hello", priority="7", persistent="true", expires=str(BEGIN * 1000 + 60_000), colour="r\\ced")
+    (message,) = server.messages()
     headers = message.pop("headers")
     assert message.pop("size") == server.broker.memory.bytes
     assert (
@@ -80,11 +69,11 @@ def test_fields_of_a_message(server, client):
 
 
 def test_message_id_equals_the_header(server, client):
-    send(client, b"x")
-    shown = server.get(WHOLE)["data"][0]["messageID"]
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
+    client.put(b"x")
+    shown = server.messages()[0]["messageID"]
+    client.subscribe(ack="client")
     assert f"\nmessage-id:{shown}\n".encode() in client.received
-    (delivering,) = server.get(WHOLE)["data"]
+    (delivering,) = server.messages()
     assert (delivering["messageID"], delivering["state"], delivering["deliveryCount"]) == (
         shown,
         "delivering",
@@ -93,10 +82,10 @@ def test_message_id_equals_the_header(server, client):
 
 
 def test_states_in_order_and_a_transaction(server, client):
-    send(client, b"scheduled", AMQ_SCHEDULED_DELAY="5000")
+    client.put(b"scheduled", AMQ_SCHEDULED_DELAY="5000")
     for body in (b"acked", b"taken", b"waits"):
-        send(client, body)
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual", prefetch_count="2")
+        client.put(body)
+    client.subscribe(ack="client-individual", prefetch_count="2")
     first = server.get(f"{WHOLE}?size=200")["data"]
     assert [(message["body"], message["state"]) for message in first] == [
         ("waits", "pending"),
@@ -108,7 +97,7 @@ def test_states_in_order_and_a_transaction(server, client):
     acked = next(message["messageID"] for message in first if message["body"] == "acked")
     client.send("ACK", id=acked, transaction="t")
     page = server.get(WHOLE)
-    assert page["count"] == server.get(path("queues", "q"))["messageCount"]
+    assert page["count"] == server.shown()["messageCount"]
     assert [m["state"] for m in page["data"] if m["body"] == "acked"] == ["delivering"]
     client.send("COMMIT", transaction="t")
     assert "acked" not in bodies(server.get(WHOLE))
@@ -116,7 +105,7 @@ def test_states_in_order_and_a_transaction(server, client):
 
 def test_pages_and_filters(server, client):
     for number in range(230):
-        send(client, b"%d" % number, number=str(number))
+        client.put(b"%d" % number, number=str(number))
     page = server.get(WHOLE)
     assert (len(page["data"]), page["count"], page["size"]) == (200, 230, 200)
     assert bodies(server.get(f"{WHOLE}?page=2")) == [str(number) for number in range(200, 230)]
@@ -132,7 +121,7 @@ def test_the_size_of_a_page_is_a_setting():
     server.queue()
     client = server.stomp()
     for number in range(5):
-        send(client, b"%d" % number)
+        client.put(b"%d" % number)
     assert bodies(server.get(WHOLE)) == ["0", "1", "2"]
     server.refused(400, "GET", f"{WHOLE}?size=4")
 
@@ -163,8 +152,8 @@ def test_encodings_of_bodies(server, body, limit, shown, encoding):
 
 
 def test_long_bodies_are_truncated(server, client):
-    send(client, b"x" * (MAX_BODY_LENGTH + 1))
-    (message,) = server.get(WHOLE)["data"]
+    client.put(b"x" * (MAX_BODY_LENGTH + 1))
+    (message,) = server.messages()
     assert (len(message["body"]), message["bodySize"], message["bodyTruncated"]) == (
         MAX_BODY_LENGTH,
         MAX_BODY_LENGTH + 1,
@@ -178,7 +167,7 @@ def test_long_bodies_are_truncated(server, client):
 def test_headers_that_are_not_utf8_are_replaced(server, client):
     address = server.directory.address("q")
     publish.send(Message(99, address, Traits(b"k\xff:v\xfe\n", group=b"\xff"), b"", 0))
-    (message,) = server.get(WHOLE)["data"]
+    (message,) = server.messages()
     assert message["headers"]["k\N{REPLACEMENT CHARACTER}"] == "v\N{REPLACEMENT CHARACTER}"
     assert message["group"] == "\N{REPLACEMENT CHARACTER}"
 
@@ -188,19 +177,19 @@ def test_headers_that_are_not_utf8_are_replaced(server, client):
 
 def test_remove_one_message(server, client):
     for body in (b"a", b"b", b"c"):
-        send(client, body)
-    ids = [message["messageID"] for message in server.get(WHOLE)["data"]]
-    assert server.ask("DELETE", f"{WHOLE}/{ids[1]}").status == 204
+        client.put(body)
+    ids = [message["messageID"] for message in server.messages()]
+    server.done("DELETE", f"{WHOLE}/{ids[1]}")
     assert bodies(server.get(WHOLE)) == ["a", "c"]
     assert counts(server) == (2, 0, 1)
     server.refused(404, "DELETE", f"{WHOLE}/{ids[1]}")
-    assert server.ask("DELETE", f"{WHOLE}/{ids[0].partition('-')[2]}").status == 204
+    server.done("DELETE", f"{WHOLE}/{ids[0].partition('-')[2]}")
     assert bodies(server.get(WHOLE)) == ["c"]
 
 
 @pytest.mark.parametrize("identifier", ["x", "99-1", "-1", "1-", "1-x", "1--1", "9" * 50, "%D9%A1", "1.0"])
 def test_unknown_message_id_gets_404(server, client, identifier):
-    send(client, b"a")
+    client.put(b"a")
     for method, place in (("DELETE", WHOLE), ("DELETE", SCHEDULED)):
         server.refused(404, method, f"{place}/{identifier}")
     server.refused(404, "POST", f"{SCHEDULED}/{identifier}/deliver")
@@ -208,9 +197,9 @@ def test_unknown_message_id_gets_404(server, client, identifier):
 
 
 def test_delivering_message_is_not_removed(server, client):
-    send(client, b"a")
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-    (message,) = server.get(WHOLE)["data"]
+    client.put(b"a")
+    client.subscribe(ack="client")
+    (message,) = server.messages()
     assert "in delivery" in server.refused(409, "DELETE", f"{WHOLE}/{message['messageID']}")["detail"]
 
 
@@ -219,10 +208,10 @@ def test_delivering_message_is_not_removed(server, client):
 
 def test_scheduled_by_due_time(server, client):
     for seconds in (30, 10, 20):
-        send(client, b"%d" % seconds, AMQ_SCHEDULED_DELAY=f"{seconds}000")
-    send(client, b"again", AMQ_SCHEDULED_DELAY="5000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="2")
-    send(client, b"cron", AMQ_SCHEDULED_CRON="0 0 1 1 *")
-    send(client, b"pending")
+        client.put(b"%d" % seconds, AMQ_SCHEDULED_DELAY=f"{seconds}000")
+    client.put(b"again", AMQ_SCHEDULED_DELAY="5000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="2")
+    client.put(b"cron", AMQ_SCHEDULED_CRON="0 0 1 1 *")
+    client.put(b"pending")
     page = server.get(SCHEDULED)
     assert bodies(page) == ["again", "10", "20", "30", "cron"]
     assert page["count"] == 5
@@ -243,37 +232,37 @@ def test_many_scheduled_messages_are_sorted_in_steps(server, client):
 
 
 def test_deliver_now(server, client):
-    client.send("SUBSCRIBE", destination="/queue/q", id="1")
-    send(client, b"later", AMQ_SCHEDULED_DELAY="60000")
+    client.subscribe()
+    client.put(b"later", AMQ_SCHEDULED_DELAY="60000")
     (message,) = server.get(SCHEDULED)["data"]
-    assert server.ask("POST", f"{SCHEDULED}/{message['messageID']}/deliver").status == 204
-    server.reactor.advance(0)
+    server.done("POST", f"{SCHEDULED}/{message['messageID']}/deliver")
+    server.advance()
     assert b"later" in client.received
     assert counts(server) == (0, 0, 1)
     server.refused(404, "POST", f"{SCHEDULED}/{message['messageID']}/deliver")
 
 
 def test_deliver_a_recurring_one_now(server, client):
-    send(client, b"tick", AMQ_SCHEDULED_DELAY="60000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="1")
+    client.put(b"tick", AMQ_SCHEDULED_DELAY="60000", AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="1")
     (message,) = server.get(SCHEDULED)["data"]
     for times in (1, 2):
-        assert server.ask("POST", f"{SCHEDULED}/{message['messageID']}/deliver").status == 204
+        server.done("POST", f"{SCHEDULED}/{message['messageID']}/deliver")
         assert counts(server) == (1 + times, 1, 0)
     assert server.get(SCHEDULED)["data"] == [message]
 
 
 def test_cancel(server, client):
-    send(client, b"later", AMQ_SCHEDULED_DELAY="60000")
+    client.put(b"later", AMQ_SCHEDULED_DELAY="60000")
     (message,) = server.get(SCHEDULED)["data"]
-    assert server.ask("DELETE", f"{SCHEDULED}/{message['messageID']}").status == 204
+    server.done("DELETE", f"{SCHEDULED}/{message['messageID']}")
     assert counts(server) == (0, 0, 1)
-    server.reactor.advance(61)
+    server.advance(61)
     assert counts(server) == (0, 0, 1)
 
 
 def test_only_scheduled_messages_are_cancelled(server, client):
-    send(client, b"pending")
-    (message,) = server.get(WHOLE)["data"]
+    client.put(b"pending")
+    (message,) = server.messages()
     server.refused(404, "DELETE", f"{SCHEDULED}/{message['messageID']}")
     assert counts(server) == (1, 0, 0)
 
@@ -297,7 +286,7 @@ def test_only_scheduled_messages_are_cancelled(server, client):
     ],
 )
 def test_body_formats(server, client, raw, shown_as, expected):
-    send(client, raw)
+    client.put(raw)
     (message,) = server.get(f"{WHOLE}?bodyFormat={shown_as}")["data"]
     assert (message["body"], message["encoding"]) == expected
     assert message["bodySize"] == len(raw)
@@ -311,14 +300,14 @@ def test_unknown_body_format(server):
 
 
 def test_one_message_in_every_state(server, client):
-    send(client, b"later", AMQ_SCHEDULED_DELAY="5000")
-    send(client, b"taken")
-    send(client, b"waits")
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client", prefetch_count="1")
-    for listed in server.get(WHOLE)["data"]:
+    client.put(b"later", AMQ_SCHEDULED_DELAY="5000")
+    client.put(b"taken")
+    client.put(b"waits")
+    client.subscribe(ack="client", prefetch_count="1")
+    for listed in server.messages():
         assert server.get(f"{WHOLE}/{listed['messageID']}") == listed
     client.send("BEGIN", transaction="t")
-    taken = next(each for each in server.get(WHOLE)["data"] if each["body"] == "taken")
+    taken = next(each for each in server.messages() if each["body"] == "taken")
     client.send("ACK", id=taken["messageID"], transaction="t")
     assert server.get(f"{WHOLE}/{taken['messageID']}")["state"] == "delivering"
     server.refused(404, "GET", f"{WHOLE}/77")
@@ -326,8 +315,8 @@ def test_one_message_in_every_state(server, client):
 
 
 def test_a_part_of_a_body(server, client):
-    send(client, b"0123456789")
-    message = server.get(WHOLE)["data"][0]["messageID"]
+    client.put(b"0123456789")
+    message = server.messages()[0]["messageID"]
     part = server.get(f"{WHOLE}/{message}?bodyOffset=4&bodyLimit=3")
     assert (part["body"], part["bodySize"], part["bodyTruncated"]) == ("456", 10, True)
     assert server.get(f"{WHOLE}/{message}?bodyOffset=99")["body"] == ""
@@ -336,8 +325,8 @@ def test_a_part_of_a_body(server, client):
 
 def test_a_body_is_downloaded_as_it_is(server, client):
     body = bytes(range(256)) * 1000 + b"<script>alert(1)</script>"
-    send(client, body, **{"content-type": "text/html"})
-    message = server.get(WHOLE)["data"][0]["messageID"]
+    client.put(body, **{"content-type": "text/html"})
+    message = server.messages()[0]["messageID"]
     reply = server.ask("GET", f"{WHOLE}/{message}/body")
     assert reply.body == body
     assert reply.headers["content-type"] == "application/octet-stream"
@@ -348,6 +337,6 @@ def test_a_body_is_downloaded_as_it_is(server, client):
 
 def test_a_page_of_large_messages_shows_their_beginnings(server, client):
     for _ in range(3):
-        send(client, b"x" * 10_000_000)
+        client.put(b"x" * 10_000_000)
     page = server.get(f"{WHOLE}?bodyLimit=100")
     assert [(each["body"], each["bodySize"]) for each in page["data"]] == [("x" * 100, 10_000_000)] * 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from itertools import product
 from typing import Any
 
@@ -12,8 +11,7 @@ from stompring.admin.access import MANAGEMENT
 from stompring.security.access_control import Permissions
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
-from ..security.hashers import QUICK
-from .admin_server import AdminServer
+from .admin_server import AdminServer, login_header, secured
 
 P = PermissionType
 
@@ -36,19 +34,15 @@ ROLES = {"anna": "admins", "berta": "sales", "carl": "viewers", "dora": "audit",
 
 @pytest.fixture
 def server(tmp_path):
-    users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
-    users.write_text("".join(f"{name} = {QUICK.hash('x')}\n" for name in ROLES))
-    roles.write_text("".join(f"{role} = {name}\n" for name, role in ROLES.items() if role))
-    found = AdminServer(
-        security_enabled=True, users_file=str(users), roles_file=str(roles), security_settings=ENTRIES
-    )
+    roles = "".join(f"{role} = {name}\n" for name, role in ROLES.items() if role)
+    found = secured(tmp_path, dict.fromkeys(ROLES, "x"), roles, *ENTRIES)
     found.queue("archive", "orders.eu")
     found.headers = login("anna")
     return found
 
 
 def login(name):
-    return {"Authorization": "Basic " + base64.b64encode(f"{name}:x".encode()).decode()}
+    return login_header(name, "x")
 
 
 # ---- whoami
@@ -233,7 +227,7 @@ def test_without_view_only_own_roles_are_shown(server):
 def test_permissions_of_others_need_manage(server):
     for name in ("berta", "carl"):
         server.refused(403, "GET", "/api/v1/permissions?user=anna", headers=login(name))
-        assert server.ask("GET", f"/api/v1/permissions?user={name}", headers=login(name)).status == 200
+        server.done("GET", f"/api/v1/permissions?user={name}", headers=login(name))
 
 
 def test_unknown_user_gets_404(server):

@@ -24,7 +24,7 @@ def full(policy):
     server.queue()
     client = server.stomp()
     for _ in range(3):
-        client.send("SEND", b"x", destination="/queue/q")
+        client.put()
     return server
 
 
@@ -73,7 +73,7 @@ def with_store_fault():
 
 def with_messages_and_no_consumer():
     server = AdminServer()
-    server.stomp().send("SEND", b"x", destination="/queue/q")
+    server.stomp().put()
     return server
 
 
@@ -91,11 +91,11 @@ def with_consumer(seconds, waiting=1, consumers=1, answer=""):
     server.service.sampler.start()
     clients = [server.stomp() for _ in range(consumers)]
     for client in clients:
-        client.send("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual", prefetch_count="1")
+        client.subscribe(id="s", ack="client-individual", prefetch_count="1")
     for _ in range(consumers + waiting):
-        clients[0].send("SEND", b"x", destination="/queue/q")
+        clients[0].put()
     for _ in range(seconds):
-        server.reactor.advance(1)
+        server.advance(1)
         if answer:
             clients[0].send(answer, id=next(iter(queue.consumers)).first_unsettled.decode())
     return server
@@ -164,7 +164,7 @@ def test_errors_come_first_and_the_list_is_limited():
     client = server.stomp()
     for number in range(150):
         for _ in range(2):
-            client.send("SEND", b"x", destination=f"/queue/q{number}")
+            client.put(to=f"/queue/q{number}")
     server.broker.storage.write_limit.set_fault("the store fails")
     found = problems(server)
     assert found[0] == ("error", "the store fails")

@@ -13,11 +13,6 @@ from .admin_server import ANYCAST, MULTICAST, AdminServer, path
 ONE = path("queues", "q")
 
 
-@pytest.fixture
-def server():
-    return AdminServer()
-
-
 def names(page):
     return [queue["name"] for queue in page["data"]]
 
@@ -69,7 +64,7 @@ def test_search_filter_and_sort(server):
 def test_every_field_can_be_sorted_and_filtered_by(server, field):
     server.queue("a", filter="x = 1", user="anna", ring_size=3)
     server.queue("b")
-    server.stomp().send("SEND", b"x", destination="/queue/b")
+    server.stomp().put(to="/queue/b")
     for direction in ("", "-"):
         assert sorted(names(server.get(f"/api/v1/queues?sort={direction}{field}"))) == ["a", "b"]
     assert server.get(f"/api/v1/queues?{field}=never")["count"] == 0
@@ -91,7 +86,7 @@ def test_new_queue_inherits_address_settings():
     reply = server.ask("POST", "/api/v1/queues", {"name": "q"})
     assert reply.status == 201
     assert reply.headers["location"] == "/api/v1/queues/q"
-    assert reply.json == server.get(ONE)
+    assert reply.json == server.shown()
     shown = reply.json
     assert (shown["ringSize"], shown["routingType"], shown["maxConsumers"], shown["address"]) == (
         7,
@@ -141,37 +136,28 @@ def test_new_queue_inherits_the_routing_type_of_its_address(server, kind):
 
 
 @pytest.mark.parametrize(
-    ("body", "field"),
+    ("field", "value"),
     [
-        ({}, "name"),
-        ({"name": 5}, "name"),
-        ({"name": None}, "name"),
-        ({"name": "q", "ringSize": 0}, "ringSize"),
-        ({"name": "q", "ringSize": -2}, "ringSize"),
-        ({"name": "q", "ringSize": "10"}, "ringSize"),
-        ({"name": "q", "ringSize": 1.5}, "ringSize"),
-        ({"name": "q", "ringSize": True}, "ringSize"),
-        ({"name": "q", "ringSize": None}, "ringSize"),
-        ({"name": "q", "ringSize": 1 << 63}, "ringSize"),
-        ({"name": "q", "maxConsumers": -5}, "maxConsumers"),
-        ({"name": "q", "exclusive": 1}, "exclusive"),
-        ({"name": "q", "groupBuckets": -2}, "groupBuckets"),
-        ({"name": "q", "groupRebalance": "yes"}, "groupRebalance"),
-        ({"name": "q", "groupFirstKey": 1}, "groupFirstKey"),
-        ({"name": "q", "groupFirstKey": "message-id"}, "groupFirstKey"),
-        ({"name": "q", "paused": "yes"}, "paused"),
-        ({"name": "q", "routingType": "anycast"}, "routingType"),
-        ({"name": "q", "routingType": ["ANYCAST"]}, "routingType"),
-        ({"name": "q", "ringPolicy": "KEEP"}, "ringPolicy"),
-        ({"name": "q", "filter": 7}, "filter"),
-        ({"name": "q", "user": []}, "user"),
-        ({"name": "q", "address": 5}, "address"),
-        ({"name": "q", "messageCount": 5}, "messageCount"),
-        ({"name": "q\ud800"}, "name"),
+        *(("ringSize", each) for each in (0, -2, "10", 1.5, True, None, 1 << 63)),
+        ("maxConsumers", -5),
+        ("exclusive", 1),
+        ("groupBuckets", -2),
+        ("groupRebalance", "yes"),
+        ("groupFirstKey", 1),
+        ("groupFirstKey", "message-id"),
+        ("paused", "yes"),
+        ("routingType", "anycast"),
+        ("routingType", ["ANYCAST"]),
+        ("ringPolicy", "KEEP"),
+        ("filter", 7),
+        ("user", []),
+        ("address", 5),
+        ("messageCount", 5),
+        *(("name", each) for each in (5, None, "q\ud800")),
     ],
 )
-def test_invalid_field_is_rejected(server, body, field):
-    problem = server.refused(400, "POST", "/api/v1/queues", body)
+def test_invalid_field_is_rejected(server, field, value):
+    problem = server.refused(400, "POST", "/api/v1/queues", {"name": "q", field: value})
     assert problem["field"] == field
     assert field in problem["detail"]
     assert not server.directory.queues and not server.directory.addresses
@@ -199,23 +185,21 @@ def test_creating_an_existing_queue_conflicts(server):
 # ---- changing
 
 
-def test_change_applies_at_once(server):
-    server.queue()
-    client = server.stomp()
+def test_change_applies_at_once(queue, client, server):
     for _ in range(5):
-        client.send("SEND", b"x", destination="/queue/q")
+        client.put()
     assert server.ask("PATCH", ONE, {"ringSize": 3}).json["ringSize"] == 3
-    assert server.get(ONE)["messageCount"] == 5, "lowering a ring trims nothing"
-    client.send("SEND", b"x", destination="/queue/q")
-    assert (server.get(ONE)["messageCount"], server.get(ONE)["messagesReplaced"]) == (5, 1)
+    assert server.shown()["messageCount"] == 5, "lowering a ring trims nothing"
+    client.put()
+    assert (server.shown()["messageCount"], server.shown()["messagesReplaced"]) == (5, 1)
     assert server.ask("POST", f"{ONE}/trim").json == {"replaced": 2}
-    assert (server.get(ONE)["messageCount"], server.get(ONE)["messagesReplaced"]) == (3, 3)
+    assert (server.shown()["messageCount"], server.shown()["messagesReplaced"]) == (3, 3)
     assert server.ask("PATCH", ONE, {"ringSize": -1}).json["ringSize"] == -1
 
 
 def test_every_changeable_attribute_changes(server):
     server.queue(durable=False, non_destructive=True, last_value_key="code")
-    before = server.get(ONE)
+    before = server.shown()
     changed = server.ask("PATCH", ONE, ALL_SET).json
     assert {name: changed[name] for name in ALL_SET} == ALL_SET
     back = server.ask("PATCH", ONE, {name: before[name] for name in ALL_SET}).json
@@ -234,14 +218,12 @@ def test_every_changeable_attribute_changes(server):
         {"address": "other"},
     ],
 )
-def test_patch_applies_all_or_nothing(server, change):
-    server.queue()
-    client = server.stomp()
+def test_patch_applies_all_or_nothing(queue, client, server, change):
     for number in "12":
-        client.send("SUBSCRIBE", destination="/queue/q", id=number)
-    before = server.get(ONE)
+        client.subscribe(id=number)
+    before = server.shown()
     assert server.ask("PATCH", ONE, change).status in (400, 409)
-    assert server.get(ONE) == before
+    assert server.shown() == before
 
 
 def test_a_header_that_no_message_has_is_no_key(server):
@@ -261,57 +243,49 @@ def test_a_header_that_no_message_has_is_no_key(server):
         {"lastValueKey": "k"},
     ],
 )
-def test_fixed_attributes_do_not_change(server, change):
-    server.queue()
+def test_fixed_attributes_do_not_change(queue, server, change):
     assert "cannot change" in server.refused(409, "PATCH", ONE, change)["detail"]
 
 
-def test_pause_and_resume(server):
-    server.queue()
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="1")
+def test_pause_and_resume(queue, client, server):
+    client.subscribe()
     assert server.ask("PATCH", ONE, {"paused": True}).json["paused"] is True
-    client.send("SEND", b"hello", destination="/queue/q")
+    client.put(b"hello")
     assert b"hello" not in client.received
-    assert server.get(ONE)["messageCount"] == 1
+    assert server.shown()["messageCount"] == 1
     assert server.ask("PATCH", ONE, {"paused": False}).json["paused"] is False
-    server.reactor.advance(0)
+    server.advance()
     assert b"hello" in client.received
 
 
 # ---- deleting
 
 
-def test_delete(server):
-    server.queue()
-    server.stomp().send("SEND", b"x", destination="/queue/q")
+def test_delete(queue, server):
+    server.stomp().put()
     reply = server.ask("DELETE", ONE)
     assert (reply.status, reply.body) == (204, b"")
     server.refused(404, "GET", ONE)
     assert server.broker.memory.bytes == 0
 
 
-def test_a_queue_with_consumers_is_deleted_by_force_only(server):
-    server.queue()
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-    client.send("SEND", b"x", destination="/queue/q")
+def test_a_queue_with_consumers_is_deleted_by_force_only(queue, client, server):
+    client.subscribe(ack="client")
+    client.put()
     assert "1 consumers" in server.refused(409, "DELETE", ONE)["detail"]
-    assert server.ask("DELETE", f"{ONE}?force=true").status == 204
+    server.done("DELETE", f"{ONE}?force=true")
     assert b"ERROR" in client.received and b"Queue q was deleted" in client.received
     assert server.broker.memory.bytes == 0
 
 
-def test_purge(server):
-    server.queue()
-    client = server.stomp()
+def test_purge(queue, client, server):
     for number in range(120):
-        client.send("SEND", b"x", destination="/queue/q", colour="red" if number % 2 else "blue")
-    client.send("SEND", b"x", destination="/queue/q", AMQ_SCHEDULED_DELAY="1000")
+        client.put(colour="red" if number % 2 else "blue")
+    client.put(AMQ_SCHEDULED_DELAY="1000")
     assert server.ask("POST", f"{ONE}/purge", {"filter": "colour = 'red'"}).json == {"removed": 60}
-    assert server.get(ONE)["messageCount"] == 61
+    assert server.shown()["messageCount"] == 61
     assert server.ask("POST", f"{ONE}/purge").json == {"removed": 61}
-    shown = server.get(ONE)
+    shown = server.shown()
     assert (shown["messageCount"], shown["scheduledCount"], shown["messagesKilled"]) == (0, 0, 121)
     assert server.ask("POST", f"{ONE}/purge", {"filter": None}).json == {"removed": 0}
     assert "filter" in server.refused(400, "POST", f"{ONE}/purge", {"filter": "a ="})["detail"]
@@ -321,19 +295,16 @@ def test_purge(server):
 # ---- one queue
 
 
-def test_a_queue_shows_its_consumers(server):
-    server.queue()
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="s1", ack="client-individual", selector="a = 'b'")
-    client.send("SEND", b"x", destination="/queue/q", a="b")
-    shown = server.get(ONE)
+def test_a_queue_shows_its_consumers(queue, client, server):
+    client.subscribe(id="s1", ack="client-individual", selector="a = 'b'")
+    client.put(a="b")
+    shown = server.shown()
     assert shown["consumerCount"] == 1
     assert [(each["subscription"], each["deliveringCount"]) for each in shown["consumers"]] == [("s1", 1)]
 
 
-def test_oldest_message_age(server):
-    server.queue()
-    assert server.get(ONE)["oldestMessageAge"] is None
-    server.stomp().send("SEND", b"x", destination="/queue/q")
-    server.reactor.advance(1.5)
-    assert server.get(ONE)["oldestMessageAge"] == 1500
+def test_oldest_message_age(queue, server):
+    assert server.shown()["oldestMessageAge"] is None
+    server.stomp().put()
+    server.advance(1.5)
+    assert server.shown()["oldestMessageAge"] == 1500

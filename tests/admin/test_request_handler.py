@@ -41,21 +41,21 @@ class LongAnswers(TestCase):
         steps = 0
         while step(self.server):
             steps += 1
-            self.assertLess(steps, 100_000)
+            assert steps < 100_000
         return steps
 
     def test_others_have_their_turn_between_slices(self):
         for path, least in ((b"/metrics", 60), (b"/api/v1/queues?sort=-messageCount&size=1000", 40)):
             _, wire = self.begin(GET % path)
-            self.assertGreater(self.finish(), least)
-            self.assertIn(b"HTTP/1.1 200 OK", wire.value())
+            assert self.finish() > least
+            assert b"HTTP/1.1 200 OK" in wire.value()
 
     def test_two_scrapes_at_once_are_both_whole(self):
         wires = [self.begin(GET % b"/metrics")[1] for _ in range(2)]
         self.finish()
         for wire in wires:
             reply = AdminServer.parse(wire.value())
-            self.assertEqual(reply.text.count("stompring_queue_ring_size{"), QUEUES)
+            assert reply.text.count("stompring_queue_ring_size{") == QUEUES
 
     def test_a_slow_client_is_waited_for(self):
         _, wire = self.begin(GET % b"/metrics")
@@ -66,10 +66,10 @@ class LongAnswers(TestCase):
         step(self.server)
         written = len(wire.value())
         self.finish()
-        self.assertEqual(len(wire.value()), written)
+        assert len(wire.value()) == written
         wire.producer.resumeProducing()
         self.finish()
-        self.assertEqual(AdminServer.parse(wire.value()).text.count("stompring_queue_ring_size{"), QUEUES)
+        assert AdminServer.parse(wire.value()).text.count("stompring_queue_ring_size{") == QUEUES
 
     def test_the_work_ends_when_the_client_goes_away(self):
         for path in (b"/metrics", b"/api/v1/queues?sort=name"):
@@ -78,8 +78,8 @@ class LongAnswers(TestCase):
                 step(self.server)
             channel.connectionLost(Failure(ConnectionLost()))
             written = len(wire.value())
-            self.assertLess(self.finish(), 5)
-            self.assertEqual(len(wire.value()), written)
+            assert self.finish() < 5
+            assert len(wire.value()) == written
 
     def test_what_changes_something_goes_on_without_its_client(self):
         client = self.server.stomp()
@@ -90,10 +90,10 @@ class LongAnswers(TestCase):
         step(self.server)
         channel.connectionLost(Failure(ConnectionLost()))
         left = self.server.directory.queue("q1").message_count
-        self.assertTrue(0 < left)
+        assert 0 < left
         self.finish()
-        self.assertEqual(self.server.directory.queue("q1").message_count, 0)
-        self.assertEqual(self.flushLoggedErrors(), [])
+        assert self.server.directory.queue("q1").message_count == 0
+        assert self.flushLoggedErrors() == []
 
     def test_a_full_queue_is_deleted_in_slices(self):
         client = self.server.stomp()
@@ -102,23 +102,23 @@ class LongAnswers(TestCase):
         background = self.server.broker.background
         background.least, background.now = 1, count().__next__  # one step in a turn of the reactor
         _, wire = self.begin(b"DELETE /api/v1/queues/q1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        self.assertGreater(self.finish(), 8)
-        self.assertIn(b"204", wire.value())
-        self.assertEqual(self.server.broker.memory.messages, 0)
+        assert self.finish() > 8
+        assert b"204" in wire.value()
+        assert self.server.broker.memory.messages == 0
 
     def test_messages_that_do_not_match_take_their_turns_too(self):
         client = self.server.stomp()
         for _ in range(500):
             client.protocol.dataReceived(b"SEND\ndestination:/queue/q1\n\nx\0")
         self.begin(GET % b"/api/v1/queues/q1/messages?filter=a%3D1")
-        self.assertGreater(self.finish(), 8)
+        assert self.finish() > 8
         body = b'{"filter":"a=1"}'
         post = (
             b"POST /api/v1/queues/q1/purge HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         )
         _, wire = self.begin(post + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        self.assertGreater(self.finish(), 8)
-        self.assertEqual(AdminServer.parse(wire.value()).json, {"removed": 0})
+        assert self.finish() > 8
+        assert AdminServer.parse(wire.value()).json == {"removed": 0}
 
     def test_half_an_answer_does_not_look_whole(self):
         def breaks(*_):
@@ -131,6 +131,6 @@ class LongAnswers(TestCase):
         ):
             _, wire = self.begin(GET % b"/metrics")
             self.finish()
-        self.assertIn("while sending its answer", logs.output[0])
-        self.assertTrue(wire.disconnecting)
-        self.assertFalse(wire.value().endswith(b"0\r\n\r\n"))
+        assert "while sending its answer" in logs.output[0]
+        assert wire.disconnecting
+        assert not wire.value().endswith(b"0\r\n\r\n")

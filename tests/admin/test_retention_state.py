@@ -11,7 +11,6 @@ from stompring.settings.model import Retention
 from stompring.store.ingested import INGESTED, Position, record_ingested
 from stompring.store.retention import RetainedFile
 
-from ..management import Management
 from .admin_server import BEGIN, AdminServer
 
 NOW = BEGIN * 1000
@@ -109,10 +108,3 @@ def test_file_that_is_deleted_meanwhile_is_no_fault(tmp_path):
     record_ingested(broker.directory, "lake", "lake", {"journal": Position(1, 10)})
     (broker.directory / "journal" / "000000001.journal").unlink()
     assert (broker.get()["fault"], broker.get()["lakes"][0]["filesNotIngested"]) == (None, 2)
-
-
-def test_running_broker(start_broker, tmp_path):
-    core = '<journal-retention-directory period="2" unit="HOURS">retained</journal-retention-directory>'
-    found = Management(start_broker(core=core).http_port).ask("GET", "/retention")
-    assert (found["enabled"], found["period"]) == (True, 7_200_000)
-    assert found["directory"].startswith(str(tmp_path))

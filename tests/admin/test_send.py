@@ -28,11 +28,6 @@ def send(server, **body):
     return answer
 
 
-def messages(server, queue="q"):
-    found: list[dict[str, Any]] = server.get(path("queues", queue, "messages"))["data"]
-    return found
-
-
 def test_headers_mean_what_they_mean_in_send(server):
     answer = send(
         server,
@@ -47,15 +42,14 @@ def test_headers_mean_what_they_mean_in_send(server):
         body="grün",
     )
     assert answer == {"sent": 1, "unrouted": 0, "rejected": 0, "reason": None}
-    (message,) = messages(server)
+    (message,) = server.messages()
     assert (message["priority"], message["durable"], message["group"]) == (7, True, "g")
     assert (message["body"], message["headers"]["colour"]) == ("grün", "r:ed\n")
     assert message["headers"]["reply-to"] == "answers"
 
 
-def test_a_consumer_receives_what_is_sent(server):
-    client = server.stomp()
-    client.send("SUBSCRIBE", destination="/queue/q", id="1", ack="auto")
+def test_a_consumer_receives_what_is_sent(client, server):
+    client.subscribe(ack="auto")
     send(server, address="q", body="hello", headers={"content-type": "text/plain"})
     assert b"content-type:text/plain\n" in client.received
     assert client.received.rstrip(b"\n\0").endswith(b"\n\nhello")
@@ -67,7 +61,7 @@ def test_a_consumer_receives_what_is_sent(server):
 )
 def test_encodings(server, encoding, body, raw):
     send(server, address="q", body=body, encoding=encoding)
-    (message,) = messages(server)
+    (message,) = server.messages()
     assert server.ask("GET", path("queues", "q", "messages", message["messageID"], "body")).body == raw
 
 
@@ -77,7 +71,7 @@ def test_schedules(server):
         address="q",
         headers={"AMQ_SCHEDULED_DELAY": 5000, "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": 2},
     )
-    (message,) = messages(server)
+    (message,) = server.messages()
     assert (message["state"], message["dueTime"]) == ("scheduled", BEGIN * 1000 + 5000)
     assert message["recurrence"]["repeat"] == 2
 
@@ -92,13 +86,13 @@ def test_one_queue_is_a_target(server):
         server.queue(name, "news", MULTICAST)
     send(server, queue="two", body="x")
     send(server, address="news", queue="one", body="y")
-    assert [each["body"] for each in messages(server, "one")] == ["y"]
-    assert [each["body"] for each in messages(server, "two")] == ["x"]
+    assert [each["body"] for each in server.messages("one")] == ["y"]
+    assert [each["body"] for each in server.messages("two")] == ["x"]
 
 
 def test_an_address_is_created_as_for_a_send(server):
     assert send(server, address="new", routingType="ANYCAST", body="x")["unrouted"] == 0
-    assert len(messages(server, "new")) == 1
+    assert len(server.messages("new")) == 1
     assert send(server, address="nobody", routingType="MULTICAST", body="x", count=2)["unrouted"] == 2
 
 
@@ -106,7 +100,7 @@ def test_a_duplicate_is_rejected(server):
     send(server, address="q", headers={"_AMQ_DUPL_ID": "once"})
     answer = send(server, address="q", headers={"_AMQ_DUPL_ID": "once"})
     assert (answer["sent"], answer["rejected"]) == (0, 1) and "_AMQ_DUPL_ID" in answer["reason"]
-    assert len(messages(server)) == 1
+    assert len(server.messages()) == 1
 
 
 @pytest.mark.parametrize("full", ["FAIL", "BLOCK"])
@@ -148,50 +142,53 @@ def test_what_a_full_address_drops_is_counted():
 
 def test_what_only_a_broker_may_set_is_removed(server):
     send(server, address="q", headers={"_AMQ_ORIG_QUEUE": "forged", "JMSXUserID": "root", "message-id": "1"})
-    (message,) = messages(server)
+    (message,) = server.messages()
     assert not {"_AMQ_ORIG_QUEUE", "JMSXUserID", "message-id"} & message["headers"].keys()
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "named"),
+    ("body", "named"),
     [
-        ({}, 400, "address"),
-        ({"address": ""}, 400, "address"),
-        ({"queue": "", "address": "q"}, 400, "queue"),
-        ({"address": "a::b"}, 400, "::"),
-        ({"address": "a.#"}, 400, "wildcards"),
-        ({"queue": "nowhere"}, 404, "nowhere"),
-        ({"address": "q", "routingType": "UNICAST"}, 400, "routingType"),
-        ({"address": "q", "headers": []}, 400, "headers"),
-        ({"address": "q", "headers": {"": "x"}}, 400, "headers"),
-        ({"address": "q", "headers": {"a": "\0"}}, 400, "headers"),
-        ({"address": "q", "headers": {"a": None}}, 400, "headers"),
-        ({"address": "q", "headers": {"a": "x" * 70_000}}, 400, "65536"),
-        ({"address": "q", "headers": {str(n): "" for n in range(1001)}}, 400, "1000"),
-        ({"address": "q", "headers": {"receipt": "1"}}, 400, "receipt"),
-        ({"address": "q", "headers": {"transaction": "1"}}, 400, "transaction"),
-        ({"address": "q", "headers": {"reply-to": "/temp-queue/x"}}, 400, "temporary queue"),
-        ({"address": "q", "headers": {"priority": "10"}}, 400, "priority"),
-        ({"address": "q", "headers": {"AMQ_SCHEDULED_CRON": "x"}}, 400, "cron"),
-        ({"address": "q", "body": "x", "encoding": "base64"}, 400, "base64"),
-        ({"address": "q", "body": "x", "encoding": "hex"}, 400, "hex"),
-        ({"address": "q", "body": "x", "encoding": "gzip"}, 400, "encoding"),
-        ({"address": "q", "body": 7}, 400, "body"),
-        ({"address": "q", "count": 0}, 400, "count"),
-        ({"address": "q", "count": 10_001}, 400, "count"),
-        ({"address": "q", "count": True}, 400, "count"),
+        ({"address": ""}, "address"),
+        ({"queue": ""}, "queue"),
+        ({"address": "a::b"}, "::"),
+        ({"address": "a.#"}, "wildcards"),
+        ({"routingType": "UNICAST"}, "routingType"),
+        ({"headers": []}, "headers"),
+        ({"headers": {"": "x"}}, "headers"),
+        ({"headers": {"a": "\0"}}, "headers"),
+        ({"headers": {"a": None}}, "headers"),
+        ({"headers": {"a": "x" * 70_000}}, "65536"),
+        ({"headers": {str(n): "" for n in range(1001)}}, "1000"),
+        ({"headers": {"receipt": "1"}}, "receipt"),
+        ({"headers": {"transaction": "1"}}, "transaction"),
+        ({"headers": {"reply-to": "/temp-queue/x"}}, "temporary queue"),
+        ({"headers": {"priority": "10"}}, "priority"),
+        ({"headers": {"AMQ_SCHEDULED_CRON": "x"}}, "cron"),
+        ({"body": "x", "encoding": "base64"}, "base64"),
+        ({"body": "x", "encoding": "hex"}, "hex"),
+        ({"body": "x", "encoding": "gzip"}, "encoding"),
+        ({"body": 7}, "body"),
+        ({"count": 0}, "count"),
+        ({"count": 10_001}, "count"),
+        ({"count": True}, "count"),
     ],
 )
-def test_invalid_requests_send_nothing(server, body, status, named):
-    problem = server.refused(status, "POST", SEND, body)
+def test_invalid_requests_send_nothing(server, body, named):
+    problem = server.refused(400, "POST", SEND, {"address": "q", **body})
     assert named in problem["detail"], problem
-    assert messages(server) == []
+    assert server.messages() == []
+
+
+def test_what_is_not_there_is_sent_nothing(server):
+    assert "address" in server.refused(400, "POST", SEND, {})["detail"]
+    assert "nowhere" in server.refused(404, "POST", SEND, {"queue": "nowhere"})["detail"]
 
 
 def test_settings_of_the_address_apply():
     server = AdminServer(address_settings=(AddressSettingEntry("q", {"expiry_delay": 1000}),))
     server.queue()
     send(server, address="q")
-    assert messages(server)[0]["expires"] == BEGIN * 1000 + 1000
-    server.reactor.advance(2)
-    assert messages(server) == []
+    assert server.messages()[0]["expires"] == BEGIN * 1000 + 1000
+    server.advance(2)
+    assert server.messages() == []

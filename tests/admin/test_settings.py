@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import fields
 from typing import Any
 
@@ -12,8 +11,7 @@ from stompring.broker.directory import Directory
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import QueueConfiguration
 
-from ..security.hashers import QUICK
-from .admin_server import ANYCAST, AdminServer, path
+from .admin_server import ANYCAST, AdminServer, login_header, path, secured
 
 FILE = """<configuration><core>
 <security-enabled>false</security-enabled>
@@ -228,7 +226,7 @@ def test_dry_run_of_removed_queues_and_addresses(tmp_path):
 def test_dry_run_of_a_change_that_fails(broker):
     client = broker.server.stomp()
     for number in range(2):
-        client.send("SUBSCRIBE", destination="/queue/orders.eu", id=str(number))
+        client.subscribe("/queue/orders.eu", str(number))
     broker.file.write_text(
         broker.file.read_text().replace('ring-size="5"', 'ring-size="5" max-consumers="1"')
     )
@@ -287,9 +285,6 @@ def test_file_with_an_error_is_refused_with_its_line(broker, dry):
 
 
 def test_dry_run_checks_users_and_plugins_without_using_them(tmp_path):
-    users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
-    users.write_text(f"anna = {QUICK.hash('x')}\n")
-    roles.write_text("admins = anna\n")
     broker = Broker(tmp_path)
     file = broker.file
     text = file.read_text().replace("<security-enabled>false", "<security-enabled>true")
@@ -298,16 +293,10 @@ def test_dry_run_checks_users_and_plugins_without_using_them(tmp_path):
         "</security-setting></security-settings>"
     )
     file.write_text(text.replace("<addresses>", f"{rights}<addresses>"))
-    configuration = read_broker_xml(str(file))
-    server = AdminServer(
-        security_enabled=True,
-        users_file=str(users),
-        roles_file=str(roles),
-        security_settings=configuration.security_settings,
-        file=str(file),
-    )
-    server.headers = {"Authorization": "Basic " + base64.b64encode(b"anna:x").decode()}
-    assert server.ask("POST", "/api/v1/reload", {"dryRun": True}).status == 200
+    settings = read_broker_xml(str(file)).security_settings
+    server = secured(tmp_path, {"anna": "x"}, "admins = anna\n", *settings, file=str(file))
+    server.headers = login_header("anna", "x")
+    server.done("POST", "/api/v1/reload", {"dryRun": True})
     file.write_text(
         file.read_text().replace(
             "<broker-plugins></broker-plugins>",
@@ -318,6 +307,7 @@ def test_dry_run_checks_users_and_plugins_without_using_them(tmp_path):
         "policy 'none' not found" in server.refused(409, "POST", "/api/v1/reload", {"dryRun": True})["detail"]
     )
     file.write_text(file.read_text().replace('<broker-plugin name="none"/>', ""))
+    roles = tmp_path / "roles.properties"
     roles.write_text("admins = anna\nno equals sign\n")
     detail = server.refused(409, "POST", "/api/v1/reload", {"dryRun": True})["detail"]
     assert detail.startswith(f"{roles}:2: ")
@@ -359,7 +349,7 @@ def test_plugins_with_parameters_uses_and_errors(tmp_path):
     )
     client = broker.server.stomp()
     for _ in range(3):
-        client.send("SEND", b"x", destination="/queue/orders.eu")
+        client.put(to="/queue/orders.eu")
     mine, unused = broker.server.get("/api/v1/plugins")["data"]
     lines = broker.file.read_text().splitlines()
     assert (mine["name"], mine["plugin"], mine["class"]) == ("mine", "faulty", "Faulty")

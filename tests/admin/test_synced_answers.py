@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-from json import dumps
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,9 +23,8 @@ from stompring.settings.model import (
 )
 
 from ..broker_document import broker_xml
-from ..security.hashers import QUICK
 from ..session.test_slow_disk import SlowStorage
-from .admin_server import AdminServer, Stomp, Wire
+from .admin_server import AdminServer, Stomp, login_header, secured
 from .described import ROUTES, check
 
 CHANGES = [key for key in ROUTES if key[0] != "GET"]
@@ -39,38 +36,27 @@ class Scene:
     def __init__(self, tmp_path):
         file = tmp_path / "broker.xml"
         file.write_text(broker_xml(), encoding="utf-8")
-        users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
-        users.write_text("".join(f"{name}={QUICK.hash('x')}\n" for name in ("anna", "berta")))
-        roles.write_text("staff = anna\nothers = berta\n")
-        self.server = AdminServer(
+        self.server = secured(
+            tmp_path,
+            {"anna": "x", "berta": "x"},
+            "staff = anna\nothers = berta\n",
+            SecuritySettingEntry("#", dict.fromkeys(PermissionType, frozenset(("staff",)))),
             file=str(file),
             global_max_size=1_000_000,
-            security_enabled=True,
-            users_file=str(users),
-            roles_file=str(roles),
             address_settings=(AddressSettingEntry("a", {"dead_letter_address": "free"}),),
             bridges=(BridgeConfiguration("q", (Connector("c", "127.0.0.1", 1),), "q"),),
-            security_settings=(
-                SecuritySettingEntry("#", dict.fromkeys(PermissionType, frozenset(("staff",)))),
-            ),
         )
-        self.server.headers = {"Authorization": "Basic " + base64.b64encode(b"anna:x").decode()}
+        self.server.headers = login_header("anna", "x")
         self.server.queue("q", "a", filter="colour <> 'x'", user="anna", ring_size=50)
         self.server.queue("free")
         self.client: Stomp = self.server.stomp(**{"client-id": "c", "login": "anna", "passcode": "x"})
         for number in range(4):
-            self.client.send("SEND", b"\xff" if number else b"x", destination="/queue/a", colour="red")
+            self.client.put(b"\xff" if number else b"x", "/queue/a", colour="red")
         delay = {"AMQ_SCHEDULED_DELAY": "60000", "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "3"}
-        self.client.send("SEND", b"later", destination="/queue/a", colour="red", **delay)
-        subscribe = {
-            "id": "1",
-            "ack": "client-individual",
-            "prefetch-count": "1",
-            "selector": "colour = 'red'",
-        }
-        self.client.send("SUBSCRIBE", destination="a::q", **subscribe)
+        self.client.put(b"later", "/queue/a", colour="red", **delay)
+        self.client.subscribe("a::q", ack="client-individual", prefetch_count="1", selector="colour = 'red'")
         letter = {"_AMQ_ORIG_ADDRESS": "a", "_AMQ_ORIG_QUEUE": "q", "stompring-imported": "true"}
-        self.client.send("SEND", b"dead", destination="/queue/free", **letter)
+        self.client.put(b"dead", "/queue/free", **letter)
         transformer = TransformerConfiguration((Property("k", "v"),), ("x",))
         divert = DivertConfiguration("d", "elsewhere", ("b", "c"), "k = '1'", transformer=transformer)
         self.server.broker.diverts.add(divert)
@@ -126,32 +112,19 @@ def scene(tmp_path):
     return Scene(tmp_path)
 
 
-def request(server, method, path, body=b""):
-    head = (
-        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
-    )
-    head += "".join(f"{name}: {value}\r\n" for name, value in server.headers.items())
-    content_type = "Content-Type: application/json\r\n" if body else ""
-    return f"{head}{content_type}\r\n".encode() + body
-
-
 class Asked:
     """A request whose answer has not come yet."""
 
-    def __init__(self, server, method, path, body=b""):
+    def __init__(self, server, method, path, body=None):
         self.server = server
         self.method = method
-        self.channel: Any
-        self.wire: Wire
-        self.channel, self.wire = server.channel()
-        self.channel.dataReceived(request(server, method, path, body))
+        self.channel, self.wire = server.begin(method, path, body)
         self.wait(0)
 
     def wait(self, seconds):
         """Time passes, and everything that is due happens."""
-        self.server.reactor.advance(seconds)
-        for _ in range(100):
-            self.server.reactor.advance(0)
+        self.server.advance(seconds)
+        self.server.advance(0, 100)
 
     @property
     def reply(self):
@@ -173,8 +146,7 @@ def slow(server):
 def test_every_change_waits_for_its_sync(scene, key):
     path = scene.path(key)
     storage = slow(scene.server)
-    body = BODIES.get(ROUTES[key].operation)
-    asked = Asked(scene.server, key[0], path, b"" if body is None else dumps(body).encode())
+    asked = Asked(scene.server, key[0], path, BODIES.get(ROUTES[key].operation))
     asked.wait(1)
     assert asked.reply is None
     storage.sync()
@@ -185,7 +157,7 @@ def test_every_change_waits_for_its_sync(scene, key):
 
 def test_get_does_not_wait_for_sync(scene):
     slow(scene.server)
-    assert scene.server.ask("GET", "/api/v1/queues/q").status == 200
+    scene.server.done("GET", "/api/v1/queues/q")
 
 
 @pytest.mark.parametrize("key", CHANGES, ids=" ".join)
@@ -195,8 +167,7 @@ def test_unsynced_change_gets_503(scene, key):
     scene.server.service.store = SimpleNamespace(
         writer=SimpleNamespace(failing="cannot write /data/1.journal: No space left on device")
     )
-    body = BODIES.get(ROUTES[key].operation)
-    asked = Asked(scene.server, key[0], path, b"" if body is None else dumps(body).encode())
+    asked = Asked(scene.server, key[0], path, BODIES.get(ROUTES[key].operation))
     asked.wait(SYNC_TIME - 0.1)
     assert asked.reply is None
     asked.wait(0.2)
@@ -207,30 +178,27 @@ def test_unsynced_change_gets_503(scene, key):
     assert asked.reply.status == 503
 
 
-def test_slow_disk_is_named_in_detail():
-    server = AdminServer()
+def test_slow_disk_is_named_in_detail(server):
     slow(server)
-    asked = Asked(server, "POST", "/api/v1/addresses", b'{"name": "a"}')
+    asked = Asked(server, "POST", "/api/v1/addresses", {"name": "a"})
     asked.wait(SYNC_TIME)
     assert asked.reply is not None
     assert "not synced within 10 seconds" in asked.reply.json["detail"]
     assert "a" in server.directory.addresses
 
 
-def test_conflict_waits_for_sync():
+def test_conflict_waits_for_sync(server):
     """Who is told that a queue exists already relies on it as its maker does."""
-    server = AdminServer()
     storage = slow(server)
-    first = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')
-    second = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')
+    first = Asked(server, "POST", "/api/v1/queues", {"name": "q"})
+    second = Asked(server, "POST", "/api/v1/queues", {"name": "q"})
     assert first.reply is None and second.reply is None
     storage.sync()
     assert first.reply is not None and second.reply is not None
     assert (first.reply.status, second.reply.status) == (201, 409)
 
 
-def test_rejected_change_is_not_reported_as_made():
-    server = AdminServer()
+def test_rejected_change_is_not_reported_as_made(server):
     slow(server)
     asked = Asked(server, "DELETE", "/api/v1/queues/none")
     asked.wait(SYNC_TIME)
@@ -239,20 +207,18 @@ def test_rejected_change_is_not_reported_as_made():
 
 @pytest.mark.parametrize(
     ("path", "body", "status"),
-    [("nothing", b"", 404), ("queues", b"[", 400), ("queues", b'{"nmae": "q"}', 400)],
+    [("nothing", None, 404), ("queues", [], 400), ("queues", {"nmae": "q"}, 400)],
 )
-def test_invalid_request_is_rejected_at_once(path, body, status):
-    server = AdminServer()
+def test_invalid_request_is_rejected_at_once(server, path, body, status):
     slow(server)
     asked = Asked(server, "POST", f"/api/v1/{path}", body)
     assert asked.reply is not None and asked.reply.status == status
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["synced", "too-late"])
-def test_client_disconnects_before_sync(late):
-    server = AdminServer()
+def test_client_disconnects_before_sync(server, late):
     storage = slow(server)
-    asked = Asked(server, "POST", "/api/v1/queues", b'{"name": "q"}')
+    asked = Asked(server, "POST", "/api/v1/queues", {"name": "q"})
     asked.hang_up()
     if late:
         asked.wait(SYNC_TIME + 1)

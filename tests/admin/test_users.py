@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from http.client import HTTPConnection
-from json import dumps
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from argon2 import PasswordHasher
 
 from stompring.admin.access import MANAGEMENT
 from stompring.security import properties_file
-from stompring.security.roles import Roles, edit_roles
-from stompring.security.users import Users, edit_users
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
-from ..broker_document import EVERYBODY
-from ..broker_process import PATIENCE
 from ..security.hashers import QUICK, QUICK_BUT_OTHER
-from .admin_server import AdminServer, path
+from .admin_server import AdminServer, login_header, path
 
 P = PermissionType
+
+
+class Hasher(PasswordHasher):
+    """A quick one, before whose work something happens."""
+
+    before = staticmethod(lambda: None)
+
+    def hash(self, password):
+        self.before()
+        return super().hash(password)
 
 
 class Broker:
@@ -38,7 +40,9 @@ class Broker:
         self.users, self.roles = tmp_path / "users.properties", tmp_path / "roles.properties"
         self.users.write_text(f"# people\nanna = {QUICK.hash('a')}\nberta = {QUICK.hash('b')}\n")
         self.roles.write_text("# who does what\nadmins = anna\nstaff = berta\n")
+        self.hasher = Hasher(time_cost=1, memory_cost=8, parallelism=1)
         self.server = AdminServer(
+            hasher=self.hasher,
             security_enabled=True,
             users_file=str(self.users),
             roles_file=str(self.roles),
@@ -50,10 +54,8 @@ class Broker:
             ),
             **more,
         )
-        self.security: Any = self.server.service.security
-        self.security._user_files = replace(self.security._user_files, hasher=QUICK)
         self.server.queue("orders")
-        self.server.headers = login("anna", "a")
+        self.server.headers = login_header("anna", "a")
 
     @property
     def files(self):
@@ -61,10 +63,6 @@ class Broker:
 
     def names(self):
         return [user["name"] for user in self.server.get("/api/v1/users")["data"]]
-
-
-def login(name, password):
-    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
 
 @pytest.fixture
@@ -81,24 +79,24 @@ def test_life_of_a_user(broker):
         "roles": ["staff"],
         "hasPassword": True,
         "certificate": None,
-        "hashOutdated": True,  # the quick hashes of this test
+        "hashOutdated": False,
     }
     assert reply.json == server.get("/api/v1/users/clara") == clara
-    assert server.get("/api/v1/queues/orders", headers=login("clara", "sécret"))["name"] == "orders"
+    assert server.get("/api/v1/queues/orders", headers=login_header("clara", "sécret"))["name"] == "orders"
 
     reply = server.ask("PATCH", "/api/v1/users/clara", {"password": "other"})
     assert (reply.status, reply.json["roles"]) == (200, ["staff"])
-    assert server.ask("GET", "/api/v1/queues/orders", headers=login("clara", "sécret")).status == 401
-    assert server.ask("GET", "/api/v1/queues/orders", headers=login("clara", "other")).status == 200
+    assert server.ask("GET", "/api/v1/queues/orders", headers=login_header("clara", "sécret")).status == 401
+    server.done("GET", "/api/v1/queues/orders", headers=login_header("clara", "other"))
 
     reply = server.ask("PATCH", "/api/v1/users/clara", {"roles": ["sales", "admins", "sales"]})
     assert reply.json["roles"] == ["admins", "sales"]
-    assert server.ask("GET", "/api/v1/users", headers=login("clara", "other")).status == 200
+    server.done("GET", "/api/v1/users", headers=login_header("clara", "other"))
     server.ask("PATCH", "/api/v1/users/clara", {"roles": []})
-    assert server.ask("GET", "/api/v1/users", headers=login("clara", "other")).status == 403
+    assert server.ask("GET", "/api/v1/users", headers=login_header("clara", "other")).status == 403
 
-    assert server.ask("DELETE", "/api/v1/users/clara").status == 204
-    assert server.ask("GET", "/api/v1/whoami", headers=login("clara", "other")).status == 401
+    server.done("DELETE", "/api/v1/users/clara")
+    assert server.ask("GET", "/api/v1/whoami", headers=login_header("clara", "other")).status == 401
     server.refused(404, "GET", "/api/v1/users/clara")
     users, roles = broker.files
     assert users.startswith("# people\nanna") and roles.startswith(
@@ -124,7 +122,6 @@ def test_lists(broker):
 
 
 def test_hash_with_outdated_parameters_is_shown(broker):
-    broker.security.users._hasher = QUICK
     broker.users.write_text(f"anna={QUICK.hash('a')}\nold={QUICK_BUT_OTHER.hash('x')}\n")
     assert {user["name"]: user["hashOutdated"] for user in broker.server.get("/api/v1/users")["data"]} == {
         "anna": False,
@@ -134,14 +131,14 @@ def test_hash_with_outdated_parameters_is_shown(broker):
 
 def test_new_permissions_apply_to_open_connections(broker):
     client = broker.server.stomp(login="berta", passcode="b")
-    client.send("SEND", b"x", destination="/queue/orders", receipt="1")
+    client.put(to="/queue/orders", receipt="1")
     assert b"does not have permission='SEND'" in client.received
     client = broker.server.stomp(login="berta", passcode="b")
     broker.server.ask("PATCH", "/api/v1/users/berta", {"roles": ["sales"]})
-    client.send("SEND", b"x", destination="/queue/orders", receipt="1")
+    client.put(to="/queue/orders", receipt="1")
     assert b"RECEIPT" in client.received
     broker.server.ask("DELETE", "/api/v1/users/berta")
-    client.send("SEND", b"x", destination="/queue/orders", receipt="2")
+    client.put(to="/queue/orders", receipt="2")
     assert b"does not have permission='SEND'" in client.received
 
 
@@ -169,48 +166,35 @@ def test_odd_names_are_only_names(broker, name):
     assert reply.headers["location"] == f"/api/v1/users/{quote(name, safe='')}"
     assert reply.headers["content-type"] == "application/json"
     assert server.get(reply.headers["location"])["roles"] == ["staff"]
-    assert server.ask("PATCH", path("users", name), {"roles": []}).status == 200
-    assert server.ask("DELETE", path("users", name)).status == 204
+    server.done("PATCH", path("users", name), {"roles": []})
+    server.done("DELETE", path("users", name))
     assert broker.names() == ["anna", "berta"]
 
 
 @pytest.mark.parametrize(
-    ("body", "field"),
+    ("field", "value"),
     [
-        ({"password": "x"}, "name"),
-        ({"name": "", "password": "x"}, "name"),
-        ({"name": " a", "password": "x"}, "name"),
-        ({"name": "a=b", "password": "x"}, "name"),
-        ({"name": "#a", "password": "x"}, "name"),
-        ({"name": "a\nroot", "password": "x"}, "name"),
-        ({"name": "a\0", "password": "x"}, "name"),
-        ({"name": "a\u2028b", "password": "x"}, "name"),
-        ({"name": "a\ud800", "password": "x"}, "name"),
-        ({"name": 5, "password": "x"}, "name"),
-        ({"name": "a,b", "password": "x", "roles": ["staff"]}, "name"),
-        ({"name": "a"}, "password"),
-        ({"name": "a", "password": ""}, "password"),
-        ({"name": "a", "password": None}, "password"),
-        ({"name": "a", "password": ["x"]}, "password"),
-        ({"name": "a", "password": "x\n"}, "password"),
-        ({"name": "a", "password": "x\0"}, "password"),
-        ({"name": "a", "password": "x\ud800"}, "password"),
-        ({"name": "a", "password": "x", "roles": "staff"}, "roles"),
-        ({"name": "a", "password": "x", "roles": [5]}, "roles"),
-        ({"name": "a", "password": "x", "roles": [""]}, "roles"),
-        ({"name": "a", "password": "x", "roles": ["r = anna"]}, "roles"),
-        ({"name": "a", "password": "x", "roles": ["#r"]}, "roles"),
-        ({"name": "a", "password": "x", "roles": ["r\nadmins = a"]}, "roles"),
-        ({"name": "a", "password": "x", "role": "staff"}, "role"),
+        *(("name", each) for each in ("", "a=b", "a\nroot", "a\0", "a\u2028b", "a\ud800", "a,b", 5)),
+        *(("password", each) for each in ("", None, ["x"], "x\n", "x\ud800")),
+        *(("roles", each) for each in ("staff", [5], [""], ["r = anna"], ["r\nadmins = a"])),
+        ("role", "staff"),
     ],
 )
-def test_invalid_input_changes_nothing(broker, body, field):
+def test_invalid_input_changes_nothing(broker, field, value):
     before = broker.files
+    body = {"name": "a", "password": "x", "roles": ["staff"], field: value}
     assert broker.server.refused(400, "POST", "/api/v1/users", body)["field"] == field
-    if "name" in body and field in ("password", "roles") and field in body:
-        change = {field: body[field]}
+    if field in ("password", "roles"):
+        change = {field: value}
         assert broker.server.refused(400, "PATCH", "/api/v1/users/berta", change)["field"] == field
     assert broker.files == before
+
+
+@pytest.mark.parametrize("field", ["name", "password"])
+def test_what_is_missing_is_named(broker, field):
+    body = {"name": "a", "password": "x"}
+    del body[field]
+    assert broker.server.refused(400, "POST", "/api/v1/users", body)["field"] == field
 
 
 def test_existing_and_unknown_users(broker):
@@ -221,7 +205,7 @@ def test_existing_and_unknown_users(broker):
         assert (
             server.refused(404, method, "/api/v1/users/ghost", body)["detail"] == "User ghost does not exist"
         )
-    assert server.ask("PATCH", "/api/v1/users/berta", {}).status == 200
+    server.done("PATCH", "/api/v1/users/berta", {})
     assert broker.files == before
 
 
@@ -315,7 +299,7 @@ def test_manager_with_a_certificate_counts(tmp_path):
         "hashOutdated": False,
     }
     assert "certificate users file" in broker.server.refused(409, "DELETE", "/api/v1/users/carla")["detail"]
-    assert broker.server.ask("DELETE", "/api/v1/users/anna").status == 204
+    broker.server.done("DELETE", "/api/v1/users/anna")
 
 
 def test_roles_of_a_user_with_a_certificate_can_be_changed(tmp_path):
@@ -341,26 +325,15 @@ def test_changes_by_hand_are_seen_and_preserved(broker):
     assert "# by hand\ndora" in users and "# by hand\nstaff2 = dora, clara" in roles
 
 
-def editing(broker, change):
-    """Have ``change`` happen while a password is hashed, between reading and writing of the users file."""
-
-    class Hasher:
-        def hash(self, password):
-            change()
-            return QUICK.hash(password)
-
-    broker.security._user_files = replace(broker.security._user_files, hasher=Hasher())
-
-
 def test_change_by_an_editor_at_the_same_moment_is_not_lost(broker):
     text = broker.users.read_text() + f"dora = {QUICK.hash('d')}\n"
-    editing(broker, lambda: broker.users.write_text(text))
+    broker.hasher.before = lambda: broker.users.write_text(text)
     problem = broker.server.refused(409, "POST", "/api/v1/users", {"name": "clara", "password": "x"})
     assert problem["detail"] == f"{broker.users}: another program has just changed the users file: try again"
     assert broker.names() == ["anna", "berta", "dora"]
     assert broker.server.ask("POST", "/api/v1/users", {"name": "clara", "password": "x"}).status == 409
-    editing(broker, lambda: None)
-    assert broker.server.ask("POST", "/api/v1/users", {"name": "clara", "password": "x"}).status == 201
+    broker.hasher.before = lambda: None
+    broker.server.done("POST", "/api/v1/users", {"name": "clara", "password": "x"})
     assert [file.name for file in broker.users.parent.iterdir() if file.name.startswith(".")] == []
 
 
@@ -375,7 +348,7 @@ def test_lock_of_another_program_is_not_awaited_forever(broker, monkeypatch):
     assert problem["detail"] == (
         f"{broker.roles}: another program has locked the roles file for 0.05 seconds: end it, or try again"
     )
-    assert broker.server.ask("DELETE", "/api/v1/users/berta").status == 204
+    broker.server.done("DELETE", "/api/v1/users/berta")
 
 
 @pytest.mark.parametrize("which", ["users", "roles"])
@@ -399,7 +372,7 @@ def test_half_done_change_says_what_was_done(broker):
         broker.roles.unlink()
         broker.roles.mkdir()
 
-    editing(broker, unusable)
+    broker.hasher.before = unusable
     body = {"name": "clara", "password": "x", "roles": ["staff"]}
     detail = broker.server.refused(409, "POST", "/api/v1/users", body)["detail"]
     assert detail.startswith(
@@ -408,8 +381,7 @@ def test_half_done_change_says_what_was_done(broker):
     assert "clara" in broker.users.read_text()
 
 
-def test_without_security_there_are_no_users(broker):
-    server = AdminServer()
+def test_without_security_there_are_no_users(server, broker):
     for method, where, body in (
         ("GET", "users", None),
         ("GET", "roles", None),
@@ -435,70 +407,22 @@ class LaterThreads:
 
 def test_passwords_are_hashed_in_a_thread_one_at_a_time(broker, monkeypatch):
     server, hashed = broker.server, []
-    editing(broker, lambda: hashed.append(1))
+    broker.hasher.before = lambda: hashed.append(1)
     server.get("/api/v1/whoami")  # the login is verified from now on
     threads = LaterThreads()
     wires = []
     for name in ("clara", "dora"):
-        channel, wire = server.channel()
-        wires.append(wire)
-        body = f'{{"name":"{name}","password":"x"}}'
-        head = (
-            f"POST /api/v1/users HTTP/1.1\r\nHost: localhost\r\nAuthorization: {server.headers['Authorization']}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
         with monkeypatch.context() as context:
             pool = server.reactor.getThreadPool()
             # the check of the files before the login at once, the edit later
             calls = iter([pool, *[threads] * 10])
             context.setattr(server.reactor, "getThreadPool", lambda calls=calls: next(calls))
-            channel.dataReceived((head + body).encode())
-            for _ in range(10):
-                server.reactor.advance(0)
+            wires.append(server.begin("POST", "/api/v1/users", {"name": name, "password": "x"})[1])
+            server.advance(0, 10)
     assert len(threads.waiting) == 1 and not hashed, "the second waits for the first"
     assert server.get("/health/live"), "others are answered meanwhile"
     threads.waiting.pop()()
     assert hashed == [1, 1]
-    for _ in range(50):
-        server.reactor.advance(0)
+    server.advance(0, 50)
     assert all(wire.value().startswith(b"HTTP/1.1 201") for wire in wires)
     assert broker.names() == ["anna", "berta", "clara", "dora"]
-
-
-# ---- a broker process, its users changed by others at the same time
-
-
-def test_changes_by_http_and_by_the_command_line_at_the_same_time(start_broker, tmp_path):
-    users, roles = tmp_path / "users.properties", tmp_path / "roles.properties"
-    with edit_users(users, QUICK) as edit:
-        edit.put("anna", "x")
-    with edit_roles(roles) as granted:
-        granted.grant(EVERYBODY, "anna")
-    broker = start_broker(secure=True)
-
-    def by_http(number):
-        connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
-        body = dumps({"name": f"http{number}", "password": "x", "roles": ["r"]})
-        headers = {
-            "Content-Type": "application/json",
-            "Authorization": str(login("anna", "x")["Authorization"]),
-        }
-        connection.request("POST", "/api/v1/users", body, headers)
-        answer = connection.getresponse()
-        assert answer.status == 201, answer.read()
-        connection.close()
-
-    def by_hand(number):
-        with edit_users(users, QUICK) as edit:  # as stompring user does
-            edit.put(f"hand{number}", "x")
-        with edit_roles(roles) as granted:
-            granted.grant("r", f"hand{number}")
-
-    numbers = range(6)
-    with ThreadPoolExecutor(8) as pool:
-        results = [pool.submit(work, number) for number in numbers for work in (by_http, by_hand)]
-        for result in results:
-            result.result(PATIENCE)
-    expected = {"anna", *(f"{kind}{number}" for kind in ("http", "hand") for number in numbers)}
-    assert set(Users(users).names()) == expected
-    assert set(Roles(roles).users_by_role()["r"]) == expected - {"anna"}

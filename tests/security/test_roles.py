@@ -37,26 +37,6 @@ def test_errors_are_reported_with_their_line(path, line, fault):
     assert str(raised.value).startswith(f"{path}:2: ") and fault in str(raised.value)
 
 
-def test_a_file_is_followed_and_a_broken_one_is_not(path, caplog):
-    roles = Roles(path)
-    assert roles.of("ada") == frozenset()
-    before = roles.generation
-    path.write_text("a = ada\n")
-    roles.refresh_or_log()
-    assert roles.of("ada") == {"a"} and roles.generation > before
-    path.write_text("a = ada, ada, ada\n")
-    roles.refresh_or_log()
-    roles.refresh_or_log()
-    assert roles.of("ada") == {"a"}
-    (line,) = caplog.messages
-    assert "roles file not reloaded, the previous roles stay in effect" in line
-    with pytest.raises(ConfigurationError):
-        roles.refresh()
-    path.unlink()
-    roles.refresh_or_log()
-    assert roles.of("ada") == frozenset()
-
-
 def test_changes(path):
     with edit_roles(path) as edit:
         assert edit.grant("clerks", "ada") and edit.grant("clerks", "bob") and edit.grant("admins", "ada")

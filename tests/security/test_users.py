@@ -71,10 +71,6 @@ def test_failure_to_compute_a_hash_is_not_a_wrong_password(path):
         Users(path, NoMemory()).verify("ada", "lovelace")
 
 
-def test_names_are_in_the_order_of_the_file(path):
-    assert Users(path).names() == ["ada", "grace"]
-
-
 def test_needs_rehash_tells_other_parameters(path):
     assert not Users(path, QUICK).needs_rehash("ada")
     assert Users(path, QUICK_BUT_OTHER).needs_rehash("ada")
@@ -108,14 +104,6 @@ def test_refresh_sees_a_change_in_place_by_its_time(path):
     os.utime(path, ns=(later, later))
     assert users.refresh()
     assert users.names() == ["grace", "ada"]
-
-
-def test_a_login_follows_the_file(path):
-    users = Users(path, QUICK)
-    with edit_users(path, QUICK) as edit:
-        edit.put("ada", "countess")
-    assert users.verify("ada", "countess")
-    assert not users.verify("ada", "lovelace")
 
 
 def spoil(path):

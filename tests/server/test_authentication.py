@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
+import pytest
 from twisted.internet.defer import fail, succeed
 from twisted.internet.task import Clock
-from twisted.trial.unittest import TestCase
+from twisted.python.failure import Failure
 
 from stompring.security.access_control import AccessControl, Permissions
 from stompring.security.login import FREE_FAILURES, MAX_DELAYED, FairQueue, LoginThrottle, VerifiedLogins
@@ -45,154 +44,190 @@ class Passwords:
         return succeed((name, password) == ("me", "pass:wörd"))
 
 
-class LoginsTest(TestCase):
-    def setUp(self):
-        self.clock = Clock()
-        self.passwords = Passwords()
-        authority = AccessControl(Permissions(), Roles(Path(self.mktemp())))
-        certificates = {"CN=me": "me", "CN=you": "you"}
-        self.logins = Logins(
-            authority, self.passwords, LoginThrottle(self.clock.seconds), self.clock, certificates.get
-        )
-        self.answers: list[tuple[Login | None, str]] = []
+@pytest.fixture
+def clock():
+    return Clock()
 
-    def begin(self, login, passcode, host="192.0.2.1", certificate=None):
+
+@pytest.fixture
+def passwords():
+    return Passwords()
+
+
+@pytest.fixture
+def logins(clock, passwords, tmp_path):
+    authority = AccessControl(Permissions(), Roles(tmp_path / "none"))
+    certificates = {"CN=me": "me", "CN=you": "you"}
+    return Logins(authority, passwords, LoginThrottle(clock.seconds), clock, certificates.get)
+
+
+@pytest.fixture
+def answers():
+    return []
+
+
+@pytest.fixture
+def begin(logins, answers):
+    """Asks, and waits for no answer."""
+
+    def ask(login, passcode, host="192.0.2.1", certificate=None):
         credentials = Credentials(login, passcode, host, certificate)
-        self.logins.authenticate(credentials, lambda *answer: self.answers.append(answer))
+        logins.authenticate(credentials, lambda *answer: answers.append(answer))
 
-    def ask(self, login, passcode, certificate=None):
-        self.answers.clear()
-        self.begin(login, passcode, certificate=certificate)
-        (answer,) = self.answers
+    return ask
+
+
+@pytest.fixture
+def ask(begin, answers):
+    """Asks, and returns the answer."""
+
+    def answered(login, passcode, certificate=None):
+        answers.clear()
+        begin(login, passcode, certificate=certificate)
+        (answer,) = answers
         return answer
 
-    def test_right(self):
-        login, reason = self.ask("me", "pass:wörd")
-        assert login is not None
-        self.assertEqual((login, reason), (Login("me"), ""))
-        self.assertFalse(login.authorizer.allows_all)
-        self.assertEqual(login.authorizer.user, "me")
-        self.assertTrue(FREE_PERMIT.allows_all)
-        self.assertEqual(self.logins.outcomes, {"accepted": 1})
-        self.assertEqual(self.passwords.hosts, ["192.0.2.1"])
+    return answered
 
-    def test_wrong(self):
-        self.assertEqual(self.ask("me", "no"), (None, INVALID))
-        self.assertEqual(self.logins.outcomes, {"refused": 1})
 
-    def test_half_characters_are_wrong_and_no_fault(self):
-        self.assertEqual(self.ask("me", "\udc80"), (None, INVALID))
+def fail_often(ask):
+    for _ in range(FREE_FAILURES):
+        ask("me", "no")
 
-    def test_nothing_given(self):
-        for login, passcode in ((None, "x"), ("me", None), (None, None)):
-            self.assertEqual(self.ask(login, passcode), (None, REQUIRED))
-        self.assertEqual(self.passwords.checked, 0)
 
-    def test_a_checker_that_fails(self):
-        self.passwords.failing = OSError("disk")
-        with self.assertLogs("stompring", "ERROR") as logged:
-            login, reason = self.ask("me", "m4rker")
-        self.assertIsNone(login)
-        self.assertIn("cannot be checked; see the broker's log", reason)
-        self.assertNotIn("m4rker", "\n".join(logged.output))
-        self.assertEqual(self.logins.outcomes, {"failed": 1})
+def test_right(ask, passwords, logins):
+    login, reason = ask("me", "pass:wörd")
+    assert login is not None
+    assert (login, reason) == (Login("me"), "")
+    assert not login.authorizer.allows_all
+    assert login.authorizer.user == "me"
+    assert FREE_PERMIT.allows_all
+    assert logins.outcomes == {"accepted": 1}
+    assert passwords.hosts == ["192.0.2.1"]
 
-    def test_too_many_checks(self):
-        self.passwords.failing = Overloaded("too many", status=503)
-        self.assertEqual(self.ask("me", "x"), (None, "too many"))
-        self.assertEqual(self.logins.outcomes, {"overloaded": 1})
 
-    # ---- guests
+def test_wrong(ask, logins):
+    assert ask("me", "no") == (None, INVALID)
+    assert logins.outcomes == {"refused": 1}
 
-    def test_a_client_without_login_is_the_guest_where_there_is_one(self):
-        entry = SecuritySettingEntry("#", {PermissionType.SEND: frozenset({"guests"})})
-        path = Path(self.mktemp())
-        path.write_text("admins = visitor")
-        authority = AccessControl(Permissions((entry,)), Roles(path))
-        self.logins.guest = Login("visitor", Authorizer("visitor", GuestPermissions(authority, "guests")))
-        login, _ = self.ask(None, None)
-        assert login is not None and login.user == "visitor"
-        self.assertTrue(login.authorizer.allows(PermissionType.SEND, "a"))
-        self.assertFalse(login.authorizer.allows(PermissionType.CONSUME, "a"))
-        self.assertFalse(
-            authority.allows("visitor", PermissionType.SEND, "a"), "roles of a user are not the guest's"
-        )
 
-    def test_a_wrong_or_half_login_does_not_become_the_guest(self):
-        self.logins.guest = Login("visitor")
-        self.assertEqual(self.ask("me", "no"), (None, INVALID))
-        for login, passcode in ((None, "x"), ("me", None)):
-            self.assertEqual(self.ask(login, passcode), (None, REQUIRED))
+def test_nothing_given(ask, passwords):
+    for login, passcode in ((None, "x"), ("me", None), (None, None)):
+        assert ask(login, passcode) == (None, REQUIRED)
+    assert passwords.checked == 0
 
-    # ---- certificates
 
-    def test_a_certificate_needs_no_passcode(self):
-        for login in (None, "me"):
-            self.assertEqual(self.ask(login, None, "CN=me"), (Login("me"), ""))
-        self.assertEqual(self.passwords.checked, 0)
+def test_a_checker_that_fails(ask, passwords, logins, caplog):
+    passwords.failing = OSError("disk")
+    login, reason = ask("me", "m4rker")
+    assert login is None
+    assert "cannot be checked; see the broker's log" in reason
+    assert caplog.records and "m4rker" not in caplog.text
+    assert logins.outcomes == {"failed": 1}
 
-    def test_a_passcode_beside_it_must_be_right(self):
-        self.assertEqual(self.ask("me", "pass:wörd", "CN=me"), (Login("me"), ""))
-        self.assertEqual(self.ask("me", "no", "CN=me"), (None, INVALID))
 
-    def test_a_login_beside_it_must_be_its_user(self):
-        reason = "Security Error occurred: the certificate is that of user [you], not of [me]"
-        for passcode in (None, "pass:wörd"):
-            self.assertEqual(self.ask("me", passcode, "CN=you"), (None, reason))
-        self.assertEqual(self.passwords.checked, 0)
+def test_too_many_checks(ask, passwords, logins):
+    passwords.failing = Overloaded("too many", status=503)
+    assert ask("me", "x") == (None, "too many")
+    assert logins.outcomes == {"overloaded": 1}
 
-    def test_one_that_nobody_has_is_none(self):
-        self.assertEqual(self.ask("me", "pass:wörd", "CN=other"), (Login("me"), ""))
-        reason = (
-            "Security Error occurred: certificate subject CN=other is not mapped to a user; "
-            "login and passcode are required"
-        )
-        self.assertEqual(self.ask(None, None, "CN=other"), (None, reason))
-        self.assertEqual(self.ask("me", None, "CN=other"), (None, reason))
 
-    def test_a_passcode_without_a_login_beside_it(self):
-        self.assertEqual(self.ask(None, "x", "CN=me"), (None, REQUIRED))
+# ---- guests
 
-    # ---- the throttle
 
-    def fail_often(self):
-        with self.assertLogs("stompring", "WARNING"):
-            for _ in range(FREE_FAILURES):
-                self.ask("me", "no")
+def test_a_client_without_login_is_the_guest_where_there_is_one(ask, logins, tmp_path):
+    entry = SecuritySettingEntry("#", {PermissionType.SEND: frozenset({"guests"})})
+    path = tmp_path / "roles"
+    path.write_text("admins = visitor")
+    authority = AccessControl(Permissions((entry,)), Roles(path))
+    logins.guest = Login("visitor", Authorizer("visitor", GuestPermissions(authority, "guests")))
+    login, _ = ask(None, None)
+    assert login is not None and login.user == "visitor"
+    assert login.authorizer.allows(PermissionType.SEND, "a")
+    assert not login.authorizer.allows(PermissionType.CONSUME, "a")
+    assert not authority.allows("visitor", PermissionType.SEND, "a"), "roles of a user are not the guest's"
 
-    def test_who_fails_often_waits_before_anything_is_checked(self):
-        self.fail_often()
-        self.answers.clear()
-        checked = self.passwords.checked
-        self.begin("me", "pass:wörd")
-        self.begin("me", "pass:wörd", host="192.0.2.2")
-        self.assertEqual(len(self.answers), 1, "others do not wait")
-        self.clock.advance(0.2)
-        self.assertEqual((len(self.answers), self.passwords.checked), (1, checked + 1))
-        self.clock.advance(0.1)
-        self.assertEqual(self.answers, [(Login("me"), "")] * 2)
-        self.begin("me", "no")
-        self.clock.advance(0.3)
-        self.begin("me", "no")
-        self.clock.advance(0.3)
-        self.assertEqual(len(self.answers), 3, "twice as long now")
-        self.clock.advance(0.3)
-        self.assertEqual(len(self.answers), 4)
 
-    def test_so_many_wait_and_others_are_refused(self):
-        self.fail_often()
-        self.answers.clear()
-        for _ in range(MAX_DELAYED + 1):
-            self.begin("me", "pass:wörd")
-        reason = "Security Error occurred: too many failed logins from 192.0.2.1; try again later"
-        self.assertEqual(self.answers, [(None, reason)])
-        self.clock.advance(1)
-        self.assertEqual(self.answers[1:], [(Login("me"), "")] * MAX_DELAYED)
-        self.assertEqual(self.logins.outcomes["throttled"], 1)
+def test_a_wrong_or_half_login_does_not_become_the_guest(ask, logins):
+    logins.guest = Login("visitor")
+    assert ask("me", "no") == (None, INVALID)
+    for login, passcode in ((None, "x"), ("me", None)):
+        assert ask(login, passcode) == (None, REQUIRED)
 
-    def test_a_certificate_does_not_wait(self):
-        self.fail_often()
-        self.assertEqual(self.ask(None, None, "CN=me"), (Login("me"), ""))
+
+# ---- certificates
+
+
+def test_a_certificate_needs_no_passcode(ask, passwords):
+    for login in (None, "me"):
+        assert ask(login, None, "CN=me") == (Login("me"), "")
+    assert passwords.checked == 0
+
+
+def test_a_passcode_beside_it_must_be_right(ask):
+    assert ask("me", "pass:wörd", "CN=me") == (Login("me"), "")
+    assert ask("me", "no", "CN=me") == (None, INVALID)
+
+
+def test_a_login_beside_it_must_be_its_user(ask, passwords):
+    reason = "Security Error occurred: the certificate is that of user [you], not of [me]"
+    for passcode in (None, "pass:wörd"):
+        assert ask("me", passcode, "CN=you") == (None, reason)
+    assert passwords.checked == 0
+
+
+def test_one_that_nobody_has_is_none(ask):
+    assert ask("me", "pass:wörd", "CN=other") == (Login("me"), "")
+    reason = (
+        "Security Error occurred: certificate subject CN=other is not mapped to a user; "
+        "login and passcode are required"
+    )
+    assert ask(None, None, "CN=other") == (None, reason)
+    assert ask("me", None, "CN=other") == (None, reason)
+
+
+def test_a_passcode_without_a_login_beside_it(ask):
+    assert ask(None, "x", "CN=me") == (None, REQUIRED)
+
+
+# ---- the throttle
+
+
+def test_who_fails_often_waits_before_anything_is_checked(ask, begin, answers, clock, passwords):
+    fail_often(ask)
+    answers.clear()
+    checked = passwords.checked
+    begin("me", "pass:wörd")
+    begin("me", "pass:wörd", host="192.0.2.2")
+    assert len(answers) == 1, "others do not wait"
+    clock.advance(0.2)
+    assert (len(answers), passwords.checked) == (1, checked + 1)
+    clock.advance(0.1)
+    assert answers == [(Login("me"), "")] * 2
+    begin("me", "no")
+    clock.advance(0.3)
+    begin("me", "no")
+    clock.advance(0.3)
+    assert len(answers) == 3, "twice as long now"
+    clock.advance(0.3)
+    assert len(answers) == 4
+
+
+def test_so_many_wait_and_others_are_refused(ask, begin, answers, clock, logins):
+    fail_often(ask)
+    answers.clear()
+    for _ in range(MAX_DELAYED + 1):
+        begin("me", "pass:wörd")
+    reason = "Security Error occurred: too many failed logins from 192.0.2.1; try again later"
+    assert answers == [(None, reason)]
+    clock.advance(1)
+    assert answers[1:] == [(Login("me"), "")] * MAX_DELAYED
+    assert logins.outcomes["throttled"] == 1
+
+
+def test_a_certificate_does_not_wait(ask):
+    fail_often(ask)
+    assert ask(None, None, "CN=me") == (Login("me"), "")
 
 
 class Pool:
@@ -202,7 +237,14 @@ class Pool:
         self.work: list[Callable[[], None]] = []
 
     def callInThreadWithCallback(self, done, call, *a):
-        self.work.append(lambda: done(True, call(*a)))
+        def work():
+            try:
+                outcome = True, call(*a)
+            except OSError:
+                outcome = False, Failure()
+            done(*outcome)
+
+        self.work.append(work)
 
     def run(self, count=-1):
         while self.work and count:
@@ -229,118 +271,123 @@ class Users:
 
     def __init__(self):
         self.generation = 1
+        self.fault: OSError | None = None
         self.checks: list[tuple[str, str]] = []
 
     def verify(self, name, password):
         self.checks.append((name, password))
+        if self.fault is not None:
+            raise self.fault
         return password == "right"
 
 
-class VerificationTest(TestCase):
-    def setUp(self):
-        self.reactor, self.users = Reactor(), Users()
-        self.followed = 0
-        self.checking = PasswordVerifier(
-            self.users,
-            VerifiedLogins(10, self.reactor.seconds),
-            self.follow,
-            self.reactor,
-        )
-        self.patch(authentication, "CONCURRENT_CHECKS", 2)
-        self.answers: list[Any] = []
+@pytest.fixture
+def reactor():
+    return Reactor()
 
-    def follow(self):
-        self.followed += 1
 
-    def ask(self, name, password="right", host="192.0.2.1"):
-        self.checking.verify(name, password, host).addBoth(self.answers.append)
+@pytest.fixture
+def users():
+    return Users()
 
-    def test_few_at_a_time_and_in_their_turn(self):
-        for number in range(5):
-            self.ask(f"user{number}")
-        self.reactor.pool.run(5)  # the files are looked at
-        self.assertEqual((self.followed, len(self.reactor.pool.work)), (5, 2))
-        self.reactor.pool.run(1)
-        self.assertEqual((len(self.answers), len(self.reactor.pool.work)), (1, 2))
-        self.reactor.pool.run()
-        self.assertEqual(self.answers, [True] * 5)
-        self.assertEqual([name for name, _ in self.users.checks], [f"user{number}" for number in range(5)])
 
-    def test_one_who_asks_for_many_keeps_nobody_else_waiting(self):
-        for number in range(10):
-            self.ask(f"many{number}")
-        self.ask("one", host="192.0.2.2")
-        self.reactor.pool.run()
-        self.assertEqual([name for name, _ in self.users.checks].index("one"), 3, "two were at work already")
+@pytest.fixture
+def followed():
+    """How often the files were looked at."""
+    return []
 
-    def test_the_same_question_is_asked_once(self):
-        for _ in range(50):
-            self.ask("me")
-            self.ask("me", "wrong")
-        self.reactor.pool.run()
-        self.assertEqual(len(self.users.checks), 2)
-        self.assertEqual((self.answers.count(True), self.answers.count(False)), (50, 50))
 
-    def test_what_was_right_is_remembered_and_what_was_wrong_is_not(self):
-        for _ in range(3):
-            self.ask("me")
-            self.ask("me", "wrong")
-            self.reactor.pool.run()
-        self.assertEqual(self.users.checks.count(("me", "right")), 1)
-        self.assertEqual(self.users.checks.count(("me", "wrong")), 3)
-        self.reactor.advance(10)
-        self.ask("me")
-        self.reactor.pool.run()
-        self.assertEqual(self.users.checks.count(("me", "right")), 2)
+@pytest.fixture
+def checking(monkeypatch, reactor, users, followed):
+    monkeypatch.setattr(authentication, "CONCURRENT_CHECKS", 2)
+    remembered = VerifiedLogins(10, reactor.seconds)
+    return PasswordVerifier(users, remembered, lambda: followed.append(1), reactor)
 
-    def test_another_file_is_asked_anew(self):
-        self.ask("me")
-        self.reactor.pool.run()
-        self.users.generation += 1
-        self.ask("me")
-        self.reactor.pool.run()
-        self.assertEqual(len(self.users.checks), 2)
 
-    def test_a_file_that_changes_meanwhile_leaves_nothing(self):
-        self.ask("me")
-        self.reactor.pool.run(1)
-        self.users.generation += 1
-        self.reactor.pool.run()
-        self.users.generation -= 1
-        self.ask("me")
-        self.reactor.pool.run()
-        self.assertEqual(len(self.users.checks), 2)
+@pytest.fixture
+def verify(checking, answers):
+    def ask(name, password="right", host="192.0.2.1"):
+        checking.verify(name, password, host).addBoth(answers.append)
 
-    def test_too_many_are_refused(self):
-        self.checking._queue = FairQueue(3)
-        for number in range(7):
-            self.ask(f"user{number}")
-        self.reactor.pool.run()
-        refused = [answer for answer in self.answers if answer is not True]
-        self.assertEqual((len(self.answers), len(refused)), (7, 2))
-        for failure in refused:
-            self.assertIn("too many pending logins", str(failure.trap(Overloaded) and failure.value))
+    return ask
 
-    def test_a_check_that_fails_is_told_and_the_next_goes_on(self):
-        def broken(name, password):
-            self.users.checks.append((name, password))
-            raise OSError("disk")
 
-        def done_with_fault(done, call, *a):
-            from twisted.python.failure import Failure
+def test_few_at_a_time_and_in_their_turn(verify, answers, reactor, users, followed):
+    for number in range(5):
+        verify(f"user{number}")
+    reactor.pool.run(5)  # the files are looked at
+    assert (len(followed), len(reactor.pool.work)) == (5, 2)
+    reactor.pool.run(1)
+    assert (len(answers), len(reactor.pool.work)) == (1, 2)
+    reactor.pool.run()
+    assert answers == [True] * 5
+    assert [name for name, _ in users.checks] == [f"user{number}" for number in range(5)]
 
-            def work():
-                try:
-                    outcome: tuple[bool, Any] = (True, call(*a))
-                except OSError:
-                    outcome = (False, Failure())
-                done(*outcome)
 
-            self.reactor.pool.work.append(work)
+def test_one_who_asks_for_many_keeps_nobody_else_waiting(verify, reactor, users):
+    for number in range(10):
+        verify(f"many{number}")
+    verify("one", host="192.0.2.2")
+    reactor.pool.run()
+    assert [name for name, _ in users.checks].index("one") == 3, "two were at work already"
 
-        self.patch(self.reactor.pool, "callInThreadWithCallback", done_with_fault)
-        self.patch(self.users, "verify", broken)
-        for name in ("a", "b", "c"):
-            self.ask(name)
-        self.reactor.pool.run()
-        self.assertEqual([answer.check(OSError) for answer in self.answers], [OSError] * 3)
+
+def test_the_same_question_is_asked_once(verify, answers, reactor, users):
+    for _ in range(50):
+        verify("me")
+        verify("me", "wrong")
+    reactor.pool.run()
+    assert len(users.checks) == 2
+    assert (answers.count(True), answers.count(False)) == (50, 50)
+
+
+def test_what_was_right_is_remembered_and_what_was_wrong_is_not(verify, reactor, users):
+    for _ in range(3):
+        verify("me")
+        verify("me", "wrong")
+        reactor.pool.run()
+    assert users.checks.count(("me", "right")) == 1
+    assert users.checks.count(("me", "wrong")) == 3
+    reactor.advance(10)
+    verify("me")
+    reactor.pool.run()
+    assert users.checks.count(("me", "right")) == 2
+
+
+def test_another_file_is_asked_anew(verify, reactor, users):
+    verify("me")
+    reactor.pool.run()
+    users.generation += 1
+    verify("me")
+    reactor.pool.run()
+    assert len(users.checks) == 2
+
+
+def test_a_file_that_changes_meanwhile_leaves_nothing(verify, reactor, users):
+    verify("me")
+    reactor.pool.run(1)
+    users.generation += 1
+    reactor.pool.run()
+    users.generation -= 1
+    verify("me")
+    reactor.pool.run()
+    assert len(users.checks) == 2
+
+
+def test_too_many_are_refused(verify, answers, reactor, checking):
+    checking._queue = FairQueue(3)
+    for number in range(7):
+        verify(f"user{number}")
+    reactor.pool.run()
+    refused = [answer for answer in answers if answer is not True]
+    assert (len(answers), len(refused)) == (7, 2)
+    for failure in refused:
+        assert "too many pending logins" in str(failure.trap(Overloaded) and failure.value)
+
+
+def test_a_check_that_fails_is_told_and_the_next_goes_on(verify, answers, reactor, users):
+    users.fault = OSError("disk")
+    for name in ("a", "b", "c"):
+        verify(name)
+    reactor.pool.run()
+    assert [answer.check(OSError) for answer in answers] == [OSError] * 3

@@ -71,7 +71,7 @@ class Clients:
     def end(self):
         """The lasting one goes."""
         if self._lasting is not None:
-            self._lasting.socket.close()
+            self._lasting.close()
 
     def client(self, acceptor="stomp", **headers):
         client = StompClient(self.ports[acceptor])
@@ -83,6 +83,10 @@ class Clients:
         directory = self.service.broker.directory
         blockingCallFromThread(reactor, partial(directory.delete_queue, queue, force=True))
 
+    def leave(self):
+        """The lasting client subscribes no more."""
+        self.lasting.ask("UNSUBSCRIBE", {"id": "s"})
+
     def taken(self, client, number):
         """The next messages, acknowledged."""
         found = [client.message() for _ in range(number)]
@@ -93,56 +97,53 @@ class Clients:
     # ---- connections
 
     def connection_without_a_word(self):
-        StompClient(self.ports["stomp"]).socket.close()
+        StompClient(self.ports["stomp"]).close()
 
     def connection_that_says_good_bye(self):
         client = self.client(heart_beat="10000,10000")
         client.ask("SEND", {"destination": "/queue/kept"})
-        client.ask("DISCONNECT")
-        client.socket.close()
+        client.disconnect()
 
     def connection_that_is_lost(self):
         client = self.client(heart_beat="10000,10000")
         client.put("/queue/kept", "a", persistent="true")
         client.subscribe("/queue/kept")
         client.message()
-        client.socket.close()
+        client.close()
         self.lasting.ask("BEGIN", {"transaction": f"t{self.number}"})
 
     def connection_that_makes_a_mistake(self):
         client = self.client()
         client.provoke()
-        client.socket.close()
+        client.close()
 
     def connection_with_a_password(self):
         client = self.client("secured", login="anna", passcode="secret")
         client.subscribe(f"/queue/{self.number}")
-        client.ask("DISCONNECT")
-        client.socket.close()
+        client.disconnect()
 
     def connection_with_a_wrong_password(self):
         client = StompClient(self.ports["secured"])
         client.send("CONNECT", {"login": "anna", "passcode": f"wrong {self.number}"})
         client.expect("ERROR")
-        client.socket.close()
+        client.close()
 
     def connection_over_tls(self):
         client = StompClient(self.ports["tls"], context=self.context)
         client.connect()
         client.subscribe(f"/queue/{self.number}")
-        client.ask("DISCONNECT")
-        client.socket.close()
+        client.disconnect()
 
     def connection_over_tls_that_is_lost(self):
         client = StompClient(self.ports["tls"], context=self.context)
         client.connect()
-        client.socket.close()
+        client.close()
 
     def connection_that_speaks_no_tls(self):
         client = StompClient(self.ports["tls"])
         client.raw(b"CONNECT\n\n\0")
         client.closed()
-        client.socket.close()
+        client.close()
 
     def websocket(self):
         client = WebSocketDialogue(self.ports["stomp"])
@@ -150,12 +151,12 @@ class Clients:
         client.subscribe(f"/queue/{self.number}")
         client.ask("DISCONNECT")
         client.closed()
-        client.socket.close()
+        client.close()
 
     def websocket_that_is_lost(self):
         client = WebSocketDialogue(self.ports["stomp"])
         client.connect()
-        client.socket.close()
+        client.close()
 
     def websocket_that_is_refused(self):
         client = WebSocketClient(self.ports["stomp"])
@@ -169,21 +170,21 @@ class Clients:
         client.put(queue, "a", "b", persistent="true")
         client.subscribe(queue)
         self.taken(client, 2)
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
 
     def subscription_of_a_topic(self):
         client, topic = self.lasting, f"/topic/{self.number}"
         client.subscribe(topic, ack="auto")
         client.put(topic, "a")
         client.message("a")
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
 
     def subscription_with_a_wildcard(self):
         client, topic = self.lasting, f"/topic/{self.number}"
         client.subscribe(f"{topic}.#")
         client.put(f"{topic}.a", "a")
         self.taken(client, 1)
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
 
     def subscription_with_a_selector(self):
         client, queue = self.lasting, f"/queue/{self.number}"
@@ -192,22 +193,20 @@ class Clients:
         for colour in (f"blue{self.number}", "red"):
             client.subscribe(queue, selector=f"colour = '{colour}'")
             self.taken(client, 1)
-            client.ask("UNSUBSCRIBE", {"id": "s"})
+            self.leave()
 
     def subscription_that_is_durable(self):
         client = self.client(client_id=f"c{self.number}")
         client.subscribe("/topic/d", durable_subscription_name="n")
         client.put("/topic/d", "a", persistent="true")
         client.ask("UNSUBSCRIBE", {"id": "s", "durable-subscription-name": "n"})
-        client.ask("DISCONNECT")
-        client.socket.close()
+        client.disconnect()
 
     def subscription_to_a_temporary_queue(self):
         client = self.client()
         client.subscribe("/temp-queue/a")
         client.put("/temp-queue/a", "a", reply_to="/temp-queue/b")
-        client.ask("DISCONNECT")
-        client.socket.close()
+        client.disconnect()
 
     def subscription_whose_queue_is_deleted(self):
         client, queue = self.client(), f"forced{self.number}"
@@ -215,7 +214,7 @@ class Clients:
         client.subscribe(f"/queue/{queue}")
         self.delete(queue)
         [client.message(), client.message(), client.expect("ERROR")]
-        client.socket.close()
+        client.close()
 
     def browser(self):
         client, queue = self.lasting, str(self.number)
@@ -223,7 +222,7 @@ class Clients:
         client.subscribe(f"/queue/{queue}", browser="true", ack="auto")
         while client.message().get("browser") != "end":
             pass
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
         self.delete(queue)
 
     # ---- what messages went through
@@ -235,7 +234,7 @@ class Clients:
         for message in client.messages("a", "b"):
             client.send("NACK", client.reference(message))
         self.taken(client, 2)
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
 
     def messages_of_a_group(self):
         client, queue = self.lasting, f"/queue/{self.number}"
@@ -243,7 +242,7 @@ class Clients:
             client.put(queue, "a", "b", JMSXGroupID=group)
         client.subscribe(queue, prefetch_count="2")
         client.messages("a", "b")
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
         self.delete(str(self.number))
 
     def messages_that_expire_and_fall_due(self):
@@ -253,7 +252,7 @@ class Clients:
         time.sleep(0.01)
         client.subscribe(queue)
         assert client.message().body == b"late"
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
         self.delete(str(self.number))
 
     def messages_in_a_ring(self):
@@ -266,7 +265,7 @@ class Clients:
         client.put(f"/queue/{queue}", "a", "b")
         client.subscribe(f"/queue/{queue}")
         self.taken(client, 2)
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
         self.delete(queue)
 
     def messages_in_pages(self):
@@ -274,7 +273,7 @@ class Clients:
         client.put(queue, *"abcdefgh", persistent="true")
         client.subscribe(queue)
         self.taken(client, 8)
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
 
     def messages_in_pages_that_are_purged(self):
         queue = f"paged.{self.number}"
@@ -286,7 +285,7 @@ class Clients:
         client.subscribe(topic)
         client.ask("SEND", {"destination": topic, "_AMQ_DUPL_ID": "a", "persistent": "true"})
         self.taken(client, 1)
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
 
     def messages_of_a_blocked_producer(self):
         client, queue = self.client(), f"full.{self.number}"
@@ -296,13 +295,13 @@ class Clients:
         taker.subscribe(f"/queue/{queue}", ack="auto")
         client.expect("RECEIPT")
         for one in (client, taker):
-            one.socket.close()
+            one.close()
 
     def messages_of_a_blocked_producer_that_is_lost(self):
         client, queue = self.client(), f"full.{self.number}"
         client.put(f"/queue/{queue}", "a")
         client.send("SEND", {"destination": f"/queue/{queue}"})
-        client.socket.close()
+        client.close()
         self.delete(queue)
 
     def messages_to_nobody(self):
@@ -319,7 +318,7 @@ class Clients:
         client.send("BEGIN", {"transaction": "t"})
         client.send("ACK", {**client.reference(client.message()), "transaction": "t"})
         client.ask("COMMIT", {"transaction": "t"})
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
 
     def transaction_that_is_aborted(self):
         client, queue = self.lasting, f"/queue/{self.number}"
@@ -329,14 +328,14 @@ class Clients:
         client.send("ACK", {**client.reference(client.message()), "transaction": "t"})
         client.send("SEND", {"destination": queue, "transaction": "t"})
         client.ask("ABORT", {"transaction": "t"})
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        self.leave()
         self.delete(str(self.number))
 
     def transaction_that_is_lost(self):
         client = self.client()
         client.send("BEGIN", {"transaction": "t"})
         client.ask("SEND", {"destination": f"/queue/{self.number}", "transaction": "t"})
-        client.socket.close()
+        client.close()
 
     # ---- HTTP
 
@@ -410,7 +409,7 @@ class CycleTest(unittest.TestCase):
         found, gc.garbage[:] = list(gc.garbage), []
         ours = Counter(name for each in found if (name := name_of(each)).startswith(OURS))
         ours = Counter({name: number for name, number in ours.items() if not name.startswith(NOT_OURS)})
-        self.assertEqual({name: number for name, number in ours.items() if number > TIMES // 2}, {})
+        assert {name: number for name, number in ours.items() if number > TIMES // 2} == {}
 
     @inlineCallbacks
     def repeat(self, what, times):
@@ -427,7 +426,7 @@ class CycleTest(unittest.TestCase):
         until = time.monotonic() + 10
         while len(self.service.connections) and time.monotonic() < until:
             yield self.wait(0.01)
-        self.assertEqual(len(self.service.connections), 0)
+        assert len(self.service.connections) == 0
         synced: Deferred[None] = Deferred()
         self.service.broker.storage.when_synced(lambda: synced.callback(None))
         yield synced

@@ -47,10 +47,10 @@ class OneThread(TestCase):
         for number in range(100):
             thread.run(lambda n=number: names.append(threading.current_thread().name) or n, self.heard.append)
         thread.run(lambda: None, done.callback)
-        self.assertEqual(self.heard, [])
+        assert self.heard == []
         yield done
-        self.assertEqual(self.heard, list(range(100)))
-        self.assertEqual(set(names), {"disk"})
+        assert self.heard == list(range(100))
+        assert set(names) == {"disk"}
 
     @inlineCallbacks
     def test_results_come_through_the_poll_of_the_reactor(self):
@@ -61,8 +61,8 @@ class OneThread(TestCase):
         (reader,) = [each for each in reactor.getReaders() if each.logPrefix() == "disk"]
         yield done
         thread.stop()
-        self.assertNotIn(reader, reactor.getReaders())
-        self.assertEqual(reader.fileno(), -1)
+        assert reader not in reactor.getReaders()
+        assert reader.fileno() == -1
 
     @inlineCallbacks
     def test_what_a_job_raises_is_its_result(self):
@@ -87,8 +87,8 @@ class OneThread(TestCase):
 
         thread.run(lambda: 1, fail)
         thread.run(lambda: 2, done.callback)
-        self.assertEqual((yield done), 2)
-        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        assert (yield done) == 2
+        assert len(self.flushLoggedErrors(ZeroDivisionError)) == 1
 
     def test_finish_waits_without_a_reactor_that_turns(self):
         inbox = Inbox()
@@ -98,9 +98,9 @@ class OneThread(TestCase):
         thread.run(lambda: "second", lambda result: thread.run(lambda: "third", self.heard.append))
         threading.Timer(0.05, gate.set).start()
         thread.finish()
-        self.assertEqual(self.heard, [True, "third"])
+        assert self.heard == [True, "third"]
         inbox.deliver()  # the wake-up that nobody needs any more
-        self.assertEqual(self.heard, [True, "third"])
+        assert self.heard == [True, "third"]
         thread.stop()
 
     def test_many_results_cost_one_wake_up(self):
@@ -115,12 +115,12 @@ class OneThread(TestCase):
         assert gate.wait(10)
         while thread._results.qsize() < 51:  # the last one is on its way
             pass
-        self.assertEqual(len(inbox.calls), 1)
+        assert len(inbox.calls) == 1
         inbox.deliver()
-        self.assertEqual(self.heard, [*range(50), None])
+        assert self.heard == [*range(50), None]
         thread.run(lambda: "later", self.heard.append)
         inbox.deliver()
-        self.assertEqual(self.heard[-1], "later")
+        assert self.heard[-1] == "later"
         thread.stop()
 
     def test_one_that_was_never_used_stops_too(self):
@@ -136,7 +136,7 @@ class BothThreads(TestCase):
     def test_who_comes_back_from_the_disk_waits_less_than_a_sync(self):
         sys.setswitchinterval(0.005)
         DiskThreads(Inbox())
-        self.assertLess(sys.getswitchinterval(), 0.001)
+        assert sys.getswitchinterval() < 0.001
 
     def test_reading_does_not_wait_for_writing(self):
         inbox = Inbox()
@@ -146,7 +146,7 @@ class BothThreads(TestCase):
         pool.writing.run(gate.wait, heard.append)
         pool.reading.run(lambda: "read", heard.append)
         inbox.deliver()
-        self.assertEqual(heard, ["read"])
+        assert heard == ["read"]
         gate.set()
         pool.stop()
-        self.assertEqual(heard, ["read", True])
+        assert heard == ["read", True]

@@ -2,206 +2,106 @@
 
 from unittest import mock
 
-from twisted.internet.task import Clock
-from twisted.trial.unittest import TestCase
+import pytest
 
-from stompring.broker.broker import Broker
-from stompring.policy.hooks import Policies
-from stompring.server import protocol as protocol_module
 from stompring.server.protocol import (
     CHECK_INTERVAL,
     LINGER,
     SLOW_READ,
-    Connections,
-    StompFactory,
 )
-from stompring.session.connect import Anonymous
-from stompring.session.outbox import ROOM, Outgoing
-from stompring.settings.acceptor import StompAcceptor
-from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
 
 from ..session.session_fixture import frame, parse
-from .transport import TcpTransport
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 
 
-class ProtocolTest(TestCase):
-    def setUp(self):
-        # reads take no time, or a connection would rest where the machine stood still during one
-        self.patch(protocol_module, "perf_counter", lambda: 0.0)
-        self.clock = Clock()
-        self.clock.advance(1_000_000)
-        entries = (
-            AddressSettingEntry("full", {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}),
-            AddressSettingEntry("#", {"auto_delete_queues": False}),
-        )
-        self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock, Policies())
-        self.connections = Connections(1)
-        self.factory = self.make_factory()
+@pytest.fixture
+def connected(house):
+    """Opens a connection."""
 
-    def make_factory(self, **options):
-        acceptor = StompAcceptor("stomp", "127.0.0.1", 0, anycast_prefix=("/queue/",), **options)
-        outgoing = Outgoing(self.broker.clock)
-        return StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
-
-    def connect(self, data=CONNECT, factory=None):
-        protocol = (factory or self.factory).buildProtocol(None)
-        transport = TcpTransport(self.clock)
-        transport.protocol = protocol
-        protocol.makeConnection(transport)
+    def connect(data=CONNECT):
+        protocol, transport = house.join(house.make_factory())
         if data:
             protocol.dataReceived(data)
             transport.clear()
         return protocol, transport
 
-    def said(self, transport):
-        commands = [got.command for got in parse(transport.value())]
-        transport.clear()
-        return commands
+    return connect
 
-    def test_a_conversation(self):
-        protocol, transport = self.connect(b"")
-        protocol.dataReceived(CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        protocol.dataReceived(frame("SEND", b"x", destination="/queue/q"))
-        self.assertEqual(self.said(transport), ["CONNECTED", "MESSAGE"])
-        protocol.dataReceived(frame("DISCONNECT", receipt="bye"))
-        self.assertEqual(self.said(transport), ["RECEIPT"])
-        self.clock.advance(0)
-        self.assertFalse(transport.connected)
-        self.assertEqual(len(self.connections), 0)
-        self.assertEqual(self.clock.calls, [])
 
-    def test_connections_are_counted(self):
-        _, first = self.connect()
-        self.connect()
-        self.assertEqual((len(self.connections), self.connections.total), (2, 2))
-        self.assertEqual(len({session.number for session in self.connections}), 2)
-        first.hang_up()
-        self.assertEqual((len(self.connections), self.connections.total), (1, 2))
+def test_connections_are_counted(house, connected):
+    _, first = connected()
+    connected()
+    assert (len(house.connections), house.connections.total) == (2, 2)
+    assert len({session.number for session in house.connections}) == 2
+    first.hang_up()
+    assert (len(house.connections), house.connections.total) == (1, 2)
 
-    def test_more_connections_than_allowed(self):
-        factory = self.make_factory(connections_allowed=1)
-        _, first = self.connect(factory=factory)
-        _, second = self.connect(b"", factory)
-        (error,) = parse(second.value())
-        self.assertIn("More than 1 connections", error["message"])
-        self.clock.advance(0)
-        self.assertFalse(second.connected)
-        first.hang_up()
-        _, third = self.connect(factory=factory)
-        self.assertTrue(third.connected)
 
-    def test_no_connect_in_time(self):
-        _, transport = self.connect(b"")
-        self.clock.advance(9)
-        self.assertTrue(transport.connected)
-        self.clock.advance(1)
-        (error,) = parse(transport.value())
-        self.assertIn("handshake-timeout", error["message"])
-        self.clock.advance(0)
-        self.assertFalse(transport.connected)
+def test_no_connect_in_time(clock, connected):
+    _, transport = connected(b"")
+    clock.advance(9)
+    assert transport.connected
+    clock.advance(1)
+    (error,) = parse(transport.value())
+    assert "handshake-timeout" in error["message"]
+    clock.advance(0)
+    assert not transport.connected
 
-    def test_a_login_that_is_being_checked_was_in_time(self):
-        protocol, transport = self.connect(b"")
-        assert protocol.session is not None
-        protocol.session.await_login()
-        self.clock.advance(3600)
-        self.assertTrue(transport.connected)
-        self.assertEqual(transport.value(), b"")
 
-    def test_who_has_connected_may_take_its_time(self):
-        _, transport = self.connect()
-        self.clock.advance(3600)
-        self.assertTrue(transport.connected)
+def test_a_login_that_is_being_checked_was_in_time(clock, connected):
+    protocol, transport = connected(b"")
+    assert protocol.session is not None
+    protocol.session.await_login()
+    clock.advance(3600)
+    assert transport.connected
+    assert transport.value() == b""
 
-    def test_a_client_that_does_not_take_its_last_frames(self):
-        protocol, transport = self.connect()
-        transport.loseConnection = lambda: None
-        protocol.dataReceived(frame("DISCONNECT"))
-        self.clock.advance(LINGER - 1)
-        self.assertFalse(transport.aborted)
-        self.clock.advance(1)
-        self.assertTrue(transport.aborted)
 
-    def test_a_slow_socket_is_spared(self):
-        consumer, transport = self.connect()
-        producer, _ = self.connect()
-        consumer.dataReceived(frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        consumer.pauseProducing()
-        for _ in range(30):
-            producer.dataReceived(frame("SEND", b"x" * 100_000, destination="/queue/q"))
-        sent = len(self.said(transport))
-        self.assertEqual(sent, ROOM // 100_000 + 1)
-        self.assertEqual(self.broker.directory.queue("q").count, 30 - sent)
-        consumer.resumeProducing()
-        self.clock.advance(0)
-        self.assertEqual(len(self.said(transport)), 30 - sent)
+def test_who_has_connected_may_take_its_time(clock, connected):
+    _, transport = connected()
+    clock.advance(3600)
+    assert transport.connected
 
-    def test_a_connection_rests_after_a_read_that_took_long(self):
-        """Reads are timed by a clock that is turned by hand."""
-        for spent, state in ((SLOW_READ, "producing"), (SLOW_READ + 0.01, "paused")):
-            protocol, transport = self.connect()
-            with mock.patch("stompring.server.protocol.perf_counter", side_effect=[0.0, spent]):
-                protocol.dataReceived(frame("SEND", destination="/queue/q"))
-            self.assertEqual(transport.producerState, state)
-        self.assertEqual(self.broker.directory.queue("q").count, 2)
-        other, _ = self.connect()
-        for _ in range(round((SLOW_READ + 0.01) / CHECK_INTERVAL) - 1):
-            other.dataReceived(b"\n")
-            self.assertEqual(transport.producerState, "paused")
-            self.clock.advance(CHECK_INTERVAL)
-        self.clock.pump([CHECK_INTERVAL] * 3)
-        self.assertEqual(transport.producerState, "producing")
 
-    def test_a_blocked_producer_is_not_read(self):
-        producer, transport = self.connect()
-        producer.dataReceived(frame("SEND", destination="/queue/full") * 2)
-        self.assertEqual(transport.producerState, "paused")
-        self.broker.directory.queue("full").purge()
-        self.clock.advance(0)
-        self.assertEqual(transport.producerState, "producing")
+def test_a_client_that_does_not_take_its_last_frames(clock, connected):
+    protocol, transport = connected()
+    transport.loseConnection = lambda: None
+    protocol.dataReceived(frame("DISCONNECT"))
+    clock.advance(LINGER - 1)
+    assert not transport.aborted
+    clock.advance(1)
+    assert transport.aborted
 
-    def test_what_a_lost_connection_had_comes_back(self):
-        consumer, transport = self.connect()
-        consumer.dataReceived(
-            frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-            + frame("SEND", destination="/queue/q")
-        )
-        queue = self.broker.directory.queue("q")
-        self.assertEqual((queue.count, queue.delivering), (0, 1))
-        transport.hang_up()
-        self.assertEqual((queue.count, queue.delivering), (1, 0))
 
-    def test_a_message_to_another_connection_is_written_in_the_same_read(self):
-        consumer, transport = self.connect()
-        consumer.dataReceived(frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        producer, _ = self.connect()
-        producer.dataReceived(frame("SEND", destination="/queue/q"))
-        self.assertEqual(self.said(transport), ["MESSAGE"])
+def test_a_connection_rests_after_a_read_that_took_long(clock, queues, connected):
+    """Reads are timed by a clock that is turned by hand."""
+    for spent, state in ((SLOW_READ, "producing"), (SLOW_READ + 0.01, "paused")):
+        protocol, transport = connected()
+        with mock.patch("stompring.server.protocol.perf_counter", side_effect=[0.0, spent]):
+            protocol.dataReceived(frame("SEND", destination="/queue/q"))
+        assert transport.producerState == state
+    assert queues["q"].count == 2
+    other, _ = connected()
+    for _ in range(round((SLOW_READ + 0.01) / CHECK_INTERVAL) - 1):
+        other.dataReceived(b"\n")
+        assert transport.producerState == "paused"
+        clock.advance(CHECK_INTERVAL)
+    clock.pump([CHECK_INTERVAL] * 3)
+    assert transport.producerState == "producing"
 
-    def test_a_scheduled_message_is_written_by_itself(self):
-        consumer, transport = self.connect()
-        consumer.dataReceived(
-            frame("SUBSCRIBE", destination="/queue/q", id="1")
-            + frame("SEND", destination="/queue/q", AMQ_SCHEDULED_DELAY=1000)
-        )
-        self.clock.advance(0.5)
-        self.assertEqual(self.said(transport), [])
-        self.clock.advance(0.75)
-        self.clock.advance(0)
-        self.assertEqual(self.said(transport), ["MESSAGE"])
 
-    def test_a_bug_of_ours_closes_only_the_connection_it_happened_on(self):
-        protocol, transport = self.connect()
-        other, _ = self.connect()
-        self.patch(self.broker.auto_create, "address_for_send", lambda *_: 1 / 0)
-        with self.assertLogs("stompring", "ERROR") as logged:
-            protocol.dataReceived(frame("SEND", destination="/queue/new", receipt="r"))
-        self.assertIn("ZeroDivisionError", "".join(logged.output))
-        (error,) = parse(transport.value())
-        self.assertIn("Internal error", error["message"])
-        self.clock.advance(0)
-        self.assertFalse(transport.connected)
-        assert other.session is not None
-        self.assertFalse(other.session.closed)
+def test_a_bug_of_ours_closes_only_the_connection_it_happened_on(
+    house, clock, connected, monkeypatch, caplog
+):
+    protocol, transport = connected()
+    other, _ = connected()
+    monkeypatch.setattr(house.broker.auto_create, "address_for_send", lambda *_: 1 / 0)
+    protocol.dataReceived(frame("SEND", destination="/queue/new", receipt="r"))
+    assert "ZeroDivisionError" in caplog.text
+    (error,) = parse(transport.value())
+    assert "Internal error" in error["message"]
+    clock.advance(0)
+    assert not transport.connected
+    assert other.session is not None
+    assert not other.session.closed

@@ -17,7 +17,7 @@ class FairnessTest(TestCase):
     def tired(self, spent):
         wire = RecordingWire()
         self.read_throttle.throttle(Reading(wire), spent, self.clock)
-        self.assertFalse(wire.reading)
+        assert not wire.reading
         return wire
 
     def work(self, seconds):
@@ -29,41 +29,41 @@ class FairnessTest(TestCase):
     def test_it_rests_as_long_as_it_took(self):
         wire = self.tired(0.2)
         self.work(0.19)
-        self.assertFalse(wire.reading)
+        assert not wire.reading
         self.work(0.02)
-        self.assertTrue(wire.reading)
+        assert wire.reading
 
     def test_not_for_ever(self):
         wire = self.tired(60)
         self.work(MAX_PAUSE + 0.01)
-        self.assertTrue(wire.reading)
+        assert wire.reading
 
     def test_it_goes_on_when_nobody_else_has_anything_to_say(self):
         wire = self.tired(0.2)
         self.work(0.05)
         for _ in range(9):
             self.clock.advance(CHECK_INTERVAL)
-            self.assertFalse(wire.reading)
+            assert not wire.reading
         self.clock.pump([CHECK_INTERVAL] * 2)
-        self.assertTrue(wire.reading)
+        assert wire.reading
 
     def test_who_speaks_now_and_then_is_waited_for(self):
         wire = self.tired(0.2)
         for _ in range(9):
             self.read_throttle.reads += 1
             self.clock.pump([CHECK_INTERVAL] * round(0.2 * IDLE_FRACTION / CHECK_INTERVAL - 1))
-            self.assertFalse(wire.reading)
+            assert not wire.reading
 
     def test_all_of_them_rest_one_after_the_other(self):
         wires = [self.tired(0.1) for _ in range(3)]
         for rested in range(1, 4):
             self.work(0.104)
-            self.assertEqual([wire.reading for wire in wires], [place < rested for place in range(3)])
+            assert [wire.reading for wire in wires] == [place < rested for place in range(3)]
 
     def test_no_timer_is_left(self):
         self.tired(0.1)
         self.clock.pump([CHECK_INTERVAL] * 6)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        assert self.clock.getDelayedCalls() == []
         wire = self.tired(0.1)
         self.clock.pump([CHECK_INTERVAL] * 6)
-        self.assertTrue(wire.reading)
+        assert wire.reading

@@ -8,7 +8,6 @@ from stompring.errors import ConfigurationError
 from stompring.server.reload import (
     COMPARED_SEPARATELY,
     ELEMENTS,
-    Reload,
     apply,
     changed_values,
     preview,
@@ -54,47 +53,6 @@ def running(*queues, settings=None):
     return world
 
 
-def test_the_start_makes_everything():
-    world = running(queue(ring_size=3), queue("p"))
-    assert world.directory.queue("q").ring_size == 3
-    assert world.address("p").configured and not world.address("p").auto_created
-
-
-def test_attributes_change_and_go_back_to_their_defaults():
-    world = running(queue())
-    live = world.directory.queue("q")
-    world.send(body=b"kept")
-    apply(world.broker, configuration(queue(ring_size=5, max_consumers=2, exclusive=True, filter="a = '1'")))
-    assert (live.ring_size, live.attributes.max_consumers, live.attributes.exclusive) == (5, 2, True)
-    assert live.attributes.filter == "a = '1'"
-    apply(world.broker, configuration(queue()))
-    assert (live.ring_size, live.attributes.max_consumers, live.attributes.exclusive) == (-1, -1, False)
-    assert live.attributes.filter is None and bodies(live) == [b"kept"]
-
-
-def test_settings_take_effect_at_once():
-    world = running(queue())
-    world.send()
-    apply(world.broker, configuration(queue(), settings={"max_size_messages": 1}))
-    assert world.address("q").full is not None
-    apply(world.broker, configuration(queue()))
-    assert world.address("q").full is None
-
-
-@pytest.mark.parametrize("policy", list(DeletionPolicy))
-def test_what_vanished(policy):
-    settings = {"config_delete_queues": policy, "config_delete_addresses": policy}
-    world = running(queue(), queue("p"), settings=settings)
-    world.send()
-    taker = join(world.directory.queue("q"))
-    made_by_client = world.queue("mine")
-    apply(world.broker, configuration(queue("p"), settings=settings))
-    forced = policy is DeletionPolicy.FORCE
-    assert ("q" in world.directory.queues, "q" in world.directory.addresses) == (not forced, not forced)
-    assert (taker.cancel_reason is not None) is forced
-    assert not made_by_client.deleted
-
-
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
@@ -111,13 +69,6 @@ def test_what_cannot_be_changes_nothing(bad, words):
         apply(world.broker, configuration(queue("another", ring_size=3), bad))
     assert "another" not in world.directory.queues
     assert world.broker.configuration is before
-
-
-def test_global_limits():
-    world = running(queue())
-    world.send()
-    apply(world.broker, replace(configuration(queue()), global_max_size=1))
-    assert world.broker.memory.full
 
 
 @pytest.mark.parametrize(
@@ -181,11 +132,6 @@ def test_what_was_applied_and_what_failed_is_listed():
     (failed,) = outcome.failed
     assert failed.startswith("queue crowded not changed (") and "max-consumers 1" in failed
     assert outcome.restart_required == [] and outcome.refused is None
-
-
-def test_nothing_changed_is_nothing_applied():
-    world = running(queue(ring_size=3))
-    assert apply(world.broker, configuration(queue(ring_size=3))) == Reload()
 
 
 def test_limits_of_memory_count_at_once_and_warnings_are_told(caplog):

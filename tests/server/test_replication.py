@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
@@ -19,6 +17,8 @@ from stompring.server.replication import (
     clock_skew,
     standby_reason,
 )
+
+from .test_disk_monitor import SlowDisk
 
 STATUS = NodeStatus(
     role=Role.STANDBY,
@@ -130,43 +130,25 @@ def test_last_beats_of_the_own_predecessor_are_no_reason_for_a_warning(
     assert not caplog.records
 
 
-class HangingDisk:
-    """Completes no job while it hangs."""
-
-    def __init__(self):
-        self.hangs = False
-        self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
-
-    def run(self, job, done):
-        self._waiting.append((job, done))
-
-    def finish(self):
-        if not self.hangs:
-            waiting, self._waiting = self._waiting, []
-            for job, done in waiting:
-                done(job())
-
-
 def test_node_is_touched_only_while_the_disk_completes_jobs():
-    clock, disk = Clock(), HangingDisk()
+    clock, disk = Clock(), SlowDisk()
     touched: list[float] = []
     checked: list[float] = []
     liveness = Liveness(
         clock, disk, lambda: touched.append(clock.seconds()), lambda: checked.append(clock.seconds())
     )
 
-    def run(seconds):
+    def run(seconds, hangs=False):
         for _ in range(seconds * 2):
-            disk.finish()
+            if not hangs:
+                disk.finish()
             clock.advance(0.5)
 
     liveness.start()
     run(5)
     assert len(touched) == 10
-    disk.hangs = True
-    run(20)
+    run(20, hangs=True)
     assert len(touched) == 10 and len(checked) == 51
-    disk.hangs = False
     run(5)
     assert len(touched) == 20, "one job waited, not forty"
     liveness.stop()

@@ -1,71 +1,41 @@
-"""Security as the service runs it: certificates, files that change, reloads; in memory, with a clock turned by hand."""
+"""Security as the service runs it: files that change, reloads; in memory, with a clock turned by hand."""
 
 from dataclasses import replace
 
 import pytest
 
 from stompring.errors import ConfigurationError
-from stompring.server.protocol import StompProtocol
+from stompring.session.connect import Credentials
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
-from ..admin.admin_server import AdminServer
-from ..security.hashers import QUICK
+from ..admin.admin_server import secured
 
 SEND, CONSUME = PermissionType.SEND, PermissionType.CONSUME
 CLERKS = frozenset(("clerks",))
 
 
 def house(tmp_path, **more):
-    """A broker with a user, who has one role and a certificate."""
-    (tmp_path / "users").write_text(f"anna = {QUICK.hash('secret')}\n")
-    (tmp_path / "roles").write_text("clerks = anna\n")
-    (tmp_path / "certificates").write_text("anna = CN=anna, O=Post\n")
-    found = AdminServer(
-        security_enabled=True,
-        users_file=str(tmp_path / "users"),
-        roles_file=str(tmp_path / "roles"),
-        certificate_users_file=str(tmp_path / "certificates"),
-        security_settings=(SecuritySettingEntry("a", {SEND: CLERKS, CONSUME: CLERKS}),),
+    """A broker with a user, who has one role."""
+    found = secured(
+        tmp_path,
+        {"anna": "secret"},
+        "clerks = anna\n",
+        SecuritySettingEntry("a", {SEND: CLERKS, CONSUME: CLERKS}),
         **more,
     )
     found.queue("a")
     return found
 
 
-@pytest.fixture
-def certificate(monkeypatch):
-    """Connections have shown a certificate."""
-    monkeypatch.setattr(StompProtocol, "certificate", property(lambda self: "CN=anna,O=Post"))
-
-
-@pytest.mark.usefixtures("certificate")
-@pytest.mark.parametrize(
-    ("headers", "answer"),
-    [
-        ({}, b"CONNECTED"),
-        ({"login": "anna"}, b"CONNECTED"),
-        ({"login": "anna", "passcode": "secret"}, b"CONNECTED"),
-        ({"login": "anna", "passcode": "wrong"}, b"User name [anna] or password is invalid"),
-        ({"login": "otto", "passcode": "secret"}, b"the certificate is that of user [anna], not of [otto]"),
-    ],
-)
-def test_certificates(tmp_path, headers, answer):
-    client = house(tmp_path).stomp(**headers)
-    assert answer in client.received
-    if answer == b"CONNECTED":
-        assert client.session.login.user == "anna"
-        client.send("SEND", b"x", destination="/queue/a")
-        client.send("SEND", b"x", destination="/queue/b")
-        assert b"User anna does not have permission='SEND' on address b" in client.received
-
-
-@pytest.mark.usefixtures("certificate")
-def test_without_a_file_a_certificate_is_nobody(tmp_path):
-    found = house(tmp_path)
-    (tmp_path / "certificates").write_text("")
-    assert found.service.security is not None
-    found.service.security.refresh()
-    assert b"is not mapped to a user" in found.stomp().received
+def test_certificates_are_those_of_their_file(tmp_path):
+    file = tmp_path / "certificates"
+    file.write_text("anna = CN=anna, O=Post\n")
+    security = house(tmp_path, certificate_users_file=str(file)).service.security
+    users = []
+    for subject in ("CN=anna,O=Post", "CN=otto"):
+        credentials = Credentials("anna", None, "192.0.2.1", subject)
+        security.logins.authenticate(credentials, lambda login, _: users.append(login and login.user))
+    assert users == ["anna", None]
 
 
 def test_the_files_are_looked_at_now_and_then(tmp_path):
@@ -74,8 +44,8 @@ def test_the_files_are_looked_at_now_and_then(tmp_path):
     assert security is not None
     security.start()
     reader = found.stomp(login="anna", passcode="secret")
-    reader.send("SUBSCRIBE", destination="/queue/a", id="1")
-    (tmp_path / "roles").write_text("others = anna\n")
+    reader.subscribe("/queue/a")
+    (tmp_path / "roles.properties").write_text("others = anna\n")
     found.reactor.advance(3.9)
     assert b"ERROR" not in reader.received
     found.reactor.advance(0.2)
@@ -88,39 +58,39 @@ def test_a_role_that_comes_back_counts_for_who_is_connected(tmp_path):
     found = house(tmp_path)
     assert found.service.security is not None
     found.service.security.start()
-    (tmp_path / "roles").write_text("")
+    (tmp_path / "roles.properties").write_text("")
     client = found.stomp(login="anna", passcode="secret")
-    (tmp_path / "roles").write_text("# again\nclerks = anna\n")
+    (tmp_path / "roles.properties").write_text("# again\nclerks = anna\n")
     found.reactor.advance(10)
-    client.send("SEND", b"x", destination="/queue/a")
+    client.put(to="/queue/a")
     assert b"ERROR" not in client.received and found.directory.queue("a").message_count == 1
 
 
 def test_a_reload_brings_other_settings(tmp_path):
     found = house(tmp_path)
     client, reader = (found.stomp(login="anna", passcode="secret") for _ in range(2))
-    client.send("SEND", b"x", destination="/queue/a")
-    reader.send("SUBSCRIBE", destination="/queue/a", id="1")
+    client.put(to="/queue/a")
+    reader.subscribe("/queue/a")
     new = replace(found.service.configuration, security_settings=(SecuritySettingEntry("#", {SEND: CLERKS}),))
     assert found.service.security is not None
     found.service.security.use(new)
     assert b"permission='CONSUME' on address a" in reader.received
-    client.send("SEND", b"y", destination="/queue/a")
+    client.put(to="/queue/a")
     assert b"ERROR" not in client.received
     found.service.security.use(replace(new, security_settings=()))
-    client.send("SEND", b"z", destination="/queue/a")
+    client.put(to="/queue/a")
     assert b"permission='SEND' on address a" in client.received
 
 
 def test_what_is_missing_is_told(tmp_path, caplog):
     found = house(tmp_path)
-    (tmp_path / "roles").unlink()
+    (tmp_path / "roles.properties").unlink()
     security = found.service.security
     assert security is not None
     security.use(replace(found.service.configuration, security_settings=()))
     security.start()
-    assert f"roles file {tmp_path / 'roles'} does not exist: no user has a role" in caplog.messages
+    assert f"roles file {tmp_path / 'roles.properties'} does not exist: no user has a role" in caplog.messages
     assert "no <security-setting>: no user has a permission" in caplog.messages
-    (tmp_path / "users").unlink()
+    (tmp_path / "users.properties").unlink()
     with pytest.raises(ConfigurationError, match="users file cannot be read"):
         security.refresh()

@@ -6,13 +6,9 @@ import gc
 import weakref
 import zlib
 
-from twisted.internet.task import Clock
-from twisted.trial.unittest import TestCase
+import pytest
 
-from stompring.broker.broker import Broker
-from stompring.policy.hooks import Policies
-from stompring.server import protocol as protocol_module
-from stompring.server.protocol import LINGER, Connections, StompFactory
+from stompring.server.protocol import LINGER
 from stompring.server.websocket import (
     MAX_CONTROL_FRAMES,
     MAX_FRAME_BEFORE_CONNECT,
@@ -20,14 +16,10 @@ from stompring.server.websocket import (
     MAX_SHORT_FRAGMENTS,
     SHORT_FRAGMENT,
 )
-from stompring.session.connect import Anonymous
-from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import FrameLimits, StompAcceptor, WebSocketSettings
-from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
+from stompring.settings.acceptor import FrameLimits, WebSocketSettings
 
 from ..session.session_fixture import frame, parse
 from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, WebSocketClient, piece_bytes
-from .transport import TcpTransport
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 
@@ -45,482 +37,475 @@ def request(path="/", **headers):
     return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode()
 
 
-class WebSocketTest(TestCase):
-    def setUp(self):
-        # reads take no time, or a connection would rest where the machine stood still during one
-        self.patch(protocol_module, "perf_counter", lambda: 0.0)
-        self.clock = Clock()
-        self.clock.advance(1_000_000)
-        entries = (
-            AddressSettingEntry("full", {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}),
-            AddressSettingEntry("#", {"auto_delete_queues": False}),
-        )
-        self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock, Policies())
-        self.connections = Connections(1)
+@pytest.fixture
+def opened(house):
+    """Opens a connection, of a ws acceptor where nothing else is said."""
 
-    def open(self, upgraded=True, **options):
-        """A connection, of a ws acceptor where nothing else is said."""
+    def open_connection(upgraded=True, **options):
         websocket = WebSocketSettings(**{"only": True, **options.pop("websocket", {})})
-        acceptor = StompAcceptor(
-            "ws", "127.0.0.1", 0, anycast_prefix=("/queue/",), websocket=websocket, **options
-        )
-        outgoing = Outgoing(self.broker.clock)
-        factory = StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
-        return self.join(factory, upgraded)
-
-    def join(self, factory, upgraded=True):
-        protocol = factory.buildProtocol(None)
-        transport = TcpTransport(self.clock)
-        transport.protocol = protocol
-        protocol.makeConnection(transport)
+        protocol, transport = house.join(house.make_factory(websocket=websocket, **options))
         if upgraded:
             protocol.dataReceived(request())
             assert transport.value().startswith(b"HTTP/1.1 101 "), transport.value()
             transport.clear()
         return protocol, transport
 
-    def pieces(self, transport):
-        """The WebSocket frames that were written."""
-        reader = WebSocketClient.__new__(WebSocketClient)
-        reader.buffer = transport.value()
-        transport.clear()
-        found = []
-        while (piece := reader.cut()) is not None:
-            found.append(piece)
-        self.assertEqual(reader.buffer, b"")
-        return found
+    return open_connection
 
-    def commands(self, transport):
-        """The STOMP frames that were written, one to a message."""
-        found = []
-        for piece in self.pieces(transport):
-            self.assertIn(piece.opcode, (TEXT, BINARY))
-            (got,) = parse(piece.payload)
-            found.append(got.command)
-        return found
 
-    def say(self, protocol, *frames):
-        protocol.dataReceived(b"".join(piece_bytes(BINARY, data) for data in frames))
+@pytest.fixture
+def compressing(opened):
+    """Opens a connection that has agreed on permessage-deflate."""
 
-    # ---- what is spoken
-
-    def test_a_conversation(self):
-        protocol, transport = self.open()
-        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        self.say(protocol, frame("SEND", b"x", destination="/queue/q"))
-        self.assertEqual(self.commands(transport), ["CONNECTED", "MESSAGE"])
-        self.say(protocol, frame("DISCONNECT", receipt="bye"))
-        receipt, close = self.pieces(transport)
-        self.assertEqual((receipt.opcode, close.code), (BINARY, 1000))
-        self.assertTrue(transport.connected)
-        protocol.dataReceived(piece_bytes(CLOSE, close.payload))
-        self.clock.advance(0)
-        self.assertFalse(transport.connected)
-        self.assertEqual(len(self.connections), 0)
-        self.assertEqual(self.clock.calls, [])
-
-    def test_every_byte_alone(self):
-        protocol, transport = self.open(upgraded=False)
-        for byte in request() + piece_bytes(BINARY, CONNECT):
-            protocol.dataReceived(bytes((byte,)))
-        _, _, rest = transport.value().partition(b"\r\n\r\n")
-        transport.clear()
-        transport.write(rest)
-        self.assertEqual(self.commands(transport), ["CONNECTED"])
-
-    def test_all_in_one_read(self):
-        protocol, transport = self.open(upgraded=False)
-        more = frame("SEND", b"x", destination="/queue/q", receipt="r")
-        protocol.dataReceived(request() + piece_bytes(BINARY, CONNECT) + piece_bytes(TEXT, more))
-        _, _, rest = transport.value().partition(b"\r\n\r\n")
-        transport.clear()
-        transport.write(rest)
-        self.assertEqual(self.commands(transport), ["CONNECTED", "RECEIPT"])
-
-    def test_a_frame_over_several_messages_with_pings_between(self):
-        protocol, transport = self.open()
-        self.say(protocol, CONNECT)
-        transport.clear()
-        data = frame("SEND", b"x" * 1000, destination="/queue/q", receipt="r")
-        protocol.dataReceived(
-            piece_bytes(TEXT, data[:10])
-            + piece_bytes(BINARY, data[10:20], fin=False)
-            + piece_bytes(PING, b"hello")
-            + piece_bytes(0, data[20:300], fin=False)
-            + piece_bytes(0, data[300:])
-        )
-        receipt, pong = self.pieces(transport)
-        self.assertEqual(parse(receipt.payload)[0].command, "RECEIPT")
-        self.assertEqual((pong.opcode, pong.payload), (PONG, b"hello"))
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
-
-    def test_all_messages_of_a_read_are_one_write(self):
-        protocol, transport = self.open()
-        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        transport.clear()
-        writes: list[bytes] = []
-        self.patch(transport, "write", writes.append)
-        self.say(protocol, *[frame("SEND", b"x" * n, destination="/queue/q") for n in (1, 200, 70_000)])
-        self.assertEqual(len(writes), 1)
-        self.assertGreater(len(writes[0]), 70_000)
-
-    def test_a_read_of_many_tiny_frames(self):
-        protocol, transport = self.open()
-        whole = CONNECT + frame("SEND", b"y" * 16_384, destination="/queue/q", receipt="r")
-        protocol.dataReceived(
-            b"".join(piece_bytes(BINARY, whole[at : at + 3]) for at in range(0, len(whole), 3))
-        )
-        self.assertEqual(self.commands(transport), ["CONNECTED", "RECEIPT"])
-
-    def test_text(self):
-        protocol, transport = self.open(websocket={"web_socket_encoder_type": "text"})
-        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        self.say(protocol, *[frame("SEND", body, destination="/queue/q") for body in ("ż".encode(), b"\xff")])
-        self.assertEqual([piece.opcode for piece in self.pieces(transport)], [TEXT, TEXT, BINARY])
-
-    def test_text_of_any_length(self):
-        protocol, transport = self.open(websocket={"web_socket_encoder_type": "text"})
-        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        transport.clear()
-        bodies = ["x" * length for length in (1, 125, 126, 65_535, 65_536, 1_000_000)]
-        self.say(protocol, *[frame("SEND", body.encode(), destination="/queue/q") for body in bodies])
-        pieces = self.pieces(transport)
-        self.assertEqual([parse(piece.payload)[0].body.decode() for piece in pieces], bodies)
-        self.assertEqual({piece.opcode for piece in pieces}, {TEXT})
-
-    def test_a_plain_acceptor_speaks_both(self):
-        for first, expected in ((b"\n\n" + CONNECT, b"CONNECTED\n"), (request(), b"HTTP/1.1 101 ")):
-            for step in (1, 3, 1000):
-                protocol, transport = self.open(upgraded=False, websocket={"only": False})
-                for at in range(0, len(first), step):
-                    protocol.dataReceived(first[at : at + step])
-                self.assertTrue(transport.value().startswith(expected), transport.value())
-                transport.hang_up()
-        self.assertEqual(len(self.connections), 0)
-
-    def test_after_the_first_bytes_plain_stomp_is_read_as_ever(self):
-        protocol, _ = self.open(upgraded=False, websocket={"only": False})
-        protocol.dataReceived(CONNECT)
-        self.assertNotIn("dataReceived", vars(protocol))
-        self.assertIs(type(protocol).dataReceived, type(protocol).take)
-
-    def test_the_upgrade_can_be_switched_off(self):
-        protocol, transport = self.open(
-            upgraded=False, websocket={"only": False, "web_socket_upgrade": False}
-        )
-        protocol.dataReceived(request() + b"\0")
-        self.assertTrue(transport.value().startswith(b"ERROR\n"), transport.value())
-
-    # ---- limits
-
-    def test_a_request_that_does_not_end(self):
-        protocol, transport = self.open(upgraded=False)
-        protocol.dataReceived(b"GET / HTTP/1.1\r\n")
-        for _ in range(MAX_REQUEST_SIZE // 1000 + 1):
-            protocol.dataReceived(b"x" * 998 + b"\r\n")
-        self.assertTrue(transport.value().startswith(b"HTTP/1.1 431 "), transport.value())
-        self.clock.advance(0)
-        self.assertFalse(transport.connected)
-
-    def test_a_request_that_takes_too_long(self):
-        protocol, transport = self.open(upgraded=False)
-        for byte in request()[:9]:
-            self.clock.advance(1)
-            protocol.dataReceived(bytes((byte,)))
-        self.assertTrue(transport.connected)
-        self.clock.advance(1)
-        self.assertIn(b"HTTP/1.1 503 ", transport.value())
-        self.assertIn(b"\r\n\r\nNo CONNECT within 10 s (handshake-timeout)\n", transport.value())
-        self.clock.advance(0)
-        self.assertFalse(transport.connected)
-        self.clock.advance(10)  # when refusals are summed up
-        self.assertEqual(self.clock.calls, [])
-
-    def test_a_websocket_on_which_nothing_is_said(self):
-        _, transport = self.open()
-        self.clock.advance(10)
-        error, close = self.pieces(transport)
-        self.assertIn("handshake-timeout", parse(error.payload)[0]["message"])
-        self.assertEqual(close.code, 1000)
-        self.clock.advance(LINGER)
-        self.assertTrue(transport.aborted)
-
-    def test_more_connections_than_allowed(self):
-        protocol, first = self.open(connections_allowed=1)
-        _, second = self.join(protocol._factory, upgraded=False)
-        self.assertIn(b"HTTP/1.1 503 ", second.value())
-        self.assertIn(b"More than 1 connections to acceptor ws", second.value())
-        self.clock.advance(0)
-        self.assertFalse(second.connected)
-        first.hang_up()
-        _, third = self.join(protocol._factory)
-        self.assertTrue(third.connected)
-
-    def test_a_frame_that_is_too_long(self):
-        protocol, transport = self.open(websocket={"web_socket_max_frame_payload_length": 1000})
-        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client"))
-        data = frame("SEND", b"x" * 990, destination="/queue/q")
-        self.say(protocol, data[:500], data[500:])
-        transport.clear()
-        protocol.dataReceived(piece_bytes(BINARY, data)[:600])
-        (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1009)
-        self.assertIn("1000", close.reason)
-        queue = self.broker.directory.queue("q")
-        self.assertEqual((queue.count, queue.consumers), (1, []))
-        self.clock.advance(0)
-        self.assertTrue(transport.connected)
-        self.assertTrue(transport.half_closed)
-        # the rest of it, what the client answers, and its end
-        protocol.dataReceived(piece_bytes(BINARY, data)[600:] + piece_bytes(CLOSE, close.payload))
-        self.clock.advance(0)
-        self.assertTrue(transport.connected)
-        transport.hang_up()
-        self.assertFalse(transport.aborted)
-        self.assertEqual(queue.count, 1)
-        self.assertEqual(self.clock.calls, [])
-
-    def test_frames_are_short_until_connected(self):
-        protocol, transport = self.open()
-        protocol.dataReceived(piece_bytes(BINARY, b"\n" * (MAX_FRAME_BEFORE_CONNECT + 1))[:20])
-        (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1009)
-        protocol, transport = self.open()
-        self.say(protocol, CONNECT)
-        self.say(protocol, frame("SEND", b"x" * MAX_FRAME_BEFORE_CONNECT, destination="/queue/q"))
-        self.assertEqual(self.commands(transport), ["CONNECTED"])
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
-
-    def test_a_frame_that_is_not_whole_counts(self):
-        protocol, transport = self.open()
-        self.say(protocol, CONNECT)
-        data = piece_bytes(BINARY, frame("SEND", b"x" * 200_000, destination="/queue/q"))
-        protocol.dataReceived(data[:100_000])
-        protocol.dataReceived(data[100_000:150_000])
-        self.assertEqual(self.broker.unfinished.bytes, 150_000)
-        protocol.dataReceived(data[150_000:])
-        self.assertEqual(self.broker.unfinished.bytes, 0)
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
-
-    def test_a_frame_is_as_long_as_one_of_stomp_may_be(self):
-        protocol, transport = self.open(limits=FrameLimits(max_body_length=1000))
-        self.say(protocol, CONNECT)
-        transport.clear()
-        protocol.dataReceived(piece_bytes(BINARY, b"\n" * 2_000_000)[:20])
-        (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1009)
-
-    def test_a_part_of_a_long_frame_is_a_sign_of_life(self):
-        protocol, transport = self.open()
-        self.say(protocol, frame("CONNECT", accept_version="1.2", host="/", heart_beat="1000,0"))
-        data = piece_bytes(BINARY, frame("SEND", b"x" * 4000, destination="/queue/q"))
-        for at in range(0, len(data), 400):
-            self.clock.advance(1)
-            protocol.dataReceived(data[at : at + 400])
-        self.assertTrue(transport.connected)
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
-        for _ in range(4):
-            self.clock.advance(1)
-            protocol.dataReceived(piece_bytes(PING, b"x" * 100))
-        self.assertIn("Did not receive data", parse(self.pieces(transport)[2].payload)[0]["message"])
-
-    def test_broken_rules(self):
-        cases = [
-            (piece_bytes(BINARY, CONNECT, mask=None), 1002),
-            (piece_bytes(BINARY, CONNECT, rsv=4), 1002),
-            (piece_bytes(3, CONNECT), 1002),
-            (piece_bytes(11, b""), 1002),
-            (piece_bytes(0, CONNECT), 1002),
-            (piece_bytes(BINARY, b"x", fin=False) + piece_bytes(TEXT, b"x"), 1002),
-            (piece_bytes(PING, b"x", fin=False), 1002),
-            (piece_bytes(PING, b"x" * 126), 1002),
-            (piece_bytes(CLOSE, b"x"), 1002),
-            (b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\2\3\4", 1009),
-            (piece_bytes(TEXT, b"\xff\xfe"), 1007),
-            (piece_bytes(TEXT, b"a\xc5"), 1007),
-            (piece_bytes(TEXT, b"a\xc5", fin=False) + piece_bytes(0, b"a"), 1007),
-        ]
-        for data, code in cases:
-            protocol, transport = self.open()
-            protocol.dataReceived(data)
-            (close,) = self.pieces(transport)
-            self.assertEqual(close.code, code, data)
-            self.assertTrue(close.reason)
-            protocol.dataReceived(b"x" * 1000)  # is not even looked at
-            self.clock.advance(0)
-            self.assertEqual(transport.connected, code == 1009)
-            transport.hang_up()
-        self.assertEqual(self.clock.calls, [])
-
-    def test_what_came_before_a_broken_rule_counts(self):
-        protocol, transport = self.open()
-        good = piece_bytes(BINARY, CONNECT + frame("SEND", destination="/queue/q", receipt="r"))
-        protocol.dataReceived(good + piece_bytes(BINARY, b"", mask=None))
-        *frames, close = self.pieces(transport)
-        self.assertEqual([parse(piece.payload)[0].command for piece in frames], ["CONNECTED", "RECEIPT"])
-        self.assertEqual(close.code, 1002)
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
-
-    def test_pings_of_one_read_get_one_answer(self):
-        protocol, transport = self.open()
-        protocol.dataReceived(b"".join(piece_bytes(PING, b"%d" % n) for n in range(MAX_CONTROL_FRAMES)))
-        self.assertEqual([piece.payload for piece in self.pieces(transport)], [b"99"])
-
-    def test_a_flood_of_pings(self):
-        protocol, transport = self.open()
-        for _ in range(3):
-            protocol.dataReceived(piece_bytes(PING) * MAX_CONTROL_FRAMES)
-            self.clock.advance(1)
-        self.assertEqual({piece.opcode for piece in self.pieces(transport)}, {PONG})
-        protocol.dataReceived(piece_bytes(PING) * (MAX_CONTROL_FRAMES + 1))
-        (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1008)
-
-    def test_a_flood_of_fragments(self):
-        for opcode in (BINARY, TEXT):
-            protocol, transport = self.open()
-            protocol.dataReceived(piece_bytes(opcode, b"", fin=False))
-            for _ in range(3):
-                protocol.dataReceived(piece_bytes(0, b"\n", fin=False) * (MAX_SHORT_FRAGMENTS - 1))
-                self.clock.advance(1)
-            protocol.dataReceived(
-                piece_bytes(0, b"\n" * SHORT_FRAGMENT, fin=False) * (MAX_SHORT_FRAGMENTS + 1)
-            )
-            self.assertEqual(self.pieces(transport), [])
-            protocol.dataReceived(piece_bytes(0, b"", fin=False) * (MAX_SHORT_FRAGMENTS + 1))
-            (close,) = self.pieces(transport)
-            self.assertEqual(close.code, 1008)
-            self.assertIn("fragments", close.reason)
-
-    def test_who_takes_nothing_is_not_answered(self):
-        protocol, transport = self.open()
-        protocol.pauseProducing()
-        for _ in range(50):
-            protocol.dataReceived(piece_bytes(PING, b"x"))
-        self.assertEqual(self.pieces(transport), [])
-        protocol.resumeProducing()
-        protocol.dataReceived(piece_bytes(PING, b"y"))
-        self.assertEqual([piece.payload for piece in self.pieces(transport)], [b"y"])
-
-    # ---- the end
-
-    def test_the_client_closes(self):
-        protocol, transport = self.open()
-        self.say(
-            protocol,
-            CONNECT
-            + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-            + frame("SEND", destination="/queue/q"),
-        )
-        queue = self.broker.directory.queue("q")
-        self.assertEqual(queue.delivering, 1)
-        transport.clear()
-        protocol.dataReceived(piece_bytes(CLOSE, b"\x03\xe9bye"))
-        self.assertEqual([piece.code for piece in self.pieces(transport)], [1000])
-        self.assertEqual((queue.count, queue.delivering), (1, 0))
-        self.clock.advance(0)
-        self.assertFalse(transport.connected)
-        self.assertEqual(self.clock.calls, [])
-
-    def test_what_came_with_the_close_counts(self):
-        protocol, transport = self.open()
-        send = frame("SEND", destination="/queue/q", receipt="r")
-        protocol.dataReceived(piece_bytes(BINARY, CONNECT + send) + piece_bytes(CLOSE))
-        connected, receipt, close = self.pieces(transport)
-        self.assertEqual(parse(receipt.payload)[0].command, "RECEIPT")
-        self.assertEqual(close.code, 1000)
-        self.assertEqual(self.broker.directory.queue("q").count, 1)
-
-    def test_a_client_that_does_not_answer_the_close(self):
-        protocol, transport = self.open()
-        self.say(protocol, CONNECT + frame("DISCONNECT"))
-        for _ in range(4):
-            self.clock.advance(LINGER / 4 - 0.01)
-            protocol.dataReceived(piece_bytes(BINARY, b"still here"))
-        self.assertFalse(transport.aborted)
-        self.clock.advance(1)
-        self.assertTrue(transport.aborted)
-
-    def test_a_blocked_producer_is_not_read(self):
-        producer, transport = self.open()
-        self.say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
-        self.assertEqual(transport.producerState, "paused")
-        self.broker.directory.queue("full").purge()
-        self.clock.advance(0)
-        self.assertEqual(transport.producerState, "producing")
-
-    def test_the_answer_to_a_close_is_read_of_who_was_blocked(self):
-        producer, transport = self.open()
-        self.say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
-        assert producer.session is not None
-        producer.session.refuse(ValueError("enough"))
-        self.assertEqual(transport.producerState, "producing")
-
-    def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(self):
-        protocol, transport = self.open()
-        self.say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
-        gone = [weakref.ref(protocol), weakref.ref(protocol._websocket), weakref.ref(protocol.session)]
-        gc.collect()
-        gc.disable()
-        self.addCleanup(gc.enable)
-        transport.hang_up()
-        transport.protocol = transport.producer = None  # as Twisted does
-        del protocol, transport
-        self.assertEqual([ref() for ref in gone], [None, None, None])
-
-    # ---- compression
-
-    def test_compression_is_refused_unless_it_is_switched_on(self):
-        for compresses in (False, True):
-            protocol, transport = self.open(
-                upgraded=False, websocket={"web_socket_compression_supported": compresses}
-            )
-            protocol.dataReceived(request(Sec_WebSocket_Extensions="permessage-deflate"))
-            self.assertEqual(b"permessage-deflate" in transport.value(), compresses)
-
-    def compressing(self, **options):
-        """A connection that has agreed on permessage-deflate."""
-        protocol, transport = self.open(
-            upgraded=False, websocket={"web_socket_compression_supported": True}, **options
-        )
+    def open_connection(**options):
+        protocol, transport = opened(False, websocket={"web_socket_compression_supported": True}, **options)
         protocol.dataReceived(request(Sec_WebSocket_Extensions="permessage-deflate"))
         transport.clear()
         return protocol, transport
 
-    def test_a_compressed_conversation(self):
-        protocol, transport = self.compressing()
-        there, back = zlib.compressobj(wbits=-15), zlib.decompressobj(wbits=-15)
-        body = b"much of the same " * 50_000
-        for data in (
-            CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"),
-            frame("SEND", body, destination="/queue/q"),
-        ):
-            deflated = there.compress(data) + there.flush(zlib.Z_SYNC_FLUSH)
-            protocol.dataReceived(piece_bytes(BINARY, deflated[:-4], rsv=4))
-        pieces = self.pieces(transport)
-        self.assertEqual([piece.rsv for piece in pieces], [4, 4])
-        self.assertLess(len(pieces[1].payload), 10_000)
-        connected, message = (parse(back.decompress(piece.payload + b"\0\0\xff\xff"))[0] for piece in pieces)
-        self.assertEqual((connected.command, message.command), ("CONNECTED", "MESSAGE"))
-        self.assertEqual(message.body, body)
-        self.say(
-            protocol, frame("SEND", b"as it is", destination="/queue/q")
-        )  # compressed or not, each for itself
-        self.assertEqual(len(self.pieces(transport)), 1)
+    return open_connection
 
-    def test_a_compressed_bomb(self):
-        protocol, transport = self.compressing(limits=FrameLimits(max_body_length=1_000_000))
-        there = zlib.compressobj(9, wbits=-15)
-        bomb = there.compress(b"\n" * 200_000_000) + there.flush(zlib.Z_SYNC_FLUSH)
-        taken: list[int] = []
-        self.patch(protocol, "take", lambda data: taken.append(len(data)))
-        protocol.dataReceived(piece_bytes(BINARY, bomb[:-4], rsv=4))
-        (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1009)
-        self.assertLess(sum(taken), 2_000_000)
 
-    def test_what_cannot_be_decompressed(self):
-        protocol, transport = self.compressing()
-        protocol.dataReceived(piece_bytes(BINARY, b"\xff" * 100, rsv=4))
-        (close,) = self.pieces(transport)
-        self.assertEqual(close.code, 1002)
+def pieces(transport):
+    """The WebSocket frames that were written."""
+    reader = WebSocketClient.__new__(WebSocketClient)
+    reader.buffer = transport.value()
+    transport.clear()
+    found = []
+    while (piece := reader.cut()) is not None:
+        found.append(piece)
+    assert reader.buffer == b""
+    return found
+
+
+def commands(transport):
+    """The STOMP frames that were written, one to a message."""
+    found = []
+    for piece in pieces(transport):
+        assert piece.opcode in (TEXT, BINARY)
+        (got,) = parse(piece.payload)
+        found.append(got.command)
+    return found
+
+
+def say(protocol, *frames):
+    protocol.dataReceived(b"".join(piece_bytes(BINARY, data) for data in frames))
+
+
+# ---- what is spoken
+
+
+def test_a_conversation(house, clock, opened):
+    protocol, transport = opened()
+    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+    say(protocol, frame("SEND", b"x", destination="/queue/q"))
+    assert commands(transport) == ["CONNECTED", "MESSAGE"]
+    say(protocol, frame("DISCONNECT", receipt="bye"))
+    receipt, close = pieces(transport)
+    assert (receipt.opcode, close.code) == (BINARY, 1000)
+    assert transport.connected
+    protocol.dataReceived(piece_bytes(CLOSE, close.payload))
+    clock.advance(0)
+    assert not transport.connected
+    assert len(house.connections) == 0
+    assert clock.calls == []
+
+
+def test_a_frame_over_several_messages_with_pings_between(queues, opened):
+    protocol, transport = opened()
+    say(protocol, CONNECT)
+    transport.clear()
+    data = frame("SEND", b"x" * 1000, destination="/queue/q", receipt="r")
+    protocol.dataReceived(
+        piece_bytes(TEXT, data[:10])
+        + piece_bytes(BINARY, data[10:20], fin=False)
+        + piece_bytes(PING, b"hello")
+        + piece_bytes(0, data[20:300], fin=False)
+        + piece_bytes(0, data[300:])
+    )
+    receipt, pong = pieces(transport)
+    assert parse(receipt.payload)[0].command == "RECEIPT"
+    assert (pong.opcode, pong.payload) == (PONG, b"hello")
+    assert queues["q"].count == 1
+
+
+def test_all_messages_of_a_read_are_one_write(opened, monkeypatch):
+    protocol, transport = opened()
+    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+    transport.clear()
+    writes: list[bytes] = []
+    monkeypatch.setattr(transport, "write", writes.append)
+    say(protocol, *[frame("SEND", b"x" * n, destination="/queue/q") for n in (1, 200, 70_000)])
+    assert len(writes) == 1
+    assert len(writes[0]) > 70_000
+
+
+def test_text(opened):
+    protocol, transport = opened(websocket={"web_socket_encoder_type": "text"})
+    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+    say(protocol, *[frame("SEND", body, destination="/queue/q") for body in ("ż".encode(), b"\xff")])
+    assert [piece.opcode for piece in pieces(transport)] == [TEXT, TEXT, BINARY]
+
+
+def test_text_of_any_length(opened):
+    protocol, transport = opened(websocket={"web_socket_encoder_type": "text"})
+    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+    transport.clear()
+    bodies = ["x" * length for length in (1, 125, 126, 65_535, 65_536, 1_000_000)]
+    say(protocol, *[frame("SEND", body.encode(), destination="/queue/q") for body in bodies])
+    written = pieces(transport)
+    assert [parse(piece.payload)[0].body.decode() for piece in written] == bodies
+    assert {piece.opcode for piece in written} == {TEXT}
+
+
+def test_a_plain_acceptor_speaks_both(house, opened):
+    for first, expected in ((b"\n\n" + CONNECT, b"CONNECTED\n"), (request(), b"HTTP/1.1 101 ")):
+        for step in (1, 3, 1000):
+            protocol, transport = opened(upgraded=False, websocket={"only": False})
+            for at in range(0, len(first), step):
+                protocol.dataReceived(first[at : at + step])
+            assert transport.value().startswith(expected), transport.value()
+            transport.hang_up()
+    assert len(house.connections) == 0
+
+
+def test_after_the_first_bytes_plain_stomp_is_read_as_ever(opened):
+    protocol, _ = opened(upgraded=False, websocket={"only": False})
+    protocol.dataReceived(CONNECT)
+    assert "dataReceived" not in vars(protocol)
+    assert type(protocol).dataReceived is type(protocol).take
+
+
+def test_the_upgrade_can_be_switched_off(opened):
+    protocol, transport = opened(upgraded=False, websocket={"only": False, "web_socket_upgrade": False})
+    protocol.dataReceived(request() + b"\0")
+    assert transport.value().startswith(b"ERROR\n"), transport.value()
+
+
+# ---- limits
+
+
+def test_a_request_that_does_not_end(clock, opened):
+    protocol, transport = opened(upgraded=False)
+    protocol.dataReceived(b"GET / HTTP/1.1\r\n")
+    for _ in range(MAX_REQUEST_SIZE // 1000 + 1):
+        protocol.dataReceived(b"x" * 998 + b"\r\n")
+    assert transport.value().startswith(b"HTTP/1.1 431 "), transport.value()
+    clock.advance(0)
+    assert not transport.connected
+
+
+def test_a_request_that_takes_too_long(clock, opened):
+    protocol, transport = opened(upgraded=False)
+    for byte in request()[:9]:
+        clock.advance(1)
+        protocol.dataReceived(bytes((byte,)))
+    assert transport.connected
+    clock.advance(1)
+    assert b"HTTP/1.1 503 " in transport.value()
+    assert b"\r\n\r\nNo CONNECT within 10 s (handshake-timeout)\n" in transport.value()
+    clock.advance(0)
+    assert not transport.connected
+    clock.advance(10)  # when refusals are summed up
+    assert clock.calls == []
+
+
+def test_a_websocket_on_which_nothing_is_said(clock, opened):
+    _, transport = opened()
+    clock.advance(10)
+    error, close = pieces(transport)
+    assert "handshake-timeout" in parse(error.payload)[0]["message"]
+    assert close.code == 1000
+    clock.advance(LINGER)
+    assert transport.aborted
+
+
+def test_more_connections_than_allowed(house, clock, opened):
+    protocol, first = opened(connections_allowed=1)
+    _, second = house.join(protocol._factory)
+    assert b"HTTP/1.1 503 " in second.value()
+    assert b"More than 1 connections to acceptor s" in second.value()
+    clock.advance(0)
+    assert not second.connected
+    first.hang_up()
+    _, third = house.join(protocol._factory)
+    assert third.connected
+
+
+def test_a_frame_that_is_too_long(clock, queues, opened):
+    protocol, transport = opened(websocket={"web_socket_max_frame_payload_length": 1000})
+    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client"))
+    data = frame("SEND", b"x" * 990, destination="/queue/q")
+    say(protocol, data[:500], data[500:])
+    transport.clear()
+    protocol.dataReceived(piece_bytes(BINARY, data)[:600])
+    (close,) = pieces(transport)
+    assert close.code == 1009
+    assert "1000" in close.reason
+    queue = queues["q"]
+    assert (queue.count, queue.consumers) == (1, [])
+    clock.advance(0)
+    assert transport.connected
+    assert transport.half_closed
+    # the rest of it, what the client answers, and its end
+    protocol.dataReceived(piece_bytes(BINARY, data)[600:] + piece_bytes(CLOSE, close.payload))
+    clock.advance(0)
+    assert transport.connected
+    transport.hang_up()
+    assert not transport.aborted
+    assert queue.count == 1
+    assert clock.calls == []
+
+
+def test_frames_are_short_until_connected(queues, opened):
+    protocol, transport = opened()
+    protocol.dataReceived(piece_bytes(BINARY, b"\n" * (MAX_FRAME_BEFORE_CONNECT + 1))[:20])
+    (close,) = pieces(transport)
+    assert close.code == 1009
+    protocol, transport = opened()
+    say(protocol, CONNECT)
+    say(protocol, frame("SEND", b"x" * MAX_FRAME_BEFORE_CONNECT, destination="/queue/q"))
+    assert commands(transport) == ["CONNECTED"]
+    assert queues["q"].count == 1
+
+
+def test_a_frame_that_is_not_whole_counts(house, queues, opened):
+    protocol, transport = opened()
+    say(protocol, CONNECT)
+    data = piece_bytes(BINARY, frame("SEND", b"x" * 200_000, destination="/queue/q"))
+    protocol.dataReceived(data[:100_000])
+    protocol.dataReceived(data[100_000:150_000])
+    assert house.broker.unfinished.bytes == 150_000
+    protocol.dataReceived(data[150_000:])
+    assert house.broker.unfinished.bytes == 0
+    assert queues["q"].count == 1
+
+
+def test_a_frame_is_as_long_as_one_of_stomp_may_be(opened):
+    protocol, transport = opened(limits=FrameLimits(max_body_length=1000))
+    say(protocol, CONNECT)
+    transport.clear()
+    protocol.dataReceived(piece_bytes(BINARY, b"\n" * 2_000_000)[:20])
+    (close,) = pieces(transport)
+    assert close.code == 1009
+
+
+def test_a_part_of_a_long_frame_is_a_sign_of_life(clock, queues, opened):
+    protocol, transport = opened()
+    say(protocol, frame("CONNECT", accept_version="1.2", host="/", heart_beat="1000,0"))
+    data = piece_bytes(BINARY, frame("SEND", b"x" * 4000, destination="/queue/q"))
+    for at in range(0, len(data), 400):
+        clock.advance(1)
+        protocol.dataReceived(data[at : at + 400])
+    assert transport.connected
+    assert queues["q"].count == 1
+    for _ in range(4):
+        clock.advance(1)
+        protocol.dataReceived(piece_bytes(PING, b"x" * 100))
+    assert "Did not receive data" in parse(pieces(transport)[2].payload)[0]["message"]
+
+
+def test_broken_rules(clock, opened):
+    cases = [
+        (piece_bytes(BINARY, CONNECT, mask=None), 1002),
+        (piece_bytes(BINARY, CONNECT, rsv=4), 1002),
+        (piece_bytes(3, CONNECT), 1002),
+        (piece_bytes(11, b""), 1002),
+        (piece_bytes(0, CONNECT), 1002),
+        (piece_bytes(BINARY, b"x", fin=False) + piece_bytes(TEXT, b"x"), 1002),
+        (piece_bytes(PING, b"x", fin=False), 1002),
+        (piece_bytes(PING, b"x" * 126), 1002),
+        (piece_bytes(CLOSE, b"x"), 1002),
+        (b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\2\3\4", 1009),
+        (piece_bytes(TEXT, b"\xff\xfe"), 1007),
+        (piece_bytes(TEXT, b"a\xc5"), 1007),
+        (piece_bytes(TEXT, b"a\xc5", fin=False) + piece_bytes(0, b"a"), 1007),
+    ]
+    for data, code in cases:
+        protocol, transport = opened()
+        protocol.dataReceived(data)
+        (close,) = pieces(transport)
+        assert close.code == code, data
+        assert close.reason
+        protocol.dataReceived(b"x" * 1000)  # is not even looked at
+        clock.advance(0)
+        assert transport.connected == (code == 1009)
+        transport.hang_up()
+    assert clock.calls == []
+
+
+def test_what_came_before_a_broken_rule_counts(queues, opened):
+    protocol, transport = opened()
+    good = piece_bytes(BINARY, CONNECT + frame("SEND", destination="/queue/q", receipt="r"))
+    protocol.dataReceived(good + piece_bytes(BINARY, b"", mask=None))
+    *frames, close = pieces(transport)
+    assert [parse(piece.payload)[0].command for piece in frames] == ["CONNECTED", "RECEIPT"]
+    assert close.code == 1002
+    assert queues["q"].count == 1
+
+
+def test_pings_of_one_read_get_one_answer(opened):
+    protocol, transport = opened()
+    protocol.dataReceived(b"".join(piece_bytes(PING, b"%d" % n) for n in range(MAX_CONTROL_FRAMES)))
+    assert [piece.payload for piece in pieces(transport)] == [b"99"]
+
+
+def test_a_flood_of_pings(clock, opened):
+    protocol, transport = opened()
+    for _ in range(3):
+        protocol.dataReceived(piece_bytes(PING) * MAX_CONTROL_FRAMES)
+        clock.advance(1)
+    assert {piece.opcode for piece in pieces(transport)} == {PONG}
+    protocol.dataReceived(piece_bytes(PING) * (MAX_CONTROL_FRAMES + 1))
+    (close,) = pieces(transport)
+    assert close.code == 1008
+
+
+def test_a_flood_of_fragments(clock, opened):
+    for opcode in (BINARY, TEXT):
+        protocol, transport = opened()
+        protocol.dataReceived(piece_bytes(opcode, b"", fin=False))
+        for _ in range(3):
+            protocol.dataReceived(piece_bytes(0, b"\n", fin=False) * (MAX_SHORT_FRAGMENTS - 1))
+            clock.advance(1)
+        protocol.dataReceived(piece_bytes(0, b"\n" * SHORT_FRAGMENT, fin=False) * (MAX_SHORT_FRAGMENTS + 1))
+        assert pieces(transport) == []
+        protocol.dataReceived(piece_bytes(0, b"", fin=False) * (MAX_SHORT_FRAGMENTS + 1))
+        (close,) = pieces(transport)
+        assert close.code == 1008
+        assert "fragments" in close.reason
+
+
+def test_who_takes_nothing_is_not_answered(opened):
+    protocol, transport = opened()
+    protocol.pauseProducing()
+    for _ in range(50):
+        protocol.dataReceived(piece_bytes(PING, b"x"))
+    assert pieces(transport) == []
+    protocol.resumeProducing()
+    protocol.dataReceived(piece_bytes(PING, b"y"))
+    assert [piece.payload for piece in pieces(transport)] == [b"y"]
+
+
+# ---- the end
+
+
+def test_the_client_closes(clock, queues, opened):
+    protocol, transport = opened()
+    say(
+        protocol,
+        CONNECT
+        + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
+        + frame("SEND", destination="/queue/q"),
+    )
+    queue = queues["q"]
+    assert queue.delivering == 1
+    transport.clear()
+    protocol.dataReceived(piece_bytes(CLOSE, b"\x03\xe9bye"))
+    assert [piece.code for piece in pieces(transport)] == [1000]
+    assert (queue.count, queue.delivering) == (1, 0)
+    clock.advance(0)
+    assert not transport.connected
+    assert clock.calls == []
+
+
+def test_what_came_with_the_close_counts(queues, opened):
+    protocol, transport = opened()
+    send = frame("SEND", destination="/queue/q", receipt="r")
+    protocol.dataReceived(piece_bytes(BINARY, CONNECT + send) + piece_bytes(CLOSE))
+    connected, receipt, close = pieces(transport)
+    assert parse(receipt.payload)[0].command == "RECEIPT"
+    assert close.code == 1000
+    assert queues["q"].count == 1
+
+
+def test_a_client_that_does_not_answer_the_close(clock, opened):
+    protocol, transport = opened()
+    say(protocol, CONNECT + frame("DISCONNECT"))
+    for _ in range(4):
+        clock.advance(LINGER / 4 - 0.01)
+        protocol.dataReceived(piece_bytes(BINARY, b"still here"))
+    assert not transport.aborted
+    clock.advance(1)
+    assert transport.aborted
+
+
+def test_a_blocked_producer_is_not_read(clock, queues, opened):
+    producer, transport = opened()
+    say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
+    assert transport.producerState == "paused"
+    queues["full"].purge()
+    clock.advance(0)
+    assert transport.producerState == "producing"
+
+
+def test_the_answer_to_a_close_is_read_of_who_was_blocked(opened):
+    producer, transport = opened()
+    say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
+    assert producer.session is not None
+    producer.session.refuse(ValueError("enough"))
+    assert transport.producerState == "producing"
+
+
+def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(request, opened):
+    protocol, transport = opened()
+    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+    gone = [weakref.ref(protocol), weakref.ref(protocol._websocket), weakref.ref(protocol.session)]
+    gc.collect()
+    gc.disable()
+    request.addfinalizer(gc.enable)
+    transport.hang_up()
+    transport.protocol = transport.producer = None  # as Twisted does
+    del protocol, transport
+    assert [ref() for ref in gone] == [None, None, None]
+
+
+# ---- compression
+
+
+def test_compression_is_refused_unless_it_is_switched_on(opened):
+    for compresses in (False, True):
+        protocol, transport = opened(
+            upgraded=False, websocket={"web_socket_compression_supported": compresses}
+        )
+        protocol.dataReceived(request(Sec_WebSocket_Extensions="permessage-deflate"))
+        assert (b"permessage-deflate" in transport.value()) == compresses
+
+
+def test_a_compressed_conversation(compressing):
+    protocol, transport = compressing()
+    there, back = zlib.compressobj(wbits=-15), zlib.decompressobj(wbits=-15)
+    body = b"much of the same " * 50_000
+    for data in (
+        CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"),
+        frame("SEND", body, destination="/queue/q"),
+    ):
+        deflated = there.compress(data) + there.flush(zlib.Z_SYNC_FLUSH)
+        protocol.dataReceived(piece_bytes(BINARY, deflated[:-4], rsv=4))
+    written = pieces(transport)
+    assert [piece.rsv for piece in written] == [4, 4]
+    assert len(written[1].payload) < 10_000
+    connected, message = (parse(back.decompress(piece.payload + b"\0\0\xff\xff"))[0] for piece in written)
+    assert (connected.command, message.command) == ("CONNECTED", "MESSAGE")
+    assert message.body == body
+    say(protocol, frame("SEND", b"as it is", destination="/queue/q"))  # compressed or not, each for itself
+    assert len(pieces(transport)) == 1
+
+
+def test_a_compressed_bomb(compressing, monkeypatch):
+    protocol, transport = compressing(limits=FrameLimits(max_body_length=1_000_000))
+    there = zlib.compressobj(9, wbits=-15)
+    bomb = there.compress(b"\n" * 200_000_000) + there.flush(zlib.Z_SYNC_FLUSH)
+    taken: list[int] = []
+    monkeypatch.setattr(protocol, "take", lambda data: taken.append(len(data)))
+    protocol.dataReceived(piece_bytes(BINARY, bomb[:-4], rsv=4))
+    (close,) = pieces(transport)
+    assert close.code == 1009
+    assert sum(taken) < 2_000_000
+
+
+def test_what_cannot_be_decompressed(compressing):
+    protocol, transport = compressing()
+    protocol.dataReceived(piece_bytes(BINARY, b"\xff" * 100, rsv=4))
+    (close,) = pieces(transport)
+    assert close.code == 1002

@@ -3,19 +3,12 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.task import Clock
 
-from stompring.broker.broker import Broker
-from stompring.policy.hooks import Policies
-from stompring.server.protocol import Connections, StompFactory
 from stompring.server.websocket import SHORT_MESSAGE
-from stompring.session.connect import Anonymous
-from stompring.session.outbox import Outgoing
-from stompring.settings.acceptor import StompAcceptor, WebSocketSettings
-from stompring.settings.model import BrokerConfiguration
+from stompring.settings.acceptor import WebSocketSettings
 
 from ..websocket_client import BINARY, CLOSE, PING, TEXT, WebSocketClient, piece_bytes
-from .transport import TcpTransport
+from .transport import House
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -55,15 +48,9 @@ class Taken:
     """What came of some reads: the bytes of STOMP, what was written, and whether the connection lasts."""
 
     def __init__(self, reads, websocket):
-        clock = Clock()
-        clock.advance(1_000_000)
-        broker = Broker(BrokerConfiguration(), clock, Policies())
-        acceptor = StompAcceptor("ws", "127.0.0.1", 0, websocket=websocket)
-        factory = StompFactory(broker, acceptor, Anonymous(), Connections(1), Outgoing(broker.clock), clock)
-        protocol = factory.buildProtocol(None)
-        transport = TcpTransport(clock)
-        transport.protocol = protocol
-        protocol.makeConnection(transport)
+        house = House()
+        clock = house.clock
+        protocol, transport = house.join(house.make_factory(websocket=websocket))
         self.stomp = b""
 
         def take(data):

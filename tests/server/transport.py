@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransportWithDisconnection
+
+from stompring.broker.broker import Broker
+from stompring.policy.hooks import Policies
+from stompring.server.protocol import Connections, StompFactory
+from stompring.session.connect import Anonymous
+from stompring.session.outbox import Outgoing
+from stompring.settings.acceptor import StompAcceptor
+from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
 
 
 class TcpTransport(StringTransportWithDisconnection):
@@ -37,3 +47,31 @@ class TcpTransport(StringTransportWithDisconnection):
     def abortConnection(self) -> None:
         self.aborted = True
         self.hang_up()
+
+
+class House:
+    """A broker whose connections are in memory, and a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_000_000)
+        entries = (
+            AddressSettingEntry("full", {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK}),
+            AddressSettingEntry("#", {"auto_delete_queues": False}),
+        )
+        self.broker = Broker(BrokerConfiguration(address_settings=entries), self.clock, Policies())
+        self.connections = Connections(1)
+
+    def make_factory(self, **options: Any) -> StompFactory:
+        """What an acceptor makes protocols by."""
+        acceptor = StompAcceptor("s", "127.0.0.1", 0, anycast_prefix=("/queue/",), **options)
+        outgoing = Outgoing(self.broker.clock)
+        return StompFactory(self.broker, acceptor, Anonymous(), self.connections, outgoing, self.clock)
+
+    def join(self, factory: StompFactory) -> tuple[Any, TcpTransport]:
+        """A connection."""
+        protocol = factory.buildProtocol(None)
+        transport = TcpTransport(self.clock)
+        transport.protocol = protocol
+        protocol.makeConnection(transport)
+        return protocol, transport

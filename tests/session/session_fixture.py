@@ -92,7 +92,9 @@ class Server:
         self.world = BrokerFixture(settings, **configuration)
         options: dict[str, Any] = {"anycast_prefix": ("/queue/",), "multicast_prefix": ("/topic/",)}
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, **(options | (acceptor or {})))
-        self.outgoing = Outgoing(self.world.broker.clock)
+        self.broker, self.directory = self.world.broker, self.world.directory
+        self.settle_down, self.one_turn = self.world.settle_down, self.world.one_turn
+        self.outgoing = Outgoing(self.broker.clock)
         self.authenticator = authenticator or Anonymous()
         self.clients = 0
 
@@ -107,7 +109,13 @@ class Server:
         return client
 
     def queue(self, name: str = "q") -> Any:
-        return self.world.directory.queues[name]
+        return self.directory.queues[name]
+
+    def address(self, name: str = "q") -> Any:
+        return self.world.address(name)
+
+    def pass_time(self, milliseconds: int = 0) -> None:
+        self.world.pass_time(milliseconds)
 
 
 class Client:
@@ -117,7 +125,7 @@ class Client:
         self.server = server
         self.wire = RecordingWire()
         self.session = Session(
-            server.world.broker,
+            server.broker,
             server.acceptor,
             Destinations(server.acceptor),
             server.authenticator,
@@ -128,7 +136,7 @@ class Client:
 
     def write(self, data: bytes) -> None:
         """One read of the server's socket."""
-        self.server.world.broker.clock.refresh()
+        self.server.broker.clock.refresh()
         self.server.outgoing.within_read = True
         try:
             self.session.receive(data)
@@ -139,11 +147,35 @@ class Client:
     def lose(self) -> None:
         """The connection breaks."""
         self.session.lost()
-        self.server.world.pass_time(0)
+        self.server.pass_time()
 
     def say(self, command: str, body: bytes = b"", **headers: Any) -> None:
         """Send a frame; ``_`` in names stands for ``-``, but not at the beginning or in capitals."""
         self.write(frame(command, body, **headers))
+
+    def send(self, body: bytes = b"x", destination: str = "/queue/q", **headers: Any) -> None:
+        """SEND."""
+        self.say("SEND", body, destination=destination, **headers)
+
+    def subscribe(self, destination: str = "/queue/q", id: object = "s", **headers: Any) -> None:
+        """SUBSCRIBE."""
+        self.say("SUBSCRIBE", destination=destination, id=id, **headers)
+
+    def begin(self, transaction: str = "t", **headers: Any) -> None:
+        """BEGIN."""
+        self.say("BEGIN", transaction=transaction, **headers)
+
+    def commit(self, transaction: str = "t", **headers: Any) -> None:
+        """COMMIT."""
+        self.say("COMMIT", transaction=transaction, **headers)
+
+    def abort(self, transaction: str = "t", **headers: Any) -> None:
+        """ABORT."""
+        self.say("ABORT", transaction=transaction, **headers)
+
+    def ack(self, id: str, **headers: Any) -> None:
+        """ACK."""
+        self.say("ACK", id=id, **headers)
 
     def read(self) -> list[Got]:
         """The frames that came since the last time."""

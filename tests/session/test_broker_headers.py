@@ -17,7 +17,7 @@ class Verified:
 
 def client_of(server, templates=False, **headers):
     client = server.client(**headers)
-    client.say("SUBSCRIBE", destination="/queue/q", id="s")
+    client.subscribe()
     if templates:
         client.session._parser._heads.memo.rest = 1_000_000
     return client
@@ -29,7 +29,7 @@ def test_messages_have_the_user_who_sent_them_and_no_client_sets_another(templat
     server = Server(authenticator=Verified(), populate_validated_user=True)
     client = client_of(server, templates, login="a:b\\c")
     for number in range(5):
-        client.say("SEND", destination="/queue/q", JMSXUserID="root", n=number, **more)
+        client.send(b"", JMSXUserID="root", n=number, **more)
         message = client.one("MESSAGE")
         assert message["JMSXUserID"] == "a:b\\c" and message["n"] == str(number)
     assert client.read() == []
@@ -45,7 +45,7 @@ def test_messages_have_the_user_who_sent_them_and_no_client_sets_another(templat
 )
 def test_users_are_not_added_where_that_is_off_or_nothing_verifies_them(server):
     client = client_of(server, login="ada")
-    client.say("SEND", destination="/queue/q", JMSXUserID="root")
+    client.send(b"", JMSXUserID="root")
     assert "JMSXUserID" not in client.one("MESSAGE").headers
 
 
@@ -57,8 +57,8 @@ def test_selectors_see_the_user_by_both_names():
         ("_AMQ_VALIDATED_USER = 'bob'", False),
     ):
         client = server.client(login="ada")
-        client.say("SUBSCRIBE", destination="/topic/t", id="s", selector=selector)
-        client.say("SEND", destination="/topic/t")
+        client.subscribe("/topic/t", selector=selector)
+        client.send(b"", "/topic/t")
         assert bool(client.read()) is matches
 
 
@@ -70,8 +70,8 @@ def test_messages_have_the_time_at_which_they_came(templates, more):
     for number in range(3):
         now = server.world.now
         forged = {"_AMQ_INGRESS_TIMESTAMP": "1", "ingress_timestamp": "1"}
-        client.say("SEND", destination="/queue/q", n=number, **forged, **more)
-        server.world.pass_time(2000)
+        client.send(b"", n=number, **forged, **more)
+        server.pass_time(2000)
         message = client.one("MESSAGE")
         assert message["ingress-timestamp"] == message["_AMQ_INGRESS_TIMESTAMP"] == str(now)
 
@@ -84,13 +84,13 @@ def test_selectors_see_the_time_of_arrival_as_a_number():
         ("_AMQ_INGRESS_TIMESTAMP < 5", False),
     ):
         client = server.client()
-        client.say("SUBSCRIBE", destination="/topic/t", id="s", selector=selector)
-        client.say("SEND", destination="/topic/t")
+        client.subscribe("/topic/t", selector=selector)
+        client.send(b"", "/topic/t")
         assert bool(client.read()) is matches
 
 
 def test_addresses_without_the_setting_pay_and_add_nothing():
     server = Server({"other": {"enable_ingress_timestamp": True}})
     client = client_of(server)
-    client.say("SEND", destination="/queue/q")
+    client.send(b"")
     assert "ingress-timestamp" not in client.one("MESSAGE").headers

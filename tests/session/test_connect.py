@@ -32,7 +32,7 @@ def test_a_login_that_takes_time():
     assert slow.asked == [("me", "pass:word")]
     assert client.read() == [] and not client.wire.reading
     slow.answer(Login("me"), "")
-    server.world.pass_time(0)
+    server.pass_time()
     assert [got.command for got in client.read()] == ["CONNECTED", "RECEIPT"]
     assert client.wire.reading and client.session.login.user == "me"
 
@@ -44,9 +44,9 @@ def test_a_login_that_is_wrong():
     connect = frame("CONNECT", accept_version="1.2", login="me", passcode="no")
     client.write(connect + frame("SEND", destination="/queue/q"))
     slow.answer(None, "Security Error occurred: no")
-    server.world.pass_time(0)
+    server.pass_time()
     assert client.error()["message"] == "Security Error occurred: no"
-    assert not server.world.directory.queues
+    assert not server.directory.queues
 
 
 def test_an_answer_after_the_connection_was_lost():

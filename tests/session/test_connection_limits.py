@@ -97,16 +97,6 @@ def test_all_acceptors_together():
     assert limit(other, "127.0.0.1") == "global-max-connections"
 
 
-def test_one_acceptor():
-    overall = GlobalConnectionLimit()
-    one, other = door(overall, connections_allowed=1), door(overall)
-    place = one.acquire("127.0.0.1")
-    assert limit(one, "203.0.113.9") == "connectionsAllowed"
-    other.acquire("203.0.113.9")
-    place.release()
-    one.acquire("203.0.113.9")
-
-
 def test_one_host():
     one = door(connections_allowed_per_host=2)
     places = [one.acquire(host) for host in ("2001:db8::1", "2001:db8::2")]

@@ -6,16 +6,16 @@ from stompring.broker.reference import DELIVERING
 
 from ..broker.broker_fixture import assert_nothing_held, bodies
 from .session_fixture import Server, frame
-from .test_subscribe import send, settle, subscribe
+from .test_subscribe import settle
 
 
 def delivered(count, version="1.2", **headers):
     """A subscriber that has got ``count`` messages as they arrived, and acknowledged none."""
     server = Server({"#": {"auto_delete_queues": False}})
     client, producer = server.client(version), server.client()
-    subscribe(client, **headers)
+    client.subscribe(**headers)
     for number in range(count):
-        send(producer, b"%d" % number)
+        producer.send(b"%d" % number)
     got = client.read()
     assert [each.body for each in got] == [b"%d" % number for number in range(count)]
     return server, client, got
@@ -30,51 +30,9 @@ def test_an_ack_settles_and_frees_the_memory(version, mode):
     for each in got[3:] if mode == "client" else [got[0], got[1], *got[3:]]:
         settle(client, "ACK", each, version)
     assert (server.queue().delivering, server.queue().messages_acknowledged) == (0, 5)
+    (subscription,) = client.session.subscriptions.values()
+    assert subscription.credit_bytes == subscription.terms.window_bytes
     assert_nothing_held(server.world)
-
-
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_nack_brings_the_message_again(mode):
-    server, client, got = delivered(2, ack=mode)
-    settle(client, "NACK", got[0])
-    again = client.one("MESSAGE")
-    assert (again.body, again["redelivered"], again["message-id"]) == (b"0", "true", got[0]["message-id"])
-    assert server.queue().delivering == 2
-    for each in (got[1], again) if mode == "client-individual" else (again,):
-        settle(client, "ACK", each)
-    assert_nothing_held(server.world)
-
-
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_a_lost_connection_gives_back_what_it_had_in_order(mode):
-    server, client, got = delivered(4, ack=mode)
-    settle(client, "ACK", got[0])
-    client.lose()
-    assert bodies(server.queue()) == [b"1", b"2", b"3"]
-    assert server.queue().delivering == 0
-    other = server.client()
-    subscribe(other)
-    assert [each["redelivered"] for each in other.read()] == ["true"] * 3
-    assert_nothing_held(server.world)
-
-
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_an_aborted_ack_leaves_the_message_with_its_consumer(mode):
-    server, client, got = delivered(3, ack=mode)
-    client.say("BEGIN", transaction="t")
-    settle(client, "ACK", got[1], transaction="t")
-    client.say("ABORT", transaction="t")
-    assert server.queue().delivering == 3
-    for each in [got[2]] if mode == "client" else got:
-        settle(client, "ACK", each)
-    assert_nothing_held(server.world)
-
-
-def test_a_second_ack_is_an_error():
-    _, client, got = delivered(2, ack="client-individual")
-    settle(client, "ACK", got[0])
-    settle(client, "ACK", got[0])
-    assert "awaits acknowledgement" in client.error()["message"]
 
 
 def test_management_is_shown_one_reference_to_each():
@@ -88,58 +46,20 @@ def test_management_is_shown_one_reference_to_each():
     assert server.queue().delivering == 3
 
 
-def test_of_two_subscriptions_each_ack_finds_its_own():
-    server = Server({"#": {"auto_delete_queues": False}})
-    client, producer = server.client(), server.client()
-    for name in ("one", "two"):
-        subscribe(client, f"/queue/{name}", name, ack="client-individual")
-        send(producer, name.encode(), f"/queue/{name}")
-    one, two = client.read()
-    settle(client, "ACK", two)
-    client.say("UNSUBSCRIBE", id="two")
-    settle(client, "ACK", one)
-    assert [server.queue(name).messages_acknowledged for name in ("one", "two")] == [1, 1]
-    assert_nothing_held(server.world)
-
-
 def test_a_message_of_several_queues_is_kept_only_where_nobody_is_ready():
     server = Server({"#": {"auto_delete_queues": False, "auto_delete_addresses": False}})
     ready, absent, producer = (server.client(client_id=name) for name in ("ready", "absent", "producer"))
     for client in (ready, absent):
-        subscribe(client, "/topic/t", durable_subscription_name="d")
+        client.subscribe("/topic/t", durable_subscription_name="d")
     absent.lose()
-    send(producer, b"x", "/topic/t", color="red")
+    producer.send(b"x", "/topic/t", color="red")
     message = ready.one("MESSAGE")
     back = server.client(client_id="absent")
-    subscribe(back, "/topic/t", durable_subscription_name="d")
+    back.subscribe("/topic/t", durable_subscription_name="d")
     late = back.one("MESSAGE")
     assert late["message-id"].partition("-")[2] == message["message-id"].partition("-")[2]
     assert (late.body, late["color"], late["timestamp"]) == (b"x", "red", message["timestamp"])
     assert_nothing_held(server.world)
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_escapes_are_those_of_the_receiver(version):
-    server = Server()
-    client, producer = server.client(version), server.client()
-    subscribe(client)
-    producer.write(b"SEND\ndestination:/queue/q\nk:a\\cb\\r\n\nbody\0")
-    expected = {"1.0": b"\nk:a:b\r\n", "1.1": b"\nk:a\\cb\r\n", "1.2": b"\nk:a\\cb\\r\n"}
-    assert expected[version] in client.wire.written and client.wire.written.endswith(b"\n\nbody\0\n")
-
-
-def test_consumers_take_turns():
-    server = Server()
-    clients, producer = [server.client() for _ in range(3)], server.client()
-    for client in clients:
-        subscribe(client)
-    for number in range(6):
-        send(producer, b"%d" % number)
-    assert [[got.body for got in client.read()] for client in clients] == [
-        [b"0", b"3"],
-        [b"1", b"4"],
-        [b"2", b"5"],
-    ]
 
 
 def ack_frames(got):
@@ -149,9 +69,9 @@ def ack_frames(got):
 def windowed(count):
     server = Server({"#": {"auto_delete_queues": False}})
     client, producer = server.client(), server.client()
-    subscribe(client, ack="client-individual", **{"activemq.prefetchSize": "3"})
+    client.subscribe(ack="client-individual", **{"activemq.prefetchSize": "3"})
     for number in range(count):
-        send(producer, b"%d" % number)
+        producer.send(b"%d" % number)
     return server, client, client.read()
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stompring.server.reload import apply
-from stompring.settings.model import AddressSettingEntry, FullPolicy
+from stompring.settings.model import AddressSettingEntry
 
 from ..broker.broker_fixture import bodies
 from .session_fixture import Server
@@ -17,70 +17,34 @@ def keeping(**configuration):
 
 def send(client, body, identifier="1", to="/queue/q", **more):
     headers = {} if identifier is None else {"_AMQ_DUPL_ID": identifier}
-    client.say("SEND", body, destination=to, **headers, **more)
+    client.send(body, to, **headers, **more)
+
+
+def full(policy):
+    limits = {"max_size_messages": 1, "address_full_policy": policy}
+    return Server({"#": {"auto_delete_queues": False, **limits}})
 
 
 def counted(server, name="q"):
-    return server.world.address(name).duplicate_messages
-
-
-def test_a_duplicate_is_not_routed_and_its_producer_is_not_told():
-    server = keeping()
-    client = server.client()
-    send(client, b"a", receipt="1")
-    send(client, b"b", receipt="2")
-    send(client, b"c", "2")
-    assert [got["receipt-id"] for got in client.read()] == ["1", "2"]
-    address = server.world.address("q")
-    assert bodies(server.queue()) == [b"a", b"c"]
-    assert (counted(server), address.routed_messages) == (1, 2)
-
-
-def test_the_header_is_passed_on():
-    server = keeping()
-    client = server.client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="1")
-    send(client, b"a", "x:y")
-    assert client.one("MESSAGE")["_AMQ_DUPL_ID"] == "x:y"
+    return server.address(name).duplicate_messages
 
 
 @pytest.mark.parametrize("identifier", [None, ""], ids=["none", "an empty one"])
-def test_messages_without_an_id_are_never_duplicates(identifier):
-    server = keeping()
-    client = server.client()
+def test_messages_without_an_id_are_never_duplicates(server, client, identifier):
     for body in (b"a", b"b"):
         send(client, body, identifier)
-    assert bodies(server.queue()) == [b"a", b"b"] and server.world.address("q").duplicates is None
+    assert bodies(server.queue()) == [b"a", b"b"] and server.address().duplicates is None
 
 
-def test_an_id_of_any_bytes():
-    server = keeping()
-    client = server.client()
+def test_an_id_of_any_bytes(server, client):
     for body in (b"a", b"b"):
         client.write(b"SEND\ndestination:/queue/q\n_AMQ_DUPL_ID:\xff\\n\\c\xfe" + b"\n\n" + body + b"\0")
     assert bodies(server.queue()) == [b"a"]
-    cache = server.world.address("q").duplicates
+    cache = server.address().duplicates
     assert cache is not None and cache.in_order == [b"\xff\n:\xfe"]
 
 
-def test_the_oldest_id_is_forgotten():
-    server = keeping(id_cache_size=2)
-    client = server.client()
-    for identifier in "1 2 1 3 1".split():
-        send(client, identifier.encode(), identifier)
-    assert bodies(server.queue()) == [b"1", b"2", b"3", b"1"] and counted(server) == 1
-
-
-def test_each_address_has_ids_of_its_own_and_connections_share_them():
-    server = keeping()
-    send(server.client(), b"a")
-    send(server.client(), b"b")
-    send(server.client(), b"c", to="/queue/p")
-    assert bodies(server.queue()) == [b"a"] and bodies(server.queue("p")) == [b"c"]
-
-
-def test_queues_of_one_address_share_them():
-    server = keeping()
+def test_queues_of_one_address_share_them(server):
     server.world.queue("one", "news"), server.world.queue("two", "news")
     client = server.client()
     send(client, b"a", to="news::one")
@@ -93,25 +57,14 @@ def test_a_message_that_no_queue_took_is_remembered():
     client = server.client()
     for _ in range(2):
         send(client, b"a", to="/topic/news")
-    assert (counted(server, "news"), server.world.address("news").unrouted_messages) == (1, 1)
+    assert (counted(server, "news"), server.address("news").unrouted_messages) == (1, 1)
 
 
-def test_consumed_messages_are_remembered():
-    server = keeping()
-    client = server.client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="1")
-    send(client, b"a")
-    send(client, b"b")
-    assert client.bodies() == [b"a"]
-
-
-def test_a_scheduled_message_is_sent_once():
-    server = keeping()
-    client = server.client()
+def test_a_scheduled_message_is_sent_once(server, client):
     for _ in range(2):
         send(client, b"a", AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=2)
     assert len(server.queue().scheduled) == 1
-    server.world.pass_time(5000)
+    server.pass_time(5000)
     assert bodies(server.queue()) == [b"a"] * 3 and counted(server) == 1
 
 
@@ -123,7 +76,7 @@ def test_dead_letters_are_no_duplicates():
     client = server.client()
     send(client, b"first", to="/queue/DLA")
     send(client, b"a")
-    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
+    client.subscribe(id="1", ack="client")
     client.say("NACK", id=client.one("MESSAGE")["ack"])
     assert bodies(server.queue("DLA")) == [b"first", b"a"]
 
@@ -132,13 +85,12 @@ def test_dead_letters_are_no_duplicates():
 
 
 def test_what_waited_or_was_dropped_may_come_again():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.DROP, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("DROP")
     client = server.client()
     send(client, b"a", "1")
     send(client, b"b", "2")  # dropped
     send(client, b"a", "1")  # a duplicate needs no room
-    address = server.world.address("q")
+    address = server.address()
     assert (address.dropped_messages, counted(server)) == (1, 1)
     server.queue().purge()
     send(client, b"b", "2")
@@ -146,20 +98,18 @@ def test_what_waited_or_was_dropped_may_come_again():
 
 
 def test_a_blocked_message_is_no_duplicate_of_itself():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("BLOCK")
     client = server.client()
     send(client, b"a", "1")
     send(client, b"b", "2", receipt="r")
     assert client.session.blocked
     server.queue().purge()
-    server.world.pass_time(0)
+    server.pass_time()
     assert client.one("RECEIPT") and bodies(server.queue()) == [b"b"] and counted(server) == 0
 
 
 def test_a_refused_message_may_come_again():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.FAIL, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("FAIL")
     send(server.client(), b"a", "1")
     refused = server.client()
     send(refused, b"b", "2")
@@ -172,31 +122,20 @@ def test_a_refused_message_may_come_again():
 # ---- settings
 
 
-def test_size_0_is_off_also_for_one_address():
-    server = Server({"#": {"auto_delete_queues": False}, "q": {"id_cache_size": 0}})
-    client = server.client()
-    for name in ("q", "p"):
-        for _ in range(2):
-            send(client, b"a", to=f"/queue/{name}")
-    assert bodies(server.queue("q")) == [b"a"] * 2 and bodies(server.queue("p")) == [b"a"]
-
-
-def test_a_reload_changes_the_size_at_once():
-    server = keeping()
-    client = server.client()
+def test_a_reload_changes_the_size_at_once(server, client):
     for number in range(4):
         send(client, b"%d" % number, str(number))
-    new = replace(server.world.broker.configuration, id_cache_size=2)
-    apply(server.world.broker, new)
-    cache = server.world.address("q").duplicates
+    new = replace(server.broker.configuration, id_cache_size=2)
+    apply(server.broker, new)
+    cache = server.address().duplicates
     assert cache is not None and cache.in_order == [b"2", b"3"]
     send(client, b"again", "1")
     send(client, b"again", "3")
     entry = AddressSettingEntry("q", {"id_cache_size": 0})
-    apply(server.world.broker, replace(new, address_settings=(*new.address_settings, entry)))
+    apply(server.broker, replace(new, address_settings=(*new.address_settings, entry)))
     assert len(cache) == 0
     send(client, b"off", "1")
-    apply(server.world.broker, new)
+    apply(server.broker, new)
     send(client, b"on", "1")
     assert bodies(server.queue()) == [b"0", b"1", b"2", b"3", b"again", b"off", b"on"]
 
@@ -205,46 +144,23 @@ def test_a_reload_changes_the_size_at_once():
 
 
 def begin(client, *identifiers):
-    client.say("BEGIN", transaction="t")
+    client.begin()
     for identifier in identifiers:
         send(client, identifier.encode(), identifier, transaction="t")
-
-
-def test_ids_are_remembered_at_commit():
-    server = keeping()
-    client, other = server.client(), server.client()
-    begin(client, "1", "2")
-    send(other, b"other", "3")
-    client.say("COMMIT", transaction="t", receipt="c")
-    assert client.one("RECEIPT")["receipt-id"] == "c"
-    send(other, b"late", "1")
-    assert bodies(server.queue()) == [b"other", b"1", b"2"] and counted(server) == 1
-
-
-def test_ids_of_an_aborted_transaction_are_free():
-    server = keeping()
-    client = server.client()
-    begin(client, "1")
-    client.say("ABORT", transaction="t")
-    begin(client, "1")
-    client.say("COMMIT", transaction="t")
-    assert bodies(server.queue()) == [b"1"] and counted(server) == 0
 
 
 @pytest.mark.parametrize(
     ("before", "within"), [("2", ["1", "2", "3"]), ("x", ["1", "2", "2"])], ids=["before", "within"]
 )
-def test_a_duplicate_in_a_transaction_fails_all_of_it(before, within):
-    server = keeping()
-    client = server.client()
+def test_a_duplicate_in_a_transaction_fails_all_of_it(server, client, before, within):
     send(client, b"taken", "taken")
     send(client, b"before", before, to="/queue/p")
     send(client, b"before", before)
-    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual", prefetch_count=1)
+    client.subscribe(id="1", ack="client-individual", prefetch_count=1)
     taken = client.one("MESSAGE")
     begin(client, *within)
-    client.say("ACK", id=taken["ack"], transaction="t")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.ack(taken["ack"], transaction="t")
+    client.commit(receipt="c")
     error = client.error()
     assert error["message"] == "Transaction t is not committed: duplicate _AMQ_DUPL_ID '2' on address q"
     assert error["receipt-id"] == "c"
@@ -253,38 +169,34 @@ def test_a_duplicate_in_a_transaction_fails_all_of_it(before, within):
     assert bodies(server.queue()) == [b"taken", b"before", b"free"]
 
 
-def test_the_same_id_for_two_addresses_in_one_transaction():
-    server = keeping()
-    client = server.client()
-    client.say("BEGIN", transaction="t")
+def test_the_same_id_for_two_addresses_in_one_transaction(server, client):
+    client.begin()
     for name in ("p", "q"):
         send(client, b"a", to=f"/queue/{name}", transaction="t")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.commit(receipt="c")
     assert client.one("RECEIPT") and bodies(server.queue("p")) == bodies(server.queue("q")) == [b"a"]
 
 
 def test_what_a_commit_drops_may_come_again():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.DROP, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("DROP")
     client = server.client()
     begin(client, "1", "2")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.commit(receipt="c")
     assert client.one("RECEIPT") and bodies(server.queue()) == [b"1"]
     server.queue().purge()
     begin(client, "2")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.commit(receipt="c")
     assert client.one("RECEIPT") and bodies(server.queue()) == [b"2"]
 
 
 def test_a_blocked_commit_looks_again():
-    full = {"max_size_messages": 1, "address_full_policy": FullPolicy.BLOCK, "auto_delete_queues": False}
-    server = Server({"#": full})
+    server = full("BLOCK")
     client, other = server.client(), server.client()
     send(other, b"a", "a")
     begin(client, "1")
-    client.say("COMMIT", transaction="t", receipt="c")
+    client.commit(receipt="c")
     assert client.session.blocked
     server.queue().purge()
     send(other, b"1", "1")  # comes first
-    server.world.pass_time(0)
+    server.pass_time()
     assert "'1'" in client.error()["message"] and bodies(server.queue()) == [b"1"]

@@ -35,16 +35,7 @@ def refused(client):
     return message
 
 
-@pytest.mark.parametrize("value", NO_NUMBERS)
-def test_content_length(value):
-    client = Server().client()
-    client.write(frame("SEND", destination="/queue/q", **{"content-length": value}))
-    assert "content-length" in refused(client) or "body" in refused(client)
-
-
-def test_content_length_with_many_zeros():
-    server = Server()
-    client = server.client()
+def test_content_length_with_many_zeros(server, client):
     client.write(f"SEND\ndestination:/queue/q\nreceipt:r\ncontent-length:{'0' * 5000}1\n\nx\0".encode())
     assert client.one("RECEIPT") and server.queue().message_count == 1
 
@@ -63,8 +54,7 @@ def test_a_heart_beat_that_is_longer_than_any_number():
 
 @pytest.mark.parametrize("name", ["JMSXGroupSeq", "_AMQ_GROUP_SEQUENCE", "timestamp", "x-mine"])
 @pytest.mark.parametrize("value", NO_NUMBERS)
-def test_headers_that_are_not_read_as_numbers(name, value):
-    client = Server().client()
+def test_headers_that_are_not_read_as_numbers(client, name, value):
     client.write(frame("SEND", destination="/queue/q", receipt="r", JMSXGroupID="g", **{name: value}))
     assert client.one("RECEIPT")
 
@@ -83,8 +73,7 @@ CRONS = [
 
 @pytest.mark.parametrize("value", [value for value in NO_NUMBERS if value != ""])
 @pytest.mark.parametrize("cron", CRONS)
-def test_cron(cron, value):
-    client = Server().client()
+def test_cron(client, cron, value):
     client.write(frame("SEND", destination="/queue/q", AMQ_SCHEDULED_CRON=cron.format(value)))
     assert "AMQ_SCHEDULED_CRON" in refused(client)
 
@@ -93,10 +82,8 @@ def test_cron(cron, value):
 @pytest.mark.parametrize(
     "selector", ["a = {}", "a BETWEEN {0} AND {0}", "{0} * {0} > a", "a LIKE {}", "-{} = a"]
 )
-def test_selectors(selector, value):
+def test_selectors(server, client, selector, value):
     """Compiled or refused, and then each header is a number or is none."""
-    server = Server()
-    client = server.client()
     client.write(
         frame("SUBSCRIBE", destination="/queue/q", id="1", selector=selector.format(value), receipt="r")
     )
@@ -110,8 +97,7 @@ def test_selectors(selector, value):
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 @pytest.mark.parametrize("value", [*NO_NUMBERS, f"{LONG}-{LONG}", "1-\u0661"])
-def test_acknowledging(command, value):
-    client = Server().client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="1", ack="client-individual")
+def test_acknowledging(client, command, value):
+    client.subscribe(id="1", ack="client-individual")
     client.write(frame(command, id=value))
     refused(client)

@@ -12,36 +12,11 @@ from ..broker.broker_fixture import bodies
 from .session_fixture import Server
 
 
-def send(client, body=b"x", destination="/queue/q", **headers):
-    client.say("SEND", body, destination=destination, **headers)
-
-
 def both():
     server = Server({"#": {"auto_delete_queues": False}})
     client = server.client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="s")
+    client.subscribe()
     return server, client
-
-
-def test_user_headers_come_back_as_sent():
-    _, client = both()
-    client.write(
-        "SEND\ndestination:/queue/q\nuser:a\\cb\\nc\\\\d\nempty:\nJMSXGroupID:g\ncorrelation-id:7\ntype:t\n"
-        "content-type:text/plain\nreply-to:/queue/r\npersistent:true\npriority:7\nnaïve:☕\n\nbody\0".encode()
-    )
-    message = client.one("MESSAGE")
-    assert message["user"] == "a:b\nc\\d" and message["empty"] == "" and message["naïve"] == "☕"
-    assert message["JMSXGroupID"] == "g" and message["correlation-id"] == "7" and message["type"] == "t"
-    assert message["persistent"] == "true" and message["priority"] == "7" and message["expires"] == "0"
-    assert message["reply-to"] == "/queue/r" and message["content-type"] == "text/plain"
-
-
-def test_what_only_the_broker_says_is_not_taken_from_a_client():
-    _, client = both()
-    send(client, message_id="mine", subscription="x", redelivered="true", timestamp="1", ack="z")
-    message = client.one("MESSAGE")
-    assert message["subscription"] == "s" and message["redelivered"] == "false"
-    assert message["message-id"] != "mine" and message["timestamp"] != "1" and "ack" not in message.headers
 
 
 OWN = sorted(name.decode() for name in BROKERS_OWN)
@@ -63,8 +38,8 @@ def test_where_a_dead_letter_came_from_cannot_be_forged():
     )
     client = server.client()
     server.world.queue("D")
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client")
-    send(client, _AMQ_ORIG_QUEUE="forged", _AMQ_ORIG_ROUTING_TYPE="0", _AMQ_ACTUAL_EXPIRY="1")
+    client.subscribe(ack="client")
+    client.send(_AMQ_ORIG_QUEUE="forged", _AMQ_ORIG_ROUTING_TYPE="0", _AMQ_ACTUAL_EXPIRY="1")
     client.say("NACK", id=client.one("MESSAGE")["ack"])
     (copy,) = server.queue("D").dispatcher.in_order()
     headers = copy.message.headers()
@@ -74,120 +49,38 @@ def test_where_a_dead_letter_came_from_cannot_be_forged():
 
 def test_an_import_says_where_its_dead_letters_came_from():
     _, client = both()
-    send(client, _AMQ_ORIG_QUEUE="elsewhere", stompring_imported="true")
+    client.send(_AMQ_ORIG_QUEUE="elsewhere", stompring_imported="true")
     message = client.one("MESSAGE")
     assert message["_AMQ_ORIG_QUEUE"] == "elsewhere" and "stompring-imported" not in message.headers
-
-
-def test_the_first_of_repeated_headers_counts():
-    _, client = both()
-    client.write(b"SEND\ndestination:/queue/q\nfoo:1\nfoo:2\ndestination:/queue/other\n\n\0")
-    assert client.one("MESSAGE")["foo"] == "1"
-
-
-def test_priorities_order_the_queue():
-    server = Server()
-    client = server.client()
-    for priority in (4, 0, 9, 4):
-        send(client, b"%d" % priority, priority=priority)
-    assert bodies(server.queue()) == [b"9", b"4", b"4", b"0"]
-
-
-def test_expires_in_the_past_is_not_delivered():
-    server, client = both()
-    send(client, expires=server.world.now - 1)
-    server.world.pass_time(0)
-    assert client.read() == [] and server.queue().messages_expired == 1
-
-
-@pytest.mark.parametrize("delay", [0, -5])
-def test_no_delay(delay):
-    _, client = both()
-    send(client, AMQ_SCHEDULED_DELAY=delay)
-    client.one("MESSAGE")
-
-
-def test_delay():
-    server, client = both()
-    send(client, AMQ_SCHEDULED_DELAY=2000, receipt="r", colour="red")
-    client.one("RECEIPT")
-    server.world.pass_time(1875)
-    assert client.read() == []
-    server.world.pass_time(125)
-    message = client.one("MESSAGE")
-    assert message["colour"] == "red" and "AMQ_SCHEDULED_DELAY" not in message.headers
-
-
-def test_time_wins_over_delay():
-    server, client = both()
-    send(client, AMQ_SCHEDULED_TIME=server.world.now + 500, AMQ_SCHEDULED_DELAY=60_000)
-    server.world.pass_time(500)
-    client.one("MESSAGE")
-
-
-@pytest.mark.parametrize("delay", [{}, {"AMQ_SCHEDULED_DELAY": 500}])
-def test_period_and_repeat(delay):
-    server, client = both()
-    send(client, AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=2, **delay)
-    server.world.pass_time(10_000)
-    assert len(client.bodies()) == 3
-
-
-def test_repeat_without_period():
-    _, client = both()
-    send(client, AMQ_SCHEDULED_REPEAT=2)
-    assert "needs an AMQ_SCHEDULED_PERIOD" in client.error()["message"]
 
 
 @pytest.mark.parametrize("repeat", [1, -1])
 def test_a_short_period(repeat):
     server, client = both()
-    send(client, AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=repeat)
-    send(client, AMQ_SCHEDULED_PERIOD=1, AMQ_SCHEDULED_REPEAT=0)
-    send(client, AMQ_SCHEDULED_PERIOD=99, AMQ_SCHEDULED_REPEAT=repeat, receipt="r")
+    client.send(AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=repeat)
+    client.send(AMQ_SCHEDULED_PERIOD=1, AMQ_SCHEDULED_REPEAT=0)
+    client.send(AMQ_SCHEDULED_PERIOD=99, AMQ_SCHEDULED_REPEAT=repeat, receipt="r")
     text = "AMQ_SCHEDULED_PERIOD is 99 ms, and the shortest at address q is 100 ms (min-scheduled-period)"
     error = client.error()
     assert (error["message"], error["receipt-id"]) == (text, "r")
-    assert server.world.broker.rejections.counts["min-scheduled-period"] == 1
+    assert server.broker.rejections.counts["min-scheduled-period"] == 1
 
 
 def test_equal_headers_do_not_share_repeats():
     server, client = both()
     for _ in range(2):
-        send(client, AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=1)
-    server.world.pass_time(10_000)
+        client.send(AMQ_SCHEDULED_PERIOD=1000, AMQ_SCHEDULED_REPEAT=1)
+    server.pass_time(10_000)
     assert len(client.bodies()) == 4
-
-
-def test_full_names_and_types():
-    server = Server()
-    client = server.client()
-    send(client, b"1", "/queue/a\\c\\cq")
-    queue = server.queue("q")
-    assert queue.address.name == "a" and bodies(queue) == [b"1"]
-    send(client, b"2", "a")
-    assert bodies(queue) == [b"1", b"2"], "untyped goes by what the address has"
 
 
 def test_a_plan_is_made_anew_when_its_queue_is_gone():
     server, client = both()
-    send(client, b"1")
+    client.send(b"1")
     client.say("UNSUBSCRIBE", id="s")
-    server.world.directory.delete_address("q", force=True)
-    send(client, b"2")
+    server.directory.delete_address("q", force=True)
+    client.send(b"2")
     assert bodies(server.queue()) == [b"2"]
-
-
-def test_1_0_and_1_1_get_their_own_escapes():
-    server = Server()
-    producer = server.client()
-    readers = {version: server.client(version) for version in ("1.0", "1.1", "1.2")}
-    for client in readers.values():
-        client.say("SUBSCRIBE", destination="/topic/t", id="s")
-    producer.write(b"SEND\ndestination:/topic/t\nkey:a\\cb\n\n\0")
-    raw = {version: client.wire.written for version, client in readers.items()}
-    assert b"\nkey:a:b\n" in raw["1.0"]
-    assert b"\nkey:a\\cb\n" in raw["1.1"] and b"\nkey:a\\cb\n" in raw["1.2"]
 
 
 NAMES = sorted(NOT_PASSED_ON) + [b"a", b"x-destination", b"destination2", b"content-type"]
@@ -208,28 +101,26 @@ def test_cutting_lines_out_of_a_block_is_as_good_as_putting_them_together(
 # ---- addresses that nobody reads
 
 
-def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address():
-    server = Server()
-    client = server.client()
-    addresses = server.world.directory.addresses
-    send(client, destination="/topic/t")
+def test_who_goes_on_sending_where_nobody_reads_always_finds_the_same_address(server, client):
+    addresses = server.directory.addresses
+    client.send(destination="/topic/t")
     address = addresses["t"]
     for _ in range(4):
-        server.world.pass_time(UNUSED_AFTER - 125)
-        send(client, destination="/topic/t")
+        server.pass_time(UNUSED_AFTER - 125)
+        client.send(destination="/topic/t")
     assert addresses["t"] is address and address.unrouted_messages == 5
-    server.world.pass_time(2 * UNUSED_AFTER)
+    server.pass_time(2 * UNUSED_AFTER)
     assert not addresses
-    send(client, destination="/topic/t")
+    client.send(destination="/topic/t")
     assert addresses["t"] is not address and addresses["t"].unrouted_messages == 1
 
 
 def test_an_address_beyond_the_limit_is_refused_by_the_name_of_the_setting():
     server = Server(global_max_addresses=1)
     client = server.client()
-    send(client, destination="/topic/one")
-    send(client, destination="/topic/two")
+    client.send(destination="/topic/one")
+    client.send(destination="/topic/two")
     assert "global-max-addresses" in client.one("ERROR")["message"]
-    server.world.pass_time(UNUSED_AFTER)
-    send(server.client(), destination="/topic/two")
-    assert set(server.world.directory.addresses) == {"two"}
+    server.pass_time(UNUSED_AFTER)
+    server.client().send(destination="/topic/two")
+    assert set(server.directory.addresses) == {"two"}

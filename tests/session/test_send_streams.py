@@ -51,13 +51,13 @@ def outcome(stream, cuts, warm, changed):
     producer, consumer = server.client(), server.client()
     producer.write(MANY if warm else b"\n")
     for number, headers in enumerate(stream):
-        if number == changed and "q" in server.world.directory.addresses:
-            server.world.directory.delete_address("q", force=True)
+        if number == changed and "q" in server.directory.addresses:
+            server.directory.delete_address("q", force=True)
         data = frame("SEND", b"%d" % number, destination="/queue/q", **headers)
         for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             producer.write(data[begin:end])
-    consumer.say("SUBSCRIBE", destination="/queue/q", id="s")
-    server.world.pass_time(20)
+    consumer.subscribe()
+    server.pass_time(20)
     found = producer.read() + consumer.read()
     return [(got.command, {**got.headers, "message-id": ""}, got.body) for got in found]
 

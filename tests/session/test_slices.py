@@ -18,7 +18,7 @@ MANY = 5 * FRAMES_AT_ONCE
 def sliced(**settings):
     """Each look at the time ends a slice."""
     server = Server({"#": settings} if settings else None)
-    server.world.broker.background.now = count(0, 1).__next__
+    server.broker.background.now = count(0, 1).__next__
     return server
 
 
@@ -39,11 +39,11 @@ def test_others_are_served_between_the_frames_of_one_read():
     while busy.session.blocked:
         assert not busy.wire.reading
         done.append(server.queue().message_count)
-        other.say("SEND", destination="/queue/other", receipt=len(done))
+        other.send(b"", "/queue/other", receipt=len(done))
         assert receipts(other) == [len(done)]
-        server.world.one_turn()
+        server.one_turn()
     assert done == [FRAMES_AT_ONCE * turn for turn in range(1, MANY // FRAMES_AT_ONCE)]
-    server.world.settle_down()
+    server.settle_down()
     assert receipts(busy) == list(range(MANY))
     assert busy.wire.reading
 
@@ -54,7 +54,7 @@ def test_what_is_read_after_them_comes_after_them():
     frames = sends(MANY + 10)
     client.write(b"".join(frames[:MANY]) + frames[MANY][:10])
     client.write(frames[MANY][10:] + b"".join(frames[MANY + 1 :]))
-    server.world.settle_down()
+    server.settle_down()
     assert receipts(client) == list(range(MANY + 10))
 
 
@@ -69,14 +69,14 @@ def test_few_frames_are_done_at_once():
 def test_acks_of_one_read_settle_all_that_they_name():
     server = sliced()
     producer, consumer = server.client(), server.client()
-    consumer.say("SUBSCRIBE", destination="/queue/q", id=1, ack="client-individual", prefetch_count=MANY)
+    consumer.subscribe(id=1, ack="client-individual", prefetch_count=MANY)
     producer.write(b"".join(sends(MANY)))
-    server.world.settle_down()
+    server.settle_down()
     keys = [got["ack"] for got in consumer.read()]
     assert len(keys) == MANY
     consumer.write(b"".join(frame("ACK", id=key) for key in keys))
     assert server.queue().delivering == MANY - FRAMES_AT_ONCE
-    server.world.settle_down()
+    server.settle_down()
     assert server.queue().message_count == 0
 
 
@@ -86,7 +86,7 @@ def test_an_error_in_a_later_slice_leaves_what_came_before_it_and_ends_the_rest(
     frames = sends(MANY)
     frames[MANY // 2] = frame("SEND")
     client.write(b"".join(frames))
-    server.world.settle_down()
+    server.settle_down()
     assert server.queue().message_count == MANY // 2
     assert client.wire.closed
     assert [got.command for got in client.read()][-1] == "ERROR"
@@ -96,7 +96,7 @@ def test_a_client_that_leaves_in_a_later_slice_has_done_all_before_it():
     server = sliced()
     client = server.client()
     client.write(b"".join([*sends(MANY), frame("DISCONNECT", receipt=MANY), *sends(5)]))
-    server.world.settle_down()
+    server.settle_down()
     assert receipts(client) == list(range(MANY + 1))
     assert client.wire.closed and server.queue().message_count == MANY
 
@@ -106,7 +106,7 @@ def test_a_connection_that_is_lost_between_slices_does_no_more():
     client = server.client()
     client.write(b"".join(sends(MANY)))
     client.lose()
-    server.world.settle_down()
+    server.settle_down()
     assert server.queue().message_count == FRAMES_AT_ONCE
 
 
@@ -115,15 +115,15 @@ def test_acks_pass_a_send_that_is_blocked_in_any_slice(at):
     """They may be what makes room for it."""
     server = sliced(max_size_messages=MANY, address_full_policy="BLOCK")
     producer, both = server.client(), server.client()
-    both.say("SUBSCRIBE", destination="/queue/q", id=1, ack="client-individual", prefetch_count=2 * MANY)
+    both.subscribe(id=1, ack="client-individual", prefetch_count=2 * MANY)
     producer.write(b"".join(sends(MANY)))
-    server.world.settle_down()
+    server.settle_down()
     keys = [got["ack"] for got in both.read()]
     # other SENDs have room elsewhere; the one to the full address is blocked until something is acknowledged
     frames = [frame("SEND", destination="/queue/else")] * at
     frames.append(frame("SEND", destination="/queue/q", receipt="late"))
     both.write(b"".join(frames + [frame("ACK", id=key) for key in keys]))
-    server.world.settle_down()
+    server.settle_down()
     assert "late" in [got.headers.get("receipt-id") for got in both.read()]
     assert server.queue().delivering == 1
     assert both.wire.reading and not both.session.blocked
@@ -132,7 +132,7 @@ def test_acks_pass_a_send_that_is_blocked_in_any_slice(at):
 def test_subscribes_of_many_connections_share_slices_and_so_do_their_browsers():
     server = sliced()
     server.world.slice_finely()
-    server.world.broker.frame_slices.now = count().__next__  # over at the second look
+    server.broker.frame_slices.now = count().__next__  # over at the second look
     other = server.client()
     messages, browsers = 100, 20
     other.write(b"".join(sends(messages)))
@@ -146,15 +146,15 @@ def test_subscribes_of_many_connections_share_slices_and_so_do_their_browsers():
         client.write(b"".join(frames))
     shown: list[list[str]] = [[] for _ in clients]
     begun = turns = 0
-    while any(client.session.blocked for client in clients) or len(server.world.broker.scans):
-        other.say("SEND", destination="/queue/other", receipt=turns)
+    while any(client.session.blocked for client in clients) or len(server.broker.scans):
+        other.send(b"", "/queue/other", receipt=turns)
         assert receipts(other) == [turns], "others are served"
-        server.world.one_turn()
+        server.one_turn()
         now = sum(len(client.session.subscriptions) for client in clients)
         assert now - begun <= (2 + len(clients) * bool(not turns)) * OTHERS_AT_ONCE
         assert sum(map(note, clients, shown)) <= 2 * BROWSED_AT_ONCE + 1
         begun, turns = now, turns + 1
-    server.world.settle_down()
+    server.settle_down()
     for client, mine in zip(clients, shown, strict=True):
         note(client, mine)
         for at in range(browsers):
@@ -179,13 +179,13 @@ def test_messages_that_many_selectors_are_asked_about_count_for_what_they_cost()
     busy, other = server.client(), server.client()
     selectors = 500
     for at in range(selectors):
-        other.say("SUBSCRIBE", destination="/queue/q", id=at, selector=f"n = -{at}")
+        other.subscribe(id=at, selector=f"n = -{at}")
     busy.write(b"".join(sends(50)))
     done = 0
     while busy.session.blocked:
         assert server.queue().message_count - done <= STEPS / selectors + 2
         done = server.queue().message_count
-        server.world.one_turn()
+        server.one_turn()
     assert done and server.queue().message_count == 50
 
 
@@ -195,8 +195,8 @@ def test_sends_that_create_addresses_count_for_what_they_cost():
     client.write(b"".join(frame("SEND", destination=f"/topic/{at}", receipt=at) for at in range(100)))
     known = 0
     while client.session.blocked:
-        made = len(server.world.directory.addresses)
+        made = len(server.directory.addresses)
         assert made - known <= STEPS / CREATION + 1
         known = made
-        server.world.one_turn()
+        server.one_turn()
     assert known and receipts(client) == list(range(100))

@@ -29,19 +29,19 @@ class SlowStorage(NoStorage):
 
 def slow():
     server = Server()
-    storage = server.world.broker.storage = SlowStorage()
+    storage = server.broker.storage = SlowStorage()
     return server, server.client(client_id="me"), storage
 
 
 def commands(client):
-    client.server.world.pass_time(0)
+    client.server.pass_time()
     return [frame.command for frame in client.read()]
 
 
 def test_a_durable_subscription_is_confirmed_when_it_would_survive():
     server, client, storage = slow()
-    client.say("SUBSCRIBE", destination="/topic/news", id="s", durable_subscription_name="n", receipt="r")
-    client.say("SEND", b"x", destination="/topic/news")
+    client.subscribe("/topic/news", durable_subscription_name="n", receipt="r")
+    client.send(destination="/topic/news")
     assert commands(client) == []
     storage.sync()
     assert commands(client) == ["RECEIPT", "MESSAGE"]
@@ -49,8 +49,8 @@ def test_a_durable_subscription_is_confirmed_when_it_would_survive():
 
 def test_a_subscription_that_ended_meanwhile_gets_nothing():
     server, client, storage = slow()
-    client.say("SEND", b"x", destination="/queue/q")
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", receipt="r")
+    client.send()
+    client.subscribe(receipt="r")
     client.say("UNSUBSCRIBE", id="s")
     storage.sync()
     assert commands(client) == ["RECEIPT"]
@@ -59,7 +59,7 @@ def test_a_subscription_that_ended_meanwhile_gets_nothing():
 
 def test_the_end_of_a_durable_subscription_is_confirmed_when_it_would_survive():
     _, client, storage = slow()
-    client.say("SUBSCRIBE", destination="/topic/news", id="s", durable_subscription_name="n")
+    client.subscribe("/topic/news", durable_subscription_name="n")
     client.say("UNSUBSCRIBE", id="s", durable_subscription_name="n", receipt="gone")
     assert commands(client) == []
     storage.sync()
@@ -68,9 +68,9 @@ def test_the_end_of_a_durable_subscription_is_confirmed_when_it_would_survive():
 
 def test_disconnect_waits_for_what_was_sent_before():
     server, client, storage = slow()
-    client.say("SEND", b"x", destination="/queue/q", persistent="true", receipt="sent")
+    client.send(persistent="true", receipt="sent")
     client.say("DISCONNECT", receipt="bye")
-    client.say("SEND", b"late", destination="/queue/q")
+    client.send(b"late")
     assert commands(client) == [] and not client.wire.closed
     storage.sync()
     assert commands(client) == ["RECEIPT", "RECEIPT"] and client.wire.closed
@@ -79,8 +79,8 @@ def test_disconnect_waits_for_what_was_sent_before():
 
 def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect():
     _, client, storage = slow()
-    client.say("SEND", b"x", destination="/queue/q")
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", receipt="r")
+    client.send()
+    client.subscribe(receipt="r")
     client.say("DISCONNECT", receipt="bye")
     storage.sync()
     assert commands(client) == ["RECEIPT", "MESSAGE", "RECEIPT"]
@@ -89,8 +89,8 @@ def test_a_message_that_is_due_comes_before_the_receipt_of_disconnect():
 def test_a_connection_that_breaks_after_its_good_bye_is_one_failed_attempt():
     """DISCONNECT counts against max-delivery-attempts as a lost connection does, and both together count once."""
     server, client, _ = slow()
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client-individual")
-    client.say("SEND", b"x", destination="/queue/q")
+    client.subscribe(ack="client-individual")
+    client.send()
     client.say("DISCONNECT", receipt="bye")
     client.lose()
     assert (
@@ -101,7 +101,7 @@ def test_a_connection_that_breaks_after_its_good_bye_is_one_failed_attempt():
 def test_a_client_that_has_left_is_not_silent():
     server, client, storage = slow()
     client.say("DISCONNECT", receipt="bye")
-    server.world.pass_time(10 * 60_000)
+    server.pass_time(10 * 60_000)
     storage.sync()
     assert commands(client) == ["RECEIPT"]
 

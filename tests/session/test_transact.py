@@ -14,10 +14,6 @@ from ..broker.broker_fixture import assert_nothing_held, bodies
 from .session_fixture import Server, frame
 
 
-def send(client, body, **headers):
-    client.say("SEND", body, destination="/queue/q", **headers)
-
-
 def keeping():
     return Server({"#": {"auto_delete_queues": False}})
 
@@ -25,18 +21,17 @@ def keeping():
 def outstanding(server, count, ack="client-individual", **settings):
     """A client that has been delivered ``count`` messages, and their ids."""
     client = server.client()
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack=ack, prefetch_count=count)
+    client.subscribe(ack=ack, prefetch_count=count)
     for number in range(count):
-        send(client, b"%d" % number)
+        client.send(b"%d" % number)
     return client, [message["ack"] for message in client.read()]
 
 
 @pytest.mark.parametrize("verb", ["ACK", "NACK"])
-def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(verb):
-    server = keeping()
+def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(server, verb):
     client, ids = outstanding(server, 1)
     for end in ("ABORT", "ABORT", "COMMIT"):
-        client.say("BEGIN", transaction="t")
+        client.begin()
         client.say("ACK" if end == "COMMIT" else verb, id=ids[0], transaction="t")
         client.say(end, transaction="t")
         assert client.read() == []
@@ -45,13 +40,12 @@ def test_what_an_aborted_transaction_had_may_be_acknowledged_in_another(verb):
 
 
 @pytest.mark.parametrize("elsewhere", [{}, {"transaction": "u"}], ids=["outside", "in another transaction"])
-def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(elsewhere):
-    server = keeping()
+def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(server, elsewhere):
     client, ids = outstanding(server, 1)
-    client.say("BEGIN", transaction="t")
-    client.say("BEGIN", transaction="u")
-    client.say("ACK", id=ids[0], transaction="t")
-    client.say("ACK", id=ids[0], **elsewhere)
+    client.begin()
+    client.begin("u")
+    client.ack(ids[0], transaction="t")
+    client.ack(ids[0], **elsewhere)
     assert "awaits acknowledgement" in client.error()["message"]
     assert bodies(server.queue()) == [b"0"]
 
@@ -59,48 +53,45 @@ def test_what_an_open_transaction_has_cannot_be_acknowledged_elsewhere(elsewhere
 def test_unsubscribe_within_a_transaction_then_abort_gives_back_without_an_attempt():
     server = Server({"#": {"auto_delete_queues": False, "redelivery_delay": 1000}})
     client, ids = outstanding(server, 3)
-    client.say("BEGIN", transaction="t")
-    client.say("ACK", id=ids[1], transaction="t")
+    client.begin()
+    client.ack(ids[1], transaction="t")
     client.say("UNSUBSCRIBE", id="s")
     assert (bodies(server.queue()), server.queue().delivering) == ([b"0", b"2"], 1)
-    client.say("ABORT", transaction="t")
+    client.abort()
     assert bodies(server.queue()) == [b"0", b"1", b"2"]
     assert [ref.attempts for ref in server.queue().dispatcher.in_order()] == [0, 0, 0]
 
 
-def test_credit_is_free_within_a_transaction_and_taken_again_after_abort():
-    server = keeping()
+def test_credit_is_free_within_a_transaction_and_taken_again_after_abort(server):
     client, ids = outstanding(server, 1)
-    send(client, b"1")
-    send(client, b"2")
-    client.say("BEGIN", transaction="t")
-    client.say("ACK", id=ids[0], transaction="t")
+    client.send(b"1")
+    client.send(b"2")
+    client.begin()
+    client.ack(ids[0], transaction="t")
     assert (second := client.one("MESSAGE")).body == b"1", "or a long transaction would never end"
-    client.say("ABORT", transaction="t")
-    client.say("ACK", id=ids[0])
+    client.abort()
+    client.ack(ids[0])
     assert client.read() == [], "the window of one is still used by the second"
-    client.say("ACK", id=second["ack"])
+    client.ack(second["ack"])
     assert client.one("MESSAGE").body == b"2"
 
 
-def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery():
-    server = keeping()
+def test_a_later_cumulative_ack_covers_what_was_aborted_in_the_order_of_delivery(server):
     client, ids = outstanding(server, 6, "client")
     for name, last in (("t", 1), ("u", 3)):
-        client.say("BEGIN", transaction=name)
-        client.say("ACK", id=ids[last], transaction=name)
-    client.say("ABORT", transaction="t")
-    client.say("ABORT", transaction="u")  # its messages belong between those of the other and the rest
-    client.say("ACK", id=ids[1])
+        client.begin(name)
+        client.ack(ids[last], transaction=name)
+    client.abort()
+    client.abort("u")  # its messages belong between those of the other and the rest
+    client.ack(ids[1])
     assert (server.queue().messages_acknowledged, server.queue().delivering) == (2, 4)
-    client.say("ACK", id=ids[4])
+    client.ack(ids[4])
     client.lose()
     assert bodies(server.queue()) == [b"5"]
 
 
-def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion():
+def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion(server):
     """What they had is put in order once, and not once for each of them."""
-    server = keeping()
     client, ids = outstanding(server, 3000, "client")
     client.write(frame("BEGIN", transaction="t"))
     client.write(b"".join(frame("ACK", id=each, transaction="t") for each in ids))
@@ -115,8 +106,8 @@ def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion():
         put_in_order(self)
 
     with patch.object(CumulativeSubscription, "_put_in_order", counted):
-        client.say("ABORT", transaction="t")
-        client.say("ACK", id=ids[-2])
+        client.abort()
+        client.ack(ids[-2])
     assert orders == 1
     assert (server.queue().messages_acknowledged, server.queue().delivering) == (2999, 1)
 
@@ -124,24 +115,22 @@ def test_an_abort_of_many_cumulative_acks_takes_time_in_proportion():
 def test_a_lost_connection_with_an_open_transaction_is_one_attempt_for_all_it_had():
     server = Server({"#": {"auto_delete_queues": False, "redelivery_delay": 1000}})
     client, ids = outstanding(server, 3)
-    client.say("BEGIN", transaction="t")
-    client.say("ACK", id=ids[0], transaction="t")
+    client.begin()
+    client.ack(ids[0], transaction="t")
     client.say("NACK", id=ids[2], transaction="t")
     client.lose()
     queue = server.queue()
     assert (queue.count, queue.scheduled_count) == (0, 3)
     assert [ref.attempts for ref in queue.scheduled.values()] == [1, 1, 1]
-    server.world.pass_time(1000)
+    server.pass_time(1000)
     assert bodies(queue) == [b"0", b"1", b"2"]
 
 
-def test_an_unknown_transaction_costs_the_message_nothing():
-    server = keeping()
-    client = server.client()
-    send(client, b"0")
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack="client")
+def test_an_unknown_transaction_costs_the_message_nothing(server, client):
+    client.send(b"0")
+    client.subscribe(ack="client")
     message = client.one("MESSAGE")
-    client.say("ACK", id=message["ack"], transaction="nope")
+    client.ack(message["ack"], transaction="nope")
     client.error()
     assert bodies(server.queue()) == [b"0"]
 
@@ -153,9 +142,9 @@ def sliced():
     """A server that does one step of a commit in a turn of the reactor, and a client with a large transaction."""
     server = keeping()
     client = server.client()
-    client.say("BEGIN", transaction="t")
+    client.begin()
     for number in range(MANY):
-        send(client, b"%d" % number, transaction="t")
+        client.send(b"%d" % number, transaction="t")
     server.world.slice_finely()
     return server, client
 
@@ -163,41 +152,41 @@ def sliced():
 def test_a_large_commit_is_done_in_slices_and_its_receipt_comes_at_the_end():
     server, client = sliced()
     other = server.client()
-    client.say("COMMIT", transaction="t", receipt="1")
-    send(client, b"after", receipt="2")
+    client.commit(receipt="1")
+    client.send(b"after", receipt="2")
     turns = 0
     while server.queue().count < MANY:
         before = server.queue().count
         assert not client.read()
-        other.say("SEND", b"x", destination="/queue/other", receipt="other")
+        other.send(destination="/queue/other", receipt="other")
         assert other.one("RECEIPT"), "others are served"
-        server.world.one_turn()
+        server.one_turn()
         assert server.queue().count - before <= 2
         turns += 1
     assert turns > MANY / 4
-    server.world.settle_down()
+    server.settle_down()
     assert [got["receipt-id"] for got in client.read()] == ["1", "2"]
     assert bodies(server.queue()) == [*(b"%d" % number for number in range(MANY)), b"after"]
 
 
 def test_a_commit_is_done_to_its_end_when_its_client_hangs_up_meanwhile():
     server, client = sliced()
-    client.say("COMMIT", transaction="t", receipt="1")
+    client.commit(receipt="1")
     client.session.lost()
-    server.world.settle_down()
+    server.settle_down()
     assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]
-    assert server.world.broker.transaction_bytes.bytes == 0
+    assert server.broker.transaction_bytes.bytes == 0
 
 
 def test_commits_are_done_one_after_the_other():
     server, client = sliced()
     other = server.client()
-    other.say("BEGIN", transaction="u")
-    send(other, b"later", transaction="u")
-    client.say("COMMIT", transaction="t")
-    other.say("COMMIT", transaction="u", receipt="2")
+    other.begin("u")
+    other.send(b"later", transaction="u")
+    client.commit()
+    other.commit("u", receipt="2")
     assert not other.read()
-    server.world.settle_down()
+    server.settle_down()
     assert other.one("RECEIPT")["receipt-id"] == "2"
     assert bodies(server.queue())[-1] == b"later"
 
@@ -207,8 +196,8 @@ def with_deliveries(ack):
     server = keeping()
     client = server.client()
     for number in range(MANY):
-        send(client, b"%d" % number)
-    client.say("SUBSCRIBE", destination="/queue/q", id="s", ack=ack, prefetch_count=MANY)
+        client.send(b"%d" % number)
+    client.subscribe(ack=ack, prefetch_count=MANY)
     ids = [got["ack"] for got in client.read()]
     assert len(ids) == MANY
     server.world.slice_finely()
@@ -225,20 +214,20 @@ def test_a_cumulative_ack_of_many_is_done_in_slices_and_its_receipt_comes_at_the
     monkeypatch.setattr(
         Queue, "settle", lambda queue, ref: (settled.append(ref.message.body), settle(queue, ref))
     )
-    client.say("ACK", id=ids[-2], receipt="1")
+    client.ack(ids[-2], receipt="1")
     turns = 0
     while server.queue().messages_acknowledged < MANY - 1:
         before = server.queue().messages_acknowledged
         assert not client.read()
-        server.world.one_turn()
+        server.one_turn()
         assert server.queue().messages_acknowledged - before <= 2
         turns += 1
     assert turns > MANY / 4
-    server.world.settle_down()
+    server.settle_down()
     assert client.one("RECEIPT")["receipt-id"] == "1"
     assert settled == [b"%d" % number for number in range(MANY - 1)]
     client.session.lost()
-    server.world.settle_down()
+    server.settle_down()
     assert bodies(server.queue()) == [b"%d" % (MANY - 1)]
 
 
@@ -247,9 +236,9 @@ def test_a_cumulative_ack_is_done_to_its_end_when_its_client_hangs_up_meanwhile(
 ):
     monkeypatch.setattr(subscription, "MOST_AT_ONCE", 10)
     server, client, ids = with_deliveries("client")
-    client.say("ACK", id=ids[-2], receipt="1")
+    client.ack(ids[-2], receipt="1")
     client.session.lost()
-    server.world.settle_down()
+    server.settle_down()
     assert server.queue().messages_acknowledged == MANY - 1
     assert bodies(server.queue()) == [b"%d" % (MANY - 1)]
 
@@ -257,45 +246,45 @@ def test_a_cumulative_ack_is_done_to_its_end_when_its_client_hangs_up_meanwhile(
 @pytest.mark.parametrize("hangs_up", [False, True])
 def test_an_abort_of_many_acks_is_done_in_slices(hangs_up):
     server, client, ids = with_deliveries("client-individual")
-    client.say("BEGIN", transaction="t")
+    client.begin()
     for one in ids:
-        client.say("ACK", id=one, transaction="t")
-    client.say("ABORT", transaction="t", receipt="1")
+        client.ack(one, transaction="t")
+    client.abort(receipt="1")
     assert not client.read()
     if hangs_up:
         client.session.lost()
-        server.world.settle_down()
+        server.settle_down()
         assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]
     else:
-        server.world.settle_down()
+        server.settle_down()
         assert client.one("RECEIPT")["receipt-id"] == "1"
         for one in ids:
-            client.say("ACK", id=one)
+            client.ack(one)
         assert server.queue().messages_acknowledged == MANY
 
 
 def test_an_ack_that_comes_in_one_read_with_an_abort_waits_for_it():
     server, client, ids = with_deliveries("client-individual")
-    client.say("BEGIN", transaction="t")
+    client.begin()
     for one in ids:
-        client.say("ACK", id=one, transaction="t")
+        client.ack(one, transaction="t")
     acks = [frame("ACK", id=one, receipt=one) for one in ids]
     client.session.receive(frame("ABORT", transaction="t", receipt="abort") + b"".join(acks))
-    server.world.settle_down()
+    server.settle_down()
     assert [got["receipt-id"] for got in client.read()] == ["abort", *ids]
     assert server.queue().messages_acknowledged == MANY
 
 
 def test_a_commit_with_nacks_of_many_ends_when_all_of_them_are_back():
     server, client, ids = with_deliveries("client")
-    client.say("BEGIN", transaction="t")
+    client.begin()
     client.say("NACK", id=ids[-1], transaction="t")
-    client.say("COMMIT", transaction="t", receipt="1")
+    client.commit(receipt="1")
     other = server.client()
-    other.say("SUBSCRIBE", destination="/queue/q", id="o", ack="client", prefetch_count=MANY)
+    other.subscribe(id="o", ack="client", prefetch_count=MANY)
     turns, back = 0, []
     while not (got := client.read()):
-        server.world.one_turn()
+        server.one_turn()
         back += other.read()
         assert len(back) in (0, MANY), "nobody is given anything before all of them are back"
         turns += 1
@@ -306,11 +295,11 @@ def test_a_commit_with_nacks_of_many_ends_when_all_of_them_are_back():
 
 def test_a_stop_finishes_a_commit_that_waits_for_what_comes_back():
     server, client, ids = with_deliveries("client")
-    client.say("BEGIN", transaction="t")
+    client.begin()
     client.say("NACK", id=ids[-1], transaction="t")
-    client.say("COMMIT", transaction="t", receipt="1")
-    server.world.broker.background.finish()
-    assert len(server.world.broker.background) == 0
+    client.commit(receipt="1")
+    server.broker.background.finish()
+    assert len(server.broker.background) == 0
     client.session.lost()
-    server.world.broker.background.finish()
+    server.broker.background.finish()
     assert bodies(server.queue()) == [b"%d" % number for number in range(MANY)]

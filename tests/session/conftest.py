@@ -1,0 +1,17 @@
+"""A broker in memory that keeps its queues, and a client of it."""
+
+import pytest
+
+from .session_fixture import Client, Server
+
+
+@pytest.fixture
+def server() -> Server:
+    """A broker with one acceptor; it keeps queues that nobody uses."""
+    return Server({"#": {"auto_delete_queues": False}})
+
+
+@pytest.fixture
+def client(server: Server) -> Client:
+    """A client that is connected."""
+    return server.client()
