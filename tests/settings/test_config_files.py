@@ -117,32 +117,6 @@ def test_ring():
     assert repository.lookup("jobs").dead_letter_address == "overflow" in queues
 
 
-def test_last_value():
-    configuration, repository = read("last-value.xml")
-    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
-    assert (queues["states"].last_value_key, queues["states"].non_destructive) == ("device", True)
-    assert (queues["orders"].last_value, queues["orders"].last_value_key) == (True, None)
-    assert repository.lookup("prices.gold").default_last_value_key == "symbol"
-
-
-def test_limits():
-    configuration, repository = read("limits.xml")
-    assert configuration.stomp_acceptors[0].limits.max_header_length == 8192
-    assert repository.lookup("x").address_full_policy == FullPolicy.BLOCK
-    assert repository.lookup("news.a").address_full_policy == FullPolicy.DROP
-    assert repository.lookup("orders.a").address_full_policy == FullPolicy.FAIL
-
-
-def test_websocket():
-    stomp, websocket = read("websocket.xml")[0].stomp_acceptors
-    assert not stomp.websocket.web_socket_upgrade
-    assert websocket.websocket.web_socket_allowed_origins == ("https://app.example.com",)
-    assert websocket.websocket.web_socket_encoder_type == "text"
-    assert (
-        websocket.websocket.web_socket_max_frame_payload_length == websocket.limits.max_body_length == 1024**2
-    )
-
-
 def test_paging():
     configuration, repository = read("paging.xml")
     assert data_directory(configuration).paging == CONFIG.parent / "data" / "paging"
@@ -153,11 +127,6 @@ def test_paging():
     assert repository.lookup("jobs").page_full_policy == PageFullPolicy.FAIL
     assert repository.lookup("readings").disk_full_policy == DiskFullPolicy.DROP
     assert repository.lookup("readings").ring_counts_paged
-
-
-def test_security():
-    configuration, _ = read("security.xml")
-    assert configuration.users_file == str(CONFIG / "users.properties")
 
 
 SECURE = [CONFIG / "security.xml", CONFIG / "tls.xml", *CONFIG.glob("*/broker.xml"), TEMPLATE]
@@ -215,35 +184,6 @@ def test_wildcards():
     assert repository.lookup("news/europe/sport").max_delivery_attempts == 5
     assert repository.lookup("news/europe").default_ring_size == 100
     assert repository.lookup("news/#").default_ring_size == -1
-
-
-def test_retention():
-    configuration, _ = read("retention.xml")
-    retention = configuration.journal_retention_directory
-    assert retention is not None and retention.directory == "data/retention"
-    assert (retention.period, retention.storage_limit, retention.sample_period) == (
-        30 * 86_400_000,
-        20 * 1024**3,
-        10_000,
-    )
-    assert data_directory(configuration).retention == CONFIG.parent / "data" / "retention"
-
-
-def test_message_groups():
-    configuration, repository = read("groups.xml")
-    assert repository.lookup("work.any").default_group_rebalance
-    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
-    customers, sessions = queues["customers"], queues["sessions"]
-    assert (customers.group_buckets, customers.group_rebalance) == (1024, True)
-    assert customers.group_rebalance_pause_dispatch
-    assert sessions.group_first_key == "JMSXGroupFirstForConsumer"
-
-
-def test_consumers():
-    configuration, _ = read("consumers.xml")
-    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
-    assert queues["ledger"].exclusive
-    assert queues["announcements"].non_destructive and queues["announcements"].ring_size == 100
 
 
 def test_settings_of_artemis():
