@@ -1,5 +1,7 @@
 """The dispatcher: consumers in turn, selectors, exclusive queues, message groups."""
 
+from typing import Any, cast
+
 from stompring.broker.dispatcher import (
     AWAITING_CONSUMERS,
     CLOSED,
@@ -9,6 +11,8 @@ from stompring.broker.dispatcher import (
     SELECTORS,
     SUSPENDED,
 )
+from stompring.broker.message_groups import MessageGroups
+from stompring.broker.reference import GONE, PENDING, Reference
 
 from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, header_is, join
 
@@ -154,3 +158,35 @@ def test_suspended_delivery_of_the_broker_holds_back_old_and_new_queues():
     world.send(body=b"3")
     assert taker.bodies == [b"1", b"3"]
     assert not queue.dispatcher.blocks & SUSPENDED
+
+
+class Cast:
+    """Groups, and references in them."""
+
+    def __init__(self):
+        self.world = BrokerFixture()
+        self.groups = MessageGroups()
+        self.next = 0
+
+    def ref(self, group, ends=False):
+        self.next += 1
+        message = self.world.message("a", group=group, group_sequence=-1 if ends else 0)
+        return Reference(message, cast(Any, None), self.next, PENDING)
+
+    def own(self, taker, *groups):
+        for group in groups:
+            self.groups.claim(self.ref(group), taker)
+
+
+def test_removed_owner_returns_its_pending_backlog_in_order():
+    play, one, two = Cast(), Taker(), Taker()
+    play.own(one, b"a", b"c")
+    play.own(two, b"b")
+    refs = [play.ref(group) for group in (b"a", b"c", b"a")]
+    for ref in reversed(refs):
+        play.groups.add_to_backlog(ref, one)
+    refs[1].state = GONE
+    assert play.groups.remove(one) == [refs[0], refs[2]]
+    assert list(play.groups.pinned()) == [(b"b", two)]
+    assert (one.group_count, two.group_count) == (0, 1)
+    assert play.groups.remove(one) == []

@@ -103,6 +103,17 @@ def test_first_key_must_be_a_header_of_its_own(name):
 # ---- owners that leave
 
 
+def test_order_of_each_group_survives_owners_that_leave_with_messages_in_delivery():
+    world = BrokerFixture()
+    queue = world.queue()
+    one, two, three = join(queue, 2), join(queue, 2), join(queue, 0)
+    grouped(world, "a1", "b1", "a2", "b2", "a3", "b3", "a4")
+    one.close(failed=True)
+    two.close()
+    three.give_credit(100)
+    assert texts(three) == ["a1", "b1", "a2", "b2", "a3", "b3", "a4"]
+
+
 def test_groups_of_consumers_that_left_are_forgotten_in_the_end():
     world = BrokerFixture()
     queue = world.queue()

@@ -103,6 +103,40 @@ class Reading:
         assert queue.messages_added == left + queue.message_count
 
 
+STEPS = st.lists(
+    st.sampled_from(["send", "send", "send", "later", "later", "due", "take", "ack", "close"]), max_size=60
+)
+
+
+@given(size=SIZES, steps=STEPS)
+@examples(300)
+def test_one_ring(size, steps):
+    world = BrokerFixture()
+    reading = Reading(world.queue("q", ring_size=size), size)
+    due = world.now + 1000
+    for number, step in enumerate(steps):
+        if step == "send":
+            world.send("q", b"%d" % number)
+            reading.ring.add_at_tail(number)
+        elif step == "later":
+            world.send("q", b"%d" % number, due=due)
+            reading.ring.scheduled.append(number)
+        elif step == "due":
+            world.pass_time(due - world.now)
+            due += 1000
+            reading.ring.fall_due()
+        elif step == "take":
+            reading.take()
+        elif step == "ack":
+            reading.acknowledge()
+        else:
+            reading.close()
+        reading.compare()
+    reading.close()
+    reading.queue.purge()
+    assert_nothing_held(world)
+
+
 ADDRESSES = ("a.x", "a.y", "b")
 #: Each queue's address, and where messages for it may be sent to.
 QUEUES = {

@@ -148,15 +148,6 @@ def test_ordinary_roles_reach_no_address_of_the_management(path):
     assert rules.allows(clients, PermissionType.CONSUME, "orders.#")
 
 
-def test_dead_letters_and_schedules():
-    _, repository = read("dead-letter.xml")
-    assert repository.lookup("quotes").expiry_address is None
-    assert repository.lookup("orders.x").max_delivery_attempts == -1
-    assert repository.lookup("x").expiry_address == "Expired"
-    _, repository = read("scheduled.xml")
-    assert repository.lookup("reminders").redelivery_delay_multiplier == 2.0
-
-
 def test_policies():
     configuration, repository = read("policies.xml")
     load(configuration, PluginSources(configuration.file))
@@ -195,16 +186,6 @@ def test_settings_of_artemis():
     )
     (warning,) = configuration.warnings
     assert "acceptor 'mqtt' is skipped" in warning
-
-
-def test_bridges():
-    configuration, _ = read("bridges.xml")
-    orders, alarms = configuration.bridges
-    assert [connector.name for connector in orders.connectors] == ["head-office", "head-office-standby"]
-    assert (orders.forwarding_address, orders.max_retry_interval) == ("branch.orders", 30_000)
-    assert alarms.connectors[0].virtual_host == "/" and alarms.filter == "level > 3"
-    queues = {queue.name for address in configuration.addresses for queue in address.queues}
-    assert {orders.queue_name, alarms.queue_name} <= queues
 
 
 def test_diverts():
