@@ -32,16 +32,6 @@ def grouped(world, group, body, *, ends=False, colour="red"):
 RED, BLUE = header_is(b"colour", b"red"), header_is(b"colour", b"blue")
 
 
-def test_consumer_without_credit_is_delivered_to_once_it_has_some():
-    world = BrokerFixture()
-    queue = world.queue()
-    taker = join(queue, 0)
-    world.send(body=b"1")
-    assert taker.got == []
-    taker.give_credit()
-    assert taker.bodies == [b"1"]
-
-
 def test_equal_selectors_share_one_list():
     world = BrokerFixture()
     queue = world.queue()
@@ -92,77 +82,6 @@ def test_lowered_consumers_before_dispatch_starts_delivery():
     world.send()
     world.directory.update_queue(queue, {"consumers_before_dispatch": 1})
     assert len(taker.got) == 1
-
-
-def test_group_of_a_paused_consumer_does_not_delay_other_groups():
-    world = BrokerFixture()
-    queue = world.queue()
-    one, two = join(queue, 1), join(queue)
-    grouped(world, b"a", b"a0")
-    grouped(world, b"a", b"a1")
-    world.send(body=b"plain")
-    assert (one.bodies, two.bodies, queue.count) == ([b"a0"], [b"plain"], 1)
-    one.ack()
-    assert one.bodies == [b"a0", b"a1"]
-
-
-def test_backlog_of_a_group_goes_to_others_when_the_group_ends():
-    world = BrokerFixture()
-    queue = world.queue()
-    one, two = join(queue, 1), join(queue)
-    grouped(world, b"a", b"a0")
-    grouped(world, b"a", b"a1", ends=True)
-    grouped(world, b"a", b"a2")
-    assert (one.bodies, two.bodies) == ([b"a0"], [])
-    one.ack()
-    assert (one.bodies, two.bodies) == ([b"a0", b"a1"], [b"a2"])
-
-
-def test_owner_is_not_given_what_its_selector_refuses():
-    world = BrokerFixture()
-    queue = world.queue()
-    reader = join(queue, matches=RED)
-    plain = join(queue, 0)
-    grouped(world, b"a", b"0")
-    plain.give_credit(5)
-    grouped(world, b"a", b"1", colour="blue")
-    grouped(world, b"a", b"2")
-    assert (reader.bodies, plain.bodies) == ([b"0", b"2"], [b"1"])
-
-
-def test_group_backlog_is_delivered_by_selector_when_its_owner_leaves():
-    world = BrokerFixture()
-    queue = world.queue()
-    owner = join(queue, 1)
-    grouped(world, b"a", b"0")
-    selective = join(queue, matches=RED)
-    grouped(world, b"a", b"1")  # taken off the selector's list, and set aside for the owner
-    assert (owner.bodies, selective.bodies) == ([b"0"], [])
-    owner.close()
-    assert selective.bodies == [b"0", b"1"]
-
-
-def test_ring_counts_group_backlogs():
-    world = BrokerFixture()
-    queue = world.queue(ring_size=2)
-    join(queue, 1)
-    idle = join(queue, 1)
-    grouped(world, b"a", b"a0")
-    for number in range(1, 5):
-        grouped(world, b"a", b"a%d" % number)
-    assert (queue.count, queue.messages_replaced, idle.got) == (2, 2, [])
-
-
-def test_group_backlog_is_delivered_by_priority():
-    world = BrokerFixture()
-    queue = world.queue()
-    owner, other = join(queue, 1), join(queue)
-    grouped(world, b"a", b"first")
-    grouped(world, b"a", b"low")
-    world.send(body=b"high", group=b"a", priority=9, headers={"colour": "red"})
-    owner.ack()
-    assert owner.bodies == [b"first", b"high"]
-    assert other.got == []
 
 
 def test_consumer_that_acknowledges_within_the_delivery():
@@ -220,6 +139,27 @@ def test_consumer_of_a_deleted_queue_is_not_delivered_to():
     assert not taker.got and not taker.ready and not queue.ready
 
 
+def test_suspended_delivery_of_the_broker_holds_back_old_and_new_queues():
+    world = BrokerFixture()
+    queue = world.queue()
+    taker = join(queue)
+    world.broker.suspend_delivery()
+    world.broker.suspend_delivery()
+    world.send(body=b"1")
+    late = world.queue("late")
+    later = join(late)
+    world.send("late", b"2")
+    assert (taker.bodies, later.bodies, queue.count, late.count) == ([], [], 1, 1)
+    world.directory.delete_queue(world.queue("short").name)
+    world.broker.resume_delivery()
+    world.broker.resume_delivery()
+    world.settle_down()
+    assert (taker.bodies, later.bodies) == ([b"1"], [b"2"])
+    world.send(body=b"3")
+    assert taker.bodies == [b"1", b"3"]
+    assert not queue.dispatcher.blocks & SUSPENDED
+
+
 class Cast:
     """Groups, and references in them."""
 
@@ -250,35 +190,3 @@ def test_removed_owner_returns_its_pending_backlog_in_order():
     assert list(play.groups.pinned()) == [(b"b", two)]
     assert (one.group_count, two.group_count) == (0, 1)
     assert play.groups.remove(one) == []
-
-
-def test_end_of_a_group_returns_only_the_backlog_of_that_group():
-    play, one = Cast(), Taker()
-    play.own(one, b"a", b"b")
-    kept, freed = play.ref(b"b"), play.ref(b"a")
-    for ref in (kept, freed):
-        play.groups.add_to_backlog(ref, one)
-    assert play.groups.release(b"a") == [freed]
-    assert list(play.groups.pinned()) == [(b"b", one)] and one.group_count == 1
-    assert one.group_backlog is not None and list(one.group_backlog) == [kept]
-
-
-def test_suspended_delivery_of_the_broker_holds_back_old_and_new_queues():
-    world = BrokerFixture()
-    queue = world.queue()
-    taker = join(queue)
-    world.broker.suspend_delivery()
-    world.broker.suspend_delivery()
-    world.send(body=b"1")
-    late = world.queue("late")
-    later = join(late)
-    world.send("late", b"2")
-    assert (taker.bodies, later.bodies, queue.count, late.count) == ([], [], 1, 1)
-    world.directory.delete_queue(world.queue("short").name)
-    world.broker.resume_delivery()
-    world.broker.resume_delivery()
-    world.settle_down()
-    assert (taker.bodies, later.bodies) == ([b"1"], [b"2"])
-    world.send(body=b"3")
-    assert taker.bodies == [b"1", b"3"]
-    assert not queue.dispatcher.blocks & SUSPENDED

@@ -2,10 +2,7 @@
 
 import pytest
 
-from stompring.broker import publish
-from stompring.broker.last_value import LastValueQueue
 from stompring.broker.queue import Queue
-from stompring.broker.transaction import Transaction
 from stompring.settings.model import RoutingType
 
 from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, join
@@ -24,12 +21,6 @@ def send(world, body, key="K", address="q", **more):
 
 def counts(queue):
     return queue.message_count, queue.delivering, queue.messages_replaced
-
-
-def index_of(queue):
-    assert isinstance(queue, LastValueQueue)
-    assert not queue._superseded or queue.delivering
-    return queue.keys
 
 
 @pytest.mark.parametrize(
@@ -64,93 +55,6 @@ def test_a_queue_is_a_last_value_queue_by_either_setting_or_its_default():
     assert (named.last_value, named.last_value_key) == (True, None)
     off = world.queue("k.y", last_value=False)
     assert type(off) is Queue and off.attributes.last_value_key is None
-
-
-def test_a_message_in_delivery_is_not_recalled_and_may_be_acknowledged():
-    world, queue = world_of()
-    taker = join(queue)
-    send(world, b"1")
-    send(world, b"2")
-    assert taker.bodies == [b"1", b"2"] and counts(queue) == (2, 2, 0)
-    taker.ack()
-    assert queue.messages_acknowledged == 2
-    assert_nothing_held(world)
-    assert index_of(queue) == 0
-
-
-def test_a_message_that_comes_back_stays_while_it_is_the_newest():
-    world, queue = world_of()
-    taker = join(queue)
-    send(world, b"1")
-    taker.close()
-    assert bodies(queue) == [b"1"]
-    send(world, b"2")
-    assert bodies(queue) == [b"2"] and counts(queue) == (1, 0, 1)
-
-
-def test_a_rejected_message_goes_to_the_dead_letters_although_a_newer_one_has_its_key():
-    world = BrokerFixture({"q": {"max_delivery_attempts": 1, "dead_letter_address": "DLQ"}})
-    queue, dead = world.queue(**KEYED), world.queue("DLQ")
-    taker = join(queue, 1)
-    send(world, b"1")
-    send(world, b"2")
-    taker.nack()
-    assert bodies(dead) == [b"1"] and queue.messages_killed == 1 and queue.messages_replaced == 0
-    taker.ack()
-    assert index_of(queue) == 0 and queue.message_count == 0
-
-
-def test_a_commit_of_several_leaves_the_newest_and_a_rollback_leaves_what_was():
-    world, queue = world_of()
-    taker = join(queue)
-    send(world, b"1")
-    transaction = Transaction(world.broker)
-    taker.ack_in(transaction)
-    send(world, b"2")
-    transaction.rollback()
-    world.settle_down()
-    taker.close()
-    assert bodies(queue) == [b"2"], "the rolled back message came back to a newer one"
-    one = world.message(headers={"code": "K"}, body=b"3")
-    two = world.message(headers={"code": "K"}, body=b"4")
-    transaction = Transaction(world.broker)
-    for message in (one, two):
-        step = lambda message=message: publish.send(message)  # noqa: E731
-        transaction.send(1, lambda: world.address("q"), step, durable=False)
-    assert bodies(queue) == [b"2"]
-    transaction.commit()
-    world.settle_down()
-    assert bodies(queue) == [b"4"] and queue.messages_replaced == 3
-
-
-def test_a_newer_value_of_lower_priority_replaces_one_of_higher():
-    world, queue = world_of()
-    send(world, b"old", priority=9)
-    send(world, b"x", "L", priority=5)
-    send(world, b"new", priority=1)
-    assert bodies(queue) == [b"x", b"new"]
-
-
-def test_a_replaced_message_makes_place_in_a_ring_before_the_ring_evicts():
-    world, queue = world_of(ring_size=3)
-    for body, key in ((b"a1", "A"), (b"b1", "B"), (b"c1", "C"), (b"a2", "A"), (b"b2", "B")):
-        send(world, body, key)
-    assert bodies(queue) == [b"c1", b"a2", b"b2"], "no key was evicted"
-    send(world, b"d1", "D")
-    assert bodies(queue) == [b"a2", b"b2", b"d1"] and queue.messages_replaced == 3
-    assert index_of(queue) == 3
-    send(world, b"c2", "C")
-    assert bodies(queue) == [b"b2", b"d1", b"c2"]
-
-
-def test_of_scheduled_messages_that_fall_due_together_the_newest_stays():
-    for ring in (-1, 2):
-        world, queue = world_of(ring_size=ring)
-        for body, key in ((b"a1", "A"), (b"b1", "B"), (b"a2", "A"), (b"b2", "B")):
-            send(world, body, key, due=world.now + 1000)
-        world.pass_time(1000)
-        assert bodies(queue) == [b"a2", b"b2"] and counts(queue) == (2, 0, 2)
-        assert index_of(queue) == 2
 
 
 def test_each_queue_of_an_address_has_its_own_values():

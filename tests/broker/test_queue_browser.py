@@ -8,7 +8,7 @@ from stompring.broker.reference import STATES
 from stompring.errors import Refused
 from stompring.settings.model import RingPolicy
 
-from .broker_fixture import MULTICAST, BrokerFixture, Taker, assert_nothing_held, bodies, join
+from .broker_fixture import BrokerFixture, Taker, assert_nothing_held, bodies, join
 
 
 class OpenTaker(Taker):
@@ -56,30 +56,6 @@ def test_browse_refuses_a_broken_selector_at_once(world):
     with pytest.raises(Refused, match="filter: ") as refused:
         queue_browser.browse(world.queue(), "colour = ")
     assert refused.value.status == 400
-
-
-def test_browse_goes_on_while_the_queue_changes(world):
-    queue = world.queue()
-    for number in range(5):
-        world.send(body=b"%d" % number)
-    refs = queue_browser.browse(queue)
-    assert next(refs).message.body == b"0"
-    list(queue_browser.remove_message(queue, [*queue_browser.browse(queue)][2].message.number))
-    world.send(body=b"new")
-    assert [ref.message.body for ref in refs] == [b"1", b"3", b"4"]
-
-
-def test_browse_shows_messages_set_aside_for_a_group_once(world):
-    queue = world.queue()
-    first = join_open(queue, 1)
-    world.send(body=b"a1", group=b"a")
-    world.send(body=b"a2", group=b"a")
-    join_open(queue, 2)
-    world.send(body=b"b1", group=b"b")
-    world.send(body=b"a3", group=b"a")
-    pending = [ref.message.body for ref in queue_browser.browse(queue) if STATES[ref.state] == "pending"]
-    assert pending == [b"a2", b"a3"]
-    assert queue.count == 2 and first.bodies == [b"a1"]
 
 
 def test_removing_the_last_message_lets_an_auto_delete_queue_go(world):
@@ -143,32 +119,3 @@ def test_purge_spares_what_arrives_while_it_runs(world):
     world.send(body=b"new")
     list(steps)
     assert bodies(queue) == [b"new"]
-
-
-def test_trim_enforces_a_lowered_ring(world):
-    queue = world.queue(ring_size=5)
-    for number in range(5):
-        world.send(body=b"%d" % number)
-    world.directory.update_queue(queue, {"ring_size": 2})
-    assert sum(queue.trim()) == 3
-    assert bodies(queue) == [b"3", b"4"]
-    assert queue.messages_replaced == 3
-    assert sum(queue.trim()) == 0
-
-
-def test_trim_of_a_queue_without_a_ring_does_nothing(world):
-    queue = world.queue(routing_type=MULTICAST)
-    world.send()
-    assert sum(queue.trim()) == 0
-    assert queue.count == 1
-
-
-def test_a_non_destructive_queue_shows_each_message_once(world):
-    queue = world.queue(non_destructive=True)
-    taker = join_open(queue, 5)
-    message = world.send(body=b"a")
-    assert seen(queue_browser.browse(queue)) == [(b"a", "pending")]
-    list(queue_browser.remove_message(queue, message.number))
-    assert seen(queue_browser.browse(queue)) == []
-    taker.close()
-    assert_nothing_held(world)

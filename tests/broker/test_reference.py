@@ -41,43 +41,6 @@ def test_highest_priority_first_then_oldest():
     assert head is not None and head.sequence == 1
 
 
-def test_head_drops_references_that_are_not_pending():
-    pending, refs = filled(1, 2, 3)
-    refs[1].state, refs[2].state = GONE, DELIVERING
-    assert pending.head() is refs[3]
-    assert pending.size == 1
-    refs[3].state = GONE
-    assert pending.head() is None
-    assert pending.size == 0
-
-
-def test_restore_puts_a_reference_at_its_old_position():
-    pending, refs = filled(1, 2, 3, 4)
-    for sequence in (1, 2, 3):
-        pending.head()
-        pending.pop_head(refs[sequence])
-    for sequence in (3, 1, 2):
-        pending.restore(refs[sequence])
-    assert sequences(pending) == [1, 2, 3, 4]
-
-
-def test_restore_of_what_is_still_listed_does_nothing():
-    pending, refs = filled(1, 2, 3)
-    for ref in refs.values():
-        pending.restore(ref)
-    assert sequences(pending) == [1, 2, 3]
-    assert pending.size == 3
-
-
-def test_restore_after_a_level_became_empty():
-    pending, refs = filled(1)
-    pending.head()
-    pending.pop_head(refs[1])
-    assert pending.head() is None
-    pending.restore(refs[1])
-    assert pending.head() is refs[1]
-
-
 def test_sweep_drops_references_that_are_not_pending():
     pending, refs = filled(*range(1000))
     for sequence in range(0, 1000, 2):

@@ -5,25 +5,6 @@ from stompring.broker.transaction import Transaction, requeue
 from .broker_fixture import BrokerFixture, assert_nothing_held, bodies, join
 
 
-def test_rollback_after_the_consumer_left_gives_back_without_an_attempt_or_a_delay():
-    world = BrokerFixture(
-        {"q": {"redelivery_delay": 500, "max_delivery_attempts": 1, "dead_letter_address": "DLQ"}}
-    )
-    queue = world.queue(ring_size=2)
-    for number in range(3):
-        world.send(body=b"%d" % number)
-        if not queue.consumers:
-            taker = join(queue)
-    transaction = Transaction(world.broker)
-    for ref in list(taker.unsettled):
-        taker.ack_in(transaction, [ref])
-    taker.close()
-    assert (queue.count, queue.delivering) == (0, 3)
-    transaction.rollback()
-    assert (bodies(queue), queue.messages_replaced) == ([b"1", b"2"], 1), "the ring keeps the newest"
-    assert [(ref.deliveries, ref.attempts) for ref in queue.dispatcher.in_order()] == [(1, 0), (1, 0)]
-
-
 def test_rollback_kills_what_a_deleted_queue_has_in_delivery():
     world = BrokerFixture()
     queue = world.queue()
@@ -35,18 +16,6 @@ def test_rollback_kills_what_a_deleted_queue_has_in_delivery():
     transaction.rollback()
     assert (queue.messages_killed, queue.delivering) == (1, 0)
     assert world.broker.memory.bytes == 0
-
-
-def test_refused_in_a_transaction():
-    world = BrokerFixture()
-    queue = world.queue()
-    world.send(body=b"1")
-    one, two = join(queue), join(queue)
-    transaction = Transaction(world.broker)
-    one.nack_in(transaction)
-    assert two.got == []
-    transaction.commit()
-    assert two.deliveries == [2]
 
 
 def test_a_queue_that_waited_for_the_commit_is_deleted_after_it():
@@ -74,3 +43,22 @@ def test_references_of_several_queues_go_home():
         queue.dispatcher.pause_consumer(taker)
     requeue(refs, None, failed=False)
     assert (bodies(one), bodies(two)) == ([b"1"], [b"2"])
+
+
+def test_rollback_after_the_consumer_left_gives_back_without_an_attempt_or_a_delay():
+    world = BrokerFixture(
+        {"q": {"redelivery_delay": 500, "max_delivery_attempts": 1, "dead_letter_address": "DLQ"}}
+    )
+    queue = world.queue(ring_size=2)
+    for number in range(3):
+        world.send(body=b"%d" % number)
+        if not queue.consumers:
+            taker = join(queue)
+    transaction = Transaction(world.broker)
+    for ref in list(taker.unsettled):
+        taker.ack_in(transaction, [ref])
+    taker.close()
+    assert (queue.count, queue.delivering) == (0, 3)
+    transaction.rollback()
+    assert (bodies(queue), queue.messages_replaced) == ([b"1", b"2"], 1), "the ring keeps the newest"
+    assert [(ref.deliveries, ref.attempts) for ref in queue.dispatcher.in_order()] == [(1, 0), (1, 0)]

@@ -31,17 +31,6 @@ def test_who_settles_nothing_has_a_few_while_memory_is_used_up():
         assert before < len(taker.got) <= before + LEAST + 1
 
 
-def test_who_has_enough_is_passed_by():
-    world = filled(memory=1 << 20)
-    queue = world.directory.queues["q"]
-    small, large = join(queue, 5), join(queue, 1000)
-    world.settle_down()
-    assert len(small.got) == 5 and len(large.got) == 55
-    assert sorted(numbers(small)[0] + numbers(large)[0]) == list(range(60))
-    assert numbers(large)[0] == sorted(numbers(large)[0])
-    assert queue.delivering == 60 and queue.count == 0
-
-
 def test_max_read_page_messages_holds_for_each():
     world = filled(max_read_page_messages=7)
     queue = world.directory.queues["q"]
@@ -51,15 +40,6 @@ def test_max_read_page_messages_holds_for_each():
     first.ack(*first.unsettled[1:4])
     world.settle_down()
     assert (len(first.got), len(second.got)) == (11, 7)
-
-
-def test_what_is_in_memory_comes_first():
-    world = StoredPages(limit=5, settings={"max_read_page_bytes": 1 << 20}, memory=0)
-    queue = world.queue()
-    world.fill(40)
-    taker = join(queue, auto=True)
-    world.settle_down()
-    assert numbers(taker) == [list(range(40))]
 
 
 def test_what_is_acknowledged_by_delivery_is_counted_as_such():
@@ -72,20 +52,6 @@ def test_what_is_acknowledged_by_delivery_is_counted_as_such():
     assert (queue.persistent_size, queue.message_count, world.areas.budget.messages) == (0, 0, 0)
 
 
-def test_both_ways_of_acknowledging_take_turns_at_one_queue():
-    world = filled(30)
-    queue = world.directory.queues["q"]
-    automatic, explicit = join(queue, 0, auto=True), join(queue, 0)
-    automatic.credit = explicit.credit = None
-    for taker in (automatic, explicit):
-        queue.dispatcher.resume_consumer(taker)
-    world.settle_down()
-    got = numbers(automatic, explicit)
-    assert sorted(got[0] + got[1]) == list(range(30))
-    assert all(taker == sorted(taker) for taker in got)
-    assert queue.delivering == len(explicit.unsettled) == len(explicit.got) in (14, 15)
-
-
 def test_a_redelivery_says_so_to_who_acknowledges_by_delivery():
     world = filled(memory=1 << 20)
     queue = world.directory.queues["q"]
@@ -96,18 +62,4 @@ def test_a_redelivery_says_so_to_who_acknowledges_by_delivery():
     world.settle_down()
     assert numbers(taker) == [list(range(60))]
     assert taker.deliveries == [2] * 20 + [1] * 40
-    assert_nothing_paged(world)
-
-
-def test_credit_ends_a_run_in_the_middle():
-    world = filled()
-    queue = world.directory.queues["q"]
-    taker = join(queue, 7, auto=True)
-    world.settle_down()
-    assert numbers(taker) == [list(range(7))]
-    assert queue.message_count == 53
-    taker.credit = None
-    queue.dispatcher.resume_consumer(taker)
-    world.settle_down()
-    assert numbers(taker) == [list(range(60))]
     assert_nothing_paged(world)

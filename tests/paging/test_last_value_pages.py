@@ -7,9 +7,9 @@ import pytest
 from stompring.broker.last_value import LastValueQueue
 from stompring.settings.model import RoutingType
 
-from ..broker.broker_fixture import assert_nothing_held, join
+from ..broker.broker_fixture import join
 from ..store.stored_broker import BEGUN
-from .stored_pages import StoredPages, assert_nothing_paged, drained
+from .stored_pages import StoredPages, drained
 
 KEYED = {"last_value_key": "code"}
 
@@ -47,64 +47,6 @@ def restarted(world, name="q"):
     world.settle_down()
     again = world.killed()
     return again, again.directory.queue(name)
-
-
-@pytest.mark.parametrize("memory", [500, 3000, 1 << 20])
-@pytest.mark.parametrize("limit", [0, 5])
-def test_the_newest_of_each_key_is_left_at_every_moment(limit, memory):
-    world = StoredPages(limit=limit, memory=memory)
-    queue = world.queue(**KEYED)
-    for number in range(60):
-        put(world, range(number, number + 1), 7)
-        assert queue.message_count == min(7, number + 1)
-        if number % 13 == 0:
-            world.settle_down()
-    assert queue.messages_replaced == 53 and index(queue).keys == 7
-    assert drained(world, join(queue)) == newest(60, 7)
-    assert index(queue).keys == 0
-    if limit:
-        assert_nothing_paged(world)
-        assert_nothing_held(world)
-
-
-def test_a_value_in_delivery_that_came_from_a_page_does_not_come_back_after_a_newer_one():
-    world = StoredPages(limit=0)
-    queue = world.queue(**KEYED)
-    put(world, range(20), 10)
-    taker = join(queue, 3)
-    world.settle_down()
-    assert taker.bodies == [b"10", b"11", b"12"]
-    put(world, range(20, 22), 10)
-    assert (queue.message_count, queue.delivering, queue.messages_replaced) == (12, 3, 10)
-    taker.close()
-    world.settle_down()
-    assert (queue.message_count, queue.messages_replaced) == (10, 12)
-    assert sorted(map(int, drained(world, join(queue)))) == list(range(12, 22))
-
-
-def test_messages_that_memory_has_no_space_for_are_replaced_on_disk_after_they_were_unloaded():
-    world = StoredPages(limit=0, memory=6000)
-    queue = world.queue(**KEYED)
-    put(world, range(40), 40)
-    taker = join(queue, 5)
-    world.settle_down()
-    taker.close()
-    world.settle_down()
-    put(world, range(40, 80), 40)
-    world.settle_down()
-    assert (queue.message_count, queue.messages_replaced) == (40, 40)
-    assert drained(world, join(queue)) == newest(80, 40)
-
-
-def test_selectors_find_only_the_newest():
-    world = StoredPages(limit=0, memory=2000)
-    queue = world.queue(**KEYED)
-    reader = join(queue, 0, matches=lambda message: (message.header(b"code") or b"k1")[-1] % 2 == 0)
-    put(world, range(40), 10)
-    world.settle_down()
-    put(world, range(40, 45), 10)
-    reader.give_credit(100)
-    assert drained(world, reader) == [b"36", b"38", b"40", b"42", b"44"]
 
 
 @pytest.mark.parametrize("memory", [500, 1 << 20])

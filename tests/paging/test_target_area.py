@@ -82,25 +82,6 @@ class TestSelectors:
         assert red.bodies == [b"hot"]
         assert world.areas.blocks_read == reads
 
-    def test_order_is_that_of_the_queue_for_each_selector(self):
-        world = StoredPages(limit=3, settings={"prefetch_page_messages": 4}, memory=3000)
-        queue = coloured(world, 120, set(range(0, 120, 3)))
-        takers = [
-            join(queue, 2, matches=RED, key="red"),
-            join(queue, 3, matches=BLUE, key="blue"),
-            join(queue, 1),
-        ]
-        for _ in range(200):
-            world.settle_down()
-            for taker in takers:
-                if taker.unsettled:
-                    taker.ack()
-        for taker in takers:
-            got = [int(body) for body in taker.bodies]
-            assert got == sorted(got)
-        assert sorted(int(body) for taker in takers for body in taker.bodies) == list(range(120))
-        assert_nothing_paged(world)
-
 
 class TestLimits:
     def test_unsettled_messages_reach_a_limit_and_more_come_when_they_are_settled(self, caplog):
@@ -117,18 +98,6 @@ class TestLimits:
         said = [r.getMessage() for r in caplog.records if "max-read-page-messages" in r.getMessage()]
         assert len(said) == 1
         assert drained(world, taker) == sent
-
-    def test_one_who_settles_nothing_stops_nobody_else(self):
-        world = StoredPages(limit=0, settings={"max_read_page_messages": 5})
-        queue = world.queue()
-        world.fill(60)
-        stuck, other = join(queue), join(queue)
-        drained(world, other)
-        while other.unsettled:
-            other.ack()
-            world.settle_down()
-        assert len(stuck.got) == 5
-        assert len(other.got) == 55
 
     @pytest.mark.parametrize("limit", [{"prefetch_page_messages": 8}, {"prefetch_page_bytes": 8 * 500}])
     def test_ready_messages_stay_within_prefetch(self, limit):
@@ -236,57 +205,6 @@ class TestGroups:
         slow.credit = None
         slow.give_credit(0)
         assert drained(world, slow) == [b"a%d" % n for n in range(600)]
-        assert_nothing_paged(world)
-        assert_nothing_held(world)
-
-    def test_what_was_parked_is_anybodys_when_its_owner_leaves(self):
-        world = StoredPages(limit=1, memory=30_000)
-        queue = world.queue()
-        world.send(body=b"a0", group=b"a")
-        slow = join(queue, 1)
-        world.settle_down()
-        for number in range(1, 300):
-            world.send(body=b"a%d" % number, group=b"a")
-        quick = join(queue)
-        world.settle_down()
-        assert quick.got == []
-        slow.close()
-        assert drained(world, quick) == [b"a%d" % n for n in range(300)]
-        assert_nothing_paged(world)
-
-    @pytest.mark.parametrize("returns", ["nack", "unsubscribe", "connection lost"])
-    @pytest.mark.parametrize(("credit", "durable"), [(1, False), (100, True)])
-    @pytest.mark.parametrize(("groups", "consumers"), [(1, 2), (4, 3)])
-    def test_all_is_delivered_when_every_fifth_comes_back(self, returns, credit, groups, consumers, durable):
-        world = StoredPages(limit=15, settings={"max_delivery_attempts": -1})
-        queue = world.queue()
-        sent = [f"{number % groups} {number}".encode() for number in range(300)]
-        for body in sent:
-            world.send(body=body, group=body[:1], durable=durable)
-        takers = [join(queue, credit) for _ in range(consumers)]
-        acknowledged: list[bytes] = []
-        answered = 0
-        world.settle_down()
-        while holders := [taker for taker in takers if taker.unsettled]:
-            answered += 1
-            taker = holders[answered % len(holders)]
-            ref = taker.unsettled[0]
-            if answered % 5:
-                acknowledged.append(ref.message.body)
-                taker.ack(ref)
-            elif returns == "nack":
-                taker.nack(ref)
-            else:
-                takers.remove(taker)
-                taker.close(failed=returns == "connection lost")
-                takers.append(join(queue, credit))
-            world.settle_down()
-        assert (queue.message_count, sorted(acknowledged)) == (0, sorted(sent))
-        for group in {
-            body[:1] for body in sent if credit == 1
-        }:  # with more, others were out before it came back
-            of_group = [body for body in acknowledged if body[:1] == group]
-            assert of_group == [body for body in sent if body[:1] == group]
         assert_nothing_paged(world)
         assert_nothing_held(world)
 

@@ -27,3 +27,16 @@ def fault(kind: type[AddressPolicy], **arguments: Any) -> str:
     with pytest.raises(ConfigurationError) as found:
         PolicyHarness(kind, **arguments)
     return str(found.value)
+
+
+def remembered(thing: Any) -> int:
+    """How much a policy keeps: the entries of all collections that it has."""
+    if isinstance(thing, dict | list):
+        return len(thing) + sum(map(remembered, thing.values() if isinstance(thing, dict) else thing))
+    inside = getattr(thing, "__dict__", {})
+    return sum(remembered(value) for name, value in inside.items() if name != "address")
+
+
+def timers(harness: PolicyHarness) -> int:
+    """Timers of the policy that will still ring."""
+    return sum(timer.active() for timer in harness.policy.address._timers)

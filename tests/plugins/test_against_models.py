@@ -9,7 +9,7 @@ import pytest
 from stompring.policy import MessageView
 from stompring.policy.testing import PolicyHarness
 
-from . import policy
+from . import policy, remembered, timers
 
 SEEDS = range(12)
 
@@ -51,13 +51,15 @@ def test_newest_per_key(seed):
         keys = [message.header("k") for message in harness.messages()]
         assert max(map(keys.count, keys), default=0) <= keep
         assert ring < 0 or len(keys) <= ring
-        kept = harness.policy._queues.values()
-        remembered = sum(len(messages) for one in kept for messages in one.by_key.values())
-        assert remembered == sum(one.count for one in kept) <= 2 * len(keys) + 34
+        assert remembered(harness.policy) <= 2 * (2 * len(keys) + 34) + 10
+        assert timers(harness) <= 1
         if step % 100 == 99:
             keep = use.random.choice((1, 2))
             harness.reload(key="k", keep=keep)
-    assert not harness.errors
+    for message in harness.deliver(400):
+        harness.settle(message)
+    harness.advance(1000)
+    assert not timers(harness) and not harness.errors
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -70,12 +72,27 @@ def test_timed_ring(seed):
         use.step(harness, 0.45, (1, 7, 50, 500))
         assert all(message.age < age + 7 for message in harness.messages())
         assert harness.queue.waiting <= size
-        timers = [timer for timer in harness.policy.address._timers if timer.active()]
-        assert len(timers) == 1 or (not timers and not harness.queue.waiting)
+        assert remembered(harness.policy) <= 2 * harness.queue.waiting + 40
+        assert timers(harness) == 1 or (timers(harness) == 0 and not harness.queue.waiting)
     harness.advance(age + 1010)
-    assert not harness.waiting()
-    assert not any(timer.active() for timer in harness.policy.address._timers)
+    assert not harness.waiting() and not timers(harness)
     assert not harness.errors
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("newest-per-key", {"key": "k"}), ("timed-ring", {"max_age": 3_600_000})]
+)
+def test_consumed_messages_are_forgotten(name, arguments):
+    harness = house(name, {}, **arguments)
+    for number in range(700):
+        assert harness.send(b"x", {"k": str(number)}).accepted
+        if number < 200:
+            harness.settle(*harness.deliver())
+            assert remembered(harness.policy) <= 80
+    for message in harness.deliver(490):
+        harness.settle(message)
+    harness.advance(1000)
+    assert remembered(harness.policy) <= 110
 
 
 @pytest.mark.parametrize("seed", SEEDS)

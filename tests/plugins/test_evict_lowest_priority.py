@@ -1,7 +1,5 @@
 """plugins/evict_lowest_priority.py"""
 
-import pytest
-
 from stompring.policy.testing import ADDRESS, PolicyHarness
 from stompring.settings.model import QueueConfiguration, RoutingType
 
@@ -38,21 +36,6 @@ def test_the_oldest_of_the_lowest_goes_for_a_higher_one():
     assert waiting(harness) == ["9a", "9b", "9c"]
     assert harness.broker.directory.queues[ADDRESS].messages_replaced == 4
     assert not harness.errors
-
-
-@pytest.mark.parametrize("priority", ["4", "3"])
-def test_nothing_is_evicted_for_an_equal_or_lower_priority(priority):
-    harness = house(otherwise="DROP")
-    send(harness, "4a", "4b", "4c")
-    assert harness.send(b"x", {"priority": priority}).dropped
-    assert waiting(harness) == ["4a", "4b", "4c"]
-
-
-def test_messages_of_the_same_priority_where_that_is_wanted():
-    harness = house(equal=True, otherwise="DROP")
-    send(harness, "4a", "4b", "5a", "4c")
-    assert waiting(harness) == ["5a", "4b", "4c"]
-    assert harness.send(b"x", {"priority": "3"}).dropped
 
 
 def test_otherwise_fail_sends_an_error():
@@ -134,16 +117,6 @@ def test_ineffective_eviction_does_not_prevent_the_next_one():
     assert harness.policy.address.messages == 2
 
 
-def test_messages_with_a_consumer_stay():
-    harness = house(otherwise="DROP")
-    send(harness, "1a", "1b", "1c")
-    held = harness.deliver(3)
-    assert harness.send(b"x", {"priority": "9"}).dropped
-    for message in held:
-        harness.settle(message)
-    assert send(harness, "1d") == [True]
-
-
 def test_full_broker_evicts_no_more_than_the_new_message():
     harness = PolicyHarness(KIND, full=True, otherwise="FAIL")
     send(harness, *"1111111111")
@@ -151,20 +124,6 @@ def test_full_broker_evicts_no_more_than_the_new_message():
     assert send(harness, "5a") == [True]
     assert len(waiting(harness)) == 10
     assert "global-max-size" in harness.send(b"x", {"priority": "1"}).refused
-
-
-def test_messages_of_a_transaction():
-    harness = house(otherwise="FAIL")
-    send(harness, "1a", "1b", "1c")
-    client = harness._client("p", None)
-    client.send_frame(b"BEGIN", [("transaction", "t")])
-    for _ in range(2):
-        client.send_frame(
-            b"SEND", [("destination", ADDRESS), ("transaction", "t"), ("priority", "7")], b"new"
-        )
-    client.send_frame(b"COMMIT", [("transaction", "t"), ("receipt", "1")])
-    assert (client.last_reply() or b"").startswith(b"RECEIPT")
-    assert waiting(harness)[:2] == ["new", "new"]
 
 
 def test_reload_changes_otherwise():

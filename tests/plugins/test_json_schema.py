@@ -47,13 +47,6 @@ def refused(folder, body, **arguments):
     return text
 
 
-def test_valid_body_is_accepted(folder):
-    harness = house(folder)
-    body = json.dumps(RIGHT).encode()
-    assert harness.send(body).accepted
-    assert harness.waiting() == [body]
-
-
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -228,13 +221,6 @@ def test_without_the_library(folder, monkeypatch):
     monkeypatch.setitem(KIND.check.__globals__, "jsonschema", None)
     text = fault(KIND, folder=folder, schema="order.json")
     assert "requires the library jsonschema: pip install jsonschema, or 'stompring[plugins]'" in text
-
-
-def test_in_a_transaction_the_send_is_refused(folder):
-    client = house(folder)._client("producer", None)
-    client.send_frame(b"BEGIN", [("transaction", "t")])
-    client.send_frame(b"SEND", [("destination", "address"), ("transaction", "t"), ("receipt", "1")], b"no")
-    assert b"not JSON" in (client.last_reply() or b"")
 
 
 def test_a_reload_with_another_schema(folder):

@@ -32,16 +32,6 @@ def test_the_other_address_may_be_a_ring_too():
     assert harness.waiting() + harness.waiting("warm") == [b"8", b"9", b"5", b"6", b"7"]
 
 
-def test_message_returned_to_a_full_ring_is_spilled():
-    harness = house()
-    harness.send(b"1")
-    (message,) = harness.deliver()
-    harness.send(b"2")
-    harness.send(b"3")
-    harness.reject(message)
-    assert harness.waiting("warm") == [b"1"]
-
-
 def test_other_evictions_are_spilled_too():
     harness = house()
     harness.send(b"1")
@@ -77,14 +67,6 @@ def test_to_itself():
     assert "cannot start: address address would spill to itself" in harness.send(b"x").refused
     harness.reload(to="warm")
     assert harness.send(b"x").accepted
-
-
-def test_two_rings_that_spill_to_each_other_come_to_an_end():
-    harness = house()
-    harness.queue_of("warm", ring_size=1)
-    for number in range(6):
-        assert harness.send(str(number).encode()).accepted
-    assert (harness.waiting(), harness.waiting("warm")) == ([b"4", b"5"], [b"3"])
 
 
 def test_a_reload_sends_it_elsewhere():

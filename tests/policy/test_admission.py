@@ -133,14 +133,6 @@ def test_changed_headers_have_their_meaning():
     assert message.priority == 9 and message.durable
 
 
-def test_headers_can_schedule_a_message():
-    harness = admits(lambda offer: ChangeHeaders({"AMQ_SCHEDULED_DELAY": "1000"}))
-    assert harness.send(b"m").accepted
-    assert harness.waiting() == [] and harness.queue.scheduled == 1
-    harness.advance(1000)
-    assert harness.waiting() == [b"m"]
-
-
 def test_the_same_changes_are_planned_once_and_others_anew():
     harness = admits(lambda offer: ChangeHeaders({"body": offer.body.decode()}))
     for body in (b"a", b"a", b"b", b"a"):
@@ -272,10 +264,6 @@ def fill(harness):
     assert harness.send(b"1").accepted and harness.send(b"2").accepted
 
 
-def test_full_is_not_called_below_the_limit():
-    fill(full_with(Refuse("never")))
-
-
 def test_a_full_address_refuses_with_a_reason():
     harness = full_with(Refuse("Come back tomorrow"))
     fill(harness)
@@ -285,22 +273,23 @@ def test_a_full_address_refuses_with_a_reason():
     assert harness.send(b"3").accepted
 
 
-def test_a_full_address_fails():
-    harness = full_with(FAIL)
+@pytest.mark.parametrize(
+    ("answer", "refused", "dropped"),
+    [
+        (FAIL, "Address address is full: max-size-messages 2", False),
+        (DROP, "", True),
+        (ACCEPT, "", False),
+        (Wait(3), "failed in full", False),
+        (lambda policy, offer: 1 / 0, "failed in full", False),
+    ],
+)
+def test_answers_of_a_full_address(answer, refused, dropped):
+    harness = full_with(answer)
     fill(harness)
-    assert harness.send(b"3").refused == "Address address is full: max-size-messages 2"
-
-
-def test_a_full_address_drops():
-    harness = full_with(DROP)
-    fill(harness)
-    assert harness.send(b"3").dropped and harness.waiting() == [b"1", b"2"]
-
-
-def test_a_full_address_takes_more_all_the_same():
-    harness = full_with(ACCEPT)
-    fill(harness)
-    assert harness.send(b"3").accepted and harness.waiting() == [b"1", b"2", b"3"]
+    sent = harness.send(b"3")
+    assert refused in sent.refused and sent.dropped is dropped
+    assert harness.waiting() == [b"1", b"2", b"3"][: 2 + sent.accepted]
+    assert harness.errors == ({"full": 1} if "failed" in refused else {})
 
 
 @pytest.mark.parametrize("answer", [BLOCK, PAGE])
@@ -323,13 +312,6 @@ def test_full_address_evicts_its_oldest_messages():
     assert harness.broker.directory.queues["address"].messages_replaced == 1
 
 
-def test_new_message_is_dropped_if_none_waits():
-    harness = full_with(DROP_OLDEST)
-    fill(harness)
-    assert len(harness.deliver(2)) == 2
-    assert harness.send(b"3").dropped
-
-
 def test_a_message_in_several_queues_is_given_up_by_all():
     harness = full_with(DROP_OLDEST)
     for name in ("one", "two"):
@@ -348,37 +330,6 @@ def test_nothing_is_given_up_in_vain():
     assert len(harness.deliver(2)) == 2
     assert harness.send(b"3").dropped
     assert harness.waiting("copy") == [b"1", b"2"]
-
-
-def test_policy_evicts_and_accepts():
-    def full(policy, offer):
-        lowest = policy.address.queues[0].lowest
-        assert lowest is not None
-        if lowest.priority >= offer.priority:
-            return DROP
-        assert lowest.give_up() and not lowest.give_up()
-        return ACCEPT
-
-    harness = full_with(full)
-    for body, priority in ((b"low", "1"), (b"high", "8"), (b"lower", "1"), (b"middle", "5")):
-        harness.send(body, {"priority": priority})
-    assert harness.waiting() == [b"high", b"middle"]
-
-
-def test_full_address_refuses_when_its_policy_raises():
-    def full(policy, offer):
-        raise ZeroDivisionError
-
-    harness = full_with(full)
-    fill(harness)
-    assert "failed in full" in harness.send(b"3").refused
-    assert harness.errors == {"full": 1}
-
-
-def test_an_answer_that_is_none_for_a_full_address():
-    harness = full_with(Wait(3))
-    fill(harness)
-    assert "failed in full" in harness.send(b"3").refused
 
 
 def test_none_leaves_it_to_page_or_to_the_address_full_policy():
@@ -429,17 +380,6 @@ def test_commit_evaluates_all_messages_before_any_enters():
         else:
             assert answer.startswith(b"RECEIPT")
     assert harness.waiting() == [b"1", b"2", b"b", b"c"]
-
-
-def test_drop_in_a_transaction_takes_effect_at_commit():
-    harness = full_with(lambda policy, offer: DROP if offer.body == b"bad" else ACCEPT)
-    fill(harness)
-    client = harness._client("producer", None)
-    client.send_frame(b"BEGIN", [("transaction", "t")])
-    for body in (b"a", b"bad", b"b"):
-        client.send_frame(b"SEND", [("destination", "address"), ("transaction", "t")], body)
-    client.send_frame(b"COMMIT", [("transaction", "t")])
-    assert harness.waiting() == [b"1", b"2", b"a", b"b"]
 
 
 # ---- overflow

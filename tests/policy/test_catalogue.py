@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from stompring.policy.catalogue import Unreadable, catalogue, load_details, parse
-from stompring.policy.load import ENTRY_POINT_GROUP, PluginSources
+from stompring.policy.load import ENTRY_POINT_GROUP, PluginLoadError, PluginSources
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(path for path in (ROOT / "plugins").glob("*.py") if not path.name.startswith(("_", "test_")))
@@ -106,20 +106,11 @@ def test_parameters_of_a_loaded_policy(folder):
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("raise RuntimeError('not today')\n", "some_name.py:1: RuntimeError: not today"),
-        (ONE + "raise SystemExit(1)\n", "some_name.py:4: SystemExit: 1"),
-        ("class One: ...\n", "some_name.py defines no AddressPolicy"),
-        (ONE + "    a: dict[str, int] = parameter('A.')\n", "a parameter cannot be of type dict"),
-    ],
-)
-def test_a_policy_that_cannot_be_loaded_has_the_reason(folder, text, reason):
-    write(folder, "some_name.py", text)
+def test_a_policy_that_cannot_be_loaded_has_the_reason(folder):
+    write(folder, "some_name.py", ONE + "raise SystemExit(1)\n")
     entry = listed(folder)["some-name"]
     load_details(entry, sources(folder).load)
-    assert entry.parameters is None and reason in (entry.fault or "")
+    assert entry.parameters is None and "some_name.py:4: SystemExit: 1" in (entry.fault or "")
 
 
 # ---- what cannot be read
@@ -158,6 +149,8 @@ def test_path_that_is_not_a_file_is_listed_with_the_reason(folder):
     assert {name: entry.fault for name, entry in listed(folder).items()} == {
         name: f"{folder / name}.py is not a file" for name in ("directory", "pipe", "dangling")
     }
+    with pytest.raises(PluginLoadError, match="is not a file"):
+        sources(folder).load("pipe")
 
 
 @pytest.mark.timeout(20)
@@ -254,6 +247,7 @@ def test_a_package_that_is_damaged_hides_no_other(folder, tmp_path, monkeypatch)
     assert found["one"].fault is None
     assert "entry points cannot be read: " in (found["(package bcme)"].fault or "")
     assert found["(package bcme)"].origin == "an installed package"
+    assert "one" in sources(folder).packages()
 
 
 # ---- several of one name
@@ -267,6 +261,7 @@ def test_the_first_folder_counts_and_modules_count_before_packages(tmp_path, mon
     for name in ("_private", "test_rate_limit", "conftest"):
         write(above, f"{name}.py", "raise SystemExit\n")
     install(tmp_path, monkeypatch, "rate_limit = acme:One")
+    assert sources(beside).load("rate-limit").__name__ == "One"
     entries = [entry for entry in catalogue(sources(beside)) if entry.name in ("rate-limit", "other")]
     assert [(entry.name, entry.origin) for entry in entries] == [
         ("other", f"{above / 'other.py'}, class One"),

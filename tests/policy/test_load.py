@@ -246,34 +246,8 @@ def test_an_entry_point(monkeypatch, tmp_path):
     assert PluginSources(str(tmp_path / "broker.xml")).load("in-stalled") is Installed
 
 
-def test_a_package_with_damaged_metadata_hides_no_other(monkeypatch, tmp_path):
-    for name, text in (
-        ("bad", "[stompring.address_policies]\nno equals sign\n"),
-        ("good", f"[{ENTRY_POINT_GROUP}]\nx = {__name__}:Installed"),
-    ):
-        info = tmp_path / f"{name}-1.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-        (info / "entry_points.txt").write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert PluginSources(str(tmp_path / "broker.xml")).load("x") is Installed
-
-
 def test_a_class_with_two_names_is_one_policy(plugin):
     path = plugin("good", GOOD + "\n\nAlias = Good\n")
-    assert PluginSources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
-
-
-def test_path_that_is_not_a_file_is_not_read(tmp_path):
-    (tmp_path / "plugins").mkdir()
-    os.mkfifo(tmp_path / "plugins" / "pipe.py")
-    with pytest.raises(PluginLoadError, match="is not a file"):
-        PluginSources(str(tmp_path / "broker.xml")).load("pipe")
-
-
-def test_a_module_is_taken_before_an_entry_point(monkeypatch, plugin):
-    offers(monkeypatch, good=f"{__name__}:Installed")
-    path = plugin("good", GOOD)
     assert PluginSources(str(path.parent.parent / "broker.xml")).load("good").__name__ == "Good"
 
 

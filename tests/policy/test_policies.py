@@ -21,7 +21,6 @@ from stompring.settings.model import (
     PluginConfiguration,
     PolicyUse,
     Property,
-    RoutingType,
 )
 
 from ..broker.broker_fixture import BrokerFixture
@@ -199,37 +198,16 @@ class Looks(AddressPolicy):
         return Redirect("elsewhere") if offer.header("path") == "xa" else None
 
 
-def several(*policies):
-    """A harness with several policies."""
-    kinds = {"adds": Adds, "looks": Looks}
-    harness = PolicyHarness(Lives)
-    uses = tuple(PolicyUse(name) for name in policies)
-    configuration = BrokerConfiguration(
-        plugins=tuple(PluginConfiguration(name, name) for name in kinds),
-        address_settings=(
-            AddressSettingEntry("address", {"address_policy": uses}),
-            AddressSettingEntry("#", {"default_address_routing_type": RoutingType.ANYCAST}),
-        ),
-        persistence_enabled=False,
-    )
-    harness._policies.use(load(configuration, Sources(**kinds)))
-    directory = harness.broker.directory
-    directory.settings = SettingsRepository.of(configuration)
-    for address in directory.addresses.values():
-        address.apply(directory.settings.lookup(address.name))
-    return harness
-
-
 def test_each_sees_what_the_ones_before_have_made_of_a_message():
-    harness = several("adds", "looks")
+    harness = PolicyHarness(Adds, after=Looks)
     assert harness.send(b"m", {"gone": "x"}).accepted
     (message,) = harness.messages()
     assert message.header("path") == "a" and message.header("gone") is None
-    assert "it should be gone" in several("looks", "adds").send(b"m", {"gone": "x"}).refused
+    assert "it should be gone" in PolicyHarness(Looks, after=Adds).send(b"m", {"gone": "x"}).refused
 
 
 def test_changes_go_along_with_a_redirect():
-    harness = several("adds", "looks")
+    harness = PolicyHarness(Adds, after=Looks)
     assert harness.send(b"m", {"path": "x"}).accepted
     assert harness.waiting() == []
     (message,) = harness.messages("elsewhere")

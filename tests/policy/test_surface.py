@@ -124,22 +124,8 @@ def test_the_reference_is_that_of_the_code():
     assert policy_reference.page() == TEXT
 
 
-def test_every_number_of_time_in_the_reference_has_its_unit():
-    found = {row[0]: row[2] for row in rows_of_the_reference()}
-    assert found["`Wait(milliseconds: int)`"] == "ms"
-    assert found["`now`"] == found["`timestamp`"] == found["`expires`"] == "epoch ms"
-    assert found["`age`"] == found["`advance(milliseconds: int)`"] == "ms"
-    assert found["`call_later(seconds: float, call: Callable[..., object], *args: Any)`"] == "s"
-
-
 def test_the_limit_of_slow_hooks_is_documented():
     assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in " ".join(TEXT.split())
     metrics = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in metrics
     assert f"longer than {SLOW_HOOK * 1000:.0f} ms" in SLOW_HOOKS_HELP
-
-
-def rows_of_the_reference():
-    section = TEXT.split("\n## Reference\n", 1)[1]
-    lines = [line for line in section.splitlines() if line.startswith("| `")]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]

@@ -18,19 +18,6 @@ OR = {"TT": "T", "TF": "T", "TU": "T", "FT": "T", "FF": "F", "FU": "U", "UT": "T
 NOT = {"T": "F", "F": "T", "U": "U"}
 
 
-@pytest.mark.parametrize("pair", AND)
-def test_and_or_truth_tables(pair):
-    left, right = (LOGIC[state] for state in pair)
-    assert outcome(f"{left} AND {right}", PROPERTIES) == AND[pair]
-    assert outcome(f"{left} OR {right}", PROPERTIES) == OR[pair]
-
-
-@pytest.mark.parametrize("state", NOT)
-def test_not_truth_table(state):
-    assert outcome(f"NOT {LOGIC[state]}", PROPERTIES) == NOT[state]
-    assert outcome(f"NOT NOT {LOGIC[state]}", PROPERTIES) == state
-
-
 @pytest.mark.parametrize("states", list(product("TFU", repeat=3)), ids="".join)
 def test_logic_of_three_and_its_value_inside_a_comparison(states):
     """The value of a condition comes from other code than its truth: hold one against the other."""
@@ -59,19 +46,11 @@ COMPARISONS = [
     ("age", "18", {"age": "18"}, "TFFTFT"),
     ("age", "18", {"age": "18.0"}, "TFFTFT"),
     ("age", "18", {"age": "+1.8e1"}, "TFFTFT"),
-    ("age", "18", {"age": "017"}, "FTTTFF"),
     ("age", "18", {"age": "9"}, "FTTTFF"),
     ("age", "18", {"age": "100"}, "FTFFTT"),
     ("age", "18", {"age": "eighteen"}, "UUUUUU"),
-    ("age", "18", {"age": ""}, "UUUUUU"),
-    ("age", "18", {"age": " 18"}, "UUUUUU"),
-    ("age", "18", {"age": "1_8"}, "UUUUUU"),
-    ("age", "18", {"age": "0x12"}, "UUUUUU"),
-    ("age", "18", {"age": "nan"}, "UUUUUU"),
-    ("age", "18", {"age": "9" * 101}, "UUUUUU"),
     ("age", "18", {}, "UUUUUU"),
     ("age", "18", {"age": 18}, "TFFTFT"),
-    ("age", "18", {"age": 18.5}, "FTFFTT"),
     ("age", "18", {"age": float("nan")}, "UUUUUU"),
     ("age", "1", {"age": True}, "UUUUUU"),
     ("18", "age", {"age": "9"}, "FTFFTT"),
@@ -80,10 +59,7 @@ COMPARISONS = [
     ("id", "99999999999999999999", {"id": "99999999999999999998"}, "FTTTFF"),
     # header and string: no order with a string constant
     ("color", "'red'", {"color": "red"}, "TF...."),
-    ("color", "'red'", {"color": "Red"}, "FT...."),
     ("color", "'red'", {}, "UU...."),
-    ("color", "'red'", {"color": 5}, "UU...."),
-    ("color", "'red'", {"color": True}, "UU...."),
     ("'red'", "color", {"color": "red"}, "TF...."),
     ("'red'", "color", {}, "UU...."),
     ("size", "'5'", {"size": "5"}, "TF...."),
@@ -91,19 +67,15 @@ COMPARISONS = [
     ("size", "'5'", {"size": 5}, "TF...."),
     ("size", "'5'", {"size": 6}, "FT...."),
     ("size", "'5'", {"size": True}, "UU...."),
-    ("size", "'5'", {}, "UU...."),
     ("flag", "'true'", {"flag": True}, "TF...."),
     ("flag", "'true'", {"flag": False}, "FT...."),
     ("flag", "'true'", {"flag": "true"}, "TF...."),
-    ("flag", "'true'", {"flag": "TRUE"}, "FT...."),
     ("flag", "'true'", {"flag": 1}, "UU...."),
     # header and boolean
     ("flag", "TRUE", {"flag": "true"}, "TF...."),
-    ("flag", "TRUE", {"flag": "TRUE"}, "TF...."),
     ("flag", "TRUE", {"flag": "False"}, "FT...."),
     ("flag", "FALSE", {"flag": "False"}, "TF...."),
     ("flag", "TRUE", {"flag": "yes"}, "UU...."),
-    ("flag", "TRUE", {"flag": "1"}, "UU...."),
     ("flag", "TRUE", {"flag": 1}, "UU...."),
     ("flag", "TRUE", {"flag": True}, "TF...."),
     ("flag", "TRUE", {}, "UU...."),
@@ -111,10 +83,8 @@ COMPARISONS = [
     ("TRUE", "FALSE", {}, "FT...."),
     # header and header
     ("a", "b", {"a": "10", "b": "9"}, "FTFFTT"),
-    ("a", "b", {"a": "10", "b": "10.0"}, "TFFTFT"),
     ("a", "b", {"a": "10", "b": "9x"}, "FTTTFF"),
     ("a", "b", {"a": "abc", "b": "abd"}, "FTTTFF"),
-    ("a", "b", {"a": "abc", "b": "abc"}, "TFFTFT"),
     ("a", "b", {"a": "5", "b": 5}, "TFFTFT"),
     ("a", "b", {"a": "x", "b": 5}, "UUUUUU"),
     ("a", "b", {"a": "true", "b": True}, "TFUUUU"),
@@ -124,14 +94,12 @@ COMPARISONS = [
     ("a", "b", {"b": "x"}, "UUUUUU"),
     ("a", "b", {}, "UUUUUU"),
     # constants and calculations
-    ("1.0", "1", {}, "TFFTFT"),
     ("1", "'1'", {}, "TF...."),
     ("1", "'x'", {}, "UU...."),
     ("'a'", "'b'", {}, "FT...."),
     ("a + 1", "3", {"a": "2"}, "TFFTFT"),
     ("a + 1", "b * 2", {"a": "2", "b": "1"}, "FTFFTT"),
     ("a + 1", "b", {"a": "2"}, "UUUUUU"),
-    ("a + 1", "b", {"a": "x", "b": "2"}, "UUUUUU"),
     ("a + 1", "b", {"a": "1", "b": "x"}, "UUUUUU"),
     ("a + ''", "5", {"a": "5.0"}, "TFFTFT"),
     ("a + ''", "b", {"a": "5.0", "b": "5"}, "FTFFTT"),
@@ -157,24 +125,17 @@ ARITHMETIC = [
     ("a + b = 'xy'", {"a": "x", "b": "y"}, "T"),
     ("a + b = 'x3'", {"a": "x", "b": "3"}, "T"),
     ("name + '!' = 'James!'", {"name": "James"}, "T"),
-    ("'1' + '2' = '12'", {}, "T"),
-    ("name + '!' = 'James!'", {}, "U"),
     ("name + 2 = 'James2'", {"name": "James"}, "U"),
     ("a + b = 'x'", {"a": "x", "b": 5}, "U"),
-    ("a + b = 6", {"a": "1", "b": 5}, "T"),
     ("a + b = 1", {"a": True, "b": 5}, "U"),
     ("a + b IS NULL", {"a": True, "b": False}, "T"),
     ("a - 1 = 1", {"a": "2"}, "T"),
-    ("a - 1 = 1", {"a": "x"}, "U"),
     ("a * 2 = 5", {"a": "2.5"}, "T"),
-    ("version / 2 = 1", {"version": 2}, "T"),
     ("rank / version = 61.5", {"rank": "123", "version": "2"}, "T"),
-    ("7 / 2 = 3.5", {}, "T"),
     ("a % 3 = 1", {"a": "7"}, "T"),
     ("a % 3 = -1", {"a": "-7"}, "T"),
     ("a % 2.5 = 0.5", {"a": "3"}, "T"),
     ("1 / a > 1000", {"a": "0"}, "T"),
-    ("-1 / a < -1000", {"a": "0"}, "T"),
     ("1 / a < -1000", {"a": "-0.0"}, "T"),
     ("0 / a IS NULL", {"a": "0"}, "T"),
     ("5 % a IS NULL", {"a": "0"}, "T"),
@@ -184,14 +145,10 @@ ARITHMETIC = [
     ("2 + 3 * 4 = 14", {}, "T"),
     ("(2 + 3) * 4 = 20", {}, "T"),
     ("10 - 4 - 3 = 3", {}, "T"),
-    ("16 / 4 / 2 = 2", {}, "T"),
     ("- - 5 = 5", {}, "T"),
     ("2 - -3 = 5", {}, "T"),
-    ("-a + 1 = -4", {"a": "5"}, "T"),
     ("-a = 5", {"a": "x"}, "U"),
-    ("-a = 5", {}, "U"),
     ("a + 1 > 9223372036854775807", {"a": "9223372036854775807"}, "T"),  # no wrap-around
-    ("a * a > 0", {"a": "9223372036854775807"}, "T"),
     ("'5' * 2 = 10", {}, "T"),
     ("'x' * 2 IS NULL", {}, "T"),
     ("1e999 > a", {"a": "5"}, "T"),
@@ -208,11 +165,8 @@ OTHERS = [
     ("price BETWEEN 1 AND 5", {"price": "1"}, "T"),
     ("price BETWEEN 1 AND 5", {"price": "5.0"}, "T"),
     ("price BETWEEN 1 AND 5", {"price": "5.01"}, "F"),
-    ("price BETWEEN 1 AND 5", {"price": "dear"}, "U"),
     ("price BETWEEN 1 AND 5", {}, "U"),
     ("price NOT BETWEEN 1 AND 5", {"price": "0"}, "T"),
-    ("price NOT BETWEEN 1 AND 5", {"price": "3"}, "F"),
-    ("price NOT BETWEEN 1 AND 5", {}, "U"),
     ("price BETWEEN 5 AND 1", {"price": "3"}, "F"),
     ("5 BETWEEN low AND high", {"low": "4"}, "U"),
     ("5 BETWEEN low AND high", {"low": "6"}, "F"),  # false whatever high is
@@ -222,41 +176,31 @@ OTHERS = [
     # IN
     ("color IN ('red', 'blue')", {"color": "blue"}, "T"),
     ("color IN ('red', 'blue')", {"color": "green"}, "F"),
-    ("color IN ('red', 'blue')", {}, "U"),
     ("size IN ('5')", {"size": 5}, "U"),
     ("size IN ('5')", {"size": "5"}, "T"),
     ("size IN ('5')", {"size": "5.0"}, "F"),
-    ("flag IN ('true')", {"flag": True}, "U"),
     ("color NOT IN ('red')", {"color": "green"}, "T"),
-    ("color NOT IN ('red')", {"color": "red"}, "F"),
     ("color NOT IN ('red')", {}, "U"),
     # IS NULL
     ("color IS NULL", {}, "T"),
     ("color IS NULL", {"color": ""}, "F"),
-    ("color IS NOT NULL", {}, "F"),
     ("color IS NOT NULL", {"color": ""}, "T"),
     ("color + 1 IS NULL", {"color": "red"}, "T"),
     ("5 IS NULL", {}, "F"),
-    ("'x' IS NOT NULL", {}, "T"),
     ("NULL IS NULL", {}, "T"),
-    ("TRUE IS NULL", {}, "F"),
     # LIKE
     ("color LIKE 'r%'", {"color": "red"}, "T"),
-    ("color LIKE 'r%'", {"color": "blue"}, "F"),
     ("color LIKE 'r%'", {}, "U"),
     ("color LIKE '%'", {"color": 5}, "F"),
     ("color NOT LIKE '%'", {"color": 5}, "T"),
     ("color NOT LIKE 'r%'", {"color": "blue"}, "T"),
-    ("color NOT LIKE 'r%'", {}, "U"),
     ("color + 'x' LIKE '%dx'", {"color": "red"}, "T"),
     ("'abc' LIKE 'a_c'", {}, "T"),
     ("5 LIKE '5'", {}, "F"),
     # a bare property
     ("flag", {"flag": "true"}, "T"),
     ("flag", {"flag": "FALSE"}, "F"),
-    ("flag", {"flag": "yes"}, "U"),
     ("flag", {"flag": True}, "T"),
-    ("flag", {"flag": False}, "F"),
     ("flag", {"flag": 1}, "U"),
     ("flag", {}, "U"),
     ("(flag) AND NOT other", {"flag": "true", "other": "false"}, "T"),
@@ -266,8 +210,6 @@ OTHERS = [
     ("NOT a = 'x'", {"a": "y"}, "T"),
     ("NOT a = 'x' AND b = 'y'", {"a": "z", "b": "y"}, "T"),
     ("NOT a = 'x' AND b = 'y'", {"a": "x", "b": "z"}, "F"),
-    ("NOT a IS NULL", {"a": "x"}, "T"),
-    ("NOT a LIKE 'x%'", {"a": "y"}, "T"),
     ("NOT a BETWEEN 1 AND 2 AND b = 1", {"a": "3", "b": "1"}, "T"),
     ("a = 1 OR b = 1 AND c = 1", {"a": "1", "b": "2", "c": "2"}, "T"),
     ("(a = 1 OR b = 1) AND c = 1", {"a": "1", "b": "2", "c": "2"}, "F"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -111,11 +110,3 @@ def test_joined_text_has_a_limit():
     half = "x" * (values.TEXT_LENGTH // 2)
     assert values.plus(half, half, True, True) == half * 2
     assert values.plus(half, half + "x", True, True) is None
-
-
-@pytest.mark.parametrize("parts", list(product((True, False, None), repeat=3)))
-def test_logic(parts):
-    rank: dict[bool | None, int] = {False: 0, None: 1, True: 2}
-    assert rank[values.all3(*parts)] == min(rank[part] for part in parts)
-    assert rank[values.any3(*parts)] == max(rank[part] for part in parts)
-    assert rank[values.not3(parts[0])] == 2 - rank[parts[0]]

@@ -117,32 +117,6 @@ def test_ring():
     assert repository.lookup("jobs").dead_letter_address == "overflow" in queues
 
 
-def test_last_value():
-    configuration, repository = read("last-value.xml")
-    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
-    assert (queues["states"].last_value_key, queues["states"].non_destructive) == ("device", True)
-    assert (queues["orders"].last_value, queues["orders"].last_value_key) == (True, None)
-    assert repository.lookup("prices.gold").default_last_value_key == "symbol"
-
-
-def test_limits():
-    configuration, repository = read("limits.xml")
-    assert configuration.stomp_acceptors[0].limits.max_header_length == 8192
-    assert repository.lookup("x").address_full_policy == FullPolicy.BLOCK
-    assert repository.lookup("news.a").address_full_policy == FullPolicy.DROP
-    assert repository.lookup("orders.a").address_full_policy == FullPolicy.FAIL
-
-
-def test_websocket():
-    stomp, websocket = read("websocket.xml")[0].stomp_acceptors
-    assert not stomp.websocket.web_socket_upgrade
-    assert websocket.websocket.web_socket_allowed_origins == ("https://app.example.com",)
-    assert websocket.websocket.web_socket_encoder_type == "text"
-    assert (
-        websocket.websocket.web_socket_max_frame_payload_length == websocket.limits.max_body_length == 1024**2
-    )
-
-
 def test_paging():
     configuration, repository = read("paging.xml")
     assert data_directory(configuration).paging == CONFIG.parent / "data" / "paging"
@@ -153,11 +127,6 @@ def test_paging():
     assert repository.lookup("jobs").page_full_policy == PageFullPolicy.FAIL
     assert repository.lookup("readings").disk_full_policy == DiskFullPolicy.DROP
     assert repository.lookup("readings").ring_counts_paged
-
-
-def test_security():
-    configuration, _ = read("security.xml")
-    assert configuration.users_file == str(CONFIG / "users.properties")
 
 
 SECURE = [CONFIG / "security.xml", CONFIG / "tls.xml", *CONFIG.glob("*/broker.xml"), TEMPLATE]
@@ -177,15 +146,6 @@ def test_ordinary_roles_reach_no_address_of_the_management(path):
     assert rules.allows(frozenset(("monitoring",)), PermissionType.VIEW, "activemq.management")
     assert not rules.allows(clients, PermissionType.CONSUME, "#"), "which has the notifications too"
     assert rules.allows(clients, PermissionType.CONSUME, "orders.#")
-
-
-def test_dead_letters_and_schedules():
-    _, repository = read("dead-letter.xml")
-    assert repository.lookup("quotes").expiry_address is None
-    assert repository.lookup("orders.x").max_delivery_attempts == -1
-    assert repository.lookup("x").expiry_address == "Expired"
-    _, repository = read("scheduled.xml")
-    assert repository.lookup("reminders").redelivery_delay_multiplier == 2.0
 
 
 def test_policies():
@@ -217,35 +177,6 @@ def test_wildcards():
     assert repository.lookup("news/#").default_ring_size == -1
 
 
-def test_retention():
-    configuration, _ = read("retention.xml")
-    retention = configuration.journal_retention_directory
-    assert retention is not None and retention.directory == "data/retention"
-    assert (retention.period, retention.storage_limit, retention.sample_period) == (
-        30 * 86_400_000,
-        20 * 1024**3,
-        10_000,
-    )
-    assert data_directory(configuration).retention == CONFIG.parent / "data" / "retention"
-
-
-def test_message_groups():
-    configuration, repository = read("groups.xml")
-    assert repository.lookup("work.any").default_group_rebalance
-    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
-    customers, sessions = queues["customers"], queues["sessions"]
-    assert (customers.group_buckets, customers.group_rebalance) == (1024, True)
-    assert customers.group_rebalance_pause_dispatch
-    assert sessions.group_first_key == "JMSXGroupFirstForConsumer"
-
-
-def test_consumers():
-    configuration, _ = read("consumers.xml")
-    queues = {queue.name: queue for address in configuration.addresses for queue in address.queues}
-    assert queues["ledger"].exclusive
-    assert queues["announcements"].non_destructive and queues["announcements"].ring_size == 100
-
-
 def test_settings_of_artemis():
     configuration, _ = read("artemis.xml")
     assert describe_ignored(configuration.ignored) == (
@@ -255,16 +186,6 @@ def test_settings_of_artemis():
     )
     (warning,) = configuration.warnings
     assert "acceptor 'mqtt' is skipped" in warning
-
-
-def test_bridges():
-    configuration, _ = read("bridges.xml")
-    orders, alarms = configuration.bridges
-    assert [connector.name for connector in orders.connectors] == ["head-office", "head-office-standby"]
-    assert (orders.forwarding_address, orders.max_retry_interval) == ("branch.orders", 30_000)
-    assert alarms.connectors[0].virtual_host == "/" and alarms.filter == "level > 3"
-    queues = {queue.name for address in configuration.addresses for queue in address.queues}
-    assert {orders.queue_name, alarms.queue_name} <= queues
 
 
 def test_diverts():

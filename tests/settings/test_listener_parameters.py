@@ -10,12 +10,10 @@ from stompring.settings.acceptor import TLS_VERSIONS, HttpAcceptor, ProxyProtoco
 from stompring.settings.acceptor_url import (
     LISTENER_PARAMETERS,
     PROXY_PARAMETERS,
-    STOMP_PARAMETERS,
     TLS_PARAMETERS,
     parse_acceptor,
     with_absolute_paths,
 )
-from stompring.settings.artemis import ACCEPTOR_PARAMETERS
 
 from .documents import acceptor, faults, parse
 from .test_settings_docs import tables
@@ -135,10 +133,6 @@ FAULTS = [
 def test_faults(url, expected):
     (found,) = faults_of(url)
     assert expected in found
-
-
-def test_no_parameter_is_both_known_and_not_supported():
-    assert not set(LISTENER_PARAMETERS) & {*ACCEPTOR_PARAMETERS, *STOMP_PARAMETERS}
 
 
 def test_the_password_is_not_shown():

@@ -52,28 +52,6 @@ def test_not_a_part_of_a_word():
     assert order("a.babc", "a.b.#", "a.b") == []
 
 
-def test_the_most_specific_that_sets_a_value_decides_it():
-    repository = SettingsRepository(
-        [
-            entry("#", default_ring_size=1, dead_letter_address="DLQ", max_delivery_attempts=3),
-            entry("a.#", default_ring_size=2, redelivery_delay=7),
-            entry("a.b", default_ring_size=-1, dead_letter_address=None),
-        ]
-    )
-    assert repository.lookup("a.b") == AddressSettings(
-        default_ring_size=-1, dead_letter_address=None, max_delivery_attempts=3, redelivery_delay=7
-    )
-    assert repository.lookup("a.c").default_ring_size == 2
-    assert repository.lookup("a.c").dead_letter_address == "DLQ"
-    assert repository.lookup("z") == AddressSettings(
-        default_ring_size=1, dead_letter_address="DLQ", max_delivery_attempts=3
-    )
-
-
-def test_without_entries_the_defaults_hold():
-    assert SettingsRepository().lookup("anything") == AddressSettings()
-
-
 def test_of_two_entries_with_one_match_the_later_counts():
     for match, address in [("#", "x"), ("x", "x"), ("(x)", "x")]:
         entries = [entry(match, redelivery_delay=1, expiry_delay=5), entry(match, redelivery_delay=2)]
@@ -188,17 +166,6 @@ def test_merging_does_not_depend_on_any_order(given_entries, addresses, shuffle)
     again = SettingsRepository(entries)
     assert {address: again.lookup(address) for address in addresses + addresses} == expected
     assert {address: once.lookup(address) for address in addresses} == expected
-
-
-@given(ENTRIES, ADDRESSES)
-def test_merging_is_idempotent(given_entries, addresses):
-    """An entry for the very address that sets what is in force already changes nothing."""
-    entries = [AddressSettingEntry(match, values) for match, values in given_entries.items()]
-    for address in addresses:
-        settings = SettingsRepository(entries).lookup(address)
-        values = {name: getattr(settings, name) for name in AddressSettings.__dataclass_fields__}
-        again = SettingsRepository([*entries, AddressSettingEntry(address, values)])
-        assert again.lookup(address) == settings
 
 
 @given(ENTRIES, ADDRESSES)

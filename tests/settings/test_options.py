@@ -13,6 +13,7 @@ from stompring.cli.data_import_offline import IMMUTABLE
 from stompring.cli.data_import_online import CHANGEABLE as SENT_IN_PATCH
 from stompring.cli.data_import_online import IMMUTABLE as SENT_IN_POST
 from stompring.settings import model
+from stompring.settings.acceptor import FrameLimits, StompAcceptor, WebSocketSettings
 from stompring.settings.acceptor_url import PARAMETER_TYPES
 from stompring.settings.broker_xml import parse_broker_xml
 from stompring.settings.model import (
@@ -123,17 +124,32 @@ def test_an_export_and_the_journal_keep_the_option(row):
     assert PortableQueue.of(exported).attributes[row.name] == getattr(attributes, row.name)
 
 
+def takes(read, text):
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("row", EVERY, ids=[row.name for row in EVERY])
 def test_rows_are_complete(row):
     assert not row.type or row.type in PARAMETER_TYPES
     assert row.http in (NOT_IN_HTTP, CREATE_ONLY, CHANGEABLE)
-    assert not row.meaning or row.meaning.endswith((".", "`."))
+    if row.meaning:
+        assert row.meaning.endswith((".", "`.")) and row.source.split(",")[0] in ("Artemis", "stompring")
+    if row.type and PARAMETER_TYPES[row.type].kind is int:
+        assert (row.unit == "bytes") == takes(PARAMETER_TYPES[row.type].read, "10M")
 
 
-def test_every_field_of_a_configuration_has_a_row():
+@pytest.mark.parametrize(
+    "kind", [BrokerConfiguration, AddressSettings, StompAcceptor, FrameLimits, WebSocketSettings]
+)
+def test_every_field_of_a_configuration_has_a_row(kind):
     no_setting = {"file", "files", "guest", "warnings", "ignored", "notified"}
-    assert {each.name for each in fields(BrokerConfiguration)} - no_setting == {
-        row.name for row in options_of(BrokerConfiguration)
+    of_the_url = {"name", "host", "port", "limits", "tls", "proxy", "websocket", "only", "path"}
+    assert {each.name for each in fields(kind)} - no_setting - of_the_url <= {
+        row.name for row in options_of(kind)
     }
 
 

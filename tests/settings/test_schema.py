@@ -16,9 +16,7 @@ from stompring.settings.broker_xml import _canonical
 from stompring.settings.model import (
     AddressSettings,
     BrokerConfiguration,
-    QueueConfiguration,
     ReplicatedLogSettings,
-    RoutingType,
     WildcardSyntax,
 )
 from stompring.settings.schema import ElementRule, all_elements, parents_of, root_rules, schema_bytes
@@ -34,24 +32,6 @@ def snakes(names):
 
 def leaves(rule):
     return snakes(name for name, child in rule.children.items() if child.text and not child.attributes)
-
-
-def test_an_address_setting_has_an_element_for_every_field():
-    rule = RULES["address-settings", "address-setting"]
-    assert snakes(rule.children) == {field.name for field in fields(AddressSettings)}
-    assert snakes(rule.children) - leaves(rule) == {"address_policy"}
-    assert set(rule.attributes) == {"match"}
-
-
-def test_a_queue_has_an_attribute_or_an_element_for_every_field_of_a_file():
-    made_by_the_broker = {"auto_created", "auto_delete", "temporary", "configured"}
-    by_place = {"address", "routing_type"}
-    for kind in RoutingType:
-        rule = RULES[kind.lower(), "queue"]
-        declared = snakes([*rule.attributes, *rule.children])
-        assert (
-            declared == {field.name for field in fields(QueueConfiguration)} - made_by_the_broker - by_place
-        )
 
 
 def test_core_has_an_element_for_every_field():

@@ -91,7 +91,6 @@ def test_literal_matches():
 @pytest.mark.parametrize(
     ("inside", "files"),
     [
-        ("", ("users.properties", "roles.properties", None)),
         ("<security-enabled>false</security-enabled>", (None, None, None)),
         (
             "<users-file>u</users-file><roles-file>sub/r</roles-file>"

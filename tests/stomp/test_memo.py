@@ -29,29 +29,6 @@ def test_long_blocks_are_not_kept():
     assert len(memo.heads) == 1
 
 
-def test_in_vain_for_a_while_and_then_tried_again():
-    memo = HeadCache()
-    for number in range(257):
-        memo.keep(b"%d" % number, head())
-    tried = [b"256"]
-    assert list(memo.heads) == tried  # the one that found it full is kept still
-    for number in range(16_384):
-        memo.keep(b"-%d" % number, head())
-    assert list(memo.heads) == tried
-    memo.keep(b"again", head())
-    assert list(memo.heads) == [*tried, b"again"]
-
-
-def test_worth_it_when_each_was_hit_once():
-    memo = HeadCache()
-    for number in range(256):
-        memo.keep(b"%d" % number, head())
-    memo.hits = 256
-    memo.keep(b"one more", head())
-    memo.keep(b"and one more", head())
-    assert list(memo.heads) == [b"one more", b"and one more"]
-
-
 def same(parser_heads):
     first, second = parser_heads
     return first is second

@@ -146,24 +146,16 @@ CASES: dict[str, tuple[bytes, bytes, list[Frame]]] = {
 
 @pytest.mark.parametrize("version, stream, frames", CASES.values(), ids=CASES.keys())
 class TestStreams:
-    def test_whole(self, version, stream, frames):
-        assert read(opened(version), [stream]) == (frames, None)
-
-    def test_byte_by_byte(self, version, stream, frames):
-        assert read(opened(version), byte_by_byte(stream)) == (frames, None)
-
-    def test_cut_once_anywhere(self, version, stream, frames):
-        for cut in range(len(stream)):
-            assert read(opened(version), pieces(stream, [cut])) == (frames, None)
+    def test_however_it_is_cut(self, version, stream, frames):
+        for reads in ([stream], byte_by_byte(stream), *(pieces(stream, [cut]) for cut in range(len(stream)))):
+            assert read(opened(version), reads) == (frames, None)
+        assert read(opened(version), [stream * 7]) == (frames * 7, None)
 
     def test_the_beginning_of_another_frame_is_left(self, version, stream, frames):
         parser = opened(version)
         assert read(parser, [stream + b"\nSEND\nover:time\ncontent-length:3\n\nab"]) == (frames, None)
         rest = frame(b"SEND", {b"over": b"time", b"content-length": b"3"}, b"abc")
         assert read(parser, [b"c\0"]) == ([rest], None)
-
-    def test_again_on_the_same_connection(self, version, stream, frames):
-        assert read(opened(version), [stream * 7]) == (frames * 7, None)
 
 
 def test_frames_of_many_styles_one_after_the_other():
