@@ -313,19 +313,6 @@ def test_a_reply_has_success_and_correlation_id_and_no_reply_to(manager):
     assert reply.body == b"[true]" and reply.get("reply-to") is None
 
 
-def test_values_are_those_of_the_http_api(manager, management, name):
-    manager.value(
-        "broker", ["createQueue", [json.dumps({"name": name, "routing-type": "ANYCAST", "ring-size": 7})]]
-    )
-    queue = management.queue(name)
-    assert queue["ringSize"] == 7 and queue["routingType"] == "ANYCAST"
-    for field, value in queue.items():
-        if field.endswith("Rate") or field in ("consumers", "history"):
-            continue
-        found = manager.value(f"queue.{name}", field)
-        assert found == (VOID if value is None else value), field
-
-
 @pytest.mark.parametrize("where", ["memory", "paged"])
 def test_lists_counts_priorities_and_dead_letters_as_artemis(connect, name, where):
     """The values were recorded from Artemis."""
@@ -405,18 +392,6 @@ def test_nothing_is_stored_on_the_management_address(manager, connect, managemen
     client.nothing()
     queues = management.ask("GET", "/queues", address=ADDRESS)["data"]
     assert [queue["messagesAdded"] for queue in queues] == [0]
-
-
-def test_requests_of_one_connection_are_answered_in_order(manager, name):
-    manager.value("broker", ["createQueue", [name, name, "ANYCAST"]])
-    client = manager.client
-    client.put(f"/queue/{name}", *(str(number) for number in range(300)), persistent="true")
-    sent = [
-        manager.send(f"queue.{name}", ["removeMessages", [None]]),
-        manager.send(f"queue.{name}", "MessageCount"),
-        manager.send(f"queue.{name}", ["countMessages", []]),
-    ]
-    assert [manager.reply(each).body for each in sent] == [b"[300]", b"[0]", b"[0]"]
 
 
 def test_a_request_in_a_transaction_is_carried_out_by_its_commit(manager, name):

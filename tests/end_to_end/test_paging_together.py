@@ -61,25 +61,6 @@ def test_priorities_and_headers_change_within_a_burst(connect, name, kind):
 
 @TOGETHER
 @KINDS
-def test_two_destinations_in_turns(connect, name, kind):
-    client, queues = connect(), [f"{kind}.{name}.a", f"{kind}.{name}.b"]
-    pairs = zip(*(sends(queue, 1, 100) for queue in queues), strict=True)
-    together(client, *(frame for pair in pairs for frame in pair))
-    for queue in queues:
-        assert take(client, queue, 100) == numbers(1, 100)
-
-
-@TOGETHER
-@KINDS
-def test_a_subscription_amid_a_burst(connect, name, kind):
-    client, queue = connect(), f"{kind}.{name}"
-    subscribe = frame_bytes("SUBSCRIBE", {"destination": queue, "id": "1", "ack": "auto"})
-    together(client, *sends(queue, 1, 80), subscribe, *sends(queue, 81, 160))
-    assert texts([client.message() for _ in range(160)]) == numbers(1, 160)
-
-
-@TOGETHER
-@KINDS
 def test_acknowledgements_amid_a_burst(connect, name, kind):
     """A consumer that can take more only when it has acknowledged, on the connection that sends."""
     client, queue = connect(), f"{kind}.{name}"
@@ -113,22 +94,6 @@ def test_a_transaction_amid_a_burst(connect, name, kind, end):
              *sends(queue, 81, 100))  # fmt: skip
     expected = numbers(1, 40) + (numbers(41, 80) if end == "COMMIT" else []) + numbers(81, 100)
     assert take(client, queue, len(expected)) == expected
-
-
-@TOGETHER
-@KINDS
-def test_one_lazy_subscriber_of_two(connect, name, management, kind):
-    client, lazy, busy, topic = connect(), connect(), connect(), f"/topic/{kind}.{name}"
-    lazy.subscribe(topic, prefetch_count=1)
-    busy.subscribe(topic, ack="auto")
-    for first in range(1, 1000, 100):
-        together(client, *sends(topic, first, first + 99))
-    assert texts([busy.message() for _ in range(1000)]) == numbers(1, 1000)
-    for number in range(1, 1001):
-        message = lazy.message()
-        assert texts([message]) == [str(number)]
-        lazy.answer("ACK", message)
-    management.expect_address(f"{kind}.{name}", paging=False)
 
 
 @TOGETHER

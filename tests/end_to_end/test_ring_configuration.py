@@ -3,7 +3,6 @@
 import pytest
 
 from ..broker_document import anycast, broker_xml
-from ..management import Answered
 
 pytestmark = pytest.mark.in_memory
 
@@ -44,11 +43,6 @@ class TestConfiguredRings:
         client.subscribe("latest.two")
         client.message("x")
 
-    def test_the_attribute_of_a_queue(self, connect, management):
-        client = connect()
-        client.put("three", *"ABCD")
-        management.expect("three", ringSize=3, messageCount=3, messagesReplaced=1)
-
     def test_the_loser_can_be_moved(self, connect, management):
         client = connect()
         client.put("moved", *"1234", mark="kept")
@@ -58,17 +52,6 @@ class TestConfiguredRings:
             message = client.message(body)
             assert message["_AMQ_ORIG_ADDRESS"] == message["_AMQ_ORIG_QUEUE"] == "moved"
             assert message["mark"] == "kept"
-
-
-@pytest.mark.parametrize("size", [0, -5, "ten", 1.5, True, None])
-def test_a_bad_ring_size_is_refused_by_management(connect, name, management, size):
-    connect().put(name, "x")
-    with pytest.raises(Answered) as refused:
-        management.update(name, ringSize=size)
-    assert refused.value.status == 400
-    assert refused.value.content_type.startswith("application/problem+json")
-    assert "ringsize" in str(refused.value).lower().replace("-", "")
-    management.expect(name, ringSize=-1, messageCount=1)
 
 
 def test_reload_changes_a_ring(start_broker):

@@ -9,7 +9,6 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any
 
 import pytest
 import stomp
@@ -237,28 +236,15 @@ def test_cipher_suites(secured):
 @pytest.mark.parametrize(
     ("asked", "shown"),
     [
-        ("a.example", "a"),
-        ("A.Example", "a"),
-        ("x.b.example", "b"),
-        ("localhost", "broker"),
-        (LOCAL, "broker"),
+        *(("a.example", "a"), ("A.Example", "a"), ("x.b.example", "b"), (LOCAL, "broker")),
+        *((other, "broker") for other in ("b.example", "x.y.b.example", "nobody.example", None)),
     ],
 )
 def test_names(secured, asked, shown):
-    link = secured.open(host=asked).socket
-    assert isinstance(link, ssl.SSLSocket)
-    certificate: Any = link.getpeercert()
-    assert (("commonName", shown),) in certificate["subject"]
-
-
-@pytest.mark.parametrize("asked", ["b.example", "x.y.b.example", "nobody.example", None])
-def test_a_name_that_no_certificate_has(secured, asked):
     context = secured.authority.trusting()
-    context.check_hostname = False
-    link = secured.open(context=context, host=asked).socket
-    assert isinstance(link, ssl.SSLSocket)
-    certificate: Any = link.getpeercert()
-    assert (("commonName", "broker"),) in certificate["subject"]
+    context.check_hostname = shown != "broker"
+    certificate = secured.open(context=context, host=asked).socket.getpeercert()
+    assert (("commonName", shown),) in certificate["subject"]
 
 
 def test_over_ipv6(secured):
@@ -282,14 +268,6 @@ def test_large_messages(secured, version, megabytes):
     client.send("DISCONNECT", {"receipt": "bye"})
     client.expect("RECEIPT")
     client.closed()
-
-
-def test_many_small_ones_in_one_write(secured):
-    client = secured.open()
-    client.connect()
-    client.subscribe("/queue/small", ack="auto")
-    client.raw(b"".join(b"SEND\ndestination:/queue/small\n\n%d\0" % number for number in range(5_000)))
-    client.messages(*map(str, range(5_000)))
 
 
 def test_a_reader_that_rests_is_not_written_to(secured):

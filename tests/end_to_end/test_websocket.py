@@ -15,7 +15,6 @@ from ..websocket_client import (
     BINARY,
     CLOSE,
     PING,
-    PONG,
     TEXT,
     WebSocketClient,
     WebSocketDialogue,
@@ -29,7 +28,6 @@ ACCEPTORS = """
 <acceptor name="ws">ws://127.0.0.1:0/stomp?anycastPrefix=/queue/</acceptor>
 <acceptor name="text">ws://127.0.0.1:0?anycastPrefix=/queue/;webSocketEncoderType=text</acceptor>
 <acceptor name="strict">ws://127.0.0.1:0?handshake-timeout=1;stompMaxFramePayloadLength=10K;maxBodyLength=1MB</acceptor>
-<acceptor name="plain">tcp://127.0.0.1:0?webSocketUpgrade=false</acceptor>
 """
 
 pytestmark = pytest.mark.broker(
@@ -125,42 +123,6 @@ def test_big_binary_bodies(opened, name, acceptor):
     assert client.pieces[-1].opcode == BINARY
 
 
-def test_a_frame_cut_up_and_frames_packed_together(opened, name):
-    client = opened()
-    destination = {"destination": f"/queue/{name}"}
-    data = b"".join(frame_bytes("SEND", destination, b"%d" % n) for n in range(50))
-    data += frame_bytes("SEND", {**destination, "receipt": "all"}, "ż".encode() * 100)
-    client.raw(data[:100])
-    for at in range(100, len(data), 57):
-        client.client.send(BINARY, data[at : at + 20], fin=False)
-        client.client.send(PING, b"between")
-        client.client.send(0, data[at + 20 : at + 57])
-        time.sleep(0.012)  # as many pings as may be within a second
-    while client.frame().command != "RECEIPT":
-        pass
-    assert {piece.payload for piece in client.pieces if piece.opcode == PONG} == {b"between"}
-    client.subscribe(f"/queue/{name}", ack="auto")
-    client.messages(*(str(n) for n in range(50)), "ż" * 100)
-
-
-def test_heart_beats(opened):
-    client = opened(heart_beat="0,500")
-    began = time.monotonic()
-    while len(client.beats) < 3:
-        client.hear(0.1)
-        assert time.monotonic() < began + PATIENCE
-    assert time.monotonic() - began > 1.0  # and not faster than agreed
-    assert client.pieces[-1].payload == b"\n"
-    client.put("/queue/still-here", "x")
-
-
-def test_a_silent_client_is_cut_off(opened):
-    client = opened(heart_beat="1000,0")
-    client.client.send(PING, b"which is no heart-beat")
-    client.error("Did not receive data", "2000ms")
-    assert client.ended is not None and client.ended.code == 1000
-
-
 # ---- who may
 
 
@@ -206,12 +168,6 @@ def test_requests_that_are_refused(knock, broker):
     broker.wait_for_log(r"WebSocket rejected \(403\): Origin https://evil.example is not allowed")
 
 
-def test_the_upgrade_can_be_switched_off(knock):
-    client = knock("plain")
-    client.socket.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n\0")
-    assert client.socket.recv(5) == b"ERROR"
-
-
 # ---- hostile clients
 
 
@@ -233,15 +189,6 @@ def test_a_request_that_drips(knock):
     assert time.monotonic() - began < PATIENCE
 
 
-def test_a_frame_that_is_too_long(opened):
-    client = opened("strict")
-    client.raw(b"\n" * 10240)
-    client.client.socket.sendall(piece_bytes(BINARY, b"\n" * 10241))
-    client.closed()
-    assert client.ended is not None and client.ended.code == 1009
-    assert "10240" in client.ended.reason
-
-
 def test_a_message_without_end_takes_no_memory(opened, broker):
     """Of one WebSocket message, 100 MB are line ends between frames; the limit of a body is 1 MB."""
     client = opened("strict")
@@ -253,12 +200,6 @@ def test_a_message_without_end_takes_no_memory(opened, broker):
     client.client.send(0, b"\n")
     client.put("/queue/after", "x")
     assert resident(broker.pid) - before < 20 * MIB
-
-
-def test_a_body_that_is_too_long(opened):
-    client = opened("strict")
-    client.raw(b"SEND\ndestination:/queue/q\ncontent-length:2000000\n\n")
-    client.error("body too long", "1048576")
 
 
 def test_broken_rules_and_the_log(opened, broker):
