@@ -22,8 +22,7 @@ def silent(client):
 
 
 @LIMITED
-def test_drop_takes_and_forgets(connect, version, name, management):
-    client = connect(version)
+def test_drop_takes_and_forgets(client, version, name, management):
     client.put(f"drop.{name}", *"12345")
     management.expect(f"drop.{name}", messageCount=3, messagesAdded=3)
     management.expect_address(f"drop.{name}", droppedMessageCount=2)
@@ -34,8 +33,7 @@ def test_drop_takes_and_forgets(connect, version, name, management):
 
 
 @LIMITED
-def test_fail_answers_with_the_limit(connect, version, name, management):
-    client = connect(version)
+def test_fail_answers_with_the_limit(client, version, name, management):
     client.put(f"fail.{name}", *"123")
     client.send("SEND", {"destination": f"fail.{name}", "receipt": "r"}, b"4")
     client.error(f"fail.{name}", "full", "max-size-messages", "3", receipt="r")
@@ -43,16 +41,14 @@ def test_fail_answers_with_the_limit(connect, version, name, management):
 
 
 @LIMITED
-def test_a_limit_in_bytes(connect, name):
-    client = connect()
+def test_a_limit_in_bytes(client, name):
     client.put(f"bytes.{name}", "x" * 20_000)  # the one that reaches the limit still enters
     client.send("SEND", {"destination": f"bytes.{name}", "receipt": "r"}, b"y")
     client.error("full", "max-size-bytes", "10240", receipt="r")
 
 
 @LIMITED
-def test_a_failing_send_in_a_transaction_fails_its_commit(connect, name, management):
-    client = connect()
+def test_a_failing_send_in_a_transaction_fails_its_commit(client, name, management):
     client.put(f"fail.{name}", *"123")
     client.ask("BEGIN", {"transaction": "t"})
     client.put(f"fail.{name}", "4", transaction="t")
@@ -107,8 +103,7 @@ def test_a_blocked_connection_still_consumes(connect, name):
 
 
 @LIMITED
-def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(connect, name):
-    client = connect()
+def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(client, name):
     client.subscribe(f"block.{name}", prefetch_count=1)
     client.put(f"block.{name}", *"123")
     ack = client.reference(client.message("1"))["id"]

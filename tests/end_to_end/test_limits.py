@@ -26,14 +26,6 @@ def refusals(management):
     return {limit: number for limit, number in counts.items() if number}
 
 
-def expect_refusals(management, **counts):
-    deadline = time.monotonic() + PATIENCE
-    wanted = {name.replace("_", "-"): number for name, number in counts.items()}
-    while refusals(management) != wanted:
-        assert time.monotonic() < deadline, (refusals(management), wanted)
-        time.sleep(0.02)
-
-
 def resident(broker):
     """Bytes of memory."""
     status = Path(f"/proc/{broker.pid}/status").read_text()
@@ -67,7 +59,8 @@ def test_connections_in_all_by_acceptor_and_by_host(start_broker):
         elsewhere.connect()
         broker.client().error("4 connections to this broker", "global-max-connections")
         assert management.ask("GET", "/broker")["connectionCount"] == 4
-        expect_refusals(management, connectionsAllowedPerHost=1, global_max_connections=1)
+        wanted = {"connectionsAllowedPerHost": 1, "global-max-connections": 1}
+        management.until(lambda: refusals(management) == wanted)
         text = management.text("/metrics")
         assert 'stompring_refusals_total{limit="global-max-connections"} 1' in text
         assert "stompring_connections_limit 4" in text
@@ -77,24 +70,20 @@ def test_connections_in_all_by_acceptor_and_by_host(start_broker):
         again.connect()
 
 
-def test_a_flood_of_connections_costs_two_lines(start_broker):
-    broker = start_broker(core="<global-max-connections>1</global-max-connections>")
-    client = broker.client()
-    client.connect()
+def test_a_flood_of_connections_costs_two_lines(serve):
+    broker, management, client = serve(core="<global-max-connections>1</global-max-connections>")
     before = len(broker.log)
     for _ in range(300):
         broker.client().error("global-max-connections")
     client.put("q", "still served")
     lines = [line for line in broker.log[before:] if "global-max-connections" in line]
     assert 1 <= len(lines) <= 2 + PATIENCE // 10, lines
-    assert refusals(broker.management()) == {"global-max-connections": 300}
+    assert refusals(management) == {"global-max-connections": 300}
     client.disconnect()
 
 
-def test_a_reload_changes_what_can_change(start_broker):
-    broker = start_broker(core="<global-max-connections>1</global-max-connections>")
-    client = broker.client()
-    client.connect()
+def test_a_reload_changes_what_can_change(serve):
+    broker, management, client = serve(core="<global-max-connections>1</global-max-connections>")
     broker.client().error("global-max-connections")
     broker.reload(
         broker_xml(
@@ -107,16 +96,13 @@ def test_a_reload_changes_what_can_change(start_broker):
     second.send("SEND", {"destination": "two"})
     second.error("There are 1 queues, and the limit is 1", "global-max-queues")
     with pytest.raises(Answered, match="HTTP 409: .*global-max-queues"):
-        broker.management().ask("POST", "/queues", {"name": "two"})
+        management.ask("POST", "/queues", {"name": "two"})
     client.disconnect()
 
 
-def test_a_process_without_file_descriptors_goes_on(start_broker):
+def test_a_process_without_file_descriptors_goes_on(serve):
     """Each connection that comes then is closed at once, and nothing turns in circles."""
-    broker = start_broker()
-    management = broker.management()
-    client = broker.client()
-    client.connect()
+    broker, management, client = serve()
     client.put("q", "before")  # the queue is there, and whatever files that needs
     used = len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
     limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
@@ -192,10 +178,8 @@ def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker):
 
 
 @pytest.mark.broker(parameters="maxTransactionBytes=100K")
-def test_what_transactions_hold(broker, management, name):
-    client, other = broker.client(), broker.client()
-    client.connect()
-    other.connect()
+def test_what_transactions_hold(connect, management, name):
+    client, other = connect(), connect()
     client.ask("BEGIN", {"transaction": "t"})
     client.ask("SEND", {"destination": name, "transaction": "t"}, b"x" * 102_400)
     assert management.ask("GET", "/broker")["transactionSize"] > 102_400
@@ -206,16 +190,13 @@ def test_what_transactions_hold(broker, management, name):
     other.ask("COMMIT", {"transaction": "t"})
     management.expect(name, messageCount=1)
     assert management.ask("GET", "/broker")["transactionSize"] == 0
-    other.disconnect()
 
 
 # ---- what is not acknowledged
 
 
 @pytest.mark.broker(parameters="maxUnsettledMessages=3")
-def test_unsettled_messages(broker, management, name):
-    client = broker.client()
-    client.connect()
+def test_unsettled_messages(client, management, name):
     client.put(name, *"12345")
     client.subscribe(name, consumer_window_size="-1", prefetch_count="-1")
     first, *_ = client.messages(*"123")
@@ -224,7 +205,6 @@ def test_unsettled_messages(broker, management, name):
     client.answer("ACK", first)
     client.message("4")
     client.nothing()
-    client.disconnect()
 
 
 # ---- slow consumers

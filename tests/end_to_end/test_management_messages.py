@@ -371,8 +371,7 @@ def test_a_message_that_no_dead_letter_queue_takes_stays(manager, name):
     assert manager.value(f"queue.nowhere.{name}", "MessageCount") == 1
 
 
-def test_an_operation_is_carried_out_before_the_receipt_of_its_request(connect, management, name):
-    client = connect()
+def test_an_operation_is_carried_out_before_the_receipt_of_its_request(client, management, name):
     client.ask(
         "SEND",
         {"destination": ADDRESS, "_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createQueue"},
@@ -382,8 +381,7 @@ def test_an_operation_is_carried_out_before_the_receipt_of_its_request(connect, 
     client.nothing()
 
 
-def test_nothing_is_stored_on_the_management_address(manager, connect, management):
-    client = connect()
+def test_nothing_is_stored_on_the_management_address(manager, client, management):
     client.subscribe(f"/topic/{ADDRESS}", ack="auto")
     manager.value("broker", "Started")
     manager.client.ask(
@@ -406,8 +404,7 @@ def test_a_request_in_a_transaction_is_carried_out_by_its_commit(manager, name):
     assert name in manager.value("broker", "QueueNames")
 
 
-def test_a_reply_comes_to_a_temporary_queue_without_a_subscription(connect):
-    client = connect()
+def test_a_reply_comes_to_a_temporary_queue_without_a_subscription(client):
     client.send(
         "SEND",
         {
@@ -438,14 +435,12 @@ def test_a_body_that_is_no_array_is_answered_with_the_reason(manager, body):
     assert reply["_AMQ_OperationSucceeded"] == "false" and "JSON array" in json.loads(reply.body)[0]
 
 
-def test_a_reply_to_the_management_address_is_refused(connect):
-    client = connect()
+def test_a_reply_to_the_management_address_is_refused(client):
     client.send("SEND", {"destination": ADDRESS, "reply-to": ADDRESS, "_AMQ_ResourceName": "broker"})
     assert "reply-to" in client.expect("ERROR")["message"]
 
 
-def test_a_client_cannot_forge_the_success_of_a_reply(connect, name):
-    client = connect()
+def test_a_client_cannot_forge_the_success_of_a_reply(client, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(f"/queue/{name}", "x", _AMQ_OperationSucceeded="true")
     assert client.message().get("_AMQ_OperationSucceeded") is None

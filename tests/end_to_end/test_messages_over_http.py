@@ -49,9 +49,9 @@ def test_stomp_py_receives_what_http_sends(broker, management, name):
     client.link.disconnect()
 
 
-def test_large_messages_do_not_break_browsing(broker, connect, management, name):
+def test_large_messages_do_not_break_browsing(broker, client, management, name):
     """Ten messages of 10 MB, most of them on disk."""
-    client, source, target = connect(), f"heavy.{name}", f"heavy.{name}.to"
+    source, target = f"heavy.{name}", f"heavy.{name}.to"
     make(management, source, target)
     body = b"\xff\0large" * 1_500_000
     for number in range(10):

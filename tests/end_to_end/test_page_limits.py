@@ -162,11 +162,9 @@ def test_a_transaction_is_checked_as_a_whole_in_bytes(connect, name, management)
     management.expect(address, messageCount=0)
 
 
-def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker):
+def test_a_raised_limit_counts_at_once_and_warnings_are_told(serve):
     limited = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
-    broker = start_broker(settings=limited)
-    management, client = broker.management(), broker.client()
-    client.connect()
+    broker, management, client = serve(settings=limited)
     client.put("q", *"12345")
     management.expect("q", messageCount=3)
     broker.reload(broker_xml(settings={"q": limited["q"] | {"page-limit-messages": 5}}))
@@ -177,15 +175,12 @@ def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker):
     assert "no effect without <page-full-policy>" in "\n".join(broker.log[seen:])
     client.put("q", *"9abc")
     management.expect("q", messageCount=9)
-    client.close()
 
 
 @pytest.mark.process
-def test_the_limit_holds_after_a_restart(start_broker):
+def test_the_limit_holds_after_a_restart(serve):
     settings = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
-    broker = start_broker(settings=settings)
-    client = broker.client()
-    client.connect()
+    broker, _, client = serve(settings=settings)
     client.put("q", *"12345", persistent="true")
     client.close()
     broker.stop()
@@ -202,10 +197,8 @@ def test_the_limit_holds_after_a_restart(start_broker):
         client.close()
 
 
-def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker):
-    broker = start_broker(core="<global-max-messages>100</global-max-messages>")
-    management, client = broker.management(), broker.client()
-    client.connect()
+def test_the_largest_address_pages_first_not_the_unlucky_one(serve):
+    broker, management, client = serve(core="<global-max-messages>100</global-max-messages>")
     client.put("large", *numbers(0, 90))
     client.put("small", *numbers(0, 10))
     assert not management.address("large")["paging"]
@@ -228,16 +221,13 @@ def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker):
     for address in ("large", "small"):
         management.expect_address(address, paging=False, numberOfPages=0)
     assert sum("stopped paging" in line for line in broker.log) == 2
-    client.close()
 
 
-def test_bytes_and_number_are_limits_of_their_own(start_broker):
+def test_bytes_and_number_are_limits_of_their_own(serve):
     """PG-2: either alone is enough, and with global-max-size off the number still counts."""
-    broker = start_broker(
+    broker, management, client = serve(
         core="<global-max-size>-1</global-max-size><global-max-messages>5</global-max-messages>"
     )
-    management, client = broker.management(), broker.client()
-    client.connect()
     client.put("q", *numbers(0, 5))
     assert not management.address("q")["paging"]
     client.put("q", "5")
@@ -253,4 +243,3 @@ def test_bytes_and_number_are_limits_of_their_own(start_broker):
     client.ask("UNSUBSCRIBE", {"id": "s"})
     client.put("q", *(KILO * 20 for _ in range(8)))
     management.expect_address("q", paging=True)
-    client.close()

@@ -24,8 +24,8 @@ PAGING = pytest.mark.broker(settings=SETTINGS)
 
 @PAGING
 @pytest.mark.parametrize("durable", [DURABLE, {}], ids=["durable", "not durable"])
-def test_pg_1_an_address_pages_when_it_is_full(connect, version, name, management, durable):
-    client, queue = connect(version), f"five.{name}"
+def test_pg_1_an_address_pages_when_it_is_full(client, version, name, management, durable):
+    queue = f"five.{name}"
     client.put(queue, *"1234", **durable)
     management.expect_address(queue, paging=False, numberOfPages=0)
     client.put(queue, *"567890", **durable)
@@ -39,8 +39,8 @@ def test_pg_1_an_address_pages_when_it_is_full(connect, version, name, managemen
 
 
 @PAGING
-def test_pg_1_in_bytes(connect, name, management):
-    client, queue = connect(), f"bytes.{name}"
+def test_pg_1_in_bytes(client, name, management):
+    queue = f"bytes.{name}"
     client.put(queue, *padded(1, 50, 1000))
     address = management.address(queue)
     assert address["paging"] and address["addressSize"] < 30_000 and address["numberOfPages"] > 20
@@ -49,24 +49,11 @@ def test_pg_1_in_bytes(connect, name, management):
 
 
 @PAGING
-def test_pg_2_other_addresses_do_not_page(connect, name, management):
-    client = connect()
+def test_pg_2_other_addresses_do_not_page(client, name, management):
     client.put(f"five.{name}.a", *padded(1, 20))
     client.put(f"five.{name}.b", *padded(1, 3))
     management.expect_address(f"five.{name}.a", paging=True)
     management.expect_address(f"five.{name}.b", paging=False)
-
-
-def test_pg_2_the_largest_address_pages_first(lasting):
-    core = "<global-max-messages>50</global-max-messages>"
-    client = lasting.start(core=core).connect()
-    client.put("large", *padded(1, 40))
-    client.put("small", *padded(1, 5))
-    client.put("large", *padded(41, 60))
-    lasting.management.expect_address("large", paging=True)
-    lasting.management.expect_address("small", paging=False)
-    assert lasting.drain("large") == numbers(1, 60)
-    assert lasting.drain("small") == numbers(1, 5)
 
 
 @PAGING
@@ -122,8 +109,8 @@ def test_pg_5_a_file_goes_when_everybody_is_done_with_it(lasting):
 
 
 @PAGING
-def test_pg_6_page_mode_comes_and_goes(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_pg_6_page_mode_comes_and_goes(client, name, management):
+    queue = f"five.{name}"
     for round_ in range(1, 4):
         client.put(queue, *padded(1, 30))
         management.expect_address(queue, paging=True, timesPaged=round_)
@@ -146,8 +133,8 @@ def test_pg_7_directories_go_with_their_last_page(lasting):
 
 
 @PAGING
-def test_pg_9_nothing_is_there_twice(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_pg_9_nothing_is_there_twice(client, name, management):
+    queue = f"five.{name}"
     client.put(queue, *padded(1, 40))
     client.subscribe(queue, id="look", ack="auto", browser="true")
     shown = [client.message() for _ in range(41)]
@@ -158,8 +145,8 @@ def test_pg_9_nothing_is_there_twice(connect, name, management):
 
 
 @PAGING
-def test_pg_13_purge(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_pg_13_purge(client, name, management):
+    queue = f"five.{name}"
     client.put(queue, *padded(1, 40), **DURABLE)
     assert management.ask("POST", f"/queues/{queue}/purge") == {"removed": 40}
     management.expect(queue, messageCount=0, pagedCount=0, messagesKilled=40)
@@ -182,8 +169,8 @@ def test_pg_13_purge_when_the_last_consumer_goes(connect, name, management):
 
 
 @PAGING
-def test_pg_14_the_pages_of_a_passing_subscription_go_with_it(connect, name, management):
-    client, subscriber, topic = connect(), connect(), f"five.{name}"
+def test_pg_14_the_pages_of_a_passing_subscription_go_with_it(client, connect, name, management):
+    subscriber, topic = connect(), f"five.{name}"
     subscriber.subscribe(f"/topic/{topic}", prefetch_count=1)
     client.put(f"/topic/{topic}", *padded(1, 40))
     management.expect_address(topic, paging=True)
@@ -209,8 +196,8 @@ def test_pg_14_two_durable_subscriptions_over_a_restart(lasting):
 
 
 @PAGING
-def test_pg_19_a_wildcard_queue_on_paging_addresses(connect, name, management):
-    client, consumer = connect(), connect()
+def test_pg_19_a_wildcard_queue_on_paging_addresses(client, connect, name, management):
+    consumer = connect()
     consumer.subscribe(f"/topic/five.{name}.#", consumer_window_size="-1")
     sent = [f"{place} {word}" for place in range(1, 16) for word in ("a", "b")]
     for body in sent:

@@ -40,8 +40,8 @@ def together(client, *frames):
 
 @TOGETHER
 @KINDS
-def test_all_of_a_burst_is_there_in_order(connect, name, management, kind):
-    client, queue = connect(), f"{kind}.{name}"
+def test_all_of_a_burst_is_there_in_order(client, name, management, kind):
+    queue = f"{kind}.{name}"
     together(client, *sends(queue, 1, 200))
     management.expect(queue, messageCount=200, messagesAdded=200)
     together(client, *sends(queue, 201, 300))
@@ -51,8 +51,8 @@ def test_all_of_a_burst_is_there_in_order(connect, name, management, kind):
 
 @TOGETHER
 @KINDS
-def test_priorities_and_headers_change_within_a_burst(connect, name, kind):
-    client, queue = connect(), f"{kind}.{name}"
+def test_priorities_and_headers_change_within_a_burst(client, name, kind):
+    queue = f"{kind}.{name}"
     low, high = sends(queue, 1, 60), sends(queue, 61, 90, priority=9)
     coloured = sends(queue, 91, 120, colour="red")
     together(client, *low[:30], *high[:10], *low[30:], *high[10:], *coloured)
@@ -61,9 +61,9 @@ def test_priorities_and_headers_change_within_a_burst(connect, name, kind):
 
 @TOGETHER
 @KINDS
-def test_acknowledgements_amid_a_burst(connect, name, kind):
+def test_acknowledgements_amid_a_burst(client, name, kind):
     """A consumer that can take more only when it has acknowledged, on the connection that sends."""
-    client, queue = connect(), f"{kind}.{name}"
+    queue = f"{kind}.{name}"
     together(client, *sends(queue, 1, 40))
     client.subscribe(queue, prefetch_count=2)
     got = [client.message(), client.message()]
@@ -86,8 +86,8 @@ def test_acknowledgements_amid_a_burst(connect, name, kind):
 @TOGETHER
 @KINDS
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_a_transaction_amid_a_burst(connect, name, kind, end):
-    client, queue = connect(), f"{kind}.{name}"
+def test_a_transaction_amid_a_burst(client, name, kind, end):
+    queue = f"{kind}.{name}"
     begin, over = (frame_bytes(command, {"transaction": "t"}) for command in ("BEGIN", end))
     inside = sends(queue, 41, 80, transaction="t")
     together(client, *sends(queue, 1, 20), begin, *inside[:20], *sends(queue, 21, 40), *inside[20:], over,
@@ -97,17 +97,17 @@ def test_a_transaction_amid_a_burst(connect, name, kind, end):
 
 
 @TOGETHER
-def test_a_limit_of_pages_holds_within_a_burst(connect, name, management):
-    client, queue = connect(), f"limit.{name}"
+def test_a_limit_of_pages_holds_within_a_burst(client, name, management):
+    queue = f"limit.{name}"
     client.raw(b"".join(sends(queue, 1, 200)))
     client.error("page-limit-messages 100")
     management.expect(queue, messageCount=105)
 
 
 @TOGETHER
-def test_the_connection_that_ends_a_burst_badly(connect, name, management):
+def test_the_connection_that_ends_a_burst_badly(client, connect, name, management):
     """What came before the bad frame was sent."""
-    client, queue = connect(), f"wide.{name}"
+    queue = f"wide.{name}"
     client.raw(b"".join(sends(queue, 1, 50)) + frame_bytes("ACK", {"id": "nobody"}))
     client.error("nobody")
     management.expect(queue, messageCount=50)
@@ -127,9 +127,9 @@ def test_durable_ones_among_others_over_a_restart(lasting):
 
 
 @pytest.mark.broker(settings={"five.#": {**SETTINGS["five.#"], "default-exclusive-queue": "true"}})
-def test_the_next_consumer_gets_what_a_failing_connection_sent_last(connect, name):
+def test_the_next_consumer_gets_what_a_failing_connection_sent_last(client, connect, name):
     """It becomes the one in turn because the connection ends whose last SENDs are still being put together."""
-    client, heir, queue = connect(), connect(), f"five.{name}"
+    heir, queue = connect(), f"five.{name}"
     client.subscribe(queue, prefetch_count=1)
     heir.subscribe(queue, ack="auto")
     together(client, *sends(queue, 1, 30))

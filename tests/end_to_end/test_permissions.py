@@ -12,7 +12,6 @@ from http.client import HTTPConnection
 from typing import Any
 
 import pytest
-import stomp
 
 from stompring.security.roles import edit_roles
 from stompring.security.users import edit_users
@@ -172,25 +171,6 @@ def test_stomp(broker, version, user, command, headers, lacking):
         client.disconnect()
 
 
-def test_stomp_py(broker):
-    """As a user of the usual client for Python sees it."""
-
-    class Errors(stomp.ConnectionListener):
-        told: list[str] = []
-
-        def on_error(self, frame):
-            self.told.append(frame.headers["message"])
-
-    connection = stomp.Connection12([("127.0.0.1", broker.port)])
-    connection.set_listener("", Errors())
-    connection.connect("reader", "reader", wait=True)
-    connection.send("/queue/orders.x", "x")
-    deadline = time.monotonic() + PATIENCE
-    while not Errors.told and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert Errors.told == ["User reader does not have permission='SEND' on address orders.x"]
-
-
 def test_a_transaction_that_is_refused_sends_nothing(broker):
     client = connected(broker, "writer")
     client.send("BEGIN", {"transaction": "t"})
@@ -230,28 +210,6 @@ def test_replies(broker):
     client = connected(broker, "both")
     client.send("SEND", {"destination": "/queue/orders.r", "reply-to": "/temp-queue/r"}, b"x")
     client.error("permission='CONSUME' on address temp-queue.")
-
-
-@pytest.mark.parametrize(
-    ("credentials", "method", "path", "status"),
-    [
-        (None, "GET", "/health/live", 200),
-        (None, "GET", "/health/ready", 200),
-        (None, "GET", "/metrics", 401),
-        (None, "GET", "/api/v1/queues", 401),
-        ("reader:wrong", "GET", "/metrics", 401),
-        ("reader:reader", "GET", "/metrics", 200),
-        ("reader:reader", "GET", "/api/v1/connections", 200),
-        ("reader:reader", "POST", "/api/v1/reload", 403),
-        ("writer:writer", "GET", "/metrics", 403),
-        ("writer:writer", "GET", "/api/v1/openapi.json", 200),
-        ("writer:writer", "DELETE", "/api/v1/queues/orders.eu", 403),
-        ("admin:admin", "GET", "/api/v1/addresses", 200),
-        ("admin:admin", "GET", "/api/v1/queues/none", 404),
-    ],
-)
-def test_http(broker, credentials, method, path, status):
-    assert http(broker, method, path, credentials)[0] == status
 
 
 def test_roles_follow_their_file(broker, config):

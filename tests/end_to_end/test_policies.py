@@ -9,6 +9,8 @@ from ..broker_document import anycast, broker_xml
 from ..management import Answered
 from .lasting import DURABLE
 
+pytestmark = pytest.mark.in_memory
+
 DOOR = '''
 """A policy that does what the header ``do`` says."""
 
@@ -98,9 +100,10 @@ def connected(broker, version="1.2"):
     return client
 
 
-def test_every_answer_of_admit(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere"))
-    management, client = broker.management(), connected(broker)
+def test_every_answer_of_admit(serve, plugins):
+    broker, management, client = serve(
+        core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere")
+    )
     client.put("q", "accepted", do="accept")
     client.put("q", "dropped", do="drop")
     client.put("q", "redirected", do="redirect", color="red")
@@ -119,7 +122,6 @@ def test_every_answer_of_admit(start_broker, plugins):
     management.expect_address("q", droppedMessageCount=1, policies=["door"])
     client.subscribe("elsewhere", id="e")
     assert client.message("redirected")["color"] == "red"
-    client.close()
 
 
 def test_every_answer_of_admit_over_http(start_broker, plugins):
@@ -156,15 +158,13 @@ def test_a_connection_that_waits_serves_its_consumers(start_broker, plugins):
     other.close()
 
 
-def test_a_slow_hook_is_counted_and_logged(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
-    client = connected(broker)
+def test_a_slow_hook_is_counted_and_logged(serve, plugins):
+    broker, management, client = serve(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
     client.put("q", "a", "b", do="sleep")
-    metrics = broker.management().text("/metrics")
+    metrics = management.text("/metrics")
     assert 'stompring_policy_slow_hooks_total{hook="admit",policy="door"} 2.0' in metrics
     logged = [line for line in broker.log if "policy door of address q: admit blocked the broker" in line]
     assert len(logged) == 1 and "WARNING" in logged[0]
-    client.close()
 
 
 def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
@@ -280,9 +280,8 @@ RECORDS = {
 }
 
 
-def test_what_happens_to_messages_is_told(start_broker, plugins):
-    broker = start_broker(**RECORDS)
-    management, client = broker.management(), connected(broker)
+def test_what_happens_to_messages_is_told(serve, plugins):
+    _, management, client = serve(**RECORDS)
     client.put("r", "1", "2", "3")
     client.subscribe("r", prefetch_count=2)
     good, bad = client.messages("2", "3")
@@ -300,7 +299,6 @@ def test_what_happens_to_messages_is_told(start_broker, plugins):
         client.subscribe(queue, id=queue, ack="auto")
         client.messages(*bodies)
         client.nothing()
-    client.close()
 
 
 @pytest.mark.parametrize("counts_paged", ["false", "true"])

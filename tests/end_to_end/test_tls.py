@@ -139,10 +139,6 @@ def test_stomp_py_does_not_trust(secured, caplog, seen, acceptor, expected):
     assert secured.metric("stompring_tls_failures_total", acceptor) > before
 
 
-def test_stomp_py_with_its_own_certificate(secured):
-    stomp_py(secured, "need", secured.anna).disconnect()
-
-
 CLIENTS = [
     ("none", "peer did not return a certificate"),
     ("late", "CN=late,O=Example rejected: expired"),
@@ -160,13 +156,6 @@ def test_clients_that_are_not_taken(secured, seen, who, expected):
         # with TLS 1.3 a client learns of it when it reads
         secured.open("need", client).connect()
     secured.broker.wait_for_log(rf"acceptor need: .*TLS handshake failed: .*{expected}", seen)
-
-
-@pytest.mark.parametrize("who", ["none", "late", "mallory"])
-def test_stomp_py_is_not_taken(secured, caplog, seen, who):
-    """With TLS 1.2, where a client is told within its handshake: stomp.py reads and writes in two threads."""
-    refused(secured, caplog, "need-old", None if who == "none" else getattr(secured, who))
-    secured.broker.wait_for_log("acceptor need-old: .*TLS handshake failed: ", seen)
 
 
 def test_a_certificate_that_is_wanted(secured, seen):

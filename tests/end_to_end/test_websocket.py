@@ -13,8 +13,6 @@ from ..broker_process import PATIENCE
 from ..stomp_client import frame_bytes
 from ..websocket_client import (
     BINARY,
-    CLOSE,
-    PING,
     TEXT,
     WebSocketClient,
     WebSocketDialogue,
@@ -171,24 +169,6 @@ def test_requests_that_are_refused(knock, broker):
 # ---- hostile clients
 
 
-def test_a_request_that_drips(knock):
-    client = knock("strict")
-    began = time.monotonic()
-    with pytest.raises((BrokenPipeError, ConnectionResetError, AssertionError)):
-        for byte in b"GET / HTTP/1.1\r\n" + b"x" * 1000:
-            client.socket.sendall(bytes((byte,)))
-            time.sleep(0.05)
-            client.socket.settimeout(0.01)
-            try:
-                answer = client.socket.recv(1000)
-            except TimeoutError:
-                continue
-            assert answer.startswith(b"HTTP/1.1 503 ") and b"handshake-timeout" in answer
-            client.socket.settimeout(PATIENCE)
-            assert client.socket.recv(1000) != b"", "the end, as it should be"
-    assert time.monotonic() - began < PATIENCE
-
-
 def test_a_message_without_end_takes_no_memory(opened, broker):
     """Of one WebSocket message, 100 MB are line ends between frames; the limit of a body is 1 MB."""
     client = opened("strict")
@@ -200,40 +180,6 @@ def test_a_message_without_end_takes_no_memory(opened, broker):
     client.client.send(0, b"\n")
     client.put("/queue/after", "x")
     assert resident(broker.pid) - before < 20 * MIB
-
-
-def test_broken_rules_and_the_log(opened, broker):
-    client = opened()
-    client.socket.sendall(piece_bytes(BINARY, b"\n", mask=None))
-    client.closed()
-    assert client.ended is not None and client.ended.code == 1002
-    broker.wait_for_log(
-        r"connection \S+ \(127.0.0.1:\d+\) closed: WebSocket closed \(1002\): incorrect masking"
-    )
-
-
-def test_who_closes_gives_everything_back(opened, name, management):
-    client = opened()
-    client.put(f"/queue/{name}", "x")
-    client.subscribe(f"/queue/{name}")
-    client.message("x")
-    management.expect(name, deliveringCount=1)
-    client.client.send(CLOSE, b"\x03\xe8")
-    client.closed()
-    management.expect(name, deliveringCount=0, messageCount=1, consumerCount=0)
-
-
-def test_who_does_not_answer_the_close_is_cut_off(opened, management):
-    client = opened()
-    session = (client.connected or client.frame())["session"]
-    client.send("DISCONNECT", {"receipt": "bye"})
-    client.expect("RECEIPT")
-    assert client.client.piece().code == 1000
-    deadline = time.monotonic() + PATIENCE
-    while any(found["connectionID"] == session for found in management.ask("GET", "/connections")["data"]):
-        client.client.send(PING)  # says much, and not what is awaited
-        time.sleep(0.2)
-        assert time.monotonic() < deadline
 
 
 # ---- back-pressure
