@@ -73,9 +73,8 @@ def test_the_end_of_a_connection_is_a_failed_attempt(connect, name, management, 
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_end_of_a_connection_waits_for_the_redelivery_delay(connect, name, management, end):
+def test_the_end_of_a_connection_waits_for_the_redelivery_delay(client, name, management, end):
     queue = f"ring.{name}"
-    client = connect()
     client.put(queue, "x")
     client.subscribe(queue)
     client.message("x")
@@ -83,9 +82,8 @@ def test_the_end_of_a_connection_waits_for_the_redelivery_delay(connect, name, m
     management.expect(queue, consumerCount=0, scheduledCount=1, deliveringCount=0)
 
 
-def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(connect, name, management):
+def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(client, name, management):
     queue = f"ring.{name}"
-    client = connect()
     client.put(queue, "x")
     for _ in range(6):
         client.subscribe(queue)

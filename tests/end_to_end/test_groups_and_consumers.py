@@ -43,8 +43,7 @@ def bodies(client, count):
 
 
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_first_message_of_a_group_has_the_header(connect, version, ack):
-    client = connect(version)
+def test_first_message_of_a_group_has_the_header(client, connect, version, ack):
     client.subscribe("/queue/marked", ack=ack)
     group(client, "marked", "a1", "a2", "b1")
     group(client, "marked", "c1", FIRST="from the sender")
@@ -63,8 +62,8 @@ def test_first_message_of_a_group_has_the_header(connect, version, ack):
             assert [frame.get("FIRST") for frame in redelivered] == ["true", None, "true"]
 
 
-def test_owners_of_groups_are_shown_and_reset(connect, management):
-    client, other = connect(), connect()
+def test_owners_of_groups_are_shown_and_reset(client, connect, management):
+    other = connect()
     client.subscribe("/queue/owned", prefetch_count=2)
     group(client, "owned", "a1", "b1", "a2", "c1")
     other.subscribe("/queue/owned")
@@ -108,8 +107,7 @@ def test_priority_of_consumers(connect, management):
 
 
 @pytest.mark.parametrize("value", ["high", "1.5", "", "2147483648", "-2147483649", "1e3", "+1", "0x1"])
-def test_invalid_priority_gets_an_error(connect, value):
-    client = connect()
+def test_invalid_priority_gets_an_error(client, value):
     client.send("SUBSCRIBE", {"destination": "/queue/ranked", "id": "s", "consumer-priority": value})
     client.error("consumer-priority must be a whole number from -2147483648 to 2147483647", value)
 
@@ -201,8 +199,7 @@ def test_non_destructive_queue(connect, management):
     three.nothing()
 
 
-def test_non_destructive_queue_on_an_address_that_pages(connect):
-    client = connect()
+def test_non_destructive_queue_on_an_address_that_pages(client):
     sent = [str(number) for number in range(15)]
     client.subscribe("/queue/paged.kept", id="first", ack="auto")
     client.put("/queue/paged.kept", *sent, **DURABLE)

@@ -178,8 +178,8 @@ def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker):
 
 
 @pytest.mark.broker(parameters="maxTransactionBytes=100K")
-def test_what_transactions_hold(connect, management, name):
-    client, other = connect(), connect()
+def test_what_transactions_hold(client, connect, management, name):
+    other = connect()
     client.ask("BEGIN", {"transaction": "t"})
     client.ask("SEND", {"destination": name, "transaction": "t"}, b"x" * 102_400)
     assert management.ask("GET", "/broker")["transactionSize"] > 102_400

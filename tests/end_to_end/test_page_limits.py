@@ -124,9 +124,8 @@ def test_a_limit_without_a_policy_is_none(connect, name, management):
 
 
 @LIMITED
-def test_in_a_transaction(connect, name, management):
+def test_in_a_transaction(client, name, management):
     address = f"mf.{name}"
-    client = connect()
     client.put(address, *numbers(0, 30))
     client.ask("BEGIN", {"transaction": "t"})
     client.ask("SEND", {"destination": address, "transaction": "t"}, b"lost")
@@ -136,9 +135,8 @@ def test_in_a_transaction(connect, name, management):
 
 
 @LIMITED
-def test_a_transaction_is_checked_as_a_whole(connect, name, management):
+def test_a_transaction_is_checked_as_a_whole(client, name, management):
     address = f"mf.{name}"
-    client = connect()
     client.put(address, *numbers(0, 10))
     client.ask("BEGIN", {"transaction": "t"})
     client.put(address, *numbers(10, 20), transaction="t")
@@ -152,9 +150,8 @@ def test_a_transaction_is_checked_as_a_whole(connect, name, management):
 
 
 @LIMITED
-def test_a_transaction_is_checked_as_a_whole_in_bytes(connect, name, management):
+def test_a_transaction_is_checked_as_a_whole_in_bytes(client, name, management):
     address = f"bf.{name}"
-    client = connect()
     client.ask("BEGIN", {"transaction": "t"})
     client.put(address, *("y" * 10_000 for _ in range(20)), transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "r"})
