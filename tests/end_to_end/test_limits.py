@@ -18,6 +18,7 @@ from ..stomp_client import StompClient, frame_bytes
 from ..wire import SocketWire
 
 SLOW = {"slow.#": {"slow-consumer-threshold": "5", "slow-consumer-check-period": "1"}}
+KILLED = {"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}}
 
 
 def refusals(management):
@@ -210,14 +211,10 @@ def test_unsettled_messages(client, management, name):
 # ---- slow consumers
 
 
-def test_a_slow_consumer_is_closed(start_broker):
-    settings = {"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}}
-    broker = start_broker(settings=settings)
-    management, slow, fast, producer = (
-        broker.management(),
-        *(broker.client() for _ in range(3)),
-    )
-    for client in (slow, fast, producer):
+def test_a_slow_consumer_is_closed(serve):
+    broker, management, producer = serve(settings=KILLED)
+    slow, fast = broker.client(), broker.client()
+    for client in (slow, fast):
         client.connect()
     slow.subscribe("slow.q", prefetch_count="10")
     fast.subscribe("slow.q", ack="auto")
@@ -241,16 +238,11 @@ def test_a_slow_consumer_is_closed(start_broker):
     producer.disconnect()
 
 
-def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker):
+def test_a_client_that_reads_nothing_is_a_slow_consumer(serve):
     """With ack:auto a message counts once it is written, and to a stuck socket nothing is."""
-    broker = start_broker(settings={"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}})
-    management, stuck, producer = (
-        broker.management(),
-        broker.client(),
-        broker.client(),
-    )
+    broker, management, producer = serve(settings=KILLED)
+    stuck = broker.client()
     stuck.connect()
-    producer.connect()
     stuck.subscribe("slow.q", ack="auto")
     producer.put("slow.q", *["x" * 100_000] * 300)
     producer.put("slow.q", *["x"] * 300)
@@ -264,14 +256,9 @@ def test_a_client_that_reads_nothing_is_a_slow_consumer(start_broker):
     producer.disconnect()
 
 
-def test_a_slow_consumer_is_told_of(start_broker):
-    broker = start_broker(settings=SLOW)
-    management, slow, watcher = (
-        broker.management(),
-        broker.client(),
-        broker.client(),
-    )
-    slow.connect()
+def test_a_slow_consumer_is_told_of(serve):
+    broker, management, slow = serve(settings=SLOW)
+    watcher = broker.client()
     watcher.connect()
     watcher.subscribe(
         "/topic/activemq.notifications", ack="auto", selector="_AMQ_NotifType = 'CONSUMER_SLOW'"

@@ -241,8 +241,8 @@ class Manager:
         }
         body = b""
         if isinstance(what, list):
-            named["_AMQ_OperationName"] = what[0]
-            body = json.dumps(what[1]).encode()
+            named["_AMQ_OperationName"], parameters = what
+            body = parameters if isinstance(parameters, bytes) else json.dumps(parameters).encode()
         else:
             named["_AMQ_Attribute"] = what
         self.client.send("SEND", {name: value for name, value in named.items() if value is not None}, body)
@@ -404,40 +404,21 @@ def test_a_request_in_a_transaction_is_carried_out_by_its_commit(manager, name):
     assert name in manager.value("broker", "QueueNames")
 
 
-def test_a_reply_comes_to_a_temporary_queue_without_a_subscription(client):
-    client.send(
-        "SEND",
-        {
-            "destination": ADDRESS,
-            "reply-to": "/temp-queue/answers",
-            "_AMQ_ResourceName": "broker",
-            "_AMQ_Attribute": "Started",
-        },
-    )
-    assert client.message()["subscription"] == "/temp-queue/answers"
+def test_a_reply_comes_to_a_temporary_queue_without_a_subscription(manager):
+    manager.send("broker", "Started", reply_to="/temp-queue/answers")
+    assert manager.client.message()["subscription"] == "/temp-queue/answers"
 
 
 @pytest.mark.parametrize("body", [b"{", b'{"a":1}', b'"x"', b"\xff", b"[" * 100_000])
 def test_a_body_that_is_no_array_is_answered_with_the_reason(manager, body):
-    manager.client.send(
-        "SEND",
-        {
-            "destination": ADDRESS,
-            "reply-to": manager.replies,
-            "correlation-id": "bad",
-            "_AMQ_ResourceName": "broker",
-            "_AMQ_OperationName": "getQueueNames",
-            "content-length": len(body),
-        },
-        body,
-    )
-    reply = manager.reply("bad")
+    request = ["getQueueNames", body]
+    reply = manager.reply(manager.send("broker", request, content_length=len(body)))
     assert reply["_AMQ_OperationSucceeded"] == "false" and "JSON array" in json.loads(reply.body)[0]
 
 
-def test_a_reply_to_the_management_address_is_refused(client):
-    client.send("SEND", {"destination": ADDRESS, "reply-to": ADDRESS, "_AMQ_ResourceName": "broker"})
-    assert "reply-to" in client.expect("ERROR")["message"]
+def test_a_reply_to_the_management_address_is_refused(manager):
+    manager.send("broker", "Started", reply_to=ADDRESS)
+    assert "reply-to" in manager.client.expect("ERROR")["message"]
 
 
 def test_a_client_cannot_forge_the_success_of_a_reply(client, name):

@@ -1,13 +1,11 @@
 """Address policies in a running broker: every answer over a socket, faults, reload, and what survives a crash."""
 
-import subprocess
-import sys
-
 import pytest
 
 from ..broker_document import anycast, broker_xml
 from ..management import Answered
 from .lasting import DURABLE
+from .test_security import stompring
 
 pytestmark = pytest.mark.in_memory
 
@@ -232,7 +230,7 @@ def test_plugin_errors_are_reported_at_start_and_reload(
         ["check-config", str(config)],
         ["run", "--config", str(config), "--data", str(tmp_path / "d")],
     ):
-        done = subprocess.run([sys.executable, "-m", "stompring", *command], capture_output=True, text=True)
+        done = stompring(*command)
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert fault in done.stderr, done.stderr
         assert f"wrong.xml:{'' if line is None else line}" in done.stderr

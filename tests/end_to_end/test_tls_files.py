@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from ..broker_process import PATIENCE, ROOT, BrokerProcess
 from ..stomp_client import StompClient
 from .secured import PREFIXES, Secured
+from .test_security import stompring
 
 STOMP = (
     f"ssl://127.0.0.1:0?keyStorePath=broker.pem;trustStorePath=authority.pem;wantClientAuth=true;{PREFIXES}"
@@ -119,17 +119,6 @@ def test_who_does_not_read_does_not_hold_it_up(secured):
         stuck.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
         sender.put("/queue/q", *(b"x" * 1_000_000 for _ in range(20)))
         broker.stop()
-
-
-def stompring(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "stompring", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE * 2,
-        check=False,
-    )
 
 
 WRONG = [

@@ -5,7 +5,6 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from ..websocket_client import (
     WebSocketDialogue,
     piece_bytes,
 )
+from .test_limits import resident
 
 MIB = 1024 * 1024
 
@@ -66,14 +66,6 @@ def knock(broker):
             return found
 
         yield client
-
-
-def resident(pid):
-    """Bytes of memory that a process has."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("the process has ended")
 
 
 # ---- conversations
@@ -172,14 +164,14 @@ def test_requests_that_are_refused(knock, broker):
 def test_a_message_without_end_takes_no_memory(opened, broker):
     """Of one WebSocket message, 100 MB are line ends between frames; the limit of a body is 1 MB."""
     client = opened("strict")
-    before = resident(broker.pid)
+    before = resident(broker)
     client.client.send(BINARY, b"\n", fin=False)
     piece = piece_bytes(0, b"\n" * 10240, fin=False)
     for _ in range(100):
         client.socket.sendall(piece * 100)
     client.client.send(0, b"\n")
     client.put("/queue/after", "x")
-    assert resident(broker.pid) - before < 20 * MIB
+    assert resident(broker) - before < 20 * MIB
 
 
 # ---- back-pressure
@@ -191,7 +183,7 @@ def test_a_consumer_that_does_not_read(opened, name, management, broker):
     body = b"x" * MIB
     for _ in range(100):
         sender.put(f"/queue/{name}", body, content_length=MIB)
-    before = resident(broker.pid)
+    before = resident(broker)
     consumer = opened()
     consumer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     consumer.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "ack": "auto"})
@@ -201,7 +193,7 @@ def test_a_consumer_that_does_not_read(opened, name, management, broker):
         assert time.monotonic() < deadline
     sender.put("/queue/others", "are served")
     assert management.queue(name)["messageCount"] > 80
-    assert resident(broker.pid) - before < 30 * MIB
+    assert resident(broker) - before < 30 * MIB
     for _ in range(100):
         assert len(consumer.message().body) == MIB
     management.expect(name, messageCount=0)
@@ -212,7 +204,7 @@ def test_a_producer_that_is_blocked(opened, name, management, broker):
     producer, consumer = opened(), opened()
     queue = f"block.{name}"
     frame = frame_bytes("SEND", {"destination": f"/queue/{queue}", "content-length": MIB}, b"y" * MIB)
-    before = resident(broker.pid)
+    before = resident(broker)
     producer.socket.settimeout(2)
     sent, rest = 0, b""
     blocked = False
@@ -225,7 +217,7 @@ def test_a_producer_that_is_blocked(opened, name, management, broker):
         sent += not rest
         assert sent < 100
     management.expect(queue, messageCount=20)
-    assert resident(broker.pid) - before < 50 * MIB
+    assert resident(broker) - before < 50 * MIB
     producer.socket.settimeout(PATIENCE)
     with ThreadPoolExecutor(1) as pool:
         finished = pool.submit(producer.socket.sendall, rest)
