@@ -8,22 +8,22 @@ from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..stomp_client import Frame
 
-pytestmark = pytest.mark.in_memory
-
-
 MESSAGES = {"max-size-messages": 0, "page-limit-messages": 30}
 BYTES = {"max-size-bytes": 0, "page-limit-bytes": "64K"}
 FAIL, DROP = {"page-full-policy": "FAIL"}, {"page-full-policy": "DROP"}
 
-LIMITED = pytest.mark.broker(
-    settings={
-        "mf.#": MESSAGES | FAIL,
-        "md.#": MESSAGES | DROP,
-        "bf.#": BYTES | FAIL,
-        "both.#": {"max-size-messages": 2} | MESSAGES | BYTES | DROP,
-        "half.#": {"max-size-messages": 0, "page-limit-messages": 3},
-    }
-)
+pytestmark = [
+    pytest.mark.in_memory,
+    pytest.mark.broker(
+        settings={
+            "mf.#": MESSAGES | FAIL,
+            "md.#": MESSAGES | DROP,
+            "bf.#": BYTES | FAIL,
+            "both.#": {"max-size-messages": 2} | MESSAGES | BYTES | DROP,
+            "half.#": {"max-size-messages": 0, "page-limit-messages": 3},
+        }
+    ),
+]
 
 KILO = "x" * 1000
 
@@ -46,7 +46,6 @@ def numbers(start, stop):
     return [str(number) for number in range(start, stop)]
 
 
-@LIMITED
 def test_fail_by_number(connect, name, management):
     address = f"mf.{name}"
     producer = connect()
@@ -66,7 +65,6 @@ def test_fail_by_number(connect, name, management):
     assert management.address(address)["numberOfPages"] <= 1
 
 
-@LIMITED
 def test_drop_by_number(connect, name, management):
     address = f"md.{name}"
     producer = connect()
@@ -79,7 +77,6 @@ def test_drop_by_number(connect, name, management):
     management.expect(address, messageCount=0, messagesAdded=42)
 
 
-@LIMITED
 def test_dropping_is_said_once(connect, name, broker):
     address = f"md.{name}"
     connect().put(address, *numbers(0, 35))
@@ -87,7 +84,6 @@ def test_dropping_is_said_once(connect, name, broker):
     assert len(told) == 1 and "page-limit-messages 30" in told[0]
 
 
-@LIMITED
 def test_fail_by_bytes(connect, name, management):
     """Files of a quarter of the limit: what is consumed makes room long before all of it is."""
     address = f"bf.{name}"
@@ -108,7 +104,6 @@ def test_fail_by_bytes(connect, name, management):
     assert management.address(address)["pagesSize"] <= 16 * 1024
 
 
-@LIMITED
 def test_of_both_limits_the_nearer_counts(connect, name, management):
     few, large = f"both.{name}.few", f"both.{name}.large"
     connect().put(few, *numbers(0, 40))
@@ -117,13 +112,11 @@ def test_of_both_limits_the_nearer_counts(connect, name, management):
     assert management.queue(large)["messageCount"] < 10
 
 
-@LIMITED
 def test_a_limit_without_a_policy_is_none(connect, name, management):
     connect().put(f"half.{name}", *numbers(0, 20))
     management.expect(f"half.{name}", messageCount=20)
 
 
-@LIMITED
 def test_in_a_transaction(client, name, management):
     address = f"mf.{name}"
     client.put(address, *numbers(0, 30))
@@ -134,7 +127,6 @@ def test_in_a_transaction(client, name, management):
     management.expect(address, messageCount=30)
 
 
-@LIMITED
 def test_a_transaction_is_checked_as_a_whole(client, name, management):
     address = f"mf.{name}"
     client.put(address, *numbers(0, 10))
@@ -149,7 +141,6 @@ def test_a_transaction_is_checked_as_a_whole(client, name, management):
     management.expect(address, messageCount=20)
 
 
-@LIMITED
 def test_a_transaction_is_checked_as_a_whole_in_bytes(client, name, management):
     address = f"bf.{name}"
     client.ask("BEGIN", {"transaction": "t"})

@@ -4,9 +4,6 @@ import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
 
-pytestmark = pytest.mark.in_memory
-
-
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
 SETTINGS = {
@@ -15,14 +12,13 @@ SETTINGS = {
     "ring.#": {"max-size-messages": 0, **SMALL, "default-ring-size": 4},
     "exact.#": {"max-size-messages": 0, **SMALL, "default-ring-size": 4, "ring-counts-paged": "true"},
 }
-PAGING = pytest.mark.broker(settings=SETTINGS)
+pytestmark = [pytest.mark.in_memory, pytest.mark.broker(settings=SETTINGS)]
 LASTING = {"settings": SETTINGS}
 
 
 # ---- order (PG-8)
 
 
-@PAGING
 def test_order_over_transactions(client, name):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 3))
@@ -33,7 +29,6 @@ def test_order_over_transactions(client, name):
     assert take(client, queue, 30) == numbers(1, 30)
 
 
-@PAGING
 def test_order_after_a_part_was_acknowledged(client, connect, name):
     consumer, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))
@@ -44,7 +39,6 @@ def test_order_after_a_part_was_acknowledged(client, connect, name):
     assert take(client, queue, 50) == numbers(11, 60)
 
 
-@PAGING
 @pytest.mark.parametrize("end", ["ABORT", "connection loss"])
 def test_order_over_rollback(client, connect, name, management, end):
     consumer, queue = connect(), f"five.{name}"
@@ -86,7 +80,6 @@ def test_pg_11_acknowledged_out_of_order(lasting, how):
 # ---- transactions (4.3)
 
 
-@PAGING
 def test_messages_of_a_transaction_appear_at_commit(client, name, management):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 10))
@@ -149,7 +142,6 @@ def test_pg_10_counters_of_an_active_and_a_lazy_queue(lasting):
 # ---- expiry (PG-12), schedules, priorities
 
 
-@PAGING
 def test_pg_12_expired_messages_among_others(client, name, management):
     queue = f"five.{name}"
     soon = client.in_ms(3000)
@@ -166,7 +158,6 @@ def test_pg_12_expired_messages_among_others(client, name, management):
     management.expect_address(queue, paging=False)
 
 
-@PAGING
 def test_scheduled_messages_wait_in_pages(client, name, management):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 20))
@@ -179,7 +170,6 @@ def test_scheduled_messages_wait_in_pages(client, name, management):
     assert client.in_ms(0) >= due
 
 
-@PAGING
 def test_higher_priorities_come_first(client, name):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 20), priority=4)
@@ -202,7 +192,6 @@ def test_paged_priorities_over_a_restart(lasting):
 # ---- windows and slow subscribers (PG-15, PG-16)
 
 
-@PAGING
 def test_pg_15_a_limit_to_what_is_read(client, name, management):
     queue = f"read.{name}"
     client.put(queue, *padded(1, 100, 50))
@@ -217,7 +206,6 @@ def test_pg_15_a_limit_to_what_is_read(client, name, management):
     assert texts(got) == numbers(1, 100)
 
 
-@PAGING
 def test_pg_16_a_lazy_subscriber_keeps_the_others_apart(client, connect, name, management):
     lazy, busy, topic = connect(), connect(), f"/topic/five.{name}"
     lazy.subscribe(topic, prefetch_count=1)
@@ -232,7 +220,6 @@ def test_pg_16_a_lazy_subscriber_keeps_the_others_apart(client, connect, name, m
 # ---- selectors (PG-17), browsing (PG-18)
 
 
-@PAGING
 def test_pg_17_selectors_do_not_starve(client, name, management):
     queue = f"read.{name}"
     client.put(queue, *padded(1, 200, 50), colour="blue")
@@ -242,7 +229,6 @@ def test_pg_17_selectors_do_not_starve(client, name, management):
     assert take(client, queue, 200) == numbers(1, 200)
 
 
-@PAGING
 def test_pg_18_browsing_with_a_selector(client, name, management):
     queue = f"five.{name}"
     for number in range(1, 61):
@@ -256,7 +242,6 @@ def test_pg_18_browsing_with_a_selector(client, name, management):
     assert take(client, queue, 60) == numbers(1, 60)
 
 
-@PAGING
 def test_one_paged_message_is_removed(client, name, management):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 30))
@@ -284,7 +269,6 @@ def test_attempts_of_paged_messages(lasting):
     assert lasting.drain("five.q") == numbers(7, 20)
 
 
-@PAGING
 def test_groups_stay_with_their_consumer(client, connect, name):
     queue = f"five.{name}"
     consumers = [connect(), connect()]

@@ -9,9 +9,6 @@ import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
 
-pytestmark = pytest.mark.in_memory
-
-
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
 SETTINGS = {
@@ -19,10 +16,9 @@ SETTINGS = {
     "bytes.#": {"max-size-bytes": "10K", **SMALL},
     "always.#": {"max-size-messages": 0, **SMALL},
 }
-PAGING = pytest.mark.broker(settings=SETTINGS)
+pytestmark = [pytest.mark.in_memory, pytest.mark.broker(settings=SETTINGS)]
 
 
-@PAGING
 @pytest.mark.parametrize("durable", [DURABLE, {}], ids=["durable", "not durable"])
 def test_pg_1_an_address_pages_when_it_is_full(client, version, name, management, durable):
     queue = f"five.{name}"
@@ -38,7 +34,6 @@ def test_pg_1_an_address_pages_when_it_is_full(client, version, name, management
     management.expect_address(queue, paging=False, numberOfPages=0, pagesSize=0)
 
 
-@PAGING
 def test_pg_1_in_bytes(client, name, management):
     queue = f"bytes.{name}"
     client.put(queue, *padded(1, 50, 1000))
@@ -48,7 +43,6 @@ def test_pg_1_in_bytes(client, name, management):
     management.expect_address(queue, paging=False, addressSize=0)
 
 
-@PAGING
 def test_pg_2_other_addresses_do_not_page(client, name, management):
     client.put(f"five.{name}.a", *padded(1, 20))
     client.put(f"five.{name}.b", *padded(1, 3))
@@ -56,7 +50,6 @@ def test_pg_2_other_addresses_do_not_page(client, name, management):
     management.expect_address(f"five.{name}.b", paging=False)
 
 
-@PAGING
 def test_pg_3_all_new_messages_of_all_queues_page(connect, name, management):
     client, topic = connect(client_id=name), f"five.{name}"
     for subscriber in ("busy", "lazy"):
@@ -108,7 +101,6 @@ def test_pg_5_a_file_goes_when_everybody_is_done_with_it(lasting):
     assert lasting.again().drain("always.q") == numbers(21, 30)
 
 
-@PAGING
 def test_pg_6_page_mode_comes_and_goes(client, name, management):
     queue = f"five.{name}"
     for round_ in range(1, 4):
@@ -132,7 +124,6 @@ def test_pg_7_directories_go_with_their_last_page(lasting):
         assert lasting.directories() == []
 
 
-@PAGING
 def test_pg_9_nothing_is_there_twice(client, name, management):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 40))
@@ -144,7 +135,6 @@ def test_pg_9_nothing_is_there_twice(client, name, management):
     assert take(client, queue, 40) == numbers(1, 40)
 
 
-@PAGING
 def test_pg_13_purge(client, name, management):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 40), **DURABLE)
@@ -155,7 +145,6 @@ def test_pg_13_purge(client, name, management):
     assert take(client, queue, 1) == ["new"]
 
 
-@PAGING
 def test_pg_13_purge_when_the_last_consumer_goes(connect, name, management):
     queue = f"five.{name}"
     management.ask("POST", "/queues", {"name": queue, "routingType": "ANYCAST", "purgeOnNoConsumers": True})
@@ -168,7 +157,6 @@ def test_pg_13_purge_when_the_last_consumer_goes(connect, name, management):
     management.expect_address(queue, paging=False, numberOfPages=0, addressSize=0)
 
 
-@PAGING
 def test_pg_14_the_pages_of_a_passing_subscription_go_with_it(client, connect, name, management):
     subscriber, topic = connect(), f"five.{name}"
     subscriber.subscribe(f"/topic/{topic}", prefetch_count=1)
@@ -195,7 +183,6 @@ def test_pg_14_two_durable_subscriptions_over_a_restart(lasting):
     client.message("next")
 
 
-@PAGING
 def test_pg_19_a_wildcard_queue_on_paging_addresses(client, connect, name, management):
     consumer = connect()
     consumer.subscribe(f"/topic/five.{name}.#", consumer_window_size="-1")

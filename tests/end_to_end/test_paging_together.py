@@ -5,9 +5,6 @@ import pytest
 from ..stomp_client import frame_bytes
 from .lasting import numbers, padded, take, texts
 
-pytestmark = pytest.mark.in_memory
-
-
 #: Hardly anything is read ahead, so that something waits on disk before each burst.
 FEW = {"max-size-messages": 5, "prefetch-page-messages": 2}
 SETTINGS = {
@@ -20,7 +17,7 @@ SETTINGS = {
         "page-limit-messages": 100,
     },
 }
-TOGETHER = pytest.mark.broker(settings=SETTINGS)
+pytestmark = [pytest.mark.in_memory, pytest.mark.broker(settings=SETTINGS)]
 KINDS = pytest.mark.parametrize("kind", ["five", "wide"])
 
 
@@ -38,7 +35,6 @@ def together(client, *frames):
     client.ask("ABORT", {"transaction": "behind"})
 
 
-@TOGETHER
 @KINDS
 def test_all_of_a_burst_is_there_in_order(client, name, management, kind):
     queue = f"{kind}.{name}"
@@ -49,7 +45,6 @@ def test_all_of_a_burst_is_there_in_order(client, name, management, kind):
     management.expect_address(queue, paging=False)
 
 
-@TOGETHER
 @KINDS
 def test_priorities_and_headers_change_within_a_burst(client, name, kind):
     queue = f"{kind}.{name}"
@@ -59,7 +54,6 @@ def test_priorities_and_headers_change_within_a_burst(client, name, kind):
     assert take(client, queue, 120) == numbers(61, 90) + numbers(1, 60) + numbers(91, 120)
 
 
-@TOGETHER
 @KINDS
 def test_acknowledgements_amid_a_burst(client, name, kind):
     """A consumer that can take more only when it has acknowledged, on the connection that sends."""
@@ -83,7 +77,6 @@ def test_acknowledgements_amid_a_burst(client, name, kind):
     assert texts(rest) == numbers(4, 160)
 
 
-@TOGETHER
 @KINDS
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
 def test_a_transaction_amid_a_burst(client, name, kind, end):
@@ -96,7 +89,6 @@ def test_a_transaction_amid_a_burst(client, name, kind, end):
     assert take(client, queue, len(expected)) == expected
 
 
-@TOGETHER
 def test_a_limit_of_pages_holds_within_a_burst(client, name, management):
     queue = f"limit.{name}"
     client.raw(b"".join(sends(queue, 1, 200)))
@@ -104,7 +96,6 @@ def test_a_limit_of_pages_holds_within_a_burst(client, name, management):
     management.expect(queue, messageCount=105)
 
 
-@TOGETHER
 def test_the_connection_that_ends_a_burst_badly(client, connect, name, management):
     """What came before the bad frame was sent."""
     queue = f"wide.{name}"
