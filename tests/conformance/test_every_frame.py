@@ -22,7 +22,6 @@ def test_connect_without_any_header_is_version_1_0(connect):
 
 def test_connected_carries_session_server_and_heart_beat(connect, version):
     client = connect(version, heart_beat="0,0")
-    assert client.connected is not None
     assert client.connected["session"]
     assert "stompring/" in client.connected["server"] and "ActiveMQ" in client.connected["server"]
     assert client.connected["heart-beat"] == "0,0"
@@ -35,7 +34,7 @@ def test_each_connection_has_a_session_of_its_own(connect):
 
 def test_request_id_is_answered(connect, version):
     client = connect(version, request_id="1")
-    assert client.connected is not None and client.connected["response-id"] == "1"
+    assert client.connected["response-id"] == "1"
 
 
 @pytest.mark.every_carrier

@@ -1,7 +1,5 @@
 """What is not settled comes back: in its old order, marked, whatever ended the first delivery."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """SEND, ACK and NACK in transactions: at COMMIT, or never."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -98,7 +96,7 @@ def test_after_abort_a_message_comes_back_only_when_its_delivery_ends(client, co
     client.ask("ABORT", {"transaction": "t"})
     client.nothing()
     other.nothing()
-    ends: dict[str, Callable[[], object]] = {
+    ends = {
         "NACK": lambda: client.answer("NACK", message),
         "UNSUBSCRIBE": lambda: client.ask("UNSUBSCRIBE", {"id": "s"}),
         "DISCONNECT": client.disconnect,

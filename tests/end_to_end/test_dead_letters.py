@@ -1,7 +1,5 @@
 """Messages that cannot be delivered: attempts, delays, dead-letter addresses, and those that nobody wanted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

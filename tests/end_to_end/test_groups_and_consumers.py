@@ -1,7 +1,5 @@
 """Message groups, priorities of consumers, exclusive and non-destructive queues over STOMP and HTTP."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker_document import anycast

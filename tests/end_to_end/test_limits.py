@@ -1,7 +1,5 @@
 """Limits over real sockets: each refusal is told to whom it concerns and counted, and the broker lives on."""
 
-from __future__ import annotations
-
 import re
 import resource
 import socket
@@ -23,7 +21,7 @@ KILLED = {"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}}
 
 def refusals(management):
     """How often each limit has refused something."""
-    counts: dict[str, int] = management.ask("GET", "/broker")["refusals"]
+    counts = management.ask("GET", "/broker")["refusals"]
     return {limit: number for limit, number in counts.items() if number}
 
 
@@ -270,7 +268,6 @@ def test_a_slow_consumer_is_told_of(serve):
     assert told["_AMQ_ConsumerName"] == "mine" and told["_AMQ_ConsumerCount"] == "1"
     host, port = slow.socket.getsockname()
     assert told["_AMQ_RemoteAddress"] == f"{host}:{port}"
-    assert slow.connected is not None
     assert told["_AMQ_ConnectionName"] == told["_AMQ_SessionName"] == slow.connected["session"]
     shown = management.ask("GET", "/broker")
     assert (

@@ -4,8 +4,6 @@
 brokers do; their types may not, and of objects every member that the table has must be there.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -232,7 +230,7 @@ class Manager:
     def send(self, resource, what, **headers):
         """Send a request; returns its correlation-id."""
         self._numbers += 1
-        named: dict[str, object] = {
+        named = {
             "destination": ADDRESS,
             "reply-to": self.replies,
             "correlation-id": f"c{self._numbers}",

@@ -1,12 +1,9 @@
 """page-limit-bytes, page-limit-messages and page-full-policy (Artemis: PagingLimitTest, PagingSendTest)."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..stomp_client import Frame
 
 MESSAGES = {"max-size-messages": 0, "page-limit-messages": 30}
 BYTES = {"max-size-bytes": 0, "page-limit-bytes": "64K"}
@@ -90,7 +87,7 @@ def test_fail_by_bytes(connect, name, management):
     producer, sent = connect(), 0
     while True:
         producer.send("SEND", {"destination": address, "receipt": sent}, f"{sent} {KILO}".encode())
-        answer: Frame = producer.frame()
+        answer = producer.frame()
         if answer.command == "ERROR":
             break
         sent += 1

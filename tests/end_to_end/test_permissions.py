@@ -1,7 +1,5 @@
 """Who may do what, of a broker that runs: STOMP, HTTP, reloads, files that change, and what is never shown."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import time
 from http.client import HTTPConnection
-from typing import Any
 
 import pytest
 
@@ -280,10 +277,9 @@ def test_no_password_is_shown_anywhere(config, tmp_path):
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
-    seen: list[str] = []
+    seen = []
     try:
-        assert process.stdout is not None
-        ports: dict[str, int] = {}
+        ports = {}
         for line in process.stdout:
             seen.append(line)
             if "listens on" in line:
@@ -292,7 +288,7 @@ def test_no_password_is_shown_anywhere(config, tmp_path):
                 )
             if "is ready" in line:
                 break
-        running: Any = type("Running", (), {"port": ports["stomp"], "http_port": ports["http"]})
+        running = type("Running", (), {"port": ports["stomp"], "http_port": ports["http"]})
         right = login(running, login="marked", passcode=MARKER)
         seen.append(str(right.expect("CONNECTED").raw))
         right.send("SEND", {"destination": "/queue/orders.m", "persistent": "true", "receipt": "r"}, b"x")
@@ -322,7 +318,6 @@ def test_no_password_is_shown_anywhere(config, tmp_path):
             seen.append(str(document))
     finally:
         process.terminate()
-        assert process.stdout is not None
         seen.append(process.stdout.read())
         process.wait(PATIENCE)
     printed = stompring("data", "print", "--data", str(tmp_path / "data"))

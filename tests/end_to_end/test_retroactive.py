@@ -1,7 +1,5 @@
 """Retroactive addresses over sockets: subscribers of every kind, restart, reload, and what lists show."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker_document import broker_xml, multicast

@@ -1,7 +1,5 @@
 """stomp.py, the usual client for Python, over each version of STOMP."""
 
-from __future__ import annotations
-
 import queue
 from typing import NamedTuple
 
@@ -24,7 +22,7 @@ class Ears(stomp.ConnectionListener):
     """Keeps what comes until a test asks for it."""
 
     def __init__(self):
-        self._seen: queue.Queue[Seen] = queue.Queue()
+        self._seen = queue.Queue()
 
     def on_connected(self, frame):
         self._seen.put(Seen("connected", frame.headers, frame.body))
@@ -65,7 +63,7 @@ class Client:
 @pytest.fixture
 def client(broker, version):
     """Connects clients of the version; they are disconnected after the test."""
-    opened: list[Client] = []
+    opened = []
 
     def open_client():
         opened.append(Client(version, broker.port))

@@ -88,11 +88,11 @@ def test_a_conversation(opened, management, name, version, acceptor, opcode):
     shown = [
         found
         for found in management.ask("GET", "/connections")["data"]
-        if found["connectionID"] == (client.connected or client.frame())["session"]
+        if found["connectionID"] == client.connected["session"]
     ]
     assert [found["protocol"] for found in shown] == [f"STOMP {version} over WebSocket"]
     client.disconnect()
-    assert client.ended is not None and client.ended.code == 1000
+    assert client.ended.code == 1000
     management.expect(name, messageCount=0, messagesAcknowledged=20)
 
 

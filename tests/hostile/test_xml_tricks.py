@@ -1,7 +1,5 @@
 """Documents that are made to be dear, or to look into other files, through ``stompring check-config``."""
 
-from __future__ import annotations
-
 import socket
 import time
 import tracemalloc
