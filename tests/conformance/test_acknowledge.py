@@ -5,16 +5,14 @@ import pytest
 FIVE = ("1", "2", "3", "4", "5")
 
 
-def test_auto_settles_by_being_written(connect, version, name, management):
-    client = connect(version)
+def test_auto_settles_by_being_written(client, version, name, management):
     client.put(f"/queue/{name}", *FIVE)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.messages(*FIVE)
     management.expect(name, messageCount=0, deliveringCount=0, messagesAcknowledged=5, messagesAdded=5)
 
 
-def test_auto_is_the_default(connect, version, name):
-    client = connect(version)
+def test_auto_is_the_default(client, connect, version, name):
     client.put(f"/queue/{name}", "x")
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1"})
     client.message("x")
@@ -24,8 +22,7 @@ def test_auto_is_the_default(connect, version, name):
     reader.nothing()
 
 
-def test_client_is_cumulative(connect, version, name, management):
-    client = connect(version)
+def test_client_is_cumulative(client, version, name, management):
     client.subscribe(f"/queue/{name}", ack="client")
     client.put(f"/queue/{name}", *FIVE)
     messages = client.messages(*FIVE)
@@ -35,8 +32,7 @@ def test_client_is_cumulative(connect, version, name, management):
     management.expect(name, messageCount=0, deliveringCount=0, messagesAcknowledged=5)
 
 
-def test_client_does_not_reach_other_subscriptions(connect, name, management):
-    client = connect()
+def test_client_does_not_reach_other_subscriptions(client, name, management):
     for letter in "ab":
         client.subscribe(f"/queue/{name}.{letter}", ack="client", id=letter)
         client.put(f"/queue/{name}.{letter}", "x")
@@ -46,8 +42,7 @@ def test_client_does_not_reach_other_subscriptions(connect, name, management):
     management.expect(f"{name}.b", messageCount=0)
 
 
-def test_client_individual_speaks_of_one(connect, version, name, management):
-    client = connect(version)
+def test_client_individual_speaks_of_one(client, connect, version, name, management):
     client.subscribe(f"/queue/{name}", ack="client-individual")
     client.put(f"/queue/{name}", *FIVE)
     messages = client.messages(*FIVE)
@@ -61,8 +56,7 @@ def test_client_individual_speaks_of_one(connect, version, name, management):
 
 
 @pytest.mark.parametrize("extra", [{}, {"subscription": "s"}])
-def test_ids_in_every_spelling_at_once(connect, version, name, extra):
-    client = connect(version)
+def test_ids_in_every_spelling_at_once(client, version, name, extra):
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "1", "2")
     for command, message in zip(("ACK", "NACK"), client.messages("1", "2"), strict=True):
@@ -79,8 +73,7 @@ def test_1_2_may_acknowledge_by_message_id(connect, name, management):
     management.expect(name, messageCount=0)
 
 
-def test_nack_puts_back_and_marks(connect, version, name, management):
-    client = connect(version)
+def test_nack_puts_back_and_marks(client, version, name, management):
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
     first = client.message("x")
@@ -94,8 +87,7 @@ def test_nack_puts_back_and_marks(connect, version, name, management):
     management.expect(name, messageCount=0, messagesAcknowledged=1)
 
 
-def test_nack_in_client_mode_is_cumulative(connect, version, name):
-    client = connect(version)
+def test_nack_in_client_mode_is_cumulative(client, version, name):
     client.subscribe(f"/queue/{name}", ack="client")
     client.put(f"/queue/{name}", *FIVE)
     client.answer("NACK", client.messages(*FIVE)[2])
@@ -115,8 +107,7 @@ def test_a_nacked_message_goes_to_another_consumer_first(connect, name):
 
 
 @pytest.mark.broker(settings={"#": {"redelivery-delay": 1000}})
-def test_a_nacked_message_comes_back_to_its_only_consumer_after_the_delay(connect, name):
-    client = connect()
+def test_a_nacked_message_comes_back_to_its_only_consumer_after_the_delay(client, name):
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
     client.answer("NACK", client.message("x"))

@@ -19,23 +19,20 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_body_with_content_length_comes_back(connect, version, name, body):
-    client = connect(version)
+def test_a_body_with_content_length_comes_back(client, version, name, body):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.send("SEND", {"destination": f"/queue/{name}", "content-length": len(body)}, body)
     assert client.message(body)["content-length"] == str(len(body))
 
 
 @pytest.mark.parametrize("body", [body for body in BODIES if b"\0" not in body])
-def test_a_body_without_content_length_comes_back(connect, version, name, body):
-    client = connect(version)
+def test_a_body_without_content_length_comes_back(client, version, name, body):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.send("SEND", {"destination": f"/queue/{name}"}, body)
     assert client.message(body)["content-length"] == str(len(body))
 
 
-def test_without_content_length_the_body_ends_at_the_first_nul(connect, version, name):
-    client = connect(version)
+def test_without_content_length_the_body_ends_at_the_first_nul(client, version, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.raw(f"SEND\ndestination:/queue/{name}\n\nfirst\0\n\n".encode())
     client.message("first")
@@ -43,15 +40,13 @@ def test_without_content_length_the_body_ends_at_the_first_nul(connect, version,
 
 
 @pytest.mark.parametrize(("length", "body"), [("2", b"four"), ("5", b"four\0more\0"), ("0", b"x")])
-def test_a_wrong_content_length_is_an_error(connect, version, length, body):
-    client = connect(version)
+def test_a_wrong_content_length_is_an_error(client, version, length, body):
     client.send("SEND", {"destination": "/queue/x", "content-length": length}, body)
     client.error("content-length", length)
 
 
 @pytest.mark.parametrize("length", ["four", "-1", "1.5", "0x10", "", "+3"])
-def test_a_content_length_that_is_no_number_is_an_error(connect, version, length):
-    client = connect(version)
+def test_a_content_length_that_is_no_number_is_an_error(client, version, length):
     client.send("SEND", {"destination": "/queue/x", "content-length": length}, b"body")
     client.error("content-length", length)
 

@@ -5,16 +5,14 @@ import pytest
 from ..broker_document import anycast, multicast
 
 
-def test_messages_of_one_priority_keep_their_order(connect, version, name):
-    client = connect(version)
+def test_messages_of_one_priority_keep_their_order(client, version, name):
     bodies = [str(n) for n in range(1000)]
     client.put(f"/queue/{name}", *bodies)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.messages(*bodies)
 
 
-def test_higher_priorities_come_first(connect, version, name):
-    client = connect(version)
+def test_higher_priorities_come_first(client, version, name):
     for priority in (4, 0, 9, 5, 9, 1):
         client.put(f"/queue/{name}", str(priority), priority=priority)
     client.put(f"/queue/{name}", "none")
@@ -117,15 +115,13 @@ class TestConfiguredQueues:
         second.subscribe("patient", prefetch_count=1)
         assert {first.message().body, second.message().body} == {b"1", b"2"}
 
-    def test_delay_before_dispatch(self, connect):
-        client = connect()
+    def test_delay_before_dispatch(self, client):
         client.put("patient.for.a.while", "x")
         client.subscribe("patient.for.a.while", ack="auto")
         client.nothing()
         client.message("x")
 
-    def test_purge_on_no_consumers(self, connect, management):
-        client = connect()
+    def test_purge_on_no_consumers(self, client, management):
         client.subscribe("volatile")
         client.put("volatile", "x")
         client.message("x")
@@ -134,8 +130,7 @@ class TestConfiguredQueues:
         client.put("volatile", "to nobody")
         management.expect("volatile", messageCount=0, messagesAdded=1)
 
-    def test_a_filter_lets_in_what_it_names(self, connect, management):
-        client = connect()
+    def test_a_filter_lets_in_what_it_names(self, client, management):
         client.put("filtered", "1", keep="yes")
         client.put("filtered", "2", keep="no")
         client.put("filtered", "3")
@@ -143,8 +138,7 @@ class TestConfiguredQueues:
         management.expect_address("filtered", routedMessageCount=1, unRoutedMessageCount=2)
 
 
-def test_a_paused_queue_keeps_what_comes(connect, name, management):
-    client = connect()
+def test_a_paused_queue_keeps_what_comes(client, name, management):
     client.subscribe(f"/queue/{name}", ack="auto")
     management.update(name, paused=True)
     client.put(f"/queue/{name}", "1", "2")
@@ -155,8 +149,7 @@ def test_a_paused_queue_keeps_what_comes(connect, name, management):
 
 
 @pytest.mark.broker(base={})
-def test_an_auto_created_queue_goes_with_its_last_consumer(connect, name, management):
-    client = connect()
+def test_an_auto_created_queue_goes_with_its_last_consumer(client, name, management):
     client.put(f"/queue/{name}", "x")
     client.subscribe(f"/queue/{name}")
     message = client.message("x")
@@ -170,16 +163,14 @@ def test_an_auto_created_queue_goes_with_its_last_consumer(connect, name, manage
 
 
 @pytest.mark.broker(settings={"#": {"auto-delete-queues": "true", "auto-delete-queues-delay": 1500}})
-def test_auto_delete_waits_its_delay(connect, name, management):
-    client = connect()
+def test_auto_delete_waits_its_delay(client, name, management):
     client.subscribe(f"/queue/{name}")
     client.ask("UNSUBSCRIBE", {"id": "s"})
     assert management.queue(name)["consumerCount"] == 0
     management.gone(name)
 
 
-def test_a_subscriber_is_told_when_its_queue_is_deleted(connect, name, management):
-    client = connect()
+def test_a_subscriber_is_told_when_its_queue_is_deleted(client, name, management):
     client.subscribe(f"/queue/{name}", id="mine")
     management.ask("DELETE", f"/queues/{name}", force="true")
     client.error("mine", name, "deleted")

@@ -29,15 +29,13 @@ def test_a_topic_reaches_who_is_there(connect, version, name, form):
     first.nothing()
 
 
-def test_destination_is_as_the_subscriber_wrote_it(connect, name):
-    client = connect()
+def test_destination_is_as_the_subscriber_wrote_it(client, name):
     client.subscribe(name, ack="auto")
     client.put(f"/queue/{name}", "x")
     assert client.message("x")["destination"] == name
 
 
-def test_the_queue_of_a_topic_subscription_goes_with_it(connect, name, management):
-    client = connect()
+def test_the_queue_of_a_topic_subscription_goes_with_it(client, name, management):
     before = management.ask("GET", "/broker")["queueCount"]
     client.subscribe(f"/topic/{name}", ack="auto")
     assert management.ask("GET", "/broker")["queueCount"] == before + 1
@@ -48,16 +46,14 @@ def test_the_queue_of_a_topic_subscription_goes_with_it(connect, name, managemen
 @pytest.mark.parametrize(
     ("header", "value"), [("destination-type", "MULTICAST"), ("subscription-type", "MULTICAST")]
 )
-def test_the_type_may_be_said_by_header(connect, name, header, value):
-    client = connect()
+def test_the_type_may_be_said_by_header(client, name, header, value):
     client.ask("SUBSCRIBE", {"destination": name, "id": "1", header: value})
     client.ask("SUBSCRIBE", {"destination": name, "id": "2", header: value})
     client.put(name, "x", destination_type="MULTICAST")
     assert {client.message("x")["subscription"] for _ in range(2)} == {"1", "2"}
 
 
-def test_an_untyped_frame_takes_the_type_that_the_address_has(connect, name, management):
-    client = connect()
+def test_an_untyped_frame_takes_the_type_that_the_address_has(client, name, management):
     client.subscribe(f"/topic/{name}", ack="auto", id="1")
     client.put(name, "x")
     client.message("x")
@@ -65,16 +61,14 @@ def test_an_untyped_frame_takes_the_type_that_the_address_has(connect, name, man
 
 
 @pytest.mark.broker(base={})
-def test_artemis_s_default_type_holds_where_nothing_is_said(connect, name):
-    client = connect()
+def test_artemis_s_default_type_holds_where_nothing_is_said(client, name):
     client.subscribe(name, id="1", ack="auto")
     client.subscribe(name, id="2", ack="auto")
     client.put(name, "to both")
     assert {client.message("to both")["subscription"] for _ in range(2)} == {"1", "2"}
 
 
-def test_a_typed_send_reaches_queues_of_its_type_only(connect, name):
-    client = connect()
+def test_a_typed_send_reaches_queues_of_its_type_only(client, name):
     client.subscribe(f"/queue/{name}", id="queue", ack="auto")
     client.subscribe(f"/topic/{name}", id="topic", ack="auto")
     client.put(f"/topic/{name}", "for the topic")
@@ -96,53 +90,45 @@ def test_a_typed_send_reaches_queues_of_its_type_only(connect, name):
 class TestConfiguredAddresses:
     """Addresses that are there from the start."""
 
-    def test_anycast_queues_take_turns(self, connect):
-        client = connect()
+    def test_anycast_queues_take_turns(self, client):
         for queue in ("left", "right"):
             client.subscribe(f"two::{queue}", id=queue, ack="auto")
         client.put("two", *"1234")
         found = [(message["subscription"], message.body) for message in (client.message() for _ in range(4))]
         assert sorted(found) == [("left", b"1"), ("left", b"3"), ("right", b"2"), ("right", b"4")]
 
-    def test_a_qualified_name_reaches_one_queue(self, connect):
-        client = connect()
+    def test_a_qualified_name_reaches_one_queue(self, client):
         client.put("two::right", "1", "2")
         client.subscribe("two::right", id="r", ack="auto")
         client.messages("1", "2")
 
-    def test_a_multicast_queue_is_read_by_its_qualified_name(self, connect):
-        client = connect()
+    def test_a_multicast_queue_is_read_by_its_qualified_name(self, client):
         client.put("news", "kept without a subscriber")
         client.subscribe("news::copies", ack="auto")
         client.message("kept without a subscriber")
 
-    def test_the_queue_alone_is_enough(self, connect):
-        client = connect()
+    def test_the_queue_alone_is_enough(self, client):
         client.put("two::left", "x")
         client.subscribe("::left", ack="auto")
         client.message("x")
 
     @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
-    def test_another_type_is_refused_where_addresses_are_fixed(self, connect, command):
-        client = connect()
+    def test_another_type_is_refused_where_addresses_are_fixed(self, client, command):
         client.send(command, {"destination": "/topic/fixed", "id": "1", "receipt": "r"})
         client.error("MULTICAST", "fixed", receipt="r")
 
     @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
     @pytest.mark.parametrize("destination", ["/queue/closed.a", "/topic/closed.a", "closed.a::b"])
-    def test_nothing_is_made_where_auto_create_is_off(self, connect, command, destination):
-        client = connect()
+    def test_nothing_is_made_where_auto_create_is_off(self, client, command, destination):
         client.send(command, {"destination": destination, "id": "1", "receipt": "r"})
         client.error("closed.a", "auto-create", receipt="r")
 
-    def test_a_qualified_name_must_name_the_right_address(self, connect):
-        client = connect()
+    def test_a_qualified_name_must_name_the_right_address(self, client):
         client.send("SUBSCRIBE", {"destination": "news::left", "id": "1"})
         client.error("left", "two", "news")
 
 
-def test_a_qualified_name_makes_what_it_names(connect, name, management):
-    client = connect()
+def test_a_qualified_name_makes_what_it_names(client, name, management):
     client.put(f"/topic/{name}::{name}.copy", "x")
     assert management.queue(f"{name}.copy")["address"] == name
     assert management.queue(f"{name}.copy")["routingType"] == "MULTICAST"
@@ -159,8 +145,7 @@ def test_a_qualified_name_makes_what_it_names(connect, name, management):
         ("{}.#.end", ["{}.end", "{}.a.b.end"], ["{}.end.not"]),
     ],
 )
-def test_wildcard_subscriptions(connect, version, name, pattern, hit, miss):
-    client = connect(version)
+def test_wildcard_subscriptions(client, version, name, pattern, hit, miss):
     client.subscribe("/topic/" + pattern.format(name), ack="auto")
     for form in miss + hit:
         client.put("/topic/" + form.format(name), form)
@@ -169,8 +154,7 @@ def test_wildcard_subscriptions(connect, version, name, pattern, hit, miss):
     client.nothing()
 
 
-def test_a_wildcard_subscription_sees_addresses_made_later(connect, name):
-    client = connect()
+def test_a_wildcard_subscription_sees_addresses_made_later(client, name):
     client.subscribe(f"/topic/{name}.#", ack="client-individual")
     for n in range(3):
         client.put(f"/topic/{name}.{n}", "x")
@@ -217,8 +201,7 @@ def test_a_temporary_queue_goes_with_its_connection(connect, name):
     answering.error("does not exist", receipt="r")
 
 
-def test_a_client_sends_to_many_destinations(connect, name):
-    client = connect()
+def test_a_client_sends_to_many_destinations(client, name):
     for _ in range(2):
         for number in range(600):
             client.send("SEND", {"destination": f"/queue/{name}.{number}"}, b"x")

@@ -64,22 +64,19 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "headers", "words"), REFUSED)
-def test_an_error_says_why_answers_the_receipt_and_closes(connect, version, command, headers, words):
-    client = connect(version)
+def test_an_error_says_why_answers_the_receipt_and_closes(client, version, command, headers, words):
     client.send(command, {**headers, "receipt": "asked"}, b"body")
     error = client.error(*words, receipt="asked")
     assert error["content-type"].startswith("text/plain")
     assert "\n" not in error["message"]
 
 
-def test_without_receipt_there_is_no_receipt_id(connect, version):
-    client = connect(version)
+def test_without_receipt_there_is_no_receipt_id(client, version):
     client.send("UNSUBSCRIBE", {"id": "nobody"})
     client.error("nobody", receipt=None)
 
 
-def test_nothing_behind_an_error_is_done(connect, version, name):
-    client = connect(version)
+def test_nothing_behind_an_error_is_done(client, connect, version, name):
     client.put(f"/queue/{name}", "before")
     client.raw(f"UNSUBSCRIBE\nid:nobody\n\n\0SEND\ndestination:/queue/{name}\n\nafter\0".encode())
     client.error("nobody")
@@ -100,8 +97,7 @@ def test_an_error_leaves_other_connections_alone(connect, name):
 
 
 @pytest.mark.every_carrier
-def test_what_came_before_an_error_in_the_same_write_was_done(connect, name):
-    client = connect()
+def test_what_came_before_an_error_in_the_same_write_was_done(client, connect, name):
     client.raw(f"SEND\ndestination:/queue/{name}\nreceipt:1\n\nkept\0ABORT\n\n\0".encode())
     client.expect("RECEIPT", receipt_id="1")
     client.error("ABORT")
@@ -110,22 +106,13 @@ def test_what_came_before_an_error_in_the_same_write_was_done(connect, name):
     reader.message("kept")
 
 
-def test_an_id_may_be_used_once(connect, version, name):
-    client = connect(version)
+def test_an_id_may_be_used_once(client, version, name):
     client.subscribe(f"/queue/{name}", id="same")
     client.send("SUBSCRIBE", {"destination": f"/queue/{name}.other", "id": "same", "receipt": "r"})
     client.error("same", receipt="r")
 
 
-def test_an_id_is_free_again_after_unsubscribe(connect, version, name):
-    client = connect(version)
-    for _ in range(3):
-        client.subscribe(f"/queue/{name}", id="same")
-        client.ask("UNSUBSCRIBE", {"id": "same"})
-
-
-def test_begin_twice_is_an_error(connect, version):
-    client = connect(version)
+def test_begin_twice_is_an_error(client, version):
     client.ask("BEGIN", {"transaction": "twice"})
     client.send("BEGIN", {"transaction": "twice", "receipt": "r"})
     client.error("twice", "already", receipt="r")
@@ -144,8 +131,7 @@ def test_an_ack_that_names_the_wrong_subscription_leaves_the_message(connect, na
     assert reader.message("x")["redelivered"] == "true"
 
 
-def test_acknowledging_twice_is_an_error(connect, version, name):
-    client = connect(version)
+def test_acknowledging_twice_is_an_error(client, version, name):
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
     message = client.message("x")
@@ -154,8 +140,7 @@ def test_acknowledging_twice_is_an_error(connect, version, name):
     client.error(message["message-id"], receipt="r")
 
 
-def test_acknowledging_after_unsubscribe_is_an_error(connect, version, name):
-    client = connect(version)
+def test_acknowledging_after_unsubscribe_is_an_error(client, version, name):
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
     message = client.message("x")
@@ -164,8 +149,7 @@ def test_acknowledging_after_unsubscribe_is_an_error(connect, version, name):
     client.error(message["message-id"])
 
 
-def test_rubbish_behind_a_frame_that_never_ends_is_not_answered(connect, version, name):
-    client = connect(version)
+def test_rubbish_behind_a_frame_that_never_ends_is_not_answered(client, version, name):
     client.raw(b"BEGIN\ntransaction:t\nreceipt:r\n\n\0rubbish without an end")
     client.expect("RECEIPT", receipt_id="r")
     client.hear(0.2)

@@ -22,7 +22,6 @@ def test_connect_without_any_header_is_version_1_0(connect):
 
 def test_connected_carries_session_server_and_heart_beat(connect, version):
     client = connect(version, heart_beat="0,0")
-    assert client.connected is not None
     assert client.connected["session"]
     assert "stompring/" in client.connected["server"] and "ActiveMQ" in client.connected["server"]
     assert client.connected["heart-beat"] == "0,0"
@@ -35,12 +34,11 @@ def test_each_connection_has_a_session_of_its_own(connect):
 
 def test_request_id_is_answered(connect, version):
     client = connect(version, request_id="1")
-    assert client.connected is not None and client.connected["response-id"] == "1"
+    assert client.connected["response-id"] == "1"
 
 
 @pytest.mark.every_carrier
-def test_every_frame_is_answered_with_its_receipt(connect, version, name):
-    client = connect(version)
+def test_every_frame_is_answered_with_its_receipt(client, version, name):
     destination = f"/queue/{name}"
     client.ask("SUBSCRIBE", {"destination": destination, "id": "1", "ack": "client"})
     client.ask("BEGIN", {"transaction": "a"})
@@ -62,14 +60,12 @@ def test_connect_is_answered_with_its_receipt_too(connect, version):
     client.expect("RECEIPT", receipt_id="c")
 
 
-def test_disconnect_without_receipt_closes(connect, version):
-    client = connect(version)
+def test_disconnect_without_receipt_closes(client, version):
     client.send("DISCONNECT")
     client.closed()
 
 
-def test_what_follows_disconnect_is_not_done(connect, version, name):
-    client = connect(version)
+def test_what_follows_disconnect_is_not_done(client, connect, version, name):
     client.put(f"/queue/{name}", "before")
     client.raw(b"DISCONNECT\nreceipt:bye\n\n\0SEND\ndestination:/queue/" + name.encode() + b"\n\nafter\0")
     client.expect("RECEIPT", receipt_id="bye")
@@ -80,8 +76,7 @@ def test_what_follows_disconnect_is_not_done(connect, version, name):
     reader.nothing()
 
 
-def test_a_message_already_due_comes_before_the_receipt_of_disconnect(connect, name):
-    client = connect()
+def test_a_message_already_due_comes_before_the_receipt_of_disconnect(client, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.raw(
         b"SEND\ndestination:/queue/" + name.encode() + b"\n\nlast words\0DISCONNECT\nreceipt:bye\n\n\0"
@@ -90,23 +85,14 @@ def test_a_message_already_due_comes_before_the_receipt_of_disconnect(connect, n
     client.expect("RECEIPT", receipt_id="bye")
 
 
-def test_the_receipt_of_subscribe_comes_before_its_messages(connect, version, name):
-    client = connect(version)
+def test_the_receipt_of_subscribe_comes_before_its_messages(client, version, name):
     client.put(f"/queue/{name}", "waiting")
     client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "receipt": "r"})
     client.expect("RECEIPT", receipt_id="r")
     client.expect("MESSAGE")
 
 
-def test_the_receipt_of_a_send_in_a_transaction_comes_before_commit(connect, name):
-    client = connect()
-    client.send("BEGIN", {"transaction": "t"})
-    client.ask("SEND", {"destination": f"/queue/{name}", "transaction": "t"}, b"x")
-    client.ask("COMMIT", {"transaction": "t"})
-
-
-def test_unsubscribe_stops_messages(connect, version, name, management):
-    client = connect(version)
+def test_unsubscribe_stops_messages(client, version, name, management):
     client.subscribe(f"/queue/{name}", id="7")
     client.put(f"/queue/{name}", "one")
     client.message("one")
@@ -116,29 +102,19 @@ def test_unsubscribe_stops_messages(connect, version, name, management):
     management.expect(name, messageCount=2, deliveringCount=0, consumerCount=0)
 
 
-def test_1_0_subscribes_without_id_and_unsubscribes_by_destination(connect, name):
-    client = connect("1.0")
+@pytest.mark.parametrize(
+    ("version", "known"), [("1.0", "subscription//queue/"), ("1.1", "/queue/"), ("1.2", "/queue/")]
+)
+def test_a_subscription_without_id_is_known_by_its_destination(client, name, version, known):
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}"})
     client.put(f"/queue/{name}", "one")
-    assert client.message("one")["subscription"] == f"subscription//queue/{name}"
+    assert client.message("one")["subscription"] == known + name
     client.ask("UNSUBSCRIBE", {"destination": f"/queue/{name}"})
     client.put(f"/queue/{name}", "two")
     client.nothing()
 
 
-@pytest.mark.parametrize("spoken", ["1.1", "1.2"])
-def test_later_versions_subscribe_without_id_too(connect, name, spoken):
-    client = connect(spoken)
-    client.ask("SUBSCRIBE", {"destination": f"/queue/{name}"})
-    client.put(f"/queue/{name}", "one")
-    assert client.message("one")["subscription"] == f"/queue/{name}"
-    client.ask("UNSUBSCRIBE", {"destination": f"/queue/{name}"})
-    client.put(f"/queue/{name}", "two")
-    client.nothing()
-
-
-def test_a_message_frame_has_all_that_it_must(connect, version, name):
-    client = connect(version)
+def test_a_message_frame_has_all_that_it_must(client, version, name):
     client.subscribe(f"/queue/{name}", id="sub 1")
     client.put(f"/queue/{name}", "body", content_type="text/plain")
     message = client.message("body")
@@ -157,15 +133,13 @@ def test_a_message_frame_has_all_that_it_must(connect, version, name):
     assert len(names) == len(set(names)), message.raw
 
 
-def test_an_auto_subscriber_of_1_2_gets_no_ack_header(connect, name):
-    client = connect()
+def test_an_auto_subscriber_of_1_2_gets_no_ack_header(client, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(f"/queue/{name}", "x")
     assert client.message("x").get("ack") is None
 
 
-def test_transport_headers_are_not_passed_on(connect, version, name):
-    client = connect(version)
+def test_transport_headers_are_not_passed_on(client, version, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.ask("BEGIN", {"transaction": "t"})
     client.send("SEND", {"destination": f"/queue/{name}", "transaction": "t", "receipt": "r"}, b"x")
@@ -177,8 +151,7 @@ def test_transport_headers_are_not_passed_on(connect, version, name):
 
 
 @pytest.mark.parametrize("ahead", [b"\n", b"\n\n\n\n", b"\n" * 5000])
-def test_line_ends_before_and_between_frames_are_ignored(connect, version, ahead):
-    client = connect(version)
+def test_line_ends_before_and_between_frames_are_ignored(client, version, ahead):
     client.raw(ahead)
     client.ask("BEGIN", {"transaction": "t"})
     client.raw(ahead)
@@ -191,8 +164,7 @@ def test_line_ends_before_connect_are_ignored(connect):
     client.connect()
 
 
-def test_frames_of_one_write_are_all_answered_in_order(connect, version, name):
-    client = connect(version)
+def test_frames_of_one_write_are_all_answered_in_order(client, version, name):
     one = f"SEND\ndestination:/queue/{name}\nreceipt:%d\n\nbody %d\0"
     client.raw("".join(one % (n, n) for n in range(500)).encode())
     assert [client.expect("RECEIPT")["receipt-id"] for _ in range(500)] == [str(n) for n in range(500)]
@@ -220,8 +192,7 @@ def test_a_conversation_split_at_every_byte(connect, version, name):
     client.closed()
 
 
-def test_a_conversation_cut_in_two_at_each_place(connect, name):
-    client = connect()
+def test_a_conversation_cut_in_two_at_each_place(client, name):
     said = f"SEND\ndestination:/queue/{name}\ncontent-length:3\nreceipt:%d\n\n\0\n\0\0\r\n\n".encode()
     for at in range(1, len(said)):
         whole = said.replace(b"%d", b"%d" % at)

@@ -7,42 +7,36 @@ HEADERS = pytest.mark.broker(parameters="maxHeaders=20;maxHeaderLength=200")
 
 
 @BODY
-def test_a_body_of_just_the_limit_is_taken(connect, version, name):
-    client = connect(version)
+def test_a_body_of_just_the_limit_is_taken(client, version, name):
     client.put(f"/queue/{name}", b"x" * 1000)
     client.put(f"/queue/{name}", b"x" * 1000, content_length=1000)
 
 
 @BODY
-def test_a_longer_content_length_is_refused_before_the_body_comes(connect, version):
-    client = connect(version)
+def test_a_longer_content_length_is_refused_before_the_body_comes(client, version):
     client.raw(b"SEND\ndestination:/queue/x\ncontent-length:1001\n\n")
     client.error("body", "1001", "1000")
 
 
 @BODY
-def test_a_longer_body_without_content_length_is_refused_before_its_end(connect, version):
-    client = connect(version)
+def test_a_longer_body_without_content_length_is_refused_before_its_end(client, version):
     client.raw(b"SEND\ndestination:/queue/x\n\n" + b"x" * 1001)
     client.error("body", "SEND", "1000")
 
 
 @HEADERS
-def test_too_many_headers(connect, version):
-    client = connect(version)
+def test_too_many_headers(client, version):
     client.send("SEND", {"destination": "/queue/x", **{f"h{n}": n for n in range(20)}}, b"x")
     client.error("headers", "20")
 
 
 @HEADERS
-def test_just_as_many_headers_as_may_be(connect, version, name):
-    client = connect(version)
+def test_just_as_many_headers_as_may_be(client, version, name):
     client.put(f"/queue/{name}", "x", **{f"h{n}": n for n in range(18)})  # with destination and receipt 20
 
 
 @HEADERS
-def test_a_header_that_is_too_long_is_refused_before_its_end(connect, version):
-    client = connect(version)
+def test_a_header_that_is_too_long_is_refused_before_its_end(client, version):
     client.raw(b"SEND\nlong-one:" + b"x" * 300)
     client.error("header", "long-one", "200")
 
@@ -54,8 +48,7 @@ def test_a_command_that_is_too_long_is_refused_before_its_end(connect):
     client.error("command", "200")
 
 
-def test_headers_of_one_and_of_two_kilobytes_are_fine(connect, version, name):
-    client = connect(version)
+def test_headers_of_one_and_of_two_kilobytes_are_fine(client, version, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(f"/queue/{name}", "x", longer="l" * 1024, longest="m" * 2048)
     message = client.message("x")
@@ -63,8 +56,7 @@ def test_headers_of_one_and_of_two_kilobytes_are_fine(connect, version, name):
 
 
 @pytest.mark.broker(parameters="subscriptionsAllowed=3")
-def test_subscriptions_per_connection(connect, version, name):
-    client = connect(version)
+def test_subscriptions_per_connection(client, connect, version, name):
     for n in range(3):
         client.subscribe(f"/queue/{name}.{n}", id=str(n))
     client.ask("UNSUBSCRIBE", {"id": "0"})
@@ -75,8 +67,7 @@ def test_subscriptions_per_connection(connect, version, name):
 
 
 @pytest.mark.broker(parameters="transactionsAllowed=2")
-def test_transactions_per_connection(connect, version):
-    client = connect(version)
+def test_transactions_per_connection(client, version):
     for _ in range(5):
         client.ask("BEGIN", {"transaction": "again and again"})
         client.ask("COMMIT", {"transaction": "again and again"})

@@ -86,8 +86,7 @@ def test_a_client_that_opens_with_cr_lf_may_go_on_so(connect, version, name):
         ("1.2", b"h:a\rb", ["carriage return"]),
     ],
 )
-def test_a_malformed_line_is_an_error_that_shows_it(connect, version, line, words):
-    client = connect(version)
+def test_a_malformed_line_is_an_error_that_shows_it(client, version, line, words):
     client.raw(b"SEND\ndestination:/queue/x\n" + line + b"\n\nbody\0")
     client.error(*words)
 
@@ -100,8 +99,7 @@ def test_a_receipt_is_answered_as_it_was_asked(connect, value):
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_ids_with_special_characters_survive(connect, version, name):
-    client = connect(version)
+def test_ids_with_special_characters_survive(client, version, name):
     client.subscribe(f"/queue/{name}:with\\odd", id="a:b\\c")
     client.put(f"/queue/{name}:with\\odd", "x")
     message = client.message("x")
@@ -124,8 +122,7 @@ def test_headers_cross_versions(connect, name):
         reader.nothing()
 
 
-def test_a_user_header_never_shadows_a_standard_one(connect, version, name):
-    client = connect(version)
+def test_a_user_header_never_shadows_a_standard_one(client, version, name):
     client.subscribe(f"/queue/{name}", id="mine", ack="client-individual")
     forged = b"message-id:forged\nsubscription:forged\nredelivered:true\nack:forged\ntimestamp:0"
     client.raw(f"SEND\ndestination:/queue/{name}\n".encode() + forged + b"\n\nx\0")
@@ -178,7 +175,6 @@ def test_standard_headers_that_were_not_sent_do_not_come(connect, name, header):
         ("expires", "9" * 30, "0 to"),
     ],
 )
-def test_bad_numbers_are_refused(connect, version, header, value, limit):
-    client = connect(version)
+def test_bad_numbers_are_refused(client, version, header, value, limit):
     client.send("SEND", {"destination": "/queue/x", header: value, "receipt": "r"}, b"x")
     client.error(header, value, limit, receipt="r")

@@ -1,7 +1,5 @@
 """What is not settled comes back: in its old order, marked, whatever ended the first delivery."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -19,8 +17,7 @@ ENDS: dict[str, Callable[[StompClient], object]] = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.every_carrier
-def test_unsettled_messages_come_back(connect, version, name, management, end):
-    client = connect(version)
+def test_unsettled_messages_come_back(client, connect, version, name, management, end):
     client.subscribe(f"/queue/{name}", prefetch_count=5)
     client.put(f"/queue/{name}", *"12345678")
     messages = client.messages(*"12345")
@@ -38,8 +35,7 @@ def test_unsettled_messages_come_back(connect, version, name, management, end):
     ]
 
 
-def test_they_come_before_what_arrived_in_the_meantime(connect, name):
-    client = connect()
+def test_they_come_before_what_arrived_in_the_meantime(client, name):
     client.subscribe(f"/queue/{name}", prefetch_count=2)
     client.put(f"/queue/{name}", "1", "2")
     client.messages("1", "2")
@@ -66,8 +62,7 @@ def test_what_two_consumers_held_comes_back_in_one_order(connect, name, manageme
     reader.messages(*"123456")
 
 
-def test_priorities_are_kept_when_messages_come_back(connect, name):
-    client = connect()
+def test_priorities_are_kept_when_messages_come_back(client, name):
     client.put(f"/queue/{name}", "low", priority=1)
     client.put(f"/queue/{name}", "high", priority=8)
     client.subscribe(f"/queue/{name}")

@@ -18,8 +18,7 @@ DURABLE = ["durable-subscription-name", "durable-subscriber-name", "activemq.sub
         ("convert_string_expressions:size = 10", ["blue 10"]),
     ],
 )
-def test_selectors(connect, version, name, kind, selector, matching):
-    client = connect(version)
+def test_selectors(client, version, name, kind, selector, matching):
     client.subscribe(f"/{kind}/{name}", ack="auto", selector=selector)
     client.put(f"/{kind}/{name}", "red 5", colour="red", size="5")
     client.put(f"/{kind}/{name}", "blue 10", colour="blue", size="10")
@@ -28,8 +27,7 @@ def test_selectors(connect, version, name, kind, selector, matching):
     client.nothing()
 
 
-def test_what_a_selector_leaves_is_for_others(connect, name):
-    client = connect()
+def test_what_a_selector_leaves_is_for_others(client, name):
     client.subscribe(f"/queue/{name}", ack="auto", id="odd", selector="n IN ('1', '3')")
     for n in range(1, 5):
         client.put(f"/queue/{name}", str(n), n=n)
@@ -90,8 +88,8 @@ def test_a_changed_selector_takes_effect(connect, name):
 
 @pytest.mark.parametrize("header", ["no-local", "activemq.noLocal"])
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_no_local(connect, version, name, header, kind):
-    client, other = connect(version), connect(version)
+def test_no_local(client, connect, version, name, header, kind):
+    other = connect(version)
     client.ask("SUBSCRIBE", {"destination": f"/{kind}/{name}", "id": "1", header: "true"})
     client.put(f"/{kind}/{name}", "own")
     other.put(f"/{kind}/{name}", "of another")
@@ -99,8 +97,8 @@ def test_no_local(connect, version, name, header, kind):
     client.nothing()
 
 
-def test_no_local_and_a_selector(connect, name):
-    client, other = connect(), connect()
+def test_no_local_and_a_selector(client, connect, name):
+    other = connect()
     client.subscribe(f"/topic/{name}", ack="auto", no_local="true", selector="a = 'foo' OR b = 'bar'")
     client.put(f"/topic/{name}", "own", a="foo")
     other.put(f"/topic/{name}", "wrong", a="x")
@@ -111,8 +109,7 @@ def test_no_local_and_a_selector(connect, name):
 
 @pytest.mark.parametrize("header", ["prefetch-count", "activemq.prefetchSize"])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_a_window_in_messages(connect, version, name, header, ack):
-    client = connect(version)
+def test_a_window_in_messages(client, version, name, header, ack):
     client.put(f"/queue/{name}", *"12345")
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "ack": ack, header: "2"})
     one, two = client.messages("1", "2")
@@ -124,9 +121,8 @@ def test_a_window_in_messages(connect, version, name, header, ack):
     client.message("2")
 
 
-def test_a_window_in_bytes_is_soft(connect, version, name):
+def test_a_window_in_bytes_is_soft(client, version, name):
     """A message goes out while there is credit, so the last one may exceed it (Artemis)."""
-    client = connect(version)
     client.put(f"/queue/{name}", *(str(n) * 400 for n in range(4)))
     client.subscribe(f"/queue/{name}", consumer_window_size=800)
     client.message("0" * 400)
@@ -137,8 +133,7 @@ def test_a_window_in_bytes_is_soft(connect, version, name):
     client.nothing()
 
 
-def test_a_cumulative_ack_gives_the_credit_of_all(connect, version, name):
-    client = connect(version)
+def test_a_cumulative_ack_gives_the_credit_of_all(client, version, name):
     client.put(f"/queue/{name}", *"1234")
     client.subscribe(f"/queue/{name}", ack="client", prefetch_count=2)
     client.answer("ACK", client.messages("1", "2")[1])
@@ -146,8 +141,7 @@ def test_a_cumulative_ack_gives_the_credit_of_all(connect, version, name):
 
 
 @pytest.mark.parametrize("settle", ["ACK", "NACK"])
-def test_a_window_of_0_is_one_message_at_a_time(connect, version, name, settle):
-    client = connect(version)
+def test_a_window_of_0_is_one_message_at_a_time(client, version, name, settle):
     client.put(f"/queue/{name}", "1", "2")
     client.subscribe(f"/queue/{name}", consumer_window_size=0)
     first = client.message("1")
@@ -158,8 +152,7 @@ def test_a_window_of_0_is_one_message_at_a_time(connect, version, name, settle):
 
 
 @pytest.mark.broker(parameters="stompConsumerWindowSize=1000")
-def test_the_acceptor_s_window_is_for_clients_who_acknowledge(connect, name):
-    client = connect()
+def test_the_acceptor_s_window_is_for_clients_who_acknowledge(client, name):
     client.put(f"/queue/{name}", *(str(n) * 600 for n in range(6)))
     client.subscribe(f"/queue/{name}", id="1")
     client.messages("0" * 600, "1" * 600)
@@ -169,16 +162,14 @@ def test_the_acceptor_s_window_is_for_clients_who_acknowledge(connect, name):
 
 
 @pytest.mark.broker(parameters="stompPrefetchCount=1")
-def test_the_acceptor_s_prefetch_count(connect, name):
-    client = connect()
+def test_the_acceptor_s_prefetch_count(client, name):
     client.put(f"/queue/{name}", "1", "2")
     client.subscribe(f"/queue/{name}")
     client.message("1")
     client.nothing()
 
 
-def test_a_message_larger_than_the_window_is_delivered(connect, name):
-    client = connect()
+def test_a_message_larger_than_the_window_is_delivered(client, name):
     client.put(f"/queue/{name}", "x" * 10_000)
     client.subscribe(f"/queue/{name}", consumer_window_size=10)
     client.message("x" * 10_000)
@@ -193,8 +184,7 @@ def test_a_stuck_consumer_holds_back_no_more_than_its_window(connect, name):
     busy.messages("2", "3", "4", "5")
 
 
-def test_browsing_shows_and_leaves(connect, version, name, management):
-    client = connect(version)
+def test_browsing_shows_and_leaves(client, version, name, management):
     client.put(f"/queue/{name}", "1", "2", "3", n="1")
     client.ask("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "b", "browser": "true"})
     for body in ("1", "2", "3"):
@@ -207,16 +197,14 @@ def test_browsing_shows_and_leaves(connect, version, name, management):
     assert {message["redelivered"] for message in client.messages("1", "2", "3")} == {"false"}
 
 
-def test_browsing_gives_its_receipt_first(connect, name):
-    client = connect()
+def test_browsing_gives_its_receipt_first(client, name):
     client.put(f"/queue/{name}", "1")
     client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "b", "browser": "true", "receipt": "r"})
     client.expect("RECEIPT", receipt_id="r")
     client.message("1")
 
 
-def test_browsing_with_a_selector(connect, name):
-    client = connect()
+def test_browsing_with_a_selector(client, name):
     for n in range(4):
         client.put(f"/queue/{name}", str(n), n=n)
     client.subscribe(f"/queue/{name}", ack="auto", browser="true", selector="n >= 2")
@@ -224,15 +212,13 @@ def test_browsing_with_a_selector(connect, name):
     assert client.message("")["browser"] == "end"
 
 
-def test_browsing_an_empty_queue_ends_at_once(connect, name):
-    client = connect()
+def test_browsing_an_empty_queue_ends_at_once(client, name):
     client.subscribe(f"/queue/{name}", ack="auto", browser="true")
     assert client.message("")["browser"] == "end"
 
 
 @pytest.mark.every_carrier
-def test_browsing_more_than_the_socket_takes(connect, name):
-    client = connect()
+def test_browsing_more_than_the_socket_takes(client, name):
     client.put(f"/queue/{name}", *("x" * 50_000 for _ in range(200)))
     client.subscribe(f"/queue/{name}", ack="auto", browser="true")
     for _ in range(200):

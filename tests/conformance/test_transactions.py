@@ -1,7 +1,5 @@
 """SEND, ACK and NACK in transactions: at COMMIT, or never."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -15,8 +13,8 @@ UNDONE: dict[str, Callable[[StompClient], object]] = {
 }
 
 
-def test_sends_are_seen_at_commit(connect, version, name):
-    client, reader = connect(version), connect(version)
+def test_sends_are_seen_at_commit(client, connect, version, name):
+    reader = connect(version)
     reader.subscribe(f"/queue/{name}", ack="auto")
     client.ask("BEGIN", {"transaction": "t"})
     client.put(f"/queue/{name}", "1", "2", "3", transaction="t")
@@ -25,8 +23,7 @@ def test_sends_are_seen_at_commit(connect, version, name):
     reader.messages("1", "2", "3")
 
 
-def test_sends_outside_do_not_wait_for_those_inside(connect, version, name):
-    client = connect(version)
+def test_sends_outside_do_not_wait_for_those_inside(client, version, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.ask("BEGIN", {"transaction": "t"})
     client.put(f"/queue/{name}", "inside", transaction="t")
@@ -37,8 +34,7 @@ def test_sends_outside_do_not_wait_for_those_inside(connect, version, name):
 
 
 @pytest.mark.parametrize("undo", UNDONE)
-def test_sends_are_undone(connect, version, name, management, undo):
-    client = connect(version)
+def test_sends_are_undone(client, connect, version, name, management, undo):
     client.put(f"/queue/{name}", "stays")
     client.ask("BEGIN", {"transaction": "t"})
     client.put(f"/queue/{name}", "goes", transaction="t")
@@ -50,8 +46,7 @@ def test_sends_are_undone(connect, version, name, management, undo):
     management.expect(name, messagesAdded=1)
 
 
-def test_acks_take_effect_at_commit(connect, version, name, management):
-    client = connect(version)
+def test_acks_take_effect_at_commit(client, version, name, management):
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "1", "2")
     messages = client.messages("1", "2")
@@ -64,8 +59,7 @@ def test_acks_take_effect_at_commit(connect, version, name, management):
 
 
 @pytest.mark.parametrize("undo", UNDONE)
-def test_acks_are_undone(connect, version, name, management, undo):
-    client = connect(version)
+def test_acks_are_undone(client, connect, version, name, management, undo):
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "1", "2", "3")
     messages = client.messages("1", "2", "3")
@@ -91,8 +85,8 @@ def test_acks_are_undone(connect, version, name, management, undo):
 
 
 @pytest.mark.parametrize("end", ["NACK", "UNSUBSCRIBE", "DISCONNECT", "reset"])
-def test_after_abort_a_message_comes_back_only_when_its_delivery_ends(connect, version, name, end):
-    client, other = connect(version), connect(version)
+def test_after_abort_a_message_comes_back_only_when_its_delivery_ends(client, connect, version, name, end):
+    other = connect(version)
     client.subscribe(f"/queue/{name}", ack="client")
     client.put(f"/queue/{name}", "x")
     message = client.message("x")
@@ -102,7 +96,7 @@ def test_after_abort_a_message_comes_back_only_when_its_delivery_ends(connect, v
     client.ask("ABORT", {"transaction": "t"})
     client.nothing()
     other.nothing()
-    ends: dict[str, Callable[[], object]] = {
+    ends = {
         "NACK": lambda: client.answer("NACK", message),
         "UNSUBSCRIBE": lambda: client.ask("UNSUBSCRIBE", {"id": "s"}),
         "DISCONNECT": client.disconnect,
@@ -112,8 +106,7 @@ def test_after_abort_a_message_comes_back_only_when_its_delivery_ends(connect, v
     assert other.message("x")["redelivered"] == "true"
 
 
-def test_a_cumulative_ack_in_a_transaction(connect, version, name, management):
-    client = connect(version)
+def test_a_cumulative_ack_in_a_transaction(client, version, name, management):
     client.subscribe(f"/queue/{name}", ack="client")
     client.put(f"/queue/{name}", *"1234")
     messages = client.messages(*"1234")
@@ -123,8 +116,7 @@ def test_a_cumulative_ack_in_a_transaction(connect, version, name, management):
     management.expect(name, messageCount=1, messagesAcknowledged=3)
 
 
-def test_nack_takes_effect_at_commit(connect, version, name):
-    client = connect(version)
+def test_nack_takes_effect_at_commit(client, version, name):
     client.subscribe(f"/queue/{name}")
     client.put(f"/queue/{name}", "x")
     client.ask("BEGIN", {"transaction": "t"})
@@ -135,9 +127,8 @@ def test_nack_takes_effect_at_commit(connect, version, name):
 
 
 @pytest.mark.every_carrier
-def test_send_and_ack_together(connect, version, name, management):
+def test_send_and_ack_together(client, version, name, management):
     """The usual reason for transactions: a message is moved on, wholly or not at all."""
-    client = connect(version)
     client.put(f"/queue/{name}.in", "x")
     client.subscribe(f"/queue/{name}.in")
     message = client.message("x")
@@ -149,8 +140,7 @@ def test_send_and_ack_together(connect, version, name, management):
     management.expect(f"{name}.out", messageCount=0)
 
 
-def test_transactions_of_one_connection_are_independent(connect, name):
-    client = connect()
+def test_transactions_of_one_connection_are_independent(client, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     for transaction in "ab":
         client.ask("BEGIN", {"transaction": transaction})
@@ -174,22 +164,7 @@ def test_ids_belong_to_their_connection(connect, name):
     second.nothing()
 
 
-@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_ids_are_free_again(connect, version, end):
-    client = connect(version)
-    for _ in range(3):
-        client.ask("BEGIN", {"transaction": "same"})
-        client.ask(end, {"transaction": "same"})
-
-
-def test_a_transaction_may_be_empty(connect, version):
-    client = connect(version)
-    client.ask("BEGIN", {"transaction": "t"})
-    client.ask("COMMIT", {"transaction": "t"})
-
-
-def test_a_thousand_sends_in_one_transaction(connect, name, management):
-    client = connect()
+def test_a_thousand_sends_in_one_transaction(client, name, management):
     client.ask("BEGIN", {"transaction": "t"})
     client.put(f"/queue/{name}", *(str(n) for n in range(1000)), transaction="t")
     client.ask("COMMIT", {"transaction": "t"})

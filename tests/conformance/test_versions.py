@@ -52,8 +52,7 @@ def test_frames_behind_connect_are_read_in_the_version_agreed_on(connect, name):
 
 
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
-def test_a_second_connect_is_an_error(connect, version, command):
-    client = connect(version)
+def test_a_second_connect_is_an_error(client, version, command):
     client.send(command, {"accept-version": version, "host": "h", "receipt": "r"})
     client.error(command, "already", receipt="r")
 

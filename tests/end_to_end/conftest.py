@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ..broker_process import BrokerProcess
+from ..conftest import Connect, StartBroker
+from ..management import Management
 from ..nats_cluster import NatsCluster
+from ..service import Service
+from ..stomp_client import StompClient
 from .lasting import LastingBroker
 
 
@@ -26,6 +32,25 @@ def lasting(over: str, tmp_path: Path) -> Iterator[LastingBroker]:
         broker = LastingBroker(tmp_path, opened, over)
         yield broker
         broker.stop()
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, connect: Connect) -> StompClient:
+    """A client that is connected: of the test's ``version`` where it names one, else of the latest."""
+    return connect(request.getfixturevalue("version") if "version" in request.fixturenames else "1.2")
+
+
+@pytest.fixture
+def serve(start_broker: StartBroker) -> StartBroker:
+    """Starts a broker of the test's own, as `start_broker` does: that, its management API, and a client of it."""
+
+    def start(**document: Any) -> tuple[BrokerProcess | Service, Management, StompClient]:
+        broker = start_broker(**document)
+        client = broker.client()
+        client.connect()
+        return broker, broker.management(), client
+
+    return start
 
 
 @pytest.fixture(params=["kill", "stop"])

@@ -26,8 +26,6 @@ URLS = {
     "stranger": f"ssl://127.0.0.1:0?keyStorePath=strangers/broker.pem;{PREFIXES}",
     "hidden": f"ssl://127.0.0.1:0?keyStorePath=hidden.pem;keyStorePassword=a%3Bb;{PREFIXES}",
     "need": f"ssl://127.0.0.1:0?{BROKER};trustStorePath=authority.pem;needClientAuth=true",
-    "need-old": f"ssl://127.0.0.1:0?{BROKER};trustStorePath=authority.pem;needClientAuth=true;"
-    "enabledProtocols=TLSv1.2",
     "want": f"ssl://127.0.0.1:0?{BROKER};trustStorePath=authority.pem;wantClientAuth=true",
     "old": f"ssl://127.0.0.1:0?{BROKER};enabledProtocols=TLSv1.2",
     "new": f"ssl://127.0.0.1:0?{BROKER};enabledProtocols=TLSv1.3;"

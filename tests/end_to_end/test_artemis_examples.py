@@ -5,8 +5,6 @@ copy of its directory; only the ports of its acceptors are replaced by free ones
 those that ``artemis create`` would have made.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -62,7 +60,7 @@ def listed():
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory):
     """The examples that do not start, by the reason."""
-    found: dict[str, set[str]] = defaultdict(set)
+    found = defaultdict(set)
     for number, file in enumerate(FILES):
         fault = _fault(file, tmp_path_factory.mktemp(f"example-{number}"))
         if fault is not None:

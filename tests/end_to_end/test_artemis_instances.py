@@ -3,15 +3,12 @@
 Where the distribution is installed all variants of ``create`` are made; one small instance is written by hand.
 """
 
-from __future__ import annotations
-
 import queue
 import random
 import shutil
 import socket
 import subprocess
 from contextlib import closing
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -91,7 +88,7 @@ class Inbox:
     """Listens to stomp.py."""
 
     def __init__(self):
-        self.frames: queue.Queue[Any] = queue.Queue()
+        self.frames = queue.Queue()
 
     def __getattr__(self, name):
         if name in ("on_message", "on_error", "on_receipt"):

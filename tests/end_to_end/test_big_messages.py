@@ -1,7 +1,5 @@
 """Size and number: large bodies, bursts, many connections at full speed. Nothing is lost, nothing out of order."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -65,7 +63,7 @@ def test_20_connections_at_full_speed(connect, name, management):
         producers[number].put(f"/queue/{name}", "end")
 
     def consume(consumer):
-        got: list[bytes] = []
+        got = []
         while True:
             frame = consumer.message()
             consumer.send("ACK", consumer.reference(frame))

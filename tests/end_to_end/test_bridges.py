@@ -1,13 +1,10 @@
 """Bridges between real brokers: stompring, which is killed meanwhile, and RabbitMQ and Artemis where they are there."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 import pytest
 
@@ -59,7 +56,7 @@ def broker(directory):
 
 def count(broker, queue):
     """The messages of a queue; 0 while it does not exist."""
-    queues: dict[str, Any] = broker.management.ask("GET", "/queues", search=queue)
+    queues = broker.management.ask("GET", "/queues", search=queue)
     return sum(each["messageCount"] for each in queues["data"] if each["name"] == queue)
 
 
@@ -251,8 +248,8 @@ class Remote(threading.Thread):
     def __init__(self, answer):
         super().__init__(daemon=True)
         self.answer = answer
-        self.received: list[bytes] = []
-        self._open: list[socket.socket] = []
+        self.received = []
+        self._open = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.start()

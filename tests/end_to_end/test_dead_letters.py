@@ -1,7 +1,5 @@
 """Messages that cannot be delivered: attempts, delays, dead-letter addresses, and those that nobody wanted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -39,8 +37,7 @@ def refuse(connect, queue, body, times):
     client.ask("UNSUBSCRIBE", {"id": "s"})
 
 
-def test_after_its_last_attempt_a_message_moves(connect, version, name, management):
-    client = connect(version)
+def test_after_its_last_attempt_a_message_moves(client, connect, version, name, management):
     client.put(f"/queue/{name}", "x", own="header", type="t", priority=7)
     refuse(connect, f"/queue/{name}", "x", times=2)
     management.expect(name, messageCount=0, messagesKilled=1, messagesAcknowledged=0)
@@ -74,9 +71,8 @@ def test_the_end_of_a_connection_is_a_failed_attempt(connect, name, management, 
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_end_of_a_connection_waits_for_the_redelivery_delay(connect, name, management, end):
+def test_the_end_of_a_connection_waits_for_the_redelivery_delay(client, name, management, end):
     queue = f"ring.{name}"
-    client = connect()
     client.put(queue, "x")
     client.subscribe(queue)
     client.message("x")
@@ -84,9 +80,8 @@ def test_the_end_of_a_connection_waits_for_the_redelivery_delay(connect, name, m
     management.expect(queue, consumerCount=0, scheduledCount=1, deliveringCount=0)
 
 
-def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(connect, name, management):
+def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(client, name, management):
     queue = f"ring.{name}"
-    client = connect()
     client.put(queue, "x")
     for _ in range(6):
         client.subscribe(queue)
@@ -95,8 +90,7 @@ def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(connect, name, manage
     management.expect(queue, messageCount=1, messagesKilled=0, scheduledCount=0)
 
 
-def test_abort_is_no_failed_attempt_and_no_redelivery(connect, name, management):
-    client = connect()
+def test_abort_is_no_failed_attempt_and_no_redelivery(client, name, management):
     client.put(name, "x")
     client.subscribe(name)
     message = client.message("x")
@@ -110,8 +104,7 @@ def test_abort_is_no_failed_attempt_and_no_redelivery(connect, name, management)
     management.expect(name, messageCount=0, messagesAcknowledged=1)
 
 
-def test_resources_are_made_for_each_origin(connect, name, management):
-    client = connect()
+def test_resources_are_made_for_each_origin(client, connect, name, management):
     for part in "ab":
         client.put(f"auto.{name}.{part}", part)
         refuse(connect, f"auto.{name}.{part}", part, times=2)
@@ -132,8 +125,7 @@ def test_no_limit_of_attempts(connect, name, management):
     management.expect(f"endless.{name}", messageCount=1, messagesKilled=0)
 
 
-def test_the_delay_grows(connect, name):
-    client = connect()
+def test_the_delay_grows(client, name):
     client.put(f"delay.{name}", "x")
     client.subscribe(f"delay.{name}")
     message = client.message("x")
@@ -145,8 +137,7 @@ def test_the_delay_grows(connect, name):
         assert client.in_ms(-refused) >= milliseconds - 1
 
 
-def test_while_it_waits_a_message_is_scheduled(connect, name, management):
-    client = connect()
+def test_while_it_waits_a_message_is_scheduled(client, name, management):
     client.put(f"ring.{name}", "x")
     client.subscribe(f"ring.{name}")
     client.answer("NACK", client.message("x"))
@@ -154,8 +145,8 @@ def test_while_it_waits_a_message_is_scheduled(connect, name, management):
     client.nothing()
 
 
-def test_a_full_ring_drops_before_the_delay_begins(connect, name, management):
-    client, queue = connect(), f"ring.{name}"
+def test_a_full_ring_drops_before_the_delay_begins(client, name, management):
+    queue = f"ring.{name}"
     client.subscribe(queue, prefetch_count=1)
     client.put(queue, "old", "new")
     client.answer("NACK", client.message("old"))
@@ -163,8 +154,7 @@ def test_a_full_ring_drops_before_the_delay_begins(connect, name, management):
     client.message("new")
 
 
-def test_what_nobody_wanted_goes_to_the_dead_letters(connect, name):
-    client = connect()
+def test_what_nobody_wanted_goes_to_the_dead_letters(client, name):
     client.subscribe("auto.unrouted", ack="auto")
     client.put(f"/topic/wanted.{name}", "nobody is here")
     assert client.message("nobody is here")["_AMQ_ORIG_ADDRESS"] == f"wanted.{name}"

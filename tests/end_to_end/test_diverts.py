@@ -8,8 +8,6 @@ from .lasting import DURABLE
 from .test_permissions import add
 from .test_policies import DOOR, DOOR_PLUGIN
 
-pytestmark = pytest.mark.in_memory
-
 
 def divert(name, address, forwarding, inside=""):
     return (
@@ -41,21 +39,7 @@ SETTINGS = {
     "#": {"config-delete-diverts": "FORCE"},
 }
 
-
-@pytest.fixture(scope="module")
-def process(tmp_path_factory):
-    config = tmp_path_factory.mktemp("diverts") / "broker.xml"
-    config.write_text(broker_xml(core=CORE, settings=SETTINGS), encoding="utf-8")
-    with BrokerProcess(config) as broker:
-        yield broker
-
-
-@pytest.fixture
-def client(process):
-    client = process.client()
-    client.connect()
-    yield client
-    client.close()
+pytestmark = [pytest.mark.in_memory, pytest.mark.broker(core=CORE, settings=SETTINGS)]
 
 
 def take(client, destination, *bodies):
@@ -112,39 +96,34 @@ def test_copies_are_made_at_commit(client):
         take(client, target, "COMMIT")
 
 
-def test_a_producer_waits_for_the_forwarding_address(process, client):
+def test_a_producer_waits_for_the_forwarding_address(client, connect, management):
     client.put("h", "1")
     client.send("SEND", {"destination": "h", "receipt": "late"}, b"2")
-    process.management().expect_address("full", blockedProducers=1)
-    process.management().expect("h", messageCount=1)
-    other = process.client()
-    other.connect()
+    management.expect_address("full", blockedProducers=1)
+    management.expect("h", messageCount=1)
+    other = connect()
     other.subscribe("full", ack="auto")
     other.messages("1", "2")
-    other.close()
     client.expect("RECEIPT", receipt_id="late")
     take(client, "h", "1", "2")
 
 
-def test_a_commit_waits_for_the_forwarding_address(process, client):
+def test_a_commit_waits_for_the_forwarding_address(client, connect, management):
     client.put("h", "1")
     client.ask("BEGIN", {"transaction": "t"})
     client.put("h", "2", transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "late"})
-    process.management().expect_address("full", blockedProducers=1)
-    other = process.client()
-    other.connect()
+    management.expect_address("full", blockedProducers=1)
+    other = connect()
     other.subscribe("full", ack="auto")
     other.messages("1", "2")
-    other.close()
     client.expect("RECEIPT", receipt_id="late")
     take(client, "h", "1", "2")
 
 
-def test_a_full_forwarding_address_fails_a_send_and_a_commit(process):
+def test_a_full_forwarding_address_fails_a_send_and_a_commit(connect, management):
     for number, transaction in enumerate(({}, {"transaction": "t"})):
-        client = process.client()
-        client.connect()
+        client = connect()
         if not number:
             client.put("f", "kept")
         if transaction:
@@ -155,18 +134,17 @@ def test_a_full_forwarding_address_fails_a_send_and_a_commit(process):
             client.send("SEND", {"destination": "f", "receipt": "r"}, b"refused")
         client.error("never", "max-size-messages", receipt="r")
     for queue in ("f", "never"):
-        process.management().expect(queue, messageCount=1)
+        management.expect(queue, messageCount=1)
 
 
-def test_a_scheduled_message_is_copied_with_its_time(process, client):
+def test_a_scheduled_message_is_copied_with_its_time(client, management):
     client.put("w.later", "soon", AMQ_SCHEDULED_DELAY=60_000)
     for queue in ("w.later", "all"):
-        process.management().expect(queue, messageCount=1, scheduledCount=1)
-        process.management().ask("POST", f"/queues/{queue}/purge")
+        management.expect(queue, messageCount=1, scheduledCount=1)
+        management.ask("POST", f"/queues/{queue}/purge")
 
 
-def test_management_shows_diverts_and_their_counters(process, client):
-    management = process.management()
+def test_management_shows_diverts_and_their_counters(client, management):
     before = management.ask("GET", "/diverts/wild")["copiedMessageCount"]
     client.put("w.count", "x")
     shown = management.ask("GET", "/diverts/wild")
@@ -191,7 +169,8 @@ def test_management_shows_diverts_and_their_counters(process, client):
         management.ask("POST", f"/queues/{queue}/purge")
 
 
-def test_a_reload_adds_changes_and_removes(process, client):
+def test_a_reload_adds_changes_and_removes(serve):
+    process, _, client = serve(core=CORE, settings=SETTINGS)
     other = diverts(divert("wild", "w.#", "elsewhere", EXCLUSIVE), divert("new", "n", "target"))
     process.reload(broker_xml(core=other, settings=SETTINGS))
     log = "\n".join(process.log)

@@ -14,7 +14,7 @@ from ..broker_process import PATIENCE, BrokerProcess
 from ..certificates import Authority
 from ..security.hashers import QUICK
 from ..stomp_client import StompClient
-from ..websocket_client import WebSocketClient, WebSocketDialogue
+from ..websocket_client import WebSocketDialogue
 
 TLS = "keyStorePath=broker.pem;trustStorePath=authority.pem;wantClientAuth=true"
 FULL = {"send": "workers", "consume": "workers", "createAddress": "workers", "createDurableQueue": "workers"}
@@ -157,9 +157,3 @@ def test_failed_logins_slow_down_the_client_and_not_the_proxy(house):
         proxied(house, "192.0.2.66", "wrong").error("User name [bob] or password is invalid")
     house.broker.wait_for_log(r"failed logins from 192\.0\.2\.66: delaying further logins", seen)
     proxied(house, "192.0.2.67", "secret of bob").expect("CONNECTED")
-
-
-def test_what_is_refused_in_front_of_a_websocket_needs_no_login(house):
-    client = WebSocketClient(house.broker.ports["wss"], house.as_who("anna"))
-    assert client.ask(origin="https://evil.example").status == 403
-    client.close()

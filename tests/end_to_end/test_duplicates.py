@@ -23,8 +23,7 @@ def offer(client, queue, *identifiers, **headers):
         client.ask("SEND", {"destination": queue, "_AMQ_DUPL_ID": identifier, **headers}, identifier.encode())
 
 
-def test_what_is_sent_twice_is_routed_once(connect, version, name, management):
-    client = connect(version)
+def test_what_is_sent_twice_is_routed_once(client, connect, version, name, management):
     offer(client, name, "1", "2", "1", "3", "2")
     offer(connect(version), name, "3", "4")
     management.expect(name, messageCount=4)
@@ -34,8 +33,7 @@ def test_what_is_sent_twice_is_routed_once(connect, version, name, management):
 
 
 @pytest.mark.broker(settings={"small.#": {"id-cache-size": 2}, "off.#": {"id-cache-size": 0}})
-def test_the_size_of_the_cache(connect, name, management):
-    client = connect()
+def test_the_size_of_the_cache(client, name, management):
     for prefix, count in (("small", 4), ("off", 5), ("other", 3)):
         offer(client, f"{prefix}.{name}", *"12131")
         management.expect(f"{prefix}.{name}", messageCount=count)

@@ -2,17 +2,17 @@
 
 import pytest
 
-pytestmark = pytest.mark.in_memory
-
-
-LIMITED = pytest.mark.broker(
-    settings={
-        "drop.#": {"max-size-messages": 3, "address-full-policy": "DROP"},
-        "fail.#": {"max-size-messages": 3, "address-full-policy": "FAIL"},
-        "block.#": {"max-size-messages": 3, "address-full-policy": "BLOCK"},
-        "bytes.#": {"max-size-bytes": "10K", "address-full-policy": "FAIL"},
-    }
-)
+pytestmark = [
+    pytest.mark.in_memory,
+    pytest.mark.broker(
+        settings={
+            "drop.#": {"max-size-messages": 3, "address-full-policy": "DROP"},
+            "fail.#": {"max-size-messages": 3, "address-full-policy": "FAIL"},
+            "block.#": {"max-size-messages": 3, "address-full-policy": "BLOCK"},
+            "bytes.#": {"max-size-bytes": "10K", "address-full-policy": "FAIL"},
+        }
+    ),
+]
 
 
 def silent(client):
@@ -21,9 +21,7 @@ def silent(client):
         client.frame(patience=0.3)
 
 
-@LIMITED
-def test_drop_takes_and_forgets(connect, version, name, management):
-    client = connect(version)
+def test_drop_takes_and_forgets(client, version, name, management):
     client.put(f"drop.{name}", *"12345")
     management.expect(f"drop.{name}", messageCount=3, messagesAdded=3)
     management.expect_address(f"drop.{name}", droppedMessageCount=2)
@@ -33,26 +31,20 @@ def test_drop_takes_and_forgets(connect, version, name, management):
     client.message("6")
 
 
-@LIMITED
-def test_fail_answers_with_the_limit(connect, version, name, management):
-    client = connect(version)
+def test_fail_answers_with_the_limit(client, version, name, management):
     client.put(f"fail.{name}", *"123")
     client.send("SEND", {"destination": f"fail.{name}", "receipt": "r"}, b"4")
     client.error(f"fail.{name}", "full", "max-size-messages", "3", receipt="r")
     management.expect(f"fail.{name}", messageCount=3)
 
 
-@LIMITED
-def test_a_limit_in_bytes(connect, name):
-    client = connect()
+def test_a_limit_in_bytes(client, name):
     client.put(f"bytes.{name}", "x" * 20_000)  # the one that reaches the limit still enters
     client.send("SEND", {"destination": f"bytes.{name}", "receipt": "r"}, b"y")
     client.error("full", "max-size-bytes", "10240", receipt="r")
 
 
-@LIMITED
-def test_a_failing_send_in_a_transaction_fails_its_commit(connect, name, management):
-    client = connect()
+def test_a_failing_send_in_a_transaction_fails_its_commit(client, name, management):
     client.put(f"fail.{name}", *"123")
     client.ask("BEGIN", {"transaction": "t"})
     client.put(f"fail.{name}", "4", transaction="t")
@@ -61,7 +53,6 @@ def test_a_failing_send_in_a_transaction_fails_its_commit(connect, name, managem
     management.expect(f"fail.{name}", messageCount=3)
 
 
-@LIMITED
 def test_block_makes_the_receipt_wait_until_there_is_room(connect, version, name, management):
     producer, consumer = connect(version), connect(version)
     producer.put(f"block.{name}", *"123")
@@ -76,7 +67,6 @@ def test_block_makes_the_receipt_wait_until_there_is_room(connect, version, name
         consumer.answer("ACK", consumer.message(body))
 
 
-@LIMITED
 def test_a_burst_into_a_blocked_address_arrives_whole_and_in_order(connect, name):
     producer, consumer = connect(), connect()
     bodies = [str(n) for n in range(500)]
@@ -91,7 +81,6 @@ def test_a_burst_into_a_blocked_address_arrives_whole_and_in_order(connect, name
     producer.expect("RECEIPT", receipt_id="all")
 
 
-@LIMITED
 def test_a_blocked_connection_still_consumes(connect, name):
     """Messages for its subscriptions flow, and an ACK that came along with the SEND counts."""
     both, other = connect(), connect()
@@ -106,9 +95,7 @@ def test_a_blocked_connection_still_consumes(connect, name):
     both.expect("RECEIPT", receipt_id="late")
 
 
-@LIMITED
-def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(connect, name):
-    client = connect()
+def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(client, name):
     client.subscribe(f"block.{name}", prefetch_count=1)
     client.put(f"block.{name}", *"123")
     ack = client.reference(client.message("1"))["id"]
@@ -120,7 +107,6 @@ def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(connect, name)
     assert [frame.body for frame in frames if frame.command == "MESSAGE"] == [b"2"]
 
 
-@LIMITED
 def test_a_blocked_producer_that_leaves_is_forgotten(connect, name, management):
     producer, consumer = connect(), connect()
     producer.put(f"block.{name}", *"123")
@@ -134,7 +120,6 @@ def test_a_blocked_producer_that_leaves_is_forgotten(connect, name, management):
     management.expect_address(f"block.{name}", blockedProducers=0)
 
 
-@LIMITED
 def test_several_blocked_producers_all_go_on(connect, name, management):
     producers, consumer = [connect() for _ in range(5)], connect()
     producers[0].put(f"block.{name}", *"abc")
@@ -148,7 +133,6 @@ def test_several_blocked_producers_all_go_on(connect, name, management):
         producer.expect("RECEIPT", receipt_id="r")
 
 
-@LIMITED
 def test_a_blocked_client_is_not_cut_off_for_its_silence(connect, name):
     producer = connect(heart_beat="500,0")  # a TTL of 1000 ms
     producer.put(f"block.{name}", *"123")

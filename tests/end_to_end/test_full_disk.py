@@ -6,8 +6,9 @@ The disk is made "full" for real: no disk is less than 0 % used, and none has an
 import pytest
 
 from ..broker_document import broker_xml
-from ..management import Answered, Management
-from ..stomp_client import StompClient
+from ..management import Answered
+
+pytestmark = pytest.mark.in_memory
 
 SCAN = "<disk-scan-period>50</disk-scan-period>"
 ALWAYS = f"<max-disk-usage>0</max-disk-usage>{SCAN}"
@@ -25,7 +26,7 @@ DURABLE = {"persistent": "true"}
 
 
 def greeted(broker):
-    client = StompClient(broker.port)
+    client = broker.client()
     client.connect()
     return client
 
@@ -38,7 +39,7 @@ def silent(client):
 @pytest.mark.parametrize("full", [ALWAYS, TOO_LITTLE], ids=["max-disk-usage", "min-disk-free"])
 def test_block_waits_and_goes_on_by_itself(start_broker, full):
     broker = start_broker(core=full, settings=POLICIES)
-    management, producer, other = Management(broker.http_port), greeted(broker), greeted(broker)
+    management, producer, other = broker.management(), greeted(broker), greeted(broker)
     producer.send("SEND", {"destination": "block.q", "receipt": "late", **DURABLE}, b"1")
     management.expect_address("block.q", blockedProducers=1)
     silent(producer)
@@ -55,9 +56,8 @@ def test_block_waits_and_goes_on_by_itself(start_broker, full):
     assert len(said) == 1 and sum("disk no longer full" in line for line in broker.log) == 1
 
 
-def test_drop_takes_and_forgets(start_broker):
-    broker = start_broker(core=ALWAYS, settings=POLICIES)
-    management, client = Management(broker.http_port), greeted(broker)
+def test_drop_takes_and_forgets(serve):
+    _, management, client = serve(core=ALWAYS, settings=POLICIES)
     client.put("drop.q", "1", "2", **DURABLE)
     client.put("drop.q", "3")
     management.expect("drop.q", messageCount=1, messagesAdded=1)
@@ -66,13 +66,12 @@ def test_drop_takes_and_forgets(start_broker):
     client.message("3")
 
 
-def test_fail_says_which_limit(start_broker):
-    broker = start_broker(core=ALWAYS, settings=POLICIES)
-    client = greeted(broker)
+def test_fail_says_which_limit(serve):
+    broker, _, client = serve(core=ALWAYS, settings=POLICIES)
     client.put("fail.q", "1")
     client.send("SEND", {"destination": "fail.q", "receipt": "r", **DURABLE}, b"2")
     client.error("fail.q", "rejects durable messages", "max-disk-usage 0 %", receipt="r")
-    Management(broker.http_port).expect("fail.q", messageCount=1)
+    broker.management().expect("fail.q", messageCount=1)
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
@@ -99,12 +98,11 @@ def test_commit(start_broker, policy):
         silent(client)
         broker.reload(broker_xml(core=NEVER, settings=POLICIES))
     client.expect("RECEIPT", receipt_id="done")
-    Management(broker.http_port).expect(address, messageCount=2 if policy == "block" else 0)
+    broker.management().expect(address, messageCount=2 if policy == "block" else 0)
 
 
-def test_acknowledgements_go_on(start_broker):
-    broker = start_broker(core=NEVER, settings=POLICIES)
-    client = greeted(broker)
+def test_acknowledgements_go_on(serve):
+    broker, _, client = serve(core=NEVER, settings=POLICIES)
     client.put("block.q", *"123", **DURABLE)
     client.subscribe("block.q", ack="client-individual")
     messages = client.messages(*"123")
@@ -112,12 +110,12 @@ def test_acknowledgements_go_on(start_broker):
     broker.wait_for_log("the disk of .* is full")
     for message in messages:
         client.ask("ACK", client.reference(message))
-    Management(broker.http_port).expect("block.q", messageCount=0, messagesAcknowledged=3)
+    broker.management().expect("block.q", messageCount=0, messagesAcknowledged=3)
 
 
 def test_health_and_metrics_tell(start_broker):
     broker = start_broker(core=ALWAYS)
-    management = Management(broker.http_port)
+    management = broker.management()
     with pytest.raises(Answered) as answered:
         management.text("/health/ready")
     assert answered.value.status == 503 and "max-disk-usage 0 %" in answered.value.problem["diskFault"]
@@ -130,9 +128,8 @@ def test_health_and_metrics_tell(start_broker):
     assert '"UP"' in management.text("/health/ready")
 
 
-def test_without_a_store_the_disk_is_of_no_interest(start_broker):
-    broker = start_broker(core=f"<persistence-enabled>false</persistence-enabled>{ALWAYS}")
-    management, client = Management(broker.http_port), greeted(broker)
+def test_without_a_store_the_disk_is_of_no_interest(serve):
+    _, management, client = serve(core=f"<persistence-enabled>false</persistence-enabled>{ALWAYS}")
     client.put("q", "1", **DURABLE)
     management.expect("q", messageCount=1)
     assert '"UP"' in management.text("/health/ready")

@@ -1,42 +1,30 @@
 """Message groups, priorities of consumers, exclusive and non-destructive queues over STOMP and HTTP."""
 
-from __future__ import annotations
-
-from contextlib import ExitStack
-
 import pytest
 
 from ..broker_document import anycast
-from ..management import Management
-from .lasting import DURABLE, LastingBroker
-
-pytestmark = pytest.mark.in_memory
-
+from .lasting import DURABLE
 
 #: An address pages from its 5th message on.
 PAGED = {"max-size-messages": 4, "page-size-bytes": "1K"}
 
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with ExitStack() as opened:
-        broker = LastingBroker(tmp_path_factory.mktemp("groups"), opened)
-        broker.start(
-            settings={
-                "marked": {"default-group-first-key": "FIRST"},
-                "paged.#": PAGED,
-                "paged.exclusive": {"default-exclusive-queue": "true"},
-                "paged.kept": {"default-non-destructive": "true"},
-                "kept": {"default-non-destructive": "true", "max-delivery-attempts": 2},
-                "exclusive": {"default-exclusive-queue": "true"},
-                "rebalanced": {
-                    "default-group-rebalance": "true",
-                    "default-group-rebalance-pause-dispatch": "true",
-                },
-            }
-        )
-        yield broker
-        broker.stop()
+pytestmark = [
+    pytest.mark.in_memory,
+    pytest.mark.broker(
+        settings={
+            "marked": {"default-group-first-key": "FIRST"},
+            "paged.#": PAGED,
+            "paged.exclusive": {"default-exclusive-queue": "true"},
+            "paged.kept": {"default-non-destructive": "true"},
+            "kept": {"default-non-destructive": "true", "max-delivery-attempts": 2},
+            "exclusive": {"default-exclusive-queue": "true"},
+            "rebalanced": {
+                "default-group-rebalance": "true",
+                "default-group-rebalance-pause-dispatch": "true",
+            },
+        }
+    ),
+]
 
 
 def group(client, queue, *bodies, **headers):
@@ -52,10 +40,8 @@ def bodies(client, count):
 # ---- groups
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_first_message_of_a_group_has_the_header(broker, version, ack):
-    client = broker.connect(version)
+def test_first_message_of_a_group_has_the_header(client, connect, version, ack):
     client.subscribe("/queue/marked", ack=ack)
     group(client, "marked", "a1", "a2", "b1")
     group(client, "marked", "c1", FIRST="from the sender")
@@ -66,19 +52,16 @@ def test_first_message_of_a_group_has_the_header(broker, version, ack):
     if ack != "auto":
         client.answer("ACK", frames[-1])
         client.send("UNSUBSCRIBE", {"id": "s"})
-        other = broker.connect()
+        other = connect()
         other.subscribe("/queue/marked", ack="auto")
         if ack == "client-individual":
             redelivered = [other.message() for _ in range(3)]
             assert [frame["redelivered"] for frame in redelivered] == ["true"] * 3
             assert [frame.get("FIRST") for frame in redelivered] == ["true", None, "true"]
-        other.disconnect()
-    client.disconnect()
 
 
-def test_owners_of_groups_are_shown_and_reset(broker):
-    client, other = broker.connect(), broker.connect()
-    management = broker.management
+def test_owners_of_groups_are_shown_and_reset(client, connect, management):
+    other = connect()
     client.subscribe("/queue/owned", prefetch_count=2)
     group(client, "owned", "a1", "b1", "a2", "c1")
     other.subscribe("/queue/owned")
@@ -92,50 +75,49 @@ def test_owners_of_groups_are_shown_and_reset(broker):
     assert management.queue("owned")["groupCount"] == 0
 
 
-def test_rebalance_waits_for_the_commit_of_what_is_in_delivery(broker):
-    one, two = broker.connect(), broker.connect()
+def test_rebalance_waits_for_the_commit_of_what_is_in_delivery(connect, management):
+    one, two = connect(), connect()
     one.subscribe("/queue/rebalanced")
     group(one, "rebalanced", "a1", "b1")
     frames = [one.message() for _ in range(2)]
     two.subscribe("/queue/rebalanced")
     group(two, "rebalanced", "a2", "b2")
-    assert broker.management.queue("rebalanced")["rebalancing"] is True
+    assert management.queue("rebalanced")["rebalancing"] is True
     one.ask("BEGIN", {"transaction": "t"})
     for frame in frames:
         one.answer("ACK", frame, transaction="t")
     assert (one.waiting(), two.waiting()) == (0, 0)
     one.ask("COMMIT", {"transaction": "t"})
     assert sorted(bodies(one, 1) + bodies(two, 1)) == ["a2", "b2"]
-    assert broker.management.queue("rebalanced")["rebalancing"] is False
+    assert management.queue("rebalanced")["rebalancing"] is False
 
 
 # ---- priorities
 
 
-def test_priority_of_consumers(broker):
-    producer, low, high = (broker.connect() for _ in range(3))
+def test_priority_of_consumers(connect, management):
+    producer, low, high = (connect() for _ in range(3))
     low.subscribe("/queue/ranked", consumer_priority=-1)
     high.subscribe("/queue/ranked", **{"activemq.priority": 10, "prefetch-count": 2})
     producer.put("/queue/ranked", *"1234")
     assert bodies(high, 2) == ["1", "2"] and bodies(low, 2) == ["3", "4"]
-    assert [each["priority"] for each in broker.management.queue("ranked")["consumers"]] == [-1, 10]
+    assert [each["priority"] for each in management.queue("ranked")["consumers"]] == [-1, 10]
 
 
 @pytest.mark.parametrize("value", ["high", "1.5", "", "2147483648", "-2147483649", "1e3", "+1", "0x1"])
-def test_invalid_priority_gets_an_error(broker, value):
-    client = broker.connect()
+def test_invalid_priority_gets_an_error(client, value):
     client.send("SUBSCRIBE", {"destination": "/queue/ranked", "id": "s", "consumer-priority": value})
     client.error("consumer-priority must be a whole number from -2147483648 to 2147483647", value)
 
 
-def test_priority_on_a_paged_queue(broker):
-    producer, low, high = (broker.connect() for _ in range(3))
+def test_priority_on_a_paged_queue(connect, management):
+    producer, low, high = (connect() for _ in range(3))
     producer.put("/queue/paged.ranked", *(str(number) for number in range(20)), **DURABLE)
-    assert broker.management.queue("paged.ranked")["pagedCount"]
-    broker.management.update("paged.ranked", paused=True)
+    assert management.queue("paged.ranked")["pagedCount"]
+    management.update("paged.ranked", paused=True)
     low.subscribe("/queue/paged.ranked", ack="auto", consumer_priority=1)
     high.subscribe("/queue/paged.ranked", consumer_priority=2, prefetch_count=3)
-    broker.management.update("paged.ranked", paused=False)
+    management.update("paged.ranked", paused=False)
     first = [high.message() for _ in range(3)]
     rest = bodies(low, 17)
     assert sorted([*(int(frame.body) for frame in first), *map(int, rest)]) == list(range(20))
@@ -156,8 +138,8 @@ def settle_some(client, frames):
 
 
 @pytest.mark.parametrize("queue", ["exclusive", "paged.exclusive"])
-def test_next_consumer_of_an_exclusive_queue_begins_in_order(broker, queue):
-    producer, first, second, third = (broker.connect() for _ in range(4))
+def test_next_consumer_of_an_exclusive_queue_begins_in_order(connect, management, queue):
+    producer, first, second, third = (connect() for _ in range(4))
     for client in (first, second, third):
         client.subscribe(f"/queue/{queue}", prefetch_count=6)
     producer.put(f"/queue/{queue}", *(str(number) for number in range(12)), **DURABLE)
@@ -175,14 +157,14 @@ def test_next_consumer_of_an_exclusive_queue_begins_in_order(broker, queue):
         got.append(int(frame.body))
         third.answer("ACK", frame)
     assert got == [0, *range(2, 12)]
-    broker.management.expect(queue, messageCount=0)
+    management.expect(queue, messageCount=0)
 
 
 # ---- non-destructive queues
 
 
-def test_non_destructive_queue(broker):
-    one, two, browser = (broker.connect() for _ in range(3))
+def test_non_destructive_queue(connect, management):
+    one, two, browser = (connect() for _ in range(3))
     one.put("/queue/kept", "1", "2", colour="red")
     one.put("/queue/kept", "3", colour="blue")
     one.subscribe("/queue/kept")
@@ -192,31 +174,30 @@ def test_non_destructive_queue(broker):
         one.answer("ACK", frame)
     assert bodies(two, 2) == ["1", "2"]
     for _ in range(3):
-        gone = broker.connect()
+        gone = connect()
         gone.subscribe("/queue/kept")
         assert gone.message()["redelivered"] == "false"
         gone.kill()
-    broker.management.expect("kept", consumerCount=2, messageCount=3, messagesKilled=0)
+    management.expect("kept", consumerCount=2, messageCount=3, messagesKilled=0)
     browser.subscribe("/queue/kept", ack="auto", browser="true")
     assert [browser.message().get("browser") for _ in range(4)] == [None, None, None, "end"]
     one.answer("NACK", frames[2])
     again = one.message()
     assert (again.body, again["redelivered"]) == (b"3", "true")
     one.answer("NACK", again)
-    assert broker.management.queue("kept")["messageCount"] == 2, "a dead letter after two attempts"
+    assert management.queue("kept")["messageCount"] == 2, "a dead letter after two attempts"
     one.put("/queue/kept", "4", colour="red")
     assert bodies(one, 1) == bodies(two, 1) == ["4"]
-    broker.management.update("kept", ringSize=2)
+    management.update("kept", ringSize=2)
     one.put("/queue/kept", "5", colour="red")
-    assert broker.management.ask("POST", "/queues/kept/trim") == {"replaced": 1}
-    three = broker.connect()
+    assert management.ask("POST", "/queues/kept/trim") == {"replaced": 1}
+    three = connect()
     three.subscribe("/queue/kept", ack="auto")
     assert bodies(three, 2) == ["4", "5"]
     three.nothing()
 
 
-def test_non_destructive_queue_on_an_address_that_pages(broker):
-    client = broker.connect()
+def test_non_destructive_queue_on_an_address_that_pages(client):
     sent = [str(number) for number in range(15)]
     client.subscribe("/queue/paged.kept", id="first", ack="auto")
     client.put("/queue/paged.kept", *sent, **DURABLE)
@@ -235,7 +216,7 @@ def test_after_a_restart(lasting, how):
         "groupRebalancePauseDispatch": True,
         "groupFirstKey": "FIRST",
     }
-    management: Management = lasting.start(
+    management = lasting.start(
         addresses=anycast("kept", 'non-destructive="true"') + anycast("alone", 'exclusive="true"')
     ).management
     management.ask("POST", "/queues", {"name": "made", "routingType": "ANYCAST", **attributes})

@@ -1,7 +1,5 @@
 """The log of a broker that runs: connections, management, failed logins, in both formats and in a storm."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -9,7 +7,6 @@ import socket
 import struct
 import time
 from http.client import HTTPConnection
-from typing import Any
 
 import pytest
 
@@ -59,7 +56,7 @@ class Logged:
 
     def record(self, pattern):
         """A line in JSON: its fields."""
-        found: dict[str, Any] = json.loads(self.line(pattern))
+        found = json.loads(self.line(pattern))
         assert set(found) <= {"time", "level", "logger", "message", *FIELDS}
         return found
 

@@ -1,13 +1,12 @@
 """Who may send management requests, with and without permissions per operation."""
 
-import base64
 import json
-from http.client import HTTPConnection
 
 import pytest
 
 from ..broker_document import broker_xml, permitted
-from ..broker_process import PATIENCE, BrokerProcess
+from ..broker_process import BrokerProcess
+from ..management import Answered
 from .test_management_messages import ADDRESS, Manager
 from .test_permissions import add
 from .test_security import login
@@ -102,9 +101,8 @@ def test_each_operation_needs_view_or_edit_on_its_address(broker, user, resource
         assert succeeded, result
     else:
         assert not succeeded and permission in result
-        events = json.loads(http(broker, "GET", "/events?type%5B%5D=SECURITY_PERMISSION_VIOLATION")[1])[
-            "data"
-        ]
+        asked = {"type[]": "SECURITY_PERMISSION_VIOLATION"}
+        events = broker.management(("admin", "admin")).ask("GET", "/events", **asked)["data"]
         assert permission in events[-1]["text"] and events[-1]["user"] == user
 
 
@@ -143,18 +141,6 @@ def test_users_are_managed_and_passwords_are_not_logged(broker):
     assert not any("s3cret-of-carl" in line for line in broker.log)
 
 
-def http(broker, method, path, body=None):
-    connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
-    credentials = base64.b64encode(b"admin:admin").decode()
-    headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
-    connection.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), headers)
-    answer = connection.getresponse()
-    try:
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
 def test_http_sends_nothing_to_the_management_address(broker):
-    status, text = http(broker, "POST", "/messages", {"address": ADDRESS})
-    assert status == 400 and b"use the HTTP API" in text
+    with pytest.raises(Answered, match="HTTP 400: .*use the HTTP API"):
+        broker.management(("admin", "admin")).ask("POST", "/messages", {"address": ADDRESS})

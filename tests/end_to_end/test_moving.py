@@ -1,7 +1,5 @@
 """Moving a long queue on disk does not keep others waiting."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -38,7 +36,7 @@ class Probe(threading.Thread):
         self.client.connect()
         self.reader.subscribe("/queue/probe", ack="auto")
         self.stopping = False
-        self.gaps: list[float] = []
+        self.gaps = []
 
     def run(self):
         frame = frame_bytes("SEND", {"destination": "/queue/probe"}, b"x")

@@ -1,29 +1,26 @@
 """page-limit-bytes, page-limit-messages and page-full-policy (Artemis: PagingLimitTest, PagingSendTest)."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..stomp_client import Frame
-
-pytestmark = pytest.mark.in_memory
-
 
 MESSAGES = {"max-size-messages": 0, "page-limit-messages": 30}
 BYTES = {"max-size-bytes": 0, "page-limit-bytes": "64K"}
 FAIL, DROP = {"page-full-policy": "FAIL"}, {"page-full-policy": "DROP"}
 
-LIMITED = pytest.mark.broker(
-    settings={
-        "mf.#": MESSAGES | FAIL,
-        "md.#": MESSAGES | DROP,
-        "bf.#": BYTES | FAIL,
-        "both.#": {"max-size-messages": 2} | MESSAGES | BYTES | DROP,
-        "half.#": {"max-size-messages": 0, "page-limit-messages": 3},
-    }
-)
+pytestmark = [
+    pytest.mark.in_memory,
+    pytest.mark.broker(
+        settings={
+            "mf.#": MESSAGES | FAIL,
+            "md.#": MESSAGES | DROP,
+            "bf.#": BYTES | FAIL,
+            "both.#": {"max-size-messages": 2} | MESSAGES | BYTES | DROP,
+            "half.#": {"max-size-messages": 0, "page-limit-messages": 3},
+        }
+    ),
+]
 
 KILO = "x" * 1000
 
@@ -46,7 +43,6 @@ def numbers(start, stop):
     return [str(number) for number in range(start, stop)]
 
 
-@LIMITED
 def test_fail_by_number(connect, name, management):
     address = f"mf.{name}"
     producer = connect()
@@ -66,7 +62,6 @@ def test_fail_by_number(connect, name, management):
     assert management.address(address)["numberOfPages"] <= 1
 
 
-@LIMITED
 def test_drop_by_number(connect, name, management):
     address = f"md.{name}"
     producer = connect()
@@ -79,7 +74,6 @@ def test_drop_by_number(connect, name, management):
     management.expect(address, messageCount=0, messagesAdded=42)
 
 
-@LIMITED
 def test_dropping_is_said_once(connect, name, broker):
     address = f"md.{name}"
     connect().put(address, *numbers(0, 35))
@@ -87,14 +81,13 @@ def test_dropping_is_said_once(connect, name, broker):
     assert len(told) == 1 and "page-limit-messages 30" in told[0]
 
 
-@LIMITED
 def test_fail_by_bytes(connect, name, management):
     """Files of a quarter of the limit: what is consumed makes room long before all of it is."""
     address = f"bf.{name}"
     producer, sent = connect(), 0
     while True:
         producer.send("SEND", {"destination": address, "receipt": sent}, f"{sent} {KILO}".encode())
-        answer: Frame = producer.frame()
+        answer = producer.frame()
         if answer.command == "ERROR":
             break
         sent += 1
@@ -108,7 +101,6 @@ def test_fail_by_bytes(connect, name, management):
     assert management.address(address)["pagesSize"] <= 16 * 1024
 
 
-@LIMITED
 def test_of_both_limits_the_nearer_counts(connect, name, management):
     few, large = f"both.{name}.few", f"both.{name}.large"
     connect().put(few, *numbers(0, 40))
@@ -117,16 +109,13 @@ def test_of_both_limits_the_nearer_counts(connect, name, management):
     assert management.queue(large)["messageCount"] < 10
 
 
-@LIMITED
 def test_a_limit_without_a_policy_is_none(connect, name, management):
     connect().put(f"half.{name}", *numbers(0, 20))
     management.expect(f"half.{name}", messageCount=20)
 
 
-@LIMITED
-def test_in_a_transaction(connect, name, management):
+def test_in_a_transaction(client, name, management):
     address = f"mf.{name}"
-    client = connect()
     client.put(address, *numbers(0, 30))
     client.ask("BEGIN", {"transaction": "t"})
     client.ask("SEND", {"destination": address, "transaction": "t"}, b"lost")
@@ -135,10 +124,8 @@ def test_in_a_transaction(connect, name, management):
     management.expect(address, messageCount=30)
 
 
-@LIMITED
-def test_a_transaction_is_checked_as_a_whole(connect, name, management):
+def test_a_transaction_is_checked_as_a_whole(client, name, management):
     address = f"mf.{name}"
-    client = connect()
     client.put(address, *numbers(0, 10))
     client.ask("BEGIN", {"transaction": "t"})
     client.put(address, *numbers(10, 20), transaction="t")
@@ -151,10 +138,8 @@ def test_a_transaction_is_checked_as_a_whole(connect, name, management):
     management.expect(address, messageCount=20)
 
 
-@LIMITED
-def test_a_transaction_is_checked_as_a_whole_in_bytes(connect, name, management):
+def test_a_transaction_is_checked_as_a_whole_in_bytes(client, name, management):
     address = f"bf.{name}"
-    client = connect()
     client.ask("BEGIN", {"transaction": "t"})
     client.put(address, *("y" * 10_000 for _ in range(20)), transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "r"})
@@ -162,11 +147,9 @@ def test_a_transaction_is_checked_as_a_whole_in_bytes(connect, name, management)
     management.expect(address, messageCount=0)
 
 
-def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker):
+def test_a_raised_limit_counts_at_once_and_warnings_are_told(serve):
     limited = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
-    broker = start_broker(settings=limited)
-    management, client = broker.management(), broker.client()
-    client.connect()
+    broker, management, client = serve(settings=limited)
     client.put("q", *"12345")
     management.expect("q", messageCount=3)
     broker.reload(broker_xml(settings={"q": limited["q"] | {"page-limit-messages": 5}}))
@@ -177,15 +160,12 @@ def test_a_raised_limit_counts_at_once_and_warnings_are_told(start_broker):
     assert "no effect without <page-full-policy>" in "\n".join(broker.log[seen:])
     client.put("q", *"9abc")
     management.expect("q", messageCount=9)
-    client.close()
 
 
 @pytest.mark.process
-def test_the_limit_holds_after_a_restart(start_broker):
+def test_the_limit_holds_after_a_restart(serve):
     settings = {"q": {"max-size-messages": 0, "page-limit-messages": 3, "page-full-policy": "DROP"}}
-    broker = start_broker(settings=settings)
-    client = broker.client()
-    client.connect()
+    broker, _, client = serve(settings=settings)
     client.put("q", *"12345", persistent="true")
     client.close()
     broker.stop()
@@ -202,10 +182,8 @@ def test_the_limit_holds_after_a_restart(start_broker):
         client.close()
 
 
-def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker):
-    broker = start_broker(core="<global-max-messages>100</global-max-messages>")
-    management, client = broker.management(), broker.client()
-    client.connect()
+def test_the_largest_address_pages_first_not_the_unlucky_one(serve):
+    broker, management, client = serve(core="<global-max-messages>100</global-max-messages>")
     client.put("large", *numbers(0, 90))
     client.put("small", *numbers(0, 10))
     assert not management.address("large")["paging"]
@@ -228,16 +206,13 @@ def test_the_largest_address_pages_first_not_the_unlucky_one(start_broker):
     for address in ("large", "small"):
         management.expect_address(address, paging=False, numberOfPages=0)
     assert sum("stopped paging" in line for line in broker.log) == 2
-    client.close()
 
 
-def test_bytes_and_number_are_limits_of_their_own(start_broker):
+def test_bytes_and_number_are_limits_of_their_own(serve):
     """PG-2: either alone is enough, and with global-max-size off the number still counts."""
-    broker = start_broker(
+    broker, management, client = serve(
         core="<global-max-size>-1</global-max-size><global-max-messages>5</global-max-messages>"
     )
-    management, client = broker.management(), broker.client()
-    client.connect()
     client.put("q", *numbers(0, 5))
     assert not management.address("q")["paging"]
     client.put("q", "5")
@@ -253,4 +228,3 @@ def test_bytes_and_number_are_limits_of_their_own(start_broker):
     client.ask("UNSUBSCRIBE", {"id": "s"})
     client.put("q", *(KILO * 20 for _ in range(8)))
     management.expect_address("q", paging=True)
-    client.close()

@@ -4,9 +4,6 @@ import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
 
-pytestmark = pytest.mark.in_memory
-
-
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
 SETTINGS = {
@@ -15,16 +12,15 @@ SETTINGS = {
     "ring.#": {"max-size-messages": 0, **SMALL, "default-ring-size": 4},
     "exact.#": {"max-size-messages": 0, **SMALL, "default-ring-size": 4, "ring-counts-paged": "true"},
 }
-PAGING = pytest.mark.broker(settings=SETTINGS)
+pytestmark = [pytest.mark.in_memory, pytest.mark.broker(settings=SETTINGS)]
 LASTING = {"settings": SETTINGS}
 
 
 # ---- order (PG-8)
 
 
-@PAGING
-def test_order_over_transactions(connect, name):
-    client, queue = connect(), f"five.{name}"
+def test_order_over_transactions(client, name):
+    queue = f"five.{name}"
     client.put(queue, *padded(1, 3))
     for first in range(4, 31, 9):
         client.ask("BEGIN", {"transaction": "t"})
@@ -33,9 +29,8 @@ def test_order_over_transactions(connect, name):
     assert take(client, queue, 30) == numbers(1, 30)
 
 
-@PAGING
-def test_order_after_a_part_was_acknowledged(connect, name):
-    client, consumer, queue = connect(), connect(), f"five.{name}"
+def test_order_after_a_part_was_acknowledged(client, connect, name):
+    consumer, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))
     consumer.subscribe(queue, ack="client", prefetch_count=20)
     messages = [consumer.message() for _ in range(20)]
@@ -44,10 +39,9 @@ def test_order_after_a_part_was_acknowledged(connect, name):
     assert take(client, queue, 50) == numbers(11, 60)
 
 
-@PAGING
 @pytest.mark.parametrize("end", ["ABORT", "connection loss"])
-def test_order_over_rollback(connect, name, management, end):
-    client, consumer, queue = connect(), connect(), f"five.{name}"
+def test_order_over_rollback(client, connect, name, management, end):
+    consumer, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))
     consumer.subscribe(queue, prefetch_count=30)
     consumer.ask("BEGIN", {"transaction": "t"})
@@ -86,9 +80,8 @@ def test_pg_11_acknowledged_out_of_order(lasting, how):
 # ---- transactions (4.3)
 
 
-@PAGING
-def test_messages_of_a_transaction_appear_at_commit(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_messages_of_a_transaction_appear_at_commit(client, name, management):
+    queue = f"five.{name}"
     client.put(queue, *padded(1, 10))
     for end in ("ABORT", "COMMIT"):
         client.ask("BEGIN", {"transaction": "t"})
@@ -149,9 +142,8 @@ def test_pg_10_counters_of_an_active_and_a_lazy_queue(lasting):
 # ---- expiry (PG-12), schedules, priorities
 
 
-@PAGING
-def test_pg_12_expired_messages_among_others(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_pg_12_expired_messages_among_others(client, name, management):
+    queue = f"five.{name}"
     soon = client.in_ms(3000)
     for first in range(1, 200, 10):
         client.put(queue, *padded(first, first + 8, 50), expires=soon)
@@ -166,9 +158,8 @@ def test_pg_12_expired_messages_among_others(connect, name, management):
     management.expect_address(queue, paging=False)
 
 
-@PAGING
-def test_scheduled_messages_wait_in_pages(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_scheduled_messages_wait_in_pages(client, name, management):
+    queue = f"five.{name}"
     client.put(queue, *padded(1, 20))
     due = client.in_ms(1000)
     client.put(queue, "scheduled", AMQ_SCHEDULED_TIME=due)
@@ -179,9 +170,8 @@ def test_scheduled_messages_wait_in_pages(connect, name, management):
     assert client.in_ms(0) >= due
 
 
-@PAGING
-def test_higher_priorities_come_first(connect, name):
-    client, queue = connect(), f"five.{name}"
+def test_higher_priorities_come_first(client, name):
+    queue = f"five.{name}"
     client.put(queue, *padded(1, 20), priority=4)
     client.put(queue, *padded(21, 25), priority=9)
     client.put(queue, *padded(26, 30), priority=0)
@@ -202,9 +192,8 @@ def test_paged_priorities_over_a_restart(lasting):
 # ---- windows and slow subscribers (PG-15, PG-16)
 
 
-@PAGING
-def test_pg_15_a_limit_to_what_is_read(connect, name, management):
-    client, queue = connect(), f"read.{name}"
+def test_pg_15_a_limit_to_what_is_read(client, name, management):
+    queue = f"read.{name}"
     client.put(queue, *padded(1, 100, 50))
     client.subscribe(queue, ack="client", consumer_window_size="-1")
     got = [client.message() for _ in range(10)]
@@ -217,9 +206,8 @@ def test_pg_15_a_limit_to_what_is_read(connect, name, management):
     assert texts(got) == numbers(1, 100)
 
 
-@PAGING
-def test_pg_16_a_lazy_subscriber_keeps_the_others_apart(connect, name, management):
-    client, lazy, busy, topic = connect(), connect(), connect(), f"/topic/five.{name}"
+def test_pg_16_a_lazy_subscriber_keeps_the_others_apart(client, connect, name, management):
+    lazy, busy, topic = connect(), connect(), f"/topic/five.{name}"
     lazy.subscribe(topic, prefetch_count=1)
     busy.subscribe(topic, ack="auto")
     for first in range(1, 500, 50):
@@ -232,9 +220,8 @@ def test_pg_16_a_lazy_subscriber_keeps_the_others_apart(connect, name, managemen
 # ---- selectors (PG-17), browsing (PG-18)
 
 
-@PAGING
-def test_pg_17_selectors_do_not_starve(connect, name, management):
-    client, queue = connect(), f"read.{name}"  # ten messages may be read ahead, and two hundred do not match
+def test_pg_17_selectors_do_not_starve(client, name, management):
+    queue = f"read.{name}"
     client.put(queue, *padded(1, 200, 50), colour="blue")
     client.put(queue, "red 1", "red 2", colour="red")
     client.subscribe(queue, id="red", selector="colour = 'red'")
@@ -242,9 +229,8 @@ def test_pg_17_selectors_do_not_starve(connect, name, management):
     assert take(client, queue, 200) == numbers(1, 200)
 
 
-@PAGING
-def test_pg_18_browsing_with_a_selector(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_pg_18_browsing_with_a_selector(client, name, management):
+    queue = f"five.{name}"
     for number in range(1, 61):
         client.put(queue, str(number), third=number % 3 == 0)
     client.subscribe(queue, id="look", ack="auto", browser="true", selector="third = 'True'")
@@ -256,9 +242,8 @@ def test_pg_18_browsing_with_a_selector(connect, name, management):
     assert take(client, queue, 60) == numbers(1, 60)
 
 
-@PAGING
-def test_one_paged_message_is_removed(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_one_paged_message_is_removed(client, name, management):
+    queue = f"five.{name}"
     client.put(queue, *padded(1, 30))
     doomed = management.messages(queue, size=100)[19]
     assert doomed["body"].startswith("20 ")
@@ -284,9 +269,8 @@ def test_attempts_of_paged_messages(lasting):
     assert lasting.drain("five.q") == numbers(7, 20)
 
 
-@PAGING
-def test_groups_stay_with_their_consumer(connect, name):
-    client, queue = connect(), f"five.{name}"
+def test_groups_stay_with_their_consumer(client, connect, name):
+    queue = f"five.{name}"
     consumers = [connect(), connect()]
     for number, consumer in enumerate(consumers):
         consumer.subscribe(queue, id=str(number), prefetch_count=5)

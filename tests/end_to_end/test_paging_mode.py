@@ -9,9 +9,6 @@ import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
 
-pytestmark = pytest.mark.in_memory
-
-
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
 SETTINGS = {
@@ -19,13 +16,12 @@ SETTINGS = {
     "bytes.#": {"max-size-bytes": "10K", **SMALL},
     "always.#": {"max-size-messages": 0, **SMALL},
 }
-PAGING = pytest.mark.broker(settings=SETTINGS)
+pytestmark = [pytest.mark.in_memory, pytest.mark.broker(settings=SETTINGS)]
 
 
-@PAGING
 @pytest.mark.parametrize("durable", [DURABLE, {}], ids=["durable", "not durable"])
-def test_pg_1_an_address_pages_when_it_is_full(connect, version, name, management, durable):
-    client, queue = connect(version), f"five.{name}"
+def test_pg_1_an_address_pages_when_it_is_full(client, version, name, management, durable):
+    queue = f"five.{name}"
     client.put(queue, *"1234", **durable)
     management.expect_address(queue, paging=False, numberOfPages=0)
     client.put(queue, *"567890", **durable)
@@ -38,9 +34,8 @@ def test_pg_1_an_address_pages_when_it_is_full(connect, version, name, managemen
     management.expect_address(queue, paging=False, numberOfPages=0, pagesSize=0)
 
 
-@PAGING
-def test_pg_1_in_bytes(connect, name, management):
-    client, queue = connect(), f"bytes.{name}"
+def test_pg_1_in_bytes(client, name, management):
+    queue = f"bytes.{name}"
     client.put(queue, *padded(1, 50, 1000))
     address = management.address(queue)
     assert address["paging"] and address["addressSize"] < 30_000 and address["numberOfPages"] > 20
@@ -48,28 +43,13 @@ def test_pg_1_in_bytes(connect, name, management):
     management.expect_address(queue, paging=False, addressSize=0)
 
 
-@PAGING
-def test_pg_2_other_addresses_do_not_page(connect, name, management):
-    client = connect()
+def test_pg_2_other_addresses_do_not_page(client, name, management):
     client.put(f"five.{name}.a", *padded(1, 20))
     client.put(f"five.{name}.b", *padded(1, 3))
     management.expect_address(f"five.{name}.a", paging=True)
     management.expect_address(f"five.{name}.b", paging=False)
 
 
-def test_pg_2_the_largest_address_pages_first(lasting):
-    core = "<global-max-messages>50</global-max-messages>"
-    client = lasting.start(core=core).connect()
-    client.put("large", *padded(1, 40))
-    client.put("small", *padded(1, 5))
-    client.put("large", *padded(41, 60))
-    lasting.management.expect_address("large", paging=True)
-    lasting.management.expect_address("small", paging=False)
-    assert lasting.drain("large") == numbers(1, 60)
-    assert lasting.drain("small") == numbers(1, 5)
-
-
-@PAGING
 def test_pg_3_all_new_messages_of_all_queues_page(connect, name, management):
     client, topic = connect(client_id=name), f"five.{name}"
     for subscriber in ("busy", "lazy"):
@@ -121,9 +101,8 @@ def test_pg_5_a_file_goes_when_everybody_is_done_with_it(lasting):
     assert lasting.again().drain("always.q") == numbers(21, 30)
 
 
-@PAGING
-def test_pg_6_page_mode_comes_and_goes(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_pg_6_page_mode_comes_and_goes(client, name, management):
+    queue = f"five.{name}"
     for round_ in range(1, 4):
         client.put(queue, *padded(1, 30))
         management.expect_address(queue, paging=True, timesPaged=round_)
@@ -145,9 +124,8 @@ def test_pg_7_directories_go_with_their_last_page(lasting):
         assert lasting.directories() == []
 
 
-@PAGING
-def test_pg_9_nothing_is_there_twice(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_pg_9_nothing_is_there_twice(client, name, management):
+    queue = f"five.{name}"
     client.put(queue, *padded(1, 40))
     client.subscribe(queue, id="look", ack="auto", browser="true")
     shown = [client.message() for _ in range(41)]
@@ -157,9 +135,8 @@ def test_pg_9_nothing_is_there_twice(connect, name, management):
     assert take(client, queue, 40) == numbers(1, 40)
 
 
-@PAGING
-def test_pg_13_purge(connect, name, management):
-    client, queue = connect(), f"five.{name}"
+def test_pg_13_purge(client, name, management):
+    queue = f"five.{name}"
     client.put(queue, *padded(1, 40), **DURABLE)
     assert management.ask("POST", f"/queues/{queue}/purge") == {"removed": 40}
     management.expect(queue, messageCount=0, pagedCount=0, messagesKilled=40)
@@ -168,7 +145,6 @@ def test_pg_13_purge(connect, name, management):
     assert take(client, queue, 1) == ["new"]
 
 
-@PAGING
 def test_pg_13_purge_when_the_last_consumer_goes(connect, name, management):
     queue = f"five.{name}"
     management.ask("POST", "/queues", {"name": queue, "routingType": "ANYCAST", "purgeOnNoConsumers": True})
@@ -181,9 +157,8 @@ def test_pg_13_purge_when_the_last_consumer_goes(connect, name, management):
     management.expect_address(queue, paging=False, numberOfPages=0, addressSize=0)
 
 
-@PAGING
-def test_pg_14_the_pages_of_a_passing_subscription_go_with_it(connect, name, management):
-    client, subscriber, topic = connect(), connect(), f"five.{name}"
+def test_pg_14_the_pages_of_a_passing_subscription_go_with_it(client, connect, name, management):
+    subscriber, topic = connect(), f"five.{name}"
     subscriber.subscribe(f"/topic/{topic}", prefetch_count=1)
     client.put(f"/topic/{topic}", *padded(1, 40))
     management.expect_address(topic, paging=True)
@@ -208,9 +183,8 @@ def test_pg_14_two_durable_subscriptions_over_a_restart(lasting):
     client.message("next")
 
 
-@PAGING
-def test_pg_19_a_wildcard_queue_on_paging_addresses(connect, name, management):
-    client, consumer = connect(), connect()
+def test_pg_19_a_wildcard_queue_on_paging_addresses(client, connect, name, management):
+    consumer = connect()
     consumer.subscribe(f"/topic/five.{name}.#", consumer_window_size="-1")
     sent = [f"{place} {word}" for place in range(1, 16) for word in ("a", "b")]
     for body in sent:

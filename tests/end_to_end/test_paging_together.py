@@ -5,9 +5,6 @@ import pytest
 from ..stomp_client import frame_bytes
 from .lasting import numbers, padded, take, texts
 
-pytestmark = pytest.mark.in_memory
-
-
 #: Hardly anything is read ahead, so that something waits on disk before each burst.
 FEW = {"max-size-messages": 5, "prefetch-page-messages": 2}
 SETTINGS = {
@@ -20,7 +17,7 @@ SETTINGS = {
         "page-limit-messages": 100,
     },
 }
-TOGETHER = pytest.mark.broker(settings=SETTINGS)
+pytestmark = [pytest.mark.in_memory, pytest.mark.broker(settings=SETTINGS)]
 KINDS = pytest.mark.parametrize("kind", ["five", "wide"])
 
 
@@ -38,10 +35,9 @@ def together(client, *frames):
     client.ask("ABORT", {"transaction": "behind"})
 
 
-@TOGETHER
 @KINDS
-def test_all_of_a_burst_is_there_in_order(connect, name, management, kind):
-    client, queue = connect(), f"{kind}.{name}"
+def test_all_of_a_burst_is_there_in_order(client, name, management, kind):
+    queue = f"{kind}.{name}"
     together(client, *sends(queue, 1, 200))
     management.expect(queue, messageCount=200, messagesAdded=200)
     together(client, *sends(queue, 201, 300))
@@ -49,40 +45,19 @@ def test_all_of_a_burst_is_there_in_order(connect, name, management, kind):
     management.expect_address(queue, paging=False)
 
 
-@TOGETHER
 @KINDS
-def test_priorities_and_headers_change_within_a_burst(connect, name, kind):
-    client, queue = connect(), f"{kind}.{name}"
+def test_priorities_and_headers_change_within_a_burst(client, name, kind):
+    queue = f"{kind}.{name}"
     low, high = sends(queue, 1, 60), sends(queue, 61, 90, priority=9)
     coloured = sends(queue, 91, 120, colour="red")
     together(client, *low[:30], *high[:10], *low[30:], *high[10:], *coloured)
     assert take(client, queue, 120) == numbers(61, 90) + numbers(1, 60) + numbers(91, 120)
 
 
-@TOGETHER
 @KINDS
-def test_two_destinations_in_turns(connect, name, kind):
-    client, queues = connect(), [f"{kind}.{name}.a", f"{kind}.{name}.b"]
-    pairs = zip(*(sends(queue, 1, 100) for queue in queues), strict=True)
-    together(client, *(frame for pair in pairs for frame in pair))
-    for queue in queues:
-        assert take(client, queue, 100) == numbers(1, 100)
-
-
-@TOGETHER
-@KINDS
-def test_a_subscription_amid_a_burst(connect, name, kind):
-    client, queue = connect(), f"{kind}.{name}"
-    subscribe = frame_bytes("SUBSCRIBE", {"destination": queue, "id": "1", "ack": "auto"})
-    together(client, *sends(queue, 1, 80), subscribe, *sends(queue, 81, 160))
-    assert texts([client.message() for _ in range(160)]) == numbers(1, 160)
-
-
-@TOGETHER
-@KINDS
-def test_acknowledgements_amid_a_burst(connect, name, kind):
+def test_acknowledgements_amid_a_burst(client, name, kind):
     """A consumer that can take more only when it has acknowledged, on the connection that sends."""
-    client, queue = connect(), f"{kind}.{name}"
+    queue = f"{kind}.{name}"
     together(client, *sends(queue, 1, 40))
     client.subscribe(queue, prefetch_count=2)
     got = [client.message(), client.message()]
@@ -102,11 +77,10 @@ def test_acknowledgements_amid_a_burst(connect, name, kind):
     assert texts(rest) == numbers(4, 160)
 
 
-@TOGETHER
 @KINDS
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_a_transaction_amid_a_burst(connect, name, kind, end):
-    client, queue = connect(), f"{kind}.{name}"
+def test_a_transaction_amid_a_burst(client, name, kind, end):
+    queue = f"{kind}.{name}"
     begin, over = (frame_bytes(command, {"transaction": "t"}) for command in ("BEGIN", end))
     inside = sends(queue, 41, 80, transaction="t")
     together(client, *sends(queue, 1, 20), begin, *inside[:20], *sends(queue, 21, 40), *inside[20:], over,
@@ -115,34 +89,16 @@ def test_a_transaction_amid_a_burst(connect, name, kind, end):
     assert take(client, queue, len(expected)) == expected
 
 
-@TOGETHER
-@KINDS
-def test_one_lazy_subscriber_of_two(connect, name, management, kind):
-    client, lazy, busy, topic = connect(), connect(), connect(), f"/topic/{kind}.{name}"
-    lazy.subscribe(topic, prefetch_count=1)
-    busy.subscribe(topic, ack="auto")
-    for first in range(1, 1000, 100):
-        together(client, *sends(topic, first, first + 99))
-    assert texts([busy.message() for _ in range(1000)]) == numbers(1, 1000)
-    for number in range(1, 1001):
-        message = lazy.message()
-        assert texts([message]) == [str(number)]
-        lazy.answer("ACK", message)
-    management.expect_address(f"{kind}.{name}", paging=False)
-
-
-@TOGETHER
-def test_a_limit_of_pages_holds_within_a_burst(connect, name, management):
-    client, queue = connect(), f"limit.{name}"
+def test_a_limit_of_pages_holds_within_a_burst(client, name, management):
+    queue = f"limit.{name}"
     client.raw(b"".join(sends(queue, 1, 200)))
     client.error("page-limit-messages 100")
     management.expect(queue, messageCount=105)
 
 
-@TOGETHER
-def test_the_connection_that_ends_a_burst_badly(connect, name, management):
+def test_the_connection_that_ends_a_burst_badly(client, connect, name, management):
     """What came before the bad frame was sent."""
-    client, queue = connect(), f"wide.{name}"
+    queue = f"wide.{name}"
     client.raw(b"".join(sends(queue, 1, 50)) + frame_bytes("ACK", {"id": "nobody"}))
     client.error("nobody")
     management.expect(queue, messageCount=50)
@@ -162,9 +118,9 @@ def test_durable_ones_among_others_over_a_restart(lasting):
 
 
 @pytest.mark.broker(settings={"five.#": {**SETTINGS["five.#"], "default-exclusive-queue": "true"}})
-def test_the_next_consumer_gets_what_a_failing_connection_sent_last(connect, name):
+def test_the_next_consumer_gets_what_a_failing_connection_sent_last(client, connect, name):
     """It becomes the one in turn because the connection ends whose last SENDs are still being put together."""
-    client, heir, queue = connect(), connect(), f"five.{name}"
+    heir, queue = connect(), f"five.{name}"
     client.subscribe(queue, prefetch_count=1)
     heir.subscribe(queue, ack="auto")
     together(client, *sends(queue, 1, 30))

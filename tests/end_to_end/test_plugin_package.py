@@ -1,11 +1,8 @@
 """Policies of installed packages: a clean environment, what pip makes of them, and a broker that is started there."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -168,7 +165,7 @@ def test_installed_policies_are_listed(environment, tmp_path):
     config.write_text(document("10", "HEY"), encoding="utf-8")
     shown = environment.run("plugins", "list", "--parameters", "--json", "--config", config)
     every = json.loads(shown)["policies"]
-    policies: dict[str, Any] = {each["name"]: each for each in every if each["distribution"] is not None}
+    policies = {each["name"]: each for each in every if each["distribution"] is not None}
     assert policies.keys() == {"size-limit", "quiet", "dangerous"}
     assert {each["fault"] for each in policies.values()} == {None}
     assert {

@@ -1,13 +1,13 @@
 """Address policies in a running broker: every answer over a socket, faults, reload, and what survives a crash."""
 
-import subprocess
-import sys
-
 import pytest
 
 from ..broker_document import anycast, broker_xml
 from ..management import Answered
 from .lasting import DURABLE
+from .test_security import stompring
+
+pytestmark = pytest.mark.in_memory
 
 DOOR = '''
 """A policy that does what the header ``do`` says."""
@@ -98,9 +98,10 @@ def connected(broker, version="1.2"):
     return client
 
 
-def test_every_answer_of_admit(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere"))
-    management, client = broker.management(), connected(broker)
+def test_every_answer_of_admit(serve, plugins):
+    broker, management, client = serve(
+        core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere")
+    )
     client.put("q", "accepted", do="accept")
     client.put("q", "dropped", do="drop")
     client.put("q", "redirected", do="redirect", color="red")
@@ -119,7 +120,6 @@ def test_every_answer_of_admit(start_broker, plugins):
     management.expect_address("q", droppedMessageCount=1, policies=["door"])
     client.subscribe("elsewhere", id="e")
     assert client.message("redirected")["color"] == "red"
-    client.close()
 
 
 def test_every_answer_of_admit_over_http(start_broker, plugins):
@@ -156,15 +156,13 @@ def test_a_connection_that_waits_serves_its_consumers(start_broker, plugins):
     other.close()
 
 
-def test_a_slow_hook_is_counted_and_logged(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
-    client = connected(broker)
+def test_a_slow_hook_is_counted_and_logged(serve, plugins):
+    broker, management, client = serve(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
     client.put("q", "a", "b", do="sleep")
-    metrics = broker.management().text("/metrics")
+    metrics = management.text("/metrics")
     assert 'stompring_policy_slow_hooks_total{hook="admit",policy="door"} 2.0' in metrics
     logged = [line for line in broker.log if "policy door of address q: admit blocked the broker" in line]
     assert len(logged) == 1 and "WARNING" in logged[0]
-    client.close()
 
 
 def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
@@ -232,7 +230,7 @@ def test_plugin_errors_are_reported_at_start_and_reload(
         ["check-config", str(config)],
         ["run", "--config", str(config), "--data", str(tmp_path / "d")],
     ):
-        done = subprocess.run([sys.executable, "-m", "stompring", *command], capture_output=True, text=True)
+        done = stompring(*command)
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert fault in done.stderr, done.stderr
         assert f"wrong.xml:{'' if line is None else line}" in done.stderr
@@ -280,9 +278,8 @@ RECORDS = {
 }
 
 
-def test_what_happens_to_messages_is_told(start_broker, plugins):
-    broker = start_broker(**RECORDS)
-    management, client = broker.management(), connected(broker)
+def test_what_happens_to_messages_is_told(serve, plugins):
+    _, management, client = serve(**RECORDS)
     client.put("r", "1", "2", "3")
     client.subscribe("r", prefetch_count=2)
     good, bad = client.messages("2", "3")
@@ -300,7 +297,6 @@ def test_what_happens_to_messages_is_told(start_broker, plugins):
         client.subscribe(queue, id=queue, ack="auto")
         client.messages(*bodies)
         client.nothing()
-    client.close()
 
 
 @pytest.mark.parametrize("counts_paged", ["false", "true"])

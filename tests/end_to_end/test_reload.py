@@ -2,16 +2,14 @@
 
 import pytest
 
-from ..broker_document import SHIPPED, anycast, broker_xml, multicast
+from ..broker_document import anycast, broker_xml, multicast
 from .test_policies import DOOR, DOOR_PLUGIN, DOOR_USE
 
 pytestmark = pytest.mark.in_memory
 
 
-def test_a_reload_changes_what_it_says_and_nothing_else(start_broker):
-    broker = start_broker(addresses=anycast("kept") + anycast("a"))
-    management, client = broker.management(), broker.client()
-    client.connect()
+def test_a_reload_changes_what_it_says_and_nothing_else(serve):
+    broker, management, client = serve(addresses=anycast("kept") + anycast("a"))
     client.put("kept", "a message", "another")
     client.subscribe("a", ack="auto")
 
@@ -30,23 +28,20 @@ def test_a_reload_changes_what_it_says_and_nothing_else(start_broker):
     client.error("limited", "max-size-messages", receipt="r")
 
 
-def test_settings_of_an_address_that_is_there_change_live(start_broker):
-    broker = start_broker(settings={"q": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
-    management, client = broker.management(), broker.client()
-    client.connect()
+def test_settings_of_an_address_that_is_there_change_live(serve):
+    broker, management, client = serve(
+        settings={"q": {"max-size-messages": 1, "address-full-policy": "BLOCK"}}
+    )
     client.put("q", "1")
     client.send("SEND", {"destination": "q", "receipt": "late"}, b"2")
     management.expect_address("q", blockedProducers=1)
     broker.reload(broker_xml(settings={"q": {"max-size-messages": 10}}))
     client.expect("RECEIPT", receipt_id="late")
     management.expect("q", messageCount=2)
-    client.close()
 
 
-def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker):
-    broker = start_broker(addresses=anycast("q", 'ring-size="3"'))
-    management, client = broker.management(), broker.client()
-    client.connect()
+def test_a_broken_file_is_refused_and_the_old_one_stays(serve):
+    broker, management, client = serve(addresses=anycast("q", 'ring-size="3"'))
     for broken, words in (
         ("<configuration", []),
         (broker_xml(core="<no-such-element>1</no-such-element>"), ["no-such-element"]),
@@ -66,14 +61,11 @@ def test_a_broken_file_is_refused_and_the_old_one_stays(start_broker):
     management.expect("q", messageCount=3)
     broker.reload(broker_xml(addresses=anycast("q", 'ring-size="4"')))
     management.expect("q", ringSize=4, messageCount=3)
-    client.close()
 
 
-def test_what_vanished_is_deleted_only_where_that_is_asked_for(start_broker):
+def test_what_vanished_is_deleted_only_where_that_is_asked_for(serve):
     forced = {"forced": {"config-delete-queues": "FORCE", "config-delete-addresses": "FORCE"}}
-    broker = start_broker(addresses=anycast("forced") + anycast("left"), settings=forced)
-    management, client = broker.management(), broker.client()
-    client.connect()
+    broker, management, client = serve(addresses=anycast("forced") + anycast("left"), settings=forced)
     client.subscribe("forced", id="doomed")
     broker.reload(broker_xml(settings=forced))
     client.error("doomed", "deleted")
@@ -97,16 +89,6 @@ def test_what_needs_a_restart_is_said(start_broker):
     seen = len(broker.log)
     broker.reload()  # the file is the same as before, and still not that of the start
     assert any("acceptor stomp changed" in line for line in broker.log[seen:])
-
-
-def test_reload_by_management(start_broker):
-    broker = start_broker()
-    management = broker.management()
-    broker.config.write_text(broker_xml(addresses=anycast("new"), base=SHIPPED))
-    answer = management.ask("POST", "/reload")
-    assert "queue new created" in answer["applied"] and answer["failed"] == []
-    assert all(text.startswith("<") for text in answer["restartRequired"])
-    management.expect("new", messageCount=0)
 
 
 def test_a_plugins_directory_that_came_later_is_found(start_broker):

@@ -1,14 +1,11 @@
 """Addresses, queues and subscriptions after a restart, and who may have the data directory."""
 
-import subprocess
-import sys
-
 import pytest
 
 from ..broker_document import anycast, broker_xml
-from ..broker_process import PATIENCE, ROOT
 from ..management import Answered
 from .lasting import DURABLE
+from .test_security import stompring
 
 pytestmark = pytest.mark.in_memory
 
@@ -125,13 +122,7 @@ def test_one_broker_for_a_data_directory(lasting, tmp_path, lock_file):
         (lasting.data / "broker.lock").unlink()
     config = tmp_path / "second.xml"
     config.write_text(broker_xml(), encoding="utf-8")
-    second = subprocess.run(
-        [sys.executable, "-m", "stompring", "run", "--config", str(config), "--data", str(lasting.data)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        cwd=ROOT,
-    )
+    second = stompring("run", "--config", str(config), "--data", str(lasting.data))
     assert second.returncode != 0
     told = second.stdout + second.stderr
     assert str(lasting.data) in told and "Traceback" not in told
@@ -145,13 +136,7 @@ def test_a_directory_of_a_later_format_is_left_alone(lasting, tmp_path):
     before = version.read_text(encoding="utf-8")
     version.write_text("4711\n", encoding="utf-8")
     config = tmp_path / "broker.xml"
-    refused = subprocess.run(
-        [sys.executable, "-m", "stompring", "run", "--config", str(config), "--data", str(lasting.data)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        cwd=ROOT,
-    )
+    refused = stompring("run", "--config", str(config), "--data", str(lasting.data))
     told = refused.stdout + refused.stderr
     assert refused.returncode != 0 and "4711" in told and "Traceback" not in told
     version.write_text(before, encoding="utf-8")

@@ -1,7 +1,5 @@
 """What went through a real broker is in its files afterwards: kept in full, whatever became of it, and over a kill."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 
@@ -43,7 +41,7 @@ def bodies(data):
 
 def settled(data):
     """The numbers of messages that queues gave up in memory."""
-    numbers: list[int] = []
+    numbers = []
     for path in sorted(data.rglob("*.journal")):
         for payload in payloads(path.read_bytes()):
             if payload[0] == Kind.SETTLED:
@@ -112,7 +110,7 @@ def test_who_acknowledged_is_in_the_files(lasting, pages):
     settings = {"q": {"max-size-messages": 0, "page-size-bytes": 65536}} if pages else {}
     lasting.start(core=retention(), addresses=anycast("q"), settings=settings)
     sender = lasting.connect()
-    expected: Counter[str] = Counter()
+    expected = Counter()
     for name, mode in (("one", "client-individual"), ("two", "client"), ("three", "auto")):
         sender.put("q", *["x"] * 20, **DURABLE)
         consumer = lasting.connect(client_id=name)
@@ -132,7 +130,7 @@ def test_who_acknowledged_is_in_the_files(lasting, pages):
 
 def acknowledged(data):
     """How many messages were acknowledged by whom, of the journal and of pages."""
-    found: Counter[str] = Counter()
+    found = Counter()
     for path in sorted(data.rglob("*.journal")):
         names = {0: ""}
         for payload in payloads(path.read_bytes()):

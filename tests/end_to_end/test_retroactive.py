@@ -1,7 +1,5 @@
 """Retroactive addresses over sockets: subscribers of every kind, restart, reload, and what lists show."""
 
-from __future__ import annotations
-
 import pytest
 
 from ..broker_document import broker_xml, multicast
@@ -65,10 +63,8 @@ def test_a_transaction_counts_from_its_commit_on(start_broker):
     client.close()
 
 
-def test_lists_leave_internal_queues_out_and_clients_cannot_use_them(start_broker):
-    broker = start_broker(settings=SETTINGS)
-    management, client = broker.management(), broker.client()
-    client.connect()
+def test_lists_leave_internal_queues_out_and_clients_cannot_use_them(serve):
+    broker, management, client = serve(settings=SETTINGS)
     client.put("/topic/n.a", "1", "2")
     management.expect_address("n.a", retroactiveMessages=2, messageCount=0)
     for path in ("/queues", "/addresses"):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ..broker_document import anycast, broker_xml
-from ..management import Answered
+from ..broker_document import anycast
 
 pytestmark = pytest.mark.in_memory
 
@@ -22,8 +21,7 @@ READ = 'ring-size="1" non-destructive="true"'
 class TestConfiguredRings:
     """Rings that are there from the start."""
 
-    def test_rq_7_a_non_destructive_ring_shows_the_newest(self, connect, management):
-        client = connect()
+    def test_rq_7_a_non_destructive_ring_shows_the_newest(self, client, management):
         client.put("latest", "0")
         for n in range(1, 20):
             client.put("latest", str(n))
@@ -33,8 +31,7 @@ class TestConfiguredRings:
             client.ask("UNSUBSCRIBE", {"id": "s"})
             management.expect("latest", messageCount=1, messagesReplaced=n, deliveringCount=0)
 
-    def test_rq_8_a_non_destructive_ring_and_consumer_close(self, connect, management):
-        client = connect()
+    def test_rq_8_a_non_destructive_ring_and_consumer_close(self, client, management):
         client.put("latest.two", "x")
         client.subscribe("latest.two")
         client.message("x")
@@ -44,13 +41,7 @@ class TestConfiguredRings:
         client.subscribe("latest.two")
         client.message("x")
 
-    def test_the_attribute_of_a_queue(self, connect, management):
-        client = connect()
-        client.put("three", *"ABCD")
-        management.expect("three", ringSize=3, messageCount=3, messagesReplaced=1)
-
-    def test_the_loser_can_be_moved(self, connect, management):
-        client = connect()
+    def test_the_loser_can_be_moved(self, client, management):
         client.put("moved", *"1234", mark="kept")
         management.expect("moved", messageCount=2, messagesReplaced=2, messagesKilled=0)
         client.subscribe("overflow", ack="auto")
@@ -58,28 +49,3 @@ class TestConfiguredRings:
             message = client.message(body)
             assert message["_AMQ_ORIG_ADDRESS"] == message["_AMQ_ORIG_QUEUE"] == "moved"
             assert message["mark"] == "kept"
-
-
-@pytest.mark.parametrize("size", [0, -5, "ten", 1.5, True, None])
-def test_a_bad_ring_size_is_refused_by_management(connect, name, management, size):
-    connect().put(name, "x")
-    with pytest.raises(Answered) as refused:
-        management.update(name, ringSize=size)
-    assert refused.value.status == 400
-    assert refused.value.content_type.startswith("application/problem+json")
-    assert "ringsize" in str(refused.value).lower().replace("-", "")
-    management.expect(name, ringSize=-1, messageCount=1)
-
-
-def test_reload_changes_a_ring(start_broker):
-    broker = start_broker(addresses=anycast("q", 'ring-size="5"'))
-    management = broker.management()
-    management.expect("q", ringSize=5)
-    broker.reload(broker_xml(addresses=anycast("q", 'ring-size="2"')))
-    management.expect("q", ringSize=2)
-    broker.reload(broker_xml(addresses=anycast("q")))
-    management.expect("q", ringSize=-1)
-    assert "cannot reload the configuration" in broker.reload(
-        broker_xml(addresses=anycast("q", 'ring-size="0"'))
-    )
-    management.expect("q", ringSize=-1)

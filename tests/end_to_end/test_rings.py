@@ -35,8 +35,8 @@ def consume(client, queue, count):
     client.inbox.clear()
 
 
-def test_rq_1_the_newest_stays(connect, name, management):
-    client, queue = connect(), ring(1, name)
+def test_rq_1_the_newest_stays(client, name, management):
+    queue = ring(1, name)
     for round_ in range(1, 51):
         client.put(queue, "A")
         management.expect(queue, messageCount=1)
@@ -48,8 +48,8 @@ def test_rq_1_the_newest_stays(connect, name, management):
 
 
 @pytest.mark.parametrize("undo", ["ABORT", "connection loss"])
-def test_rq_2_rollback_into_a_full_ring(connect, name, management, undo):
-    client, queue = connect(), ring(1, name)
+def test_rq_2_rollback_into_a_full_ring(client, connect, name, management, undo):
+    queue = ring(1, name)
     consumer = connect()
     consumer.subscribe(queue)
     client.put(queue, "m0")
@@ -74,8 +74,8 @@ def test_rq_2_rollback_into_a_full_ring(connect, name, management, undo):
 
 
 @pytest.mark.parametrize("end", ["UNSUBSCRIBE", "DISCONNECT", "connection loss"])
-def test_rq_3_consumer_close(connect, name, management, end):
-    client, consumer, queue = connect(), connect(), ring(1, name)
+def test_rq_3_consumer_close(client, connect, name, management, end):
+    consumer, queue = connect(), ring(1, name)
     consumer.subscribe(queue)
     client.put(queue, "m0", "m1")
     consumer.messages("m0", "m1")
@@ -90,8 +90,8 @@ def test_rq_3_consumer_close(connect, name, management, end):
     management.expect(queue, messageCount=0, deliveringCount=0, messagesReplaced=1, messagesAcknowledged=1)
 
 
-def test_rq_4_scheduled_messages_fall_due_into_a_full_ring(connect, name, management):
-    client, queue = connect(), ring(1, name)
+def test_rq_4_scheduled_messages_fall_due_into_a_full_ring(client, name, management):
+    queue = ring(1, name)
     due = client.in_ms(1500)
     client.put(queue, "first", "second", AMQ_SCHEDULED_TIME=due)
     before = management.queue(queue)
@@ -101,16 +101,15 @@ def test_rq_4_scheduled_messages_fall_due_into_a_full_ring(connect, name, manage
     drain(client, queue, "second")
 
 
-def test_rq_5_the_default_of_the_address_setting(connect, name, management):
-    client = connect()
+def test_rq_5_the_default_of_the_address_setting(client, name, management):
     client.put(ring(100, name), "x")
     client.put(name, "x")
     assert management.queue(ring(100, name))["ringSize"] == 100
     assert management.queue(name)["ringSize"] == -1
 
 
-def test_rq_6_changing_the_size(connect, name, management):
-    client, queue = connect(), name
+def test_rq_6_changing_the_size(client, name, management):
+    queue = name
     client.put(queue, *(str(n) for n in range(100)))
     management.update(queue, ringSize=10)
     management.expect(queue, messageCount=100, ringSize=10, messagesReplaced=0)
@@ -137,8 +136,7 @@ def test_rq_6_changing_the_size(connect, name, management):
     drain(client, queue, *"hijklmnopq")
 
 
-def test_a_ring_above_its_lowered_size_gives_up_one_for_each_that_comes(connect, name, management):
-    client = connect()
+def test_a_ring_above_its_lowered_size_gives_up_one_for_each_that_comes(client, name, management):
     client.put(name, *"123456")
     management.update(name, ringSize=2)
     client.put(name, "7")
@@ -159,15 +157,15 @@ def test_rq_9_producers_at_once(connect, name, management):
     management.expect(queue, messageCount=25, messagesAdded=625, messagesReplaced=600)
 
 
-def test_d1_a_ring_of_three_keeps_b_c_d(connect, version, name, management):
-    client, queue = connect(version), ring(3, name)
+def test_d1_a_ring_of_three_keeps_b_c_d(client, version, name, management):
+    queue = ring(3, name)
     client.put(queue, *"ABCD")
     management.expect(queue, messageCount=3, messagesReplaced=1, messagesAdded=4)
     drain(client, queue, *"BCD")
 
 
-def test_d2_what_is_delivered_does_not_count_until_it_comes_back(connect, name, management):
-    client, queue = connect(), ring(3, name)
+def test_d2_what_is_delivered_does_not_count_until_it_comes_back(client, name, management):
+    queue = ring(3, name)
     client.subscribe(queue)
     client.put(queue, *"ABCD")
     client.messages(*"ABCD")
@@ -177,8 +175,8 @@ def test_d2_what_is_delivered_does_not_count_until_it_comes_back(connect, name, 
     drain(client, queue, *"BCD")
 
 
-def test_d3_a_scheduled_message_is_the_loser_when_it_falls_due(connect, name, management):
-    client, queue = connect(), ring(3, name)
+def test_d3_a_scheduled_message_is_the_loser_when_it_falls_due(client, name, management):
+    queue = ring(3, name)
     client.put(queue, "A", AMQ_SCHEDULED_DELAY=600_000)
     client.put(queue, *"BCD")
     management.expect(queue, messageCount=4, scheduledCount=1, messagesReplaced=0)
@@ -188,8 +186,8 @@ def test_d3_a_scheduled_message_is_the_loser_when_it_falls_due(connect, name, ma
     drain(client, queue, *"BCD")
 
 
-def test_with_free_places_the_latest_of_those_that_come_back_survive(connect, name, management):
-    client, consumer, queue = connect(), connect(), ring(3, name)
+def test_with_free_places_the_latest_of_those_that_come_back_survive(client, connect, name, management):
+    consumer, queue = connect(), ring(3, name)
     consumer.subscribe(queue, prefetch_count=4)
     client.put(queue, *"1234")
     consumer.messages(*"1234")
@@ -199,8 +197,8 @@ def test_with_free_places_the_latest_of_those_that_come_back_survive(connect, na
     drain(client, queue, *"345")
 
 
-def test_a_nacked_message_loses_to_a_full_ring(connect, name, management):
-    client, queue = connect(), ring(1, name)
+def test_a_nacked_message_loses_to_a_full_ring(client, name, management):
+    queue = ring(1, name)
     client.subscribe(queue, prefetch_count=1)
     client.put(queue, "old", "new")
     client.answer("NACK", client.message("old"))
@@ -208,16 +206,16 @@ def test_a_nacked_message_loses_to_a_full_ring(connect, name, management):
     management.expect(queue, messageCount=1, messagesReplaced=1, messagesKilled=0)
 
 
-def test_the_receipt_of_a_send_means_that_its_eviction_has_happened(connect, name, management):
-    client, queue = connect(), ring(1, name)
+def test_the_receipt_of_a_send_means_that_its_eviction_has_happened(client, name, management):
+    queue = ring(1, name)
     client.put(queue, "0")
     for n in range(1, 20):
         client.put(queue, str(n))
         assert management.queue(queue)["messagesReplaced"] == n  # at once, not some time later
 
 
-def test_the_head_is_the_oldest_of_the_highest_priority(connect, name, management):
-    client, queue = connect(), ring(3, name)
+def test_the_head_is_the_oldest_of_the_highest_priority(client, name, management):
+    queue = ring(3, name)
     client.put(queue, "low", priority=1)
     client.put(queue, "high 1", "high 2", priority=9)
     client.put(queue, "middle", priority=5)
@@ -225,8 +223,8 @@ def test_the_head_is_the_oldest_of_the_highest_priority(connect, name, managemen
     drain(client, queue, "high 2", "middle", "low")
 
 
-def test_a_transaction_enters_the_ring_at_commit(connect, name, management):
-    client, queue = connect(), ring(3, name)
+def test_a_transaction_enters_the_ring_at_commit(client, name, management):
+    queue = ring(3, name)
     client.put(queue, "before")
     client.ask("BEGIN", {"transaction": "t"})
     client.put(queue, *"12345", transaction="t")
@@ -236,8 +234,8 @@ def test_a_transaction_enters_the_ring_at_commit(connect, name, management):
     drain(client, queue, *"345")
 
 
-def test_an_aborted_transaction_evicts_nothing(connect, name, management):
-    client, queue = connect(), ring(3, name)
+def test_an_aborted_transaction_evicts_nothing(client, name, management):
+    queue = ring(3, name)
     client.put(queue, *"123")
     client.ask("BEGIN", {"transaction": "t"})
     client.put(queue, *"45", transaction="t")
@@ -246,8 +244,8 @@ def test_an_aborted_transaction_evicts_nothing(connect, name, management):
     drain(client, queue, *"123")
 
 
-def test_browsing_protects_nothing(connect, name, management):
-    client, queue = connect(), ring(3, name)
+def test_browsing_protects_nothing(client, name, management):
+    queue = ring(3, name)
     client.put(queue, *"123")
     client.subscribe(queue, id="browse", ack="auto", browser="true")
     client.messages(*"123", "")
@@ -256,8 +254,8 @@ def test_browsing_protects_nothing(connect, name, management):
     drain(client, queue, *"234")
 
 
-def test_each_queue_of_a_topic_has_its_own_ring(connect, name):
-    client, topic = connect(), f"/topic/{ring(3, name)}"
+def test_each_queue_of_a_topic_has_its_own_ring(client, name):
+    topic = f"/topic/{ring(3, name)}"
     client.subscribe(topic, id="busy", ack="auto")
     client.subscribe(topic, id="slow", prefetch_count=1)
     client.put(topic, *"12345")
@@ -270,30 +268,30 @@ def test_each_queue_of_a_topic_has_its_own_ring(connect, name):
         client.answer("ACK", message)
 
 
-def test_a_paused_ring_still_evicts(connect, name, management):
-    client, queue = connect(), ring(3, name)
+def test_a_paused_ring_still_evicts(client, name, management):
+    queue = ring(3, name)
     client.put(queue, "1")
     management.update(queue, paused=True)
     client.put(queue, *"234")
     management.expect(queue, messageCount=3, messagesReplaced=1)
 
 
-def test_an_expiring_message_that_was_evicted_counts_as_replaced(connect, name, management):
-    client, queue = connect(), ring(1, name)
+def test_an_expiring_message_that_was_evicted_counts_as_replaced(client, name, management):
+    queue = ring(1, name)
     far = 4_000_000_000_000
     client.put(queue, "1", "2", expires=far)
     management.expect(queue, messageCount=1, messagesReplaced=1, messagesExpired=0)
 
 
-def test_scheduled_messages_do_not_count(connect, name, management):
-    client, queue = connect(), ring(3, name)
+def test_scheduled_messages_do_not_count(client, name, management):
+    queue = ring(3, name)
     client.put(queue, *"12345", AMQ_SCHEDULED_DELAY=600_000)
     client.put(queue, *"abcd")
     management.expect(queue, messageCount=8, scheduledCount=5, messagesReplaced=1)
 
 
-def test_ring_size_can_be_taken_away(connect, name, management):
-    client, queue = connect(), ring(1, name)
+def test_ring_size_can_be_taken_away(client, name, management):
+    queue = ring(1, name)
     client.put(queue, "1")
     management.update(queue, ringSize=-1)
     client.put(queue, "2", "3")

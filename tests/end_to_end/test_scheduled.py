@@ -6,13 +6,10 @@ never early.
 
 import pytest
 
-from ..management import Answered
-
 pytestmark = pytest.mark.in_memory
 
 
-def test_a_delayed_message_comes_late_and_whole(connect, version, name):
-    client = connect(version)
+def test_a_delayed_message_comes_late_and_whole(client, version, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     due = client.in_ms(1000)
     headers = {
@@ -33,8 +30,7 @@ def test_a_delayed_message_comes_late_and_whole(connect, version, name):
     assert message["redelivered"] == "false"
 
 
-def test_a_time_is_absolute_and_beats_a_delay(connect, name):
-    client = connect()
+def test_a_time_is_absolute_and_beats_a_delay(client, name):
     client.subscribe(f"/queue/{name}", ack="auto")
     due = client.in_ms(500)
     client.put(f"/queue/{name}", "x", AMQ_SCHEDULED_TIME=due, AMQ_SCHEDULED_DELAY=600_000)
@@ -44,16 +40,14 @@ def test_a_time_is_absolute_and_beats_a_delay(connect, name):
 
 @pytest.mark.parametrize("header", ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"])
 @pytest.mark.parametrize("value", ["0", "-5"])
-def test_nothing_or_less_means_now(connect, name, header, value):
-    client = connect()
+def test_nothing_or_less_means_now(client, name, header, value):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(f"/queue/{name}", "x", **{header: value})
     assert client.inbox  # it came before the receipt
     client.message("x")
 
 
-def test_a_time_that_is_past_jumps_the_line(connect, name, management):
-    client = connect()
+def test_a_time_that_is_past_jumps_the_line(client, name, management):
     client.put(f"/queue/{name}", "1", "2")
     client.put(f"/queue/{name}", "past", AMQ_SCHEDULED_TIME=client.in_ms(-10_000))
     management.expect(name, messageCount=3, scheduledCount=0)
@@ -61,9 +55,8 @@ def test_a_time_that_is_past_jumps_the_line(connect, name, management):
     client.messages("past", "1", "2")
 
 
-def test_due_times_order_messages_and_put_them_first(connect, name, management):
+def test_due_times_order_messages_and_put_them_first(client, name, management):
     """m1@10 m2 m3@11 m4 m5@12 is delivered as m2 m4 m1 m3 m5 to who is there, and due ones first to who comes later."""
-    client = connect()
     base = client.in_ms(1500)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(f"/queue/{name}", "m1", AMQ_SCHEDULED_TIME=base)
@@ -74,8 +67,7 @@ def test_due_times_order_messages_and_put_them_first(connect, name, management):
     client.messages("m2", "m4", "m1", "m3", "m5")
 
 
-def test_what_falls_due_goes_to_the_head(connect, name, management):
-    client = connect()
+def test_what_falls_due_goes_to_the_head(client, name, management):
     client.put(f"/queue/{name}", "scheduled", AMQ_SCHEDULED_DELAY=300)
     client.put(f"/queue/{name}", "waiting", "urgent but later")
     management.expect(name, messageCount=3, scheduledCount=0)
@@ -83,29 +75,20 @@ def test_what_falls_due_goes_to_the_head(connect, name, management):
     client.messages("scheduled", "waiting", "urgent but later")
 
 
-def test_the_same_time_keeps_the_order_of_sending(connect, name):
-    client = connect()
+def test_the_same_time_keeps_the_order_of_sending(client, name):
     due = client.in_ms(400)
     client.put(f"/queue/{name}", *(str(n) for n in range(10)), AMQ_SCHEDULED_TIME=due)
     client.subscribe(f"/queue/{name}", ack="auto")
     client.messages(*(str(n) for n in range(10)))
 
 
-def test_a_scheduled_send_waits_for_commit(connect, name, management):
-    client = connect()
+def test_a_scheduled_send_waits_for_commit(client, name, management):
     client.put(f"/queue/{name}", "first, so that the queue is there")
     client.ask("BEGIN", {"transaction": "t"})
     client.put(f"/queue/{name}", "x", transaction="t", AMQ_SCHEDULED_DELAY=60_000)
     management.expect(name, scheduledCount=0)
     client.ask("COMMIT", {"transaction": "t"})
     management.expect(name, scheduledCount=1, messageCount=2)
-
-
-def test_counts_while_waiting(connect, name, management):
-    client = connect()
-    client.put(f"/queue/{name}", "1", "2", AMQ_SCHEDULED_DELAY=60_000)
-    client.put(f"/queue/{name}", "3")
-    management.expect(name, messageCount=3, scheduledCount=2, deliveringCount=0, messagesAdded=3)
 
 
 def test_every_subscriber_of_a_topic_gets_its_delayed_copy(connect, name):
@@ -118,8 +101,7 @@ def test_every_subscriber_of_a_topic_gets_its_delayed_copy(connect, name):
     second.message("x")
 
 
-def test_period_and_repeat(connect, name, management):
-    client = connect()
+def test_period_and_repeat(client, name, management):
     client.subscribe(f"/queue/{name}", ack="auto")
     began = client.in_ms(0)
     client.put(
@@ -132,8 +114,7 @@ def test_period_and_repeat(connect, name, management):
     client.nothing()
 
 
-def test_repeat_without_end_goes_on_until_it_is_cancelled(connect, name, management):
-    client = connect()
+def test_repeat_without_end_goes_on_until_it_is_cancelled(client, name, management):
     client.subscribe(f"/queue/{name}", ack="auto")
     client.put(
         f"/queue/{name}", "x", AMQ_SCHEDULED_DELAY=50, AMQ_SCHEDULED_PERIOD=100, AMQ_SCHEDULED_REPEAT=-1
@@ -145,8 +126,7 @@ def test_repeat_without_end_goes_on_until_it_is_cancelled(connect, name, managem
     management.expect(name, scheduledCount=0)
 
 
-def test_cron_is_scheduled_for_a_whole_minute(connect, name, management):
-    client = connect()
+def test_cron_is_scheduled_for_a_whole_minute(client, name, management):
     client.put(f"/queue/{name}", "x", AMQ_SCHEDULED_CRON="*/5 * * * *")
     (waiting,) = management.ask("GET", f"/queues/{name}/scheduled")["data"]
     assert waiting["recurrence"]["cron"] == "*/5 * * * *"
@@ -158,41 +138,8 @@ def test_cron_is_scheduled_for_a_whole_minute(connect, name, management):
     management.expect(name, scheduledCount=1)  # it goes on as its expression says
 
 
-def test_management_lists_by_due_time(connect, name, management):
-    client = connect()
-    for delay in (300_000, 100_000, 200_000):
-        client.put(f"/queue/{name}", str(delay), AMQ_SCHEDULED_DELAY=delay, mark="m")
-    listed = management.ask("GET", f"/queues/{name}/scheduled")
-    assert listed["count"] == 3
-    assert [item["body"] for item in listed["data"]] == ["100000", "200000", "300000"]
-    assert all(item["headers"]["mark"] == "m" for item in listed["data"])
-
-
-def test_management_delivers_one_now(connect, name, management):
-    client = connect()
-    client.put(f"/queue/{name}", "1", "2", AMQ_SCHEDULED_DELAY=600_000)
-    client.subscribe(f"/queue/{name}", ack="auto")
-    second = management.ask("GET", f"/queues/{name}/scheduled")["data"][1]
-    management.ask("POST", f"/queues/{name}/scheduled/{second['messageID']}/deliver")
-    client.message("2")
-    client.nothing()
-    management.expect(name, messageCount=1, scheduledCount=1)
-
-
-def test_management_cancels_one(connect, name, management):
-    client = connect()
-    client.put(f"/queue/{name}", "1", "2", AMQ_SCHEDULED_DELAY=600_000)
-    first = management.ask("GET", f"/queues/{name}/scheduled")["data"][0]
-    management.ask("DELETE", f"/queues/{name}/scheduled/{first['messageID']}")
-    management.expect(name, messageCount=1, scheduledCount=1)
-    with pytest.raises(Answered) as refused:
-        management.ask("DELETE", f"/queues/{name}/scheduled/{first['messageID']}")
-    assert refused.value.status == 404
-
-
-def test_a_message_expires_not_before_it_is_due(connect, name, management):
+def test_a_message_expires_not_before_it_is_due(client, name, management):
     """Whether a scheduled message is too old is looked at when it falls due (Artemis)."""
-    client = connect()
     client.put(f"/queue/{name}", "x", AMQ_SCHEDULED_DELAY=500, expires=client.in_ms(100))
     client.subscribe(f"/queue/{name}", ack="auto")
     management.expect(name, messageCount=0, messagesExpired=1, messagesAcknowledged=0)

@@ -1,7 +1,5 @@
 """The files of config/, run as they are but for their ports: none of them loses a message that nobody could use."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time
@@ -34,7 +32,7 @@ def where(name, address):
 
 @pytest.fixture(scope="module", params=FILES)
 def shipped(request, tmp_path_factory):
-    name: str = request.param
+    name = request.param
     home = tmp_path_factory.mktemp(Path(name).stem)
     shutil.copytree(ROOT / "config", home / "config")
     shutil.copytree(ROOT / "plugins", home / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
@@ -49,7 +47,7 @@ def shipped(request, tmp_path_factory):
     add(config, "ada", "clients")
     add(config, "grace", "clients" if name == "tls.xml" else "admins")
     with BrokerProcess(config) as broker:
-        opened: list[StompClient] = []
+        opened = []
 
         def connects(user):
             client = StompClient(broker.ports["stomp"], context=context)

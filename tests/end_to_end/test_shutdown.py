@@ -29,10 +29,8 @@ def test_everybody_is_told(start_broker, number):
         socket.create_connection(("127.0.0.1", broker.port), timeout=5)
 
 
-def test_what_was_on_its_way_to_a_client_still_arrives(start_broker):
-    broker = start_broker()
-    client = StompClient(broker.port)
-    client.connect()
+def test_what_was_on_its_way_to_a_client_still_arrives(serve):
+    broker, _, client = serve()
     client.put("/queue/q", *("x" * 1000 for _ in range(200)))
     client.subscribe("/queue/q", ack="auto")
     Management(broker.http_port).expect("q", messageCount=0)
@@ -55,15 +53,12 @@ def test_a_client_that_does_not_read_does_not_hold_it_up(start_broker):
     stuck.close()
 
 
-def test_a_blocked_producer_does_not_hold_it_up(start_broker):
-    broker = start_broker(settings={"#": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
-    client = StompClient(broker.port)
-    client.connect()
+def test_a_blocked_producer_does_not_hold_it_up(serve):
+    broker, _, client = serve(settings={"#": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
     client.put("q", "1")
     client.send("SEND", {"destination": "q"}, b"2")
     Management(broker.http_port).expect_address("q", blockedProducers=1)
     broker.stop()
-    client.close()
 
 
 @pytest.mark.parametrize("when", ["at once", "later"])

@@ -65,13 +65,11 @@ def test_paging_shows_and_goes(connect, name, management):
     assert after["stompring_dispatch_watermark_lag"] == 0
 
 
-def test_reading_from_pages_is_counted(start_broker):
-    broker = start_broker(
+def test_reading_from_pages_is_counted(serve):
+    _, management, client = serve(
         core="<dispatch-memory>1MB</dispatch-memory>",
         settings={"q": {"max-size-messages": 1, "page-size-bytes": "256K", "page-max-cache-size": 1}},
     )
-    management, client = broker.management(), broker.client()
-    client.connect()
     body = "x" * 10_000
     client.put("q", *(body for _ in range(300)))
     shown = management.queue("q")
@@ -85,14 +83,11 @@ def test_reading_from_pages_is_counted(start_broker):
     assert after["stompring_dispatch_blocks_read_total"] > 0
     assert after["stompring_pages_read_bytes_total"] > 1_000_000
     assert after["stompring_dispatch_budget_bytes"] == 1024 * 1024
-    client.close()
 
 
-def test_entries_of_target_lists(start_broker):
+def test_entries_of_target_lists(serve):
     """A selective consumer with a small window: what was found for it is known, and waits."""
-    broker = start_broker(settings={"q": {"max-size-messages": 1}})
-    management, client = broker.management(), broker.client()
-    client.connect()
+    _, management, client = serve(settings={"q": {"max-size-messages": 1}})
     for number in range(300):
         client.send(
             "SEND", {"destination": "q", "colour": "red" if number % 3 else "blue"}, str(number).encode()
@@ -102,4 +97,3 @@ def test_entries_of_target_lists(start_broker):
     client.message("0")
     kinds = [f'stompring_dispatch_target_entries{{kind="{kind}"}}' for kind in ("direct", "reference")]
     management.until(lambda: any(meters(management)[kind] > 0 for kind in kinds))
-    client.close()

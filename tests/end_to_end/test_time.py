@@ -1,7 +1,5 @@
 """A process that is stopped for a while, and a clock that somebody sets."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -101,7 +99,7 @@ def test_delays_repeats_and_heart_beats_go_on_when_the_clock_is_set(set_clock, t
         client.put("/queue/q", "tomorrow", AMQ_SCHEDULED_TIME=wall)
         client.message("repeat")
         ahead.write_text(str(jump))
-        bodies: list[str] = []
+        bodies = []
         began, before = time.monotonic(), len(client.beats)
         while len(bodies) < 9 + (jump > 0):
             client.raw(b"\n")

@@ -1,19 +1,16 @@
 """The files of certificates: renewed while a broker runs, and wrong when it starts; and how a broker over TLS ends."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 import subprocess
-import sys
 import time
-from typing import Any
 
 import pytest
 
 from ..broker_process import PATIENCE, ROOT, BrokerProcess
 from ..stomp_client import StompClient
 from .secured import PREFIXES, Secured
+from .test_security import stompring
 
 STOMP = (
     f"ssl://127.0.0.1:0?keyStorePath=broker.pem;trustStorePath=authority.pem;wantClientAuth=true;{PREFIXES}"
@@ -29,8 +26,7 @@ def secured(tmp_path):
 def shown(secured):
     """The common name of the certificate that a new connection gets."""
     link = secured.open().socket
-    assert isinstance(link, ssl.SSLSocket)
-    certificate: Any = link.getpeercert()
+    certificate = link.getpeercert()
     link.close()
     return str(dict(part[0] for part in certificate["subject"])["commonName"])
 
@@ -119,17 +115,6 @@ def test_who_does_not_read_does_not_hold_it_up(secured):
         stuck.send("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
         sender.put("/queue/q", *(b"x" * 1_000_000 for _ in range(20)))
         broker.stop()
-
-
-def stompring(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "stompring", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE * 2,
-        check=False,
-    )
 
 
 WRONG = [

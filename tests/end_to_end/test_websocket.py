@@ -5,7 +5,6 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -13,14 +12,12 @@ from ..broker_process import PATIENCE
 from ..stomp_client import frame_bytes
 from ..websocket_client import (
     BINARY,
-    CLOSE,
-    PING,
-    PONG,
     TEXT,
     WebSocketClient,
     WebSocketDialogue,
     piece_bytes,
 )
+from .test_limits import resident
 
 MIB = 1024 * 1024
 
@@ -29,7 +26,6 @@ ACCEPTORS = """
 <acceptor name="ws">ws://127.0.0.1:0/stomp?anycastPrefix=/queue/</acceptor>
 <acceptor name="text">ws://127.0.0.1:0?anycastPrefix=/queue/;webSocketEncoderType=text</acceptor>
 <acceptor name="strict">ws://127.0.0.1:0?handshake-timeout=1;stompMaxFramePayloadLength=10K;maxBodyLength=1MB</acceptor>
-<acceptor name="plain">tcp://127.0.0.1:0?webSocketUpgrade=false</acceptor>
 """
 
 pytestmark = pytest.mark.broker(
@@ -72,14 +68,6 @@ def knock(broker):
         yield client
 
 
-def resident(pid):
-    """Bytes of memory that a process has."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("the process has ended")
-
-
 # ---- conversations
 
 
@@ -100,11 +88,11 @@ def test_a_conversation(opened, management, name, version, acceptor, opcode):
     shown = [
         found
         for found in management.ask("GET", "/connections")["data"]
-        if found["connectionID"] == (client.connected or client.frame())["session"]
+        if found["connectionID"] == client.connected["session"]
     ]
     assert [found["protocol"] for found in shown] == [f"STOMP {version} over WebSocket"]
     client.disconnect()
-    assert client.ended is not None and client.ended.code == 1000
+    assert client.ended.code == 1000
     management.expect(name, messageCount=0, messagesAcknowledged=20)
 
 
@@ -123,42 +111,6 @@ def test_big_binary_bodies(opened, name, acceptor):
     client.subscribe(f"/queue/{name}")
     client.message(body)
     assert client.pieces[-1].opcode == BINARY
-
-
-def test_a_frame_cut_up_and_frames_packed_together(opened, name):
-    client = opened()
-    destination = {"destination": f"/queue/{name}"}
-    data = b"".join(frame_bytes("SEND", destination, b"%d" % n) for n in range(50))
-    data += frame_bytes("SEND", {**destination, "receipt": "all"}, "ż".encode() * 100)
-    client.raw(data[:100])
-    for at in range(100, len(data), 57):
-        client.client.send(BINARY, data[at : at + 20], fin=False)
-        client.client.send(PING, b"between")
-        client.client.send(0, data[at + 20 : at + 57])
-        time.sleep(0.012)  # as many pings as may be within a second
-    while client.frame().command != "RECEIPT":
-        pass
-    assert {piece.payload for piece in client.pieces if piece.opcode == PONG} == {b"between"}
-    client.subscribe(f"/queue/{name}", ack="auto")
-    client.messages(*(str(n) for n in range(50)), "ż" * 100)
-
-
-def test_heart_beats(opened):
-    client = opened(heart_beat="0,500")
-    began = time.monotonic()
-    while len(client.beats) < 3:
-        client.hear(0.1)
-        assert time.monotonic() < began + PATIENCE
-    assert time.monotonic() - began > 1.0  # and not faster than agreed
-    assert client.pieces[-1].payload == b"\n"
-    client.put("/queue/still-here", "x")
-
-
-def test_a_silent_client_is_cut_off(opened):
-    client = opened(heart_beat="1000,0")
-    client.client.send(PING, b"which is no heart-beat")
-    client.error("Did not receive data", "2000ms")
-    assert client.ended is not None and client.ended.code == 1000
 
 
 # ---- who may
@@ -206,93 +158,20 @@ def test_requests_that_are_refused(knock, broker):
     broker.wait_for_log(r"WebSocket rejected \(403\): Origin https://evil.example is not allowed")
 
 
-def test_the_upgrade_can_be_switched_off(knock):
-    client = knock("plain")
-    client.socket.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n\0")
-    assert client.socket.recv(5) == b"ERROR"
-
-
 # ---- hostile clients
-
-
-def test_a_request_that_drips(knock):
-    client = knock("strict")
-    began = time.monotonic()
-    with pytest.raises((BrokenPipeError, ConnectionResetError, AssertionError)):
-        for byte in b"GET / HTTP/1.1\r\n" + b"x" * 1000:
-            client.socket.sendall(bytes((byte,)))
-            time.sleep(0.05)
-            client.socket.settimeout(0.01)
-            try:
-                answer = client.socket.recv(1000)
-            except TimeoutError:
-                continue
-            assert answer.startswith(b"HTTP/1.1 503 ") and b"handshake-timeout" in answer
-            client.socket.settimeout(PATIENCE)
-            assert client.socket.recv(1000) != b"", "the end, as it should be"
-    assert time.monotonic() - began < PATIENCE
-
-
-def test_a_frame_that_is_too_long(opened):
-    client = opened("strict")
-    client.raw(b"\n" * 10240)
-    client.client.socket.sendall(piece_bytes(BINARY, b"\n" * 10241))
-    client.closed()
-    assert client.ended is not None and client.ended.code == 1009
-    assert "10240" in client.ended.reason
 
 
 def test_a_message_without_end_takes_no_memory(opened, broker):
     """Of one WebSocket message, 100 MB are line ends between frames; the limit of a body is 1 MB."""
     client = opened("strict")
-    before = resident(broker.pid)
+    before = resident(broker)
     client.client.send(BINARY, b"\n", fin=False)
     piece = piece_bytes(0, b"\n" * 10240, fin=False)
     for _ in range(100):
         client.socket.sendall(piece * 100)
     client.client.send(0, b"\n")
     client.put("/queue/after", "x")
-    assert resident(broker.pid) - before < 20 * MIB
-
-
-def test_a_body_that_is_too_long(opened):
-    client = opened("strict")
-    client.raw(b"SEND\ndestination:/queue/q\ncontent-length:2000000\n\n")
-    client.error("body too long", "1048576")
-
-
-def test_broken_rules_and_the_log(opened, broker):
-    client = opened()
-    client.socket.sendall(piece_bytes(BINARY, b"\n", mask=None))
-    client.closed()
-    assert client.ended is not None and client.ended.code == 1002
-    broker.wait_for_log(
-        r"connection \S+ \(127.0.0.1:\d+\) closed: WebSocket closed \(1002\): incorrect masking"
-    )
-
-
-def test_who_closes_gives_everything_back(opened, name, management):
-    client = opened()
-    client.put(f"/queue/{name}", "x")
-    client.subscribe(f"/queue/{name}")
-    client.message("x")
-    management.expect(name, deliveringCount=1)
-    client.client.send(CLOSE, b"\x03\xe8")
-    client.closed()
-    management.expect(name, deliveringCount=0, messageCount=1, consumerCount=0)
-
-
-def test_who_does_not_answer_the_close_is_cut_off(opened, management):
-    client = opened()
-    session = (client.connected or client.frame())["session"]
-    client.send("DISCONNECT", {"receipt": "bye"})
-    client.expect("RECEIPT")
-    assert client.client.piece().code == 1000
-    deadline = time.monotonic() + PATIENCE
-    while any(found["connectionID"] == session for found in management.ask("GET", "/connections")["data"]):
-        client.client.send(PING)  # says much, and not what is awaited
-        time.sleep(0.2)
-        assert time.monotonic() < deadline
+    assert resident(broker) - before < 20 * MIB
 
 
 # ---- back-pressure
@@ -304,7 +183,7 @@ def test_a_consumer_that_does_not_read(opened, name, management, broker):
     body = b"x" * MIB
     for _ in range(100):
         sender.put(f"/queue/{name}", body, content_length=MIB)
-    before = resident(broker.pid)
+    before = resident(broker)
     consumer = opened()
     consumer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     consumer.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": "1", "ack": "auto"})
@@ -314,7 +193,7 @@ def test_a_consumer_that_does_not_read(opened, name, management, broker):
         assert time.monotonic() < deadline
     sender.put("/queue/others", "are served")
     assert management.queue(name)["messageCount"] > 80
-    assert resident(broker.pid) - before < 30 * MIB
+    assert resident(broker) - before < 30 * MIB
     for _ in range(100):
         assert len(consumer.message().body) == MIB
     management.expect(name, messageCount=0)
@@ -325,7 +204,7 @@ def test_a_producer_that_is_blocked(opened, name, management, broker):
     producer, consumer = opened(), opened()
     queue = f"block.{name}"
     frame = frame_bytes("SEND", {"destination": f"/queue/{queue}", "content-length": MIB}, b"y" * MIB)
-    before = resident(broker.pid)
+    before = resident(broker)
     producer.socket.settimeout(2)
     sent, rest = 0, b""
     blocked = False
@@ -338,7 +217,7 @@ def test_a_producer_that_is_blocked(opened, name, management, broker):
         sent += not rest
         assert sent < 100
     management.expect(queue, messageCount=20)
-    assert resident(broker.pid) - before < 50 * MIB
+    assert resident(broker) - before < 50 * MIB
     producer.socket.settimeout(PATIENCE)
     with ThreadPoolExecutor(1) as pool:
         finished = pool.submit(producer.socket.sendall, rest)

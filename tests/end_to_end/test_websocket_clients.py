@@ -1,7 +1,5 @@
 """@stomp/stompjs over WebSocket, as people use it: in Node.js, and on a page in a browser."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -68,7 +66,6 @@ def test_stompjs_in_node(doors):
         stderr=subprocess.STDOUT,
         text=True,
     ) as program:
-        assert program.stdout is not None
         try:
             assert heard(iter(program.stdout), doors.broker) == CONVERSATION
             assert program.wait(PATIENCE) == 0

@@ -5,8 +5,6 @@ stopped so that it answers nothing and closes no connection, under all of them a
 again with the same `_AMQ_DUPL_ID`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -37,7 +35,7 @@ class Program:
     def __init__(self, words, queue, brokers, directory=ROOT):
         self._changed = threading.Condition()
         self.queue = queue
-        self.lines: list[str] = []
+        self.lines = []
         self._process = subprocess.Popen(
             [*words, queue, *brokers],
             cwd=directory,
@@ -89,10 +87,10 @@ def check_messages(lines, sent):
     A message that was not acknowledged comes again with its own id. Another id means a second message: only where the
     broker was lost before it had stored the first one, and so without a receipt.
     """
-    ids: dict[int, list[str]] = {}
-    here: dict[int, str] = {}  # on one connection
-    receipts: set[int] = set()
-    confirmed: set[int] = set()  # before this connection
+    ids = {}
+    here = {}  # on one connection
+    receipts = set()
+    confirmed = set()  # before this connection
     for kind, _, rest in (line.partition(" ") for line in lines):
         if kind == "connected":
             here.clear()

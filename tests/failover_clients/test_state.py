@@ -3,8 +3,6 @@
 All scenarios share one takeover: the active broker is killed (SIGKILL) while their clients are connected.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Clients that say little, hear nothing, or are gone without a word."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -11,7 +9,7 @@ import time
 import pytest
 
 from ..broker_process import PATIENCE, ROOT
-from ..stomp_client import StompClient, frame_bytes
+from ..stomp_client import frame_bytes
 from .conftest import HOSTILE
 
 pytestmark = HOSTILE
@@ -84,7 +82,6 @@ def test_a_client_that_is_gone_without_a_word(broker, connect, management, name)
     victim = subprocess.Popen(
         [sys.executable, "-c", _VICTIM, str(broker.port), name], stdout=subprocess.PIPE, cwd=ROOT, text=True
     )
-    assert victim.stdout is not None
     try:
         assert victim.stdout.readline() == "has it\n"
         os.kill(victim.pid, signal.SIGSTOP)
@@ -151,6 +148,6 @@ def test_a_client_that_asks_and_never_listens(plug, name, other_clients):
 
 def test_a_frozen_broker_is_no_test_of_ours(connect):
     """The dialogue itself fails where nothing is answered: else the tests above would prove nothing."""
-    client: StompClient = connect()
+    client = connect()
     with pytest.raises(TimeoutError):
         client.frame(patience=0.1)
