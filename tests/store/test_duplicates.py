@@ -107,16 +107,6 @@ def test_replayed_ids_are_ordered_by_position():
 # ---- restarts
 
 
-def test_ids_that_are_not_durable_go_with_their_messages():
-    world = make()
-    send(world, b"1")
-    send(world, b"2", durable=False)
-    send(world, b"3")
-    world.turn()
-    assert known(world) == ids(1, 3)
-    assert known(world.again()) == [b"1", b"3"]
-
-
 def test_a_message_consumed_in_its_turn_leaves_its_id():
     world = make()
     send(world, b"1")
@@ -264,16 +254,6 @@ def test_cleared_ids_are_not_recovered(count):
     again.directory.queue("q").purge()
     send_all(again, ids(1, 3))
     assert known(again.again()) == held(again.again()) == ids(1, 3)
-
-
-def test_in_the_turn_in_which_they_come():
-    world = make()
-    send_all(world, ids(1, 2))
-    send(world, b"3")
-    forget_all(world.address("q"))
-    assert send(world, b"3") and send(world, b"1")
-    world.turn()
-    assert known(world) == [b"3", b"1"] and known(world.again()) == [b"3", b"1"]
 
 
 def test_forgetting_lasts_as_long_as_any_of_the_ids(monkeypatch):

@@ -2,9 +2,7 @@
 
 from collections import Counter
 
-from stompring.broker import publish
 from stompring.broker.storage import Reason
-from stompring.broker.transaction import Transaction
 from stompring.store.record import DELIVERED, SETTLED, STATE, TRANSACTION, Cause, Kind, StoredMessage
 from stompring.store.record import unpack_numbers as numbers_in
 from stompring.store.segment import SegmentScan
@@ -139,23 +137,6 @@ def test_direct_delivery_is_recorded_in_the_message():
     world.durable("q")
     (payload,) = told.records
     assert StoredMessage(payload).deliveries == 1
-
-
-def test_a_transaction_is_one_record():
-    world = StoredBroker()
-    queue = world.queue("q")
-    world.durable("q", b"taken")
-    taker = join(queue, 1)
-    told = Told(world)
-    transaction = Transaction(world.broker)
-    taker.ack_in(transaction)
-    for body in (b"one", b"two"):
-        message = world.message("q", body, durable=True)
-        transaction.send(0, lambda: world.address("q"), lambda m=message: publish.send(m), durable=True)
-    transaction.commit()
-    (payload,) = told.records
-    kind, _, _, count, number = TRANSACTION.unpack_from(payload)
-    assert (kind, count, number) == (Kind.TRANSACTION, 3, 0)
 
 
 def test_transactions_nest():

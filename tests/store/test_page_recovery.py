@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from stompring.broker.reference import PENDING, SCHEDULED
+from stompring.broker.reference import PENDING
 from stompring.broker.storage import Reason
 from stompring.errors import StoreError
 from stompring.settings.model import RoutingType
@@ -59,53 +59,6 @@ def test_restart_seals_the_last_page_and_begins_a_new_one(stop):
     assert again.drain(q) == numbered(6)
 
 
-def test_counts_and_due_times_come_back():
-    world, (q,) = filled(4, WIDE)
-    page = world.pages.in_order()[0]
-    later = world.now + 5000
-    for index, (state, due) in enumerate([(PENDING, 0), (SCHEDULED, later)]):
-        ref = world.load(q, page, index)
-        ref.deliveries, ref.attempts, ref.state, ref.due = 3 + index, 2, state, due
-        world.cursor(q).returned(ref)
-    world.page([q], due=later + 1)
-    world.turn()
-    for _ in range(2):
-        world = world.again()
-        (q,) = world.queues("q")
-        (page,) = world.pages.in_order()
-        cursor = world.cursor(q)
-        assert [cursor.counts(page, index) for index in range(3)] == [(3, 2), (4, 2), (0, 0)]
-        assert cursor.waiting_of(page) == [0, 2, 3]
-        assert cursor.timed_of(page) == [1, 4]
-        block = world.read(page, 1)
-        assert block is not None
-        assert [cursor.due(block, index) for index in (1, 4)] == [later, later + 1]
-        assert page.soonest_due == later
-
-
-def test_due_time_of_a_delivery_in_memory_outlives_compaction():
-    world, (q,) = filled(2, WIDE)
-    page = world.pages.in_order()[0]
-    later = world.now + 5000
-    ref = world.load(q, page, 0)
-    ref.deliveries, ref.attempts, ref.state, ref.due = 1, 1, SCHEDULED, later
-    world.cursor(q).returned(ref)
-    world.turn()
-    until = world.journal.segments[-1].number
-    world.journal.file_size = 100  # the next record begins a file
-    world.page([q])
-    world.turn()
-    while world.journal.segments[0].number <= until:
-        world.journal.compact_step(10, 1 << 20)
-        world.turn()
-    again = world.again()
-    (q,) = again.queues("q")
-    page = again.pages.in_order()[0]
-    block = again.read(page, 0)
-    assert block is not None
-    assert (again.cursor(q).timed_of(page), again.cursor(q).due(block, 0)) == ([0], later)
-
-
 def test_requeued_message_that_was_due_is_not_scheduled_again():
     world, (q,) = filled(1, WIDE)
     page, index = world.page([q], due=world.now + 1000)
@@ -118,54 +71,7 @@ def test_requeued_message_that_was_due_is_not_scheduled_again():
     assert again.cursor(q).waiting_of(again.pages.in_order()[0]) == [0, 1]
 
 
-def test_page_without_durable_messages_is_deleted_at_start():
-    world = PagedBroker()
-    world.fill(world.queues("q")[0], 20, durable=False)
-    world.stop()
-    again = world.again()
-    assert again.all_pages() == []
-    assert again.page_files() == []
-
-
-def test_pages_of_a_deleted_queue_go():
-    world, (q,) = filled()
-    world.pages.forget(q)
-    world.directory.delete_queue("q")
-    crashed_before = world.again()
-    assert len(crashed_before.drain(crashed_before.queues("q")[0])) == 20
-    world.turn()
-    assert world.again().page_files() == []
-
-
-def test_compaction_preserves_page_settlements():
-    world = PagedBroker(journal_file_size=1024)
-    (q,) = world.queues("q")
-    positions = world.fill(q, 40)
-    for place in range(0, 40, 3):
-        world.cursor(q).settle_waiting(*positions[place], Reason.ACKNOWLEDGED)
-        world.turn()
-    for _ in range(200):
-        if world.journal.segments[0].number > 20:
-            break
-        world.journal.compact_step(2, 1000)
-        world.turn()
-    else:
-        raise AssertionError("the journal does not go on")
-    again = world.again()
-    assert again.drain(again.queues("q")[0]) == [b"%d" % at for at in range(40) if at % 3]
-
-
 # ---- transactions
-
-
-def test_a_transaction_counts_when_it_is_in_the_journal():
-    world, (q,) = filled(2, WIDE)
-    world.store.begin()
-    world.page([q], b"2 ")
-    world.store.commit()
-    world.turn()
-    again = world.again()
-    assert again.drain(again.queues("q")[0]) == numbered(3)
 
 
 @pytest.mark.parametrize("sealed", [True, False])
@@ -452,23 +358,6 @@ def test_a_directory_whose_only_page_was_only_begun_leaves_no_address():
     assert "a" not in world.again(left[0]).directory.addresses
 
 
-def test_all_pages_are_missing():
-    """PD-5."""
-    world, (q,) = filled()
-    world.cursor(q).settle_waiting(world.pages.in_order()[0], 0, Reason.KILLED)
-    world.turn()
-    files = world.memory.kill()
-    for path in [path for path in files.contents if path.is_relative_to(PAGING)]:
-        del files.contents[path]
-    again = world.again(files)
-    (q,) = again.queues("q")
-    assert again.all_pages() == []
-    again.fill(q, 20)
-    again.turn()
-    third = again.again()
-    assert third.drain(third.queues("q")[0]) == numbered(20)
-
-
 @pytest.mark.parametrize("name", [b"", b"\n", None])
 def test_a_directory_without_a_name_is_known_by_its_pages(name):
     """PG-4: an empty address.txt does not prevent the start."""
@@ -481,18 +370,6 @@ def test_a_directory_without_a_name_is_known_by_its_pages(name):
         files.contents[path].data[:] = name
     again = world.again(files)
     assert again.drain(again.queues("q")[0]) == numbered(20)
-
-
-def test_paging_directory_without_pages_is_removed_at_start():
-    world, (q,) = filled()
-    world.drain(q)
-    world.paging.purge = False
-    world.paging.close(world.pages)
-    world.address("a").pages = None
-    world.turn()
-    assert world.page_files() == ["address.txt"]
-    again = world.again()
-    assert again.page_files() == []
 
 
 def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it():
@@ -590,41 +467,6 @@ def test_two_directories_of_one_address():
 
 
 # ---- every place of a small file
-
-
-def small(sealed):
-    """A page with three messages, where they begin, and where the last one ends."""
-    world = PagedBroker(settings=WIDE)
-    queues = world.queues("q")
-    for at in range(3):
-        page, _ = world.page(queues, b"%d " % at)
-    assert page.starts is not None
-    starts = [*page.starts, page.end]
-    if sealed:
-        world.pages.roll()
-    world.turn()
-    return world, page.path, starts
-
-
-def drained_and_gone(world, files):
-    """What can be read after a start; nothing of it comes back after another."""
-    again = world.again(files)
-    bodies = again.drain(again.queues("q")[0])
-    assert again.cursor(again.queues("q")[0]).remaining == 0
-    again.turn()
-    third = again.again()
-    assert third.all_pages() == []
-    return bodies
-
-
-@pytest.mark.parametrize("sealed", [True, False])
-def test_cut_off_anywhere(sealed):
-    world, path, starts = small(sealed)
-    for size in range(0, len(world.memory.data[path]), 7):
-        files = world.memory.kill()
-        del files.contents[path].data[size:]
-        there = sum(end <= size for end in starts[1:])
-        assert drained_and_gone(world, files) == numbered(there), size
 
 
 # ---- page files as the journal knows them

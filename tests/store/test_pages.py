@@ -87,32 +87,24 @@ def test_a_clean_stop_seals_the_last_page(world, q):
     assert world.memory.open_files == 1  # the journal's
 
 
-def test_durable_messages_are_synced_before_the_receipt(world, q):
+def test_what_is_durable_is_synced_before_the_receipt(world, q):
+    (passing,) = world.queues("passing", durable=False)
     world.page([q], durable=False)  # the journal is told that the page is there
-    for durable, expected in ((False, 0), (True, 1)):
+    for queue, durable, sync in ((q, False, 0), (passing, True, 0), (q, True, 1)):
         world.turn()
         world.memory.operations.clear()
-        world.page([q], durable=durable)
-        heard: list[bool] = []
-        world.store.when_synced(lambda heard=heard: heard.append(True))
-        assert len(heard) == 1 - expected
+        world.page([queue], durable=durable)
+        heard = world.synced()
+        assert len(heard) == 1 - sync
         world.turn()
         assert heard == [True]
         name = world.pages.in_order()[-1].path.name
-        assert world.memory.operations.count(("sync", name)) == expected
+        assert world.memory.operations.count(("sync", name)) == sync
 
 
 def test_a_store_that_does_not_sync_leaves_it_to_the_system(world, q):
     world.paging.sync = False
     world.page([q])
-    world.turn()
-    name = world.pages.in_order()[-1].path.name
-    assert ("sync", name) not in world.memory.operations
-
-
-def test_a_queue_that_is_not_durable_needs_no_sync(world):
-    (passing,) = world.queues("passing", durable=False)
-    world.page([passing])
     world.turn()
     name = world.pages.in_order()[-1].path.name
     assert ("sync", name) not in world.memory.operations
@@ -165,7 +157,7 @@ def test_page_is_deleted_after_its_settlements_are_synced():
     assert page.path not in world.memory.contents
 
 
-def test_without_purge_the_directory_stays(world, q):
+def test_without_purge_the_directory_stays_until_a_start(world, q):
     world.paging.purge = False
     world.fill(q, 20)
     world.drain(q)
@@ -173,6 +165,7 @@ def test_without_purge_the_directory_stays(world, q):
     world.address("a").pages = None
     world.turn()
     assert world.page_files() == ["address.txt"]
+    assert world.again().page_files() == []
 
 
 def test_an_address_that_pages_again_at_once_keeps_its_name(world, q):
@@ -235,15 +228,3 @@ def test_a_full_disk_loses_nothing():
     again = world.again()
     (q,) = again.queues("q")
     assert again.drain(q) == [b"%d" % at for at in range(10)]
-
-
-def test_short_writes_are_finished():
-    world = PagedBroker()
-    (q,) = world.queues("q")
-    world.memory.most_per_write = 7
-    world.fill(q, 20)
-    world.turn()
-    world.memory.most_per_write = None
-    again = world.again()
-    (q,) = again.queues("q")
-    assert again.drain(q) == [b"%d" % at for at in range(20)]

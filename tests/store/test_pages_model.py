@@ -308,6 +308,7 @@ class PagesMachine(RuleBasedStateMachine):
         self.model.restart()
         self.attach(self.world.again(files))
         assert self.world.paging.damaged_pages == 0
+        assert {page.number for page in self.world.pages.in_order()} == self.model.pages()
 
     # ---- what must be so
 
@@ -338,6 +339,8 @@ class PagesMachine(RuleBasedStateMachine):
                 assert cursor.waiting_of(page) == waiting
                 timed = [key[1] for key in self.model.of(name, TIMED) if key[0] == page.number]
                 assert cursor.timed_of(page) == timed
+                due = [items[page.number, index].now_due or items[page.number, index].due for index in timed]
+                assert not due or 0 < page.soonest_due <= min(due)
                 states = cursor.states(page, 0, page.count)
                 for index in range(page.count):
                     item = items.get((page.number, index))

@@ -29,18 +29,6 @@ def test_restart_recovers_every_field_of_a_message():
     assert got.address.name == "q" and ref.deliveries == 0
 
 
-def test_restart_preserves_order_and_appends_new_messages():
-    world = StoredBroker()
-    world.queue("q")
-    for body in (b"1", b"2", b"3"):
-        world.durable("q", body)
-    world.durable("q", b"first", priority=9)
-    world.turn()
-    again = world.again()
-    again.durable("q", b"4")
-    assert held(again) == [b"first", b"1", b"2", b"3", b"4"]
-
-
 def test_memory_is_counted_as_before():
     world = StoredBroker()
     for name in ("a", "b"):
@@ -140,21 +128,6 @@ def test_wildcard_queue_recovers_messages_of_a_deleted_address():
     assert again.broker.memory.messages == 0
 
 
-def test_messages_of_deleted_queues_are_not_recovered():
-    world = StoredBroker()
-    world.queue("q")
-    world.durable("q", b"old")
-    world.turn()
-    world.directory.delete_queue("q")
-    world.turn()
-    again = world.again()
-    assert "q" not in again.directory.queues
-    again.queue("q")
-    again.durable("q", b"new")
-    again.turn()
-    assert held(again.again()) == [b"new"]
-
-
 # ---- queues and addresses
 
 
@@ -202,18 +175,6 @@ def test_non_durable_and_temporary_queues_are_not_recovered():
     assert "volatile" not in again.directory.addresses, "made for a queue that is gone"
     again.turn()
     assert "volatile" not in again.again().directory.addresses
-
-
-def test_a_queue_made_anew_under_the_same_name_is_another():
-    world = StoredBroker()
-    world.queue("q", ring_size=1)
-    world.durable("q", b"of the first")
-    world.directory.delete_queue("q")
-    second = world.queue("q", ring_size=2)
-    world.durable("q", b"of the second")
-    world.turn()
-    again = world.again()
-    assert again.directory.queue("q").number == second.number and held(again) == [b"of the second"]
 
 
 def test_invalid_queue_description_is_skipped_and_reported(caplog):

@@ -89,14 +89,6 @@ def test_immediately_consumed_messages_are_retained():
     assert times == [one.broker.clock.now]
 
 
-def test_without_retention_immediately_consumed_messages_are_not_written():
-    one = StoredBroker()
-    join(one.queue(), auto=True)
-    one.durable()
-    one.turn()
-    assert history(one)[0] == set()
-
-
 def test_retained_files_have_the_complete_history():
     one = world()
     queue = one.queue()

@@ -57,15 +57,6 @@ def test_a_failing_disk(operation, make, caplog):
     assert len(reported) == 2 and "2.journal" in (reported[0] or "") and reported[1] is None
 
 
-def test_short_writes():
-    desk = WriterFixture()
-    desk.files.most_per_write = 3
-    desk.journal.append(b"0123456789")
-    desk.turn()
-    desk.hand.step()
-    assert desk.data(JOURNAL) == b"0123456789"
-
-
 def test_a_write_that_breaks_off_begins_again_where_the_batch_began():
     desk = WriterFixture()
     desk.journal.append(b"before ")
