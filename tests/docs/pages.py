@@ -19,20 +19,33 @@ PAGES = sorted(
     if "node_modules" not in path.parts
 )
 
-FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```\s*?$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r"(?:^<!-- test: ([^\n]*?) -->\n)?^( *)```(\w*)[^\n]*\n(.*?)^ *```\s*?$", re.DOTALL | re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code, its page, and the number of its first line."""
+    """A block of code, its page, the number of its first line, and the comment ``<!-- test: … -->`` before it."""
 
     page: str
     line: int
     language: str
     text: str
+    test: str
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
+
+    @property
+    def key(self) -> str:
+        """``file`` of ``file=NAME``."""
+        return self.test.partition("=")[0]
+
+    @property
+    def value(self) -> str:
+        """``NAME`` of ``file=NAME``."""
+        return self.test.partition("=")[2]
 
 
 @cache
@@ -41,11 +54,15 @@ def text_of(page: str) -> str:
 
 
 def blocks(page: str) -> Iterator[Block]:
-    text = text_of(page)
+    """The blocks of a page of the checkout."""
+    return blocks_of(text_of(page), page)
+
+
+def blocks_of(text: str, page: str = "") -> Iterator[Block]:
     for found in FENCE.finditer(text):
-        indent = len(found[1])
-        body = "".join(line[indent:] if line.strip() else line for line in found[3].splitlines(True))
-        yield Block(page, text.count("\n", 0, found.start()) + 2, found[2], body)
+        indent = len(found[2])
+        body = "".join(line[indent:] if line.strip() else line for line in found[4].splitlines(True))
+        yield Block(page, text.count("\n", 0, found.start(3)) + 2, found[3], body, found[1] or "")
 
 
 def prose(page: str) -> str:

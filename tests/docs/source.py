@@ -6,7 +6,6 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,18 +14,6 @@ PACKAGE = ROOT / "stompring"
 
 #: What stands for everything that is only known when it happens.
 ANYTHING = "…"
-
-
-@dataclass(frozen=True)
-class Found:
-    """Something in the source, and where."""
-
-    value: str
-    module: str  # relative to the package
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.module}:{self.line}: {self.value}"
 
 
 def modules(*rooms: str) -> list[Path]:
@@ -41,11 +28,6 @@ def source_of(thing: Callable[..., object]) -> Path:
     found = inspect.getsourcefile(thing)
     assert found is not None
     return Path(found)
-
-
-def label(path: Path) -> str:
-    """A module's path in the package."""
-    return path.relative_to(PACKAGE).as_posix()
 
 
 def parsed(path: Path) -> ast.Module:
@@ -88,40 +70,27 @@ def skeleton(node: ast.expr) -> str | None:
     return None
 
 
-def texts_of_calls(path: Path, names: Iterable[str]) -> Iterator[tuple[Found, bool]]:
-    """The first argument of each call of one of ``names``; with False where it is an expression, not a text."""
+def texts_of_calls(path: Path, names: Iterable[str]) -> Iterator[str]:
+    """The first argument of each call of one of ``names`` that is a text."""
     wanted = set(names)
     for node in ast.walk(parsed(path)):
-        if (
-            not isinstance(node, ast.Call)
-            or not isinstance(node.func, ast.Name)
-            or node.func.id not in wanted
-        ):
-            continue
-        text = skeleton(node.args[0]) if node.args else ""
-        yield (
-            Found(ast.unparse(node.args[0]) if text is None else text, label(path), node.lineno),
-            text is not None,
-        )
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in wanted:
+            text = skeleton(node.args[0]) if node.args else ""
+            if text is not None:
+                yield text
 
 
-def returned_texts(path: Path, function: str) -> list[Found]:
+def returned_texts(path: Path, function: str) -> Iterator[str]:
     """The texts that a function returns, or hands to its caller's ``answer``."""
-    found = []
     for definition in ast.walk(parsed(path)):
-        if not isinstance(definition, ast.FunctionDef) or definition.name != function:
-            continue
-        for node in ast.walk(definition):
-            values: list[ast.expr] = []
-            if isinstance(node, ast.Return) and node.value is not None:
-                values = [node.value]
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "answer":
-                values = node.args[1:]
-            for value in values:
-                text = skeleton(value)
-                if text:
-                    found.append(Found(text, label(path), value.lineno))
-    return found
+        if isinstance(definition, ast.FunctionDef) and definition.name == function:
+            for node in ast.walk(definition):
+                values: list[ast.expr] = []
+                if isinstance(node, ast.Return) and node.value is not None:
+                    values = [node.value]
+                elif isinstance(node, ast.Call) and ast.unparse(node.func) == "answer":
+                    values = node.args[1:]
+                yield from filter(None, map(skeleton, values))
 
 
 @cache
@@ -143,12 +112,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _LINE = re.compile(r"(?:^|\n)([A-Za-z_][A-Za-z0-9_.-]*):")
 
 
-def header_names(path: Path) -> list[Found]:
+def header_names(path: Path) -> Iterator[str]:
     """Every bytes literal that is, or holds, the name of a header: all that look like one."""
-    found = []
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, bytes):
             text = re.sub("%[bd]", "\n", node.value.decode("latin-1"))
-            names = [text] if _NAME.fullmatch(text) else _LINE.findall(text)
-            found += [Found(name, label(path), node.lineno) for name in names]
-    return found
+            yield from [text] if _NAME.fullmatch(text) else _LINE.findall(text)

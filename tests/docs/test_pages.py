@@ -13,8 +13,8 @@ from lxml import etree
 
 from stompring.cli.main import main
 
-from .pages import PAGES, anchors, blocks, commands, links, text_of
-from .source import ROOT
+from .pages import PAGES, anchors, blocks, commands, links, prose, text_of
+from .source import PACKAGE, ROOT
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 DOCS = [page for page in PAGES if page.startswith("docs/")]
@@ -37,6 +37,19 @@ def test_links_lead_to_files_and_headings(page):
             if anchor not in anchors(name):
                 wrong.append(target)
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES} - {"CHANGELOG.md", "docs/plugins.md"}))
+def test_modules_named_exist(page):
+    """By their path in the checkout or in the package. The two others name what was once there, and a reader's own."""
+    paths = re.findall(r"`((?:[\w-]+/)+(?:[\w-]+\.py)?)`", prose(page))
+    missing = [
+        path
+        for path in paths
+        if any((top / path.partition("/")[0]).is_dir() for top in (ROOT, PACKAGE))
+        and not any((top / path).exists() for top in (ROOT, PACKAGE))
+    ]
+    assert missing == []
 
 
 def test_pages_and_blocks_are_found():

@@ -7,34 +7,29 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pytest
 
 from stompring.settings.broker_xml import read_broker_xml
 
 from ..broker_process import PATIENCE, BrokerProcess
+from .pages import blocks, text_of
 from .source import ROOT
 
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-ARTEMIS = (ROOT / "docs" / "artemis.md").read_text(encoding="utf-8")
+TEXT, ARTEMIS = text_of("README.md"), text_of("docs/artemis.md")
 SHIPPED = ROOT / "config" / "broker.xml"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of code in the document."""
-
-    language: str
-    text: str
-
-
-BLOCKS = [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)]
+#: Where it listens.
+STOMP, HTTP = (
+    f"{acceptors[0].host}:{acceptors[0].port}"
+    for shipped in [read_broker_xml(SHIPPED)]
+    for acceptors in (shipped.stomp_acceptors, shipped.http_acceptors)
+)
+BLOCKS = list(blocks("README.md"))
 
 
 def session():
     """The blocks that are run, in order, each with the output that follows it where one is shown."""
-    followed = zip(BLOCKS, [*BLOCKS[1:], Block("", "")], strict=True)
+    followed = zip(BLOCKS, [*BLOCKS[1:], BLOCKS[0]], strict=True)
     return [
         (block, after if after.language == "text" else None)
         for block, after in followed
@@ -45,11 +40,10 @@ def session():
 @pytest.fixture
 def broker(tmp_path):
     """The shipped configuration, but on free ports."""
-    configuration = read_broker_xml(str(SHIPPED))
     document = SHIPPED.read_text(encoding="utf-8")
-    for port in (configuration.stomp_acceptors[0].port, configuration.http_acceptors[0].port):
-        assert document.count(f"127.0.0.1:{port}") == 1
-        document = document.replace(f"127.0.0.1:{port}", "127.0.0.1:0")
+    for port in (STOMP, HTTP):
+        assert document.count(port) == 1
+        document = document.replace(port, "127.0.0.1:0")
     config = tmp_path / "broker.xml"
     config.write_text(document, encoding="utf-8")
     with BrokerProcess(config, forked=False) as process:
@@ -78,17 +72,6 @@ def test_the_first_session(broker):
     assert (final["messagesAdded"], final["messagesAcknowledged"], final["messagesReplaced"]) == (6, 3, 3)
 
 
-def test_the_session_is_found():
-    languages = [(block.language, shown is not None) for block, shown in session()]
-    assert languages == [("sh", False), ("python", True), ("sh", True), ("sh", False)]
-
-
-def test_ports_are_those_of_the_shipped_configuration():
-    configuration = read_broker_xml(str(SHIPPED))
-    for acceptor in (configuration.stomp_acceptors[0], configuration.http_acceptors[0]):
-        assert f"{acceptor.host}:{acceptor.port}" in TEXT
-
-
 def test_commands_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(
@@ -101,13 +84,6 @@ def test_commands_exist():
         assert re.search(rf"^{target}:|^\w[\w ]*\b{target}\b[\w ]*:", makefile, re.MULTILINE), (
             f"make {target}"
         )
-
-
-def test_files_named_exist():
-    spans = re.findall(r"`([^`\n]+)`", TEXT)
-    files = [span for span in spans if re.fullmatch(r"(config|docs)/[\w./-]*", span)]
-    assert files
-    assert [file for file in files if not (ROOT / file).exists()] == []
 
 
 @pytest.mark.parametrize("text", [TEXT, ARTEMIS], ids=["README.md", "docs/artemis.md"])

@@ -11,7 +11,6 @@ SOURCES = {
     path.relative_to(ROOT / "stompring").as_posix(): path.read_text(encoding="utf-8")
     for path in (ROOT / "stompring").rglob("*.py")
 }
-NAMED = sorted(set(re.findall(r"`([a-z_]+/[a-z_]*(?:\.py)?)`", TEXT)))
 EXEMPT = [
     (file, finding) for file, source in SOURCES.items() for finding in re.findall(r"# nosec (B\d+)", source)
 ]
@@ -21,15 +20,6 @@ def answer(finding):
     """The row about what bandit found."""
     rows = [line for line in TEXT.splitlines() if line.startswith("| B") and finding in line.split("|")[1]]
     return " ".join(rows)
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_every_module_it_names_is_there(name):
-    assert (ROOT / "stompring" / name).exists()
-
-
-def test_something_is_exempt_from_bandit():
-    assert len(EXEMPT) > 5 and len(NAMED) > 15
 
 
 @pytest.mark.parametrize(("file", "finding"), EXEMPT)

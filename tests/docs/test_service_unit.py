@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from stompring.cli.main import main
+
+from ..tools import need
 
 CONFIG = Path(__file__).parents[2] / "config"
 UNIT, LAKE = CONFIG / "stompring.service", CONFIG / "stompring-lake.service"
@@ -38,9 +39,7 @@ def test_their_commands_and_options_are_ours(command):
 
 @pytest.mark.parametrize("shipped", [UNIT, LAKE], ids=lambda unit: unit.stem)
 def test_systemd_understands_every_line(shipped, tmp_path):
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("systemd-analyze is not installed")
+    analyze = need("systemd-analyze")
     text = shipped.read_text(encoding="utf-8")
     unit = tmp_path / shipped.name
     unit.write_text(re.sub(r"/opt/stompring/bin/stompring", "/bin/true", text), encoding="utf-8")
@@ -51,9 +50,7 @@ def test_systemd_understands_every_line(shipped, tmp_path):
 
 @pytest.mark.parametrize("shipped", [UNIT, LAKE], ids=lambda unit: unit.stem)
 def test_systemd_finds_the_sandbox_tight(shipped):
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("systemd-analyze is not installed")
+    analyze = need("systemd-analyze")
     found = subprocess.run(
         [analyze, "security", "--offline=true", "--threshold=20", str(shipped)],
         capture_output=True,

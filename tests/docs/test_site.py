@@ -83,12 +83,6 @@ def article(page):
 @pytest.mark.long
 def test_every_page_is_in_the_navigation_and_leads_to_another(site):
     found = pages(site)
-    expected = {
-        path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")
-    }
-    assert found.keys() == {path.as_posix() for path in expected} | {
-        page.replace(".md", ".html") for page in OF_THE_CHECKOUT
-    }
     navigation = found["index.html"].xpath("//nav[contains(@class, 'md-nav--primary')]//a/@href")
     assert found.keys() <= {str(target) for target in navigation} | {"index.html"}
     alone = [

@@ -7,15 +7,17 @@ from contextlib import ExitStack
 
 import pytest
 
+from ..console.browser import chromium
+from .pages import blocks_of
 from .source import ROOT
-from .tutorial import DIRECTIVES, Tutorial, blocks, expected, has_chromium
+from .tutorial import DIRECTIVES, Tutorial, expected
 
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 
 #: What a page needs besides stompring.
 NEEDS = {
     "lake": ("pyspark", lambda: importlib.util.find_spec("pyspark") is not None),
-    "browser": ("Chromium", has_chromium),
+    "browser": ("Chromium", chromium),
     "securing": ("curl", lambda: shutil.which("curl") is not None),
 }
 
@@ -39,17 +41,11 @@ def test_every_block_does_what_the_page_says(path, tmp_path):
         Tutorial(tmp_path, path.read_text(encoding="utf-8"), opened).run()
 
 
-def test_there_is_a_page_for_each_subject():
-    subjects = {"first-ring", "work-queue", "browser", "lake", "securing", "from-artemis"}
-    subjects |= {"from-rabbitmq", "request-reply"}
-    assert {path.stem for path in PAGES} == subjects
-
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_page_begins_with_its_result_and_has_blocks_that_are_run(path):
     text = path.read_text(encoding="utf-8")
     assert re.match(r"# .+\n\nAfter this tutorial you can ", text)
-    for block in blocks(text):
+    for block in blocks_of(text):
         assert block.key in DIRECTIVES, f"line {block.line}: {block.test}"
         assert block.key or block.language in ("sh", "text"), f"line {block.line}: nothing runs it"
 
@@ -68,11 +64,3 @@ def test_a_page_begins_with_its_result_and_has_blocks_that_are_run(path):
 )
 def test_outputs_are_compared(shown, printed, fits):
     assert (expected(shown).fullmatch(printed.strip() + "\n") is not None) is fits
-
-
-def test_blocks_are_found_with_their_comments():
-    page = "x\n\n<!-- test: file=a.py -->\n```python\n1\n```\n\n```sh\nls\n```\n"
-    assert [(each.language, each.key, each.value, each.text) for each in blocks(page)] == [
-        ("python", "file", "a.py", "1\n"),
-        ("sh", "", "", "ls\n"),
-    ]

@@ -35,19 +35,14 @@ from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.data_directory import data_directory
 from stompring.settings.shipped import shipped_file
 
-from ..broker_pool import python_path
 from ..broker_process import PATIENCE, BrokerProcess
-from ..cli.command import readable
+from ..cli.command import environment, readable
 from ..ports import free_ports
+from .pages import Block, blocks_of
 from .source import ROOT
 
 #: Ports that tutorials use.
 PORTS = ("61613", "61614", "61612", "61616", "8161", "8000")
-
-BLOCK = re.compile(
-    r"(?:^<!-- test: (?P<test>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
 
 #: What a comment before a block may begin with; without a comment it is the language that counts.
 DIRECTIVES = {"", "broker", "file", "background", "output", "exit", "password", "where", "elsewhere", "page"}
@@ -56,39 +51,6 @@ DIRECTIVES = {"", "broker", "file", "background", "output", "exit", "password", 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of code, and what the comment before it says."""
-
-    language: str
-    text: str
-    test: str
-    line: int
-
-    @property
-    def key(self) -> str:
-        """``file`` of ``file=NAME``."""
-        return self.test.partition("=")[0]
-
-    @property
-    def value(self) -> str:
-        """``NAME`` of ``file=NAME``."""
-        return self.test.partition("=")[2]
-
-
-def blocks(page: str) -> list[Block]:
-    """The blocks of a page."""
-    return [
-        Block(
-            found["language"],
-            found["text"],
-            found["test"] or "",
-            page.count("\n", 0, found.start("language")) + 1,
-        )
-        for found in BLOCK.finditer(page)
-    ]
 
 
 @dataclass
@@ -157,14 +119,9 @@ class Tutorial:
             script = commands / name
             script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
             script.chmod(0o755)
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("STOMPRING_", "XDG_"))
-        }
         self.environment = {
-            **kept,
+            **environment(self.home, XDG_CONFIG_HOME=""),
             "PATH": f"{commands}:{os.environ['PATH']}",
-            "HOME": str(self.home),
-            "PYTHONPATH": python_path(ROOT),
             "PYTHONUNBUFFERED": "1",
             "NODE_PATH": str(CLIENTS / "node_modules"),
             "NO_COLOR": "1",
@@ -178,7 +135,7 @@ class Tutorial:
     def run(self) -> None:
         """Every block, in order. Raises AssertionError with the line of the block."""
         self.opened.callback(self.close)
-        for block in blocks(self.page):
+        for block in blocks_of(self.page):
             try:
                 self._run(block)
             except AssertionError as fault:
@@ -309,12 +266,3 @@ def has_client(language: str) -> bool:
     return shutil.which(probe[0]) is not None and (
         subprocess.run(probe, cwd=CLIENTS, capture_output=True, check=False).returncode == 0
     )
-
-
-def has_chromium() -> bool:
-    """Whether pages can be tested."""
-    try:
-        import playwright  # noqa: F401
-    except ImportError:
-        return False
-    return any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))

@@ -15,6 +15,7 @@ from benchmarks import load
 from ..crash import topology
 from ..crash.administrator import Administrator
 from ..crash.audit import NOTICE
+from ..crash.campaign import BrokenPromise
 from ..crash.context import Context, login_headers
 from ..crash.ledger import now
 from ..crash.promises import Promises
@@ -38,10 +39,6 @@ OUTAGE = 0.3
 
 #: Names of queues that the ledger knows nothing of.
 PROBED, LADEN = "probe.", "laden."
-
-
-class BrokenPromise(AssertionError):
-    """Something was lost, came twice, or did not come back."""
 
 
 def schedule(random: Random, count: int, kinds: Sequence[str]) -> list[FaultKind]:

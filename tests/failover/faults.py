@@ -38,6 +38,16 @@ class Scene:
         assert isinstance(self.world.network, Namespaces)
         return self.world.network
 
+    def kill(self, *names: str, down: bool = False) -> None:
+        """The fault is that these processes are killed."""
+        self.strike()
+        self.world.kill(*names, down=down)
+
+    def stop(self, name: str) -> None:
+        """The fault is that this process is stopped."""
+        self.strike()
+        self.world.stop(name)
+
     def strike(self) -> None:
         """The fault comes now."""
         self.began = time.monotonic()
@@ -100,15 +110,13 @@ def kind(
 @kind("active killed", nats=False)
 def kill_active(scene: Scene) -> None:
     """kill -9; a supervisor starts it again a second later."""
-    scene.strike()
-    scene.world.kill(scene.active)
+    scene.kill(scene.active)
 
 
 @kind("active killed, directory wiped")
 def wipe_active(scene: Scene) -> None:
     """It comes back with an empty disk, as a standby."""
-    scene.strike()
-    scene.world.kill(scene.active, down=True)
+    scene.kill(scene.active, down=True)
     scene.world.wipe(scene.active)
     scene.sleep(0, 6)
 
@@ -116,15 +124,13 @@ def wipe_active(scene: Scene) -> None:
 @kind("standby killed", keeps=True, nats=False)
 def kill_standby(scene: Scene) -> None:
     """kill -9."""
-    scene.strike()
-    scene.world.kill(scene.standby)
+    scene.kill(scene.standby)
 
 
 @kind("standby killed, directory wiped", keeps=True)
 def wipe_standby(scene: Scene) -> None:
     """It reads everything again."""
-    scene.strike()
-    scene.world.kill(scene.standby, down=True)
+    scene.kill(scene.standby, down=True)
     scene.world.wipe(scene.standby)
     scene.sleep(0, 3)
 
@@ -132,8 +138,7 @@ def wipe_standby(scene: Scene) -> None:
 @kind("active stopped for up to 2 s")
 def stop_active_shortly(scene: Scene) -> None:
     """SIGSTOP, and SIGCONT before anybody takes over, or about then."""
-    scene.strike()
-    scene.world.stop(scene.active)
+    scene.stop(scene.active)
     scene.sleep(0.2, 2)
     scene.world.resume(scene.active)
 
@@ -141,8 +146,7 @@ def stop_active_shortly(scene: Scene) -> None:
 @kind("active stopped, continued after the takeover")
 def stop_active(scene: Scene) -> None:
     """SIGSTOP; SIGCONT when another is active: the old one must find out before it does anything."""
-    scene.strike()
-    scene.world.stop(scene.active)
+    scene.stop(scene.active)
     scene.takeover()
     scene.sleep(0, 3)
     scene.world.resume(scene.active)
@@ -153,8 +157,7 @@ def stop_active(scene: Scene) -> None:
 @kind("active stopped about as long as the timeout")
 def stop_active_closely(scene: Scene) -> None:
     """SIGCONT comes in the middle of the takeover."""
-    scene.strike()
-    scene.world.stop(scene.active)
+    scene.stop(scene.active)
     scene.sleep(2.5, 4.5)
     scene.world.resume(scene.active)
 
@@ -162,8 +165,7 @@ def stop_active_closely(scene: Scene) -> None:
 @kind("standby stopped and continued", keeps=True)
 def stop_standby(scene: Scene) -> None:
     """It has much to read, and must not take over."""
-    scene.strike()
-    scene.world.stop(scene.standby)
+    scene.stop(scene.standby)
     scene.sleep(1, 8)
     scene.world.resume(scene.standby)
 
@@ -171,8 +173,7 @@ def stop_standby(scene: Scene) -> None:
 @kind("both brokers killed one after the other")
 def kill_both(scene: Scene) -> None:
     """The second one in the middle of its takeover."""
-    scene.strike()
-    scene.world.kill(scene.active)
+    scene.kill(scene.active)
     scene.sleep(2.5, 5)
     scene.world.kill(scene.standby)
     scene.repair()
@@ -204,8 +205,7 @@ def promote(scene: Scene) -> None:
 def lose_machine(scene: Scene) -> None:
     """Broker and node of NATS at the same moment."""
     node = MACHINE[scene.active]
-    scene.strike()
-    scene.world.kill(scene.active, node, down=True)
+    scene.kill(scene.active, node, down=True)
     if scene.random.random() < 0.5:
         scene.world.wipe(scene.active)
     scene.takeover()
@@ -223,8 +223,7 @@ def lose_leader_machine(scene: Scene) -> None:
 @kind("machine of the standby lost")
 def lose_standby_machine(scene: Scene) -> None:
     """Broker and node."""
-    scene.strike()
-    scene.world.kill(scene.standby, MACHINE[scene.standby], down=True)
+    scene.kill(scene.standby, MACHINE[scene.standby], down=True)
     scene.sleep(2, 6)
 
 
@@ -235,8 +234,7 @@ def lose_standby_machine(scene: Scene) -> None:
 def kill_leader(scene: Scene) -> None:
     """The others elect another one."""
     leader = scene.world.leader()
-    scene.strike()
-    scene.world.kill(leader, down=True)
+    scene.kill(leader, down=True)
     scene.sleep(2, 10)
 
 
@@ -244,8 +242,7 @@ def kill_leader(scene: Scene) -> None:
 def stop_leader(scene: Scene) -> None:
     """SIGSTOP: its connections stay, and nothing answers."""
     leader = scene.world.leader()
-    scene.strike()
-    scene.world.stop(leader)
+    scene.stop(leader)
     scene.sleep(1, 12)
     scene.world.resume(leader)
 
@@ -254,8 +251,7 @@ def stop_leader(scene: Scene) -> None:
 def kill_follower(scene: Scene) -> None:
     """Two of three nodes are enough."""
     follower = _follower(scene)
-    scene.strike()
-    scene.world.kill(follower, down=True)
+    scene.kill(follower, down=True)
     scene.sleep(1, 5)
 
 
@@ -263,8 +259,7 @@ def kill_follower(scene: Scene) -> None:
 def lose_quorum(scene: Scene) -> None:
     """Two nodes are killed. Nothing is receipted before one is back."""
     nodes = scene.random.sample(NODES, 2)
-    scene.strike()
-    scene.world.kill(*nodes, down=True)
+    scene.kill(*nodes, down=True)
     scene.sleep(1, 10)
     first, second = scene.random.sample(nodes, 2)
     scene.repair()
@@ -276,8 +271,7 @@ def lose_quorum(scene: Scene) -> None:
 @kind("all nodes of NATS killed")
 def kill_nodes(scene: Scene) -> None:
     """Power failure of the log."""
-    scene.strike()
-    scene.world.kill(*NODES, down=True)
+    scene.kill(*NODES, down=True)
     scene.sleep(0, 6)
     scene.repair()
     scene.world.release(*NODES)
@@ -287,8 +281,7 @@ def kill_nodes(scene: Scene) -> None:
 def lose_quorum_and_active(scene: Scene) -> None:
     """The standby takes over as soon as it can."""
     nodes = scene.random.sample(NODES, 2)
-    scene.strike()
-    scene.world.kill(*nodes, down=True)
+    scene.kill(*nodes, down=True)
     scene.sleep(0, 3)
     scene.world.kill(scene.active, down=True)
     scene.sleep(0, 5)
@@ -301,8 +294,7 @@ def lose_quorum_and_active(scene: Scene) -> None:
 def damage_node(scene: Scene) -> None:
     """Block files are truncated or changed while the node is down."""
     node = scene.random.choice(NODES)
-    scene.strike()
-    scene.world.kill(node, down=True)
+    scene.kill(node, down=True)
     blocks = sorted(scene.world.store(node).rglob(f"{STREAM}/msgs/*.blk"))
     for block in scene.random.sample(blocks, min(len(blocks), scene.random.randint(1, 3))):
         _damage(block, scene)
@@ -539,8 +531,7 @@ def kill_with_clocks(scene: Scene) -> None:
     scene.tell(f"clock of {scene.standby}: {seconds:+} s")
     clock.jump(seconds)
     scene.sleep(0.5, 1)
-    scene.strike()
-    scene.world.kill(scene.active)
+    scene.kill(scene.active)
     scene.takeover()
     scene.sleep(0.5, 1)
     clock.jump(-seconds)

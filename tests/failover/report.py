@@ -31,18 +31,24 @@ class Report:
     writers: int = 0
     entries: int = 0
 
+    def of_kind(self, kind: str) -> dict[str, float]:
+        """Counts and times to ready of one kind of fault, of all where it is empty."""
+        some = [outcome for outcome in self.outcomes if kind in ("", outcome.kind)]
+        seconds = sorted(outcome.seconds for outcome in some)
+        shares = (("p50", 0.5), ("p95", 0.95), ("max", 1.0))
+        times = {name: round(percentile(seconds, share), 3) for name, share in shares}
+        return {"count": len(some), "takeovers": sum(outcome.takeover for outcome in some), **times}
+
     def text(self) -> str:
         """A table of the time to ready, by kind of fault."""
         kinds = sorted({outcome.kind for outcome in self.outcomes})
         width = max([len(kind) for kind in kinds] + [20])
         lines = [f"{'fault':{width}}  count  takeovers   p50 s   p95 s   max s"]
         for kind in [*kinds, ""]:
-            some = [outcome for outcome in self.outcomes if kind in ("", outcome.kind)]
-            seconds = sorted(outcome.seconds for outcome in some)
-            takeovers = sum(outcome.takeover for outcome in some)
+            row = self.of_kind(kind)
             lines.append(
-                f"{kind or 'all':{width}}  {len(some):5}  {takeovers:9}  {percentile(seconds, 0.5):6.2f}"
-                f"  {percentile(seconds, 0.95):6.2f}  {percentile(seconds, 1.0):6.2f}"
+                f"{kind or 'all':{width}}  {row['count']:5}  {row['takeovers']:9}  {row['p50']:6.2f}"
+                f"  {row['p95']:6.2f}  {row['max']:6.2f}"
             )
         counted = ", ".join(f"{number} {what}" for what, number in sorted(self.counts.items()))
         lines += [f"seed {self.seed}, {self.elapsed:.0f} s, {self.entries} entries of {self.writers} writers"]
@@ -50,19 +56,10 @@ class Report:
 
     def write(self, path: Path) -> None:
         """As JSON."""
-        kinds = {outcome.kind for outcome in self.outcomes}
-        by_kind = {}
-        for kind in sorted(kinds):
-            seconds = sorted(outcome.seconds for outcome in self.outcomes if outcome.kind == kind)
-            takeovers = sum(outcome.takeover for outcome in self.outcomes if outcome.kind == kind)
-            by_kind[kind] = {"count": len(seconds), "takeovers": takeovers} | {
-                name: round(percentile(seconds, share), 3)
-                for name, share in (("p50", 0.5), ("p95", 0.95), ("max", 1.0))
-            }
         document = {
             "seed": self.seed,
             "seconds": round(self.elapsed, 1),
-            "kinds": by_kind,
+            "kinds": {kind: self.of_kind(kind) for kind in sorted({each.kind for each in self.outcomes})},
             "faults": [vars(outcome) for outcome in self.outcomes],
             "counts": self.counts,
             "writers": self.writers,

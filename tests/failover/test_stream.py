@@ -1,5 +1,7 @@
 """The second reader of the replicated log: its files, and the writers that it finds out."""
 
+import pytest
+
 from stompring.replication.log import FileChange, Operation, encode_entry
 
 from . import stream
@@ -59,20 +61,20 @@ def test_a_writer_may_follow_another():
     )
 
 
-def test_a_writer_that_writes_after_another_is_found_out():
-    (fault,) = _faults(
-        _entry(1, CLAIM, writer=1, number=1),
-        _entry(2, CLAIM, writer=2, number=1),
-        _entry(3, WRITE, writer=1, number=2),
-    )
-    assert fault == "entry 3: writer 1 wrote after it was fenced"
-
-
-def test_an_entry_that_is_missing_or_twice_is_found_out():
-    (fault,) = _faults(_entry(1, CLAIM, number=1), _entry(2, WRITE, number=2), _entry(3, WRITE, number=2))
-    assert fault == "entry 3 is number 2 of its writer; entry 2 was number 2"
-
-
-def test_a_writer_without_a_claim_is_found_out():
-    (fault,) = _faults(_entry(1, CLAIM, number=1), _entry(2, WRITE, writer=2, number=1))
-    assert fault == "entry 2 is the first of its writer, and claims nothing"
+@pytest.mark.parametrize(
+    ("entries", "fault"),
+    [
+        ([(CLAIM, 1, 1), (CLAIM, 2, 1), (WRITE, 1, 2)], "entry 3: writer 1 wrote after it was fenced"),
+        (
+            [(CLAIM, 1, 1), (WRITE, 1, 2), (WRITE, 1, 2)],
+            "entry 3 is number 2 of its writer; entry 2 was number 2",
+        ),
+        ([(CLAIM, 1, 1), (WRITE, 2, 1)], "entry 2 is the first of its writer, and claims nothing"),
+    ],
+)
+def test_a_wrong_writer_is_found_out(entries, fault):
+    made = [
+        _entry(at, operation, writer=by, number=number)
+        for at, (operation, by, number) in enumerate(entries, 1)
+    ]
+    assert _faults(*made) == [fault]

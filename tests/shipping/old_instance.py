@@ -7,21 +7,17 @@ format of anything is released. The archive has ``etc`` and ``data``, the exampl
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
-from ..broker_process import PATIENCE, ROOT, BrokerProcess
+from ..broker_process import ROOT, BrokerProcess
+from ..end_to_end.test_permissions import add
 from ..stomp_client import StompClient
 
 BROKER_XML = """<?xml version="1.0" encoding="UTF-8"?>
@@ -75,14 +71,7 @@ LATER = 4_102_444_800_000
 
 def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> Any:
     """The JSON of the management API, for the user ``ada``."""
-    headers = {"Authorization": "Basic " + base64.b64encode(b"ada:ada's password").decode()}
-    data = None if body is None else json.dumps(body).encode()
-    if data is not None:
-        headers["Content-Type"] = "application/json"
-    url = f"http://127.0.0.1:{broker.http_port}/api/v1{path}"
-    with urlopen(Request(url, data, headers, method=method), timeout=PATIENCE) as answer:
-        text = answer.read().decode()
-        return json.loads(text) if text else None
+    return broker.management(("ada", "ada's password")).ask(method, path, body)
 
 
 def told(broker: BrokerProcess) -> dict[str, Any]:
@@ -102,19 +91,6 @@ def connect(broker: BrokerProcess, **headers: str) -> StompClient:
     login = {"login": "ada", "passcode": "ada's password"}
     client.connect({**login, **{name.replace("_", "-"): value for name, value in headers.items()}})
     return client
-
-
-def add_user(config: Path, name: str, role: str) -> None:
-    words = [sys.executable, "-m", "stompring", "user", "add", name, "--role", role, "--password-stdin"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(
-        [*words, "--config", str(config)],
-        input=f"{name}'s password\n",
-        text=True,
-        check=True,
-        stdout=subprocess.DEVNULL,
-        env=environ,
-    )
 
 
 def populate(broker: BrokerProcess) -> None:
@@ -177,15 +153,11 @@ def create(directory: Path) -> None:
     shutil.copytree(ROOT / "config", directory / "config", ignore=shutil.ignore_patterns("*.properties"))
     shutil.copytree(ROOT / "plugins", directory / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     for name, role in (("ada", "admins"), ("carl", "clients"), ("mona", "monitoring")):
-        add_user(config, name, role)
-    broker = BrokerProcess(config, directory / "data", forked=False)
-    with broker:
-        populate(broker)
-        expected = told(broker)
-        broker._process.send_signal(signal.SIGKILL)
-        broker._process.wait(PATIENCE)
-        # not __exit__, which wants a clean end
-        broker.stop = lambda number=0: None  # type: ignore[method-assign,assignment,misc]
+        add(config, name, role, password=f"{name}'s password")
+    broker = BrokerProcess(config, directory / "data", forked=False).__enter__()
+    populate(broker)
+    expected = told(broker)
+    broker.kill()
     (directory / "expected.json").write_text(json.dumps(expected, indent=1), encoding="utf-8")
 
 

@@ -75,15 +75,6 @@ def test_every_base_image_has_a_registry_and_a_version():
         assert re.fullmatch(r"docker\.io/[\w/-]+:[0-9]+\.[0-9]+[\w.-]*", image)
 
 
-def test_only_known_instructions_are_used():
-    known = {"FROM", "WORKDIR", "COPY", "RUN", "LABEL", "ENV", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL"}
-    assert {instruction.name for instruction in instructions()} <= known | {
-        "HEALTHCHECK",
-        "ENTRYPOINT",
-        "CMD",
-    }
-
-
 def test_the_image_runs_as_a_user_with_a_number_and_without_privileges():
     user, _, group = last("USER").text.partition(":")
     assert int(user) > 0 and int(group) > 0

@@ -19,6 +19,7 @@ from stompring.settings.broker_xml import read_broker_xml
 from .. import nats_cluster
 from ..broker_process import ROOT
 from ..certificates import Authority
+from ..tools import need
 
 HA = ROOT / "config" / "ha"
 KUBERNETES = sorted(HA.glob("*.yaml"))
@@ -34,14 +35,6 @@ CHECKED = {
     "nats-server.conf",
     "stompring-ha.conf",
 }
-
-
-def found(program):
-    """The path of a program, also where administrators have theirs; without it the test is skipped."""
-    path = shutil.which(program, path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin{os.pathsep}/sbin")
-    if path is None:
-        pytest.skip(f"{program} is not installed")
-    return path
 
 
 @pytest.fixture
@@ -88,7 +81,7 @@ def test_nats_server_accepts_its_configuration(home):
 
 
 def test_haproxy_accepts_its_configuration():
-    haproxy = found("haproxy")
+    haproxy = need("haproxy")
     tested = subprocess.run([haproxy, "-c", "-f", str(HA / "haproxy.cfg")], capture_output=True, text=True)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "WARNING" not in tested.stdout + tested.stderr
@@ -96,7 +89,7 @@ def test_haproxy_accepts_its_configuration():
 
 @pytest.mark.parametrize("with_wait", [False, True])
 def test_systemd_understands_the_additions(tmp_path, with_wait):
-    analyze = found("systemd-analyze")
+    analyze = need("systemd-analyze")
     text = (HA / "stompring-ha.conf").read_text(encoding="utf-8")
     if with_wait:
         text = re.sub(r"^#(ExecStart=)", r"\1", text, flags=re.M)
@@ -116,7 +109,7 @@ def test_systemd_understands_the_additions(tmp_path, with_wait):
 
 
 def test_drbd_accepts_its_configuration():
-    drbdadm = found("drbdadm")
+    drbdadm = need("drbdadm")
     dumped = subprocess.run(
         [drbdadm, "-c", str(HA / "drbd.res"), "dump"], capture_output=True, text=True, check=True
     )

@@ -4,7 +4,6 @@ The archives are of `old_instance`. tests/store/test_upgrade.py has data directo
 """
 
 import json
-import signal
 import tarfile
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from stompring.errors import ConfigurationError
 from stompring.policy.load import PluginSources, load
 from stompring.settings.broker_xml import read_broker_xml
 
-from ..broker_process import PATIENCE, BrokerProcess
+from ..broker_process import BrokerProcess
 from ..cli.conftest import invoke
 from ..end_to_end.test_permissions import http
 from .old_instance import ask, connect, told
@@ -68,17 +67,12 @@ def comparable(shown, like):
 
 def test_queues_and_messages_are_those_of_the_earlier_version(instance):
     expected = json.loads((instance / "expected.json").read_text(encoding="utf-8"))
-    for end in (signal.SIGKILL, signal.SIGTERM):
-        broker = start(instance)
-        broker.__enter__()
+    for kill in (True, False):
+        broker = start(instance).__enter__()
         assert comparable(told(broker), expected) == comparable(expected, expected)
         warnings = [line for line in broker.log if "ERROR" in line or "WARN" in line]
         assert [line for line in warnings if "paged.later is full" not in line] == []
-        if end == signal.SIGTERM:
-            broker.stop()
-        else:
-            broker._process.send_signal(end)
-            broker._process.wait(PATIENCE)
+        broker.kill() if kill else broker.stop()
     verified = invoke("verify", "--data", instance / "data")
     assert (verified.exit_code, verified.stdout) == (0, "")
 
