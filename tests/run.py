@@ -40,7 +40,7 @@ QUICK = (
 #: What depends on the build of a broker in a process of its own.
 SOCKETS = (
     "tests/conformance", "tests/end_to_end", "tests/crash", "tests/hostile", "tests/failover_clients",
-    "tests/plugins/test_with_real_broker.py", "tests/property/test_management_requests.py",
+    "tests/property/test_management_requests.py",
     "tests/property/test_transaction_limits.py", "tests/test_build.py",
 )  # fmt: skip
 

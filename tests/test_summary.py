@@ -54,7 +54,7 @@ def test_faults_and_builds_are_named():
 
 
 def test_an_expensive_case_fails_the_run():
-    report = RunReport()
+    report = RunReport(workers=True)
     properties = [("processor time", 9.04), ("too expensive", 6.0)]
     case = SimpleNamespace(
         when="call", passed=True, keywords={"spark": 1}, nodeid="a", user_properties=properties

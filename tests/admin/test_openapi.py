@@ -1,7 +1,5 @@
 """The OpenAPI document that the routes generate. `AdminServer.ask` checks each answer by it, in all tests."""
 
-from __future__ import annotations
-
 import pytest
 from jsonschema import Draft202012Validator
 

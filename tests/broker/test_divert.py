@@ -1,7 +1,5 @@
 """Diverts: copies of messages for other addresses."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker import publish

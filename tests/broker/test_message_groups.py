@@ -1,7 +1,5 @@
 """Message groups on a queue: buckets, rebalancing, the header on the first message, resetting."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker.dispatcher import STALE

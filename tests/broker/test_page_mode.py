@@ -1,7 +1,5 @@
 """Page mode of an address: when it begins and ends, and where each message goes (spec PG-1 to PG-19)."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

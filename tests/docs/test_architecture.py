@@ -1,7 +1,5 @@
 """docs/architecture.md speaks of what is there: packages, modules, classes, and who imports whom."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/cli.md and the help of all commands: complete, and in agreement with the commands."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

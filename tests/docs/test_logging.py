@@ -1,7 +1,5 @@
 """docs/logging.md: the fields of the JSON format, compared with the log calls and with the formatter."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """README.md: its first session is run against a broker, and what it names is there."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Who is served from pages, how much is in memory for that, and what is read (architecture §6; spec PG-15 to PG-17)."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """What ``retain`` says of an address: messages that no restart brings back are told exactly, or not at all."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any

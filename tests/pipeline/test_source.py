@@ -1,7 +1,5 @@
 """Spark on the files of a real broker: while it works, and after it was killed."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC
 

@@ -1,7 +1,5 @@
 """Conversions and three-valued functions on their own."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A COMMIT is checked as a whole against the limits of the addresses it sends to, where these FAIL."""
 
-from __future__ import annotations
-
 import pytest
 
 from .session_fixture import Server, frame

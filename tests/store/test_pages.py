@@ -1,7 +1,5 @@
 """The pages of one address: what is written, when a new file begins, and when files go."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from stompring.broker.storage import Reason

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E402 - modules are imported where their libraries are installed
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 
