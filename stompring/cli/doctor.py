@@ -524,7 +524,7 @@ def disk(configuration: BrokerConfiguration, directories: DataDirectory) -> Find
                 f"{existing} is on a network file system ({kind})",
                 "use a local disk: locks and syncs are unreliable there",
             )
-        yield from _speed(existing)
+        yield from speed(existing, sync_times)
 
 
 def _existing(directory: Path) -> Path:
@@ -546,9 +546,10 @@ def _space(configuration: BrokerConfiguration, directory: Path) -> Findings:
         yield Finding("disk", OK, text)
 
 
-def _speed(directory: Path) -> Findings:
+def speed(directory: Path, measure: Callable[[Path], list[float]]) -> Findings:
+    """Whether a typical sync is slow. ``measure``: milliseconds of each of a few syncs; may raise OSError."""
     try:
-        times = sync_times(directory)
+        times = measure(directory)
     except OSError as fault:
         yield Finding(
             "disk speed",

@@ -49,7 +49,7 @@ def test_files_are_served(path, content, content_type):
     reply = AdminServer().ask("GET", path)
     assert (reply.status, reply.body, reply.headers["content-type"]) == (200, content, content_type)
     head = AdminServer().ask("HEAD", path)
-    assert (head.status, head.body, head.headers) == (200, b"", reply.headers)
+    assert (head.status, head.body, {**head.headers, "date": ""}) == (200, b"", {**reply.headers, "date": ""})
 
 
 @pytest.mark.parametrize(

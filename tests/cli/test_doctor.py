@@ -274,6 +274,18 @@ def test_without_a_configuration_the_packaged_one_is_checked(tmp_path):
     assert not (tmp_path / "state").exists(), "it changes nothing"
 
 
+@pytest.mark.parametrize(
+    ("times", "level", "text"),
+    [
+        ([1.0, 20.0, 90.0], "ok", "a sync takes 20.00 ms, at most 90.0 ms (3 measured)"),
+        ([1.0, 20.1, 90.0], "warning", "a sync takes 20.10 ms, at most 90.0 ms (3 measured)"),
+    ],
+)
+def test_the_typical_sync_tells_whether_a_disk_is_slow(tmp_path, times, level, text):
+    (found,) = doctor.speed(tmp_path, lambda directory: times)
+    assert (found.check, found.level, found.text) == ("disk speed", level, f"{tmp_path}: {text}")
+
+
 def test_syncs_are_measured_and_leave_nothing(tmp_path):
     times = doctor.sync_times(tmp_path)
     assert 1 <= len(times) <= doctor.SYNCS and all(each > 0 for each in times)

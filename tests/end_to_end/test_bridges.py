@@ -208,7 +208,7 @@ def running(kind):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", [RabbitMQ, Artemis])
+@pytest.mark.parametrize("kind", [RabbitMQ, pytest.param(Artemis, marks=pytest.mark.long)])
 def test_messages_reach_another_broker_once_and_in_order(kind, tmp_path):
     login = {"user": kind.login, "password": kind.passcode} if kind.login else {}
     with running(kind) as far, broker(tmp_path / "near") as near:

@@ -92,9 +92,7 @@ class Server:
         self.world = BrokerFixture(settings, **configuration)
         options: dict[str, Any] = {"anycast_prefix": ("/queue/",), "multicast_prefix": ("/topic/",)}
         self.acceptor = StompAcceptor("stomp", "127.0.0.1", 0, **(options | (acceptor or {})))
-        self.broker, self.directory = self.world.broker, self.world.directory
-        self.settle_down, self.one_turn = self.world.settle_down, self.world.one_turn
-        self.outgoing = Outgoing(self.broker.clock)
+        self.outgoing = Outgoing(self.world.broker.clock)
         self.authenticator = authenticator or Anonymous()
         self.clients = 0
 
@@ -107,6 +105,20 @@ class Server:
             (connected,) = client.read()
             assert connected.command == "CONNECTED", connected
         return client
+
+    @property
+    def broker(self) -> Any:
+        return self.world.broker
+
+    @property
+    def directory(self) -> Any:
+        return self.world.directory
+
+    def settle_down(self) -> None:
+        self.world.settle_down()
+
+    def one_turn(self) -> None:
+        self.world.one_turn()
 
     def queue(self, name: str = "q") -> Any:
         return self.directory.queues[name]
@@ -125,7 +137,7 @@ class Client:
         self.server = server
         self.wire = RecordingWire()
         self.session = Session(
-            server.broker,
+            server.world.broker,
             server.acceptor,
             Destinations(server.acceptor),
             server.authenticator,
@@ -136,7 +148,7 @@ class Client:
 
     def write(self, data: bytes) -> None:
         """One read of the server's socket."""
-        self.server.broker.clock.refresh()
+        self.server.world.broker.clock.refresh()
         self.server.outgoing.within_read = True
         try:
             self.session.receive(data)
@@ -147,7 +159,7 @@ class Client:
     def lose(self) -> None:
         """The connection breaks."""
         self.session.lost()
-        self.server.pass_time()
+        self.server.world.pass_time(0)
 
     def say(self, command: str, body: bytes = b"", **headers: Any) -> None:
         """Send a frame; ``_`` in names stands for ``-``, but not at the beginning or in capitals."""
