@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from argon2 import PasswordHasher, extract_parameters
+from argon2 import PasswordHasher as PasswordHasher  # others take it from here
+from argon2 import extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from stompring.errors import ConfigurationError

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from argon2 import PasswordHasher
 from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThreadPool
@@ -25,7 +24,7 @@ from stompring.security.certificates import CertificateUsers
 from stompring.security.login import FREE_FAILURES, FairQueue, LoginThrottle, VerifiedLogins
 from stompring.security.roles import Roles
 from stompring.security.user_files import UserFiles
-from stompring.security.users import HASHER, Users, check_users_file
+from stompring.security.users import HASHER, PasswordHasher, Users, check_users_file
 from stompring.session.connect import Credentials, Login
 from stompring.session.permissions import SHOWN, Authorizer, PermissionSource
 from stompring.settings.model import BrokerConfiguration, PermissionType

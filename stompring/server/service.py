@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
-from argon2 import PasswordHasher
 from twisted.application.service import MultiService
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks, succeed
@@ -38,7 +37,7 @@ from stompring.errors import ConfigurationError, Refused, StoreError
 from stompring.policy.hooks import Policies
 from stompring.policy.load import PluginSources, load
 from stompring.replication.role import START_FAILED, StepDown
-from stompring.security.users import HASHER
+from stompring.security.users import HASHER, PasswordHasher
 from stompring.selector import compile_selector
 from stompring.session.connect import Anonymous, Authenticator
 from stompring.session.outbox import Outgoing
