@@ -13,14 +13,14 @@ from struct import unpack_from
 import pytest
 
 from ..store.memory_files import MemoryFiles
-from .history import History, Step
+from .history import History
 from .in_process import Life
 from .ledger import Ledger, State
 
 ROOT = Path("/data")
 HEADER = 72
 
-STEPS: list[Step] = [
+STEPS = [
     History.durable_subscriptions,
     *[lambda h: h.send("work")] * 3,
     lambda h: h.subscribe("work", 1),

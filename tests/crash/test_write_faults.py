@@ -1,7 +1,5 @@
 """One operation on a file fails, each in its turn: what was promised holds, and the store says what is wrong."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -127,7 +127,7 @@ def test_thread_that_reads_pages_does_not_wait_for_the_batch(active):
     active.write("paging/1/1.page", b"confirmed")
     active.files.begin_batch()
     active.write("paging/1/1.page", b" pending", 9)
-    found: list[bytes] = []
+    found = []
     thread = Thread(target=lambda: found.append(active.files.read(active.root / "paging/1/1.page", 0, 9)))
     thread.start()
     thread.join()
@@ -208,7 +208,7 @@ def test_nothing_of_a_batch_is_tried_while_the_log_does_not_answer(active):
     active.write("journal/1.journal", b"first")
     with pytest.raises(LogUnavailable):
         active.files.flush()
-    calls: list[int] = []
+    calls = []
     append = active.log.append
     active.log.append = lambda given: calls.append(1) or append(given)
     active.files.begin_batch()
