@@ -15,8 +15,8 @@ def _guarded(name: str) -> Callable[..., Any]:
     """A method that does what `Files` does, unless it is to fail."""
 
     def call(files: FaultyFiles, path: Path, *more: Any) -> Any:
-        if files._due(name, path):
-            raise files._fault(path)
+        if files.due(name, path):
+            raise files.fault(path)
         return getattr(Files, name)(files, path, *more)
 
     return call
@@ -42,7 +42,7 @@ class FaultyFiles(Files):
         """The disk is well again."""
         self.at = -1
 
-    def _due(self, operation: str, path: object) -> bool:
+    def due(self, operation: str, path: object) -> bool:
         self.operations.append(operation)
         count = len(self.operations) - 1
         if self.at < 0 or not (count >= self.at if self.lasting else count == self.at):
@@ -50,27 +50,27 @@ class FaultyFiles(Files):
         self.failed.append(f"{operation} {path}")
         return True
 
-    def _fault(self, path: object) -> OSError:
+    def fault(self, path: object) -> OSError:
         return OSError(self.number, os.strerror(self.number), str(path))
 
     def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
-        if self._due("write", descriptor):
+        if self.due("write", descriptor):
             if self.short and len(data) > 1:
                 os.pwrite(descriptor, data[: len(data) // 2], at)
-            raise self._fault(descriptor)
+            raise self.fault(descriptor)
         return super().write(descriptor, data, at)
 
     def sync(self, descriptor: int) -> None:
-        if self._due("sync", descriptor):
-            raise self._fault(descriptor)
+        if self.due("sync", descriptor):
+            raise self.fault(descriptor)
 
     def sync_directory(self, path: Path) -> None:
-        if self._due("sync_directory", path):
-            raise self._fault(path)
+        if self.due("sync_directory", path):
+            raise self.fault(path)
 
     def truncate(self, path: Path, size: int) -> None:
-        if self._due("truncate", path):
-            raise self._fault(path)
+        if self.due("truncate", path):
+            raise self.fault(path)
         os.truncate(path, size)
 
     open = _guarded("open")

@@ -120,7 +120,7 @@ class LyingFiles(FaultyFiles):
     """Says that it wrote, once, and did not."""
 
     def write(self, descriptor, data, at):
-        if self._due("write", descriptor):
+        if self.due("write", descriptor):
             return len(data)
         return super(FaultyFiles, self).write(descriptor, data, at)
 
