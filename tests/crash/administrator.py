@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from http.client import HTTPException
 from typing import Any
 
@@ -172,110 +172,94 @@ class Administrator:
             "durable": durable,
         }
 
+    async def _alter(
+        self, bindings: Bindings, name: str, wanted: Attributes, asking: Awaitable[object], counted: str
+    ) -> None:
+        """What is asked for holds when that has been answered."""
+        bindings.asked(name, wanted)
+        await asking
+        bindings.promised(name, wanted)
+        self.world.ledger.count(counted)
+
+    def _one_of(self, names: list[str]) -> str:
+        """One of them by chance, empty where there is none."""
+        return self.world.random.choice(names) if names else ""
+
     async def make(self, wire: Connection) -> None:
         """Make a queue; one that is not durable is deleted at once."""
-        free = self.bindings.absent(MADE)
-        if not free:
+        if not (name := self._one_of(self.bindings.absent(MADE))):
             return
-        name = self.world.random.choice(free)
         wanted = self._random_attributes(durable=self.world.chance(0.8))
-        kept = tuple(wanted.values()) if wanted["durable"] else None
-        self.bindings.asked(name, kept)
-        if kept is None:
-            self.bindings.passing.add(name)
-        await self._ask("POST", "/queues", {"name": name, "routingType": "ANYCAST", **wanted})
-        if kept is None:
-            await self._ask("DELETE", f"/queues/{name}")
-            self.bindings.passing.discard(name)
+        making = self._ask("POST", "/queues", {"name": name, "routingType": "ANYCAST", **wanted})
+        if wanted["durable"]:
+            await self._alter(self.bindings, name, tuple(wanted.values()), making, "queues made")
             return
-        self.bindings.promised(name, kept)
-        self.world.ledger.count("queues made")
+        self.bindings.asked(name, None)
+        self.bindings.passing.add(name)
+        await making
+        await self._ask("DELETE", f"/queues/{name}")
+        self.bindings.passing.discard(name)
 
     async def _change(self, wire: Connection) -> None:
-        made = self.bindings.present(MADE)
-        if not made:
-            return
-        name = self.world.random.choice(made)
-        wanted = self._random_attributes(durable=True)
-        self.bindings.asked(name, tuple(wanted.values()))
-        await self._ask("PATCH", f"/queues/{name}", wanted)
-        self.bindings.promised(name, tuple(wanted.values()))
-        self.world.ledger.count("queues changed")
+        if name := self._one_of(self.bindings.present(MADE)):
+            wanted = self._random_attributes(durable=True)
+            changing = self._ask("PATCH", f"/queues/{name}", wanted)
+            await self._alter(self.bindings, name, tuple(wanted.values()), changing, "queues changed")
 
     async def pause(self, wire: Connection) -> None:
         """Pause or resume: the rest of it stays."""
         made = self.bindings.certain(MADE)
-        if not made:
+        if not (name := self._one_of(list(made))):
             return
-        name, before = self.world.random.choice(list(made.items()))
-        wanted = dict(zip(ATTRIBUTES, before, strict=True))
+        wanted = dict(zip(ATTRIBUTES, made[name], strict=True))
         wanted["paused"] = not wanted["paused"]
-        self.bindings.asked(name, tuple(wanted.values()))
         if self.world.chance(0.5):
-            await self._request(wire, f"queue.{name}", "pause" if wanted["paused"] else "resume")
+            asking = self._request(wire, f"queue.{name}", "pause" if wanted["paused"] else "resume")
         else:
-            await self._ask("PATCH", f"/queues/{name}", {"paused": wanted["paused"]})
-        self.bindings.promised(name, tuple(wanted.values()))
-        self.world.ledger.count("queues paused or resumed")
+            asking = self._ask("PATCH", f"/queues/{name}", {"paused": wanted["paused"]})
+        await self._alter(self.bindings, name, tuple(wanted.values()), asking, "queues paused or resumed")
 
     async def _delete(self, wire: Connection) -> None:
-        made = self.bindings.present(MADE)
-        if not made:
-            return
-        name = self.world.random.choice(made)
-        self.bindings.asked(name, None)
-        if self.world.chance(0.5):
-            await self._request(wire, "broker", "destroyQueue", name)
-        else:
-            await self._ask("DELETE", f"/queues/{name}")
-        self.bindings.promised(name, None)
-        self.world.ledger.count("queues deleted")
+        if name := self._one_of(self.bindings.present(MADE)):
+            if self.world.chance(0.5):
+                asking = self._request(wire, "broker", "destroyQueue", name)
+            else:
+                asking = self._ask("DELETE", f"/queues/{name}")
+            await self._alter(self.bindings, name, None, asking, "queues deleted")
 
     def _random_address(self) -> dict[str, object]:
         types = self.world.random.choice([("ANYCAST",), ("MULTICAST",), ("ANYCAST", "MULTICAST")])
         return {"routingTypes": types, "paused": self.world.chance(0.3)}
 
     async def _make_address(self, wire: Connection) -> None:
-        free = self.addresses.absent(MADE_ADDRESSES)
-        if not free:
-            return
-        name, wanted = self.world.random.choice(free), self._random_address()
-        self.addresses.asked(name, tuple(wanted.values()))
-        await self._ask("POST", "/addresses", {"name": name, **wanted})
-        self.addresses.promised(name, tuple(wanted.values()))
-        self.world.ledger.count("addresses made")
+        if name := self._one_of(self.addresses.absent(MADE_ADDRESSES)):
+            wanted = self._random_address()
+            making = self._ask("POST", "/addresses", {"name": name, **wanted})
+            await self._alter(self.addresses, name, tuple(wanted.values()), making, "addresses made")
 
     async def _change_address(self, wire: Connection) -> None:
         """All of it; the two attributes are told of one after the other."""
-        made = self.addresses.present(MADE_ADDRESSES)
-        if not made:
-            return
-        name, wanted = self.world.random.choice(made), self._random_address()
-        self.addresses.asked(name, tuple(wanted.values()))
-        await self._ask("PATCH", f"/addresses/{name}", wanted)
-        self.addresses.promised(name, tuple(wanted.values()))
-        self.world.ledger.count("addresses changed")
+        if name := self._one_of(self.addresses.present(MADE_ADDRESSES)):
+            wanted = self._random_address()
+            changing = self._ask("PATCH", f"/addresses/{name}", wanted)
+            await self._alter(self.addresses, name, tuple(wanted.values()), changing, "addresses changed")
 
     async def _delete_address(self, wire: Connection) -> None:
-        made = self.addresses.present(MADE_ADDRESSES)
-        if not made:
-            return
-        name = self.world.random.choice(made)
-        self.addresses.asked(name, None)
-        await self._ask("DELETE", f"/addresses/{name}")
-        self.addresses.promised(name, None)
-        self.world.ledger.count("addresses deleted")
+        if name := self._one_of(self.addresses.present(MADE_ADDRESSES)):
+            await self._alter(
+                self.addresses, name, None, self._ask("DELETE", f"/addresses/{name}"), "addresses deleted"
+            )
 
     async def _subscribe(self, wire: Connection) -> None:
         """A durable subscription is safe with the receipt of its SUBSCRIBE."""
         name = f"s{self.world.random.randint(0, 3)}"
-        queue, kept = f"{CLIENT_ID}.{name}", PLAIN
+        queue = f"{CLIENT_ID}.{name}"
         client = await self.world.open(CLIENT_ID)
         headers: dict[str, object] = {"destination": f"/topic/{TOPIC}", "id": "s"}
         headers["durable-subscription-name"] = name
-        self.bindings.asked(queue, kept)
+        self.bindings.asked(queue, PLAIN)
         await within(client.ask("SUBSCRIBE", headers))
-        self.bindings.promised(queue, kept)
+        self.bindings.promised(queue, PLAIN)
         await within(client.ask("UNSUBSCRIBE", {"id": "s"}))
         if self.world.chance(0.4):
             self.bindings.asked(queue, None)

@@ -11,6 +11,17 @@ from typing import Any
 from stompring.store.files import Files
 
 
+def _guarded(name: str) -> Callable[..., Any]:
+    """A method that does what `Files` does, unless it is to fail."""
+
+    def call(files: FaultyFiles, path: Path, *more: Any) -> Any:
+        if files.due(name, path):
+            raise files.fault(path)
+        return getattr(Files, name)(files, path, *more)
+
+    return call
+
+
 class FaultyFiles(Files):
     """Counts what it is asked to do; at number ``at`` it fails, and where ``lasting`` from then on until `heal`.
 
@@ -31,7 +42,7 @@ class FaultyFiles(Files):
         """The disk is well again."""
         self.at = -1
 
-    def _due(self, operation: str, path: object) -> bool:
+    def due(self, operation: str, path: object) -> bool:
         self.operations.append(operation)
         count = len(self.operations) - 1
         if self.at < 0 or not (count >= self.at if self.lasting else count == self.at):
@@ -39,44 +50,32 @@ class FaultyFiles(Files):
         self.failed.append(f"{operation} {path}")
         return True
 
-    def _fault(self, path: object) -> OSError:
+    def fault(self, path: object) -> OSError:
         return OSError(self.number, os.strerror(self.number), str(path))
 
-    def _guard(self, operation: str, path: object, call: Callable[[], Any]) -> Any:
-        if self._due(operation, path):
-            raise self._fault(path)
-        return call()
-
-    def open(self, path: Path) -> int:
-        return int(self._guard("open", path, lambda: super(FaultyFiles, self).open(path)))
-
     def write(self, descriptor: int, data: bytes | memoryview, at: int) -> int:
-        if self._due("write", descriptor):
+        if self.due("write", descriptor):
             if self.short and len(data) > 1:
                 os.pwrite(descriptor, data[: len(data) // 2], at)
-            raise self._fault(descriptor)
+            raise self.fault(descriptor)
         return super().write(descriptor, data, at)
 
     def sync(self, descriptor: int) -> None:
-        self._guard("sync", descriptor, lambda: None)
-
-    def truncate(self, path: Path, size: int) -> None:
-        self._guard("truncate", path, lambda: os.truncate(path, size))
-
-    def remove(self, path: Path) -> None:
-        self._guard("remove", path, lambda: super(FaultyFiles, self).remove(path))
-
-    def rename(self, path: Path, target: Path) -> None:
-        self._guard("rename", path, lambda: super(FaultyFiles, self).rename(path, target))
-
-    def make_directory(self, path: Path) -> None:
-        self._guard("make_directory", path, lambda: super(FaultyFiles, self).make_directory(path))
-
-    def remove_directory(self, path: Path) -> None:
-        self._guard("remove_directory", path, lambda: super(FaultyFiles, self).remove_directory(path))
+        if self.due("sync", descriptor):
+            raise self.fault(descriptor)
 
     def sync_directory(self, path: Path) -> None:
-        self._guard("sync_directory", path, lambda: None)
+        if self.due("sync_directory", path):
+            raise self.fault(path)
 
-    def replace(self, path: Path, data: bytes) -> None:
-        self._guard("replace", path, lambda: super(FaultyFiles, self).replace(path, data))
+    def truncate(self, path: Path, size: int) -> None:
+        if self.due("truncate", path):
+            raise self.fault(path)
+        os.truncate(path, size)
+
+    open = _guarded("open")
+    remove = _guarded("remove")
+    rename = _guarded("rename")
+    make_directory = _guarded("make_directory")
+    remove_directory = _guarded("remove_directory")
+    replace = _guarded("replace")

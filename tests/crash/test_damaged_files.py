@@ -3,8 +3,6 @@
 The broker starts, has all that can be read, says what it has not, and goes on.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,14 +13,14 @@ from struct import unpack_from
 import pytest
 
 from ..store.memory_files import MemoryFiles
-from .history import History, Step
+from .history import History
 from .in_process import Life
 from .ledger import Ledger, State
 
 ROOT = Path("/data")
 HEADER = 72
 
-STEPS: list[Step] = [
+STEPS = [
     History.durable_subscriptions,
     *[lambda h: h.send("work")] * 3,
     lambda h: h.subscribe("work", 1),
@@ -92,29 +90,34 @@ def contents_of(life):
     return {queue: [seen.text for seen in seen_there] for queue, seen_there in found.contents.items()}
 
 
-def started(files, log):
-    """A broker on damaged files, what it has, and what it said of them at the start."""
-    log.clear()
-    life = Life(MemoryFiles(files), ROOT)
-    contents = contents_of(life)
-    told = "\n".join(record.getMessage() for record in log.records if record.levelno >= logging.WARNING)
-    return life, contents, told
+@pytest.fixture
+def check(caplog):
+    """Starts a broker on a store with some files ``changed``, and looks for what is not as it must be.
+
+    ``allowed`` may be missing, even ``silently``; ``told`` must be in the log.
+    """
+    faults = []
+
+    def check(case, changed, allowed, silently=False, told=""):
+        caplog.clear()
+        there = {path: data for path, data in {**store().files, **changed}.items() if data is not None}
+        faults.extend(f"{case}: {fault}" for fault in wrong(there, allowed, caplog, silently))
+        if told not in caplog.text:
+            faults.append(f"{case}: it was not told")
+
+    yield check
+    assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
 
 
-def wrong(
-    case,
-    damaged,
-    allowed,
-    log,
-    silently=False,
-):
-    """What is not as it must be with these files, where ``allowed`` may be missing, even ``silently``."""
+def wrong(damaged, allowed, log, silently):
     whole = store()
     try:
-        life, contents, told = started(damaged, log)
+        life = Life(MemoryFiles(damaged), ROOT)
+        contents = contents_of(life)
     except Exception as fault:
-        return [f"{case}: does not start: {type(fault).__name__}: {fault}"]
-    found = []
+        yield f"does not start: {type(fault).__name__}: {fault}"
+        return
+    told = any(record.levelno >= logging.WARNING for record in log.records)
     missing = {
         (queue, text)
         for queue, texts in whole.contents.items()
@@ -122,23 +125,21 @@ def wrong(
         if text not in contents.get(queue, [])
     }
     if unexpected := {pair for pair in missing if pair[1] not in allowed}:
-        found.append(f"{case}: lost though they can be read: {sorted(unexpected)}")
+        yield f"lost though they can be read: {sorted(unexpected)}"
     if missing and not told and not silently:
-        found.append(f"{case}: {sorted(missing)} are missing and nobody was told")
+        yield f"{sorted(missing)} are missing and nobody was told"
     if strange := {text for texts in contents.values() for text in texts} - whole.known:
-        found.append(f"{case}: {strange} were never sent")
+        yield f"{strange} were never sent"
     for queue, texts in contents.items():
         if len(set(texts)) != len(texts):
-            found.append(f"{case}: {queue} has a message twice: {texts}")
-    ledger = Ledger()
-    after = History(life, ledger)
+            yield f"{queue} has a message twice: {texts}"
+    after = History(life, Ledger())
     after.send("last")
     if after.unanswered:
-        found.append(f"{case}: it cannot go on")
+        yield "it cannot go on"
     contents.setdefault("last", []).append("to-last/1")
     if contents_of(life.again(life.files.kill())) != contents:
-        found.append(f"{case}: after another restart it has something else")
-    return found
+        yield "after another restart it has something else"
 
 
 @pytest.fixture(params=[41, pytest.param(1, marks=pytest.mark.long)])
@@ -166,84 +167,68 @@ def loses(path, at):
 
 
 @pytest.mark.timeout(3600)
-def test_changed_bytes(caplog, offsets):
-    faults = []
+def test_changed_bytes(check, offsets):
     for path, at in offsets:
         data = bytearray(store().files[path])
         data[at] ^= 0x41
-        case = f"{path.name} byte {at} of {len(data)}"
-        faults += wrong(case, {**store().files, path: bytes(data)}, loses(path, at), caplog)
-    assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
+        check(f"{path.name} byte {at} of {len(data)}", {path: bytes(data)}, loses(path, at))
 
 
 @pytest.mark.timeout(3600)
-def test_files_that_were_cut_off(caplog, offsets):
-    faults = []
+def test_files_that_were_cut_off(check, offsets):
     for path, at in offsets:
         data = store().files[path]
-        case = f"{path.name} cut to {at} of {len(data)}"
-        allowed = store().messages(path, at, len(data))
-        if at in {HEADER, *(end for _, end, _ in store().records[path])}:
-            allowed = store().known  # it ends between two records, as what a kill leaves: nobody can know
-        silently = allowed is store().known
-        faults += wrong(case, {**store().files, path: data[:at]}, allowed, caplog, silently)
-    assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
+        # where it ends between two records, as what a kill leaves, nobody can know
+        silently = at in {HEADER, *(end for _, end, _ in store().records[path])}
+        allowed = store().known if silently else store().messages(path, at, len(data))
+        check(f"{path.name} cut to {at} of {len(data)}", {path: data[:at]}, allowed, silently)
 
 
-def test_files_that_are_missing(caplog):
-    faults = []
-    journal = sorted(path for path in store().files if path.suffix == ".journal")
-    for path, data in store().files.items():
-        others = {other: bytes_ for other, bytes_ in store().files.items() if other != path}
-        allowed = store().messages(path, 0, len(data))
-        if path == journal[-1]:
-            allowed = store().known  # it has all that happened at the end
-        faults += wrong(f"without {path.name}", others, allowed, caplog)
-    assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
+def test_files_that_are_missing(check):
+    for path in store().files:
+        newest = path.suffix == ".journal" and path == alike(".journal")[-1]
+        # that one has all that happened at the end
+        check(f"without {path.name}", {path: None}, store().known if newest else messages_of(path))
 
 
 def alike(suffix):
     return sorted(path for path in store().files if path.suffix == suffix)
 
 
+def messages_of(path):
+    return store().messages(path, 0, len(store().files[path]))
+
+
 def costs(path):
     """The messages that go with a file, and where it is of the journal all about which it may have facts."""
-    return store().known if path.suffix == ".journal" else store().messages(path, 0, 1 << 62)
+    return store().known if path.suffix == ".journal" else messages_of(path)
+
+
+each_kind = pytest.mark.parametrize("suffix", [".journal", ".page"])
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("suffix", [".journal", ".page"])
-def test_files_over_others(suffix, caplog):
-    faults = []
+@each_kind
+def test_files_over_others(suffix, check):
     for source, target in permutations(alike(suffix), 2):
-        damaged = {**store().files, target: store().files[source]}
-        faults += wrong(f"{source.name} over {target.name}", damaged, costs(target), caplog)
-        if f"{target} is not" not in caplog.text:
-            faults.append(f"{source.name} over {target.name}: it was not told")
-    assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
+        changed = {target: store().files[source]}
+        check(f"{source.name} over {target.name}", changed, costs(target), told=f"{target} is not")
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("suffix", [".journal", ".page"])
-def test_files_that_were_swapped(suffix, caplog):
-    faults = []
+@each_kind
+def test_files_that_were_swapped(suffix, check):
     for one, other in combinations(alike(suffix), 2):
-        files = store().files
-        damaged = {**files, one: files[other], other: files[one]}
-        faults += wrong(f"{one.name} and {other.name}", damaged, costs(one) | costs(other), caplog)
-    assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
+        changed = {one: store().files[other], other: store().files[one]}
+        check(f"{one.name} and {other.name}", changed, costs(one) | costs(other))
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("suffix", [".journal", ".page"])
-def test_files_copied_to_a_new_number(suffix, caplog):
+@each_kind
+def test_files_copied_to_a_new_number(suffix, check):
     """Nothing is lost, and nothing comes twice."""
-    faults = []
     last = max(int(path.stem) for path in alike(suffix))
     for path, number in product(alike(suffix), (last + 1, last + 5)):
         copy = path.with_name(f"{number:09d}{suffix}")
-        case = f"{path.name} as {copy.name}"
-        faults += wrong(case, {**store().files, copy: store().files[path]}, set(), caplog)
-        if f"{copy} is not" not in caplog.text:
-            faults.append(f"{case}: it was not told")
-    assert not faults, f"{len(faults)} faults\n" + "\n".join(faults[:40])
+        changed = {copy: store().files[path]}
+        check(f"{path.name} as {copy.name}", changed, set(), told=f"{copy} is not")

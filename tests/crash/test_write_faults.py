@@ -1,7 +1,5 @@
 """One operation on a file fails, each in its turn: what was promised holds, and the store says what is wrong."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -122,7 +120,7 @@ class LyingFiles(FaultyFiles):
     """Says that it wrote, once, and did not."""
 
     def write(self, descriptor, data, at):
-        if self._due("write", descriptor):
+        if self.due("write", descriptor):
             return len(data)
         return super(FaultyFiles, self).write(descriptor, data, at)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from .. import postgres_server
 from ..nats_cluster import NatsCluster
 from ..postgres_server import PostgresPair, postgres_pair
+from .directories import ActiveBroker
+from .memory_log import MemoryEngine
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +28,9 @@ def pair() -> Iterator[PostgresPair]:
         pytest.skip(reason)
     with postgres_pair() as pair:
         yield pair
+
+
+@pytest.fixture
+def active(tmp_path: Path) -> ActiveBroker:
+    """A broker that writes to a log in memory."""
+    return ActiveBroker(MemoryEngine(), tmp_path / "active")

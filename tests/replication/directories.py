@@ -56,6 +56,45 @@ class ActiveBroker:
         beat = FileChange(Operation.BEAT, data=encode_beat(Beat("active", contents=self.copy.summary)))
         self.log.append([beat])
 
+    @property
+    def contents(self) -> dict[str, bytes]:
+        return contents(self.root)
+
+    def write(self, name: str, data: bytes, at: int = 0) -> None:
+        descriptor = self.files.open(self.root / name)
+        self.files.write(descriptor, data, at)
+        self.files.close(descriptor)
+
+    def replace(self, name: str, data: bytes) -> None:
+        self.files.replace(self.root / name, data)
+
+    def remove(self, name: str) -> None:
+        self.files.remove(self.root / name)
+
+    def operations(self, name: str) -> list[Operation]:
+        """What the log has of a file."""
+        found = [entry.change for entry in self.engine.entries()]
+        return [change.operation for change in found if change.path == name]
+
+    def lose(self, name: str, which: slice = slice(None)) -> None:
+        """The log loses entries of a file that it had confirmed."""
+        self.engine.lose(self.engine.under(name)[which])
+
+    def follower(self, name: str) -> LocalCopy:
+        """The copy of a standby, beside this one's directory."""
+        copy = LocalCopy(data_directory(self.root.parent / name), boot_id="boot")
+        copy.open(self.log)
+        follow(copy, self.log)
+        return copy
+
+    def rebuild(self, name: str) -> LocalCopy:
+        """The copy of a broker that begins with nothing, closed, beside this one's directory."""
+        return rebuild(self.engine, self.root.parent / name)
+
+    def rebuilt(self) -> dict[str, bytes]:
+        """The directory of a broker that begins with nothing; nothing is missing."""
+        return rebuilt(self.engine, self.root.parent / f"rebuilt{next(_writers)}")
+
     def check(self, everything: bool = False) -> None:
         """Compare the log with the files until nothing is left to do."""
         for step in (lambda: self.files.check(everything), lambda: not self.files.trim()):

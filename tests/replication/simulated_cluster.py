@@ -121,5 +121,9 @@ class Cluster:
         assert broker.role is Role.ACTIVE
         return taken
 
+    def until_one(self, most: float = 20.0) -> float:
+        """Until any broker is active."""
+        return self.run(most, until=lambda: bool(self.active()))
+
     def write(self, name: str, path: str = "journal/1", data: bytes = b"x") -> int:
         return self.brokers[name].node.log.append([FileChange(Operation.WHOLE, path, data=data)])

@@ -53,6 +53,11 @@ class SimulatedEngine:
     def last(self) -> int:
         return len(self.entries)
 
+    @property
+    def live(self) -> list[LogEntry]:
+        """All that are not purged."""
+        return [entry for entry in self.entries if entry.sequence not in self.purged]
+
     def store(self, writer: int, number: int, change: FileChange) -> int:
         if 0 <= self.max_bytes < self.bytes + 100 + len(change.data):
             raise LogFull("full")
@@ -124,8 +129,7 @@ class SimulatedLog:
 
     def _under(self, key: str) -> list[LogEntry]:
         self._reach()
-        live = [entry for entry in self.engine.entries if entry.sequence not in self.engine.purged]
-        return [entry for entry in live if entry.change.key == key]
+        return [entry for entry in self.engine.live if entry.change.key == key]
 
     def read_from_leader(self) -> None:
         pass
@@ -138,8 +142,7 @@ class SimulatedLog:
 
     def counts(self) -> dict[str, int]:
         self._reach()
-        live = [entry for entry in self.engine.entries if entry.sequence not in self.engine.purged]
-        return dict(Counter(entry.change.key for entry in live))
+        return dict(Counter(entry.change.key for entry in self.engine.live))
 
     def claim(self, writer: int, after: int, change: FileChange) -> int | None:
         self.interrupt("claim")

@@ -1,12 +1,10 @@
 """The local copy of a log: its marker, when it is discarded, and entries that come again or are missing."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -41,8 +39,11 @@ class Follower:
 
     @property
     def marker(self):
-        found: dict[str, Any] = json.loads((self.root / MARKER).read_text())
-        return found
+        return json.loads((self.root / MARKER).read_text())
+
+    @property
+    def contents(self):
+        return contents(self.root, retention=True)
 
 
 @pytest.fixture
@@ -58,11 +59,24 @@ def writer(engine):
     return log
 
 
-def written(name, data=b"x", at=0):
+@pytest.fixture
+def start(engine, tmp_path):
+    """A standby of the test's directory is started."""
+    return partial(Follower, engine, tmp_path)
+
+
+@pytest.fixture
+def ended(start, writer):
+    """The directory of a standby that has read one file and was stopped."""
+    writer.append([written()])
+    start().follow().copy.close()
+
+
+def written(name="journal/1.journal", data=b"x", at=0):
     return FileChange(Operation.WRITE, name, at, data)
 
 
-def removed(name, number):
+def removed(number, name="journal/1.journal"):
     return FileChange(Operation.REMOVE, name, number)
 
 
@@ -73,21 +87,19 @@ def moved(name, number, size):
 # ---- the marker
 
 
-def test_copy_goes_on_behind_its_marker(engine, writer, tmp_path):
-    writer.append([written("journal/1.journal")])
-    Follower(engine, tmp_path).follow().copy.close()
-    again = Follower(engine, tmp_path)
+def test_copy_goes_on_behind_its_marker(ended, engine, tmp_path, start):
+    again = start()
     assert again.copy.sequence == engine.last
     assert contents(tmp_path) == {"journal/1.journal": b"x"}
 
 
-def test_marker_is_written_once_a_second_or_after_many_bytes(engine, writer, tmp_path, monkeypatch):
-    follower = Follower(engine, tmp_path).follow()
+def test_marker_is_written_once_a_second_or_after_many_bytes(writer, start, monkeypatch):
+    follower = start().follow()
     follower.now = 0.9
-    writer.append([written("journal/1.journal")])
+    writer.append([written()])
     assert follower.follow().marker["sequence"] == 0
     follower.now = 1.0
-    writer.append([written("journal/1.journal")])
+    writer.append([written()])
     assert follower.follow().marker["sequence"] == 3
     assert MARKER_BYTES == 64 * 1024 * 1024
     monkeypatch.setattr("stompring.replication.copy.MARKER_BYTES", 100)
@@ -95,82 +107,78 @@ def test_marker_is_written_once_a_second_or_after_many_bytes(engine, writer, tmp
     assert follower.follow().marker["sequence"] == 4
 
 
-def test_copy_without_a_clean_end_is_used_again_until_the_machine_restarts(engine, writer, tmp_path, caplog):
-    writer.append([written("journal/1.journal")])
-    first = Follower(engine, tmp_path).follow()
+def test_copy_without_a_clean_end_is_used_again_until_the_machine_restarts(writer, tmp_path, start, caplog):
+    writer.append([written()])
+    first = start().follow()
     first.copy.save()
-    assert Follower(engine, tmp_path).copy.sequence == 2
+    assert start().copy.sequence == 2
     with caplog.at_level(logging.INFO):
-        other = Follower(engine, tmp_path, boot_id="another boot")
+        other = start(boot_id="another boot")
     assert other.copy.sequence == 0
     assert contents(tmp_path) == {}
     assert "the machine was started anew" in caplog.text
     other.follow().copy.close()
-    assert Follower(engine, tmp_path, boot_id="a third boot").copy.sequence == 2
+    assert start(boot_id="a third boot").copy.sequence == 2
 
 
-def test_clean_marker_is_not_clean_any_more_once_the_copy_is_open(engine, writer, tmp_path):
-    writer.append([written("journal/1.journal")])
-    Follower(engine, tmp_path).follow().copy.close()
-    assert Follower(engine, tmp_path).marker["clean"] is False
-    assert Follower(engine, tmp_path, boot_id="another boot").copy.sequence == 0
+def test_clean_marker_is_not_clean_any_more_once_the_copy_is_open(ended, start):
+    assert start().marker["clean"] is False
+    assert start(boot_id="another boot").copy.sequence == 0
 
 
-def test_machine_without_a_boot_id_uses_only_a_clean_copy(engine, writer, tmp_path):
-    writer.append([written("journal/1.journal")])
-    first = Follower(engine, tmp_path, boot_id="").follow()
+def test_machine_without_a_boot_id_uses_only_a_clean_copy(writer, start):
+    writer.append([written()])
+    first = start(boot_id="").follow()
     first.copy.save()
-    second = Follower(engine, tmp_path, boot_id="")
+    second = start(boot_id="")
     assert second.copy.sequence == 0
     second.follow().copy.close()
-    assert Follower(engine, tmp_path, boot_id="").copy.sequence == 2
+    assert start(boot_id="").copy.sequence == 2
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"[]", b"{}", b'{"format": "1"}', b'{"format": 1, "sequence": -1}']
 )
-def test_copy_with_a_damaged_marker_is_discarded(engine, writer, tmp_path, text):
-    writer.append([written("journal/1.journal")])
-    Follower(engine, tmp_path).follow().copy.close()
+def test_copy_with_a_damaged_marker_is_discarded(ended, tmp_path, start, text):
     (tmp_path / "journal/stale").write_bytes(b"x")
     (tmp_path / MARKER).write_bytes(text)
-    again = Follower(engine, tmp_path)
+    again = start()
     assert again.copy.sequence == 0
-    assert contents(again.follow().root) == {"journal/1.journal": b"x"}
+    assert again.follow().contents == {"journal/1.journal": b"x"}
 
 
-def test_marker_of_a_newer_version_is_refused(engine, writer, tmp_path):
-    Follower(engine, tmp_path).follow().copy.close()
+def test_marker_of_a_newer_version_is_refused(tmp_path, start, writer):
+    start().follow().copy.close()
     marker = json.loads((tmp_path / MARKER).read_text())
     (tmp_path / MARKER).write_text(json.dumps(marker | {"format": 4}))
     with pytest.raises(UnsafeLog, match="upgrade stompring"):
-        Follower(engine, tmp_path)
+        start()
 
 
-def test_directory_with_messages_and_without_a_marker_is_never_touched(engine, tmp_path):
+def test_directory_with_messages_and_without_a_marker_is_never_touched(tmp_path, start):
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal/000000001.journal").write_bytes(b"messages")
     with pytest.raises(UnsafeLog, match="stompring ha init"):
-        Follower(engine, tmp_path)
+        start()
     assert contents(tmp_path) == {"journal/000000001.journal": b"messages"}
     assert not (tmp_path / MARKER).exists()
 
 
-def test_directory_that_a_broker_has_only_just_begun_becomes_a_copy(engine, writer, tmp_path):
+def test_directory_that_a_broker_has_only_just_begun_becomes_a_copy(tmp_path, start, writer):
     (tmp_path / "schema-version").write_bytes(b"3\n")
     (tmp_path / "broker.lock").write_bytes(b"1\n")
-    Follower(engine, tmp_path).follow()
+    start().follow()
     assert contents(tmp_path) == {}
     assert (tmp_path / "broker.lock").exists()
 
 
-def test_copy_of_another_log_is_set_aside(engine, writer, tmp_path, caplog):
-    writer.append([written("journal/1.journal"), written("paging/1/1.page"), written("identity", b"abc")])
-    Follower(engine, tmp_path).follow().copy.close()
+def test_copy_of_another_log_is_set_aside(engine, writer, tmp_path, start, caplog):
+    writer.append([written(), written("paging/1/1.page"), written("identity", b"abc")])
+    start().follow().copy.close()
     engine.recreate()
     writer = MemoryLog(engine)
     writer.claim(2, 0, FileChange(Operation.CLAIM))
-    again = Follower(engine, tmp_path)
+    again = start()
     assert again.copy.sequence == 0
     assert contents(tmp_path) == {}
     assert (tmp_path / "journal.discarded/1.journal").read_bytes() == b"x"
@@ -179,18 +187,16 @@ def test_copy_of_another_log_is_set_aside(engine, writer, tmp_path, caplog):
     assert "set aside as journal.discarded, paging.discarded, identity.discarded" in caplog.text
 
 
-def test_empty_log_is_refused_while_the_directory_is_a_copy_of_another(engine, writer, tmp_path):
-    writer.append([written("journal/1.journal")])
-    Follower(engine, tmp_path).follow().copy.close()
+def test_empty_log_is_refused_while_the_directory_is_a_copy_of_another(ended, engine, tmp_path, start):
     engine.recreate()
     with pytest.raises(UnsafeLog, match="--from-data"):
-        Follower(engine, tmp_path)
+        start()
     assert contents(tmp_path) == {"journal/1.journal": b"x"}
 
 
-def test_log_that_has_lost_entries_is_refused_after_some_time(engine, writer, tmp_path):
-    writer.append([written("journal/1.journal"), written("journal/2.journal")])
-    Follower(engine, tmp_path).follow().copy.close()
+def test_log_that_has_lost_entries_is_refused_after_some_time(engine, writer, tmp_path, start):
+    writer.append([written(), written("journal/2.journal")])
+    start().follow().copy.close()
     shorter = MemoryLog(engine.cut_off(2))
     now = [0.0]
     copy = LocalCopy(data_directory(tmp_path), clock=lambda: now[0], boot_id="boot")
@@ -203,9 +209,9 @@ def test_log_that_has_lost_entries_is_refused_after_some_time(engine, writer, tm
     assert contents(tmp_path) == {"journal/1.journal": b"x", "journal/2.journal": b"x"}
 
 
-def test_copy_that_was_discarded_half_way_is_discarded_again(engine, writer, tmp_path, monkeypatch):
-    writer.append([written("journal/1.journal"), written("journal/2.journal")])
-    Follower(engine, tmp_path).follow().copy.close()
+def test_copy_that_was_discarded_half_way_is_discarded_again(writer, tmp_path, start, monkeypatch):
+    writer.append([written(), written("journal/2.journal")])
+    start().follow().copy.close()
     (tmp_path / "journal/stale").write_bytes(b"x")
     unlink = Path.unlink
 
@@ -218,9 +224,9 @@ def test_copy_that_was_discarded_half_way_is_discarded_again(engine, writer, tmp
     (tmp_path / MARKER).write_text(json.dumps(marker | {"clean": False, "boot": "another"}))
     monkeypatch.setattr(Path, "unlink", fail)
     with pytest.raises(KeyboardInterrupt):
-        Follower(engine, tmp_path)
+        start()
     monkeypatch.undo()
-    assert contents(Follower(engine, tmp_path).follow().root) == {
+    assert start().follow().contents == {
         "journal/1.journal": b"x",
         "journal/2.journal": b"x",
     }
@@ -238,7 +244,7 @@ def test_entries_that_are_applied_again_change_nothing(engine, writer, tmp_path)
             FileChange(Operation.WHOLE, "identity", 0, b"longer"),
             FileChange(Operation.WHOLE, "identity", 0, b"abc"),
             written("paging/1/1.page", b"page"),
-            removed("paging/1/1.page", 1),
+            removed(1, "paging/1/1.page"),
             written("journal/2.journal", b"first "),
             written("journal/2.journal", b"second", 6),
             moved("journal/2.journal", 2, 12),
@@ -256,32 +262,30 @@ def test_entries_that_are_applied_again_change_nothing(engine, writer, tmp_path)
         follower.follow()  # and killed, before the marker was written again
         again = Follower(engine, root)
         assert again.copy.sequence <= entry + 1
-        assert contents(again.follow().root, retention=True) == expected
+        assert again.follow().contents == expected
         assert not (root / "paging/1").exists()
 
 
-def test_file_of_which_entries_were_purged_is_not_retained(engine, writer, tmp_path):
+def test_file_of_which_entries_were_purged_is_not_retained(engine, writer, tmp_path, start):
     writer.append([written("journal/1.journal", b"first "), written("journal/1.journal", b"second", 6)])
-    follower = Follower(engine, tmp_path).follow(2)
+    follower = start().follow(2)
     assert contents(tmp_path) == {"journal/1.journal": b"first "}
     writer.append([moved("journal/1.journal", 1, 12)])
     writer.purge("journal/1.journal", engine.last)
-    assert contents(follower.follow().root, retention=True) == {}
+    assert follower.follow().contents == {}
 
 
-def test_broker_without_retention_deletes_what_others_move(engine, writer, tmp_path):
-    writer.append([written("journal/1.journal"), moved("journal/1.journal", 1, 1)])
-    writer.append([removed("retention/journal/1.journal", 2)])
-    Follower(engine, tmp_path, retention=False).follow()
+def test_broker_without_retention_deletes_what_others_move(writer, tmp_path, start):
+    writer.append([written(), moved("journal/1.journal", 1, 1)])
+    writer.append([removed(2, "retention/journal/1.journal")])
+    start(retention=False).follow()
     assert contents(tmp_path, retention=True) == {}
 
 
-def test_copy_begins_anew_where_control_entries_are_missing(engine, writer, tmp_path, caplog):
-    writer.append([written("journal/1.journal"), written("journal/2.journal")])
-    follower = Follower(engine, tmp_path).follow()
-    writer.append(
-        [removed("journal/1.journal", 1), removed("journal/2.journal", 2), written("journal/3.journal")]
-    )
+def test_copy_begins_anew_where_control_entries_are_missing(engine, writer, tmp_path, start, caplog):
+    writer.append([written(), written("journal/2.journal")])
+    follower = start().follow()
+    writer.append([removed(1), removed(2, "journal/2.journal"), written("journal/3.journal")])
     writer.purge("journal/1.journal", engine.last)
     writer.purge(CONTROL, 4)  # the first of the two
     with caplog.at_level(logging.INFO):
@@ -290,46 +294,40 @@ def test_copy_begins_anew_where_control_entries_are_missing(engine, writer, tmp_
     assert contents(tmp_path) == {"journal/3.journal": b"x"}
 
 
-def test_copy_begins_anew_where_control_entries_go_while_it_is_read(engine, writer, tmp_path):
-    writer.append(
-        [written("journal/1.journal"), written("journal/2.journal"), removed("journal/9.journal", 1)]
-    )
-    follower = Follower(engine, tmp_path).follow(2)
-    writer.append([removed("journal/1.journal", 2), removed("journal/2.journal", 3)])
+def test_copy_begins_anew_where_control_entries_go_while_it_is_read(engine, writer, start):
+    writer.append([written(), written("journal/2.journal"), removed(1, "journal/9.journal")])
+    follower = start().follow(2)
+    writer.append([removed(2), removed(3, "journal/2.journal")])
     writer.purge("journal/1.journal", engine.last)
     writer.purge(CONTROL, engine.last - 1)
-    assert contents(follower.follow().root) == {}
+    assert follower.follow().contents == {}
 
 
-def test_copy_begins_anew_where_the_first_control_entry_goes_while_it_is_read(engine, writer, tmp_path):
-    writer.append(
-        [written("journal/1.journal"), removed("journal/1.journal", 1), removed("journal/2.journal", 2)]
-    )
-    follower = Follower(engine, tmp_path).follow(2)
+def test_copy_begins_anew_where_the_first_control_entry_goes_while_it_is_read(writer, start):
+    writer.append([written(), removed(1), removed(2, "journal/2.journal")])
+    follower = start().follow(2)
     writer.purge("journal/1.journal", 2)
     writer.purge(CONTROL, 3)
-    assert contents(follower.follow().root) == {}
+    assert follower.follow().contents == {}
 
 
-def test_new_copy_begins_with_the_first_control_entry_there_is(engine, writer, tmp_path, caplog):
+def test_new_copy_begins_with_the_first_control_entry_there_is(engine, writer, tmp_path, start, caplog):
     for number in range(1, 6):
-        writer.append([written(f"journal/{number}.journal"), removed(f"journal/{number}.journal", number)])
+        writer.append([written(f"journal/{number}.journal"), removed(number, f"journal/{number}.journal")])
         writer.purge(f"journal/{number}.journal", engine.last)
     writer.purge(CONTROL, engine.last - 3)
     writer.append([written("journal/6.journal")])
     with caplog.at_level(logging.INFO):
-        follower = Follower(engine, tmp_path).follow()
+        follower = start().follow()
     assert follower.copy.control == 5
     assert contents(tmp_path) == {"journal/6.journal": b"x"}
     assert "discarding" not in caplog.text
 
 
-def test_copy_that_cannot_be_begun_anew_is_begun_at_the_next_try(engine, writer, tmp_path):
-    writer.append([written("journal/1.journal")])
-    follower = Follower(engine, tmp_path).follow()
-    writer.append(
-        [removed("journal/1.journal", 1), removed("journal/2.journal", 2), written("journal/3.journal")]
-    )
+def test_copy_that_cannot_be_begun_anew_is_begun_at_the_next_try(writer, start):
+    writer.append([written()])
+    follower = start().follow()
+    writer.append([removed(1), removed(2, "journal/2.journal"), written("journal/3.journal")])
     writer.purge("journal/1.journal", 3)
     writer.purge(CONTROL, 3)
     entries = follower.log.read(follower.copy.sequence, 0)
@@ -337,11 +335,11 @@ def test_copy_that_cannot_be_begun_anew_is_begun_at_the_next_try(engine, writer,
     with pytest.raises(LogUnavailable):
         follower.copy.apply(entries)
     follower.log.connected = True
-    assert contents(follower.follow().root) == {"journal/3.journal": b"x"}
+    assert follower.follow().contents == {"journal/3.journal": b"x"}
 
 
-def test_full_disk_of_a_standby_is_overcome(engine, writer, tmp_path, monkeypatch):
-    follower = Follower(engine, tmp_path).follow()
+def test_full_disk_of_a_standby_is_overcome(writer, start, monkeypatch):
+    follower = start().follow()
     writer.append([written("journal/1.journal", b"first"), written("journal/2.journal", b"second")])
     pwrite, left = os.pwrite, [1]
 
@@ -356,24 +354,24 @@ def test_full_disk_of_a_standby_is_overcome(engine, writer, tmp_path, monkeypatc
         follower.follow()
     assert follower.copy.sequence == 2
     monkeypatch.undo()
-    assert contents(follower.follow().root) == {"journal/1.journal": b"first", "journal/2.journal": b"second"}
+    assert follower.follow().contents == {"journal/1.journal": b"first", "journal/2.journal": b"second"}
 
 
-def test_few_files_are_kept_open(engine, writer, tmp_path):
+def test_few_files_are_kept_open(writer, tmp_path, start):
     before = len(os.listdir("/proc/self/fd"))
     writer.append([written(f"journal/{number}.journal") for number in range(200)])
-    follower = Follower(engine, tmp_path).follow()
+    follower = start().follow()
     assert len(os.listdir("/proc/self/fd")) <= before + 70
     follower.copy.close()
     assert len(os.listdir("/proc/self/fd")) <= before
     assert len(contents(tmp_path)) == 200
 
 
-def test_written_file_that_is_removed_and_made_again_is_another_one(engine, writer, tmp_path):
+def test_written_file_that_is_removed_and_made_again_is_another_one(writer, start):
     writer.append([written("paging/1/address", b"long name")])
-    follower = Follower(engine, tmp_path).follow()
-    writer.append([removed("paging/1/address", 1), written("paging/1/address", b"name")])
-    assert contents(follower.follow().root) == {"paging/1/address": b"name"}
+    follower = start().follow()
+    writer.append([removed(1, "paging/1/address"), written("paging/1/address", b"name")])
+    assert follower.follow().contents == {"paging/1/address": b"name"}
 
 
 # ---- paths

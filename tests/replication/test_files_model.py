@@ -2,13 +2,10 @@
 a directory that plain files have written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -53,7 +50,7 @@ def _task(kind, name, other, size, byte):
         if name != "identity":
             files.rename(root / name, (root / name).with_name(Path(other).name))
 
-    tasks: dict[str, Task] = {
+    tasks = {
         "remove": lambda files, root: files.remove(root / name),
         "rename": rename,
         "replace": lambda files, root: files.replace(root / name, _data(size, byte)),
@@ -133,7 +130,7 @@ class Pair:
         expected = [_result(task, Files(), self.plain) for task in tasks]
         for write in writes:
             _write(Files(), self.plain, write)
-        results: list[Any] = []
+        results = []
         self.active.log.faults.extend(faults)
         for _ in range(len(faults) + 2):
             if self._try(tasks, writes, results):

@@ -1,13 +1,10 @@
 """What every `ReplicatedLog` does, whatever its engine."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import count
 from random import Random
-from typing import Protocol
 
 import pytest
 
@@ -18,7 +15,6 @@ from stompring.replication.log import (
     MAX_ENTRY_DATA,
     Fenced,
     FileChange,
-    LogEntry,
     LogFull,
     LogMissing,
     Operation,
@@ -26,26 +22,16 @@ from stompring.replication.log import (
 )
 from stompring.settings.model import ReplicatedLogSettings
 
+from .engines import CLAIM, read_all
 from .memory_log import MemoryEngine, MemoryLog
 
 pytestmark = pytest.mark.xdist_group("nats")
 
-CLAIM = FileChange(Operation.CLAIM, data=b"{}")
 BEAT = FileChange(Operation.BEAT, data=b"{}")
 JOURNAL = "journal/000000001.journal"
 
 #: Streams of one module have names of their own.
 STREAMS = count(1)
-
-
-class Engine(Protocol):
-    """An engine that tests use: every log is opened by a broker of its own."""
-
-    def create(self, max_bytes=-1):
-        """Make the log."""
-
-    def open(self, broker="a"):
-        """Another client of the log, not connected."""
 
 
 class ServerEngine:
@@ -69,7 +55,7 @@ class MemoryServer:
     """The log in memory that other tests use."""
 
     def __init__(self):
-        self._engine: MemoryEngine | None = None
+        self._engine = None
 
     def create(self, max_bytes=-1):
         if self._engine is not None:
@@ -107,20 +93,22 @@ def connect(engine):
         yield connect
 
 
+@pytest.fixture
+def log(connect):
+    """The one of a broker that has claimed it."""
+    log = connect()
+    log.claim(1, 0, CLAIM)
+    return log
+
+
 def write(at=0, data=b"x", path=JOURNAL):
     return FileChange(Operation.WRITE, path, at, data)
-
-
-def read_all(log, after=0):
-    entries: list[LogEntry] = []
-    while found := log.read(entries[-1].sequence if entries else after, 0):
-        entries += found
-    return entries
 
 
 def test_new_log_is_empty(connect):
     log = connect()
     status = log.status()
+    assert status.identity and connect("b").connect().identity == status.identity
     assert (status.last, status.entries, status.bytes) == (0, 0, 0)
     assert status.healthy
     assert log.read(0, 0) == []
@@ -135,12 +123,8 @@ def test_existing_log_is_not_made_again(engine):
 
 
 def test_log_that_was_not_made_is_refused(engine):
-    log = engine.open()
-    try:
-        with pytest.raises(LogMissing, match="stompring ha init"):
-            log.connect()
-    finally:
-        log.close()
+    with closing(engine.open()) as log, pytest.raises(LogMissing, match="stompring ha init"):
+        log.connect()
 
 
 def test_entries_are_read_as_they_were_written(connect):
@@ -155,7 +139,6 @@ def test_entries_are_read_as_they_were_written(connect):
         FileChange(Operation.RELEASE, data=b'{"name": "a"}'),
     ]
     first = writer.claim(2**63 - 1, 0, CLAIM)
-    assert first is not None
     last = writer.append(changes)
     entries = read_all(reader)
     assert [entry.change for entry in entries] == [CLAIM, *changes]
@@ -165,105 +148,67 @@ def test_entries_are_read_as_they_were_written(connect):
     assert all(entry.time > 1_600_000_000_000 for entry in entries)
 
 
-def test_many_entries_of_one_append_are_in_order(connect):
-    writer, reader = connect("a"), connect("b")
-    writer.claim(1, 0, CLAIM)
+def test_many_entries_of_one_append_are_in_order(log, connect):
     sizes = Random(1)
     data = [sizes.randbytes(sizes.choice((0, 1, 100, 5000, MAX_ENTRY_DATA))) for _ in range(150)]
-    writer.append([write(at, one, f"paging/{at % 7}") for at, one in enumerate(data)])
-    assert [bytes(entry.change.data) for entry in read_all(reader)[1:]] == data
+    log.append([write(at, one, f"paging/{at % 7}") for at, one in enumerate(data)])
+    assert [bytes(entry.change.data) for entry in read_all(connect("b"))[1:]] == data
 
 
-def test_reader_sees_entries_that_come_while_it_waits(connect):
-    writer, reader = connect("a"), connect("b")
-    after = writer.claim(1, 0, CLAIM)
-    assert after is not None
-    assert [entry.sequence for entry in reader.read(0, 0)] == [after]
-    thread = threading.Thread(target=lambda: writer.append([write()]))
+def test_reader_sees_entries_that_come_while_it_waits(log, connect):
+    reader = connect("b")
+    assert [entry.sequence for entry in reader.read(0, 0)] == [1]
+    thread = threading.Thread(target=log.append, args=[[write()]])
     thread.start()
-    found = reader.read(after, 30)
+    found = reader.read(1, 30)
     thread.join()
-    assert [entry.sequence for entry in found] == [after + 1]
-    assert reader.read(after, 0) == found, "a reader may go back"
+    assert [entry.sequence for entry in found] == [2]
+    assert reader.read(1, 0) == found, "a reader may go back"
 
 
-def test_append_without_changes_returns_the_last_sequence(connect):
-    log = connect()
-    sequence = log.claim(1, 0, CLAIM)
-    assert log.append([]) == sequence
-
-
-def test_claim_at_an_older_end_is_refused(connect):
-    one, other = connect("a"), connect("b")
-    end = one.claim(1, 0, CLAIM)
-    assert end is not None
+def test_claim_at_an_older_end_is_refused(log, connect):
+    other = connect("b")
+    assert log.append([]) == 1
     assert other.claim(2, 0, CLAIM) is None
-    end = one.append([write()])
-    assert other.claim(2, end - 1, CLAIM) is None
-    assert other.claim(2, end, CLAIM) == end + 1
-
-
-def test_writer_is_fenced_after_the_claim_of_another(connect):
-    one, other = connect("a"), connect("b")
-    one.claim(1, 0, CLAIM)
-    end = one.append([write()])
-    claimed = other.claim(2, end, CLAIM)
-    with pytest.raises(Fenced):
-        one.append([write(1, b"lost")])
-    with pytest.raises(Fenced):
-        one.append([])
-    assert claimed is not None
-    assert other.append([write(1, b"kept")]) == claimed + 1
-    assert [entry.writer for entry in read_all(other)] == [1, 1, 2, 2]
+    assert log.append([write()]) == 2
+    assert other.claim(2, 1, CLAIM) is None
+    assert other.claim(2, 2, CLAIM) == 3
 
 
 @pytest.mark.parametrize("later", [0, 1, 3])
-def test_nothing_of_an_append_is_stored_behind_the_claim_of_another(connect, later):
+def test_nothing_of_an_append_is_stored_behind_the_claim_of_another(log, connect, later):
     """Not even entries whose place would be free, since a claim has the place of one ahead of them."""
-    first, second = connect(), connect()
-    first.claim(1, 0, FileChange(Operation.CLAIM))
-    end = first.append([FileChange(Operation.WRITE, "journal/1.journal", 0, b"x")])
-    claimed = second.claim(2, end, FileChange(Operation.CLAIM))
+    second = connect()
+    log.append([write()])
+    second.claim(2, 2, CLAIM)
     for number in range(later):
-        second.append([FileChange(Operation.WRITE, "journal/2.journal", number, b"y")])
-    changes = [FileChange(Operation.WRITE, "journal/1.journal", at, b"z") for at in range(1, 9)]
+        second.append([write(number, b"y", "journal/2.journal")])
     with pytest.raises(Fenced):
-        first.append(changes)
+        log.append([write(at, b"z") for at in range(1, 9)])
     with pytest.raises(Fenced):
-        first.append([])
-    assert second.append([FileChange(Operation.BEAT)]) == (claimed or 0) + later + 1
-    assert {entry.writer for entry in _all(connect()) if entry.sequence > end} == {2}
+        log.append([])
+    assert second.append([BEAT]) == 4 + later
+    assert [entry.writer for entry in read_all(connect())] == [1, 1, *[2] * (later + 2)]
 
 
 def test_of_two_claims_at_one_place_exactly_one_wins(connect):
     """The races that decide which broker is active."""
     brokers = [connect("a"), connect("b")]
-    end = 0
-    for writer in range(1, 51):
-        results: dict[int, int | None] = {}
-        start = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as threads:
+        for end in range(50):
+            start = threading.Barrier(2)
 
-        def claim(at, results, start, writer, end):
-            start.wait()
-            results[at] = brokers[at].claim(writer * 2 + at, end, CLAIM)
+            def claim(at, end=end, start=start):
+                start.wait()
+                return brokers[at].claim(2 * end + at + 1, end, CLAIM)
 
-        threads = [threading.Thread(target=claim, args=(at, results, start, writer, end)) for at in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        winners = [at for at, sequence in results.items() if sequence is not None]
-        assert len(winners) == 1
-        sequence = results[winners[0]]
-        assert sequence == end + 1
-        end = sequence
-        [entry] = brokers[1 - winners[0]].read(end - 1, 0)
-        assert entry.writer == writer * 2 + winners[0]
+            results = list(threads.map(claim, range(2)))
+            assert sorted(results, key=str) == [end + 1, None]
+            [entry] = brokers[results.index(None)].read(end, 0)
+            assert entry.writer == 2 * end + results.index(end + 1) + 1
 
 
-def test_purged_entries_are_left_out_and_their_sequences_are_not_used_again(connect):
-    log = connect()
-    log.claim(1, 0, CLAIM)
+def test_purged_entries_are_left_out_and_their_sequences_are_not_used_again(log):
     log.append([write(0), write(0, path="paging/1"), write(1), write(2)])
     before = log.status()
     log.purge(JOURNAL, 4)
@@ -279,59 +224,38 @@ def test_purged_entries_are_left_out_and_their_sequences_are_not_used_again(conn
     assert log.first(JOURNAL) is None
 
 
-def test_claim_behind_purged_entries_is_refused(connect):
-    one, other = connect("a"), connect("b")
-    one.claim(1, 0, CLAIM)
-    one.append([write()])
-    one.purge(JOURNAL, 2)
-    assert other.claim(2, 1, CLAIM) is None
+def test_claim_behind_purged_entries_is_refused(log, connect):
+    log.append([write()])
+    log.purge(JOURNAL, 2)
+    assert connect("b").claim(2, 1, CLAIM) is None
 
 
-def test_first_and_last_of_a_key(connect):
-    log = connect()
-    log.claim(1, 0, CLAIM)
+def test_first_and_last_of_a_key(log):
     removals = [FileChange(Operation.REMOVE, f"paging/{at}", at) for at in (1, 2, 3)]
     log.append([removals[0], write(), removals[1], BEAT, removals[2], write(1)])
     first, last = log.first(CONTROL), log.last(CONTROL)
-    assert first is not None and last is not None
     assert (first.change, last.change) == (removals[0], removals[2])
     log.purge(CONTROL, first.sequence)
-    first = log.first(CONTROL)
-    assert first is not None
-    assert first.change == removals[1]
-    beat = log.last(BEATS)
-    assert beat is not None
-    assert beat.change == BEAT
+    assert log.first(CONTROL).change == removals[1]
+    assert log.last(BEATS).change == BEAT
 
 
-def test_entries_are_read_from_the_leader_where_a_node_may_lack_some(connect):
-    log = connect()
-    log.claim(1, 0, FileChange(Operation.CLAIM))
+def test_entries_are_read_from_the_leader_where_a_node_may_lack_some(log, connect):
     for number in range(1, 61):
-        log.append([FileChange(Operation.WRITE, f"paging/{number % 7}/1.page", number, b"x" * number)])
+        log.append([write(number, b"x" * number, f"paging/{number % 7}/1.page")])
     log.purge("paging/3/1.page", 61)
     log.purge("paging/4/1.page", 40)
     reader, other = connect(), connect()
     reader.read_from_leader()
-    log.append([FileChange(Operation.WRITE, "journal/1.journal", 0, b"later")])
-    assert [entry.sequence for entry in _all(reader)] == [entry.sequence for entry in _all(other)]
-    assert [entry.change for entry in _all(reader)] == [entry.change for entry in _all(other)]
+    log.append([write(0, b"later", "journal/1.journal")])
+    assert read_all(reader) == read_all(other)
 
 
-def _all(log):
-    found: list[LogEntry] = []
-    while entries := log.read(found[-1].sequence if found else 0, 0.1):
-        found += entries
-    return found
-
-
-def test_entries_are_counted_by_key(connect):
-    log = connect()
-    log.claim(1, 0, FileChange(Operation.CLAIM))
+def test_entries_are_counted_by_key(log):
     names = ["journal/1.journal", "paging/%41 ä.b/1.page", "identity"]
     for number, name in enumerate(names, 1):
-        sequence = log.append([FileChange(Operation.WRITE, name, at, b"x") for at in range(number)])
-    log.append([FileChange(Operation.REMOVE, names[2], 1, b"3"), FileChange(Operation.BEAT)])
+        sequence = log.append([write(at, path=name) for at in range(number)])
+    log.append([FileChange(Operation.REMOVE, names[2], 1, b"3"), BEAT])
     expected = {names[0]: 1, names[1]: 2, names[2]: 3, CONTROL: 1, BEATS: 2}
     assert log.counts() == expected
     log.purge(names[2], sequence - 1)
@@ -343,8 +267,7 @@ def test_entries_are_counted_by_key(connect):
 
 def test_full_log_refuses_until_entries_are_purged(engine):
     engine.create(max_bytes=16 * MAX_ENTRY_DATA)
-    log = engine.open()
-    try:
+    with closing(engine.open()) as log:
         log.connect()
         log.claim(1, 0, CLAIM)
         accepted = 0
@@ -360,8 +283,6 @@ def test_full_log_refuses_until_entries_are_purged(engine):
         assert log.append([]) == accepted + 2, "the refused entry is stored when there is space"
         assert read_all(log)[-1].change.path == f"paging/{accepted}"
         assert log.append([BEAT]) == accepted + 3
-    finally:
-        log.close()
 
 
 def test_requests_reach_the_broker_named_and_the_active_one(connect):
@@ -369,7 +290,7 @@ def test_requests_reach_the_broker_named_and_the_active_one(connect):
     assert not client.request("release", "")
     assert not client.request("leave", "b")
 
-    got: tuple[list[str], list[str]] = ([], [])
+    got = [], []
 
     def poll():
         more = one.requests("a.b@host 1", active=True), other.requests("b", active=False)
@@ -392,31 +313,15 @@ def test_requests_reach_the_broker_named_and_the_active_one(connect):
     assert not poll()
 
 
-def test_log_is_read_from_the_beginning_by_a_client_that_connects_later(connect):
-    writer = connect("a")
-    writer.claim(1, 0, CLAIM)
-    writer.append([write(at) for at in range(300)])
-    entries = read_all(connect("b"))
-    assert [entry.sequence for entry in entries] == list(range(1, 302))
-    identity = writer.status().identity
-    assert identity and connect("c").connect().identity == identity
+def test_closed_log_says_nothing_to_others(log, connect):
+    other = connect("b")
+    log.close()
+    log.close()
+    assert other.read(1, 0) == []
+    assert other.claim(2, 1, CLAIM) == 2
 
 
-def test_closed_log_says_nothing_to_others(connect):
-    one, other = connect("a"), connect("b")
-    end = one.claim(1, 0, CLAIM)
-    assert end is not None
-    one.close()
-    one.close()
-    assert other.read(end, 0) == []
-    assert other.claim(2, end, CLAIM) == end + 1
-
-
-def test_path_lengths_up_to_the_limit_of_files_are_stored(connect, tmp_path):
-    log = connect()
-    log.claim(1, 0, CLAIM)
+def test_path_lengths_up_to_the_limit_of_files_are_stored(log):
     path = "paging/" + "ä" * 120 + "/" + "." * 200
     log.append([write(0, path=path)])
-    entry = log.last(path)
-    assert entry is not None
-    assert entry.change.path == path
+    assert log.last(path).change.path == path

@@ -16,26 +16,9 @@ from stompring.replication.copy import REMEMBERED_REMOVALS, LocalCopy
 from stompring.replication.log import BEATS, CONTROL, FileChange, Operation
 
 from ..property.profile import ends, examples
-from .directories import ActiveBroker, contents, data_directory, follow, rebuild, rebuilt
-from .memory_log import MemoryEngine, MemoryLog
+from .directories import ActiveBroker, contents, follow, rebuild, rebuilt
+from .memory_log import MemoryLog
 from .test_files_model import BATCHES, Pair
-
-
-@pytest.fixture
-def active(tmp_path):
-    return ActiveBroker(MemoryEngine(), tmp_path / "active")
-
-
-def write(active, name, data, at=0):
-    descriptor = active.files.open(active.root / name)
-    active.files.write(descriptor, data, at)
-    active.files.close(descriptor)
-
-
-def operations(active, name):
-    """What the log has of a file."""
-    return [entry.change.operation for entry in active.engine.entries() if entry.change.path == name]
-
 
 # ---- digests
 
@@ -108,38 +91,38 @@ def test_an_entry_says_what_it_makes_unneeded(change, dropped):
 
 
 @pytest.mark.parametrize("place", [1, 3, 5])
-def test_a_copy_that_begins_from_nothing_knows_what_the_log_has_lost(active, tmp_path, place):
+def test_a_copy_that_begins_from_nothing_knows_what_the_log_has_lost(active, place):
     for number in range(5):
-        write(active, "journal/1.journal", b"x", number)
+        active.write("journal/1.journal", b"x", number)
     active.engine.lose([active.engine.under("journal/1.journal")[place]])
     active.beat()
-    assert rebuild(active.engine, tmp_path / "rebuilt").missing == 1
+    assert active.rebuild("rebuilt").missing == 1
 
 
-def test_what_is_lost_behind_the_newest_beat_is_noticed(active, tmp_path):
+def test_what_is_lost_behind_the_newest_beat_is_noticed(active):
     active.beat()
     for number in range(5):
-        write(active, "journal/1.journal", b"x", number)
-    active.engine.lose(active.engine.under("journal/1.journal")[:3])
-    assert rebuild(active.engine, tmp_path / "rebuilt").missing == 3
+        active.write("journal/1.journal", b"x", number)
+    active.lose("journal/1.journal", slice(3))
+    assert active.rebuild("rebuilt").missing == 3
 
 
 def lost_write_and_removal(active):
-    active.files.replace(active.root / "journal/1.journal", b"one")
-    active.files.replace(active.root / "journal/2.journal", b"two")
-    active.files.remove(active.root / "journal/2.journal")
+    active.replace("journal/1.journal", b"one")
+    active.replace("journal/2.journal", b"two")
+    active.remove("journal/2.journal")
     return active.engine.under("journal/1.journal") + active.engine.under(CONTROL)[-1:]
 
 
 def lost_removal_and_what_was_written_after_it(active):
-    active.files.replace(active.root / "journal/1.journal", b"old")
-    active.files.remove(active.root / "journal/1.journal")
-    active.files.replace(active.root / "journal/1.journal", b"new")
+    active.replace("journal/1.journal", b"old")
+    active.remove("journal/1.journal")
+    active.replace("journal/1.journal", b"new")
     return active.engine.under(CONTROL) + active.engine.under("journal/1.journal")[-1:]
 
 
 def lost_truncation_and_end_of_a_rewrite(active):
-    active.files.replace(active.root / "journal/1.journal", b"longer")
+    active.replace("journal/1.journal", b"longer")
     active.files.truncate(active.root / "journal/1.journal", 4)
     assert active.files.check(everything=True)
     _, truncation, _, _, end = active.engine.under("journal/1.journal")
@@ -149,7 +132,7 @@ def lost_truncation_and_end_of_a_rewrite(active):
 def lost_write_and_removal_with_the_newest_beat_before_them(active):
     active.beat()
     lost = lost_write_and_removal(active)
-    active.files.replace(active.root / "journal/3.journal", b"three")
+    active.replace("journal/3.journal", b"three")
     return lost
 
 
@@ -168,51 +151,50 @@ def test_losses_do_not_hide_each_other(active, tmp_path, change, beats):
     if beats:
         active.beat()
     else:
-        active.files.replace(active.root / "journal/9.journal", b"nine")
+        active.replace("journal/9.journal", b"nine")
     active.engine.lose(lost)
-    copy = rebuild(active.engine, tmp_path / "rebuilt")
-    assert contents(tmp_path / "rebuilt") != contents(active.root)
+    copy = active.rebuild("rebuilt")
+    assert contents(tmp_path / "rebuilt") != active.contents
     assert copy.missing >= 1
     active.check(everything=True)
     active.beat()
-    assert rebuilt(active.engine, tmp_path / "repaired") == contents(active.root)
+    assert active.rebuilt() == active.contents
 
 
-def test_entries_of_removed_files_are_not_missing(active, tmp_path):
+def test_entries_of_removed_files_are_not_missing(active):
     for number in range(5):
-        write(active, f"journal/{number}.journal", b"x")
+        active.write(f"journal/{number}.journal", b"x")
     active.beat()
     for number in range(4):
-        active.files.remove(active.root / f"journal/{number}.journal")
-        write(active, f"journal/{number}.journal", b"y")
-        active.files.remove(active.root / f"journal/{number}.journal")
+        active.remove(f"journal/{number}.journal")
+        active.write(f"journal/{number}.journal", b"y")
+        active.remove(f"journal/{number}.journal")
         active.files.trim()
-    active.engine.lose(active.engine.under(BEATS)[:-1])
-    assert rebuilt(active.engine, tmp_path / "rebuilt") == {"journal/4.journal": b"x"}
+    active.lose(BEATS, slice(-1))
+    assert active.rebuilt() == {"journal/4.journal": b"x"}
 
 
-def test_a_copy_knows_what_it_lacks_after_a_restart(active, tmp_path):
+def test_a_copy_knows_what_it_lacks_after_a_restart(active):
     for number in range(5):
-        write(active, "journal/1.journal", b"x", number)
-    active.engine.lose(active.engine.under("journal/1.journal")[:2])
+        active.write("journal/1.journal", b"x", number)
+    active.lose("journal/1.journal", slice(2))
     active.beat()
-    rebuild(active.engine, tmp_path / "rebuilt")
-    again = LocalCopy(data_directory(tmp_path / "rebuilt"), boot_id="boot")
-    again.open(active.log)
+    active.rebuild("rebuilt")
+    again = active.follower("rebuilt")
     assert again.missing == 2
-    write(active, "journal/1.journal", b"x", 5)
+    active.write("journal/1.journal", b"x", 5)
     follow(again, active.log)
     assert again.missing == 2
-    active.files.remove(active.root / "journal/1.journal")
+    active.remove("journal/1.journal")
     follow(again, active.log)
     assert again.missing == 0, "nothing is missing of a file that is not there any more"
 
 
 def test_beats_say_what_the_log_holds(active):
-    write(active, "journal/1.journal", b"x")
+    active.write("journal/1.journal", b"x")
     active.beat()
-    write(active, "journal/2.journal", b"x")
-    active.files.remove(active.root / "journal/1.journal")
+    active.write("journal/2.journal", b"x")
+    active.remove("journal/1.journal")
     active.beat()
     found = [active.engine.entry(sequence) for sequence in active.engine.under(BEATS)]
     assert [decode_beat(entry.change.data).contents for entry in found if entry] == [
@@ -227,26 +209,24 @@ def test_beats_say_what_the_log_holds(active):
 def test_a_copy_that_lacks_several_removals_is_finished(active, tmp_path, lost, purged):
     """It starts again if the first ones are purged, not if one is lost."""
     for number in range(6):
-        write(active, f"journal/{number}.journal", b"x")
-    follower = LocalCopy(data_directory(tmp_path / "follower"), boot_id="boot")
-    follower.open(active.log)
-    follow(follower, active.log)
+        active.write(f"journal/{number}.journal", b"x")
+    follower = active.follower("follower")
     for number in range(5):
-        active.files.remove(active.root / f"journal/{number}.journal")
+        active.remove(f"journal/{number}.journal")
     controls = active.engine.under(CONTROL)
     active.engine.purge(CONTROL, controls[purged] if purged else 0)
     active.engine.lose([controls[place] for place in lost])
-    write(active, "journal/6.journal", b"x")
+    active.write("journal/6.journal", b"x")
     active.beat()
     with patch.object(LocalCopy, "restart", autospec=True, side_effect=LocalCopy.restart) as restart:
         follow(follower, active.log)
-        rebuild(active.engine, tmp_path / "rebuilt")
+        active.rebuild("rebuilt")
     assert restart.call_count <= 1
     assert follower.missing
     active.check()
     follower.restart(active.log, "")
     follow(follower, active.log)
-    assert contents(tmp_path / "follower") == contents(active.root)
+    assert contents(tmp_path / "follower") == active.contents
 
 
 # ---- how the log gets them back
@@ -254,28 +234,26 @@ def test_a_copy_that_lacks_several_removals_is_finished(active, tmp_path, lost, 
 
 def test_a_file_of_which_entries_are_lost_is_written_again(active, tmp_path, caplog):
     for number in range(50):
-        write(active, "journal/1.journal", b"%02d" % number, 2 * number)
-    write(active, "journal/2.journal", b"whole")
-    active.engine.lose(active.engine.under("journal/1.journal")[10:20])
-    follower = rebuild(active.engine, tmp_path / "follower")
+        active.write("journal/1.journal", b"%02d" % number, 2 * number)
+    active.write("journal/2.journal", b"whole")
+    active.lose("journal/1.journal", slice(10, 20))
+    follower = active.rebuild("follower")
     assert follower.missing == 0 or follower.missing == 10
     with caplog.at_level(logging.INFO):
         active.check()
     assert "has lost 10 entries of 1 files" in caplog.text
     assert "has all files again: 1 were written" in caplog.text
-    assert operations(active, "journal/1.journal") == [
+    assert active.operations("journal/1.journal") == [
         Operation.REWRITE,
         Operation.WRITE,
         Operation.REWRITTEN,
     ]
-    assert operations(active, "journal/2.journal") == [Operation.WRITE, Operation.WRITE]
+    assert active.operations("journal/2.journal") == [Operation.WRITE, Operation.WRITE]
     active.beat()
-    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
-    again = LocalCopy(data_directory(tmp_path / "follower"), boot_id="boot")
-    again.open(active.log)
-    follow(again, active.log)
+    assert active.rebuilt() == active.contents
+    again = active.follower("follower")
     assert again.missing == 0
-    assert contents(tmp_path / "follower") == contents(active.root)
+    assert contents(tmp_path / "follower") == active.contents
     before = active.engine.last
     active.check()
     assert active.engine.last == before, "nothing is written again that the log has"
@@ -294,14 +272,12 @@ def test_replaced_entries_are_not_counted_in_the_place_of_lost_ones(active, tmp_
         active.files.remove(path)
         for data in (b"new", b"newer", b"newest"):
             active.files.replace(path, data)
-    other = LocalCopy(data_directory(tmp_path / "other"), boot_id="boot")
-    other.open(active.log)
-    follow(other, active.log)
-    active.engine.lose(active.engine.under("journal/1.journal")[3:])
+    other = active.follower("other")
+    active.lose("journal/1.journal", slice(3, None))
     if successor:
         for number in range(2 * REMEMBERED_REMOVALS + 1):
-            active.files.replace(active.root / f"journal/{number + 10}.journal", b"x")
-            active.files.remove(active.root / f"journal/{number + 10}.journal")
+            active.replace(f"journal/{number + 10}.journal", b"x")
+            active.remove(f"journal/{number + 10}.journal")
         follow(other, active.log)
         other.close(clean=False)
         active = ActiveBroker(active.engine, tmp_path / "other")
@@ -309,15 +285,15 @@ def test_replaced_entries_are_not_counted_in_the_place_of_lost_ones(active, tmp_
     active.check()
     assert active.files.rewritten == before + 1
     active.beat()
-    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
+    assert active.rebuilt() == active.contents
 
 
-def test_all_files_are_written_again_where_a_standby_asks_for_it(active, tmp_path):
-    write(active, "journal/1.journal", b"one")
-    write(active, "journal/empty.journal", b"")
+def test_all_files_are_written_again_where_a_standby_asks_for_it(active):
+    active.write("journal/1.journal", b"one")
+    active.write("journal/empty.journal", b"")
     active.check(everything=True)
     assert active.files.rewritten == 2
-    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
+    assert active.rebuilt() == active.contents
 
 
 @contextmanager
@@ -331,27 +307,27 @@ def in_parts(active):
         yield
 
 
-def test_all_files_are_written_again_also_where_that_is_asked_for_during_a_check(active, tmp_path, caplog):
+def test_all_files_are_written_again_also_where_that_is_asked_for_during_a_check(active, caplog):
     for number in range(3):
-        write(active, f"journal/{number}.journal", b"%d" % number * 10)
-    active.engine.lose(active.engine.under("journal/2.journal"))
+        active.write(f"journal/{number}.journal", b"%d" % number * 10)
+    active.lose("journal/2.journal")
     with in_parts(active):
         active.check(everything=True)
     assert "all 3 files are written to the log again" in caplog.text
     assert active.files.rewritten == 3
     active.beat()
-    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
+    assert active.rebuilt() == active.contents
 
 
-def test_a_file_is_written_again_in_parts_between_which_it_changes(active, tmp_path):
-    write(active, "journal/1.journal", b"a" * 10)
-    active.engine.lose(active.engine.under("journal/1.journal"))
+def test_a_file_is_written_again_in_parts_between_which_it_changes(active):
+    active.write("journal/1.journal", b"a" * 10)
+    active.lose("journal/1.journal")
     with in_parts(active):
-        assert Operation.REWRITTEN not in operations(active, "journal/1.journal")
-        write(active, "journal/1.journal", b"b" * 6, 8)
+        assert Operation.REWRITTEN not in active.operations("journal/1.journal")
+        active.write("journal/1.journal", b"b" * 6, 8)
         active.files.truncate(active.root / "journal/1.journal", 13)
         active.check()
-    found = operations(active, "journal/1.journal")
+    found = active.operations("journal/1.journal")
     assert (found[0], found[-1], Operation.TRUNCATE in found) == (
         Operation.REWRITE,
         Operation.REWRITTEN,
@@ -359,36 +335,33 @@ def test_a_file_is_written_again_in_parts_between_which_it_changes(active, tmp_p
     )
     active.beat()
     expected = {"journal/1.journal": b"a" * 8 + b"b" * 5}
-    assert contents(active.root) == expected
-    assert rebuilt(active.engine, tmp_path / "rebuilt") == expected
+    assert active.contents == expected
+    assert active.rebuilt() == expected
 
 
 def test_the_next_active_broker_ends_what_the_one_before_had_begun(active, tmp_path):
-    write(active, "journal/1.journal", b"a" * 10)
-    other = LocalCopy(data_directory(tmp_path / "other"), boot_id="boot")
-    other.open(active.log)
-    follow(other, active.log)
+    active.write("journal/1.journal", b"a" * 10)
+    other = active.follower("other")
     other.close(clean=False)
-    active.engine.lose(active.engine.under("journal/1.journal"))
+    active.lose("journal/1.journal")
     with in_parts(active):
-        assert operations(active, "journal/1.journal")[0] is Operation.REWRITE
+        assert active.operations("journal/1.journal")[0] is Operation.REWRITE
         following = ActiveBroker(active.engine, tmp_path / "other")
-        incomplete = rebuild(active.engine, tmp_path / "incomplete")
+        incomplete = active.rebuild("incomplete")
         assert incomplete.missing
         following.check()
     following.beat()
-    assert rebuilt(active.engine, tmp_path / "rebuilt") == {"journal/1.journal": b"a" * 10}
+    assert active.rebuilt() == {"journal/1.journal": b"a" * 10}
 
 
 def test_lost_removals_do_not_leave_files_in_a_new_copy(active, tmp_path):
     for number in range(6):
-        write(active, f"journal/{number}.journal", b"x")
+        active.write(f"journal/{number}.journal", b"x")
     for number in range(4):
-        active.files.remove(active.root / f"journal/{number}.journal")
-    active.engine.lose(active.engine.under(CONTROL)[1:3])
+        active.remove(f"journal/{number}.journal")
+    active.lose(CONTROL, slice(1, 3))
     active.beat()
-    root = tmp_path / "follower"
-    follower = rebuild(active.engine, root)
+    follower = active.rebuild("follower")
     assert follower.missing
     follower.restart(active.log, "")
     follow(follower, active.log)
@@ -397,15 +370,15 @@ def test_lost_removals_do_not_leave_files_in_a_new_copy(active, tmp_path):
     follower.restart(active.log, "")
     follow(follower, active.log)
     assert follower.missing == 0
-    assert contents(root) == contents(active.root)
-    assert rebuilt(active.engine, tmp_path / "rebuilt") == contents(active.root)
+    assert contents(tmp_path / "follower") == active.contents
+    assert active.rebuilt() == active.contents
 
 
 def test_a_log_whose_entries_are_too_many_to_be_counted_is_written_again_only_where_a_standby_asks(
     active, monkeypatch
 ):
-    write(active, "journal/1.journal", b"x")
-    active.engine.lose(active.engine.under("journal/1.journal"))
+    active.write("journal/1.journal", b"x")
+    active.lose("journal/1.journal")
     monkeypatch.setattr(active.log, "counts", lambda: None)
     active.check()
     assert active.files.rewritten == 0
@@ -414,8 +387,8 @@ def test_a_log_whose_entries_are_too_many_to_be_counted_is_written_again_only_wh
 
 
 def test_nothing_is_checked_while_the_log_does_not_answer(active):
-    write(active, "journal/1.journal", b"x")
-    active.engine.lose(active.engine.under("journal/1.journal"))
+    active.write("journal/1.journal", b"x")
+    active.lose("journal/1.journal")
     active.log.connected = False
     assert not active.files.check()
     active.log.connected = True
@@ -473,6 +446,6 @@ def test_no_loss_goes_unnoticed_and_every_one_is_repaired(batches, random, share
 
 
 def test_counts_are_those_of_the_log(active):
-    write(active, "journal/1.journal", b"x")
+    active.write("journal/1.journal", b"x")
     log = MemoryLog(active.engine)
     assert log.counts() == {BEATS: 1, "journal/1.journal": 2}

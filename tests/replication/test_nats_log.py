@@ -1,7 +1,5 @@
 """The replicated log on NATS: faults of servers and connections, what is checked, and how it connects."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib
@@ -22,7 +20,6 @@ import pytest
 from stompring.replication.engines import create_log
 from stompring.replication.log import (
     FileChange,
-    LogEntry,
     LogMissing,
     LogStatus,
     LogUnavailable,
@@ -41,6 +38,7 @@ from ..nats_cluster import (
     wait_until,
 )
 from ..ports import free_ports
+from .engines import CLAIM, PATIENCE, append, read_all
 
 pytest.importorskip("nats", reason="nats-py is not installed: pip install stompring[ha]")
 
@@ -54,11 +52,7 @@ from stompring.replication.nats_log import (  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("nats")
 
-CLAIM = FileChange(Operation.CLAIM, data=b"{}")
 STREAMS = count(1)
-
-#: Seconds that a cluster may take to elect leaders, on a busy machine too.
-PATIENCE = 90.0
 
 
 @pytest.fixture
@@ -89,34 +83,6 @@ def write(at, data=b"x"):
     return FileChange(Operation.WRITE, "journal/1", at, data)
 
 
-def append(log, *changes):
-    """Append, and try again while the engine does not answer."""
-    end = time.monotonic() + PATIENCE
-    try:
-        return log.append(changes)
-    except LogUnavailable:
-        while True:
-            assert time.monotonic() < end
-            try:
-                return log.append([])
-            except LogUnavailable:
-                pass
-
-
-def read_all(log):
-    entries: list[LogEntry] = []
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            found = log.read(entries[-1].sequence if entries else 0, 0)
-        except LogUnavailable:
-            assert time.monotonic() < end
-            continue
-        if not found:
-            return entries
-        entries += found
-
-
 def written(log):
     """The places of all writes in the log, in its order."""
     return [entry.change.at for entry in read_all(log) if entry.change.operation == Operation.WRITE]
@@ -127,7 +93,7 @@ class Relay:
 
     def __init__(self, node):
         self._node = node
-        self._sockets: list[socket.socket] = []
+        self._sockets = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -165,9 +131,9 @@ class Relay:
 @contextmanager
 def appending(log):
     """Something appends all the time; the list has what is confirmed."""
-    confirmed: list[int] = []
+    confirmed = []
     stop = threading.Event()
-    faults: list[BaseException] = []
+    faults = []
 
     def run():
         at = 0
@@ -624,7 +590,7 @@ def test_log_over_tls_with_a_client_certificate_and_a_password(tmp_path):
 
 def test_password_is_not_sent_in_the_clear_where_tls_is_demanded():
     """A server, or somebody between, that does not offer TLS gets nothing."""
-    got: list[bytes] = []
+    got = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve():

@@ -1,7 +1,5 @@
 """The replicated log in PostgreSQL: a primary and a synchronous standby, and what happens when one of them is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
@@ -16,7 +14,6 @@ import pytest
 from stompring.replication.log import (
     BEATS,
     FileChange,
-    LogEntry,
     LogFull,
     LogMissing,
     LogUnavailable,
@@ -27,7 +24,7 @@ from stompring.replication.log import (
 from stompring.settings.model import ReplicatedLogSettings
 
 from .. import postgres_server
-from ..postgres_server import PATIENCE
+from .engines import CLAIM, PATIENCE, append, read_all, retried
 
 REASON = postgres_server.missing()
 pytestmark = [
@@ -45,7 +42,6 @@ if REASON is None:
 
 STREAMS = count(1)
 WRITERS = count(2**64 - 1, -1)  # beyond what a bigint has
-CLAIM = FileChange(Operation.CLAIM, data=b"{}")
 
 
 @pytest.fixture
@@ -59,19 +55,25 @@ def settings(pair):
 @pytest.fixture
 def opened(settings):
     """Opens logs of the stream: ``active`` ones have claimed it."""
-    logs: list[PostgresLog] = []
+    with contextlib.ExitStack() as stack:
 
-    def open_one(*, active=False, **changes):
-        log = PostgresLog(replace(settings, **changes))
-        logs.append(log)
-        status = log.connect()
-        if active:
-            assert log.claim(next(WRITERS), status.last, CLAIM) == status.last + 1
-        return log
+        def open_one(*, active=False, settings=settings, **changes):
+            log = stack.enter_context(contextlib.closing(PostgresLog(replace(settings, **changes))))
+            status = log.connect()
+            if active:
+                assert log.claim(next(WRITERS), status.last, CLAIM) == status.last + 1
+            return log
 
-    yield open_one
-    for log in logs:
-        log.close()
+        yield open_one
+
+
+@pytest.fixture
+def database(pair):
+    """Settings of a log in a database of its own, without tables."""
+    name = f"base{next(STREAMS)}"
+    pair.primary.execute(f"CREATE DATABASE {name}")
+    yield ReplicatedLogSettings(url=pair.url(database=name), stream="orders")
+    pair.primary.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def write(text, at=0, path="journal/1"):
@@ -80,37 +82,7 @@ def write(text, at=0, path="journal/1"):
 
 def contents(log):
     """The data of all file changes, in order."""
-    return [bytes(entry.change.data) for entry in everything(log) if entry.change.path]
-
-
-def everything(log):
-    found: list[LogEntry] = []
-    while part := log.read(found[-1].sequence if found else 0, 0):
-        found += part
-    return found
-
-
-def until_stored(log, changes=()):
-    """Settle what is pending, as the disk thread does, once the engine can."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return log.append(changes)
-        except LogUnavailable:
-            changes = ()
-            assert time.monotonic() < end
-            time.sleep(0.05)
-
-
-def connected(log):
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            log.connect()
-            return
-        except LogUnavailable:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+    return [bytes(entry.change.data) for entry in read_all(log) if entry.change.path]
 
 
 @contextlib.contextmanager
@@ -128,7 +100,7 @@ def test_large_append_is_stored_in_order_over_several_statements(opened):
     changes = [write(random.randbytes(128 * 1024), at) for at in range(40)]
     changes += [write(b"%d" % at, at, f"paging/{at}") for at in range(3000)]
     assert active.append(changes) == 1 + len(changes)
-    found = everything(reader)
+    found = read_all(reader)
     assert [entry.sequence for entry in found] == list(range(1, len(changes) + 2))
     assert [entry.change for entry in found[1:]] == changes
     assert [entry.number for entry in found] == list(range(len(changes) + 1))
@@ -152,7 +124,7 @@ def test_beats_and_purges_of_two_connections_keep_the_counts(opened):
     thread.join()
     active.purge("journal/1", 2**62)
     status = active.status()
-    left = everything(other)
+    left = read_all(other)
     assert status.entries == len(left) == 201
     assert status.bytes == sum(len(encode_entry(each.writer, each.number, each.change)) for each in left)
     active.purge("journal/2", 2**62)
@@ -179,7 +151,7 @@ def test_append_whose_answer_was_lost_is_found(pair, opened):
         assert contents(reader) == []  # the standby may not have it
         with pytest.raises(LogUnavailable):
             active.append([write(b"three")])
-    assert until_stored(active) == 4
+    assert append(active) == 4
     assert contents(reader) == [b"one", b"two", b"three"]
 
 
@@ -188,13 +160,7 @@ def test_claim_whose_answer_was_lost_is_found(pair, opened):
     writer = next(WRITERS)
     with paused_standby(pair), pytest.raises(LogUnavailable):
         log.claim(writer, 0, CLAIM)
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            assert log.claim(writer, 0, CLAIM) == 1
-            break
-        except LogUnavailable:
-            assert time.monotonic() < end
+    assert retried(log.claim, writer, 0, CLAIM) == 1
     assert other.claim(next(WRITERS), 0, CLAIM) is None
     assert log.append([write(b"one")]) == 2
 
@@ -211,7 +177,7 @@ def test_cancelled_wait_for_the_standby_is_not_taken_for_a_confirmation(pair, op
                 appended.result()
         with pytest.raises(LogUnavailable):
             active.append(())
-    assert until_stored(active) == 2
+    assert append(active) == 2
     assert contents(opened()) == [b"one"]
 
 
@@ -228,8 +194,8 @@ def test_entries_that_a_crashed_primary_had_not_replicated_are_confirmed_later(p
         for log in (active, reader):
             with pytest.raises(LogUnavailable):
                 log.append(()) if log is active else log.read(0, 0)
-    assert until_stored(active) == 2
-    connected(reader)
+    assert append(active) == 2
+    retried(reader.connect)
     assert contents(reader) == [b"one"]
 
 
@@ -244,7 +210,7 @@ def test_stopped_primary_withholds_appends_until_it_continues(pair, opened):
             active.read(0, 0)
     finally:
         pair.primary.resume()
-    assert until_stored(active) == 2
+    assert append(active) == 2
     assert contents(opened()) == [b"one"]
 
 
@@ -266,9 +232,9 @@ def test_slow_connection_gets_smaller_appends_and_reads(pair, opened, monkeypatc
     data = [write(b"%d" % at + b"x" * 100_000, at) for at in range(30)]
     with pytest.raises(LogUnavailable):
         active.append(data)
-    assert until_stored(active) == 31
+    assert append(active) == 31
     assert max(sent) > 1_500_000
-    found: list[LogEntry] = []
+    found = []
     while len(found) < 31:
         with contextlib.suppress(LogUnavailable):
             found += reader.read(len(found), 0)
@@ -282,7 +248,7 @@ def test_lost_connection_is_made_again(pair, opened):
     )
     with pytest.raises(LogUnavailable):
         active.append([write(b"one")])
-    assert until_stored(active) == 2
+    assert append(active) == 2
 
 
 @pytest.mark.parametrize(
@@ -300,7 +266,7 @@ def test_entries_are_stored_once_and_in_order_while_sessions_are_ended_at_random
                     f"SELECT {act}(pid) FROM pg_stat_activity WHERE application_name = 'stompring victim'".encode()
                 )
 
-    wanted: list[bytes] = []
+    wanted = []
     faults = 0
     with ThreadPoolExecutor(1) as threads:
         disturbed = threads.submit(disturb)
@@ -313,7 +279,7 @@ def test_entries_are_stored_once_and_in_order_while_sessions_are_ended_at_random
                     active.append([write(one) for one in batch])
                 except LogUnavailable:
                     faults += 1
-                    until_stored(active)
+                    append(active)
         finally:
             done.set()
             disturbed.result()
@@ -329,7 +295,7 @@ def test_emptied_synchronous_standby_names_withhold_appends(pair, opened):
             for at in range(1000):  # sessions read the file between two statements
                 active.append([write(b"one", at)])
                 time.sleep(0.01)
-    until_stored(active)
+    append(active)
     assert set(contents(opened())) == {b"one"}
 
 
@@ -355,26 +321,14 @@ def test_unsafe_server_is_refused(pair, opened, settings, name):
     assert contents(opened()) == [b"one"]
 
 
-def test_weaker_synchronous_commit_of_a_database_is_overridden(pair):
-    with database(pair) as settings:
-        name = urlsplit(settings.url).path[1:]
-        pair.primary.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
-        pair.primary.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = serializable")
-        create_postgres_log(settings)
-        log = PostgresLog(settings)
-        log.connect()
-        with paused_standby(pair), pytest.raises(LogUnavailable):
-            log.claim(next(WRITERS), 0, CLAIM)
-        log.close()
-
-
-@contextlib.contextmanager
-def database(pair):
-    """A database of its own, without tables."""
-    name = f"base{next(STREAMS)}"
-    pair.primary.execute(f"CREATE DATABASE {name}")
-    yield ReplicatedLogSettings(url=pair.url(database=name), stream="orders")
-    pair.primary.execute(f"DROP DATABASE {name} WITH (FORCE)")
+def test_weaker_synchronous_commit_of_a_database_is_overridden(pair, database, opened):
+    name = urlsplit(database.url).path[1:]
+    pair.primary.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    pair.primary.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = serializable")
+    create_postgres_log(database)
+    log = opened(settings=database)
+    with paused_standby(pair), pytest.raises(LogUnavailable):
+        log.claim(next(WRITERS), 0, CLAIM)
 
 
 def execute(pair, settings, statement):
@@ -385,87 +339,77 @@ def execute(pair, settings, statement):
         psql.execute(statement.encode())
 
 
-def test_log_is_created_once_in_a_database_without_tables(pair):
-    with database(pair) as settings:
-        log = PostgresLog(settings)
-        with pytest.raises(LogMissing, match="stompring ha init"):
-            log.connect()
-        status = create_postgres_log(settings, 5_000_000)
-        assert (status.engine, status.last, status.entries, status.max_bytes) == (
-            "postgresql",
-            0,
-            0,
-            5_000_000,
-        )
-        assert (status.replicas, status.healthy) == (2, True)
-        with pytest.raises(UnsafeLog, match="orders exists already"):
-            create_postgres_log(settings)
-        with pytest.raises(LogMissing, match="stompring ha init"):
-            PostgresLog(replace(settings, stream="invoices")).connect()
-        assert create_postgres_log(replace(settings, stream="invoices")).identity != status.identity
-        assert log.connect().identity == status.identity
-        log.close()
-
-
-def test_unlogged_table_is_refused(pair):
-    with database(pair) as settings:
-        create_postgres_log(settings)
-        execute(pair, settings, "ALTER TABLE stompring_entries SET UNLOGGED")
-        with pytest.raises(UnsafeLog, match="stompring_entries is unlogged"):
-            PostgresLog(replace(settings, confirmed_sync=True)).connect()
-
-
-def test_log_made_anew_is_noticed(pair):
-    with database(pair) as settings:
-        before = create_postgres_log(settings)
-        log = PostgresLog(settings)
+def test_log_is_created_once_in_a_database_without_tables(database):
+    log = PostgresLog(database)
+    with pytest.raises(LogMissing, match="stompring ha init"):
         log.connect()
-        log.claim(next(WRITERS), 0, CLAIM)
-        execute(pair, settings, "DELETE FROM stompring_logs")
-        with pytest.raises(LogMissing):
-            log.append([write(b"one")])
-        assert create_postgres_log(settings).identity != before.identity
-        for use in (lambda: log.append(()), lambda: log.read(1, 0), log.status):
-            with pytest.raises(UnsafeLog, match="made anew"):
-                use()
-        execute(pair, settings, "DROP TABLE stompring_logs")
-        with pytest.raises(LogMissing, match="no tables"):
-            log.status()
-        log.close()
+    status = create_postgres_log(database, 5_000_000)
+    assert (status.engine, status.last, status.entries, status.max_bytes) == (
+        "postgresql",
+        0,
+        0,
+        5_000_000,
+    )
+    assert (status.replicas, status.healthy) == (2, True)
+    with pytest.raises(UnsafeLog, match="orders exists already"):
+        create_postgres_log(database)
+    with pytest.raises(LogMissing, match="stompring ha init"):
+        PostgresLog(replace(database, stream="invoices")).connect()
+    assert create_postgres_log(replace(database, stream="invoices")).identity != status.identity
+    assert log.connect().identity == status.identity
+    log.close()
 
 
-def test_conflicts_with_other_transactions_are_tried_again(pair):
+def test_unlogged_table_is_refused(pair, database):
+    create_postgres_log(database)
+    execute(pair, database, "ALTER TABLE stompring_entries SET UNLOGGED")
+    with pytest.raises(UnsafeLog, match="stompring_entries is unlogged"):
+        PostgresLog(replace(database, confirmed_sync=True)).connect()
+
+
+def test_log_made_anew_is_noticed(pair, database, opened):
+    before = create_postgres_log(database)
+    log = opened(settings=database, active=True)
+    execute(pair, database, "DELETE FROM stompring_logs")
+    with pytest.raises(LogMissing):
+        log.append([write(b"one")])
+    assert create_postgres_log(database).identity != before.identity
+    for use in (lambda: log.append(()), lambda: log.read(1, 0), log.status):
+        with pytest.raises(UnsafeLog, match="made anew"):
+            use()
+    execute(pair, database, "DROP TABLE stompring_logs")
+    with pytest.raises(LogMissing, match="no tables"):
+        log.status()
+
+
+def test_conflicts_with_other_transactions_are_tried_again(pair, database, opened):
     """Cockroach and Yugabyte report them for what PostgreSQL waits for."""
-    with database(pair) as settings:
-        create_postgres_log(settings)
-        log = PostgresLog(settings)
-        log.connect()
-        log.claim(next(WRITERS), 0, CLAIM)
-        execute(
-            pair,
-            settings,
-            """
-            CREATE SEQUENCE attempts;
-            CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN
-                IF nextval('attempts') % 3 <> 0 THEN RAISE EXCEPTION 'conflict' USING ERRCODE = '40001'; END IF;
-                RETURN NEW;
-            END $$;
-            CREATE TRIGGER conflict BEFORE UPDATE ON stompring_logs FOR EACH ROW EXECUTE FUNCTION conflict();
-            """,
-        )
-        for at in range(10):
-            assert log.append([write(b"%d" % at)]) == at + 2
-        execute(pair, settings, body_of_conflict("40P01"))
-        with pytest.raises(LogUnavailable, match="times"):
-            log.append([write(b"10")])
-        execute(pair, settings, body_of_conflict("53100"))
-        with pytest.raises(LogFull, match="conflict"):
-            log.append(())
-        execute(pair, settings, "DROP TRIGGER conflict ON stompring_logs")
-        assert log.append([write(b"11")]) == 13
-        assert contents(log) == [b"%d" % at for at in range(12)]
-        log.close()
+    create_postgres_log(database)
+    log = opened(settings=database, active=True)
+    execute(
+        pair,
+        database,
+        """
+        CREATE SEQUENCE attempts;
+        CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF nextval('attempts') % 3 <> 0 THEN RAISE EXCEPTION 'conflict' USING ERRCODE = '40001'; END IF;
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER conflict BEFORE UPDATE ON stompring_logs FOR EACH ROW EXECUTE FUNCTION conflict();
+        """,
+    )
+    for at in range(10):
+        assert log.append([write(b"%d" % at)]) == at + 2
+    execute(pair, database, body_of_conflict("40P01"))
+    with pytest.raises(LogUnavailable, match="times"):
+        log.append([write(b"10")])
+    execute(pair, database, body_of_conflict("53100"))
+    with pytest.raises(LogFull, match="conflict"):
+        log.append(())
+    execute(pair, database, "DROP TRIGGER conflict ON stompring_logs")
+    assert log.append([write(b"11")]) == 13
+    assert contents(log) == [b"%d" % at for at in range(12)]
 
 
 def body_of_conflict(state):
@@ -475,27 +419,20 @@ def body_of_conflict(state):
     """
 
 
-def test_full_log_takes_removals_and_beats(pair):
-    with database(pair) as settings:
-        create_postgres_log(settings, 100_000)
-        log = PostgresLog(settings)
-        log.connect()
-        log.claim(next(WRITERS), 0, CLAIM)
-        log.append([write(b"x" * 60_000)])
-        with pytest.raises(LogFull, match="at most 100000"):
-            log.append([write(b"y" * 60_000, path="journal/2")])
-        log.purge("journal/1", 2)
-        assert log.append([FileChange(Operation.BEAT)]) == 4
-        with pytest.raises(LogFull):
-            log.append([write(b"z" * 60_000, path="journal/3"), FileChange(Operation.REMOVE, "journal/2", 1)])
-        other = PostgresLog(settings)
-        status = other.connect()
-        assert other.claim(next(WRITERS), status.last, CLAIM) == 5
-        assert other.append([FileChange(Operation.REMOVE, "journal/2", 1)]) == 6
-        other.purge("journal/2", 6)
-        assert other.append([write(b"z" * 60_000, path="journal/3")]) == 7
-        log.close()
-        other.close()
+def test_full_log_takes_removals_and_beats(database, opened):
+    create_postgres_log(database, 100_000)
+    log = opened(settings=database, active=True)
+    log.append([write(b"x" * 60_000)])
+    with pytest.raises(LogFull, match="at most 100000"):
+        log.append([write(b"y" * 60_000, path="journal/2")])
+    log.purge("journal/1", 2)
+    assert log.append([FileChange(Operation.BEAT)]) == 4
+    with pytest.raises(LogFull):
+        log.append([write(b"z" * 60_000, path="journal/3"), FileChange(Operation.REMOVE, "journal/2", 1)])
+    other = opened(settings=database, active=True)
+    assert other.append([FileChange(Operation.REMOVE, "journal/2", 1)]) == 6
+    other.purge("journal/2", 6)
+    assert other.append([write(b"z" * 60_000, path="journal/3")]) == 7
 
 
 def test_read_only_replica_is_not_used(pair, settings):
@@ -548,8 +485,8 @@ def test_log_goes_on_when_the_synchronous_standby_is_promoted(pair, opened):
     with pytest.raises(LogUnavailable):
         active.append([write(b"101")])  # the new primary has no standby yet
     pair.add_standby()
-    assert until_stored(active) == 103
-    connected(reader)
+    assert append(active) == 103
+    retried(reader.connect)
     assert contents(reader) == [b"%d" % at for at in range(102)]
     assert reader.status().leader == f"127.0.0.1:{pair.primary.port}"
 
@@ -571,8 +508,8 @@ def test_entries_lost_by_asynchronous_replication_are_noticed(pair, opened):
         with pytest.raises(LogUnavailable):
             active.append([write(b"more")])  # the connection is lost
         with pytest.raises(UnsafeLog, match="has lost entries: it ends at 1, this broker knows 2"):
-            until_stored(active)
-        connected(reader)
+            append(active)
+        retried(reader.connect)
         with pytest.raises(UnsafeLog, match="has lost entries"):
             reader.read(2, 0)
     pair.wait_for_standby()
@@ -588,7 +525,7 @@ def test_a_log_that_ends_before_what_it_confirmed_has_lost_entries(pair, setting
         f"UPDATE stompring_logs SET last_sequence = 1, entries = 1 WHERE stream = '{settings.stream}'"
     )
     with pytest.raises(UnsafeLog, match="has lost entries: it ends at 1, this broker knows 2"):
-        until_stored(active, [write(b"more")])
+        append(active, write(b"more"))
     with pytest.raises(UnsafeLog, match="has lost entries"):
         reader.read(2, 0)
 

@@ -1,7 +1,5 @@
 """Random schedules of faults over two or three brokers of one log: what must hold at every moment, and in the end."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from hypothesis import given, settings
@@ -54,9 +52,9 @@ class Simulation:
         self.names = NAMES[:brokers]
         self.cluster.engine.on_claim = self.check_claim
         self.cluster.on_step = self.check_moment
-        self.receipted: list[str] = []
+        self.receipted = []
         self.written = 0
-        self.stopped_in_call: set[str] = set()
+        self.stopped_in_call = set()
         self.claims = 0
         for name in self.names:
             self.cluster.start(name)

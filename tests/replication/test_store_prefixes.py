@@ -1,21 +1,17 @@
 """A store with journal and pages over a replicated log: what a broker has that takes over after any entry."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from shutil import rmtree
-from typing import Any
 
 import pytest
 
-from stompring.broker.queue import Queue
 from stompring.broker.storage import Reason
 from stompring.replication.copy import LocalCopy
 from stompring.settings.model import Retention
 
-from ..broker.broker_fixture import Taker, join
+from ..broker.broker_fixture import join
 from ..store.disk import ImmediateDisk, outcome_of
 from ..store.memory_files import MemoryFiles
 from ..store.paged_broker import PagedBroker
@@ -23,7 +19,7 @@ from ..store.stored_broker import held, reported
 from .directories import ActiveBroker, contents, data_directory, follow, rebuilt
 from .memory_log import DELAYED, FULL, LOST, UNANSWERED, MemoryEngine, MemoryLog
 
-SMALL: dict[str, Any] = {
+SMALL = {
     "journal_file_size": 2000,
     "journal_compact_min_files": 3,
     "journal_compact_percentage": 50,
@@ -38,9 +34,9 @@ class Ledger:
 
     def __init__(self, engine):
         self.engine = engine
-        self.sent: dict[bytes, int] = {}
-        self.maybe_acknowledged: dict[bytes, int] = {}
-        self.acknowledged: dict[bytes, int] = {}
+        self.sent = {}
+        self.maybe_acknowledged = {}
+        self.acknowledged = {}
 
     def check(self, there, entries):
         assert there == sorted(there) and len(there) == len(set(there))
@@ -68,7 +64,7 @@ class Workload:
         """``before``: what another broker has done with the same log."""
         self.active = active
         self.random = random
-        more: dict[str, Any] = dict(SMALL)
+        more = dict(SMALL)
         if retention:
             more["journal_retention_directory"] = Retention(
                 str(active.root / "retention"), storage_limit=9000
@@ -79,9 +75,9 @@ class Workload:
         self.ledger = Ledger(active.engine) if before is None else before.ledger
         self.number = 0 if before is None else before.number
         queues = self.world.directory.queues
-        self.queue: Queue = queues.get("q") or self.world.queue("q")
+        self.queue = queues.get("q") or self.world.queue("q")
         (self.paged,) = self.world.queues("s")
-        self.taker: Taker = join(self.queue, 3)
+        self.taker = join(self.queue, 3)
 
     def run(self, steps):
         for _ in range(steps):
@@ -186,7 +182,7 @@ def test_brokers_that_take_over_from_each_other_lose_nothing(tmp_path, seed):
     random = Random(seed)
     engine = MemoryEngine()
     roots = [tmp_path / name for name in ("one", "two", "three")]
-    workload: Workload | None = None
+    workload = None
     for _ in range(12):
         root = random.choice(roots)  # the same one: a restart
         if workload is not None:
