@@ -4,6 +4,7 @@ import pytest
 
 from ..broker_document import anycast
 from .lasting import DURABLE
+from .steps import begin, commit, leave
 
 #: An address pages from its 5th message on.
 PAGED = {"max-size-messages": 4, "page-size-bytes": "1K"}
@@ -83,11 +84,11 @@ def test_rebalance_waits_for_the_commit_of_what_is_in_delivery(connect, manageme
     two.subscribe("/queue/rebalanced")
     group(two, "rebalanced", "a2", "b2")
     assert management.queue("rebalanced")["rebalancing"] is True
-    one.ask("BEGIN", {"transaction": "t"})
+    begin(one)
     for frame in frames:
         one.answer("ACK", frame, transaction="t")
     assert (one.waiting(), two.waiting()) == (0, 0)
-    one.ask("COMMIT", {"transaction": "t"})
+    commit(one)
     assert sorted(bodies(one, 1) + bodies(two, 1)) == ["a2", "b2"]
     assert management.queue("rebalanced")["rebalancing"] is False
 
@@ -133,7 +134,7 @@ def test_priority_on_a_paged_queue(connect, management):
 def settle_some(client, frames):
     """ACK one message, one more in a transaction that stays open, and send in that transaction too."""
     client.answer("ACK", frames[1])
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.answer("ACK", frames[0], transaction="t")
 
 
@@ -150,7 +151,7 @@ def test_next_consumer_of_an_exclusive_queue_begins_in_order(connect, management
     first.kill()
     taken = [second.message() for _ in range(6)]
     assert [int(frame.body) for frame in taken] == [0, 2, 3, 4, 5, 6]
-    second.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(second)
     got = []
     for _ in range(11):
         frame = third.message()

@@ -8,6 +8,8 @@ import json
 
 import pytest
 
+from .steps import begin
+
 pytestmark = [
     pytest.mark.in_memory,
     pytest.mark.broker(
@@ -320,10 +322,11 @@ def test_a_message_that_no_dead_letter_queue_takes_stays(manager, name):
 
 
 def test_an_operation_is_carried_out_before_the_receipt_of_its_request(client, management, name):
-    client.ask(
-        "SEND",
-        {"destination": ADDRESS, "_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createQueue"},
+    client.put(
+        ADDRESS,
         json.dumps([name, name, "ANYCAST"]).encode(),
+        _AMQ_ResourceName="broker",
+        _AMQ_OperationName="createQueue",
     )
     assert management.queue(name)["durable"]
     client.nothing()
@@ -343,7 +346,7 @@ def test_nothing_is_stored_on_the_management_address(manager, client, management
 def test_a_request_in_a_transaction_is_carried_out_by_its_commit(manager, name):
     client = manager.client
     for end in ("ABORT", "COMMIT"):
-        client.ask("BEGIN", {"transaction": end})
+        begin(client, end)
         correlation = manager.send("broker", ["createQueue", [name, name, "ANYCAST"]], transaction=end)
         client.nothing()
         assert name not in manager.value("broker", "QueueNames")

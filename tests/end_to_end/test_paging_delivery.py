@@ -3,6 +3,7 @@
 import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
+from .steps import abort, begin, commit, leave
 
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
@@ -23,9 +24,9 @@ def test_order_over_transactions(client, name):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 3))
     for first in range(4, 31, 9):
-        client.ask("BEGIN", {"transaction": "t"})
+        begin(client)
         client.put(queue, *padded(first, first + 8), transaction="t")
-        client.ask("COMMIT", {"transaction": "t"})
+        commit(client)
     assert take(client, queue, 30) == numbers(1, 30)
 
 
@@ -44,11 +45,11 @@ def test_order_over_rollback(client, connect, name, management, end):
     consumer, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))
     consumer.subscribe(queue, prefetch_count=30)
-    consumer.ask("BEGIN", {"transaction": "t"})
+    begin(consumer)
     for message in [consumer.message() for _ in range(30)]:
         consumer.answer("ACK", message, transaction="t")
     if end == "ABORT":
-        consumer.ask("ABORT", {"transaction": "t"})
+        abort(consumer)
         consumer.disconnect()
     else:
         consumer.kill()
@@ -60,7 +61,7 @@ def test_order_over_rollback_and_restart(lasting):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 60), **DURABLE)
     client.subscribe("five.q", prefetch_count=30)
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     for message in [client.message() for _ in range(30)]:
         client.answer("ACK", message, transaction="t")
     assert lasting.again().drain("five.q") == numbers(1, 60)
@@ -84,7 +85,7 @@ def test_messages_of_a_transaction_appear_at_commit(client, name, management):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 10))
     for end in ("ABORT", "COMMIT"):
-        client.ask("BEGIN", {"transaction": "t"})
+        begin(client)
         client.put(queue, *padded(11, 15), transaction="t")
         management.expect(queue, messageCount=10)
         client.ask(end, {"transaction": "t"})
@@ -95,12 +96,12 @@ def test_messages_of_a_transaction_appear_at_commit(client, name, management):
 def test_transactions_over_pages_and_memory(lasting, how):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 10), **DURABLE)
-    client.ask("BEGIN", {"transaction": "done"})
-    client.ask("BEGIN", {"transaction": "open"})
+    begin(client, "done")
+    begin(client, "open")
     for transaction in ("open", "done"):
         client.put("five.q", f"paged {transaction}", transaction=transaction, **DURABLE)
         client.put("memory", f"memory {transaction}", transaction=transaction, **DURABLE)
-    client.ask("COMMIT", {"transaction": "done"})
+    commit(client, "done")
     for _ in range(2):  # the second time nothing but pages may remember it
         lasting.again(how)
         lasting.management.expect("five.q", messageCount=11)
@@ -114,7 +115,7 @@ def test_acknowledged_in_a_transaction(lasting):
     client.subscribe("five.q", consumer_window_size="-1")
     messages = [client.message() for _ in range(20)]
     for end, chosen in (("COMMIT", messages[5:10]), ("ABORT", messages[10:15])):
-        client.ask("BEGIN", {"transaction": end})
+        begin(client, end)
         for message in chosen:
             client.answer("ACK", message, transaction=end)
         client.ask(end, {"transaction": end})
@@ -128,7 +129,7 @@ def test_pg_10_counters_of_an_active_and_a_lazy_queue(lasting):
     client = lasting.start(**LASTING).connect(client_id="c")
     for subscriber in ("active", "lazy"):
         client.subscribe("/topic/five.t", id=subscriber, ack="client", durable_subscription_name=subscriber)
-        client.ask("UNSUBSCRIBE", {"id": subscriber})
+        leave(client, subscriber)
     client.put("/topic/five.t", *padded(1, 200, 50), **DURABLE)
     assert lasting.drain("c.active") == numbers(1, 200)
     lasting.management.expect("c.active", messageCount=0, messagesAdded=200, messagesAcknowledged=200)
@@ -152,7 +153,7 @@ def test_pg_12_expired_messages_among_others(client, name, management):
     management.expect(queue, deliveringCount=1)
     client.time.sleep(max(0.0, soon / 1000 - client.time.now()) + 0.1)
     management.expect(queue, messagesExpired=179)  # one is in delivery
-    client.ask("UNSUBSCRIBE", {"id": "late"})
+    leave(client, "late")
     client.inbox.clear()
     assert take(client, queue, 20) == [str(number) for number in range(10, 201, 10)]
     management.expect_address(queue, paging=False)
@@ -262,7 +263,7 @@ def test_attempts_of_paged_messages(lasting):
     assert take(client, "five.q", 5) == numbers(1, 5)
     client.subscribe("five.q", prefetch_count=1)
     client.answer("NACK", client.message())
-    client.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(client)
     client = lasting.again().connect()
     assert take(client, "five.q", 1, ack="NACK") == ["6"]
     lasting.management.expect("DLQ", messageCount=1)

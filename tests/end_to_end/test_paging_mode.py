@@ -8,6 +8,7 @@ import re
 import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
+from .steps import leave
 
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
@@ -54,7 +55,7 @@ def test_pg_3_all_new_messages_of_all_queues_page(connect, name, management):
     client, topic = connect(client_id=name), f"five.{name}"
     for subscriber in ("busy", "lazy"):
         client.subscribe(f"/topic/{topic}", id=subscriber, ack="client", durable_subscription_name=subscriber)
-        client.ask("UNSUBSCRIBE", {"id": subscriber})
+        leave(client, subscriber)
     client.put(f"/topic/{topic}", *padded(1, 20))
     busy = f"{topic}::{name}.busy"
     assert take(client, busy, 20) == numbers(1, 20)

@@ -4,6 +4,7 @@ import pytest
 
 from ..stomp_client import frame_bytes
 from .lasting import numbers, padded, take, texts
+from .steps import abort
 
 #: Hardly anything is read ahead, so that something waits on disk before each burst.
 FEW = {"max-size-messages": 5, "prefetch-page-messages": 2}
@@ -32,7 +33,7 @@ def together(client, *frames):
     """All of it in one piece, and a receipt behind it."""
     client.raw(b"".join(frames))
     client.ask("BEGIN", {"transaction": "behind"})
-    client.ask("ABORT", {"transaction": "behind"})
+    abort(client, "behind")
 
 
 @KINDS

@@ -5,6 +5,7 @@ import pytest
 from ..broker_document import anycast, broker_xml
 from ..management import Answered
 from .lasting import DURABLE
+from .steps import leave, receive, say
 from .test_security import stompring
 
 pytestmark = pytest.mark.in_memory
@@ -108,7 +109,7 @@ def test_every_answer_of_admit(serve, plugins):
     client.put("q", "changed", do="change")
     client.put("q", "plain")
     refused = connected(broker)
-    refused.send("SEND", {"destination": "q", "do": "refuse", "receipt": "r"}, b"m")
+    say(refused, "q", b"m", do="refuse", receipt="r")
     refused.error("Not now (policy door of address q)", receipt="r")
     began = client.time.steady()
     client.put("q", "waited", do="wait")
@@ -148,7 +149,7 @@ def test_a_connection_that_waits_serves_its_consumers(start_broker, plugins):
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("other"))
     client, other = connected(broker), connected(broker)
     client.subscribe("other", ack="auto")
-    client.send("SEND", {"destination": "q", "do": "wait", "receipt": "late"}, b"m")
+    say(client, "q", b"m", do="wait", receipt="late")
     other.put("other", "meanwhile")
     client.message("meanwhile")
     client.expect("RECEIPT", receipt_id="late")
@@ -171,7 +172,7 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
     management = broker.management()
     for _ in range(3):
         client = connected(broker)
-        client.send("SEND", {"destination": "q", "do": "fault", "receipt": "r"}, b"m")
+        say(client, "q", b"m", do="fault", receipt="r")
         frame = client.error("Policy door of address q failed in admit", receipt="r")
         assert b"ZeroDivision" not in frame.raw
     client = connected(broker)
@@ -237,7 +238,7 @@ def test_plugin_errors_are_reported_at_start_and_reload(
     broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
     assert "cannot reload the configuration" in broker.reload(document)
     client = connected(broker)
-    client.send("SEND", {"destination": "q", "do": "refuse"}, b"m")
+    say(client, "q", b"m", do="refuse")
     client.error("Not now")
 
 
@@ -251,11 +252,11 @@ def test_parameters_and_code_are_read_again(start_broker, plugins):
     )
     broker.reload(document)
     client = connected(broker)
-    client.send("SEND", {"destination": "q", "do": "refuse"}, b"m")
+    say(client, "q", b"m", do="refuse")
     client.error("Tomorrow")
     (plugins / "door.py").write_text(DOOR.replace("        return None", '        return Refuse("Closed")'))
     broker.reload(document)
-    sender.send("SEND", {"destination": "q"}, b"m")
+    say(sender, "q", b"m")
     sender.error("Closed")
     broker.reload(broker_xml(addresses=anycast("q")))
     client = connected(broker)
@@ -285,7 +286,7 @@ def test_what_happens_to_messages_is_told(serve, plugins):
     good, bad = client.messages("2", "3")
     client.answer("ACK", good)
     client.answer("NACK", bad)
-    client.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(client)
     client.put("r", "soon over", expires=client.in_ms(100))
     management.expect("expired", messageCount=1)
     client.put("r", "purged")
@@ -294,8 +295,7 @@ def test_what_happens_to_messages_is_told(serve, plugins):
         "evicted": ["1"], "expired": ["soon over"], "killed": ["purged"], "settled": ["2"],
         "dead": ["3"], "seen-dead": ["3"],
     }.items():  # fmt: skip
-        client.subscribe(queue, id=queue, ack="auto")
-        client.messages(*bodies)
+        receive(client, queue, *bodies, id=queue)
         client.nothing()
 
 
@@ -345,13 +345,13 @@ def test_every_answer_of_a_full_address(start_broker, plugins):
         client = connected(broker)
         if do == "refuse":
             client.put("q", "1", "2")
-        client.send("SEND", {"destination": "q", "do": do, "receipt": "r"}, b"m")
+        say(client, "q", b"m", do=do, receipt="r")
         client.error(words, receipt="r")
     client = connected(broker)
     client.put("q", "dropped", do="drop")
     client.put("q", "3", do="oldest")
     management.expect("q", messageCount=2, messagesReplaced=1)
-    client.send("SEND", {"destination": "q", "do": "block", "receipt": "late"}, b"4")
+    say(client, "q", b"4", do="block", receipt="late")
     management.expect_address("q", blockedProducers=1, droppedMessageCount=1)
     consumer = connected(broker)
     consumer.subscribe("q", ack="auto")
@@ -361,8 +361,7 @@ def test_every_answer_of_a_full_address(start_broker, plugins):
     client.put("p", *"3456", do="page", persistent="true")
     management.expect("p", messageCount=6)
     management.expect_address("p", paging=True, numberOfPages=1)
-    consumer.subscribe("p", id="p", ack="auto")
-    consumer.messages(*"123456")
+    receive(consumer, "p", *"123456", id="p")
     management.expect_address("p", paging=False)
     client.close()
     consumer.close()

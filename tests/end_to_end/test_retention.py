@@ -11,6 +11,7 @@ from stompring.store.record import CONSUMER, MESSAGE, NAME, PAGE_SETTLED, SETTLE
 from ..broker_document import anycast
 from ..store.decoded_files import passed_on, payloads, retained, rows
 from .lasting import DURABLE
+from .steps import leave
 
 pytestmark = pytest.mark.in_memory
 
@@ -121,7 +122,7 @@ def test_who_acknowledged_is_in_the_files(lasting, pages):
                 consumer.ask("ACK", consumer.reference(message))
         elif mode == "client":
             consumer.ask("ACK", consumer.reference(taken[-1]))
-        consumer.ask("UNSUBSCRIBE", {"id": "7"})
+        leave(consumer, "7")
         expected[f"{name}/7"] = 20
     lasting.management.expect("q", messageCount=0)
     lasting.stop()
