@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from ..stomp_client import StompClient, spelled
+from ..broker_document import broker_xml
+from ..management import Management
+from ..stomp_client import Frame, StompClient, spelled
+
+
+def written(directory: Path, name: str = "broker.xml", **document: Any) -> Path:
+    """A configuration file; takes what `broker_xml` takes."""
+    config = directory / name
+    config.write_text(broker_xml(**document), encoding="utf-8")
+    return config
 
 
 def connected(broker: Any, version: str = "1.2", **headers: object) -> StompClient:
@@ -19,10 +29,21 @@ def say(client: StompClient, destination: str, body: bytes = b"", **headers: obj
     client.send("SEND", {"destination": destination, **spelled(headers)}, body)
 
 
+def refused(client: StompClient, destination: str, body: bytes, *words: str, **headers: object) -> None:
+    """SEND with a receipt is answered by an ERROR with these words, the last frame."""
+    say(client, destination, body, receipt="refused", **headers)
+    client.error(*words, receipt="refused")
+
+
 def receive(client: StompClient, destination: str, *bodies: str, **headers: object) -> None:
     """Subscribe without acknowledgements, and get these messages first."""
     client.subscribe(destination, "auto", **headers)  # type: ignore[arg-type]
     client.messages(*bodies)
+
+
+def several(client: StompClient, number: int) -> list[Frame]:
+    """The next messages, whatever they are."""
+    return [client.message() for _ in range(number)]
 
 
 def leave(client: StompClient, subscription: str = "s") -> None:
@@ -43,3 +64,8 @@ def commit(client: StompClient, transaction: str = "t") -> None:
 def abort(client: StompClient, transaction: str = "t") -> None:
     """ABORT, and wait for the receipt."""
     client.ask("ABORT", {"transaction": transaction})
+
+
+def make_queue(management: Management, name: str, **attributes: object) -> Any:
+    """A queue, made by management."""
+    return management.ask("POST", "/queues", {"name": name, **attributes})
