@@ -1,6 +1,7 @@
 """Who may do what, of a broker that runs: STOMP, HTTP, reloads, files that change, and what is never shown."""
 
 import base64
+import json
 import time
 
 import pytest
@@ -10,9 +11,10 @@ from stompring.security.users import edit_users
 
 from ..broker_document import broker_xml, everything, permitted
 from ..broker_process import PATIENCE, BrokerProcess
+from ..management import Management
 from ..security.hashers import QUICK
 from ..stomp_client import spelled
-from .steps import receive, say
+from .steps import receive, say, written
 from .test_security import login, stompring
 
 #: A password that would be found wherever it is shown.
@@ -45,23 +47,22 @@ def add(config, user, *roles, password=""):
             edit.grant(role, user)
 
 
-def http(broker, path, user="admin", password=None):
-    """Status and text of an answer."""
-    management = broker.management((user, password or user))
-    answer, content = management.exchange("GET", path)
+def http(broker, method, path, credentials=None):
+    """Status and document of an answer."""
+    login = None if credentials is None else credentials.partition(":")[::2]
+    answer, content = Management(broker.http_port, login=login).exchange(method, path)
     assert answer.getheader("Set-Cookie") is None
-    return answer.status, content.decode()
+    text = content.decode()
+    return answer.status, json.loads(text) if "json" in (answer.getheader("Content-Type") or "") else text
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    config = tmp_path_factory.mktemp("permissions") / "broker.xml"
-    config.write_text(
-        broker_xml(
-            secure=True,
-            permissions=PERMISSIONS,
-            core="<security-invalidation-interval>1000</security-invalidation-interval>",
-        )
+    config = written(
+        tmp_path_factory.mktemp("permissions"),
+        secure=True,
+        permissions=PERMISSIONS,
+        core="<security-invalidation-interval>1000</security-invalidation-interval>",
     )
     for user in ("writer", "reader", "auditor", "admin"):
         add(config, user, f"{user}s")
@@ -76,8 +77,7 @@ def own(config, tmp_path):
     """The same configuration and users for a broker of the test's own."""
     for name in ("users.properties", "roles.properties"):
         (tmp_path / name).write_bytes((config.parent / name).read_bytes())
-    own = tmp_path / "broker.xml"
-    own.write_text(broker_xml(secure=True, permissions=PERMISSIONS))
+    own = written(tmp_path, secure=True, permissions=PERMISSIONS)
     return own
 
 
@@ -160,7 +160,7 @@ def test_the_name_of_anothers_queue_is_not_taken(broker, command, destination, h
     """Who may create queues below mal.# alone cannot have one that another address is going to need."""
     lacking = "permission='CREATE_DURABLE_QUEUE' for queue orders.new", "also required on address orders.new"
     answered(connected(broker, "squatter", client_id="orders"), command, destination, *lacking, **headers)
-    assert http(broker, "/api/v1/queues/orders.new")[0] == 404
+    assert http(broker, "GET", "/api/v1/queues/orders.new", "admin:admin")[0] == 404
     connected(broker, "squatter").put("/queue/mal.x::mal.y", "x")
 
 
@@ -213,7 +213,7 @@ def test_a_broken_roles_file_does_not_stop_anybody(broker, config):
     right = roles.read_text()
     roles.write_text("readers = reader, reader\n")
     broker.wait_for_log("roles file not reloaded, the previous roles stay in effect")
-    assert http(broker, "/metrics", "reader")[0] == 200
+    assert http(broker, "GET", "/metrics", "reader:reader")[0] == 200
     roles.write_text(right)
 
 
@@ -241,12 +241,12 @@ def test_no_password_is_shown_anywhere(own, tmp_path):
                 seen.append(str(frame.raw))
             seen.append(str(frame.raw))
             client.close()
-        for user, password in (("marked", MARKER), ("marked", f"{MARKER}X"), ("admin", MARKER)):
-            seen.append(str(http(broker, "/metrics", user, password)))
+        for credentials in (f"marked:{MARKER}", f"marked:{MARKER}X", f"admin:{MARKER}"):
+            seen.append(str(http(broker, "GET", "/metrics", credentials)))
         for path in ("/metrics", "/api/v1/connections", "/api/v1/broker", "/api/v1/queues/orders.m/messages"):
-            status, document = http(broker, path)
+            status, document = http(broker, "GET", path, "admin:admin")
             assert status == 200
-            seen.append(document)
+            seen.append(str(document))
     seen += broker.log
     printed = stompring("data", "print", "--data", str(tmp_path / "data"))
     assert printed.returncode == 0, printed.stderr

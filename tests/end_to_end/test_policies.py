@@ -5,7 +5,7 @@ import pytest
 from ..broker_document import anycast, broker_xml
 from ..management import Answered
 from .lasting import DURABLE
-from .steps import leave, receive, say
+from .steps import connected, leave, receive, say
 from .test_security import stompring
 
 pytestmark = pytest.mark.in_memory
@@ -81,6 +81,7 @@ class Recorder(AddressPolicy):
 
 DOOR_PLUGIN = '<broker-plugins><broker-plugin name="door"/></broker-plugins>'
 DOOR_USE = {"q": {"address-policy": '<address-policy name="door"/>'}}
+DOORS = {"core": DOOR_PLUGIN, "settings": DOOR_USE}
 
 
 @pytest.fixture
@@ -93,16 +94,8 @@ def plugins(tmp_path):
     return folder
 
 
-def connected(broker, version="1.2"):
-    client = broker.client(version)
-    client.connect()
-    return client
-
-
 def test_every_answer_of_admit(serve, plugins):
-    broker, management, client = serve(
-        core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere")
-    )
+    broker, management, client = serve(**DOORS, addresses=anycast("q") + anycast("elsewhere"))
     client.put("q", "accepted", do="accept")
     client.put("q", "dropped", do="drop")
     client.put("q", "redirected", do="redirect", color="red")
@@ -124,7 +117,7 @@ def test_every_answer_of_admit(serve, plugins):
 
 
 def test_every_answer_of_admit_over_http(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere"))
+    broker = start_broker(**DOORS, addresses=anycast("q") + anycast("elsewhere"))
     management = broker.management()
 
     def send(do, count=1):
@@ -146,19 +139,17 @@ def test_every_answer_of_admit_over_http(start_broker, plugins):
 
 
 def test_a_connection_that_waits_serves_its_consumers(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("other"))
+    broker = start_broker(**DOORS, addresses=anycast("q") + anycast("other"))
     client, other = connected(broker), connected(broker)
     client.subscribe("other", ack="auto")
     say(client, "q", b"m", do="wait", receipt="late")
     other.put("other", "meanwhile")
     client.message("meanwhile")
     client.expect("RECEIPT", receipt_id="late")
-    client.close()
-    other.close()
 
 
 def test_a_slow_hook_is_counted_and_logged(serve, plugins):
-    broker, management, client = serve(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
+    broker, management, client = serve(**DOORS, addresses=anycast("q"))
     client.put("q", "a", "b", do="sleep")
     metrics = management.text("/metrics")
     assert 'stompring_policy_slow_hooks_total{hook="admit",policy="door"} 2.0' in metrics
@@ -167,7 +158,7 @@ def test_a_slow_hook_is_counted_and_logged(serve, plugins):
 
 
 def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("other"))
+    broker = start_broker(**DOORS, addresses=anycast("q") + anycast("other"))
     broker.may_fault = True
     management = broker.management()
     for _ in range(3):
@@ -190,7 +181,6 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
         n for n, line in enumerate(broker.config.read_text().splitlines(), 1) if "address-policy" in line
     )
     assert f"{broker.config}:{named}: policy door of address q failed in admit" in log
-    client.close()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +225,7 @@ def test_plugin_errors_are_reported_at_start_and_reload(
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert fault in done.stderr, done.stderr
         assert f"wrong.xml:{'' if line is None else line}" in done.stderr
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
+    broker = start_broker(**DOORS, addresses=anycast("q"))
     assert "cannot reload the configuration" in broker.reload(document)
     client = connected(broker)
     say(client, "q", b"m", do="refuse")
@@ -243,7 +233,7 @@ def test_plugin_errors_are_reported_at_start_and_reload(
 
 
 def test_parameters_and_code_are_read_again(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
+    broker = start_broker(**DOORS, addresses=anycast("q"))
     sender = connected(broker)
     sender.put("q", "before")  # its headers are planned
     greeting = '<address-policy name="door"><property key="greeting" value="Tomorrow"/></address-policy>'
@@ -262,7 +252,6 @@ def test_parameters_and_code_are_read_again(start_broker, plugins):
     client = connected(broker)
     client.put("q", "after", do="refuse")
     broker.management().expect_address("q", policies=[])
-    client.close()
 
 
 RECORDS = {
@@ -363,8 +352,6 @@ def test_every_answer_of_a_full_address(start_broker, plugins):
     management.expect_address("p", paging=True, numberOfPages=1)
     receive(consumer, "p", *"123456", id="p")
     management.expect_address("p", paging=False)
-    client.close()
-    consumer.close()
 
 
 def test_what_waits_is_known_to_a_policy_after_a_restart(lasting, plugins, how):

@@ -6,7 +6,7 @@ tests (RingQueueTest), D1 to D3 the examples of its manual.
 
 import pytest
 
-from .steps import abort, begin, commit, leave, receive, say
+from .steps import abort, begin, commit, leave, receive, say, several
 
 pytestmark = [
     pytest.mark.in_memory,
@@ -259,7 +259,7 @@ def test_each_queue_of_a_topic_has_its_own_ring(client, name):
     client.subscribe(topic, id="busy", ack="auto")
     client.subscribe(topic, id="slow", prefetch_count=1)
     client.put(topic, *"12345")
-    got = [client.message() for _ in range(6)]
+    got = several(client, 6)
     assert [m.body for m in got if m["subscription"] == "busy"] == [b"1", b"2", b"3", b"4", b"5"]
     slow = [m for m in got if m["subscription"] == "slow"]
     for expected in ("1", "3", "4", "5"):  # "1" is in delivery; of the other four the ring keeps three
