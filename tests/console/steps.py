@@ -6,6 +6,8 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
+from ..management import Management
+
 Part = Page | Locator
 
 
@@ -54,6 +56,16 @@ def visible(part: Locator) -> None:
     expect(part).to_be_visible()
 
 
+def has(part: Locator, text: Any) -> None:
+    """That text is in it, or these texts in all of them."""
+    expect(part).to_contain_text(text)
+
+
+def reads(part: Locator, text: Any) -> None:
+    """That text is all that is in it, or these texts in all of them."""
+    expect(part).to_have_text(text)
+
+
 def gone(part: Locator) -> None:
     """Nothing of it is there."""
     expect(part).to_have_count(0)
@@ -66,14 +78,19 @@ def shown(part: Part, text: str, **more: Any) -> None:
 
 def heading(page: Page, text: str) -> None:
     """The page has this heading."""
-    expect(page.get_by_role("heading", level=1)).to_have_text(text)
+    reads(page.get_by_role("heading", level=1), text)
 
 
 def alert(part: Part, text: str) -> None:
     """An alert says so."""
-    expect(part.get_by_role("alert")).to_contain_text(text)
+    has(part.get_by_role("alert"), text)
 
 
 def note(page: Page, text: str) -> None:
     """A note says so, perhaps beside others."""
-    expect(page.locator(".notes")).to_contain_text(text)
+    has(page.locator(".notes"), text)
+
+
+def make_queue(management: Management, name: str, **attributes: object) -> None:
+    """A queue, made by management."""
+    management.ask("POST", "/queues", {"name": name, **attributes})

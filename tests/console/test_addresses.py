@@ -5,21 +5,21 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from .steps import button, fill, heading, link, press, region, select, shown, visible
+from .steps import button, fill, has, heading, link, make_queue, press, reads, region, select, shown, visible
 from .test_queues import choose, names, stat
 
 
 def test_list_searches_sorts_and_filters(console, management, connect, name):
     for address in ("b", "a"):
         management.ask("POST", "/addresses", {"name": f"{name}.{address}", "routingTypes": ["MULTICAST"]})
-    management.ask("POST", "/queues", {"name": f"{name}.c", "routingType": "ANYCAST"})
+    make_queue(management, f"{name}.c", routingType="ANYCAST")
     connect().put(f"/queue/{name}.c", "x")
     page = console.go(f"#/addresses?search={name}")
-    expect(names(page)).to_have_text([f"{name}.{address}" for address in "abc"])
+    reads(names(page), [f"{name}.{address}" for address in "abc"])
     press(page, "Messages")
-    expect(names(page).first).to_have_text(f"{name}.c")
+    reads(names(page).first, f"{name}.c")
     select(page, "Routing type", "ANYCAST")
-    expect(names(page)).to_have_text([f"{name}.c"])
+    reads(names(page), [f"{name}.c"])
     select(page, "Routing type", "MULTICAST")
     select(page, "State", "Without queues")
     expect(names(page)).to_have_count(2)
@@ -30,31 +30,23 @@ def test_list_searches_sorts_and_filters(console, management, connect, name):
 
 
 def test_address_page_shows_queues_counts_and_limits(console, management, connect, name):
-    for queue in ("all", "red"):
-        management.ask(
-            "POST",
-            "/queues",
-            {
-                "name": f"{name}.{queue}",
-                "address": name,
-                "routingType": "MULTICAST",
-                "filter": "colour = 'red'" if queue == "red" else None,
-            },
-        )
+    multicast = {"address": name, "routingType": "MULTICAST"}
+    make_queue(management, f"{name}.all", **multicast)
+    make_queue(management, f"{name}.red", **multicast, filter="colour = 'red'")
     client = connect()
     client.put(f"/topic/{name}", "x", "x", colour="red")
     client.put(f"/topic/{name}", "x", colour="blue")
     page = console.go(f"#/addresses/{name}")
-    expect(stat(page, "Messages")).to_have_text("5")
-    expect(stat(page, "Queues")).to_have_text("2")
-    expect(stat(page, "Routed")).to_have_text("3")
+    reads(stat(page, "Messages"), "5")
+    reads(stat(page, "Queues"), "2")
+    reads(stat(page, "Routed"), "3")
     queues = region(page, "Queues", exact=True)
-    expect(queues.get_by_role("row").nth(1)).to_contain_text(f"{name}.all")
-    expect(queues.get_by_role("row").nth(2)).to_contain_text("colour = 'red'")
+    has(queues.get_by_role("row").nth(1), f"{name}.all")
+    has(queues.get_by_role("row").nth(2), "colour = 'red'")
     visible(page.get_by_role("meter", name="Memory of messages"))
     expect(region(page, "Rates").get_by_role("img")).to_have_attribute("aria-label", re.compile("in "))
     link(queues, "In the list of queues").click()
-    expect(names(page)).to_have_text([f"{name}.all", f"{name}.red"])
+    reads(names(page), [f"{name}.all", f"{name}.red"])
 
 
 @pytest.mark.broker(
@@ -66,7 +58,7 @@ def test_paging_address_says_so(console, management, connect, name):
     management.expect_address(address, paging=True)
     page = console.go(f"#/addresses/{address}")
     shown(page.locator(".page-head"), "paging", exact=True)
-    expect(region(page, "Memory and pages")).to_contain_text("PAGE")
+    has(region(page, "Memory and pages"), "PAGE")
     console.go(f"#/queues/{address}")
     expect(stat(page, "Paged")).not_to_have_text("0")
     console.go("#/addresses?state=paging")
@@ -101,9 +93,9 @@ def test_create_change_pause_and_delete(console, management, name):
     heading(page, f"{name}.queue")
 
     console.go(f"#/addresses/{name}")
-    expect(stat(page, "Queues")).to_have_text("1")
+    reads(stat(page, "Queues"), "1")
     dialog = choose(page, "Delete")
-    expect(dialog).to_contain_text("with 1 queue")
+    has(dialog, "with 1 queue")
     expect(button(dialog, "Delete")).to_be_disabled()
     fill(dialog, "to confirm", name)
     press(dialog, "Delete")

@@ -4,7 +4,21 @@ import pytest
 from playwright.sync_api import expect
 
 from ..broker_document import anycast
-from .steps import alert, fill, gone, group, heading, note, press, select, shown, visible
+from .steps import (
+    alert,
+    fill,
+    gone,
+    group,
+    has,
+    heading,
+    make_queue,
+    note,
+    press,
+    reads,
+    select,
+    shown,
+    visible,
+)
 
 PREFIXES = "anycastPrefix=/queue/;multicastPrefix=/topic/"
 WEB = f'<acceptor name="web">ws://127.0.0.1:0/stomp?{PREFIXES}</acceptor>'
@@ -25,15 +39,15 @@ def test_connections_show_who_holds_messages_and_are_closed(console, connect, ma
     holder.messages("one", "two", "three")
     page = console.go("#/connections")
     table = group(page, "Connections")
-    expect(table.locator("tbody tr").first).to_contain_text(f"{name}.holder"[:8])
+    has(table.locator("tbody tr").first, f"{name}.holder"[:8])
     row = table.locator("tbody tr", has_text=f"{name}.holder")
-    expect(row.locator("td.number").nth(1)).to_have_text("3")
+    reads(row.locator("td.number").nth(1), "3")
     row.get_by_role("link").first.click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Connection")
-    expect(group(page, "Subscriptions")).to_contain_text("client-individual")
+    has(page.get_by_role("heading", level=1), "Connection")
+    has(group(page, "Subscriptions"), "client-individual")
     press(page, "Close")
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("return to their queues")
+    has(dialog, "return to their queues")
     press(dialog, "Close the connection")
     heading(page, "Connections")
     holder.expect("ERROR")
@@ -77,10 +91,10 @@ def test_consumers_are_sorted_by_what_they_hold_and_slow_ones_marked(console, co
     producer.put(f"/queue/{name}.slow", *("x" for _ in range(20)))
     page = console.go("#/consumers")
     table = group(page, "Consumers")
-    expect(table.locator("tbody tr").first).to_contain_text(f"{name}.slow")
+    has(table.locator("tbody tr").first, f"{name}.slow")
     row = table.locator("tbody tr", has_text=f"{name}.slow")
-    expect(row.locator("td.number").first).to_have_text("5")
-    expect(row.locator("td.number").nth(2)).to_have_text("0")  # credit
+    reads(row.locator("td.number").first, "5")
+    reads(row.locator("td.number").nth(2), "0")  # credit
     expect(row.get_by_text("slow", exact=True)).to_be_visible(timeout=15000)
     press(page, "Slow", exact=True)
     gone(table.locator("tbody tr", has_text=f"{name}.quick"))
@@ -95,11 +109,11 @@ def test_consumers_are_sorted_by_what_they_hold_and_slow_ones_marked(console, co
 def test_events_appear_as_they_happen_and_can_be_paused_and_filtered(console, connect, management, name):
     page = console.go("#/events")
     shown(page, "live", exact=True)
-    management.ask("POST", "/queues", {"name": name})
+    make_queue(management, name)
     table = group(page, "Events")
     expect(table.locator("tr", has_text="BINDING_ADDED").filter(has_text=name)).to_have_count(1)
     press(page, "Pause")
-    management.ask("POST", "/queues", {"name": f"{name}.later"})
+    make_queue(management, f"{name}.later")
     client = connect(client_id=f"{name}.client")
     shown(page, "paused", exact=True)
     gone(table.locator("tr", has_text=f"{name}.later"))
@@ -118,14 +132,14 @@ def test_a_hidden_tab_follows_no_events_and_catches_up(open_console, broker, man
     console = open_console(broker.http_port)
     page = console.go("#/events")
     shown(page, "live", exact=True)
-    management.ask("POST", "/queues", {"name": f"{name}.before"})
+    make_queue(management, f"{name}.before")
     events = group(page, "Events").locator("tr")
     expect(events.filter(has_text=f"queue {name}.before created")).to_have_count(1)
     hide = "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true}); "
     hide += "document.dispatchEvent(new Event('visibilitychange')); }"
     page.evaluate(hide, True)
     shown(page, "not connected")
-    management.ask("POST", "/queues", {"name": name})
+    make_queue(management, name)
     console.requests.clear()
     page.evaluate(hide, False)
     expect(events.filter(has_text=f"queue {name} created")).to_have_count(1)
@@ -157,11 +171,11 @@ def test_live_shows_a_topic_with_selector_filter_and_pause(console, connect, nam
     producer.put(f"/topic/{name}", b"\x00\xff", size="3", **{"content-length": 2})
     table = group(page, "Received messages")
     expect(table.locator("tbody tr")).to_have_count(2)
-    expect(table.locator("tbody tr").first).to_contain_text("00 ff")  # the newest first
+    has(table.locator("tbody tr").first, "00 ff")  # the newest first
     fill(page, "Filter what is shown", "FIRST")
     expect(table.locator("tbody tr")).to_have_count(1)
     table.get_by_role("button").click()
-    expect(group(page, "Body", exact=True)).to_have_text('{\n  "first": 1\n}')
+    reads(group(page, "Body", exact=True), '{\n  "first": 1\n}')
     page.keyboard.press("Escape")
     fill(page, "Filter what is shown", "")
     press(page, "Pause")
@@ -169,7 +183,7 @@ def test_live_shows_a_topic_with_selector_filter_and_pause(console, connect, nam
     shown(page, "1 waiting")
     expect(table.locator("tbody tr")).to_have_count(2)
     press(page, "Resume")
-    expect(table.locator("tbody tr").first).to_contain_text("while paused")
+    has(table.locator("tbody tr").first, "while paused")
     press(page, "Unsubscribe")
     shown(page, "not subscribed")
 

@@ -3,11 +3,10 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
 
 from ..cli.test_operator_tasks import broker_with_work
 from ..management import Management
-from .steps import button, fill, group, link, region, select, shown
+from .steps import button, fill, group, has, link, region, select, shown
 
 
 class Operator:
@@ -38,7 +37,7 @@ class Operator:
         """The page of a queue, by the list of queues."""
         self.menu("Queues")
         self.click(link(self.page, name, exact=True))
-        expect(self.page.get_by_role("heading", level=1)).to_contain_text(name)
+        has(self.page.get_by_role("heading", level=1), name)
 
     def button(self, name):
         self.click(button(self.page, name, exact=True))
@@ -67,16 +66,16 @@ def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
     notes = page.locator(".notes")
 
     operator.begin("is the broker healthy")
-    expect(page.get_by_role("main")).to_contain_text("Healthy")
+    has(page.get_by_role("main"), "Healthy")
 
     operator.begin("which queue is the fullest")
     top = region(page, "Top queues").locator("tbody tr").first
-    expect(top).to_contain_text("orders")
+    has(top, "orders")
 
     operator.begin("who holds unacknowledged messages")
     operator.menu("Consumers")
     holder = group(page, "Consumers").locator("tbody tr").first
-    expect(holder).to_contain_text("held")
+    has(holder, "held")
 
     operator.begin("retry the dead letters of a queue")
     operator.menu("Dead letters")
@@ -112,7 +111,7 @@ def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
     page.get_by_label("File of JSON lines").set_input_files(file)
     operator.steps[operator.task] += 1
     operator.confirm("Upload")
-    expect(notes).to_contain_text("8 messages uploaded.")
+    has(notes, "8 messages uploaded.")
     management.expect("parked", messageCount=8)
 
     operator.begin("make a queue a ring and evict what is too much")
@@ -135,7 +134,7 @@ def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
     operator.click(button(page.get_by_role("main"), "Send", exact=True))
     management.expect("orders", scheduledCount=1)
     operator.menu("Schedules")
-    expect(group(page, "Scheduled messages")).to_contain_text("reminder")
+    has(group(page, "Scheduled messages"), "reminder")
 
     operator.begin("pause a queue during a repair")
     operator.queue("orders")

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from .browser import ConsolePage
 from .demo import demo
-from .steps import gone, group, heading, note, press, shown, visible
+from .steps import gone, group, heading, note, press, reads, shown, visible
 
 #: Route, heading, and a text that is there once the data are.
 PAGES = [
@@ -93,7 +93,7 @@ def test_dialogs_are_accessible_and_fit(open_console, full, axe, mode):
 
 def test_messages_are_opened_selected_and_moved_by_keyboard_alone(open_console, full):
     page = open_console(full.http_port).open("#/queues/orders/messages")
-    expect(page.locator("h1")).to_have_text("Messages of orders")
+    reads(page.locator("h1"), "Messages of orders")
     visible(page.locator("table.messages"))
 
     def tab_to(name):

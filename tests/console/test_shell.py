@@ -9,7 +9,7 @@ from ..broker_document import broker_xml, permitted
 from ..broker_process import BrokerProcess
 from ..end_to_end.test_permissions import add
 from ..management import Management
-from .steps import alert, button, fill, gone, heading, link, press, shown, visible
+from .steps import alert, button, fill, gone, has, heading, link, make_queue, press, reads, shown, visible
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&/..%2f?#{{7*7}}"
 
@@ -30,7 +30,7 @@ def test_g_and_a_letter_open_a_page(console, key, title):
     page.keyboard.press(key)
     heading(page, title)
     expect(page).to_have_title(f"{title} · stompring")
-    expect(page.locator("nav [aria-current=page] span")).to_have_text(title)
+    reads(page.locator("nav [aria-current=page] span"), title)
 
 
 def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console):
@@ -38,7 +38,7 @@ def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console):
     heading(page, "Overview")
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
-    expect(dialog).to_contain_text("Queues")
+    has(dialog, "Queues")
     page.keyboard.press("Escape")
     gone(dialog)
 
@@ -79,7 +79,7 @@ def test_skip_link_is_first_and_leads_to_the_content(open_console, broker):
 
 def test_arrows_move_between_rows_and_enter_opens_one(console, management, name):
     for number in range(3):
-        management.ask("POST", "/queues", {"name": f"{name}.{number}"})
+        make_queue(management, f"{name}.{number}")
     page = console.go(f"#/queues?search={name}")
     rows = link(page, name)
     expect(rows).to_have_count(3)
@@ -134,13 +134,11 @@ def test_navigation_of_a_phone_opens_and_closes(open_console, broker):
 
 
 def test_header_finds_queues_and_addresses(console, management, name):
-    management.ask("POST", "/queues", {"name": f"{name}.q", "address": f"{name}.a"})
+    make_queue(management, f"{name}.q", address=f"{name}.a")
     page = console.go("#/")
     field = page.get_by_role("combobox", name="Find a queue or an address")
     field.fill(name.upper())
-    expect(page.get_by_role("option")).to_have_text(
-        [f"{name}.qqueue · 0 messages", f"{name}.aaddress · 0 messages"]
-    )
+    reads(page.get_by_role("option"), [f"{name}.qqueue · 0 messages", f"{name}.aaddress · 0 messages"])
     field.press("ArrowDown")
     field.press("ArrowDown")
     field.press("Enter")
@@ -167,7 +165,7 @@ def test_pages_that_do_not_exist(console):
 
 
 def test_hidden_tab_does_not_poll(console, management, name):
-    management.ask("POST", "/queues", {"name": name})
+    make_queue(management, name)
     page = console.go(f"#/queues?search={name}")
     row = page.get_by_role("row").filter(has_text=name)
     visible(row)
@@ -181,7 +179,7 @@ def test_hidden_tab_does_not_poll(console, management, name):
     assert console.requests[before:] == []
     management.update(name, paused=True)
     page.evaluate("() => { window.isHidden = false; document.dispatchEvent(new Event('visibilitychange')); }")
-    expect(row).to_contain_text("paused")
+    has(row, "paused")
 
 
 def test_broker_that_restarts_beneath_the_page(open_console, tmp_path):
@@ -193,23 +191,23 @@ def test_broker_that_restarts_beneath_the_page(open_console, tmp_path):
     console = open_console(port)
     console.allow("ERR_CONNECTION|ERR_EMPTY_RESPONSE")
     with BrokerProcess(config):
-        Management(port).ask("POST", "/queues", {"name": "before"})
+        make_queue(Management(port), "before")
         page = console.go("#/queues")
         visible(link(page, "before"))
     banner = page.get_by_role("alert").filter(has_text="does not answer")
     visible(banner)
     press(banner, "Try now")
-    expect(banner).to_contain_text("Next attempt")
+    has(banner, "Next attempt")
     visible(link(page, "before"))  # what was last seen stays
     with BrokerProcess(config):
-        Management(port).ask("POST", "/queues", {"name": "since"})
+        make_queue(Management(port), "since")
         visible(link(page, "since"))
         gone(banner)
 
 
 def test_hostile_names_are_text(console, management, name):
     hostile = f"{name}{HOSTILE}"
-    management.ask("POST", "/queues", {"name": hostile, "filter": "a = '<script>alert(2)</script>'"})
+    make_queue(management, hostile, filter="a = '<script>alert(2)</script>'")
     page = console.go("#/queues")
     fill(page, "Search queues by name", hostile)
     link(page, hostile).first.click()
@@ -218,7 +216,7 @@ def test_hostile_names_are_text(console, management, name):
     link(page, hostile).first.click()  # its address
     expect(page).to_have_title(f"{hostile} · Address · stompring")
     press(page, "Pause")
-    expect(page.get_by_role("status").filter(has_text="is paused")).to_contain_text(hostile)
+    has(page.get_by_role("status").filter(has_text="is paused"), hostile)
     assert page.locator("img, script:not([src])").count() == 0
 
 
@@ -254,7 +252,7 @@ def test_login_leads_to_the_page_of_the_address_and_stays_in_memory(open_console
     console = open_console(secured.http_port)
     console.go("#/queues")
     page = log_in(console, "ada", "wrong")
-    expect(page.get_by_role("alert")).to_have_text("User or password is wrong.")
+    reads(page.get_by_role("alert"), "User or password is wrong.")
     log_in(console, "ada")
     heading(page, "Queues")
     shown(page, "ada", exact=True)
