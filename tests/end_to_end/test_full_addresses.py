@@ -2,7 +2,7 @@
 
 import pytest
 
-from .steps import begin, receive, say
+from .steps import begin, receive, refused, say
 
 pytestmark = [
     pytest.mark.in_memory,
@@ -35,15 +35,13 @@ def test_drop_takes_and_forgets(client, version, name, management):
 
 def test_fail_answers_with_the_limit(client, version, name, management):
     client.put(f"fail.{name}", *"123")
-    say(client, f"fail.{name}", b"4", receipt="r")
-    client.error(f"fail.{name}", "full", "max-size-messages", "3", receipt="r")
+    refused(client, f"fail.{name}", b"4", f"fail.{name}", "full", "max-size-messages", "3")
     management.expect(f"fail.{name}", messageCount=3)
 
 
 def test_a_limit_in_bytes(client, name):
     client.put(f"bytes.{name}", "x" * 20_000)  # the one that reaches the limit still enters
-    say(client, f"bytes.{name}", b"y", receipt="r")
-    client.error("full", "max-size-bytes", "10240", receipt="r")
+    refused(client, f"bytes.{name}", b"y", "full", "max-size-bytes", "10240")
 
 
 def test_a_failing_send_in_a_transaction_fails_its_commit(client, name, management):

@@ -7,7 +7,7 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..management import Answered
-from .steps import begin, connected, receive, say
+from .steps import begin, connected, receive, refused, say
 
 pytestmark = pytest.mark.in_memory
 
@@ -26,11 +26,6 @@ POLICIES = {
 DURABLE = {"persistent": "true"}
 
 
-def greeted(broker):
-    client = connected(broker)
-    return client
-
-
 def silent(client):
     with pytest.raises(TimeoutError):
         client.frame(patience=0.3)
@@ -39,7 +34,7 @@ def silent(client):
 @pytest.mark.parametrize("full", [ALWAYS, TOO_LITTLE], ids=["max-disk-usage", "min-disk-free"])
 def test_block_waits_and_goes_on_by_itself(start_broker, full):
     broker = start_broker(core=full, settings=POLICIES)
-    management, producer, other = broker.management(), greeted(broker), greeted(broker)
+    management, producer, other = broker.management(), connected(broker), connected(broker)
     say(producer, "block.q", b"1", receipt="late", **DURABLE)
     management.expect_address("block.q", blockedProducers=1)
     silent(producer)
@@ -67,24 +62,29 @@ def test_drop_takes_and_forgets(serve):
 def test_fail_says_which_limit(serve):
     broker, _, client = serve(core=ALWAYS, settings=POLICIES)
     client.put("fail.q", "1")
-    say(client, "fail.q", b"2", receipt="r", **DURABLE)
-    client.error("fail.q", "rejects durable messages", "max-disk-usage 0 %", receipt="r")
+    refused(client, "fail.q", b"2", "fail.q", "rejects durable messages", "max-disk-usage 0 %", **DURABLE)
     broker.management().expect("fail.q", messageCount=1)
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_what_would_be_paged_needs_the_disk_durable_or_not(start_broker, persistent):
     broker = start_broker(core=ALWAYS, settings=POLICIES)
-    client = greeted(broker)
+    client = connected(broker)
     client.put("page.q", "1")  # the one that reaches the limit is still for memory
-    say(client, "page.q", b"2", receipt="r", persistent=persistent)
-    client.error("page.q", "rejects durable messages, and all others while it pages", receipt="r")
+    refused(
+        client,
+        "page.q",
+        b"2",
+        "page.q",
+        "rejects durable messages, and all others while it pages",
+        persistent=persistent,
+    )
 
 
 @pytest.mark.parametrize("policy", ["block", "drop", "fail"])
 def test_commit(start_broker, policy):
     broker = start_broker(core=ALWAYS, settings=POLICIES)
-    client, address = greeted(broker), f"{policy}.q"
+    client, address = connected(broker), f"{policy}.q"
     begin(client)
     for body in (b"1", b"2"):
         client.put(address, body, transaction="t", **DURABLE)

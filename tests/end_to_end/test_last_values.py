@@ -7,7 +7,7 @@ from stompring.cli.main import main
 
 from ..broker_document import anycast
 from ..management import Answered
-from .steps import abort, begin, receive, say
+from .steps import abort, begin, make_queue, receive, say
 
 pytestmark = pytest.mark.in_memory
 
@@ -86,8 +86,8 @@ def test_a_durable_subscription_gets_current_values_when_it_returns(lasting):
 
 def test_a_queue_that_exists_does_not_become_a_last_value_queue(lasting):
     management = lasting.start(settings=SETTINGS, addresses=QUEUES).management
-    management.ask("POST", "/queues", {"name": "plain"})
-    made = management.ask("POST", "/queues", {"name": "keyed", "lastValueKey": "code"})
+    make_queue(management, "plain")
+    made = make_queue(management, "keyed", lastValueKey="code")
     assert (made["lastValue"], made["lastValueKey"]) == (True, "code")
     for change in ({"lastValue": True}, {"lastValueKey": "code"}):
         with pytest.raises(Answered) as refused:

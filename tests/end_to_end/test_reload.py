@@ -3,7 +3,7 @@
 import pytest
 
 from ..broker_document import anycast, broker_xml, multicast
-from .steps import say
+from .steps import refused, say
 from .test_policies import DOOR, DOOR_PLUGIN, DOOR_USE
 
 pytestmark = pytest.mark.in_memory
@@ -25,8 +25,7 @@ def test_a_reload_changes_what_it_says_and_nothing_else(serve):
     client.put("a", "the connection is the same")
     client.message("the connection is the same")
     client.put("limited", "1")
-    say(client, "limited", b"2", receipt="r")
-    client.error("limited", "max-size-messages", receipt="r")
+    refused(client, "limited", b"2", "limited", "max-size-messages")
 
 
 def test_settings_of_an_address_that_is_there_change_live(serve):
