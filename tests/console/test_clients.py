@@ -4,6 +4,21 @@ import pytest
 from playwright.sync_api import expect
 
 from ..broker_document import anycast
+from .steps import (
+    alert,
+    fill,
+    gone,
+    group,
+    has,
+    heading,
+    make_queue,
+    note,
+    press,
+    reads,
+    select,
+    shown,
+    visible,
+)
 
 PREFIXES = "anycastPrefix=/queue/;multicastPrefix=/topic/"
 WEB = f'<acceptor name="web">ws://127.0.0.1:0/stomp?{PREFIXES}</acceptor>'
@@ -11,7 +26,7 @@ WEB = f'<acceptor name="web">ws://127.0.0.1:0/stomp?{PREFIXES}</acceptor>'
 
 def rows(page, label, text):
     """The rows with a text in a table."""
-    return page.get_by_role("group", name=label).locator("tbody tr", has_text=text)
+    return group(page, label).locator("tbody tr", has_text=text)
 
 
 # ---- connections and consumers
@@ -23,20 +38,20 @@ def test_connections_show_who_holds_messages_and_are_closed(console, connect, ma
     holder.subscribe(f"/queue/{name}", ack="client-individual", id=name)
     holder.messages("one", "two", "three")
     page = console.go("#/connections")
-    table = page.get_by_role("group", name="Connections")
-    expect(table.locator("tbody tr").first).to_contain_text(f"{name}.holder"[:8])
+    table = group(page, "Connections")
+    has(table.locator("tbody tr").first, f"{name}.holder"[:8])
     row = table.locator("tbody tr", has_text=f"{name}.holder")
-    expect(row.locator("td.number").nth(1)).to_have_text("3")
+    reads(row.locator("td.number").nth(1), "3")
     row.get_by_role("link").first.click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Connection")
-    expect(page.get_by_role("group", name="Subscriptions")).to_contain_text("client-individual")
-    page.get_by_role("button", name="Close").click()
+    has(page.get_by_role("heading", level=1), "Connection")
+    has(group(page, "Subscriptions"), "client-individual")
+    press(page, "Close")
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("return to their queues")
-    dialog.get_by_role("button", name="Close the connection").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Connections")
+    has(dialog, "return to their queues")
+    press(dialog, "Close the connection")
+    heading(page, "Connections")
     holder.expect("ERROR")
-    expect(table.locator("tbody tr", has_text=f"{name}.holder")).to_have_count(0)
+    gone(table.locator("tbody tr", has_text=f"{name}.holder"))
     management.expect(name, messageCount=3, deliveringCount=0)
 
 
@@ -44,20 +59,20 @@ def test_connections_are_searched_sorted_and_their_columns_chosen(console, conne
     for _ in range(3):
         connect()
     page = console.go("#/connections")
-    expect(page.get_by_role("group", name="Connections").locator("tbody tr").nth(2)).to_be_visible()
-    page.get_by_role("button", name="Client", exact=True).click()
+    visible(group(page, "Connections").locator("tbody tr").nth(2))
+    press(page, "Client", exact=True)
     expect(page.get_by_role("columnheader", name="Client", exact=True)).to_have_attribute(
         "aria-sort", "ascending"
     )
     first = page.locator("tbody tr td a").first.inner_text()
-    page.get_by_label("Search connections").fill(first.rstrip("…"))
-    page.get_by_role("button", name="Blocked").click()
-    expect(page.get_by_text("No connection matches.")).to_be_visible()
-    page.get_by_role("button", name="Show all").click()
-    page.get_by_role("button", name="Columns").click()
+    fill(page, "Search connections", first.rstrip("…"))
+    press(page, "Blocked")
+    shown(page, "No connection matches.")
+    press(page, "Show all")
+    press(page, "Columns")
     page.get_by_role("dialog").get_by_label("Acceptor").check()
-    page.get_by_role("button", name="Apply").click()
-    expect(page.get_by_role("columnheader", name="Acceptor")).to_be_visible()
+    press(page, "Apply")
+    visible(page.get_by_role("columnheader", name="Acceptor"))
 
 
 @pytest.mark.broker(
@@ -75,17 +90,17 @@ def test_consumers_are_sorted_by_what_they_hold_and_slow_ones_marked(console, co
     quick.subscribe(f"/queue/{name}.quick", ack="auto")
     producer.put(f"/queue/{name}.slow", *("x" for _ in range(20)))
     page = console.go("#/consumers")
-    table = page.get_by_role("group", name="Consumers")
-    expect(table.locator("tbody tr").first).to_contain_text(f"{name}.slow")
+    table = group(page, "Consumers")
+    has(table.locator("tbody tr").first, f"{name}.slow")
     row = table.locator("tbody tr", has_text=f"{name}.slow")
-    expect(row.locator("td.number").first).to_have_text("5")
-    expect(row.locator("td.number").nth(2)).to_have_text("0")  # credit
+    reads(row.locator("td.number").first, "5")
+    reads(row.locator("td.number").nth(2), "0")  # credit
     expect(row.get_by_text("slow", exact=True)).to_be_visible(timeout=15000)
-    page.get_by_role("button", name="Slow", exact=True).click()
-    expect(table.locator("tbody tr", has_text=f"{name}.quick")).to_have_count(0)
-    row.get_by_role("button", name="Close").click()
-    page.get_by_role("dialog").get_by_role("button", name="Close the connection").click()
-    expect(page.locator(".notes")).to_contain_text("is closed")
+    press(page, "Slow", exact=True)
+    gone(table.locator("tbody tr", has_text=f"{name}.quick"))
+    press(row, "Close")
+    press(page.get_by_role("dialog"), "Close the connection")
+    note(page, "is closed")
 
 
 # ---- events
@@ -93,38 +108,38 @@ def test_consumers_are_sorted_by_what_they_hold_and_slow_ones_marked(console, co
 
 def test_events_appear_as_they_happen_and_can_be_paused_and_filtered(console, connect, management, name):
     page = console.go("#/events")
-    expect(page.get_by_text("live", exact=True)).to_be_visible()
-    management.ask("POST", "/queues", {"name": name})
-    table = page.get_by_role("group", name="Events")
+    shown(page, "live", exact=True)
+    make_queue(management, name)
+    table = group(page, "Events")
     expect(table.locator("tr", has_text="BINDING_ADDED").filter(has_text=name)).to_have_count(1)
-    page.get_by_role("button", name="Pause").click()
-    management.ask("POST", "/queues", {"name": f"{name}.later"})
+    press(page, "Pause")
+    make_queue(management, f"{name}.later")
     client = connect(client_id=f"{name}.client")
-    expect(page.get_by_text("paused", exact=True)).to_be_visible()
-    expect(table.locator("tr", has_text=f"{name}.later")).to_have_count(0)
-    page.get_by_role("button", name="Resume").click()
+    shown(page, "paused", exact=True)
+    gone(table.locator("tr", has_text=f"{name}.later"))
+    press(page, "Resume")
     expect(table.locator("tr", has_text="BINDING_ADDED").filter(has_text=f"{name}.later")).to_have_count(1)
     client.close()
-    page.get_by_label("Filter events").fill(f"{name}.later")
-    expect(table.locator("tr", has_text="CONNECTION_CREATED")).to_have_count(0)
-    page.get_by_label("Filter events").fill("")
-    page.get_by_label("Type").select_option("CONNECTION_CREATED")
-    expect(table.locator("tr", has_text="BINDING_ADDED")).to_have_count(0)
-    expect(table.locator("tr", has_text="CONNECTION_CREATED").first).to_be_visible()
+    fill(page, "Filter events", f"{name}.later")
+    gone(table.locator("tr", has_text="CONNECTION_CREATED"))
+    fill(page, "Filter events", "")
+    select(page, "Type", "CONNECTION_CREATED")
+    gone(table.locator("tr", has_text="BINDING_ADDED"))
+    visible(table.locator("tr", has_text="CONNECTION_CREATED").first)
 
 
 def test_a_hidden_tab_follows_no_events_and_catches_up(open_console, broker, management, name):
     console = open_console(broker.http_port)
     page = console.go("#/events")
-    expect(page.get_by_text("live", exact=True)).to_be_visible()
-    management.ask("POST", "/queues", {"name": f"{name}.before"})
-    events = page.get_by_role("group", name="Events").locator("tr")
+    shown(page, "live", exact=True)
+    make_queue(management, f"{name}.before")
+    events = group(page, "Events").locator("tr")
     expect(events.filter(has_text=f"queue {name}.before created")).to_have_count(1)
     hide = "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true}); "
     hide += "document.dispatchEvent(new Event('visibilitychange')); }"
     page.evaluate(hide, True)
-    expect(page.get_by_text("not connected")).to_be_visible()
-    management.ask("POST", "/queues", {"name": name})
+    shown(page, "not connected")
+    make_queue(management, name)
     console.requests.clear()
     page.evaluate(hide, False)
     expect(events.filter(has_text=f"queue {name} created")).to_have_count(1)
@@ -140,59 +155,59 @@ with_websocket = pytest.mark.broker(acceptors=WEB, addresses=anycast("console.te
 
 def subscribe(page, destination, selector=""):
     """Fill the form and subscribe."""
-    page.get_by_label("Destination").fill(destination)
-    page.get_by_label("Selector").fill(selector)
-    page.get_by_role("button", name="Subscribe", exact=True).click()
+    fill(page, "Destination", destination)
+    fill(page, "Selector", selector)
+    press(page, "Subscribe", exact=True)
 
 
 @with_websocket
 def test_live_shows_a_topic_with_selector_filter_and_pause(console, connect, name):
     page = console.go("#/live")
     subscribe(page, f"/topic/{name}", "size > 1")
-    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    shown(page, "live", exact=True)
     producer = connect()
     producer.put(f"/topic/{name}", "small", size="1")
     producer.put(f"/topic/{name}", '{"first": 1}', size="2")
     producer.put(f"/topic/{name}", b"\x00\xff", size="3", **{"content-length": 2})
-    table = page.get_by_role("group", name="Received messages")
+    table = group(page, "Received messages")
     expect(table.locator("tbody tr")).to_have_count(2)
-    expect(table.locator("tbody tr").first).to_contain_text("00 ff")  # the newest first
-    page.get_by_label("Filter what is shown").fill("FIRST")
+    has(table.locator("tbody tr").first, "00 ff")  # the newest first
+    fill(page, "Filter what is shown", "FIRST")
     expect(table.locator("tbody tr")).to_have_count(1)
     table.get_by_role("button").click()
-    expect(page.get_by_role("group", name="Body", exact=True)).to_have_text('{\n  "first": 1\n}')
+    reads(group(page, "Body", exact=True), '{\n  "first": 1\n}')
     page.keyboard.press("Escape")
-    page.get_by_label("Filter what is shown").fill("")
-    page.get_by_role("button", name="Pause").click()
+    fill(page, "Filter what is shown", "")
+    press(page, "Pause")
     producer.put(f"/topic/{name}", "while paused", size="4")
-    expect(page.get_by_text("1 waiting")).to_be_visible()
+    shown(page, "1 waiting")
     expect(table.locator("tbody tr")).to_have_count(2)
-    page.get_by_role("button", name="Resume").click()
-    expect(table.locator("tbody tr").first).to_contain_text("while paused")
-    page.get_by_role("button", name="Unsubscribe").click()
-    expect(page.get_by_text("not subscribed")).to_be_visible()
+    press(page, "Resume")
+    has(table.locator("tbody tr").first, "while paused")
+    press(page, "Unsubscribe")
+    shown(page, "not subscribed")
 
 
 @with_websocket
 def test_live_consumes_a_queue_and_keeps_a_bounded_list(console, connect, management, name):
     connect().put(f"/queue/{name}", *(f"message {number}" for number in range(700)))
     page = console.go(f"#/live?destination=/queue/{name}")
-    page.get_by_role("button", name="Subscribe", exact=True).click()
+    press(page, "Subscribe", exact=True)
     expect(page.get_by_text("700 messages, the last 500 kept")).to_be_visible(timeout=20000)
-    expect(page.get_by_role("group", name="Received messages").locator("tbody tr")).to_have_count(500)
+    expect(group(page, "Received messages").locator("tbody tr")).to_have_count(500)
     management.expect(name, messageCount=0)
-    page.get_by_role("button", name="Clear").click()
-    expect(page.get_by_text("Subscribed. Messages appear here as they come.")).to_be_visible()
+    press(page, "Clear")
+    shown(page, "Subscribed. Messages appear here as they come.")
 
 
 @with_websocket
 def test_live_holds_few_messages_while_paused_and_returns_them(console, connect, management, name):
     page = console.go(f"#/live?destination=/queue/{name}")
-    page.get_by_role("button", name="Subscribe", exact=True).click()
-    expect(page.get_by_text("live", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Pause").click()
+    press(page, "Subscribe", exact=True)
+    shown(page, "live", exact=True)
+    press(page, "Pause")
     connect().put(f"/queue/{name}", *("x" for _ in range(200)))
-    expect(page.get_by_text("50 waiting")).to_be_visible()
+    shown(page, "50 waiting")
     management.expect(name, messageCount=200, deliveringCount=50)
     console.go("#/queues")
     management.expect(name, messageCount=200, deliveringCount=0, consumerCount=0)
@@ -202,10 +217,10 @@ def test_live_holds_few_messages_while_paused_and_returns_them(console, connect,
 def test_live_browses_a_queue_without_taking_its_messages(console, connect, management, name):
     connect().put(f"/queue/{name}", "one", "two")
     page = console.go("#/live")
-    page.get_by_label("Messages are").select_option("browse")
+    select(page, "Messages are", "browse")
     subscribe(page, f"/queue/{name}")
-    expect(page.get_by_text("all messages shown")).to_be_visible()
-    expect(page.get_by_role("group", name="Received messages").locator("tbody tr")).to_have_count(2)
+    shown(page, "all messages shown")
+    expect(group(page, "Received messages").locator("tbody tr")).to_have_count(2)
     management.expect(name, messageCount=2)
 
 
@@ -213,11 +228,11 @@ def test_live_browses_a_queue_without_taking_its_messages(console, connect, mana
 def test_live_shows_why_a_subscription_is_refused(console, name):
     page = console.go("#/live")
     subscribe(page, f"/queue/{name}", "colour = = 1")
-    expect(page.get_by_role("alert")).to_contain_text("selector")
-    expect(page.get_by_text("not subscribed")).to_be_visible()
+    alert(page, "selector")
+    shown(page, "not subscribed")
 
 
 @pytest.mark.broker(parameters="protocols=STOMP")
 def test_live_uses_any_listener_that_accepts_websocket(console):
     page = console.go("#/live")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Live")
+    heading(page, "Live")

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from ..broker_document import anycast, broker_xml
 from ..broker_process import BrokerProcess
 from ..stomp_client import StompClient
+from .steps import gone, group, has, note, press, visible
 
 #: Each is a body, a header's name and value, a client-id and a queue's name.
 TEXTS = {
@@ -88,7 +89,7 @@ def test_no_page_runs_what_clients_sent(open_console, hostile):
     page = console.open("#/")
     for route in PAGES:
         console.go(route)
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        visible(page.get_by_role("heading", level=1))
         page.wait_for_load_state("networkidle")
         assert console.overflow() == 0, route
     assert page.evaluate("() => window.ran") is None
@@ -104,25 +105,25 @@ def test_messages_are_shown_as_text(open_console, hostile):
 
 def check_message(console, names, key):
     page = console.go(f"#/queues/{quote(names[key], safe='')}/messages")
-    expect(page.get_by_role("heading", level=1)).to_contain_text(names[key][:20])
+    has(page.get_by_role("heading", level=1), names[key][:20])
     expect(page.locator("table.messages tbody tr")).to_have_count(2)
     page.locator("button.link").first.click()
-    body = page.get_by_role("group", name="Body", exact=True)
-    expect(body).to_be_visible()
-    shown = body.inner_text()
+    body = group(page, "Body", exact=True)
+    visible(body)
+    text = body.inner_text()
     if key in ("markup", "link", "quotes", "path", "long", "emoji"):
-        assert shown == TEXTS[key]
+        assert text == TEXTS[key]
     elif key == "rtl":
-        assert shown.startswith("<U+202E>gnp.exe<U+2066><U+200F>")
+        assert text.startswith("<U+202E>gnp.exe<U+2066><U+200F>")
     else:
-        assert shown == "␁␂␇␈␋␌␛[31m␡<U+0085>"
-    expect(page.locator(".headers")).to_contain_text("content-type")
+        assert text == "␁␂␇␈␋␌␛[31m␡<U+0085>"
+    has(page.locator(".headers"), "content-type")
     assert console.overflow() == 0
     assert page.evaluate("() => window.ran") is None
     page.keyboard.press("Escape")
     # A file's name has nothing of a path, of another direction or of a shell.
     with page.expect_download() as download:
-        page.get_by_role("button", name="Download", exact=True).click()
+        press(page, "Download", exact=True)
     name = download.value.suggested_filename
     assert not set(name) & set("/\\<>|\"'`$&;?*\u202e\u2066\u200f") and not name.startswith(".")
     lines = Path(download.value.path()).read_text(encoding="utf-8").split("\n")
@@ -133,8 +134,8 @@ def test_dead_letters_of_hostile_queues_are_retried(open_console, hostile):
     broker, _ = hostile
     console = open_console(broker.http_port)
     page = console.open("#/dead-letters")
-    table = page.get_by_role("group", name="Dead letters by origin and reason")
+    table = group(page, "Dead letters by origin and reason")
     expect(table.locator("tbody tr")).to_have_count(len(TEXTS))
-    page.get_by_role("button", name="Retry the messages from dead.markup").click()
-    expect(page.locator(".notes")).to_contain_text("1 message sent back")
-    expect(table.locator("tbody tr", has_text="dead.markup")).to_have_count(0)
+    press(page, "Retry the messages from dead.markup")
+    note(page, "1 message sent back")
+    gone(table.locator("tbody tr", has_text="dead.markup"))

@@ -1,14 +1,12 @@
 """The ten tasks of the command line's test with the console alone: 44 clicks and fields in all."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
-from playwright.sync_api import expect
 
 from ..cli.test_operator_tasks import broker_with_work
 from ..management import Management
+from .steps import button, fill, group, has, link, region, select, shown
 
 
 class Operator:
@@ -33,20 +31,20 @@ class Operator:
 
     def menu(self, name):
         """A page of the navigation."""
-        self.click(self.page.get_by_role("navigation").get_by_role("link", name=name, exact=True).first)
+        self.click(link(self.page.get_by_role("navigation"), name, exact=True).first)
 
     def queue(self, name):
         """The page of a queue, by the list of queues."""
         self.menu("Queues")
-        self.click(self.page.get_by_role("link", name=name, exact=True))
-        expect(self.page.get_by_role("heading", level=1)).to_contain_text(name)
+        self.click(link(self.page, name, exact=True))
+        has(self.page.get_by_role("heading", level=1), name)
 
     def button(self, name):
-        self.click(self.page.get_by_role("button", name=name, exact=True))
+        self.click(button(self.page, name, exact=True))
 
     def confirm(self, name):
         """The button of the open dialog."""
-        self.click(self.page.get_by_role("dialog").get_by_role("button", name=name, exact=True))
+        self.click(button(self.page.get_by_role("dialog"), name, exact=True))
 
     def action(self, name):
         """An entry of the menu of a queue."""
@@ -68,21 +66,21 @@ def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
     notes = page.locator(".notes")
 
     operator.begin("is the broker healthy")
-    expect(page.get_by_role("main")).to_contain_text("Healthy")
+    has(page.get_by_role("main"), "Healthy")
 
     operator.begin("which queue is the fullest")
-    top = page.get_by_role("region", name="Top queues").locator("tbody tr").first
-    expect(top).to_contain_text("orders")
+    top = region(page, "Top queues").locator("tbody tr").first
+    has(top, "orders")
 
     operator.begin("who holds unacknowledged messages")
     operator.menu("Consumers")
-    holder = page.get_by_role("group", name="Consumers").locator("tbody tr").first
-    expect(holder).to_contain_text("held")
+    holder = group(page, "Consumers").locator("tbody tr").first
+    has(holder, "held")
 
     operator.begin("retry the dead letters of a queue")
     operator.menu("Dead letters")
-    groups = page.get_by_role("group", name="Dead letters by origin and reason")
-    operator.click(groups.locator("tr", has_text="orders").get_by_role("button", name="Retry the messages"))
+    groups = group(page, "Dead letters by origin and reason")
+    operator.click(button(groups.locator("tr", has_text="orders"), "Retry the messages"))
     management.expect("orders", messageCount=10)
     management.expect("DLQ", messageCount=0)
 
@@ -90,17 +88,17 @@ def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
     operator.queue("orders")
     operator.action("Move")
     # an address is created where it does not exist
-    page.get_by_role("dialog").get_by_label("To", exact=True).select_option("address")
+    select(page.get_by_role("dialog"), "To", "address", exact=True)
     operator.steps[operator.task] += 1
     operator.fill("Address", "parked")
     operator.fill("Only messages that match", "colour = 'red'")
     operator.confirm("Move")
-    expect(page.get_by_text("8 messages moved")).to_be_visible()
+    shown(page, "8 messages moved")
     management.expect("parked", messageCount=8)
 
     operator.begin("save a queue, empty it, and load it again")
     operator.queue("parked")
-    operator.click(page.get_by_role("link", name="Browse messages"))
+    operator.click(link(page, "Browse messages"))
     file = tmp_path / "saved.ndjson"
     with page.expect_download() as download:
         operator.button("Download")
@@ -109,11 +107,11 @@ def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
     operator.fill("to confirm", "parked")
     operator.confirm("Delete")
     management.expect("parked", messageCount=0)
-    operator.click(page.get_by_role("button", name="Upload", exact=True))
+    operator.click(button(page, "Upload", exact=True))
     page.get_by_label("File of JSON lines").set_input_files(file)
     operator.steps[operator.task] += 1
     operator.confirm("Upload")
-    expect(notes).to_contain_text("8 messages uploaded.")
+    has(notes, "8 messages uploaded.")
     management.expect("parked", messageCount=8)
 
     operator.begin("make a queue a ring and evict what is too much")
@@ -129,14 +127,14 @@ def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
     operator.begin("send a message for later and see it")
     operator.menu("Send")
     operator.fill("Address *", "orders")
-    page.get_by_label("Body", exact=True).fill("reminder")
+    fill(page, "Body", "reminder", exact=True)
     operator.steps[operator.task] += 1
     operator.button("After")
     operator.fill("Seconds from now", "3600")
-    operator.click(page.get_by_role("main").get_by_role("button", name="Send", exact=True))
+    operator.click(button(page.get_by_role("main"), "Send", exact=True))
     management.expect("orders", scheduledCount=1)
     operator.menu("Schedules")
-    expect(page.get_by_role("group", name="Scheduled messages")).to_contain_text("reminder")
+    has(group(page, "Scheduled messages"), "reminder")
 
     operator.begin("pause a queue during a repair")
     operator.queue("orders")
@@ -147,8 +145,8 @@ def test_ten_tasks_of_an_operator(open_console, worked, tmp_path):
 
     operator.begin("close the connection of a stuck client")
     operator.menu("Consumers")
-    holder = page.get_by_role("group", name="Consumers").locator("tbody tr").first
-    operator.click(holder.get_by_role("button", name="Close"))
+    holder = group(page, "Consumers").locator("tbody tr").first
+    operator.click(button(holder, "Close"))
     operator.confirm("Close the connection")
     management.expect("held", consumerCount=0, deliveringCount=0)
 

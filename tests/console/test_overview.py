@@ -1,7 +1,5 @@
 """The overview: health with reasons, figures, plots, limits, top queues."""
 
-from __future__ import annotations
-
 import re
 import time
 
@@ -9,6 +7,7 @@ import pytest
 from playwright.sync_api import Request, expect
 
 from ..broker_process import PATIENCE
+from .steps import button, has, heading, link, make_queue, press, reads, region, shown, visible
 
 
 def figure(page, label):
@@ -19,31 +18,29 @@ def figure(page, label):
 def test_healthy_broker_and_its_figures(console, management, connect, name):
     connect().put(f"/queue/{name}", *["x"] * 300)
     page = console.go("#/")
-    expect(page.get_by_role("region", name="Health")).to_contain_text("Healthy")
-    expect(page.locator(".brand .health")).to_have_text("healthy")
+    has(region(page, "Health"), "Healthy")
+    reads(page.locator(".brand .health"), "healthy")
     known = management.ask("GET", "/broker")
-    expect(figure(page, "Queues")).to_have_text(f"{known['queueCount']:,}")
-    expect(figure(page, "Connections")).to_have_text(f"{known['connectionCount']:,}")
+    reads(figure(page, "Queues"), f"{known['queueCount']:,}")
+    reads(figure(page, "Connections"), f"{known['connectionCount']:,}")
     memory = page.get_by_role("meter", name="Memory of messages")
     expect(memory).to_have_attribute("aria-valuetext", re.compile(r"[KM]iB of [\d.]+ [MG]iB"))
-    expect(page.get_by_role("meter", name="Disk")).to_be_visible()
+    visible(page.get_by_role("meter", name="Disk"))
     for listener in known["listeners"]:
-        expect(page.get_by_role("region", name="Listeners")).to_contain_text(
-            f"{listener['host']}:{listener['port']}"
-        )
-    row = page.get_by_role("region", name="Top queues").get_by_role("row").filter(has_text=name)
-    expect(row).to_contain_text("300")
-    row.get_by_role("link", name=name).click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+        has(region(page, "Listeners"), f"{listener['host']}:{listener['port']}")
+    row = region(page, "Top queues").get_by_role("row").filter(has_text=name)
+    has(row, "300")
+    link(row, name).click()
+    heading(page, name)
 
 
 def test_rates_and_depth_are_plotted_live(console, connect, name):
     client = connect()
     page = console.go("#/")
-    rates = page.get_by_role("region", name="Rates").get_by_role("img")
+    rates = region(page, "Rates").get_by_role("img")
     expect(rates).to_have_attribute("aria-label", re.compile("Messages per second: in "))
-    expect(rates.locator("canvas")).to_be_visible()
-    depth = page.get_by_role("region", name="Messages", exact=True).get_by_role("img")
+    visible(rates.locator("canvas"))
+    depth = region(page, "Messages", exact=True).get_by_role("img")
     expect(depth).to_have_attribute(
         "aria-label", re.compile(r"pending [\d.,]+K?, delivering [\d,]+, scheduled [\d,]+, paged 0")
     )
@@ -51,9 +48,9 @@ def test_rates_and_depth_are_plotted_live(console, connect, name):
     client.put(f"/queue/{name}", *["x"] * 200)
     expect(figure(page, "Messages")).not_to_have_text(before)
     for window, label in (("1 h", "1 h"), ("24 h", "24 h"), ("5 min", "5 min")):
-        page.get_by_role("button", name=window, exact=True).click()
-        expect(page.get_by_role("button", name=label, exact=True)).to_have_attribute("aria-pressed", "true")
-        expect(rates.locator("canvas")).to_be_visible()
+        press(page, window, exact=True)
+        expect(button(page, label, exact=True)).to_have_attribute("aria-pressed", "true")
+        visible(rates.locator("canvas"))
 
 
 def test_top_queues_by_another_figure(console, management, connect, name):
@@ -62,11 +59,11 @@ def test_top_queues_by_another_figure(console, management, connect, name):
     consumer.subscribe(f"/queue/{name}")
     management.expect(name, deliveringCount=50)
     page = console.go("#/")
-    top = page.get_by_role("region", name="Top queues")
-    top.get_by_role("button", name="Delivering").click()
-    expect(top.get_by_role("row").nth(1)).to_contain_text(name)
+    top = region(page, "Top queues")
+    press(top, "Delivering")
+    has(top.get_by_role("row").nth(1), name)
     page = console.go("#/")
-    expect(top.get_by_role("button", name="Delivering")).to_have_attribute("aria-pressed", "true")
+    expect(button(top, "Delivering")).to_have_attribute("aria-pressed", "true")
 
 
 @pytest.mark.broker(
@@ -77,18 +74,18 @@ def test_problem_is_shown_with_its_reason_and_the_way_to_it(console, management,
     connect().put(f"/queue/{address}", *["x" * 1000] * 20, persistent="true")
     management.expect_address(address, paging=True)
     page = console.go("#/")
-    problem = page.get_by_role("region", name="Health").get_by_role("listitem").filter(has_text=address)
-    expect(problem).to_contain_text("warning")
-    expect(page.locator(".brand .health")).to_contain_text("warning")
+    problem = region(page, "Health").get_by_role("listitem").filter(has_text=address)
+    has(problem, "warning")
+    has(page.locator(".brand .health"), "warning")
     problem.get_by_role("link").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(address)
+    heading(page, address)
 
 
 def test_recent_events_are_shown(console, management, name):
-    management.ask("POST", "/queues", {"name": name})
+    make_queue(management, name)
     page = console.go("#/")
-    events = page.get_by_role("region", name="Recent events").get_by_role("listitem")
-    expect(events.filter(has_text="BINDING_ADDED").filter(has_text=name)).to_be_visible()
+    events = region(page, "Recent events").get_by_role("listitem")
+    visible(events.filter(has_text="BINDING_ADDED").filter(has_text=name))
 
 
 def test_page_polls_with_one_request_at_a_time(open_console, broker):
@@ -121,6 +118,6 @@ def test_page_polls_with_one_request_at_a_time(open_console, broker):
 
 def test_empty_broker_says_what_comes_next(open_console, empty):
     page = open_console(empty.http_port).open()
-    expect(page.get_by_text("No queues yet")).to_be_visible()
-    page.get_by_role("link", name="Create a queue").click()
-    expect(page.get_by_role("dialog", name="Create a queue")).to_be_visible()
+    shown(page, "No queues yet")
+    link(page, "Create a queue").click()
+    visible(page.get_by_role("dialog", name="Create a queue"))

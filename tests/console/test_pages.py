@@ -1,12 +1,11 @@
 """Every page with data of every kind: accessible, in light and dark, on a phone, and without faults."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 
 from .browser import ConsolePage
 from .demo import demo
+from .steps import gone, group, heading, note, press, reads, shown, visible
 
 #: Route, heading, and a text that is there once the data are.
 PAGES = [
@@ -53,9 +52,9 @@ def test_pages_are_accessible_and_fit(open_console, full, axe, mode):
     console = open_console(full.http_port, **MODES[mode])
     page = console.open("#/")
     found = []
-    for route, heading, text in PAGES:
+    for route, title, text in PAGES:
         console.go(route)
-        expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+        heading(page, title)
         expect(page.locator("main").get_by_text(text).first).to_be_attached()
         found += [f"{route}: {violation}" for violation in axe(console)]
         if console.overflow():
@@ -76,16 +75,16 @@ def test_dialogs_are_accessible_and_fit(open_console, full, axe, mode):
     ]:
         page.get_by_role(role, name=name).first.click()
         dialog = page.get_by_role("dialog", name=title)
-        expect(dialog).to_be_visible()
+        visible(dialog)
         if title == "Message":
-            expect(dialog.get_by_role("group", name="Body", exact=True)).to_be_visible()
+            visible(group(dialog, "Body", exact=True))
         found += [f"{title}: {violation}" for violation in axe(console)]
         page.keyboard.press("Escape")
-        expect(dialog).to_have_count(0)
+        gone(dialog)
     console.go("#/queues/prices.ring")
-    page.get_by_role("button", name="More").click()
+    press(page, "More")
     page.get_by_role("menuitem").filter(has_text="Move messages").click()
-    expect(page.get_by_role("dialog", name="Move")).to_be_visible()
+    visible(page.get_by_role("dialog", name="Move"))
     found += [f"Move: {violation}" for violation in axe(console)]
     if console.overflow():
         found.append("Move: wider than the window")
@@ -94,8 +93,8 @@ def test_dialogs_are_accessible_and_fit(open_console, full, axe, mode):
 
 def test_messages_are_opened_selected_and_moved_by_keyboard_alone(open_console, full):
     page = open_console(full.http_port).open("#/queues/orders/messages")
-    expect(page.locator("h1")).to_have_text("Messages of orders")
-    expect(page.locator("table.messages")).to_be_visible()
+    reads(page.locator("h1"), "Messages of orders")
+    visible(page.locator("table.messages"))
 
     def tab_to(name):
         """Press Tab until the control with this label has the focus."""
@@ -112,10 +111,10 @@ def test_messages_are_opened_selected_and_moved_by_keyboard_alone(open_console, 
     expect(page.get_by_label("Selector")).to_be_focused()
     tab_to("Select 1-")
     page.keyboard.press("Space")
-    expect(page.get_by_text("1 of 60 messages selected")).to_be_visible()
+    shown(page, "1 of 60 messages selected")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("dialog", name="Message")).to_be_visible()
+    visible(page.get_by_role("dialog", name="Message"))
     page.keyboard.press("Escape")
     expect(page.locator("button.link").first).to_be_focused()
     page.keyboard.press("/")
@@ -124,36 +123,25 @@ def test_messages_are_opened_selected_and_moved_by_keyboard_alone(open_console, 
     expect(page.get_by_label("Queue *")).to_be_focused()
     page.keyboard.type("prices.ring")
     page.keyboard.press("Enter")
-    expect(page.locator(".notes")).to_contain_text("1 message copied.")
+    note(page, "1 message copied.")
 
 
 def test_every_page_can_be_reached_by_its_shortcut(open_console, full):
     page = open_console(full.http_port).open("#/")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
-    for key, heading in zip(
-        "dsmltcuep",
-        (
-            "Dead letters",
-            "Schedules",
-            "Send messages",
-            "Live",
-            "Tasks",
-            "Connections",
-            "Consumers",
-            "Events",
-            "Permissions",
-        ),
-        strict=True,
-    ):
+    heading(page, "Overview")
+    for key, title in {
+        "d": "Dead letters", "s": "Schedules", "m": "Send messages", "l": "Live", "t": "Tasks",
+        "c": "Connections", "u": "Consumers", "e": "Events", "p": "Permissions",
+    }.items():  # fmt: skip
         page.keyboard.press("g")
         page.keyboard.press(key)
-        expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+        heading(page, title)
 
 
 def test_pages_ask_no_other_host_and_poll_modestly(open_console, full):
     console: ConsolePage = open_console(full.http_port)
     page = console.open("#/queues/orders/messages")
-    expect(page.get_by_text("All 60 messages")).to_be_visible()
+    shown(page, "All 60 messages")
     console.requests.clear()
     page.wait_for_timeout(4000)
     polls = [request for request in console.requests if "/messages" in request]

@@ -7,6 +7,22 @@ import pytest
 from playwright.sync_api import expect
 
 from ..stomp_client import StompClient
+from .steps import (
+    button,
+    fill,
+    gone,
+    group,
+    has,
+    heading,
+    link,
+    make_queue,
+    press,
+    reads,
+    region,
+    select,
+    shown,
+    visible,
+)
 
 
 def names(page):
@@ -24,46 +40,46 @@ def stat(page, label):
 
 def test_list_searches_sorts_and_filters(console, management, connect, name):
     for number, queue in enumerate(("b", "a", "c")):
-        management.ask("POST", "/queues", {"name": f"{name}.{queue}", "paused": queue == "c"})
+        make_queue(management, f"{name}.{queue}", paused=queue == "c")
         if number:
             connect().put(f"/queue/{name}.{queue}", *["x"] * number)
     page = console.go("#/queues")
-    page.get_by_label("Search queues by name").fill(name)
-    expect(names(page)).to_have_text([f"{name}.{queue}" for queue in "abc"])
-    page.get_by_role("button", name="Messages").click()
-    expect(names(page)).to_have_text([f"{name}.{queue}" for queue in "cab"])
+    fill(page, "Search queues by name", name)
+    reads(names(page), [f"{name}.{queue}" for queue in "abc"])
+    press(page, "Messages")
+    reads(names(page), [f"{name}.{queue}" for queue in "cab"])
     expect(page.get_by_role("columnheader", name="Messages")).to_have_attribute("aria-sort", "descending")
-    page.get_by_role("button", name="Messages").click()
-    expect(names(page)).to_have_text([f"{name}.{queue}" for queue in "bac"])
-    page.get_by_label("State").select_option("Paused")
-    expect(names(page)).to_have_text([f"{name}.c"])
-    expect(page.get_by_role("row").nth(1)).to_contain_text("paused")
-    expect(page.get_by_role("status").filter(has_text="found")).to_have_text("1 queue found")
+    press(page, "Messages")
+    reads(names(page), [f"{name}.{queue}" for queue in "bac"])
+    select(page, "State", "Paused")
+    reads(names(page), [f"{name}.c"])
+    has(page.get_by_role("row").nth(1), "paused")
+    reads(page.get_by_role("status").filter(has_text="found"), "1 queue found")
     page.reload()  # the address of the page has search, filter and order
-    expect(names(page)).to_have_text([f"{name}.c"])
-    page.get_by_label("Routing type").select_option("MULTICAST")
-    expect(page.get_by_text("No queue matches")).to_be_visible()
-    page.get_by_role("button", name="Clear filters").first.click()
+    reads(names(page), [f"{name}.c"])
+    select(page, "Routing type", "MULTICAST")
+    shown(page, "No queue matches")
+    button(page, "Clear filters").first.click()
     expect(page.get_by_role("status").filter(has_text="queue")).not_to_contain_text("found")
 
 
 def test_chosen_columns_are_remembered(console, management, name):
-    management.ask("POST", "/queues", {"name": name, "address": f"{name}.address"})
+    make_queue(management, name, address=f"{name}.address")
     page = console.go(f"#/queues?search={name}")
-    expect(page.get_by_role("columnheader", name="Scheduled")).to_be_visible()
-    page.get_by_role("button", name="Columns").click()
+    visible(page.get_by_role("columnheader", name="Scheduled"))
+    press(page, "Columns")
     dialog = page.get_by_role("dialog", name="Columns")
     dialog.get_by_label("Address").check()
     dialog.get_by_label("Scheduled").uncheck()
-    page.get_by_role("button", name="Apply").click()
-    expect(page.get_by_role("link", name=f"{name}.address")).to_be_attached()
-    expect(page.get_by_role("columnheader", name="Scheduled")).to_have_count(0)
+    press(page, "Apply")
+    expect(link(page, f"{name}.address")).to_be_attached()
+    gone(page.get_by_role("columnheader", name="Scheduled"))
     page.reload()
-    expect(page.get_by_role("link", name=f"{name}.address")).to_be_attached()
-    expect(page.get_by_role("columnheader", name="Scheduled")).to_have_count(0)
-    page.get_by_role("button", name="Columns").click()
-    page.get_by_role("button", name="Default").click()
-    expect(page.get_by_role("columnheader", name="Scheduled")).to_be_visible()
+    expect(link(page, f"{name}.address")).to_be_attached()
+    gone(page.get_by_role("columnheader", name="Scheduled"))
+    press(page, "Columns")
+    press(page, "Default")
+    visible(page.get_by_role("columnheader", name="Scheduled"))
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
@@ -77,19 +93,19 @@ def test_a_long_list_holds_few_rows_and_asks_for_what_is_visible(open_console, s
     client.close()
     console = open_console(broker.http_port)
     page = console.go("#/queues")
-    expect(page.get_by_role("status").filter(has_text="queue")).to_have_text(f"{count:,} queues")
+    reads(page.get_by_role("status").filter(has_text="queue"), f"{count:,} queues")
     expect(page.get_by_role("table")).to_have_attribute("aria-rowcount", str(count + 1))
-    expect(names(page).first).to_have_text("many.0000")
-    box = page.get_by_role("group", name="Queues")
+    reads(names(page).first, "many.0000")
+    box = group(page, "Queues")
     for fraction, number in ((0.5, count // 2), (1, count - 1), (0.25, count // 4), (0, 0)):
         box.evaluate("(box, fraction) => { box.scrollTop = fraction * box.scrollHeight; }", fraction)
-        row = page.get_by_role("link", name=f"many.{number:04}", exact=True)
+        row = link(page, f"many.{number:04}", exact=True)
         expect(row).to_be_attached()
         assert page.locator("tbody tr").count() < 100
     requests = [line for line in console.requests if "/api/v1/queues?" in line]
     assert all(int(re.findall(r"size=(\d+)", line)[0]) <= 100 for line in requests), requests
-    page.get_by_label("Search queues by name").fill("MANY.177")
-    expect(names(page)).to_have_text([f"many.{number}" for number in range(1770, 1780)])
+    fill(page, "Search queues by name", "MANY.177")
+    reads(names(page), [f"many.{number}" for number in range(1770, 1780)])
 
 
 # ---- one queue
@@ -110,56 +126,56 @@ def test_queue_page_shows_counts_consumers_and_bindings(console, management, con
         ("Scheduled", "1"),
         ("Consumers", "1"),
     ):
-        expect(stat(page, label)).to_have_text(value)
-    row = page.get_by_role("region", name="Consumers").get_by_role("row").nth(1)
+        reads(stat(page, label), value)
+    row = region(page, "Consumers").get_by_role("row").nth(1)
     for text in ("till-7", "127.0.0.1:", "client-individual", "none left"):
-        expect(row).to_contain_text(text)
+        has(row, text)
     message = consumer.message("x")
     consumer.answer("ACK", message)
-    bindings = page.get_by_role("region", name="Bindings")
-    expect(bindings.get_by_role("link", name=name)).to_have_attribute("href", f"#/addresses/{name}")
-    expect(bindings).to_contain_text("ANYCAST")
-    expect(stat(page, "Messages")).to_have_text("20")
+    bindings = region(page, "Bindings")
+    expect(link(bindings, name)).to_have_attribute("href", f"#/addresses/{name}")
+    has(bindings, "ANYCAST")
+    reads(stat(page, "Messages"), "20")
 
 
 def test_depth_rates_and_age_are_plotted(console, connect, name):
     client = connect()
     client.put(f"/queue/{name}", *["x"] * 20)
     page = console.go(f"#/queues/{name}")
-    for region, label in (
+    for title, label in (
         ("Depth", r"pending 20, delivering 0, scheduled 0, paged 0"),
         ("Rates", r"Messages per second: in .*, out .*, ack "),
         ("Age of the oldest message", r"age [\d.]+ (ms|s)"),
     ):
-        plot = page.get_by_role("region", name=region, exact=True).get_by_role("img")
+        plot = region(page, title, exact=True).get_by_role("img")
         expect(plot).to_have_attribute("aria-label", re.compile(label))
-        expect(plot.locator("canvas")).to_be_visible()
+        visible(plot.locator("canvas"))
 
 
 def test_ring_is_drawn_with_its_fill_and_evictions(console, management, connect, name):
-    management.ask("POST", "/queues", {"name": name, "ringSize": 8})
+    make_queue(management, name, ringSize=8)
     client = connect()
     client.put(f"/queue/{name}", *["x"] * 6)
     page = console.go(f"#/queues/{name}")
-    ring = page.get_by_role("region", name="Ring").get_by_role("img")
+    ring = region(page, "Ring").get_by_role("img")
     expect(ring).to_have_attribute("aria-label", re.compile("6 of 8 pending, 75 % full; 0 messages evicted"))
     expect(page.locator(".ring-segment")).to_have_count(8)
     expect(page.locator(".ring-segment.filled")).to_have_count(6)
     client.put(f"/queue/{name}", *["x"] * 5)
     expect(ring).to_have_attribute("aria-label", re.compile("8 of 8 pending, 100 % full; 3 messages evicted"))
     expect(page.locator(".ring-segment.filled")).to_have_count(8)
-    expect(page.get_by_text("3 since you opened this page")).to_be_visible()
+    shown(page, "3 since you opened this page")
     expect(page.locator(".ring-segments")).to_have_attribute("style", re.compile(r"rotate\(-135deg\)"))
 
 
 def test_queue_that_is_deleted_beneath_the_page(console, management, name):
-    management.ask("POST", "/queues", {"name": name})
+    make_queue(management, name)
     page = console.go(f"#/queues/{name}")
-    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    visible(button(page, "Pause"))
     management.ask("DELETE", f"/queues/{name}")
     console.allow("status of 404")
-    expect(page.get_by_text("This queue no longer exists")).to_be_visible()
-    expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+    shown(page, "This queue no longer exists")
+    gone(button(page, "Pause"))
 
 
 # ---- actions
@@ -167,42 +183,42 @@ def test_queue_that_is_deleted_beneath_the_page(console, management, name):
 
 def test_create_change_pause_and_resume(console, management, name):
     page = console.go("#/queues")
-    page.get_by_role("button", name="Create a queue").first.click()
+    button(page, "Create a queue").first.click()
     dialog = page.get_by_role("dialog", name="Create a queue")
-    dialog.get_by_label("Name").fill(name)
-    dialog.get_by_label("Address").fill(f"{name}.address")
-    dialog.get_by_label("Ring size").fill("5")
-    dialog.get_by_label("Filter").fill("colour =")
-    dialog.get_by_role("button", name="Create").click()
+    fill(dialog, "Name", name)
+    fill(dialog, "Address", f"{name}.address")
+    fill(dialog, "Ring size", "5")
+    fill(dialog, "Filter", "colour =")
+    press(dialog, "Create")
     expect(dialog.get_by_label("Filter")).to_have_attribute("aria-invalid", "true")  # and the rest stays
     console.allow("status of 400")
-    dialog.get_by_label("Filter").fill("colour = 'red'")
-    dialog.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    fill(dialog, "Filter", "colour = 'red'")
+    press(dialog, "Create")
+    heading(page, name)
     queue = management.queue(name)
     assert (queue["address"], queue["ringSize"], queue["filter"]) == (f"{name}.address", 5, "colour = 'red'")
-    page.get_by_role("button", name="Change", exact=True).click()
+    press(page, "Change", exact=True)
     dialog = page.get_by_role("dialog", name=f"Change {name}")
     expect(dialog.get_by_label("Ring size")).to_have_value("5")
-    dialog.get_by_label("Ring size").fill("7")
+    fill(dialog, "Ring size", "7")
     dialog.get_by_text("More settings").click()
     dialog.get_by_label("Exclusive").check()
-    dialog.get_by_role("button", name="Apply").click()
-    expect(dialog).to_have_count(0)
+    press(dialog, "Apply")
+    gone(dialog)
     queue = management.queue(name)
     assert (queue["ringSize"], queue["exclusive"], queue["filter"]) == (7, True, "colour = 'red'")
-    expect(page.get_by_text("exclusive")).to_be_visible()
-    page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    shown(page, "exclusive")
+    press(page, "Pause")
+    visible(button(page, "Resume"))
     management.expect(name, paused=True)
-    page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    press(page, "Resume")
+    visible(button(page, "Pause"))
     management.expect(name, paused=False)
 
 
 def choose(page, action):
     """Choose an action of the menu by keyboard; returns the dialog that asks."""
-    menu = page.get_by_role("button", name="More")
+    menu = button(page, "More")
     menu.focus()
     page.keyboard.press("ArrowDown")
     items = page.get_by_role("menuitem")
@@ -219,38 +235,38 @@ def test_destructive_actions_ask_for_the_name(console, management, connect, name
     connect().put(f"/queue/{name}", *["x"] * 3)
     management.update(name, ringSize=1)
     page = console.go(f"#/queues/{name}")
-    expect(stat(page, "Pending")).to_have_text("3")
+    reads(stat(page, "Pending"), "3")
     dialog = choose(page, action)
-    button = dialog.get_by_role("button", name=action, exact=True)
-    expect(button).to_be_disabled()
-    dialog.get_by_label("to confirm").fill(name[:-1])
-    expect(button).to_be_disabled()
+    confirm = button(dialog, action, exact=True)
+    expect(confirm).to_be_disabled()
+    fill(dialog, "to confirm", name[:-1])
+    expect(confirm).to_be_disabled()
     page.keyboard.press("Enter")
-    dialog.get_by_label("to confirm").fill(name)
+    fill(dialog, "to confirm", name)
     assert management.queue(name)["messageCount"] == 3
     page.keyboard.press("Enter")
-    expect(dialog).to_have_count(0)
+    gone(dialog)
     if action == "Purge":
         management.expect(name, messageCount=0)
-        expect(stat(page, "Messages")).to_have_text("0")
-        expect(page.get_by_text("3 messages removed")).to_be_visible()
+        reads(stat(page, "Messages"), "0")
+        shown(page, "3 messages removed")
     elif action == "Trim":
         management.expect(name, messageCount=1, messagesReplaced=2)
-        expect(page.get_by_text("2 messages evicted")).to_be_visible()
+        shown(page, "2 messages evicted")
     else:
         management.gone(name)
-        expect(page.get_by_role("heading", level=1)).to_have_text("Queues")
+        heading(page, "Queues")
 
 
 def test_escape_cancels_and_focus_returns(console, management, name):
-    management.ask("POST", "/queues", {"name": name})
+    make_queue(management, name)
     page = console.go(f"#/queues/{name}")
-    expect(page.get_by_role("button", name="More")).to_be_visible()
+    visible(button(page, "More"))
     dialog = choose(page, "Delete")
-    expect(dialog).to_be_visible()
+    visible(dialog)
     page.keyboard.press("Escape")
-    expect(dialog).to_have_count(0)
-    expect(page.get_by_role("button", name="More")).to_be_focused()
+    gone(dialog)
+    expect(button(page, "More")).to_be_focused()
     assert management.queue(name)
 
 
@@ -258,10 +274,10 @@ def test_queue_with_consumers_is_deleted_after_a_warning(console, management, co
     consumer = connect()
     consumer.subscribe(f"/queue/{name}")
     page = console.go(f"#/queues/{name}")
-    expect(stat(page, "Consumers")).to_have_text("1")
+    reads(stat(page, "Consumers"), "1")
     dialog = choose(page, "Delete")
-    expect(dialog).to_contain_text("1 consumer will get an ERROR")
-    dialog.get_by_label("to confirm").fill(name)
+    has(dialog, "1 consumer will get an ERROR")
+    fill(dialog, "to confirm", name)
     page.keyboard.press("Enter")
     management.gone(name)
     consumer.error()
@@ -270,7 +286,7 @@ def test_queue_with_consumers_is_deleted_after_a_warning(console, management, co
 @pytest.mark.broker(settings={"#": {"max-delivery-attempts": 1, "dead-letter-address": "dead"}})
 def test_copy_move_and_retry(console, management, connect, name):
     for queue in ("dead", f"{name}.other"):
-        management.ask("POST", "/queues", {"name": queue})
+        make_queue(management, queue)
     client = connect()
     client.put(f"/queue/{name}", *["x"] * 2, colour="red")
     client.put(f"/queue/{name}", *["x"] * 3, colour="blue")
@@ -279,13 +295,13 @@ def test_copy_move_and_retry(console, management, connect, name):
         ("Copy", 5, 2, "2 messages copied"),
         ("Move", 3, 4, "2 messages moved"),
     ):
-        expect(stat(page, "Messages")).to_have_text("5")
+        reads(stat(page, "Messages"), "5")
         dialog = choose(page, action)
         dialog.get_by_role("combobox", name="Queue").fill(f"{name}.other")
-        dialog.get_by_label("Only messages that match").fill("colour = 'red'")
-        dialog.get_by_role("button", name=action, exact=True).click()
-        expect(page.get_by_text(done)).to_be_visible()
-        expect(page.get_by_role("dialog")).to_have_count(0)
+        fill(dialog, "Only messages that match", "colour = 'red'")
+        press(dialog, action, exact=True)
+        shown(page, done)
+        gone(page.get_by_role("dialog"))
         management.expect(f"{name}.other", messageCount=there)
         management.expect(name, messageCount=left)
     client.subscribe(f"/queue/{name}", ack="client-individual")
@@ -293,20 +309,20 @@ def test_copy_move_and_retry(console, management, connect, name):
         client.answer("NACK", client.message("x"))
     management.expect("dead", messageCount=3)
     console.go("#/queues/dead")
-    expect(stat(page, "Messages")).to_have_text("3")
-    choose(page, "Retry").get_by_role("button", name="Retry").click()
+    reads(stat(page, "Messages"), "3")
+    press(choose(page, "Retry"), "Retry")
     management.expect(name, messageCount=3)
-    expect(page.get_by_text("3 messages sent back to where they came from")).to_be_visible()
-    expect(stat(page, "Messages")).to_have_text("0")
+    shown(page, "3 messages sent back to where they came from")
+    reads(stat(page, "Messages"), "0")
 
 
 def test_links_to_messages_and_sending(console, management, name):
     queue = f"{name}/a b"
-    management.ask("POST", "/queues", {"name": queue, "address": name})
+    make_queue(management, queue, address=name)
     page = console.go(f"#/queues/{quote(queue, safe='')}")
-    browse = page.get_by_role("link", name="Browse messages")
+    browse = link(page, "Browse messages")
     expect(browse).to_have_attribute("href", f"#/queues/{quote(queue, safe='')}/messages")
-    send = page.get_by_role("main").get_by_role("link", name="Send", exact=True)
+    send = link(page.get_by_role("main"), "Send", exact=True)
     expect(send).to_have_attribute(
         "href", re.compile(rf"^#/messages/send\?queue=.*&address={name}&routingType=")
     )

@@ -9,6 +9,7 @@ from ..broker_document import anycast, broker_xml
 from ..broker_process import BrokerProcess
 from ..management import Management
 from ..stomp_client import StompClient
+from .steps import alert, fill, group, has, make_queue, note, press, reads, shown, visible
 
 
 class Restarted:
@@ -53,15 +54,15 @@ def test_messages_stay_in_view_and_an_action_meanwhile_says_that_there_is_no_ans
         page = console.open("#/queues/orders/messages")
         expect(page.locator("table.messages tbody tr")).to_have_count(2)
     page.locator("table.messages tbody input").first.check()
-    page.get_by_role("button", name="Delete").click()
+    press(page, "Delete")
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name="Delete", exact=True).click()
-    expect(dialog.get_by_role("alert")).to_contain_text("does not answer")
+    press(dialog, "Delete", exact=True)
+    alert(dialog, "does not answer")
     expect(page.locator("table.messages tbody tr")).to_have_count(2)
     with restarted.run():
-        dialog.get_by_role("button", name="Delete", exact=True).click()
-        expect(page.locator(".notes")).to_contain_text("1 message deleted.")
-        expect(page.locator("td.preview")).to_have_text(["two"])
+        press(dialog, "Delete", exact=True)
+        note(page, "1 message deleted.")
+        reads(page.locator("td.preview"), ["two"])
 
 
 @pytest.mark.long
@@ -71,21 +72,21 @@ def test_live_and_events_continue_after_a_restart(open_console, restarted):
         console.allow("ERR_|WebSocket connection")
     with restarted.run():
         page = live.open("#/live?destination=/queue/work")
-        page.get_by_role("button", name="Subscribe", exact=True).click()
-        expect(page.get_by_text("live", exact=True)).to_be_visible()
+        press(page, "Subscribe", exact=True)
+        shown(page, "live", exact=True)
         send(restarted.stomp, "/queue/work", "before")
-        table = page.get_by_role("group", name="Received messages")
-        expect(table).to_contain_text("before")
+        table = group(page, "Received messages")
+        has(table, "before")
         happened = events.open("#/events")
-        expect(happened.get_by_text("live", exact=True)).to_be_visible()
+        shown(happened, "live", exact=True)
         expect(happened.locator("tbody tr", has_text="queue work created")).to_have_count(1)
-    expect(page.get_by_text("connection lost, trying again")).to_be_visible()
-    expect(happened.get_by_text("not connected")).to_be_visible()
+    shown(page, "connection lost, trying again")
+    shown(happened, "not connected")
     with restarted.run():
         send(restarted.stomp, "/queue/work", "after")
         expect(table).to_contain_text("after", timeout=15000)
-        expect(table).to_contain_text("before")
-        Management(restarted.http).ask("POST", "/queues", {"name": "since"})
+        has(table, "before")
+        make_queue(Management(restarted.http), "since")
         row = happened.locator("tbody tr", has_text="queue since created")
         expect(row).to_have_count(1, timeout=20000)
         expect(happened.locator("tbody tr", has_text="queue work created")).to_have_count(1)
@@ -105,18 +106,18 @@ def test_pages_with_many_queues(open_console, start_broker, count):
     client.answer("NACK", client.message())
     console = open_console(broker.http_port)
     page = console.open("#/dead-letters")
-    row = page.get_by_role("group", name="Dead letters by origin and reason").locator("tbody tr")
+    row = group(page, "Dead letters by origin and reason").locator("tbody tr")
     expect(row).to_have_count(1)
-    expect(row).to_contain_text("many.0042")
+    has(row, "many.0042")
     for route, text in (
         ("#/schedules", "later"),
         ("#/consumers", "many.0042"),
         ("#/queues/many.0900/messages", "message"),
     ):
         console.go(route)
-        expect(page.locator("main").get_by_text(text).first).to_be_visible()
+        visible(page.locator("main").get_by_text(text).first)
     console.go("#/messages/send")
-    page.get_by_label("Address *").fill("many.077")
+    fill(page, "Address *", "many.077")
     suggestions = page.locator("datalist option[value^='many.077']")
     expect(suggestions).to_have_count(10)
     client.close()

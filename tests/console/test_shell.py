@@ -9,15 +9,11 @@ from ..broker_document import broker_xml, permitted
 from ..broker_process import BrokerProcess
 from ..end_to_end.test_permissions import add
 from ..management import Management
+from .steps import alert, button, fill, gone, has, heading, link, make_queue, press, reads, shown, visible
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&/..%2f?#{{7*7}}"
 
 PHONE = {"width": 360, "height": 740}
-
-
-def heading(page, text):
-    """The page has this heading."""
-    expect(page.get_by_role("heading", level=1)).to_have_text(text)
 
 
 # ---- keyboard
@@ -29,12 +25,12 @@ def heading(page, text):
 def test_g_and_a_letter_open_a_page(console, key, title):
     page = console.go("#/queues/none" if key == "o" else "#/addresses/none")
     console.allow("404")
-    expect(page.get_by_text("does not exist")).to_be_visible()
+    shown(page, "does not exist")
     page.keyboard.press("g")
     page.keyboard.press(key)
     heading(page, title)
     expect(page).to_have_title(f"{title} · stompring")
-    expect(page.locator("nav [aria-current=page] span")).to_have_text(title)
+    reads(page.locator("nav [aria-current=page] span"), title)
 
 
 def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console):
@@ -42,9 +38,9 @@ def test_question_mark_lists_the_shortcuts_and_escape_closes_the_list(console):
     heading(page, "Overview")
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
-    expect(dialog).to_contain_text("Queues")
+    has(dialog, "Queues")
     page.keyboard.press("Escape")
-    expect(dialog).to_have_count(0)
+    gone(dialog)
 
 
 def test_slash_focuses_the_search_of_the_page_and_typing_in_it_is_no_shortcut(console):
@@ -76,16 +72,16 @@ def test_skip_link_is_first_and_leads_to_the_content(open_console, broker):
     heading(page, "Queues")
     page.evaluate("() => document.activeElement.blur()")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(link(page, "Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_be_focused()
 
 
 def test_arrows_move_between_rows_and_enter_opens_one(console, management, name):
     for number in range(3):
-        management.ask("POST", "/queues", {"name": f"{name}.{number}"})
+        make_queue(management, f"{name}.{number}")
     page = console.go(f"#/queues?search={name}")
-    rows = page.get_by_role("link", name=name)
+    rows = link(page, name)
     expect(rows).to_have_count(3)
     rows.first.focus()
     page.keyboard.press("ArrowDown")
@@ -104,7 +100,7 @@ def test_theme_switch_changes_colours_and_is_remembered(open_console, broker):
     page = console.open()
     background = "() => getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(background)
-    switch = page.get_by_role("button", name="Theme:")
+    switch = button(page, "Theme:")
     for theme in ("light", "dark"):
         switch.click()
         expect(page.locator("html")).to_have_attribute("data-theme", theme)
@@ -126,9 +122,9 @@ def test_system_theme_applies_without_a_choice(open_console, broker):
 
 def test_navigation_of_a_phone_opens_and_closes(open_console, broker):
     page = open_console(broker.http_port, viewport=PHONE).open()
-    queues = page.get_by_role("navigation").get_by_role("link", name="Queues")
+    queues = link(page.get_by_role("navigation"), "Queues")
     expect(queues).to_be_hidden()
-    page.get_by_role("button", name="Navigation").click()
+    press(page, "Navigation")
     queues.click()
     heading(page, "Queues")
     expect(queues).to_be_hidden()
@@ -138,13 +134,11 @@ def test_navigation_of_a_phone_opens_and_closes(open_console, broker):
 
 
 def test_header_finds_queues_and_addresses(console, management, name):
-    management.ask("POST", "/queues", {"name": f"{name}.q", "address": f"{name}.a"})
+    make_queue(management, f"{name}.q", address=f"{name}.a")
     page = console.go("#/")
     field = page.get_by_role("combobox", name="Find a queue or an address")
     field.fill(name.upper())
-    expect(page.get_by_role("option")).to_have_text(
-        [f"{name}.qqueue · 0 messages", f"{name}.aaddress · 0 messages"]
-    )
+    reads(page.get_by_role("option"), [f"{name}.qqueue · 0 messages", f"{name}.aaddress · 0 messages"])
     field.press("ArrowDown")
     field.press("ArrowDown")
     field.press("Enter")
@@ -164,17 +158,17 @@ def test_pages_that_do_not_exist(console):
     for route, title in (("#/queues/no%2Fsuch", "no/such"), ("#/addresses/none", "none")):
         console.go(route)
         heading(page, title)
-        expect(page.get_by_text("does not exist")).to_be_visible()
+        shown(page, "does not exist")
     console.go("#/queues/..")
-    expect(page.get_by_role("alert")).to_contain_text("cannot request the names")
+    alert(page, "cannot request the names")
     console.allow("status of 404")
 
 
 def test_hidden_tab_does_not_poll(console, management, name):
-    management.ask("POST", "/queues", {"name": name})
+    make_queue(management, name)
     page = console.go(f"#/queues?search={name}")
     row = page.get_by_role("row").filter(has_text=name)
-    expect(row).to_be_visible()
+    visible(row)
     page.evaluate(
         """() => { Object.defineProperty(document, 'hidden', {configurable: true, get: () => window.isHidden});
         window.isHidden = true; document.dispatchEvent(new Event('visibilitychange')); }"""
@@ -185,7 +179,7 @@ def test_hidden_tab_does_not_poll(console, management, name):
     assert console.requests[before:] == []
     management.update(name, paused=True)
     page.evaluate("() => { window.isHidden = false; document.dispatchEvent(new Event('visibilitychange')); }")
-    expect(row).to_contain_text("paused")
+    has(row, "paused")
 
 
 def test_broker_that_restarts_beneath_the_page(open_console, tmp_path):
@@ -197,32 +191,32 @@ def test_broker_that_restarts_beneath_the_page(open_console, tmp_path):
     console = open_console(port)
     console.allow("ERR_CONNECTION|ERR_EMPTY_RESPONSE")
     with BrokerProcess(config):
-        Management(port).ask("POST", "/queues", {"name": "before"})
+        make_queue(Management(port), "before")
         page = console.go("#/queues")
-        expect(page.get_by_role("link", name="before")).to_be_visible()
+        visible(link(page, "before"))
     banner = page.get_by_role("alert").filter(has_text="does not answer")
-    expect(banner).to_be_visible()
-    banner.get_by_role("button", name="Try now").click()
-    expect(banner).to_contain_text("Next attempt")
-    expect(page.get_by_role("link", name="before")).to_be_visible()  # what was last seen stays
+    visible(banner)
+    press(banner, "Try now")
+    has(banner, "Next attempt")
+    visible(link(page, "before"))  # what was last seen stays
     with BrokerProcess(config):
-        Management(port).ask("POST", "/queues", {"name": "since"})
-        expect(page.get_by_role("link", name="since")).to_be_visible()
-        expect(banner).to_have_count(0)
+        make_queue(Management(port), "since")
+        visible(link(page, "since"))
+        gone(banner)
 
 
 def test_hostile_names_are_text(console, management, name):
     hostile = f"{name}{HOSTILE}"
-    management.ask("POST", "/queues", {"name": hostile, "filter": "a = '<script>alert(2)</script>'"})
+    make_queue(management, hostile, filter="a = '<script>alert(2)</script>'")
     page = console.go("#/queues")
-    page.get_by_label("Search queues by name").fill(hostile)
-    page.get_by_role("link", name=hostile).first.click()
+    fill(page, "Search queues by name", hostile)
+    link(page, hostile).first.click()
     heading(page, hostile)
-    expect(page.get_by_text("<script>alert(2)</script>").first).to_be_visible()
-    page.get_by_role("link", name=hostile).first.click()  # its address
+    visible(page.get_by_text("<script>alert(2)</script>").first)
+    link(page, hostile).first.click()  # its address
     expect(page).to_have_title(f"{hostile} · Address · stompring")
-    page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_role("status").filter(has_text="is paused")).to_contain_text(hostile)
+    press(page, "Pause")
+    has(page.get_by_role("status").filter(has_text="is paused"), hostile)
     assert page.locator("img, script:not([src])").count() == 0
 
 
@@ -248,9 +242,9 @@ def log_in(console, user, password=None):
     """Fill the form of the page that is open."""
     page = console.page
     console.allow("status of 401")  # the browser reports that the first request needs a login
-    page.get_by_label("User").fill(user)
-    page.get_by_label("Password").fill(password or f"{user}:pässword")
-    page.get_by_role("button", name="Log in").click()
+    fill(page, "User", user)
+    fill(page, "Password", password or f"{user}:pässword")
+    press(page, "Log in")
     return page
 
 
@@ -258,10 +252,10 @@ def test_login_leads_to_the_page_of_the_address_and_stays_in_memory(open_console
     console = open_console(secured.http_port)
     console.go("#/queues")
     page = log_in(console, "ada", "wrong")
-    expect(page.get_by_role("alert")).to_have_text("User or password is wrong.")
+    reads(page.get_by_role("alert"), "User or password is wrong.")
     log_in(console, "ada")
     heading(page, "Queues")
-    expect(page.get_by_text("ada", exact=True)).to_be_visible()
+    shown(page, "ada", exact=True)
     stored = "() => JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, location.href])"
     assert "ssword" not in page.evaluate(stored) and page.evaluate("() => document.cookie") == ""
     console.open("#/queues")  # nothing remembers the login
@@ -272,7 +266,7 @@ def test_logging_out(open_console, secured):
     console = open_console(secured.http_port)
     console.go("#/addresses")
     page = log_in(console, "ada")
-    page.get_by_role("button", name="Log out").click()
+    press(page, "Log out")
     heading(page, "Log in to the broker")
     expect(page.get_by_label("Password")).to_have_value("")
 
@@ -288,24 +282,24 @@ def test_what_a_user_may_not_do_is_not_offered(open_console, secured):
     admin = open_console(secured.http_port)
     admin.open("#/queues")
     page = log_in(admin, "ada")
-    page.get_by_role("button", name="Create a queue").first.click()
+    button(page, "Create a queue").first.click()
     page.get_by_role("textbox", name="Name").fill("guarded")
-    page.get_by_role("button", name="Create", exact=True).click()
+    press(page, "Create", exact=True)
     heading(page, "guarded")
-    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    visible(button(page, "Pause"))
 
     viewer = open_console(secured.http_port)
     viewer.open("#/queues/guarded")
     page = log_in(viewer, "vic")
     heading(page, "guarded")
-    expect(page.get_by_text("Depth")).to_be_visible()
+    shown(page, "Depth")
     for action in ("Pause", "Resume", "More"):
-        expect(page.get_by_role("button", name=action)).to_have_count(0)
+        gone(button(page, action))
     for action in ("Browse messages", "Send"):
-        expect(page.get_by_role("main").get_by_role("link", name=action)).to_have_count(0)
+        gone(link(page.get_by_role("main"), action))
     viewer.go("#/queues")
-    expect(page.get_by_role("link", name="guarded")).to_be_visible()
-    expect(page.get_by_role("button", name="Create a queue")).to_have_count(0)
+    visible(link(page, "guarded"))
+    gone(button(page, "Create a queue"))
 
 
 def test_no_permission_at_all_is_said(open_console, secured):
@@ -313,9 +307,9 @@ def test_no_permission_at_all_is_said(open_console, secured):
     console.go("#/")
     console.allow("status of 403")
     page = log_in(console, "nil")
-    expect(page.get_by_text("No permission to see the broker")).to_be_visible()
+    shown(page, "No permission to see the broker")
     console.go("#/queues/guarded")
-    expect(page.get_by_role("alert")).to_contain_text("No permission")
+    alert(page, "No permission")
 
 
 def test_login_that_ends_meanwhile_is_asked_for_again(open_console, secured):
@@ -327,4 +321,4 @@ def test_login_that_ends_meanwhile_is_asked_for_again(open_console, secured):
     heading(page, "Queues")
     admin.ask("DELETE", "/users/eve")
     heading(page, "Log in to the broker")
-    expect(page.get_by_text("no longer accepts this login")).to_be_visible()
+    shown(page, "no longer accepts this login")

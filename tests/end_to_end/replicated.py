@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import pytest
@@ -25,6 +26,7 @@ from ..broker_process import LISTENS, PATIENCE, BrokerProcess
 from ..management import Answered, Management
 from ..nats_cluster import NatsCluster
 from ..stomp_client import StompClient
+from .steps import leave, receive
 
 STANDBY = r"standby: following the replicated log .*, whose active broker is"
 
@@ -50,6 +52,16 @@ class Member(BrokerProcess):
         client.connect({"heart-beat": "0,0"})
         return client
 
+    def put(self, *bodies: str) -> None:
+        """Durable messages for the queue ``q``."""
+        self.client().put("q", *bodies, persistent="true")
+
+    def receive(self, *bodies: str) -> StompClient:
+        """The queue ``q`` begins with these messages; a client that goes on to receive."""
+        client = self.client()
+        receive(client, "q", *bodies)
+        return client
+
     @property
     def management(self) -> Management:
         """The HTTP interface of the active broker, or of the standby."""
@@ -58,23 +70,27 @@ class Member(BrokerProcess):
         ]
         return Management(ports[-1])
 
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
+    def unready(self) -> dict[str, Any]:
+        """Why ``/health/ready`` refuses."""
+        with pytest.raises(Answered) as refused:
+            self.management.text("/health/ready")
+        assert refused.value.status == 503
+        return dict(refused.value.problem)
 
 
 class Brokers:
     """The brokers of one log, each with a directory of its own."""
 
-    def __init__(self, cluster: NatsCluster, stream: str, directory: Path, **document: object) -> None:
-        self.cluster = cluster
-        self.stream = stream
+    def __init__(
+        self, settings: ReplicatedLogSettings, directory: Path, user: str = "", /, **document: object
+    ) -> None:
+        self.settings = settings
+        self.stream = settings.stream
         self.members: list[Member] = []
         self._directory = directory
         self.document = document
-        nodes = ",".join(f"{node.address}:{node.port}" for node in cluster.nodes)
-        url = f"nats://{nodes}"
-        self._attributes = {"url": url, "monitor": cluster.monitors, "stream": stream}
-        self.settings = ReplicatedLogSettings(url, stream, "test", monitor=cluster.monitors)
+        self._attributes = {"url": settings.url, "stream": settings.stream}
+        self._attributes |= {"user": user} if user else {"monitor": settings.monitor}
 
     def create(self, max_bytes: int = -1) -> None:
         """Make the log."""
@@ -135,6 +151,12 @@ class Brokers:
         self.members.append(member)
         return member
 
+    def standby(self, name: str, *options: str, of: str = "a") -> Member:
+        """Start a broker, and wait until it follows another one."""
+        member = self.start(name, *options)
+        member.wait_for_log(f"{STANDBY} {of}")
+        return member
+
     def stop(self) -> None:
         """End what still runs."""
         for member in self.members:
@@ -147,12 +169,19 @@ def brokers(
     cluster: NatsCluster, stream: str, directory: Path, max_bytes: int = -1, **document: object
 ) -> Iterator[Brokers]:
     """Brokers that are killed at the end, whatever has happened."""
-    found = Brokers(cluster, stream, directory, **document)
+    found = of_cluster(cluster, stream, directory, **document)
     found.create(max_bytes)
     try:
         yield found
     finally:
         found.stop()
+
+
+def of_cluster(cluster: NatsCluster, stream: str, directory: Path, **document: object) -> Brokers:
+    """Brokers whose log is in NATS, and is not made yet."""
+    url = "nats://" + ",".join(f"{node.address}:{node.port}" for node in cluster.nodes)
+    settings = ReplicatedLogSettings(url, stream, "test", monitor=cluster.monitors)
+    return Brokers(settings, directory, **document)
 
 
 def killed_broker_is_replaced(pair: Brokers) -> None:
@@ -164,33 +193,21 @@ def killed_broker_is_replaced(pair: Brokers) -> None:
     client.subscribe("q")
     for number in range(50):
         client.answer("ACK", client.message(f"m{number}"))
-    standby = pair.start("b")
-    standby.wait_for_log(STANDBY + " a")
-    with pytest.raises(Answered) as refused:
-        standby.management.text("/health/ready")
-    assert refused.value.status == 503
-    assert refused.value.problem["status"] == "STANDBY"
+    standby = pair.standby("b")
+    assert standby.unready()["status"] == "STANDBY"
     active.terminate(signal.SIGKILL)
     standby.wait_for_log("is ready")
     assert json.loads(standby.management.text("/health/ready"))["status"] == "UP"
-    survivor = standby.client()
-    survivor.subscribe("q", ack="auto")
-    for number in range(50, 200):
-        survivor.message(f"m{number}")
-    survivor.ask("UNSUBSCRIBE", {"id": "s"})
-    survivor.subscribe("paged", ack="auto")
-    for number in range(40):
-        survivor.message(f"{number:04}" * 500)
+    survivor = standby.receive(*(f"m{number}" for number in range(50, 200)))
+    leave(survivor)
+    receive(survivor, "paged", *(f"{number:04}" * 500 for number in range(40)))
     # the first one comes back without its directory, as a standby, and takes over in turn at once
     shutil.rmtree(pair.data("a"))
-    again = pair.start("a")
-    again.wait_for_log(STANDBY + " b")
+    again = pair.standby("a", of="b")
     survivor.put("q", "last", persistent="true")
     standby.stop()
     again.wait_for_log(r"active in the replicated log .*released by b")
-    last = again.client()
-    last.subscribe("q", ack="auto")
-    last.message("last")
+    again.receive("last")
     again.stop()
 
 
@@ -198,7 +215,8 @@ def data_directory_moves_into_the_log(pair: Brokers) -> None:
     """``stompring ha init --from-data``: a log that was not made yet gets the messages of a broker without one."""
     alone = Member(pair.plain("a"), pair.data("a"))
     pair.members.append(alone)
-    alone.client().put("q", *(f"m{number}" for number in range(50)), persistent="true")
+    messages = [f"m{number}" for number in range(50)]
+    alone.put(*messages)
     alone.stop()
     refused = pair.start("a")
     assert refused.exit_code() == 1
@@ -207,8 +225,5 @@ def data_directory_moves_into_the_log(pair: Brokers) -> None:
     assert result.exit_code == 0 and "is a local copy of the log now" in result.stdout, result.output
     other = pair.start("b")
     other.wait_for_log("is ready")
-    receiver = other.client()
-    receiver.subscribe("q", ack="auto")
-    for number in range(50):
-        receiver.message(f"m{number}")
+    other.receive(*messages)
     pair.start("a").wait_for_log("the local copy has entry [1-9]")

@@ -85,6 +85,12 @@ class Secured:
             context = self.trusting if client is None else self.authority.trusting(client)
         return StompClient(self.broker.ports[acceptor], context=context, **more)
 
+    def enter(self, acceptor: str = "stomp", client: Path | None = None, **more: Any) -> StompClient:
+        """As `open`, and connected."""
+        opened = self.open(acceptor, client, **more)
+        opened.connect()
+        return opened
+
     def get(self, path: str) -> Any:
         """What the management API says about it."""
         url = f"https://localhost:{self.broker.ports['http']}{path}"

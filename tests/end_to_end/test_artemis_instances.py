@@ -18,6 +18,7 @@ from stompring.cli.main import main
 from ..artemis import create_all, needs_artemis, needs_java
 from ..broker_process import PATIENCE, BrokerProcess
 from ..stomp_client import StompClient
+from .steps import say
 
 #: Variants of ``create``, by its options. The first ten are not about several brokers or databases.
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -145,7 +146,7 @@ def test_an_instance_starts_as_create_wrote_it_and_its_user_logs_in(variant, ins
         if variant == "no auto-create":
             with closing(StompClient(port)) as client:
                 client.connect({"login": "u", "passcode": "p"})
-                client.send("SEND", {"destination": "undeclared", "receipt": "r"})
+                say(client, "undeclared", receipt="r")
                 client.expect("ERROR")
         if variant == "queues and limits":
             converse(port, "orders")
@@ -256,7 +257,7 @@ def test_a_wrong_passcode_is_refused_also_where_guests_may_come(broker):
 def test_a_guest_has_the_permissions_of_its_role_only(broker):
     with closing(StompClient(broker.port)) as client:
         client.connect()
-        client.send("SEND", {"destination": "some.address", "receipt": "r"})
+        say(client, "some.address", receipt="r")
         assert "User visitor does not have permission='SEND'" in client.expect("ERROR")["message"]
 
 
@@ -264,7 +265,7 @@ def test_messages_have_the_user_who_logged_in(broker):
     with closing(StompClient(broker.port)) as client:
         client.connect({"login": "bill", "passcode": "activemq"})
         client.ask("SUBSCRIBE", {"destination": "who", "id": "1"})
-        client.send("SEND", {"destination": "who", "JMSXUserID": "u"})
+        say(client, "who", JMSXUserID="u")
         assert client.expect("MESSAGE")["JMSXUserID"] == "bill"
 
 

@@ -18,6 +18,7 @@ from ..ports import free_port
 from ..stomp_client import StompClient
 from .lasting import DURABLE, LastingBroker, numbers
 from .secured import PREFIXES, Secured
+from .steps import several
 
 
 def bridge(name="b", queue="q", connector="c", **elements):
@@ -230,7 +231,7 @@ def test_messages_reach_another_broker_once_and_in_order(kind, tmp_path):
         client.send("CONNECT", {"accept-version": "1.2", "host": "/", **headers})
         client.expect("CONNECTED")
         client.send("SUBSCRIBE", {"id": "1", "destination": "/queue/far", "ack": "auto"})
-        frames = [client.message() for _ in range(300)]
+        frames = several(client, 300)
         assert [frame.body.decode() for frame in frames] == numbers(1, 300)
         wanted = {
             "priority": "6",

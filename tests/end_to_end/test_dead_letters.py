@@ -6,6 +6,7 @@ import pytest
 
 from ..broker_document import anycast
 from ..stomp_client import StompClient
+from .steps import abort, begin, leave, receive
 
 pytestmark = [
     pytest.mark.in_memory,
@@ -34,7 +35,7 @@ def refuse(connect, queue, body, times):
     client.subscribe(queue, prefetch_count=1)
     for _ in range(times):
         client.answer("NACK", client.message(body))
-    client.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(client)
 
 
 def test_after_its_last_attempt_a_message_moves(client, connect, version, name, management):
@@ -86,7 +87,7 @@ def test_unsubscribe_is_no_failed_attempt_and_has_no_delay(client, name, managem
     for _ in range(6):
         client.subscribe(queue)
         client.message("x")
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        leave(client)
     management.expect(queue, messageCount=1, messagesKilled=0, scheduledCount=0)
 
 
@@ -95,9 +96,9 @@ def test_abort_is_no_failed_attempt_and_no_redelivery(client, name, management):
     client.subscribe(name)
     message = client.message("x")
     for _ in range(3):
-        client.ask("BEGIN", {"transaction": "t"})
+        begin(client)
         client.answer("ACK", message, transaction="t")
-        client.ask("ABORT", {"transaction": "t"})
+        abort(client)
     client.nothing()
     management.expect(name, messageCount=1, deliveringCount=1, messagesKilled=0)
     client.answer("ACK", message)
@@ -109,8 +110,7 @@ def test_resources_are_made_for_each_origin(client, connect, name, management):
         client.put(f"auto.{name}.{part}", part)
         refuse(connect, f"auto.{name}.{part}", part, times=2)
         management.expect(f"DLQ.auto.{name}.{part}", messageCount=1, address="dead", routingType="MULTICAST")
-    client.subscribe(f"dead::DLQ.auto.{name}.a", ack="auto")
-    client.message("a")
+    receive(client, f"dead::DLQ.auto.{name}.a", "a")
 
 
 def test_without_a_queue_at_the_address_the_message_is_dropped(connect, name, management):
@@ -158,4 +158,4 @@ def test_what_nobody_wanted_goes_to_the_dead_letters(client, name):
     client.subscribe("auto.unrouted", ack="auto")
     client.put(f"/topic/wanted.{name}", "nobody is here")
     assert client.message("nobody is here")["_AMQ_ORIG_ADDRESS"] == f"wanted.{name}"
-    client.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(client)

@@ -5,6 +5,7 @@ import pytest
 from ..broker_document import anycast, broker_xml, everything, permitted
 from ..broker_process import BrokerProcess
 from .lasting import DURABLE
+from .steps import begin, connected, leave, receive, say
 from .test_permissions import add
 from .test_policies import DOOR, DOOR_PLUGIN
 
@@ -43,10 +44,9 @@ pytestmark = [pytest.mark.in_memory, pytest.mark.broker(core=CORE, settings=SETT
 
 
 def take(client, destination, *bodies):
-    client.subscribe(destination, ack="auto", id=destination)
-    client.messages(*bodies)
+    receive(client, destination, *bodies, id=destination)
     client.nothing()
-    client.ask("UNSUBSCRIBE", {"id": destination})
+    leave(client, destination)
 
 
 def test_copies_and_their_headers(client):
@@ -63,11 +63,11 @@ def test_copies_and_their_headers(client):
             target,
         )
         assert copy["persistent"] == "true"
-        client.ask("UNSUBSCRIBE", {"id": target})
+        leave(client, target)
     client.subscribe("a", ack="auto", id="a")
     original = client.message("one")
     assert (original["region"], original["card"]) == ("us", "1234")
-    client.ask("UNSUBSCRIBE", {"id": "a"})
+    leave(client, "a")
 
 
 def test_an_exclusive_divert_takes_the_message(client):
@@ -86,11 +86,11 @@ def test_a_wildcard_address(client):
 
 def test_copies_are_made_at_commit(client):
     for end in ("ABORT", "COMMIT"):
-        client.ask("BEGIN", {"transaction": "t"})
+        begin(client)
         client.put("a", end, transaction="t")
         client.subscribe("b", ack="auto", id="b")
         client.nothing()
-        client.ask("UNSUBSCRIBE", {"id": "b"})
+        leave(client, "b")
         client.ask(end, {"transaction": "t"})
     for target in ("a", "b", "c"):
         take(client, target, "COMMIT")
@@ -98,25 +98,23 @@ def test_copies_are_made_at_commit(client):
 
 def test_a_producer_waits_for_the_forwarding_address(client, connect, management):
     client.put("h", "1")
-    client.send("SEND", {"destination": "h", "receipt": "late"}, b"2")
+    say(client, "h", b"2", receipt="late")
     management.expect_address("full", blockedProducers=1)
     management.expect("h", messageCount=1)
     other = connect()
-    other.subscribe("full", ack="auto")
-    other.messages("1", "2")
+    receive(other, "full", "1", "2")
     client.expect("RECEIPT", receipt_id="late")
     take(client, "h", "1", "2")
 
 
 def test_a_commit_waits_for_the_forwarding_address(client, connect, management):
     client.put("h", "1")
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.put("h", "2", transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "late"})
     management.expect_address("full", blockedProducers=1)
     other = connect()
-    other.subscribe("full", ack="auto")
-    other.messages("1", "2")
+    receive(other, "full", "1", "2")
     client.expect("RECEIPT", receipt_id="late")
     take(client, "h", "1", "2")
 
@@ -131,7 +129,7 @@ def test_a_full_forwarding_address_fails_a_send_and_a_commit(connect, management
             client.put("f", "refused", transaction="t")
             client.send("COMMIT", {**transaction, "receipt": "r"})
         else:
-            client.send("SEND", {"destination": "f", "receipt": "r"}, b"refused")
+            say(client, "f", b"refused", receipt="r")
         client.error("never", "max-size-messages", receipt="r")
     for queue in ("f", "never"):
         management.expect(queue, messageCount=1)
@@ -223,7 +221,7 @@ def test_a_sender_needs_no_permission_for_the_copies(tmp_path):
         reader.connect({"login": "grace", "passcode": "grace"})
         reader.subscribe("out", ack="auto")
         assert reader.message("x").get("JMSXUserID") in (None, "ada")
-        sender.send("SEND", {"destination": "out"}, b"y")
+        say(sender, "out", b"y")
         sender.error("ada")
         reader.close()
 
@@ -237,12 +235,10 @@ def test_a_policy_transforms(tmp_path, start_broker):
     )
     broker = start_broker(core=core, addresses=anycast("a") + anycast("b"))
     broker.may_fault = True  # a transformer must not redirect
-    client = broker.client()
-    client.connect()
+    client = connected(broker)
     for do in ("accept", "refuse", "drop", "redirect", "fault", "change"):
         client.put("a", do, do=do)
-    client.subscribe("a", ack="auto", id="a")
-    client.messages("accept", "refuse", "drop", "redirect", "fault", "change")
+    receive(client, "a", "accept", "refuse", "drop", "redirect", "fault", "change", id="a")
     client.subscribe("b", ack="auto", id="b")
     _, changed = client.messages("accept", "change")
     assert (changed["size"], changed.get("do"), changed["_AMQ_ORIG_QUEUE"]) == ("6", None, "d")

@@ -15,6 +15,7 @@ from ..certificates import Authority
 from ..security.hashers import QUICK
 from ..stomp_client import StompClient
 from ..websocket_client import WebSocketDialogue
+from .steps import say
 
 TLS = "keyStorePath=broker.pem;trustStorePath=authority.pem;wantClientAuth=true"
 FULL = {"send": "workers", "consume": "workers", "createAddress": "workers", "createDurableQueue": "workers"}
@@ -89,7 +90,7 @@ def test_a_certificate_is_a_login_with_its_users_roles(house, door):
     client.subscribe("orders.1", ack="auto")
     client.put("orders.1", "by certificate")
     client.message("by certificate")
-    client.send("SEND", {"destination": "elsewhere"}, b"x")
+    say(client, "elsewhere", b"x")
     client.error("User anna does not have permission='SEND' on address elsewhere")
 
 

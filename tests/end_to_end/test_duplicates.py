@@ -6,6 +6,7 @@ import pytest
 
 from ..stomp_client import frame_bytes
 from .lasting import DURABLE, numbers
+from .steps import abort, commit, receive
 
 pytestmark = pytest.mark.in_memory
 
@@ -20,7 +21,7 @@ IN_FLIGHT = 60
 def offer(client, queue, *identifiers, **headers):
     """Each with the id as its body, and a receipt."""
     for identifier in identifiers:
-        client.ask("SEND", {"destination": queue, "_AMQ_DUPL_ID": identifier, **headers}, identifier.encode())
+        client.put(queue, identifier.encode(), _AMQ_DUPL_ID=identifier, **headers)
 
 
 def test_what_is_sent_twice_is_routed_once(client, connect, version, name, management):
@@ -91,9 +92,9 @@ def test_transactions(lasting, prefix):
         offer(client, queue, *identifiers, transaction="t", **DURABLE)
 
     begin(client, "1", "2")
-    client.ask("COMMIT", {"transaction": "t"})
+    commit(client)
     begin(client, "3", "4")
-    client.ask("ABORT", {"transaction": "t"})
+    abort(client)
     begin(client, "5", "2")
     client.send("COMMIT", {"transaction": "t", "receipt": "c"})
     client.error("is not committed", f"address {queue}", "_AMQ_DUPL_ID '2'", receipt="c")
@@ -133,8 +134,7 @@ def test_killed_while_much_is_sent(lasting, prefix, size):
             lasting.start()
     assert sure == most
     client = lasting.connect()
-    client.subscribe(queue, ack="auto")
-    client.messages(*numbers(1, most))
+    receive(client, queue, *numbers(1, most))
     client.nothing()
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from ..broker_document import anycast
+from .steps import receive
 
 pytestmark = [
     pytest.mark.in_memory,
@@ -24,8 +25,7 @@ def test_a_waiting_message_expires_by_itself(client, version, name, management):
     client.put(f"/queue/{name}", "goes", expires=client.in_ms(300))
     client.put(f"/queue/{name}", "stays", expires=client.in_ms(600_000))
     management.expect(name, messageCount=1, messagesExpired=1)
-    client.subscribe(f"/queue/{name}", ack="auto")
-    client.message("stays")
+    receive(client, f"/queue/{name}", "stays")
     client.nothing()
 
 
@@ -33,8 +33,7 @@ def test_what_is_too_old_on_arrival_is_never_delivered(client, name, management)
     client.put(name, "first, so that the queue is there", "")
     client.put(name, "old", expires=1)
     management.expect(name, messagesExpired=1)
-    client.subscribe(name, ack="auto")
-    client.messages("first, so that the queue is there", "")
+    receive(client, name, "first, so that the queue is there", "")
     client.nothing()
 
 

@@ -9,8 +9,8 @@ import pytest
 from stompring.replication.copy import MARKER_INTERVAL
 
 from ..broker_process import BrokerProcess
-from ..management import Answered
-from .replicated import PAGES, STANDBY, Brokers, brokers, killed_broker_is_replaced
+from .replicated import PAGES, STANDBY, brokers, killed_broker_is_replaced, of_cluster
+from .steps import receive, say
 
 
 @pytest.fixture
@@ -27,19 +27,17 @@ def test_broker_that_was_stopped_for_a_while_exits_with_75(pair):
     active = pair.start("a")
     client = active.client()
     client.put("q", "one", persistent="true")
-    standby = pair.start("b")
-    standby.wait_for_log(STANDBY + " a")
+    standby = pair.standby("b")
     active.terminate(signal.SIGSTOP)
     standby.wait_for_log("is ready")
     survivor = standby.client()
-    client.send("SEND", {"destination": "q", "persistent": "true", "receipt": "late"}, b"two")
+    say(client, "q", b"two", persistent="true", receipt="late")
     client.send("SUBSCRIBE", {"id": "s", "destination": "q", "ack": "auto"})
     active.terminate(signal.SIGCONT)
     assert active.exit_code() == 75
     assert any("not active any more" in line for line in active.log)
     client.closed()  # neither a receipt nor a message came
-    survivor.subscribe("q", ack="auto")
-    survivor.message("one")
+    receive(survivor, "q", "one")
     survivor.nothing()
 
 
@@ -54,10 +52,8 @@ def test_delivery_is_suspended_while_the_log_has_no_majority(pair, cluster):
         node.suspend()
     try:
         active.wait_for_log("delivery suspended")
-        with pytest.raises(Answered) as refused:
-            active.management.text("/health/ready")
-        assert refused.value.problem["replicationFault"]
-        client.send("SEND", {"destination": "q", "persistent": "true", "receipt": "s"}, b"three")
+        assert active.unready()["replicationFault"]
+        say(client, "q", b"three", persistent="true", receipt="s")
         client.send("ACK", {"id": first["ack"], "receipt": "a"})
         other = active.client()
         other.put("plain", "in memory")
@@ -78,25 +74,21 @@ def test_delivery_is_suspended_while_the_log_has_no_majority(pair, cluster):
 
 def test_step_down_hands_over_to_the_standby(pair):
     active = pair.start("a")
-    active.client().put("q", "kept", persistent="true")
-    standby = pair.start("b")
-    standby.wait_for_log(STANDBY + " a")
+    active.put("kept")
+    standby = pair.standby("b")
     assert pair.request("release")
     assert active.exit_code() == 75
     assert any("stepping down: release" in line for line in active.log)
     standby.wait_for_log(r"active in the replicated log .*released by a")
-    receiver = standby.client()
-    receiver.subscribe("q", ack="auto")
-    receiver.message("kept")
+    standby.receive("kept")
     assert pair.request("leave")
     assert standby.exit_code() == 0
 
 
 def test_standby_stops_with_0_and_its_copy_is_used_again(pair):
     active = pair.start("a")
-    active.client().put("q", "kept", persistent="true")
-    standby = pair.start("b")
-    standby.wait_for_log(STANDBY + " a")
+    active.put("kept")
+    standby = pair.standby("b")
     standby.stop()
     again = pair.start("b")
     again.wait_for_log(r"standby of the replicated log .*; the local copy has entry [1-9]")
@@ -111,7 +103,8 @@ def test_standby_stops_with_0_and_its_copy_is_used_again(pair):
 
 def test_entries_that_the_log_has_lost_are_written_again_for_a_new_standby(pair):
     active = pair.start("a")
-    active.client().put("q", *(f"m{number}" for number in range(300)), persistent="true")
+    messages = [f"m{number}" for number in range(300)]
+    active.put(*messages)
     follower = pair.start("b")
     follower.wait_for_log(STANDBY + " a")  # by now the active broker has looked at the log that it took over
     follower.stop()
@@ -125,18 +118,14 @@ def test_entries_that_the_log_has_lost_are_written_again_for_a_new_standby(pair)
     assert standby.management.ask("GET", "/ha")["missingEntries"] == 0
     active.terminate(9)
     standby.wait_for_log("is ready")
-    client = standby.client()
-    client.subscribe("q", ack="auto")
-    for number in range(300):
-        client.message(f"m{number}")
-    client.nothing()
+    standby.receive(*messages).nothing()
 
 
 def test_a_new_broker_does_not_take_over_with_what_is_left_of_a_log(pair):
     active = pair.start("a")
-    active.client().put("q", "one", "two", "three", persistent="true")
+    active.put("one", "two", "three")
     time.sleep(MARKER_INTERVAL)  # then the marker says that this copy is complete
-    active.client().put("q", "four", persistent="true")
+    active.put("four")
     active.terminate(9)
     pair.lose_entries()
     standby = pair.start("b")
@@ -150,15 +139,11 @@ def test_a_new_broker_does_not_take_over_with_what_is_left_of_a_log(pair):
     standby.wait_for_log("the local copy is complete")
     again.terminate(9)
     standby.wait_for_log("is ready")
-    client = standby.client()
-    client.subscribe("q", ack="auto")
-    for body in ("one", "two", "three", "four"):
-        client.message(body)
-    client.nothing()
+    standby.receive("one", "two", "three", "four").nothing()
 
 
 def test_missing_log_and_unsafe_directory_are_refused_with_the_reason(cluster, tmp_path):
-    missing = Brokers(cluster, "not-made", tmp_path)
+    missing = of_cluster(cluster, "not-made", tmp_path)
     broker = missing.start("a")
     broker.wait_for_log("cannot start the broker: .*stompring ha init")
     assert broker.exit_code() == 1
@@ -182,12 +167,11 @@ def test_full_log_blocks_producers_and_takes_acknowledgements(cluster, tmp_path)
         body = b"x" * 20_000
         producer.put("q", b"first", persistent="true")
         for number in range(400):
-            producer.send("SEND", {"destination": "q", "persistent": "true", "receipt": number}, body)
+            say(producer, "q", body, persistent="true", receipt=number)
         active.wait_for_log("the replicated log is full: .* max-disk-usage 90 %")
-        with pytest.raises(Answered) as refused:
-            active.management.text("/health/ready")
-        assert "replicated log is full" in refused.value.problem["diskFault"]
-        assert refused.value.problem["replicationFault"] is None, "the broker stays active"
+        problem = active.unready()
+        assert "replicated log is full" in problem["diskFault"]
+        assert problem["replicationFault"] is None, "the broker stays active"
         consumer.subscribe("q")
         consumer.answer("ACK", consumer.message(b"first"))
         for _ in range(400):

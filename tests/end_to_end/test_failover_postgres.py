@@ -13,11 +13,11 @@ from .. import postgres_server
 from ..postgres_server import postgres_pair
 from .replicated import (
     PAGES,
-    STANDBY,
     Brokers,
     data_directory_moves_into_the_log,
     killed_broker_is_replaced,
 )
+from .steps import receive, say
 
 REASON = postgres_server.missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -25,17 +25,11 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 STREAMS = count(1)
 
 
-class DatabaseBrokers(Brokers):
+def brokers(database, directory):
     """Brokers whose log is in PostgreSQL."""
-
-    def __init__(self, database, directory):
-        self.stream = f"stream{next(STREAMS)}"
-        self.members = []
-        self._directory = directory
-        self.document = {"settings": PAGES}
-        url = database.url().replace("stompring@", "")
-        self._attributes = {"url": url, "user": "stompring", "stream": self.stream}
-        self.settings = ReplicatedLogSettings(url, self.stream, "test", user="stompring")
+    url, stream = database.url().replace("stompring@", ""), f"stream{next(STREAMS)}"
+    settings = ReplicatedLogSettings(url, stream, "test", user="stompring")
+    return Brokers(settings, directory, "stompring", settings=PAGES)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +40,7 @@ def database():
 
 @pytest.fixture
 def pair(database, tmp_path):
-    found = DatabaseBrokers(database, tmp_path)
+    found = brokers(database, tmp_path)
     found.create()
     try:
         yield found
@@ -62,23 +56,21 @@ def test_broker_that_was_stopped_for_a_while_exits_with_75(pair):
     active = pair.start("a")
     client = active.client()
     client.put("q", "one", persistent="true")
-    standby = pair.start("b")
-    standby.wait_for_log(STANDBY + " a")
+    standby = pair.standby("b")
     active.terminate(signal.SIGSTOP)
     standby.wait_for_log("is ready")
     survivor = standby.client()
-    client.send("SEND", {"destination": "q", "persistent": "true", "receipt": "late"}, b"two")
+    say(client, "q", b"two", persistent="true", receipt="late")
     active.terminate(signal.SIGCONT)
     assert active.exit_code() == 75
     with pytest.raises((AssertionError, OSError)):
         client.frame(1)  # no receipt
-    survivor.subscribe("q", ack="auto")
-    survivor.message("one")
+    receive(survivor, "q", "one")
     survivor.nothing()
 
 
 def test_an_existing_data_directory_moves_into_a_log_without_loss(database, tmp_path):
-    pair = DatabaseBrokers(database, tmp_path)
+    pair = brokers(database, tmp_path)
     try:
         data_directory_moves_into_the_log(pair)
     finally:
@@ -87,7 +79,7 @@ def test_an_existing_data_directory_moves_into_a_log_without_loss(database, tmp_
 
 def test_log_is_gone_after_the_command_that_is_shown_for_it(pair, database):
     broker = pair.start("a")
-    broker.client().put("q", "one", persistent="true")
+    broker.put("one")
     broker.stop()
     with database.primary.connection() as connection:
         assert connection.execute(deletion_of(pair.settings).encode()).rowcount > 0
@@ -103,15 +95,13 @@ def test_active_broker_stays_when_the_database_fails_over(pair, database):
     client = active.client()
     client.put("q", "one", "two", persistent="true")
     database.fail_over()
-    client.send("SEND", {"destination": "q", "persistent": "true", "receipt": "r"}, b"three")
+    say(client, "q", b"three", persistent="true", receipt="r")
     active.wait_for_log("delivery suspended")  # the promoted server has no synchronous standby
     assert client.waiting() == 0
     database.add_standby()
     active.wait_for_log("delivery resumed")
     client.expect("RECEIPT", **{"receipt-id": "r"})
-    client.subscribe("q", ack="auto")
-    for text in ("one", "two", "three"):
-        client.message(text)
+    receive(client, "q", "one", "two", "three")
     active.stop()
     log = open_log(pair.settings)
     assert log.connect().healthy

@@ -13,6 +13,7 @@ from stompring.replication.log import FileChange, Operation
 
 from ..management import Answered
 from .replicated import STANDBY, brokers
+from .steps import receive, say
 from .test_retention import bodies, retention
 
 
@@ -49,7 +50,7 @@ def test_brokers_that_cannot_read_the_data_do_not_hand_the_role_back_and_forth(p
 
 def test_broker_whose_port_is_in_use_leaves_the_role_to_another(pair):
     active = pair.start("a")
-    active.client().put("q", "kept", persistent="true")
+    active.put("kept")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         pair.document["acceptors"] = f'<acceptor name="t">tcp://127.0.0.1:{taken.getsockname()[1]}</acceptor>'
         blocked = pair.start("b")
@@ -59,14 +60,12 @@ def test_broker_whose_port_is_in_use_leaves_the_role_to_another(pair):
         assert blocked.exit_code() == 1
     survivor = pair.start("a")
     survivor.wait_for_log(r"active in the replicated log .*released by b \(failed\)")
-    receiver = survivor.client()
-    receiver.subscribe("q", ack="auto")
-    receiver.message("kept")
+    survivor.receive("kept")
 
 
 def test_broker_that_waits_for_its_directory_is_a_standby_after_that(pair):
     first = pair.start("a")
-    first.client().put("q", "kept", persistent="true")
+    first.put("kept")
     refused = pair.start("a")
     refused.wait_for_log("is in use by process")
     assert refused.exit_code() == 1
@@ -78,9 +77,7 @@ def test_broker_that_waits_for_its_directory_is_a_standby_after_that(pair):
         second.management.text("/health/ready")
     assert "the replicated log" in refusal.value.problem["reason"]
     second.wait_for_log("is ready")
-    receiver = second.client()
-    receiver.subscribe("q", ack="auto")
-    receiver.message("kept")
+    second.receive("kept")
 
 
 def test_stock_reactor_takes_over_and_delivers_nothing_when_fenced(pair):
@@ -95,14 +92,13 @@ def test_stock_reactor_takes_over_and_delivers_nothing_when_fenced(pair):
     standby.wait_for_log(STANDBY + " a")
     active.terminate(signal.SIGSTOP)
     standby.wait_for_log("is ready")
-    producer.send("SEND", {"destination": "q", "persistent": "true", "receipt": "late"}, b"three")
+    say(producer, "q", b"three", persistent="true", receipt="late")
     producer.send("SUBSCRIBE", {"id": "s", "destination": "q", "ack": "auto"})
     active.terminate(signal.SIGCONT)
     assert active.exit_code() == 75
     producer.closed()  # neither a receipt nor a message came
     survivor = standby.client()
-    survivor.subscribe("q", ack="auto")
-    survivor.message("two")
+    receive(survivor, "q", "two")
     survivor.nothing()
     standby.stop()
 
@@ -120,16 +116,14 @@ def test_each_broker_retains_the_files_of_both_terms(pair):
 
     active = pair.start("a")
     active.wait_for_log("is ready")
-    standby = pair.start("b")
-    standby.wait_for_log(STANDBY + " a")
+    standby = pair.standby("b")
     pass_on(active, sent[:100])
     active.terminate(signal.SIGKILL)
     active.exit_code()
     # the other broker completes and moves this file: where that comes first, here it is not complete, and is deleted
     unfinished = set(bodies(pair.data("a") / "journal"))
     standby.wait_for_log("is ready")
-    again = pair.start("a")
-    again.wait_for_log(STANDBY + " b")
+    again = pair.standby("a", of="b")
     pass_on(standby, sent[100:])
     standby.stop()
     again.wait_for_log("is ready")

@@ -2,6 +2,8 @@
 
 import pytest
 
+from .steps import begin, receive, refused, say
+
 pytestmark = [
     pytest.mark.in_memory,
     pytest.mark.broker(
@@ -33,20 +35,18 @@ def test_drop_takes_and_forgets(client, version, name, management):
 
 def test_fail_answers_with_the_limit(client, version, name, management):
     client.put(f"fail.{name}", *"123")
-    client.send("SEND", {"destination": f"fail.{name}", "receipt": "r"}, b"4")
-    client.error(f"fail.{name}", "full", "max-size-messages", "3", receipt="r")
+    refused(client, f"fail.{name}", b"4", f"fail.{name}", "full", "max-size-messages", "3")
     management.expect(f"fail.{name}", messageCount=3)
 
 
 def test_a_limit_in_bytes(client, name):
     client.put(f"bytes.{name}", "x" * 20_000)  # the one that reaches the limit still enters
-    client.send("SEND", {"destination": f"bytes.{name}", "receipt": "r"}, b"y")
-    client.error("full", "max-size-bytes", "10240", receipt="r")
+    refused(client, f"bytes.{name}", b"y", "full", "max-size-bytes", "10240")
 
 
 def test_a_failing_send_in_a_transaction_fails_its_commit(client, name, management):
     client.put(f"fail.{name}", *"123")
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.put(f"fail.{name}", "4", transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "r"})
     client.error("full", receipt="r")
@@ -56,7 +56,7 @@ def test_a_failing_send_in_a_transaction_fails_its_commit(client, name, manageme
 def test_block_makes_the_receipt_wait_until_there_is_room(connect, version, name, management):
     producer, consumer = connect(version), connect(version)
     producer.put(f"block.{name}", *"123")
-    producer.send("SEND", {"destination": f"block.{name}", "receipt": "late"}, b"4")
+    say(producer, f"block.{name}", b"4", receipt="late")
     silent(producer)
     management.expect_address(f"block.{name}", blockedProducers=1)
     consumer.subscribe(f"block.{name}", prefetch_count=1)
@@ -71,8 +71,8 @@ def test_a_burst_into_a_blocked_address_arrives_whole_and_in_order(connect, name
     producer, consumer = connect(), connect()
     bodies = [str(n) for n in range(500)]
     for body in bodies:
-        producer.send("SEND", {"destination": f"block.{name}"}, body.encode())
-    producer.send("SEND", {"destination": f"block.{name}", "receipt": "all"}, b"last")
+        say(producer, f"block.{name}", body.encode())
+    say(producer, f"block.{name}", b"last", receipt="all")
     silent(producer)
     consumer.subscribe(f"block.{name}", prefetch_count=2)
     for body in [*bodies, "last"]:
@@ -86,12 +86,11 @@ def test_a_blocked_connection_still_consumes(connect, name):
     both, other = connect(), connect()
     both.subscribe(f"/queue/{name}", id="other queue", ack="auto")
     both.put(f"block.{name}", *"123")
-    both.send("SEND", {"destination": f"block.{name}", "receipt": "late"}, b"4")
+    say(both, f"block.{name}", b"4", receipt="late")
     silent(both)
     other.put(f"/queue/{name}", "for you")
     both.message("for you")
-    other.subscribe(f"block.{name}", ack="auto")
-    other.messages(*"1234")
+    receive(other, f"block.{name}", *"1234")
     both.expect("RECEIPT", receipt_id="late")
 
 
@@ -110,11 +109,10 @@ def test_an_ack_behind_a_blocked_send_makes_the_room_it_waits_for(client, name):
 def test_a_blocked_producer_that_leaves_is_forgotten(connect, name, management):
     producer, consumer = connect(), connect()
     producer.put(f"block.{name}", *"123")
-    producer.send("SEND", {"destination": f"block.{name}"}, b"4")
+    say(producer, f"block.{name}", b"4")
     management.expect_address(f"block.{name}", blockedProducers=1)
     producer.kill()
-    consumer.subscribe(f"block.{name}", ack="auto")
-    consumer.messages(*"123")
+    receive(consumer, f"block.{name}", *"123")
     connect().put(f"block.{name}", "5")
     consumer.message()  # "4" where the broker had read it before the connection was lost, else "5"
     management.expect_address(f"block.{name}", blockedProducers=0)
@@ -124,7 +122,7 @@ def test_several_blocked_producers_all_go_on(connect, name, management):
     producers, consumer = [connect() for _ in range(5)], connect()
     producers[0].put(f"block.{name}", *"abc")
     for number, producer in enumerate(producers):
-        producer.send("SEND", {"destination": f"block.{name}", "receipt": "r"}, str(number).encode())
+        say(producer, f"block.{name}", str(number).encode(), receipt="r")
     management.expect_address(f"block.{name}", blockedProducers=5)
     consumer.subscribe(f"block.{name}", ack="auto")
     got = {consumer.message().body for _ in range(8)}
@@ -136,7 +134,7 @@ def test_several_blocked_producers_all_go_on(connect, name, management):
 def test_a_blocked_client_is_not_cut_off_for_its_silence(connect, name):
     producer = connect(heart_beat="500,0")  # a TTL of 1000 ms
     producer.put(f"block.{name}", *"123")
-    producer.send("SEND", {"destination": f"block.{name}", "receipt": "late"}, b"4")
+    say(producer, f"block.{name}", b"4", receipt="late")
     with pytest.raises(TimeoutError):
         producer.frame(patience=1.6)
     consumer = connect()
@@ -151,7 +149,7 @@ def test_global_max_size_holds_for_all_addresses_together(connect, name, managem
     producer, consumer = connect(), connect()
     for n in range(7):  # the seventh reaches 1 MB
         producer.put(f"{name}.{n}", b"x" * 160_000)
-    producer.send("SEND", {"destination": f"{name}.more", "receipt": "late"}, b"x")
+    say(producer, f"{name}.more", b"x", receipt="late")
     management.expect_address(f"{name}.more", blockedProducers=1)
     silent(producer)
     consumer.subscribe(f"{name}.0", ack="auto")

@@ -7,6 +7,7 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..management import Answered
+from .steps import begin, connected, receive, refused, say
 
 pytestmark = pytest.mark.in_memory
 
@@ -25,12 +26,6 @@ POLICIES = {
 DURABLE = {"persistent": "true"}
 
 
-def greeted(broker):
-    client = broker.client()
-    client.connect()
-    return client
-
-
 def silent(client):
     with pytest.raises(TimeoutError):
         client.frame(patience=0.3)
@@ -39,13 +34,12 @@ def silent(client):
 @pytest.mark.parametrize("full", [ALWAYS, TOO_LITTLE], ids=["max-disk-usage", "min-disk-free"])
 def test_block_waits_and_goes_on_by_itself(start_broker, full):
     broker = start_broker(core=full, settings=POLICIES)
-    management, producer, other = broker.management(), greeted(broker), greeted(broker)
-    producer.send("SEND", {"destination": "block.q", "receipt": "late", **DURABLE}, b"1")
+    management, producer, other = broker.management(), connected(broker), connected(broker)
+    say(producer, "block.q", b"1", receipt="late", **DURABLE)
     management.expect_address("block.q", blockedProducers=1)
     silent(producer)
     other.put("block.q", "2")
-    other.subscribe("block.q", ack="auto")
-    other.message("2")
+    receive(other, "block.q", "2")
     broker.reload(broker_xml(core=NEVER, settings=POLICIES))
     producer.expect("RECEIPT", receipt_id="late")
     other.message("1")
@@ -62,34 +56,38 @@ def test_drop_takes_and_forgets(serve):
     client.put("drop.q", "3")
     management.expect("drop.q", messageCount=1, messagesAdded=1)
     management.expect_address("drop.q", droppedMessageCount=2)
-    client.subscribe("drop.q", ack="auto")
-    client.message("3")
+    receive(client, "drop.q", "3")
 
 
 def test_fail_says_which_limit(serve):
     broker, _, client = serve(core=ALWAYS, settings=POLICIES)
     client.put("fail.q", "1")
-    client.send("SEND", {"destination": "fail.q", "receipt": "r", **DURABLE}, b"2")
-    client.error("fail.q", "rejects durable messages", "max-disk-usage 0 %", receipt="r")
+    refused(client, "fail.q", b"2", "fail.q", "rejects durable messages", "max-disk-usage 0 %", **DURABLE)
     broker.management().expect("fail.q", messageCount=1)
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_what_would_be_paged_needs_the_disk_durable_or_not(start_broker, persistent):
     broker = start_broker(core=ALWAYS, settings=POLICIES)
-    client = greeted(broker)
+    client = connected(broker)
     client.put("page.q", "1")  # the one that reaches the limit is still for memory
-    client.send("SEND", {"destination": "page.q", "receipt": "r", "persistent": persistent}, b"2")
-    client.error("page.q", "rejects durable messages, and all others while it pages", receipt="r")
+    refused(
+        client,
+        "page.q",
+        b"2",
+        "page.q",
+        "rejects durable messages, and all others while it pages",
+        persistent=persistent,
+    )
 
 
 @pytest.mark.parametrize("policy", ["block", "drop", "fail"])
 def test_commit(start_broker, policy):
     broker = start_broker(core=ALWAYS, settings=POLICIES)
-    client, address = greeted(broker), f"{policy}.q"
-    client.ask("BEGIN", {"transaction": "t"})
+    client, address = connected(broker), f"{policy}.q"
+    begin(client)
     for body in (b"1", b"2"):
-        client.ask("SEND", {"destination": address, "transaction": "t", **DURABLE}, body)
+        client.put(address, body, transaction="t", **DURABLE)
     client.send("COMMIT", {"transaction": "t", "receipt": "done"})
     if policy == "fail":
         client.error("Transaction t is not committed", "rejects durable messages", receipt="done")

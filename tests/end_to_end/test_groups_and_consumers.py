@@ -4,6 +4,7 @@ import pytest
 
 from ..broker_document import anycast
 from .lasting import DURABLE
+from .steps import begin, commit, leave, make_queue, several
 
 #: An address pages from its 5th message on.
 PAGED = {"max-size-messages": 4, "page-size-bytes": "1K"}
@@ -45,7 +46,7 @@ def test_first_message_of_a_group_has_the_header(client, connect, version, ack):
     client.subscribe("/queue/marked", ack=ack)
     group(client, "marked", "a1", "a2", "b1")
     group(client, "marked", "c1", FIRST="from the sender")
-    frames = [client.message() for _ in range(4)]
+    frames = several(client, 4)
     assert [frame.get("FIRST") for frame in frames] == ["true", None, "true", "true"]
     for frame in frames:
         assert frame["subscription"] == "s" and frame["destination"] == "/queue/marked"
@@ -55,7 +56,7 @@ def test_first_message_of_a_group_has_the_header(client, connect, version, ack):
         other = connect()
         other.subscribe("/queue/marked", ack="auto")
         if ack == "client-individual":
-            redelivered = [other.message() for _ in range(3)]
+            redelivered = several(other, 3)
             assert [frame["redelivered"] for frame in redelivered] == ["true"] * 3
             assert [frame.get("FIRST") for frame in redelivered] == ["true", None, "true"]
 
@@ -79,15 +80,15 @@ def test_rebalance_waits_for_the_commit_of_what_is_in_delivery(connect, manageme
     one, two = connect(), connect()
     one.subscribe("/queue/rebalanced")
     group(one, "rebalanced", "a1", "b1")
-    frames = [one.message() for _ in range(2)]
+    frames = several(one, 2)
     two.subscribe("/queue/rebalanced")
     group(two, "rebalanced", "a2", "b2")
     assert management.queue("rebalanced")["rebalancing"] is True
-    one.ask("BEGIN", {"transaction": "t"})
+    begin(one)
     for frame in frames:
         one.answer("ACK", frame, transaction="t")
     assert (one.waiting(), two.waiting()) == (0, 0)
-    one.ask("COMMIT", {"transaction": "t"})
+    commit(one)
     assert sorted(bodies(one, 1) + bodies(two, 1)) == ["a2", "b2"]
     assert management.queue("rebalanced")["rebalancing"] is False
 
@@ -118,7 +119,7 @@ def test_priority_on_a_paged_queue(connect, management):
     low.subscribe("/queue/paged.ranked", ack="auto", consumer_priority=1)
     high.subscribe("/queue/paged.ranked", consumer_priority=2, prefetch_count=3)
     management.update("paged.ranked", paused=False)
-    first = [high.message() for _ in range(3)]
+    first = several(high, 3)
     rest = bodies(low, 17)
     assert sorted([*(int(frame.body) for frame in first), *map(int, rest)]) == list(range(20))
     for frame in first:
@@ -133,7 +134,7 @@ def test_priority_on_a_paged_queue(connect, management):
 def settle_some(client, frames):
     """ACK one message, one more in a transaction that stays open, and send in that transaction too."""
     client.answer("ACK", frames[1])
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.answer("ACK", frames[0], transaction="t")
 
 
@@ -143,14 +144,14 @@ def test_next_consumer_of_an_exclusive_queue_begins_in_order(connect, management
     for client in (first, second, third):
         client.subscribe(f"/queue/{queue}", prefetch_count=6)
     producer.put(f"/queue/{queue}", *(str(number) for number in range(12)), **DURABLE)
-    frames = [first.message() for _ in range(6)]
+    frames = several(first, 6)
     settle_some(first, frames)
     assert int(first.message().body) == 6
     assert (second.waiting(), third.waiting()) == (0, 0)
     first.kill()
-    taken = [second.message() for _ in range(6)]
+    taken = several(second, 6)
     assert [int(frame.body) for frame in taken] == [0, 2, 3, 4, 5, 6]
-    second.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(second)
     got = []
     for _ in range(11):
         frame = third.message()
@@ -169,7 +170,7 @@ def test_non_destructive_queue(connect, management):
     one.put("/queue/kept", "3", colour="blue")
     one.subscribe("/queue/kept")
     two.subscribe("/queue/kept", ack="auto", selector="colour = 'red'")
-    frames = [one.message() for _ in range(3)]
+    frames = several(one, 3)
     for frame in frames[:2]:
         one.answer("ACK", frame)
     assert bodies(two, 2) == ["1", "2"]
@@ -219,7 +220,7 @@ def test_after_a_restart(lasting, how):
     management = lasting.start(
         addresses=anycast("kept", 'non-destructive="true"') + anycast("alone", 'exclusive="true"')
     ).management
-    management.ask("POST", "/queues", {"name": "made", "routingType": "ANYCAST", **attributes})
+    make_queue(management, "made", routingType="ANYCAST", **attributes)
     client = lasting.connect()
     group(client, "made", "a1", "b1", "a2", "b2", **DURABLE)
     client.put("/queue/kept", *"123", **DURABLE)
@@ -227,7 +228,7 @@ def test_after_a_restart(lasting, how):
     client.subscribe("/queue/made", id="made", prefetch_count=2)
     client.subscribe("/queue/kept", id="kept", ack="client")
     client.subscribe("/queue/alone", id="alone")
-    frames = [client.message() for _ in range(8)]
+    frames = several(client, 8)
     for frame in frames:
         if frame["subscription"] == "kept" and frame.body == b"3":
             client.answer("ACK", frame)

@@ -11,7 +11,7 @@ from stompring.admin.ha import HA
 from stompring.cli.main import main
 
 from ..broker_process import PATIENCE
-from .replicated import STANDBY, Brokers, data_directory_moves_into_the_log
+from .replicated import data_directory_moves_into_the_log, of_cluster
 
 
 def call(*words):
@@ -44,7 +44,7 @@ def eventually(check, *words):
 
 @pytest.fixture
 def pair(cluster, tmp_path, request):
-    found = Brokers(cluster, request.node.name[5:40], tmp_path)
+    found = of_cluster(cluster, request.node.name[5:40], tmp_path)
     yield found
     found.stop()
 
@@ -65,9 +65,8 @@ def test_commands_and_views_of_a_log_from_its_creation_to_its_end(pair, tmp_path
     assert call("ha", "status", *config).exit_code == 1
 
     active = pair.start("a")
-    active.client().put("q", "kept", persistent="true")
-    standby = pair.start("b")
-    standby.wait_for_log(STANDBY + " a")
+    active.put("kept")
+    standby = pair.standby("b")
     found = json.loads(call("ha", "status", "--json", *config).stdout)
     assert found["healthy"] and found["activeBroker"] == "a" and found["maxBytes"] == 1024**3
     assert found["safe"] and found["replicas"] == 3 and found["entries"] > 0
@@ -110,9 +109,7 @@ def test_commands_and_views_of_a_log_from_its_creation_to_its_end(pair, tmp_path
     result = eventually(lambda result: result.exit_code == 0, "ha", "promote", "b", *config)
     assert result.stdout == "b is active; a has stepped down\n" and active.exit_code() == 75
     standby.wait_for_log("is ready")
-    receiver = standby.client()
-    receiver.subscribe("q", ack="auto")
-    receiver.message("kept")
+    standby.receive("kept")
     events = json.loads(standby.management.text("/api/v1/events"))["data"]
     (takeover,) = [each["text"] for each in events if each["type"] == "TAKEOVER"]
     assert re.fullmatch(r"this broker is active: .*, ready after [0-9.]+ s", takeover)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..certificates import Authority
 from ..security.test_keystore import PASSWORD, Files
 from ..stomp_client import StompClient
+from .steps import written
 
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
@@ -18,8 +18,7 @@ def test_clients_connect_with_certificates_that_the_truststore_vouches_for(tmp_p
         f"sslEnabled=true;keyStorePath=broker.store;keyStorePassword={PASSWORD};keyStoreType={kind};needClientAuth=true;"
         f"trustStorePath=trust.store;trustStorePassword={PASSWORD};trustStoreType={kind}"
     )
-    config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(parameters=parameters))
+    config = written(tmp_path, parameters=parameters)
     own = files.issuer.issue("client.pem", client=True)
     stranger = Authority(tmp_path, "stranger").issue("other.pem", client=True)
     with BrokerProcess(config, tmp_path / "data") as broker:

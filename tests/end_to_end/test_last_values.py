@@ -7,6 +7,7 @@ from stompring.cli.main import main
 
 from ..broker_document import anycast
 from ..management import Answered
+from .steps import abort, begin, make_queue, receive, say
 
 pytestmark = pytest.mark.in_memory
 
@@ -32,14 +33,10 @@ QUEUES = (
 def fill(client, first):
     """A message for each key, its number in the body."""
     for number in range(first, first + KEYS):
-        client.send(
-            "SEND",
-            {"destination": "paged", "code": f"k{number % KEYS}", "persistent": "true"},
-            b"%d" % number,
-        )
-    client.ask("BEGIN", {"transaction": "t"})
+        say(client, "paged", b"%d" % number, code=f"k{number % KEYS}", persistent="true")
+    begin(client)
     client.put("paged", "x", transaction="t")
-    client.ask("ABORT", {"transaction": "t"})
+    abort(client)
 
 
 def test_values_over_stomp_and_http_and_over_kill_9(lasting):
@@ -62,15 +59,12 @@ def test_values_over_stomp_and_http_and_over_kill_9(lasting):
 
     lasting.again("kill")
     client, management = lasting.connect(), lasting.management
-    client.subscribe("orders", ack="auto", id="o")
-    client.messages("3", "4")
+    receive(client, "orders", "3", "4", id="o")
     client.put("paged", "late", persistent="true", code="k0")
     management.expect("paged", messageCount=KEYS, keyCount=KEYS)
     for reader in "ab":
-        client.subscribe("states", ack="auto", id=reader)
-        client.message("new")
-    client.subscribe("paged", ack="auto", id="p")
-    client.messages(*[str(number) for number in range(2 * KEYS + 1, 3 * KEYS)], "late")
+        receive(client, "states", "new", id=reader)
+    receive(client, "paged", *[str(number) for number in range(2 * KEYS + 1, 3 * KEYS)], "late", id="p")
     client.nothing()
     management.expect("paged", messageCount=0, keyCount=0)
 
@@ -92,8 +86,8 @@ def test_a_durable_subscription_gets_current_values_when_it_returns(lasting):
 
 def test_a_queue_that_exists_does_not_become_a_last_value_queue(lasting):
     management = lasting.start(settings=SETTINGS, addresses=QUEUES).management
-    management.ask("POST", "/queues", {"name": "plain"})
-    made = management.ask("POST", "/queues", {"name": "keyed", "lastValueKey": "code"})
+    make_queue(management, "plain")
+    made = make_queue(management, "keyed", lastValueKey="code")
     assert (made["lastValue"], made["lastValueKey"]) == (True, "code")
     for change in ({"lastValue": True}, {"lastValueKey": "code"}):
         with pytest.raises(Answered) as refused:

@@ -14,6 +14,7 @@ from ..broker_process import PATIENCE
 from ..management import Answered
 from ..stomp_client import StompClient, frame_bytes
 from ..wire import SocketWire
+from .steps import begin, commit, connected, make_queue, refused, say
 
 SLOW = {"slow.#": {"slow-consumer-threshold": "5", "slow-consumer-check-period": "1"}}
 KILLED = {"slow.#": {**SLOW["slow.#"], "slow-consumer-policy": "KILL"}}
@@ -89,13 +90,12 @@ def test_a_reload_changes_what_can_change(serve):
             core="<global-max-connections>2</global-max-connections><global-max-queues>1</global-max-queues>"
         )
     )
-    second = broker.client()
-    second.connect()
+    second = connected(broker)
     client.put("one", "x")
-    second.send("SEND", {"destination": "two"})
+    say(second, "two")
     second.error("There are 1 queues, and the limit is 1", "global-max-queues")
     with pytest.raises(Answered, match="HTTP 409: .*global-max-queues"):
-        management.ask("POST", "/queues", {"name": "two"})
+        make_queue(management, "two")
     client.disconnect()
 
 
@@ -132,8 +132,7 @@ def test_a_process_without_file_descriptors_goes_on(serve):
         assert time.monotonic() < deadline
     assert management.ask("GET", "/broker")["refusals"]["open-files"] >= 40
     assert any("Open file limit reached" in line for line in broker.log)
-    late = broker.client()
-    late.connect()
+    late = connected(broker)
     late.subscribe("q")
     late.messages("before", "a message")
     late.disconnect()
@@ -179,14 +178,13 @@ def test_who_reads_no_answers_is_not_read_and_takes_no_memory(start_broker):
 @pytest.mark.broker(parameters="maxTransactionBytes=100K")
 def test_what_transactions_hold(client, connect, management, name):
     other = connect()
-    client.ask("BEGIN", {"transaction": "t"})
-    client.ask("SEND", {"destination": name, "transaction": "t"}, b"x" * 102_400)
+    begin(client)
+    client.put(name, b"x" * 102_400, transaction="t")
     assert management.ask("GET", "/broker")["transactionSize"] > 102_400
-    client.send("SEND", {"destination": name, "transaction": "t", "receipt": "r"}, b"x")
-    client.error("maxTransactionBytes", "102400", receipt="r")
-    other.ask("BEGIN", {"transaction": "t"})
-    other.ask("SEND", {"destination": name, "transaction": "t"}, b"x" * 102_400)
-    other.ask("COMMIT", {"transaction": "t"})
+    refused(client, name, b"x", "maxTransactionBytes", "102400", transaction="t")
+    begin(other)
+    other.put(name, b"x" * 102_400, transaction="t")
+    commit(other)
     management.expect(name, messageCount=1)
     assert management.ask("GET", "/broker")["transactionSize"] == 0
 
@@ -239,8 +237,7 @@ def test_a_slow_consumer_is_closed(serve):
 def test_a_client_that_reads_nothing_is_a_slow_consumer(serve):
     """With ack:auto a message counts once it is written, and to a stuck socket nothing is."""
     broker, management, producer = serve(settings=KILLED)
-    stuck = broker.client()
-    stuck.connect()
+    stuck = connected(broker)
     stuck.subscribe("slow.q", ack="auto")
     producer.put("slow.q", *["x" * 100_000] * 300)
     producer.put("slow.q", *["x"] * 300)
@@ -256,8 +253,7 @@ def test_a_client_that_reads_nothing_is_a_slow_consumer(serve):
 
 def test_a_slow_consumer_is_told_of(serve):
     broker, management, slow = serve(settings=SLOW)
-    watcher = broker.client()
-    watcher.connect()
+    watcher = connected(broker)
     watcher.subscribe(
         "/topic/activemq.notifications", ack="auto", selector="_AMQ_NotifType = 'CONSUMER_SLOW'"
     )
@@ -302,7 +298,7 @@ def test_queues_of_a_user_count_after_a_restart_too(lasting):
     management = lasting.management
     assert management.queue("one")["user"] == "ann"
     ann = lasting.connect(login="ann")
-    ann.send("SEND", {"destination": "three"})
+    say(ann, "three")
     ann.error("User ann has 2 queues, and the limit is 2", "max-queues")
     management.ask("DELETE", "/queues/one", force="true")
     ann = lasting.connect(login="ann")

@@ -1,22 +1,23 @@
 """The log of a broker that runs: connections, management, failed logins, in both formats and in a storm."""
 
-import base64
 import json
 import re
 import socket
-import struct
 import time
-from http.client import HTTPConnection
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from stompring.broker.rejections import LINES
 from stompring.server.logs import FIELDS
 
-from ..broker_document import EVERYBODY, broker_xml
-from ..broker_process import PATIENCE, BrokerProcess
-from ..stomp_client import StompClient
+from ..broker_document import EVERYBODY
+from ..broker_process import BrokerProcess
+from ..management import Answered, Management
+from ..wire import SocketWire
+from .steps import begin, connected, written
 from .test_permissions import add
+from .test_security import login
 
 STORM = 1000
 
@@ -28,28 +29,19 @@ class Logged:
         self.broker = broker
         self.seen = len(broker.log)
 
-    def login(self, passcode="ada"):
-        client = StompClient(self.broker.port)
-        client.send(
-            "CONNECT",
-            {"accept-version": "1.2", "host": "h", "login": "ada", "passcode": passcode, "client-id": "desk"},
-        )
-        return client
+    def login(self):
+        """A client that is connected, and its session."""
+        client = connected(self.broker, login="ada", passcode="ada", client_id="desk")
+        return client, client.connected["session"]
 
-    def http(self, method, path, body=None, credentials="ada:ada"):
+    def http(self, method, path, body=None, credentials=("ada", "ada")):
         """Ask; returns the peer as the broker must see it."""
-        headers = {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
-        data = None
-        if body is not None:
-            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
-        connection = HTTPConnection("127.0.0.1", self.broker.http_port, timeout=PATIENCE)
-        try:
-            connection.request(method, path, data, headers)
-            peer = "{}:{}".format(*connection.sock.getsockname())
-            connection.getresponse().read()
-            return peer
-        finally:
-            connection.close()
+        wire = SocketWire(self.broker.http_port)
+        asked = Management(login=credentials, open_wire=lambda: wire)
+        peer = "{}:{}".format(*wire.socket.getsockname())
+        with suppress(Answered):
+            asked.text(path, method, body)
+        return peer
 
     def line(self, pattern):
         return self.broker.wait_for_log(pattern, self.seen)
@@ -65,39 +57,27 @@ class Logged:
 
 
 def run(directory, style):
-    config = directory / "broker.xml"
-    config.write_text(broker_xml(secure=True))
+    config = written(directory, secure=True)
     add(config, "ada", EVERYBODY)
     return BrokerProcess(config, options=("--log-format", style))
 
 
-@pytest.fixture(scope="module", params=["text", "json"])
-def both(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory):
     """A broker that logs as text, and one that logs JSON."""
-    with run(tmp_path_factory.mktemp(request.param), request.param) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def text_broker(tmp_path_factory):
-    with run(tmp_path_factory.mktemp("text"), "text") as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def json_broker(tmp_path_factory):
-    with run(tmp_path_factory.mktemp("json"), "json") as broker:
-        yield broker
+    styles = ("text", "json")
+    with ExitStack() as running:
+        yield {style: running.enter_context(run(tmp_path_factory.mktemp(style), style)) for style in styles}
 
 
 @pytest.fixture
-def text(text_broker):
-    return Logged(text_broker)
+def text(brokers):
+    return Logged(brokers["text"])
 
 
 @pytest.fixture
-def records(json_broker):
-    return Logged(json_broker)
+def records(brokers):
+    return Logged(brokers["json"])
 
 
 def peer_of(client):
@@ -108,15 +88,14 @@ def peer_of(client):
 
 
 def test_a_connection_is_logged_from_open_to_disconnect(text, name):
-    client = text.login()
-    session = client.expect("CONNECTED")["session"]
+    client, session = text.login()
     who = rf"INFO    connection {session} \({peer_of(client)}\)"
     text.line(rf"{who} opened: acceptor stomp, TCP$")
     text.line(rf"{who} logged in: user ada, client-id desk, STOMP 1.2$")
     client.put(f"/queue/{name}", "a", "b", "c")
     client.subscribe(f"/queue/{name}")
     first, *_ = client.messages("a", "b", "c")
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.answer("ACK", first, transaction="t")
     client.ask("DISCONNECT")
     text.line(
@@ -125,40 +104,26 @@ def test_a_connection_is_logged_from_open_to_disconnect(text, name):
     )
 
 
-def test_a_closed_socket_is_a_reason(text):
-    client = text.login()
-    client.expect("CONNECTED")
-    client.socket.close()
+def test_the_reason_of_a_close(text):
+    text.login()[0].close()
     text.line("closed: closed by the client; user ada, unacknowledged messages: 0$")
-
-
-def test_a_reset_is_a_reason(text):
-    client = text.login()
-    client.expect("CONNECTED")
-    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.socket.close()
+    text.login()[0].kill()
     text.line("closed: connection lost: .*; user ada, unacknowledged")
-
-
-def test_an_error_frame_is_a_reason(text):
-    client = text.login()
-    client.expect("CONNECTED")
+    client, _ = text.login()
     client.send("ACK", {"id": "7-7\x1b[31m"})
     client.error()
-    line = text.line(r"closed: ERROR sent: .*; user ada, unacknowledged")
-    assert "\x1b" not in line
+    assert "\x1b" not in text.line(r"closed: ERROR sent: .*; user ada, unacknowledged")
 
 
 def test_a_failed_login_over_stomp_is_the_reason_of_the_close(text):
-    client = text.login("eve")
+    client = login(text.broker, login="ada", passcode="eve")
     client.error("Security")
     text.line(rf"connection \S+ \({peer_of(client)}\) closed: ERROR sent: Security Error .*\[ada\]")
     assert not [line for line in text.lines() if "eve" in line]
 
 
 def test_a_connection_closed_by_management_says_so(records):
-    client = records.login()
-    session = client.expect("CONNECTED")["session"]
+    client, session = records.login()
     asked = records.http("DELETE", f"/api/v1/connections/{session}")
     closed = records.record(r"closed: ERROR sent: Connection closed by management")
     assert (closed["connection"], closed["user"], closed["peer"]) == (session, "ada", peer_of(client))
@@ -167,27 +132,25 @@ def test_a_connection_closed_by_management_says_so(records):
 
 
 def test_fields_of_a_connection(records, name):
-    client = records.login()
-    session = client.expect("CONNECTED")["session"]
+    client, session = records.login()
     client.put(f"/queue/{name}", "a", "b")
     client.subscribe(f"/queue/{name}")
     client.messages("a", "b")
     client.socket.close()
-    common = {"connection": session, "peer": None, "acceptor": "stomp"}
     opened = records.record(f"connection {session} .* opened")
-    common["peer"] = opened["peer"]
-    assert opened["level"] == "info" and opened["carrier"] == "TCP" and common.items() <= opened.items()
-    entered = records.record(f"connection {session} .* logged in")
-    known = {**common, "user": "ada"}
-    assert {**known, "client_id": "desk", "version": "1.2"}.items() <= entered.items()
-    closed = records.record(f"connection {session} .* closed")
-    assert {
-        **known,
-        "reason": "closed by the client",
-        "unacknowledged": 2,
-        "unacknowledged_by_queue": {name: 2},
-        "open_transactions": 0,
-    }.items() <= closed.items()
+    known = {"connection": session, "peer": opened["peer"], "acceptor": "stomp"}
+    assert {**known, "level": "info", "carrier": "TCP"}.items() <= opened.items()
+    for word, fields in {
+        "logged in": {"client_id": "desk", "version": "1.2"},
+        "closed": {
+            "reason": "closed by the client",
+            "unacknowledged": 2,
+            "unacknowledged_by_queue": {name: 2},
+            "open_transactions": 0,
+        },
+    }.items():
+        found = records.record(f"connection {session} .* {word}")
+        assert {**known, "user": "ada", **fields}.items() <= found.items()
 
 
 # ---- management
@@ -237,12 +200,15 @@ def test_fields_of_a_change(records, name):
     assert "reason" in missing
 
 
-@pytest.mark.parametrize(("credentials", "said"), [("ada:wrong", r"\[ada\]"), ("eve:ada", r"\[eve\]")])
-def test_a_failed_http_login_names_the_peer(both, credentials, said):
-    logged = Logged(both)
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize("credentials", [("ada", "wrong"), ("eve", "ada")])
+def test_a_failed_http_login_names_the_peer(brokers, style, credentials):
+    logged = Logged(brokers[style])
     for method in ("GET", "POST"):
         peer = logged.http(method, "/api/v1/queues", credentials=credentials)
-        logged.line(rf"failed login: anonymous \({peer}\): {method} /api/v1/queues: 401 .*{said}")
+        logged.line(
+            rf"failed login: anonymous \({peer}\): {method} /api/v1/queues: 401 .*\[{credentials[0]}\]"
+        )
     assert not [line for line in logged.lines() if "wrong" in line]
 
 
@@ -273,12 +239,8 @@ def test_a_storm_of_connections_logs_a_bounded_number_of_lines(tmp_path):
 def test_a_storm_of_changes_logs_a_bounded_number_of_lines(tmp_path):
     with run(tmp_path, "text") as broker:
         logged = Logged(broker)
-        connection = HTTPConnection("127.0.0.1", broker.http_port, timeout=PATIENCE)
-        headers = {"Authorization": "Basic " + base64.b64encode(b"ada:ada").decode()}
         for number in range(LINES + 20):
-            connection.request("DELETE", f"/api/v1/queues/none-{number}", headers=headers)
-            assert connection.getresponse().read()
-        connection.close()
+            logged.http("DELETE", f"/api/v1/queues/none-{number}")
     told = [line for line in logged.lines() if "management: " in line]
     suppressed = [line for line in logged.lines() if "management lines suppressed" in line]
     assert len(told) >= LINES
@@ -289,7 +251,6 @@ def test_a_start_over_the_data_of_artemis_tells_how_to_import_its_messages(tmp_p
     journal = tmp_path / "data" / "journal"
     journal.mkdir(parents=True)
     (journal / "activemq-data-1.amq").write_bytes(b"of Artemis")
-    (tmp_path / "broker.xml").write_text(broker_xml())
-    with BrokerProcess(tmp_path / "broker.xml", tmp_path / "data") as broker:
+    with BrokerProcess(written(tmp_path), tmp_path / "data") as broker:
         broker.wait_for_log("has journal files of Artemis, whose messages are not read: 'artemis data exp'")
     assert (journal / "activemq-data-1.amq").read_bytes() == b"of Artemis"

@@ -7,6 +7,7 @@ import pytest
 from ..broker_document import broker_xml, permitted
 from ..broker_process import BrokerProcess
 from ..management import Answered
+from .steps import say
 from .test_management_messages import ADDRESS, Manager
 from .test_permissions import add
 from .test_security import login
@@ -47,7 +48,7 @@ def manager(broker, user):
 
 def test_a_request_needs_manage_and_not_send(broker):
     client = connected(broker, "sender")
-    client.send("SEND", {"destination": ADDRESS, "_AMQ_ResourceName": "broker", "_AMQ_Attribute": "Started"})
+    say(client, ADDRESS, _AMQ_ResourceName="broker", _AMQ_Attribute="Started")
     error = client.expect("ERROR")["message"]
     assert "permission='MANAGE'" in error and ADDRESS in error
     assert manager(broker, "viewer").ask("broker", "Started") == (True, True)
@@ -55,15 +56,7 @@ def test_a_request_needs_manage_and_not_send(broker):
 
 def test_a_reply_needs_what_a_send_there_needs(broker):
     client = connected(broker, "admin")
-    client.send(
-        "SEND",
-        {
-            "destination": ADDRESS,
-            "reply-to": "secret",
-            "_AMQ_ResourceName": "broker",
-            "_AMQ_Attribute": "Started",
-        },
-    )
+    say(client, ADDRESS, reply_to="secret", _AMQ_ResourceName="broker", _AMQ_Attribute="Started")
     assert "permission='SEND' on address secret" in client.expect("ERROR")["message"]
 
 

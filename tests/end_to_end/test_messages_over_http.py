@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
+from .steps import make_queue
 from .test_stomp_py import Client
 
 SETTINGS = {
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.in_memory, pytest.mark.broker(settings=SETTINGS)]
 
 def make(management, *names):
     for name in names:
-        management.ask("POST", "/queues", {"name": name, "routingType": "ANYCAST"})
+        make_queue(management, name, routingType="ANYCAST")
 
 
 def do(management, queue, operation, **body):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..management import Management
 from ..stomp_client import StompClient, frame_bytes
+from .steps import make_queue, written
 
 MESSAGES = 100_000
 PAGED = {"max-size-messages": 1000, "page-size-bytes": "1M"}
@@ -57,18 +57,17 @@ def fill(port, queue, count):
     frame = frame_bytes("SEND", {"destination": f"/queue/{queue}", "persistent": "true"}, b"y" * 100)
     for _ in range(count // 1000):
         client.raw(frame * 999)
-        client.ask("SEND", {"destination": f"/queue/{queue}", "persistent": "true"}, b"y" * 100)
+        client.put(f"/queue/{queue}", b"y" * 100, persistent="true")
     client.close()
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not Path(USED.format(pid=os.getpid())).exists(), reason="needs schedstat of Linux")
 def test_moving_a_hundred_thousand_paged_messages_keeps_nobody_waiting(tmp_path):
-    config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(settings={"long": PAGED, "far": PAGED}))
+    config = written(tmp_path, settings={"long": PAGED, "far": PAGED})
     with BrokerProcess(config) as broker:
         management = Management(broker.http_port)
-        management.ask("POST", "/queues", {"name": "far", "routingType": "ANYCAST"})
+        make_queue(management, "far", routingType="ANYCAST")
         fill(broker.port, "long", MESSAGES)
         assert management.queue("long")["pagedCount"] > 0.9 * MESSAGES
         probe = Probe(broker.port, broker.pid)

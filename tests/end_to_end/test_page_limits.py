@@ -4,6 +4,7 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
+from .steps import begin, commit, connected, leave, receive, say
 
 MESSAGES = {"max-size-messages": 0, "page-limit-messages": 30}
 BYTES = {"max-size-bytes": 0, "page-limit-bytes": "64K"}
@@ -35,7 +36,7 @@ def consume(connect, address, *bodies):
 
 
 def refused(client, address, body, limit):
-    client.send("SEND", {"destination": address, "receipt": "no"}, body.encode())
+    say(client, address, body.encode(), receipt="no")
     client.error(address, "full", limit, receipt="no")
 
 
@@ -86,7 +87,7 @@ def test_fail_by_bytes(connect, name, management):
     address = f"bf.{name}"
     producer, sent = connect(), 0
     while True:
-        producer.send("SEND", {"destination": address, "receipt": sent}, f"{sent} {KILO}".encode())
+        say(producer, address, f"{sent} {KILO}".encode(), receipt=sent)
         answer = producer.frame()
         if answer.command == "ERROR":
             break
@@ -117,8 +118,8 @@ def test_a_limit_without_a_policy_is_none(connect, name, management):
 def test_in_a_transaction(client, name, management):
     address = f"mf.{name}"
     client.put(address, *numbers(0, 30))
-    client.ask("BEGIN", {"transaction": "t"})
-    client.ask("SEND", {"destination": address, "transaction": "t"}, b"lost")
+    begin(client)
+    client.put(address, b"lost", transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "r"})
     client.error("Transaction t is not committed", "page-limit-messages 30", receipt="r")
     management.expect(address, messageCount=30)
@@ -127,11 +128,11 @@ def test_in_a_transaction(client, name, management):
 def test_a_transaction_is_checked_as_a_whole(client, name, management):
     address = f"mf.{name}"
     client.put(address, *numbers(0, 10))
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.put(address, *numbers(10, 20), transaction="t")
-    client.ask("COMMIT", {"transaction": "t"})
+    commit(client)
     management.expect(address, messageCount=20)
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.put(address, *numbers(20, 50), transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "r"})
     client.error("Transaction t is not committed", "page-limit-messages 30", receipt="r")
@@ -140,7 +141,7 @@ def test_a_transaction_is_checked_as_a_whole(client, name, management):
 
 def test_a_transaction_is_checked_as_a_whole_in_bytes(client, name, management):
     address = f"bf.{name}"
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.put(address, *("y" * 10_000 for _ in range(20)), transaction="t")
     client.send("COMMIT", {"transaction": "t", "receipt": "r"})
     client.error("Transaction t is not committed", "page-limit-bytes 65536", receipt="r")
@@ -170,8 +171,7 @@ def test_the_limit_holds_after_a_restart(serve):
     client.close()
     broker.stop()
     with BrokerProcess(broker.config) as again:
-        client = again.client()
-        client.connect()
+        client = connected(again)
         client.put("q", "6", persistent="true")
         again.management().expect("q", messageCount=3)
         client.subscribe("q", ack="client-individual")
@@ -199,10 +199,8 @@ def test_the_largest_address_pages_first_not_the_unlucky_one(serve):
         line for line in broker.log if "global-max-messages 100 is used up: new messages go to pages" in line
     ]
     assert len(said) == 2
-    client.subscribe("large", ack="auto", id="1")
-    client.messages(*numbers(0, 100))
-    client.subscribe("small", ack="auto", id="2")
-    client.messages(*numbers(0, 40))
+    receive(client, "large", *numbers(0, 100), id="1")
+    receive(client, "small", *numbers(0, 40), id="2")
     for address in ("large", "small"):
         management.expect_address(address, paging=False, numberOfPages=0)
     assert sum("stopped paging" in line for line in broker.log) == 2
@@ -222,9 +220,8 @@ def test_bytes_and_number_are_limits_of_their_own(serve):
             core="<global-max-size>100K</global-max-size><global-max-messages>1000</global-max-messages>"
         )
     )
-    client.subscribe("q", ack="auto")
-    client.messages(*numbers(0, 6))
+    receive(client, "q", *numbers(0, 6))
     management.expect_address("q", paging=False)
-    client.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(client)
     client.put("q", *(KILO * 20 for _ in range(8)))
     management.expect_address("q", paging=True)

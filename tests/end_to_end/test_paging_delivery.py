@@ -3,6 +3,7 @@
 import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
+from .steps import abort, begin, commit, leave, several
 
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
@@ -23,9 +24,9 @@ def test_order_over_transactions(client, name):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 3))
     for first in range(4, 31, 9):
-        client.ask("BEGIN", {"transaction": "t"})
+        begin(client)
         client.put(queue, *padded(first, first + 8), transaction="t")
-        client.ask("COMMIT", {"transaction": "t"})
+        commit(client)
     assert take(client, queue, 30) == numbers(1, 30)
 
 
@@ -33,7 +34,7 @@ def test_order_after_a_part_was_acknowledged(client, connect, name):
     consumer, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))
     consumer.subscribe(queue, ack="client", prefetch_count=20)
-    messages = [consumer.message() for _ in range(20)]
+    messages = several(consumer, 20)
     consumer.answer("ACK", messages[9])
     consumer.kill()
     assert take(client, queue, 50) == numbers(11, 60)
@@ -44,11 +45,11 @@ def test_order_over_rollback(client, connect, name, management, end):
     consumer, queue = connect(), f"five.{name}"
     client.put(queue, *padded(1, 60))
     consumer.subscribe(queue, prefetch_count=30)
-    consumer.ask("BEGIN", {"transaction": "t"})
-    for message in [consumer.message() for _ in range(30)]:
+    begin(consumer)
+    for message in several(consumer, 30):
         consumer.answer("ACK", message, transaction="t")
     if end == "ABORT":
-        consumer.ask("ABORT", {"transaction": "t"})
+        abort(consumer)
         consumer.disconnect()
     else:
         consumer.kill()
@@ -60,8 +61,8 @@ def test_order_over_rollback_and_restart(lasting):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 60), **DURABLE)
     client.subscribe("five.q", prefetch_count=30)
-    client.ask("BEGIN", {"transaction": "t"})
-    for message in [client.message() for _ in range(30)]:
+    begin(client)
+    for message in several(client, 30):
         client.answer("ACK", message, transaction="t")
     assert lasting.again().drain("five.q") == numbers(1, 60)
 
@@ -70,7 +71,7 @@ def test_pg_11_acknowledged_out_of_order(lasting, how):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 100), **DURABLE)
     client.subscribe("five.q", consumer_window_size="-1")
-    messages = [client.message() for _ in range(100)]
+    messages = several(client, 100)
     client.answer("ACK", messages[76])
     lasting.again(how)
     lasting.management.expect("five.q", messageCount=99)
@@ -84,7 +85,7 @@ def test_messages_of_a_transaction_appear_at_commit(client, name, management):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 10))
     for end in ("ABORT", "COMMIT"):
-        client.ask("BEGIN", {"transaction": "t"})
+        begin(client)
         client.put(queue, *padded(11, 15), transaction="t")
         management.expect(queue, messageCount=10)
         client.ask(end, {"transaction": "t"})
@@ -95,12 +96,12 @@ def test_messages_of_a_transaction_appear_at_commit(client, name, management):
 def test_transactions_over_pages_and_memory(lasting, how):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 10), **DURABLE)
-    client.ask("BEGIN", {"transaction": "done"})
-    client.ask("BEGIN", {"transaction": "open"})
+    begin(client, "done")
+    begin(client, "open")
     for transaction in ("open", "done"):
         client.put("five.q", f"paged {transaction}", transaction=transaction, **DURABLE)
         client.put("memory", f"memory {transaction}", transaction=transaction, **DURABLE)
-    client.ask("COMMIT", {"transaction": "done"})
+    commit(client, "done")
     for _ in range(2):  # the second time nothing but pages may remember it
         lasting.again(how)
         lasting.management.expect("five.q", messageCount=11)
@@ -112,9 +113,9 @@ def test_acknowledged_in_a_transaction(lasting):
     client = lasting.start(**LASTING).connect()
     client.put("five.q", *padded(1, 20), **DURABLE)
     client.subscribe("five.q", consumer_window_size="-1")
-    messages = [client.message() for _ in range(20)]
+    messages = several(client, 20)
     for end, chosen in (("COMMIT", messages[5:10]), ("ABORT", messages[10:15])):
-        client.ask("BEGIN", {"transaction": end})
+        begin(client, end)
         for message in chosen:
             client.answer("ACK", message, transaction=end)
         client.ask(end, {"transaction": end})
@@ -128,7 +129,7 @@ def test_pg_10_counters_of_an_active_and_a_lazy_queue(lasting):
     client = lasting.start(**LASTING).connect(client_id="c")
     for subscriber in ("active", "lazy"):
         client.subscribe("/topic/five.t", id=subscriber, ack="client", durable_subscription_name=subscriber)
-        client.ask("UNSUBSCRIBE", {"id": subscriber})
+        leave(client, subscriber)
     client.put("/topic/five.t", *padded(1, 200, 50), **DURABLE)
     assert lasting.drain("c.active") == numbers(1, 200)
     lasting.management.expect("c.active", messageCount=0, messagesAdded=200, messagesAcknowledged=200)
@@ -152,7 +153,7 @@ def test_pg_12_expired_messages_among_others(client, name, management):
     management.expect(queue, deliveringCount=1)
     client.time.sleep(max(0.0, soon / 1000 - client.time.now()) + 0.1)
     management.expect(queue, messagesExpired=179)  # one is in delivery
-    client.ask("UNSUBSCRIBE", {"id": "late"})
+    leave(client, "late")
     client.inbox.clear()
     assert take(client, queue, 20) == [str(number) for number in range(10, 201, 10)]
     management.expect_address(queue, paging=False)
@@ -165,7 +166,7 @@ def test_scheduled_messages_wait_in_pages(client, name, management):
     client.put(queue, "scheduled", AMQ_SCHEDULED_TIME=due)
     management.expect(queue, messageCount=21, scheduledCount=1)
     client.subscribe(queue, consumer_window_size="-1")
-    assert texts([client.message() for _ in range(20)]) == numbers(1, 20)
+    assert texts(several(client, 20)) == numbers(1, 20)
     client.message("scheduled")
     assert client.in_ms(0) >= due
 
@@ -196,12 +197,12 @@ def test_pg_15_a_limit_to_what_is_read(client, name, management):
     queue = f"read.{name}"
     client.put(queue, *padded(1, 100, 50))
     client.subscribe(queue, ack="client", consumer_window_size="-1")
-    got = [client.message() for _ in range(10)]
+    got = several(client, 10)
     client.nothing()
     management.expect(queue, messageCount=100, deliveringCount=10)
     while len(got) < 100:
         client.answer("ACK", got[-1])
-        got += [client.message() for _ in range(10)]
+        got += several(client, 10)
     client.answer("ACK", got[-1])
     assert texts(got) == numbers(1, 100)
 
@@ -212,7 +213,7 @@ def test_pg_16_a_lazy_subscriber_keeps_the_others_apart(client, connect, name, m
     busy.subscribe(topic, ack="auto")
     for first in range(1, 500, 50):
         client.put(topic, *padded(first, first + 49, 50))
-    assert texts([busy.message() for _ in range(500)]) == numbers(1, 500)
+    assert texts(several(busy, 500)) == numbers(1, 500)
     management.expect_address(f"five.{name}", paging=True)
     assert texts([lazy.message()]) == ["1"]
 
@@ -234,7 +235,7 @@ def test_pg_18_browsing_with_a_selector(client, name, management):
     for number in range(1, 61):
         client.put(queue, str(number), third=number % 3 == 0)
     client.subscribe(queue, id="look", ack="auto", browser="true", selector="third = 'True'")
-    shown = [client.message() for _ in range(21)]
+    shown = several(client, 21)
     assert texts(shown[:-1]) == [str(number) for number in range(3, 61, 3)]
     assert shown[-1]["browser"] == "end"
     found = management.ask("GET", f"/queues/{queue}/messages", filter="third = 'True'", size=100)
@@ -262,7 +263,7 @@ def test_attempts_of_paged_messages(lasting):
     assert take(client, "five.q", 5) == numbers(1, 5)
     client.subscribe("five.q", prefetch_count=1)
     client.answer("NACK", client.message())
-    client.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(client)
     client = lasting.again().connect()
     assert take(client, "five.q", 1, ack="NACK") == ["6"]
     lasting.management.expect("DLQ", messageCount=1)

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from .lasting import DURABLE, numbers, padded, take, texts
+from .steps import leave, make_queue, several
 
 #: Small pages; what may be read from them at a time is two pages' worth where nothing is said.
 SMALL = {"page-size-bytes": "1K", "max-read-page-bytes": -1}
@@ -54,7 +55,7 @@ def test_pg_3_all_new_messages_of_all_queues_page(connect, name, management):
     client, topic = connect(client_id=name), f"five.{name}"
     for subscriber in ("busy", "lazy"):
         client.subscribe(f"/topic/{topic}", id=subscriber, ack="client", durable_subscription_name=subscriber)
-        client.ask("UNSUBSCRIBE", {"id": subscriber})
+        leave(client, subscriber)
     client.put(f"/topic/{topic}", *padded(1, 20))
     busy = f"{topic}::{name}.busy"
     assert take(client, busy, 20) == numbers(1, 20)
@@ -84,7 +85,7 @@ def test_pg_5_a_file_goes_when_everybody_is_done_with_it(lasting):
     client.put("always.q", *padded(1, 30, 300), **DURABLE)
     before = lasting.pages()
     client.subscribe("always.q", ack="client-individual", consumer_window_size="-1")
-    messages = [client.message() for _ in range(30)]
+    messages = several(client, 30)
     assert texts(messages) == numbers(1, 30)
     for message in messages[10:20]:  # in the middle
         client.answer("ACK", message)
@@ -128,7 +129,7 @@ def test_pg_9_nothing_is_there_twice(client, name, management):
     queue = f"five.{name}"
     client.put(queue, *padded(1, 40))
     client.subscribe(queue, id="look", ack="auto", browser="true")
-    shown = [client.message() for _ in range(41)]
+    shown = several(client, 41)
     assert texts(shown[:-1]) == numbers(1, 40) and shown[-1]["browser"] == "end"
     management.expect(queue, messageCount=40, deliveringCount=0)
     assert texts_of(management, queue) == numbers(1, 40)
@@ -147,7 +148,7 @@ def test_pg_13_purge(client, name, management):
 
 def test_pg_13_purge_when_the_last_consumer_goes(connect, name, management):
     queue = f"five.{name}"
-    management.ask("POST", "/queues", {"name": queue, "routingType": "ANYCAST", "purgeOnNoConsumers": True})
+    make_queue(management, queue, routingType="ANYCAST", purgeOnNoConsumers=True)
     client, consumer = connect(), connect()
     consumer.subscribe(queue, prefetch_count=1)
     client.put(queue, *padded(1, 40))

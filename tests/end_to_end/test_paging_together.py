@@ -4,6 +4,7 @@ import pytest
 
 from ..stomp_client import frame_bytes
 from .lasting import numbers, padded, take, texts
+from .steps import abort, several
 
 #: Hardly anything is read ahead, so that something waits on disk before each burst.
 FEW = {"max-size-messages": 5, "prefetch-page-messages": 2}
@@ -32,7 +33,7 @@ def together(client, *frames):
     """All of it in one piece, and a receipt behind it."""
     client.raw(b"".join(frames))
     client.ask("BEGIN", {"transaction": "behind"})
-    client.ask("ABORT", {"transaction": "behind"})
+    abort(client, "behind")
 
 
 @KINDS
@@ -126,7 +127,7 @@ def test_the_next_consumer_gets_what_a_failing_connection_sent_last(client, conn
     together(client, *sends(queue, 1, 30))
     bad = frame_bytes("SEND", {"priority": "x", "destination": queue})
     client.raw(b"".join([*sends(queue, 31, 60), bad]))
-    got = [heir.message() for _ in range(60)]
+    got = several(heir, 60)
     assert texts(got) == numbers(1, 60)
 
 
@@ -141,7 +142,7 @@ def test_a_failing_connection_takes_its_subscription_along(lasting):
     assert lasting.pages()
     bad = frame_bytes("SEND", {"destination": topic, "priority": "x"})
     client.raw(b"".join([*sends(topic, 31, 60), bad]))
-    assert texts([other.message() for _ in range(60)]) == numbers(1, 60)
+    assert texts(several(other, 60)) == numbers(1, 60)
     lasting.management.expect_address("wide.t", paging=False)
     for _ in range(100):  # files go with a batch
         other.put("elsewhere", "x", persistent="true")

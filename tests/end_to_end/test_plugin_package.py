@@ -15,6 +15,7 @@ from ..broker_process import BrokerProcess
 from ..packages import Environment, run
 from ..packages import packages as packages
 from ..stomp_client import StompClient
+from .steps import say
 
 #: A package as somebody else may write it: several modules, a class that its `__init__` passes on, and a second policy
 #: that nobody names and that must never run.
@@ -130,7 +131,7 @@ def accepted(broker, *bodies):
 def refused(broker, body, *words):
     dialogue = StompClient(broker.port)
     dialogue.connect()
-    dialogue.send("SEND", {"destination": "/queue/orders"}, body.encode())
+    say(dialogue, "/queue/orders", body.encode())
     dialogue.error(*words)
     dialogue.close()
 

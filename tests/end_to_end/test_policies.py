@@ -5,6 +5,7 @@ import pytest
 from ..broker_document import anycast, broker_xml
 from ..management import Answered
 from .lasting import DURABLE
+from .steps import connected, leave, receive, say
 from .test_security import stompring
 
 pytestmark = pytest.mark.in_memory
@@ -80,6 +81,7 @@ class Recorder(AddressPolicy):
 
 DOOR_PLUGIN = '<broker-plugins><broker-plugin name="door"/></broker-plugins>'
 DOOR_USE = {"q": {"address-policy": '<address-policy name="door"/>'}}
+DOORS = {"core": DOOR_PLUGIN, "settings": DOOR_USE}
 
 
 @pytest.fixture
@@ -92,23 +94,15 @@ def plugins(tmp_path):
     return folder
 
 
-def connected(broker, version="1.2"):
-    client = broker.client(version)
-    client.connect()
-    return client
-
-
 def test_every_answer_of_admit(serve, plugins):
-    broker, management, client = serve(
-        core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere")
-    )
+    broker, management, client = serve(**DOORS, addresses=anycast("q") + anycast("elsewhere"))
     client.put("q", "accepted", do="accept")
     client.put("q", "dropped", do="drop")
     client.put("q", "redirected", do="redirect", color="red")
     client.put("q", "changed", do="change")
     client.put("q", "plain")
     refused = connected(broker)
-    refused.send("SEND", {"destination": "q", "do": "refuse", "receipt": "r"}, b"m")
+    say(refused, "q", b"m", do="refuse", receipt="r")
     refused.error("Not now (policy door of address q)", receipt="r")
     began = client.time.steady()
     client.put("q", "waited", do="wait")
@@ -123,7 +117,7 @@ def test_every_answer_of_admit(serve, plugins):
 
 
 def test_every_answer_of_admit_over_http(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("elsewhere"))
+    broker = start_broker(**DOORS, addresses=anycast("q") + anycast("elsewhere"))
     management = broker.management()
 
     def send(do, count=1):
@@ -145,19 +139,17 @@ def test_every_answer_of_admit_over_http(start_broker, plugins):
 
 
 def test_a_connection_that_waits_serves_its_consumers(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("other"))
+    broker = start_broker(**DOORS, addresses=anycast("q") + anycast("other"))
     client, other = connected(broker), connected(broker)
     client.subscribe("other", ack="auto")
-    client.send("SEND", {"destination": "q", "do": "wait", "receipt": "late"}, b"m")
+    say(client, "q", b"m", do="wait", receipt="late")
     other.put("other", "meanwhile")
     client.message("meanwhile")
     client.expect("RECEIPT", receipt_id="late")
-    client.close()
-    other.close()
 
 
 def test_a_slow_hook_is_counted_and_logged(serve, plugins):
-    broker, management, client = serve(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
+    broker, management, client = serve(**DOORS, addresses=anycast("q"))
     client.put("q", "a", "b", do="sleep")
     metrics = management.text("/metrics")
     assert 'stompring_policy_slow_hooks_total{hook="admit",policy="door"} 2.0' in metrics
@@ -166,12 +158,12 @@ def test_a_slow_hook_is_counted_and_logged(serve, plugins):
 
 
 def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q") + anycast("other"))
+    broker = start_broker(**DOORS, addresses=anycast("q") + anycast("other"))
     broker.may_fault = True
     management = broker.management()
     for _ in range(3):
         client = connected(broker)
-        client.send("SEND", {"destination": "q", "do": "fault", "receipt": "r"}, b"m")
+        say(client, "q", b"m", do="fault", receipt="r")
         frame = client.error("Policy door of address q failed in admit", receipt="r")
         assert b"ZeroDivision" not in frame.raw
     client = connected(broker)
@@ -189,7 +181,6 @@ def test_a_fault_refuses_one_operation_and_is_counted(start_broker, plugins):
         n for n, line in enumerate(broker.config.read_text().splitlines(), 1) if "address-policy" in line
     )
     assert f"{broker.config}:{named}: policy door of address q failed in admit" in log
-    client.close()
 
 
 @pytest.mark.parametrize(
@@ -234,15 +225,15 @@ def test_plugin_errors_are_reported_at_start_and_reload(
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert fault in done.stderr, done.stderr
         assert f"wrong.xml:{'' if line is None else line}" in done.stderr
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
+    broker = start_broker(**DOORS, addresses=anycast("q"))
     assert "cannot reload the configuration" in broker.reload(document)
     client = connected(broker)
-    client.send("SEND", {"destination": "q", "do": "refuse"}, b"m")
+    say(client, "q", b"m", do="refuse")
     client.error("Not now")
 
 
 def test_parameters_and_code_are_read_again(start_broker, plugins):
-    broker = start_broker(core=DOOR_PLUGIN, settings=DOOR_USE, addresses=anycast("q"))
+    broker = start_broker(**DOORS, addresses=anycast("q"))
     sender = connected(broker)
     sender.put("q", "before")  # its headers are planned
     greeting = '<address-policy name="door"><property key="greeting" value="Tomorrow"/></address-policy>'
@@ -251,17 +242,16 @@ def test_parameters_and_code_are_read_again(start_broker, plugins):
     )
     broker.reload(document)
     client = connected(broker)
-    client.send("SEND", {"destination": "q", "do": "refuse"}, b"m")
+    say(client, "q", b"m", do="refuse")
     client.error("Tomorrow")
     (plugins / "door.py").write_text(DOOR.replace("        return None", '        return Refuse("Closed")'))
     broker.reload(document)
-    sender.send("SEND", {"destination": "q"}, b"m")
+    say(sender, "q", b"m")
     sender.error("Closed")
     broker.reload(broker_xml(addresses=anycast("q")))
     client = connected(broker)
     client.put("q", "after", do="refuse")
     broker.management().expect_address("q", policies=[])
-    client.close()
 
 
 RECORDS = {
@@ -285,7 +275,7 @@ def test_what_happens_to_messages_is_told(serve, plugins):
     good, bad = client.messages("2", "3")
     client.answer("ACK", good)
     client.answer("NACK", bad)
-    client.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(client)
     client.put("r", "soon over", expires=client.in_ms(100))
     management.expect("expired", messageCount=1)
     client.put("r", "purged")
@@ -294,8 +284,7 @@ def test_what_happens_to_messages_is_told(serve, plugins):
         "evicted": ["1"], "expired": ["soon over"], "killed": ["purged"], "settled": ["2"],
         "dead": ["3"], "seen-dead": ["3"],
     }.items():  # fmt: skip
-        client.subscribe(queue, id=queue, ack="auto")
-        client.messages(*bodies)
+        receive(client, queue, *bodies, id=queue)
         client.nothing()
 
 
@@ -345,13 +334,13 @@ def test_every_answer_of_a_full_address(start_broker, plugins):
         client = connected(broker)
         if do == "refuse":
             client.put("q", "1", "2")
-        client.send("SEND", {"destination": "q", "do": do, "receipt": "r"}, b"m")
+        say(client, "q", b"m", do=do, receipt="r")
         client.error(words, receipt="r")
     client = connected(broker)
     client.put("q", "dropped", do="drop")
     client.put("q", "3", do="oldest")
     management.expect("q", messageCount=2, messagesReplaced=1)
-    client.send("SEND", {"destination": "q", "do": "block", "receipt": "late"}, b"4")
+    say(client, "q", b"4", do="block", receipt="late")
     management.expect_address("q", blockedProducers=1, droppedMessageCount=1)
     consumer = connected(broker)
     consumer.subscribe("q", ack="auto")
@@ -361,11 +350,8 @@ def test_every_answer_of_a_full_address(start_broker, plugins):
     client.put("p", *"3456", do="page", persistent="true")
     management.expect("p", messageCount=6)
     management.expect_address("p", paging=True, numberOfPages=1)
-    consumer.subscribe("p", id="p", ack="auto")
-    consumer.messages(*"123456")
+    receive(consumer, "p", *"123456", id="p")
     management.expect_address("p", paging=False)
-    client.close()
-    consumer.close()
 
 
 def test_what_waits_is_known_to_a_policy_after_a_restart(lasting, plugins, how):

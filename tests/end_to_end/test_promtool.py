@@ -12,9 +12,10 @@ from stompring.admin.standby import scrape
 from stompring.pipeline.lake.ingest import IngestMetrics
 
 from ..admin.test_ha import ACTIVE, node_with
-from ..broker_document import EVERYBODY, PREFIXES, anycast, broker_xml
+from ..broker_document import EVERYBODY, PREFIXES, anycast
 from ..broker_process import ROOT, BrokerProcess
 from ..certificates import Authority
+from .steps import say, written
 from .test_permissions import add, http
 from .test_security import login
 
@@ -56,26 +57,23 @@ def config(tmp_path):
     Authority(tmp_path).issue("broker.pem")
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "slow.py").write_text(POLICY, encoding="utf-8")
-    config = tmp_path / "broker.xml"
-    config.write_text(
-        broker_xml(
-            secure=True,
-            core="<journal-retention-directory>data/retention</journal-retention-directory>"
-            '<connectors><connector name="nobody">tcp://127.0.0.1:1</connector></connectors>'
-            '<bridges><bridge name="b"><queue-name>watched</queue-name><filter string="never = 1"/>'
-            "<static-connectors><connector-ref>nobody</connector-ref></static-connectors></bridge></bridges>"
-            '<diverts><divert name="d"><address>other</address><forwarding-address>copies</forwarding-address></divert>'
-            "</diverts>"
-            '<broker-plugins><broker-plugin name="slow"/></broker-plugins>',
-            acceptors=f'<acceptor name="tls">ssl://127.0.0.1:0?keyStorePath=broker.pem;{PREFIXES}</acceptor>'
-            f'<acceptor name="proxy">tcp://127.0.0.1:0?proxyProtocolEnabled=true;{PREFIXES}</acceptor>',
-            settings={
-                "watched": {"address-policy": '<address-policy name="slow"/>'},
-                "paged": {"max-size-messages": 1},
-            },
-            addresses=anycast("watched") + anycast("paged"),
-        ),
-        encoding="utf-8",
+    config = written(
+        tmp_path,
+        secure=True,
+        core="<journal-retention-directory>data/retention</journal-retention-directory>"
+        '<connectors><connector name="nobody">tcp://127.0.0.1:1</connector></connectors>'
+        '<bridges><bridge name="b"><queue-name>watched</queue-name><filter string="never = 1"/>'
+        "<static-connectors><connector-ref>nobody</connector-ref></static-connectors></bridge></bridges>"
+        '<diverts><divert name="d"><address>other</address><forwarding-address>copies</forwarding-address></divert>'
+        "</diverts>"
+        '<broker-plugins><broker-plugin name="slow"/></broker-plugins>',
+        acceptors=f'<acceptor name="tls">ssl://127.0.0.1:0?keyStorePath=broker.pem;{PREFIXES}</acceptor>'
+        f'<acceptor name="proxy">tcp://127.0.0.1:0?proxyProtocolEnabled=true;{PREFIXES}</acceptor>',
+        settings={
+            "watched": {"address-policy": '<address-policy name="slow"/>'},
+            "paged": {"max-size-messages": 1},
+        },
+        addresses=anycast("watched") + anycast("paged"),
     )
     add(config, "anna", EVERYBODY)
     return config
@@ -89,7 +87,7 @@ def test_metrics_of_a_broker_with_every_family(config):
         for number in range(20):
             client.put("paged", str(number), persistent="true")
         client.put("watched", "slow")
-        client.send("SEND", {"destination": "watched", "fail": "1", "receipt": "r"}, b"m")
+        say(client, "watched", b"m", fail="1", receipt="r")
         client.expect("ERROR")
         status, text = http(broker, "GET", "/metrics", "anna:anna")
     assert status == 200

@@ -11,6 +11,7 @@ import pytest
 from ..broker_process import PATIENCE
 from ..stomp_client import StompClient
 from .secured import PREFIXES, Secured
+from .steps import receive
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
@@ -69,8 +70,7 @@ def test_the_client_is_where_the_proxy_says(secured, make, acceptor, source, exp
     client.connect()
     assert remote(secured, client) == expected
     client.put("/queue/proxied", "x")
-    client.subscribe("/queue/proxied", ack="auto")
-    client.message("x")
+    receive(client, "/queue/proxied", "x")
     client.provoke()
     secured.broker.wait_for_log(rf"\({re.escape(expected)}\) closed: .*ABORT", seen)
 

@@ -5,6 +5,7 @@ import pytest
 from ..broker_process import BrokerProcess
 from ..stomp_client import StompClient
 from .secured import PREFIXES, Secured
+from .steps import say
 
 URLS = {
     "stomp": f"tcp://127.0.0.1:0?{PREFIXES}",
@@ -51,7 +52,7 @@ def test_bursts_and_large_messages_arrive_in_order(secured, acceptor):
     client.put(destination, *bodies)
     assert [client.message().body.decode() for _ in bodies] == bodies
     large = bytes(range(256)) * 8192
-    client.send("SEND", {"destination": destination, "content-length": len(large)}, large)
+    say(client, destination, large, content_length=len(large))
     assert client.message().body == large
     client.disconnect()
 
@@ -63,8 +64,8 @@ def test_a_subscriber_that_does_not_read_gets_everything_once_it_does(secured, a
     reader.subscribe(destination, ack="auto")
     body = b"x" * 100_000
     for number in range(100):
-        writer.send("SEND", {"destination": destination, "number": number, "content-length": len(body)}, body)
-    writer.ask("SEND", {"destination": f"{destination}-end"}, b"")
+        say(writer, destination, body, number=number, content_length=len(body))
+    writer.put(f"{destination}-end", b"")
     numbers = [int(reader.message()["number"]) for _ in range(100)]
     assert numbers == list(range(100))
     reader.disconnect()

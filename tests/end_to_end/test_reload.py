@@ -3,6 +3,7 @@
 import pytest
 
 from ..broker_document import anycast, broker_xml, multicast
+from .steps import refused, say
 from .test_policies import DOOR, DOOR_PLUGIN, DOOR_USE
 
 pytestmark = pytest.mark.in_memory
@@ -24,8 +25,7 @@ def test_a_reload_changes_what_it_says_and_nothing_else(serve):
     client.put("a", "the connection is the same")
     client.message("the connection is the same")
     client.put("limited", "1")
-    client.send("SEND", {"destination": "limited", "receipt": "r"}, b"2")
-    client.error("limited", "max-size-messages", receipt="r")
+    refused(client, "limited", b"2", "limited", "max-size-messages")
 
 
 def test_settings_of_an_address_that_is_there_change_live(serve):
@@ -33,7 +33,7 @@ def test_settings_of_an_address_that_is_there_change_live(serve):
         settings={"q": {"max-size-messages": 1, "address-full-policy": "BLOCK"}}
     )
     client.put("q", "1")
-    client.send("SEND", {"destination": "q", "receipt": "late"}, b"2")
+    say(client, "q", b"2", receipt="late")
     management.expect_address("q", blockedProducers=1)
     broker.reload(broker_xml(settings={"q": {"max-size-messages": 10}}))
     client.expect("RECEIPT", receipt_id="late")

@@ -2,9 +2,10 @@
 
 import pytest
 
-from ..broker_document import anycast, broker_xml
+from ..broker_document import anycast
 from ..management import Answered
 from .lasting import DURABLE
+from .steps import make_queue, written
 from .test_security import stompring
 
 pytestmark = pytest.mark.in_memory
@@ -24,11 +25,9 @@ ATTRIBUTES = {
 
 def test_queues_that_management_made(lasting, how):
     management = lasting.start().management
-    management.ask(
-        "POST", "/queues", {"name": "made", "address": "a", "routingType": "MULTICAST", **ATTRIBUTES}
-    )
-    management.ask("POST", "/queues", {"name": "short", "routingType": "ANYCAST", "durable": False})
-    management.ask("POST", "/queues", {"name": "doomed", "routingType": "ANYCAST"})
+    make_queue(management, "made", address="a", routingType="MULTICAST", **ATTRIBUTES)
+    make_queue(management, "short", routingType="ANYCAST", durable=False)
+    make_queue(management, "doomed", routingType="ANYCAST")
     management.ask("DELETE", "/queues/doomed")
     management = lasting.again(how).management
     made = management.queue("made")
@@ -60,7 +59,7 @@ def test_each_change_that_was_answered_outlasts_a_kill(lasting, in_memory):
     lasting.connect().put("q", *"56", **DURABLE)
     lasting.management.ask("DELETE", "/queues/q")
     lasting.again().management.gone("q")
-    lasting.management.ask("POST", "/queues", {"name": "q", "routingType": "ANYCAST"})
+    make_queue(lasting.management, "q", routingType="ANYCAST")
     assert lasting.again().management.queue("q")["messageCount"] == 0
     lasting.management.ask("POST", "/addresses", {"name": "a", "routingTypes": ["MULTICAST"]})
     assert lasting.again().management.address("a")["routingTypes"] == ["MULTICAST"]
@@ -120,8 +119,7 @@ def test_one_broker_for_a_data_directory(lasting, tmp_path, lock_file):
     lasting.start().connect().put("q", "1", **DURABLE)
     if lock_file == "removed":
         (lasting.data / "broker.lock").unlink()
-    config = tmp_path / "second.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config = written(tmp_path, "second.xml")
     second = stompring("run", "--config", str(config), "--data", str(lasting.data))
     assert second.returncode != 0
     told = second.stdout + second.stderr

@@ -11,6 +11,7 @@ from stompring.store.record import CONSUMER, MESSAGE, NAME, PAGE_SETTLED, SETTLE
 from ..broker_document import anycast
 from ..store.decoded_files import passed_on, payloads, retained, rows
 from .lasting import DURABLE
+from .steps import leave, several
 
 pytestmark = pytest.mark.in_memory
 
@@ -115,13 +116,13 @@ def test_who_acknowledged_is_in_the_files(lasting, pages):
         sender.put("q", *["x"] * 20, **DURABLE)
         consumer = lasting.connect(client_id=name)
         consumer.subscribe("q", id="7", ack=mode)
-        taken = [consumer.message() for _ in range(20)]
+        taken = several(consumer, 20)
         if mode == "client-individual":
             for message in taken:
                 consumer.ask("ACK", consumer.reference(message))
         elif mode == "client":
             consumer.ask("ACK", consumer.reference(taken[-1]))
-        consumer.ask("UNSUBSCRIBE", {"id": "7"})
+        leave(consumer, "7")
         expected[f"{name}/7"] = 20
     lasting.management.expect("q", messageCount=0)
     lasting.stop()

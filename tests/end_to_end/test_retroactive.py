@@ -7,6 +7,7 @@ from ..broker_process import BrokerProcess
 from ..cli.conftest import invoke
 from ..management import Answered
 from .lasting import DURABLE
+from .steps import begin, commit, connected, leave, receive, say
 
 pytestmark = pytest.mark.in_memory
 
@@ -27,14 +28,13 @@ def received(client, destination, **headers):
     client.waiting()
     got = [frame.body.decode() for frame in client.inbox]
     client.inbox.clear()
-    client.ask("UNSUBSCRIBE", {"id": "look"})
+    leave(client, "look")
     return got
 
 
 def test_new_subscribers_begin_with_the_last_messages(start_broker):
     broker = start_broker(settings=SETTINGS)
-    client = broker.client()
-    client.connect()
+    client = connected(broker)
     for number in range(5):
         client.put("/topic/n.a", str(number), even=number % 2 == 0)
     client.put("/topic/n.b", "b")
@@ -53,12 +53,11 @@ def test_new_subscribers_begin_with_the_last_messages(start_broker):
 
 def test_a_transaction_counts_from_its_commit_on(start_broker):
     broker = start_broker(settings=SETTINGS)
-    client = broker.client()
-    client.connect()
-    client.ask("BEGIN", {"transaction": "t"})
+    client = connected(broker)
+    begin(client)
     client.put("/topic/n.a", "1", transaction="t")
     assert received(client, "/topic/n.a") == []
-    client.ask("COMMIT", {"transaction": "t"})
+    commit(client)
     assert received(client, "/topic/n.a") == ["1"]
     client.close()
 
@@ -79,9 +78,8 @@ def test_lists_leave_internal_queues_out_and_clients_cannot_use_them(serve):
     assert received(client, "/topic/n.a") == []
     client.send("SUBSCRIBE", {"destination": f"::{name}", "id": "x", "receipt": "r"})
     client.error("is internal", receipt="r")
-    client = broker.client()
-    client.connect()
-    client.send("SEND", {"destination": "$.artemis.internal.n.a.address.retro", "receipt": "r"}, b"x")
+    client = connected(broker)
+    say(client, "$.artemis.internal.n.a.address.retro", b"x", receipt="r")
     client.error("is internal", receipt="r")
 
 
@@ -117,8 +115,7 @@ def test_a_durable_subscription_gets_them_once(lasting):
     lasting.start(settings=SETTINGS)
     client = lasting.connect(client_id="c")
     client.put("/topic/n.a", "1", **DURABLE)
-    client.subscribe("/topic/n.a", ack="auto", durable_subscription_name="d")
-    client.message("1")
+    receive(client, "/topic/n.a", "1", durable_subscription_name="d")
     client.disconnect()
     client = lasting.again().connect(client_id="c")
     client.subscribe("/topic/n.a", ack="auto", durable_subscription_name="d")
@@ -142,8 +139,7 @@ def test_what_is_kept_is_exported_and_imported(lasting, tmp_path):
     assert invoke("export", file, "--data", lasting.data).exit_code == 0
     assert invoke("import", file, "--data", other).exit_code == 0
     with BrokerProcess(config, other) as broker:  # imported while it was stopped
-        client = broker.client()
-        client.connect()
+        client = connected(broker)
         assert received(client, "/topic/n.a") == ["3", "4", "5"]
         client.close()
     with BrokerProcess(

@@ -3,6 +3,7 @@
 import pytest
 
 from ..broker_document import anycast
+from .steps import leave
 
 pytestmark = pytest.mark.in_memory
 
@@ -28,7 +29,7 @@ class TestConfiguredRings:
             client.subscribe("latest")
             client.answer("ACK", client.message(str(n)))
             client.nothing()
-            client.ask("UNSUBSCRIBE", {"id": "s"})
+            leave(client)
             management.expect("latest", messageCount=1, messagesReplaced=n, deliveringCount=0)
 
     def test_rq_8_a_non_destructive_ring_and_consumer_close(self, client, management):
@@ -36,7 +37,7 @@ class TestConfiguredRings:
         client.subscribe("latest.two")
         client.message("x")
         management.expect("latest.two", messageCount=1, deliveringCount=1)
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        leave(client)
         management.expect("latest.two", messageCount=1, deliveringCount=0)
         client.subscribe("latest.two")
         client.message("x")

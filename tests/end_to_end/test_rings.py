@@ -6,6 +6,8 @@ tests (RingQueueTest), D1 to D3 the examples of its manual.
 
 import pytest
 
+from .steps import abort, begin, commit, leave, receive, say, several
+
 pytestmark = [
     pytest.mark.in_memory,
     pytest.mark.broker(settings={f"ring{n}.#": {"default-ring-size": n} for n in (1, 3, 10, 25, 100)}),
@@ -19,10 +21,9 @@ def ring(size, name):
 
 def drain(client, queue, *bodies):
     """The queue holds just these messages; it is empty afterwards."""
-    client.subscribe(queue, id="drain", ack="auto")
-    client.messages(*bodies)
+    receive(client, queue, *bodies, id="drain")
     client.nothing()
-    client.ask("UNSUBSCRIBE", {"id": "drain"})
+    leave(client, "drain")
 
 
 def consume(client, queue, count):
@@ -31,7 +32,7 @@ def consume(client, queue, count):
     for _ in range(count):
         message = client.message()
         client.answer("ACK", message)
-    client.ask("UNSUBSCRIBE", {"id": "consume"})
+    leave(client, "consume")
     client.inbox.clear()
 
 
@@ -44,7 +45,7 @@ def test_rq_1_the_newest_stays(client, name, management):
         management.expect(queue, messageCount=1, messagesReplaced=round_)
         client.subscribe(queue)
         client.answer("ACK", client.message("B"))
-        client.ask("UNSUBSCRIBE", {"id": "s"})
+        leave(client)
 
 
 @pytest.mark.parametrize("undo", ["ABORT", "connection loss"])
@@ -55,7 +56,7 @@ def test_rq_2_rollback_into_a_full_ring(client, connect, name, management, undo)
     client.put(queue, "m0")
     message = consumer.message("m0")
     management.expect(queue, deliveringCount=1)
-    consumer.ask("BEGIN", {"transaction": "t"})
+    begin(consumer)
     consumer.answer("ACK", message, transaction="t")
     client.put(queue, "m1")
     consumer.message("m1")
@@ -67,9 +68,9 @@ def test_rq_2_rollback_into_a_full_ring(client, connect, name, management, undo)
         consumer.kill()
     management.expect(queue, messageCount=1, deliveringCount=0, messagesReplaced=1)
     client.subscribe(queue)
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.answer("ACK", client.message("m1"), transaction="t")
-    client.ask("COMMIT", {"transaction": "t"})
+    commit(client)
     management.expect(queue, messageCount=0, messagesAcknowledged=1)
 
 
@@ -151,7 +152,7 @@ def test_rq_9_producers_at_once(connect, name, management):
     producers = [connect() for _ in range(25)]
     for number in range(25):
         for producer in producers:
-            producer.send("SEND", {"destination": queue}, str(number).encode())
+            say(producer, queue, str(number).encode())
     for producer in producers:
         producer.nothing()
     management.expect(queue, messageCount=25, messagesAdded=625, messagesReplaced=600)
@@ -170,7 +171,7 @@ def test_d2_what_is_delivered_does_not_count_until_it_comes_back(client, name, m
     client.put(queue, *"ABCD")
     client.messages(*"ABCD")
     management.expect(queue, messageCount=4, deliveringCount=4, messagesReplaced=0)
-    client.ask("UNSUBSCRIBE", {"id": "s"})
+    leave(client)
     management.expect(queue, messageCount=3, deliveringCount=0, messagesReplaced=1)
     drain(client, queue, *"BCD")
 
@@ -226,10 +227,10 @@ def test_the_head_is_the_oldest_of_the_highest_priority(client, name, management
 def test_a_transaction_enters_the_ring_at_commit(client, name, management):
     queue = ring(3, name)
     client.put(queue, "before")
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.put(queue, *"12345", transaction="t")
     management.expect(queue, messageCount=1, messagesReplaced=0)
-    client.ask("COMMIT", {"transaction": "t"})
+    commit(client)
     management.expect(queue, messageCount=3, messagesReplaced=3)
     drain(client, queue, *"345")
 
@@ -237,9 +238,9 @@ def test_a_transaction_enters_the_ring_at_commit(client, name, management):
 def test_an_aborted_transaction_evicts_nothing(client, name, management):
     queue = ring(3, name)
     client.put(queue, *"123")
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.put(queue, *"45", transaction="t")
-    client.ask("ABORT", {"transaction": "t"})
+    abort(client)
     management.expect(queue, messageCount=3, messagesReplaced=0)
     drain(client, queue, *"123")
 
@@ -247,8 +248,7 @@ def test_an_aborted_transaction_evicts_nothing(client, name, management):
 def test_browsing_protects_nothing(client, name, management):
     queue = ring(3, name)
     client.put(queue, *"123")
-    client.subscribe(queue, id="browse", ack="auto", browser="true")
-    client.messages(*"123", "")
+    receive(client, queue, *"123", "", id="browse", browser="true")
     client.put(queue, "4")
     management.expect(queue, messageCount=3, messagesReplaced=1, deliveringCount=0)
     drain(client, queue, *"234")
@@ -259,7 +259,7 @@ def test_each_queue_of_a_topic_has_its_own_ring(client, name):
     client.subscribe(topic, id="busy", ack="auto")
     client.subscribe(topic, id="slow", prefetch_count=1)
     client.put(topic, *"12345")
-    got = [client.message() for _ in range(6)]
+    got = several(client, 6)
     assert [m.body for m in got if m["subscription"] == "busy"] == [b"1", b"2", b"3", b"4", b"5"]
     slow = [m for m in got if m["subscription"] == "slow"]
     for expected in ("1", "3", "4", "5"):  # "1" is in delivery; of the other four the ring keeps three

@@ -6,6 +6,8 @@ never early.
 
 import pytest
 
+from .steps import begin, commit, receive
+
 pytestmark = pytest.mark.in_memory
 
 
@@ -51,8 +53,7 @@ def test_a_time_that_is_past_jumps_the_line(client, name, management):
     client.put(f"/queue/{name}", "1", "2")
     client.put(f"/queue/{name}", "past", AMQ_SCHEDULED_TIME=client.in_ms(-10_000))
     management.expect(name, messageCount=3, scheduledCount=0)
-    client.subscribe(f"/queue/{name}", ack="auto")
-    client.messages("past", "1", "2")
+    receive(client, f"/queue/{name}", "past", "1", "2")
 
 
 def test_due_times_order_messages_and_put_them_first(client, name, management):
@@ -71,23 +72,21 @@ def test_what_falls_due_goes_to_the_head(client, name, management):
     client.put(f"/queue/{name}", "scheduled", AMQ_SCHEDULED_DELAY=300)
     client.put(f"/queue/{name}", "waiting", "urgent but later")
     management.expect(name, messageCount=3, scheduledCount=0)
-    client.subscribe(f"/queue/{name}", ack="auto")
-    client.messages("scheduled", "waiting", "urgent but later")
+    receive(client, f"/queue/{name}", "scheduled", "waiting", "urgent but later")
 
 
 def test_the_same_time_keeps_the_order_of_sending(client, name):
     due = client.in_ms(400)
     client.put(f"/queue/{name}", *(str(n) for n in range(10)), AMQ_SCHEDULED_TIME=due)
-    client.subscribe(f"/queue/{name}", ack="auto")
-    client.messages(*(str(n) for n in range(10)))
+    receive(client, f"/queue/{name}", *(str(n) for n in range(10)))
 
 
 def test_a_scheduled_send_waits_for_commit(client, name, management):
     client.put(f"/queue/{name}", "first, so that the queue is there")
-    client.ask("BEGIN", {"transaction": "t"})
+    begin(client)
     client.put(f"/queue/{name}", "x", transaction="t", AMQ_SCHEDULED_DELAY=60_000)
     management.expect(name, scheduledCount=0)
-    client.ask("COMMIT", {"transaction": "t"})
+    commit(client)
     management.expect(name, scheduledCount=1, messageCount=2)
 
 

@@ -8,6 +8,7 @@ import pytest
 from ..broker_document import EVERYBODY, broker_xml
 from ..broker_process import PATIENCE, ROOT, BrokerProcess
 from ..stomp_client import StompClient
+from .steps import written
 
 
 def stompring(*arguments, stdin=""):
@@ -35,8 +36,7 @@ def add_user(config, user, password, *options):
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory):
     """A broker that lets in alice and bob."""
-    config = tmp_path_factory.mktemp("secured") / "broker.xml"
-    config.write_text(broker_xml(secure=True))
+    config = written(tmp_path_factory.mktemp("secured"), secure=True)
     add_user(config, "alice", "wonderland 🐇")
     add_user(config, "bob", "builder")
     with BrokerProcess(config) as broker:

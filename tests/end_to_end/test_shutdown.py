@@ -5,10 +5,10 @@ import socket
 
 import pytest
 
-from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
 from ..management import Management
 from ..stomp_client import StompClient
+from .steps import say, written
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -56,7 +56,7 @@ def test_a_client_that_does_not_read_does_not_hold_it_up(start_broker):
 def test_a_blocked_producer_does_not_hold_it_up(serve):
     broker, _, client = serve(settings={"#": {"max-size-messages": 1, "address-full-policy": "BLOCK"}})
     client.put("q", "1")
-    client.send("SEND", {"destination": "q"}, b"2")
+    say(client, "q", b"2")
     Management(broker.http_port).expect_address("q", blockedProducers=1)
     broker.stop()
 
@@ -91,8 +91,7 @@ def test_health_while_it_runs(start_broker):
 
 @pytest.mark.parametrize("ended_by", ["client", "second signal"])
 def test_a_drain_before_the_stop(tmp_path, ended_by):
-    config = tmp_path / "broker.xml"
-    config.write_text(broker_xml(), encoding="utf-8")
+    config = written(tmp_path)
     with BrokerProcess(config, options=("--drain-timeout", "3600")) as broker:
         client = StompClient(broker.port)
         client.connect()

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from .steps import say
+
 pytestmark = pytest.mark.in_memory
 
 
@@ -89,9 +91,7 @@ def test_entries_of_target_lists(serve):
     """A selective consumer with a small window: what was found for it is known, and waits."""
     _, management, client = serve(settings={"q": {"max-size-messages": 1}})
     for number in range(300):
-        client.send(
-            "SEND", {"destination": "q", "colour": "red" if number % 3 else "blue"}, str(number).encode()
-        )
+        say(client, "q", str(number).encode(), colour="red" if number % 3 else "blue")
     client.ask("SEND", {"destination": "other"})
     client.subscribe("q", ack="client-individual", selector="colour = 'blue'", prefetch_count=1)
     client.message("0")

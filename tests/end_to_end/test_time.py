@@ -11,7 +11,7 @@ import pytest
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from ..stomp_client import StompClient
+from .steps import connected
 
 DAY = 24 * 3600
 
@@ -34,12 +34,6 @@ int clock_gettime(clockid_t id, struct timespec *now) {
     return result;
 }
 """
-
-
-def connected(broker, **headers):
-    client = StompClient(broker.port)
-    client.connect({name.replace("_", "-"): value for name, value in headers.items()})
-    return client
 
 
 def for_seconds(seconds, call):

@@ -18,8 +18,10 @@ from stompring.stomp.client import frame
 from ..broker_process import PATIENCE
 from ..cli.command import run
 from ..stomp_client import StompClient
+from ..waiting import until
 from ..websocket_client import WebSocketClient, WebSocketDialogue
 from .secured import Secured
+from .steps import receive, say
 
 LOCAL = "127.0.0.1"
 
@@ -152,23 +154,22 @@ def test_clients_that_are_not_taken(secured, seen, who, expected):
     client = shown[who] if who in shown else getattr(secured, who)
     with pytest.raises((ssl.SSLError, ConnectionResetError, AssertionError)):
         # with TLS 1.3 a client learns of it when it reads
-        secured.open("need", client).connect()
+        secured.enter("need", client)
     secured.broker.wait_for_log(rf"acceptor need: .*TLS handshake failed: .*{expected}", seen)
 
 
 def test_a_certificate_that_is_wanted(secured, seen):
-    secured.open("want").connect()
-    secured.open("want", secured.anna).connect()
+    secured.enter("want")
+    secured.enter("want", secured.anna)
     with pytest.raises((ssl.SSLError, ConnectionResetError, AssertionError)):
-        secured.open("want", secured.mallory).connect()
+        secured.enter("want", secured.mallory)
     secured.broker.wait_for_log("acceptor want: .*CN=mallory", seen)
 
 
 def test_a_session_is_not_resumed_where_certificates_are_asked_for(secured):
     for acceptor in ("need", "stomp"):
         context = secured.authority.trusting(secured.anna)
-        first = secured.open(acceptor, context=context)
-        first.connect()
+        first = secured.enter(acceptor, context=context)
         first.put("/queue/resumed", "x")
         session = first.socket.session
         raw = socket.create_connection((LOCAL, secured.broker.ports[acceptor]), timeout=PATIENCE)
@@ -244,20 +245,15 @@ def test_over_ipv6(secured):
 @pytest.mark.parametrize(("version", "megabytes"), [("1.0", 1), ("1.1", 2), ("1.2", 16)])
 def test_large_messages(secured, version, megabytes):
     body = os.urandom(1 << 20) * megabytes
-    client = secured.open(version=version)
-    client.connect()
-    client.ask("SEND", {"destination": "/queue/large", "content-length": len(body)}, body)
+    client = secured.enter(version=version)
+    client.put("/queue/large", body, content_length=len(body))
     client.subscribe("/queue/large", ack="auto")
     assert client.message().body == body
-    client.send("DISCONNECT", {"receipt": "bye"})
-    client.expect("RECEIPT")
-    client.closed()
+    client.disconnect()
 
 
 def test_a_reader_that_rests_is_not_written_to(secured):
-    sender, reader = secured.open(), secured.open()
-    sender.connect()
-    reader.connect()
+    sender, reader = secured.enter(), secured.enter()
     number = 600
     sender.put("/queue/rest", *(b"x" * 100_000 for _ in range(number)))
     reader.subscribe("/queue/rest", ack="auto")
@@ -278,42 +274,35 @@ def test_a_reader_that_rests_is_not_written_to(secured):
 def test_a_blocked_producer_that_is_gone(secured, seen, acceptor, before):
     """Nothing is read from it, and yet the broker notices."""
     taken, full = f"taken.{acceptor}", f"full.{acceptor}"
-    sender, other = secured.open(acceptor, before=before), secured.open()
-    sender.connect()
-    other.connect()
+    sender, other = secured.enter(acceptor, before=before), secured.enter()
     sender.put(f"/queue/{taken}", "x")
     sender.subscribe(f"/queue/{taken}", ack="client")
     sender.message("x")
     sender.put(f"/queue/{full}", "1")
-    sender.send("SEND", {"destination": f"/queue/{full}"}, b"2")
-    deadline = time.monotonic() + PATIENCE
-    while not secured.get(f"/api/v1/addresses/{full}")["blockedProducers"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    say(sender, f"/queue/{full}", b"2")
+    until(lambda: secured.get(f"/api/v1/addresses/{full}")["blockedProducers"], "nobody is blocked")
     sender.socket.close()
     secured.broker.wait_for_log("closed by the client while blocked", seen)
     other.subscribe(f"/queue/{taken}")
     assert other.message("x")["redelivered"] == "true"
-    other.subscribe(f"/queue/{full}", id="2", ack="auto")
-    other.messages("1", "2")
+    receive(other, f"/queue/{full}", "1", "2", id="2")
 
 
 def test_a_client_that_ends_tls_but_not_tcp(secured):
-    client = secured.open()
-    client.connect()
+    client = secured.enter()
     number = client.connected["session"]
     client.socket.unwrap()
-    deadline = time.monotonic() + PATIENCE
-    while number in {one["connectionID"] for one in secured.get("/api/v1/connections")["data"]}:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+    def known():
+        return {one["connectionID"] for one in secured.get("/api/v1/connections")["data"]}
+
+    until(lambda: number not in known(), known)
 
 
 def test_a_client_that_ends_tls_takes_nothing_along(secured):
     """It says that it is done with TLS while much is on its way to it, and reads on."""
     number = 600
-    sender = secured.open()
-    sender.connect()
+    sender = secured.enter()
     sender.put("/queue/kept", *(b"x" * 100_000 for _ in range(number)))
     link = socket.create_connection((LOCAL, secured.broker.ports["stomp"]), timeout=PATIENCE)
     come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -350,8 +339,7 @@ def test_a_client_that_ends_tls_takes_nothing_along(secured):
 
 
 def test_what_is_not_tls_in_the_midst_of_it(secured, seen):
-    client = secured.open()
-    client.connect()
+    client = secured.enter()
     os.write(client.socket.fileno(), b"\0" * 100)
     secured.broker.wait_for_log(r"acceptor stomp: .*TLS error: ", seen)
 
@@ -376,11 +364,7 @@ def test_what_is_not_tls_in_the_midst_of_it(secured, seen):
 def test_other_protocols(secured, seen, data, expected):
     client = StompClient(secured.broker.ports["stomp"])
     client.raw(data)
-    client.socket.settimeout(PATIENCE)
-    try:
-        while client.socket.recv(1000):
-            pass
-    except ConnectionResetError:
+    while client.wire.receive(PATIENCE):
         pass
     secured.broker.wait_for_log(f"acceptor stomp: .*{expected}", seen)
 
@@ -400,18 +384,13 @@ def test_a_handshake_that_goes_on_for_ever(secured, data):
     before = secured.metric(*counter)
     client = StompClient(secured.broker.ports["hurried"])
     client.raw(data)
-    client.socket.settimeout(PATIENCE)
-    try:
-        assert client.socket.recv(1000) == b""
-    except ConnectionResetError:
-        pass
+    assert client.wire.receive(PATIENCE) == b""
     assert secured.metric(*counter) == before + 1
 
 
 def test_more_connections_than_allowed(secured):
     """Who is one too many is told so, after the handshake that it needs to read it."""
-    first = secured.open("few")
-    first.connect()
+    first = secured.enter("few")
     secured.open("few").error("More than 1 connections to acceptor few")
     first.put("/queue/few", "x")
 
@@ -443,8 +422,7 @@ def test_a_browser_on_another_site_is_refused_over_tls_too(secured):
 def test_who_only_looks_whether_it_is_there_is_not_told_of(secured, seen):
     before = secured.metric("stompring_tls_failures_total", "stomp")
     socket.create_connection((LOCAL, secured.broker.ports["stomp"]), timeout=PATIENCE).close()
-    client = secured.open()
-    client.connect()
+    client = secured.enter()
     client.put("/queue/looked", "x")
     assert not [line for line in secured.broker.log[seen:] if "acceptor stomp: " in line]
     assert secured.metric("stompring_tls_failures_total", "stomp") == before
@@ -472,16 +450,14 @@ def test_http_agrees_on_its_version(secured):
 
 
 def test_transfer_over_tls(secured):
-    client = secured.open()
-    client.connect()
+    client = secured.enter()
     bodies = [str(number) * 20_000 for number in range(50)]
     client.put("/queue/secret", *bodies)
     url, ca = f"stomp+ssl://localhost:{secured.broker.ports['stomp']}", str(secured.authority.file)
     words = ("transfer", "/queue/secret", "--from", url, "--to", url, "--to-destination", "/queue/moved")
     run(*words, "--timeout", "0.5", code=5)
     run(*words, "--timeout", "0.5", "--from-ca", ca, "--to-ca", ca)
-    client.subscribe("/queue/moved", ack="auto")
-    client.messages(*bodies)
+    receive(client, "/queue/moved", *bodies)
     client.close()
 
 

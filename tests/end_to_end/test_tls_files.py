@@ -33,8 +33,7 @@ def shown(secured):
 
 def test_sighup_takes_new_files(secured):
     with secured.start() as broker:
-        open_before = secured.open()
-        open_before.connect()
+        open_before = secured.enter()
         secured.authority.issue("broker.pem", common="second")
         assert shown(secured) == "broker"
         assert "reloaded from" in broker.reload()
@@ -61,17 +60,17 @@ def test_a_broken_file_changes_nothing(secured):
 def test_authorities_are_read_again(secured):
     with secured.start() as broker:
         with pytest.raises((ssl.SSLError, ConnectionResetError, AssertionError)):
-            secured.open(client=secured.mallory).connect()
+            secured.enter(client=secured.mallory)
         shutil.copy(secured.stranger.file, secured.authority.file.with_name("new.pem"))
         secured.authority.file.write_bytes(
             secured.authority.file.read_bytes() + secured.stranger.file.read_bytes()
         )
         assert "reloaded from" in broker.reload()
-        secured.open(client=secured.mallory).connect()
+        secured.enter(client=secured.mallory)
         secured.authority.file.write_bytes(secured.stranger.file.read_bytes())
         broker.reload()
         with pytest.raises((ssl.SSLError, ConnectionResetError, AssertionError)):
-            secured.open(context=trusting(secured, secured.anna)).connect()
+            secured.enter(context=trusting(secured, secured.anna))
 
 
 def trusting(secured, client):

@@ -13,6 +13,7 @@ from ..broker_process import LISTENS, BrokerProcess
 from ..management import Answered, Management
 from ..server.test_sd_notify import Listening
 from ..stomp_client import StompClient
+from .steps import written
 
 STANDBY_HTTP = re.compile(r"standby HTTP listens on \S+:(\d+) \(acceptor http\)")
 
@@ -34,8 +35,7 @@ def ready_status(http):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_standby_takes_over_when_the_active_broker_ends(tmp_path, number):
-    config = tmp_path / "broker.xml"
-    config.write_text(broker_xml())
+    config = written(tmp_path)
     data = tmp_path / "data"
     active = BrokerProcess(config, data)
     active.wait_for_log("is ready")
@@ -87,8 +87,7 @@ def test_health_is_live_and_not_ready_while_the_standby_recovers(tmp_path):
     config.write_text(broker_xml())
     active = BrokerProcess(config, data)
     active.wait_for_log("is ready")
-    slow = tmp_path / "slow.xml"
-    slow.write_text(broker_xml(core='<broker-plugins><broker-plugin name="slow"/></broker-plugins>'))
+    slow = written(tmp_path, "slow.xml", core='<broker-plugins><broker-plugin name="slow"/></broker-plugins>')
     waiting, http = standby(slow, data)
     os.mkfifo(fifo)
     active.terminate(signal.SIGKILL)
@@ -118,8 +117,7 @@ def recovering_status(http):
 
 
 def test_standby_stops_with_0_and_reloads_while_it_waits(tmp_path):
-    config = tmp_path / "broker.xml"
-    config.write_text(broker_xml())
+    config = written(tmp_path)
     listening = Listening(str(tmp_path / "notify"))
     with BrokerProcess(config, tmp_path / "data"):
         waiting, _ = standby(config, tmp_path / "data", env={"NOTIFY_SOCKET": listening.address})
@@ -136,14 +134,12 @@ def test_standby_stops_with_0_and_reloads_while_it_waits(tmp_path):
 
 
 def test_faults_of_the_configuration_are_found_before_the_wait(tmp_path):
-    config = tmp_path / "broker.xml"
-    config.write_text(broker_xml())
+    config = written(tmp_path)
     with BrokerProcess(config, tmp_path / "data"):
-        wrong = tmp_path / "wrong.xml"
-        wrong.write_text(
-            broker_xml(
-                acceptors='<acceptor name="t">tcp://127.0.0.1:0?sslEnabled=true;keyStorePath=gone.pem</acceptor>'
-            )
+        wrong = written(
+            tmp_path,
+            "wrong.xml",
+            acceptors='<acceptor name="t">tcp://127.0.0.1:0?sslEnabled=true;keyStorePath=gone.pem</acceptor>',
         )
         broker = BrokerProcess(wrong, tmp_path / "data", options=["--wait"])
         broker.wait_for_log("gone.pem")
@@ -151,8 +147,7 @@ def test_faults_of_the_configuration_are_found_before_the_wait(tmp_path):
 
 
 def test_directory_that_does_not_exist_is_awaited_and_not_made(tmp_path):
-    config = tmp_path / "broker.xml"
-    config.write_text(broker_xml())
+    config = written(tmp_path)
     data = tmp_path / "volume"
     waiting, _ = standby(config, data)
     waiting.wait_for_log("which does not exist: mount its volume")
@@ -163,8 +158,7 @@ def test_directory_that_does_not_exist_is_awaited_and_not_made(tmp_path):
 
 
 def test_without_a_broker_to_wait_for_the_start_is_the_ordinary_one(tmp_path):
-    config = tmp_path / "broker.xml"
-    config.write_text(broker_xml())
+    config = written(tmp_path)
     data = tmp_path / "data"
     data.mkdir()
     with BrokerProcess(config, data, options=["--wait"]) as broker:

@@ -1,0 +1,96 @@
+"""What a user does on a page or in a part of it, and sees there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+from ..management import Management
+
+Part = Page | Locator
+
+
+def button(part: Part, name: str, **more: Any) -> Locator:
+    """The buttons of that name, which may go on unless it is ``exact``."""
+    return part.get_by_role("button", name=name, **more)
+
+
+def link(part: Part, name: str, **more: Any) -> Locator:
+    """The links of that name."""
+    return part.get_by_role("link", name=name, **more)
+
+
+def group(part: Part, name: str, **more: Any) -> Locator:
+    """The group of that name: a table, or what belongs together."""
+    return part.get_by_role("group", name=name, **more)
+
+
+def region(part: Part, name: str, **more: Any) -> Locator:
+    """The part of a page under that heading."""
+    return part.get_by_role("region", name=name, **more)
+
+
+def press(part: Part, name: str, **more: Any) -> None:
+    """Press a button."""
+    button(part, name, **more).click()
+
+
+def in_dialog(page: Page, name: str) -> None:
+    """Press a button of the open dialog."""
+    press(page.get_by_role("dialog"), name, exact=True)
+
+
+def fill(part: Part, label: str, value: str, **more: Any) -> None:
+    """Fill a field."""
+    part.get_by_label(label, **more).fill(value)
+
+
+def select(part: Part, label: str, value: str, **more: Any) -> None:
+    """Select an option of a field."""
+    part.get_by_label(label, **more).select_option(value)
+
+
+def visible(part: Locator) -> None:
+    """It is there to be seen."""
+    expect(part).to_be_visible()
+
+
+def has(part: Locator, text: Any) -> None:
+    """That text is in it, or these texts in all of them."""
+    expect(part).to_contain_text(text)
+
+
+def reads(part: Locator, text: Any) -> None:
+    """That text is all that is in it, or these texts in all of them."""
+    expect(part).to_have_text(text)
+
+
+def gone(part: Locator) -> None:
+    """Nothing of it is there."""
+    expect(part).to_have_count(0)
+
+
+def shown(part: Part, text: str, **more: Any) -> None:
+    """That text is shown."""
+    visible(part.get_by_text(text, **more))
+
+
+def heading(page: Page, text: str) -> None:
+    """The page has this heading."""
+    reads(page.get_by_role("heading", level=1), text)
+
+
+def alert(part: Part, text: str) -> None:
+    """An alert says so."""
+    has(part.get_by_role("alert"), text)
+
+
+def note(page: Page, text: str) -> None:
+    """A note says so, perhaps beside others."""
+    has(page.locator(".notes"), text)
+
+
+def make_queue(management: Management, name: str, **attributes: object) -> None:
+    """A queue, made by management."""
+    management.ask("POST", "/queues", {"name": name, **attributes})
