@@ -18,7 +18,6 @@ from stompring.store.journal import Journal
 
 from ..broker.broker_fixture import MULTICAST, bodies, join
 from .disk import ManualDisk
-from .memory_files import broken
 from .stored_broker import StoredBroker, pending
 
 
@@ -184,13 +183,11 @@ def test_compaction_waits_for_a_slow_or_failing_disk():
     world.turn()
     world.pass_time(2000)
     assert world.store.compaction.rewritten == 0 and world.writer.waiting_bytes > BACKLOG_BYTES
-    world.memory.fault = lambda operation, path: (
-        (_ for _ in ()).throw(broken(path)) if operation == "write" else None
-    )
+    world.memory.fail("write")
     hand.step()
     world.pass_time(500)
     assert world.store.compaction.rewritten == 0 and world.writer.failing is not None
-    world.memory.fault = lambda operation, path: None
+    world.memory.heal()
     for _ in range(50):
         world.pass_time(int(BACKLOG_INTERVAL * 1000))
         hand.finish()

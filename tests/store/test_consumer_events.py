@@ -1,18 +1,15 @@
 """What has happened to each message is told once, whatever was written when."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 
 import pytest
 
-from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import SCHEDULED
 from stompring.broker.storage import Reason
 
-from ..broker.broker_fixture import MULTICAST, Taker, join
+from ..broker.broker_fixture import MULTICAST, join
 from ..pipeline.reference_decoder import events
 from .stored_broker import StoredBroker
 from .test_retention import files, world
@@ -38,9 +35,9 @@ class History:
         self.chance = Random(seed)
         self.world = world()
         self.queues = [self.world.queue(name, "t", MULTICAST) for name in ("a", "b")]
-        self.expected: Told = Counter()
-        self.takers: list[tuple[Queue, Taker]] = []
-        self.log: list[tuple[Taker, int]] = []  # every delivery
+        self.expected = Counter()
+        self.takers = []
+        self.log = []  # every delivery
         self.queues[0].hooks.killed = self._killed  # of the address, and so of both
         self.queues[1].hooks.killed = self._killed
         self.world.turn()

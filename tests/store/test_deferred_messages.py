@@ -1,11 +1,8 @@
 """After a start the messages of a journal have no objects until they are needed; nobody can tell."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker.expiry import is_expired
-from stompring.broker.message import Message
 from stompring.broker.reference import ReferenceRun
 from stompring.settings.model import RingPolicy
 from stompring.store import recovery
@@ -187,7 +184,7 @@ def test_a_deleted_queue_takes_them_along():
 def test_live_bytes_of_the_journal_are_those_of_the_messages():
     world, queue = started()
     before = world.journal.live_bytes
-    found: list[Message] = [ref.message for ref in queue.dispatcher.in_order()]
+    found = [ref.message for ref in queue.dispatcher.in_order()]
     assert before >= sum(len(message.tail) for message in found)
     queue.purge()
     world.turn()

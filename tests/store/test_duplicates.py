@@ -1,7 +1,5 @@
 """Duplicate ids in the journal: with their messages or not at all, in their order, as long as they count."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 
@@ -446,8 +444,8 @@ def test_crashes_at_any_time(seed, steps):
     world = make(id_cache_size=size, journal_file_size=1500)
     world.turn()
     number, passing = 0, 0
-    safe: set[int] = set()
-    sent: set[int] = set()
+    safe = set()
+    sent = set()
     for step in steps:
         if step < 9:
             number += 1

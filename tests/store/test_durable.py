@@ -1,7 +1,5 @@
 """The store as the broker knows it: what waits for the disk, and what the settings say about that."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.store.durable import Durable
@@ -25,7 +23,7 @@ def test_sync_callbacks_follow_the_sync_settings(transactional, waits):
     )
     world.queue("q")
     hand.finish()
-    heard: list[int] = []
+    heard = []
     world.durable("q")
     world.store.when_synced(lambda: heard.append(1), transactional)
     assert heard == ([] if waits else [1])
@@ -126,7 +124,7 @@ def test_full_disk_blocks_durable_sends_and_is_logged(caplog):
     assert heard == [] and world.store.write_limit.full
     assert world.store.failing is not None and "No space left on device" in world.store.failing
     assert bodies(world.directory.queue("q")) == [b"kept"], "it is served all the same"
-    world.memory.fault = lambda operation, path: None
+    world.memory.heal()
     world.pass_time(1000)
     assert heard == [True] and world.store.failing is None and not world.store.write_limit.full
     assert bodies(world.again().directory.queue("q")) == [b"kept"]

@@ -1,9 +1,6 @@
 """Segments roll, and go when nothing in them counts any more; numbers are never used twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,7 +30,6 @@ def test_segments_roll_and_are_sealed():
     for path in full:
         data = world.memory.data[path]
         footer = find_footer(data)
-        assert footer is not None
         messages = [StoredMessage(data[b:e]) for b, e in SegmentScan(data) if data[b] == Kind.MESSAGE]
         assert [start + 8 for start in footer.starts] == [begin for begin, _ in SegmentScan(data)]
         assert footer.least_number == messages[0].number and footer.greatest_number == messages[-1].number
@@ -65,7 +61,6 @@ def test_a_segment_of_two_runs_has_one_footer():
     path = world.journal.segments[0].path
     data = world.memory.data[path]
     footer = find_footer(data)
-    assert footer is not None
     assert (footer.least_number, footer.least_timestamp) == (first.number, first.timestamp)
     assert footer.greatest_number > second[-1].number and footer.greatest_timestamp >= world.now - 1000
     assert footer.addresses == tuple(sorted(world.address(name).number for name in ("q", "other")))
@@ -185,7 +180,7 @@ class Counted(LiveRecord):
     def __init__(self, whole):
         super().__init__()
         self.news = 0
-        self.told: list[str] = []
+        self.told = []
         self.whole_of_it = whole
 
     @property
@@ -221,7 +216,7 @@ def test_live_record_retains_its_oldest_segment(whole):
     world.journal.update(kept)
     world.turn()
     assert (kept.segment is first) is not whole
-    assert kept.segment is not None and kept in kept.segment.live
+    assert kept in kept.segment.live
     world.journal.forget(kept)
     assert kept.segment is None
     assert not any(kept in segment.live for segment in world.journal.segments)
@@ -242,7 +237,7 @@ def test_removed_live_record_is_written_once_and_retains_no_segment():
 def test_queue_numbers_are_never_used_twice():
     """Not those of queues either that are not stored: pages may know them."""
     world = StoredBroker()
-    numbers: set[int] = set()
+    numbers = set()
     for start in range(3):
         for number in range(1200):
             queue = world.queue(f"{start}.{number}", durable=False)
@@ -277,6 +272,6 @@ def test_message_segment_is_set_when_written():
     assert isinstance(message.segment, MessageReferences)
     world.turn()
     assert isinstance(message.segment, JournalSegment)
-    held: Any = message.segment.live[message.number]
+    held = message.segment.live[message.number]
     assert isinstance(held, MessageReferences) and held.left == 2
     assert Path(message.segment.path).name == "000000001.journal"

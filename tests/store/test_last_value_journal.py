@@ -1,7 +1,5 @@
 """Last-value queues and rings over a crash: of each key a value is left, whatever part of a write is."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
@@ -47,8 +45,8 @@ def test_the_newest_value_survives_a_crash_of_the_computer():
         world = StoredBroker()
         world.queue(**KEYED)
         world.turn()
-        promised: dict[str, int] = {}
-        sent: dict[str, int] = {}
+        promised = {}
+        sent = {}
         for number in range(random.randrange(1, 30)):
             key = random.choice("abc")
             put(world, b"%d" % number, key)

@@ -114,7 +114,7 @@ def test_a_recurrence_that_is_none(recurrence):
 def test_a_recurrence():
     fields = {"period": 5, "repeat": -1, "cron": "* * * * *", "delay": 0}
     found = unpack_recurrence(json.dumps(fields).encode())
-    assert found is not None and (found.period, found.repeat, found.cron) == (5, -1, "* * * * *")
+    assert (found.period, found.repeat, found.cron) == (5, -1, "* * * * *")
     assert unpack_recurrence(b"") is None
 
 

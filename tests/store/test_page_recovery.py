@@ -1,7 +1,5 @@
 """Pages after a restart: what is left in them, numbers, transactions, and files that are damaged or missing."""
 
-from __future__ import annotations
-
 import logging
 from random import Random
 
@@ -17,7 +15,7 @@ from stompring.store.record import ADDRESS, QUEUE, Kind
 from stompring.store.replay import Replay
 from stompring.store.segment import SegmentScan, find_footer
 
-from .memory_files import MemoryFiles, broken
+from .memory_files import MemoryFiles
 from .paged_broker import PAGING, SETTINGS, PagedBroker
 from .stored_broker import JOURNAL
 
@@ -79,11 +77,7 @@ def test_a_transaction_that_did_not_get_to_the_journal_never_was(sealed):
     world, (q,) = filled(2, WIDE)
     files = world.memory
 
-    def fault(operation, path):
-        if operation == "write" and path.suffix == ".journal":
-            raise broken(path)
-
-    files.fault = fault
+    files.fail("write", ".journal")
     world.store.begin()
     world.page([q], b"2 ")
     world.page([q], b"3 ")
@@ -114,7 +108,7 @@ def damaged(change, count=20):
     world, _ = filled(count)
     files = world.memory.kill()
     change(files, page_paths(files))
-    heard: list[str] = []
+    heard = []
     handler = logging.Handler()
     handler.emit = lambda record: heard.append(record.getMessage())
     log = logging.getLogger("stompring.store")
@@ -176,7 +170,6 @@ def test_damage_to_one_message_loses_that_one(sealed):
     """PD-3: more than asked for there, as messages behind it are not lost."""
     world, (q,) = filled(10, WIDE)
     (page,) = world.pages.in_order()
-    assert page.starts is not None
     at = page.starts[4] + 100
     world.cursor(q).settle_waiting(page, 7, Reason.ACKNOWLEDGED)
     world.turn()
@@ -199,7 +192,6 @@ def test_damage_to_one_message_loses_that_one(sealed):
 def test_behind_a_gap_of_unknown_length_nothing_is_mistaken(settled):
     world, (q,) = filled(10, WIDE)
     (page,) = world.pages.in_order()
-    assert page.starts is not None
     if settled:
         world.cursor(q).settle_waiting(page, 7, Reason.ACKNOWLEDGED)
     world.turn()
@@ -217,7 +209,6 @@ def test_behind_a_gap_of_unknown_length_nothing_is_mistaken(settled):
 def test_the_journal_knows_more_than_is_there():
     world, (q,) = filled(10, WIDE)
     (page,) = world.pages.in_order()
-    assert page.starts is not None
     world.cursor(q).settle_waiting(page, 9, Reason.ACKNOWLEDGED)
     world.turn()
     files = world.memory.kill()
@@ -284,7 +275,7 @@ def test_queue_is_recovered_from_the_binding_in_its_first_page():
     world.turn()
     again = world.again(left[0])
     for _ in range(2):  # and the journal knows it from then on
-        assert again.store.recovery is not None and again.store.recovery.damaged == []
+        assert again.store.recovery.damaged == []
         for queue in (q, wild):
             found = again.directory.queues[queue.name]
             assert (found.number, describe_queue(found)) == (queue.number, describe_queue(queue))
@@ -391,11 +382,7 @@ def test_the_paging_directory_cannot_be_used():
     """PD-6."""
     world = PagedBroker(recover=False)
 
-    def fault(operation, path):
-        if operation == "make_directory" and path == PAGING:
-            raise broken(path)
-
-    world.memory.fault = fault
+    world.memory.fail("make_directory", str(PAGING))
     with pytest.raises(StoreError, match="/data/paging"):
         world.recover()
 
@@ -464,9 +451,6 @@ def test_two_directories_of_one_address():
     again.address("a").pages = None
     again.turn()
     assert again.page_files() == []
-
-
-# ---- every place of a small file
 
 
 # ---- page files as the journal knows them
@@ -541,13 +525,9 @@ def test_a_page_that_cannot_be_read_now_may_be_read_later():
     path = page_paths(files)[1]
     again = PagedBroker(files, recover=False)
 
-    def fault(operation, other):
-        if operation == "read" and other == path:
-            raise broken(path)
-
-    files.fault = fault
+    files.fail("read", str(path))
     again.recover()
-    files.fault = lambda operation, path: None
+    files.heal()
     again.journal.file_size = 0  # each batch begins a new segment
     for _ in range(5):
         again.durable("other")

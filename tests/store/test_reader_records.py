@@ -1,7 +1,5 @@
 """What segments tell to those who read them one by one: copies, addresses of queues, who has acknowledged."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker import queue_browser
@@ -43,7 +41,7 @@ def segments(world, suffix=".journal"):
 
 def flags(world):
     """The flags of each MESSAGE, by number."""
-    found: dict[int, list[int]] = {}
+    found = {}
     for payload in sum(segments(world), []):
         if payload[0] == Kind.MESSAGE:
             found.setdefault(MESSAGE.unpack_from(payload)[5], []).append(payload[1])
@@ -113,8 +111,8 @@ def test_a_message_in_two_queues_at_once_is_none():
 
 def told_addresses(segment):
     """Name and address of each queue that a segment names, which is told behind both names and before all else."""
-    names: dict[tuple[int, int], str] = {}
-    found: dict[str, str] = {}
+    names = {}
+    found = {}
     for payload in segment:
         if payload[0] == Kind.NAME:
             _, what, _, number = NAME.unpack_from(payload)
@@ -168,7 +166,7 @@ def conversing(world):
 
 def takers(world):
     """Reason and consumer by message, looked up in the segment of the fact."""
-    found: dict[int, tuple[int, str]] = {}
+    found = {}
     for segment in segments(world):
         names = {0: ""}
         for payload in segment:
@@ -362,7 +360,7 @@ def test_messages_of_pages_too():
         ref.last_rejected_by = Named(taker) if taker else None
         world.cursor(queue).settle(ref, Reason.KILLED if ref is refs[5] else Reason.ACKNOWLEDGED)
     world.turn()
-    names: dict[int, str] = {0: ""}
+    names = {0: ""}
     found = []
     for payload in sum(segments(world), []):
         if payload[0] == Kind.NAME and payload[1] == CONSUMER:

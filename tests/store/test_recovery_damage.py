@@ -28,6 +28,20 @@ def rolled(count=30):
     return world
 
 
+def test_a_journal_cut_off_anywhere():
+    world = rolled(4)
+    (first,), everything = world.memory.data, held(world)
+    data = world.memory.data[first]
+    ends = [end for begin, end in SegmentScan(data) if data[begin] == Kind.MESSAGE]
+    for size in range(ends[0], len(data), 7):
+        again = world.again(MemoryFiles({first: data[:size]}))
+        whole = everything[: sum(end <= size for end in ends)]
+        assert held(again) == whole and reported(again) == [], "no damage: it was not written completely"
+        again.durable("q", b"goes on")
+        again.turn()
+        assert held(again.again()) == [*whole, b"goes on"]
+
+
 def test_a_changed_byte_in_the_header_loses_nothing():
     world = rolled(4)
     (first,) = world.memory.data
@@ -54,7 +68,7 @@ def test_damage_in_a_sealed_segment_costs_one_record(caplog):
     damaged[begin + 60] ^= 1
     again = world.again(MemoryFiles(world.memory.data | {second: bytes(damaged)}))
     assert len(held(again)) == len(everything) - 1 and set(held(again)) < set(everything)
-    assert again.store.recovery is not None and again.store.recovery.lost_bytes > 0
+    assert again.store.recovery.lost_bytes > 0
     assert str(second) in reported(again)[0] and f"at byte {begin - 8}" in reported(again)[0]
     left = held(again)
     again.pass_time(2000)
@@ -123,11 +137,7 @@ def test_other_files_in_the_journal_directory_are_ignored():
 def test_unreadable_directory_raises_with_path_and_reason():
     files = MemoryFiles({FIRST: pack_header(JOURNAL, 1, 1)})
 
-    def fault(operation, path):
-        if operation == "read":
-            raise PermissionError(13, "Permission denied", str(path))
-
-    files.fault = fault
+    files.fail("read", make=lambda path: PermissionError(13, "Permission denied", str(path)))
     with pytest.raises(StoreError, match=r"000000001.journal.*Permission denied"):
         StoredBroker(files)
 

@@ -1,7 +1,5 @@
 """What the broker is done with is kept: every durable message and every fact, within a period and a size; samples."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -56,8 +54,8 @@ def files(one, suffix, kept=None):
 
 def history(one):
     """Message numbers in the journal and what is kept of it; what was settled (number, reason); times."""
-    messages: set[int] = set()
-    settled: Counter[tuple[int, int]] = Counter()
+    messages = set()
+    settled = Counter()
     times = []
     for data in files(one, ".journal").values():
         for payload in payloads(data):
@@ -110,7 +108,7 @@ def test_retained_files_have_the_complete_history():
     assert {number for number, _ in settled} == set(sent) and set(settled.values()) == {1}
     kept = files(one, ".journal", kept=True)
     assert len(kept) > 5 and all(path.parent == KEPT / "journal" for path in kept)
-    assert one.store.retention is not None and one.store.retention.files == len(kept)
+    assert one.store.retention.files == len(kept)
     numbers = [int(path.stem) for path in (*kept, *files(one, ".journal", kept=False))]
     assert numbers == list(range(1, len(numbers) + 1)), "each is in one place, and none is missing"
 
@@ -157,9 +155,7 @@ def test_recovery_after_a_kill_ignores_retained_files():
     again = one.again()
     found = [ref.message.number for ref in again.directory.queues["q"].dispatcher.in_order()]
     assert found == sorted(delivering + left)
-    assert again.store.retention is not None and again.store.retention.files == len(
-        files(again, ".journal", kept=True)
-    )
+    assert again.store.retention.files == len(files(again, ".journal", kept=True))
 
 
 # ---- limits
@@ -180,7 +176,6 @@ def test_oldest_retained_file_is_deleted_over_the_storage_limit():
     one = world(storage_limit=6000)
     fill(one, 100)
     retention = one.store.retention
-    assert retention is not None
     kept = files(one, ".journal", kept=True)
     assert retention.deleted > 3 and retention.bytes <= 6000 and len(kept) == retention.files
     newest = max(int(path.stem) for path in kept)
@@ -191,7 +186,7 @@ def test_retained_files_are_deleted_at_their_age_limit():
     one = world(period=10_000)
     fill(one, 30)
     retention = one.store.retention
-    assert retention is not None and retention.files > 1
+    assert retention.files > 1
     one.pass_time(9_000)
     assert retention.deleted == 0
     one.pass_time(1_000)
@@ -206,7 +201,7 @@ def test_limits_apply_to_files_of_an_earlier_run():
     fill(one, 60)
     again = world(one.memory.kill(), storage_limit=3000)
     again.turn()
-    assert again.store.retention is not None and 0 < again.store.retention.bytes <= 3000
+    assert 0 < again.store.retention.bytes <= 3000
     assert again.store.retention.deleted > 0
 
 
@@ -285,7 +280,7 @@ def test_numbers_that_were_ingested_are_not_given_again_either():
     again.page(again.queues("q"), b"y")
     again.turn()
     assert [int(path.stem) for path in files(again, ".page")] == [41]
-    assert again.store.retention is not None and again.store.retention.last_samples == 8
+    assert again.store.retention.last_samples == 8
 
 
 def test_page_settlements_are_retained_after_the_page_is_deleted():
@@ -307,7 +302,6 @@ def test_page_settlements_are_retained_after_the_page_is_deleted():
 
 
 def sampled(one, period=1000):
-    assert one.store.retention is not None
     samples = Samples(one.store.retention, one.broker, period, one.journal.next_address)
     samples.start()
     return samples
@@ -334,9 +328,9 @@ def test_samples_have_changed_queues_only():
     assert second[1]["b"][1] == 1 and second[1]["b"][6] == 1 and second[1]["b"][11] > size
     assert third[0] == begin + 3000 and third[1]["b"][1:] == (0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0)
     walk = SegmentScan(data)
-    assert walk.footer is not None and walk.footer.agrees_with(data)
+    assert walk.footer.agrees_with(data)
     assert (walk.footer.least_timestamp, walk.footer.greatest_timestamp) == (begin, begin + 3000)
-    assert one.store.retention is not None and one.store.retention.files == 1
+    assert one.store.retention.files == 1
 
 
 def test_the_document_describes_samples():
@@ -367,7 +361,7 @@ def test_new_samples_file_has_every_queue():
     every = [rows(data) for data in files(one, ".samples").values()]
     assert len(every) == 3 and all(set(each[0][1]) == {"a"} for each in every)
     again = world(one.memory.kill())
-    assert again.store.retention is not None and again.store.retention.last_samples == 3
+    assert again.store.retention.last_samples == 3
 
 
 def test_many_queues_are_sampled_in_slices():

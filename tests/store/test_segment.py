@@ -113,7 +113,6 @@ def test_footer():
     data, starts = unsealed()
     whole = sealed()
     footer = find_footer(whole)
-    assert footer is not None
     assert list(footer.starts) == starts
     assert (footer.least_number, footer.greatest_number) == (1, 9)
     assert (footer.least_timestamp, footer.greatest_timestamp) == (100, 200)
@@ -125,7 +124,6 @@ def test_footer():
 def test_every_block_has_its_checksum():
     data, _ = unsealed([b"\x02" + bytes(BLOCK), b"\x02" + b"y" * BLOCK])
     footer = find_footer(data + Footer(array("I")).ending(data))
-    assert footer is not None
     assert footer.blocks == (crc32(data[:BLOCK]), crc32(data[BLOCK : 2 * BLOCK]), crc32(data[2 * BLOCK :]))
 
 
