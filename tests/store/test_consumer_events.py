@@ -101,6 +101,11 @@ class History:
         self.world.clock.advance(0.01)
 
 
+@pytest.fixture
+def one():
+    return world()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_records_contain_every_event(seed):
     history = History(seed)
@@ -119,8 +124,7 @@ def test_records_contain_every_event(seed):
     }
 
 
-def test_requeue_before_the_write_is_recorded():
-    one = world()
+def test_requeue_before_the_write_is_recorded(one):
     queue = one.queue()
     taker = join(queue, 1)
     number = one.durable().number
@@ -137,8 +141,7 @@ def test_requeue_before_the_write_is_recorded():
     assert told(again) == expected
 
 
-def test_a_message_that_enters_one_more_queue_after_it_was_written():
-    one = world()
+def test_a_message_that_enters_one_more_queue_after_it_was_written(one):
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     taker = join(queues[0], 1)
     message = one.message("t", durable=True)
@@ -178,8 +181,7 @@ def test_without_retention_such_a_message_stays_where_it_is(kept):
     assert counts == {"a": int(kept == "a"), "b": int(kept == "b")}
 
 
-def test_a_recurring_message_of_two_queues_waits_once_for_each_time():
-    one = world()
+def test_a_recurring_message_of_two_queues_waits_once_for_each_time(one):
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     takers = [join(queue, auto=True) for queue in queues]
     message = one.message("t", durable=True)
@@ -198,8 +200,7 @@ def test_a_recurring_message_of_two_queues_waits_once_for_each_time():
         assert by_event == {"added": 3, "scheduled": 3, "delivered": 3, "acknowledged": 3}
 
 
-def test_a_due_time_that_is_over_before_it_is_written():
-    one = world()
+def test_a_due_time_that_is_over_before_it_is_written(one):
     queue = one.queue()
     taker = join(queue, auto=True)
     one.store.begin()
@@ -213,8 +214,7 @@ def test_a_due_time_that_is_over_before_it_is_written():
     assert told(one) == {("q", number, event): 1 for event in events}
 
 
-def test_reason_is_recorded_for_each_queue_of_a_message():
-    one = world()
+def test_reason_is_recorded_for_each_queue_of_a_message(one):
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     number = one.durable("t").number
     queues[0].purge()

@@ -39,6 +39,11 @@ def deferred(queue):
     )
 
 
+@pytest.fixture
+def world():
+    return StoredBroker()
+
+
 def test_a_start_makes_no_objects_of_messages_and_counts_them_all():
     world, queue = started()
     assert deferred(queue) == 60
@@ -78,8 +83,7 @@ def test_rejected_ones_come_back_to_their_places():
     assert join(queue).bodies == SENT
 
 
-def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order():
-    world = StoredBroker()
+def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order(world):
     world.queue("q")
     for number, body in enumerate(SENT):
         if number % 7 == 3:
@@ -95,8 +99,7 @@ def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order():
     assert all(not is_expired(ref.message, again.now) for ref in queue.dispatcher.in_order())
 
 
-def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order():
-    world = StoredBroker()
+def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order(world):
     world.queue("w", "t.*", MULTICAST)
     for number, body in enumerate(SENT):
         world.durable("t.a" if number % 10 < 5 else "t.b", body)
@@ -122,8 +125,7 @@ def test_a_selector_a_group_and_a_ring_find_them():
     assert bodies(queue) == SENT[-10:]
 
 
-def test_a_queue_that_needs_each_message_gets_each():
-    world = StoredBroker()
+def test_a_queue_that_needs_each_message_gets_each(world):
     world.queue("r", "t", MULTICAST, ring_size=5, ring_policy=RingPolicy.DISCARD)
     world.queue("n", "t", MULTICAST, non_destructive=True)
     world.queue("l", "t", MULTICAST, last_value_key="k")
@@ -136,8 +138,7 @@ def test_a_queue_that_needs_each_message_gets_each():
     assert all(not deferred(again.directory.queue(name)) for name in counts)
 
 
-def test_settled_ones_between_them_are_left_out():
-    world = StoredBroker()
+def test_settled_ones_between_them_are_left_out(world):
     queue = world.queue("q")
     for body in SENT:
         world.durable("q", body)

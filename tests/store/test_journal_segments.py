@@ -18,6 +18,11 @@ from ..broker.broker_fixture import MULTICAST
 from .stored_broker import StoredBroker, pending
 
 
+@pytest.fixture
+def world():
+    return StoredBroker()
+
+
 def test_segments_roll_and_are_sealed():
     world = StoredBroker(journal_file_size=2000)
     world.queue("q")
@@ -136,8 +141,7 @@ def test_segment_is_deleted_after_its_settlements_are_synced():
     assert first not in world.memory.data
 
 
-def test_live_bytes_approximate_the_live_records():
-    world = StoredBroker()
+def test_live_bytes_approximate_the_live_records(world):
     queue, other = world.queue("a", "t", MULTICAST), world.queue("b", "t", MULTICAST)
     for _ in range(10):
         world.durable("t", b"x" * 1000)
@@ -151,8 +155,7 @@ def test_live_bytes_approximate_the_live_records():
     assert world.journal.live_bytes == 0
 
 
-def test_a_message_that_enters_another_queue_later():
-    world = StoredBroker()
+def test_a_message_that_enters_another_queue_later(world):
     first, second = world.queue("a"), world.queue("b")
     message = world.durable("a", b"body")
     world.turn()
@@ -223,8 +226,7 @@ def test_live_record_retains_its_oldest_segment(whole):
     world.journal.forget(kept)
 
 
-def test_removed_live_record_is_written_once_and_retains_no_segment():
-    world = StoredBroker()
+def test_removed_live_record_is_written_once_and_retains_no_segment(world):
     kept = Counted(True)
     world.journal.update(kept)
     world.turn()
@@ -234,9 +236,8 @@ def test_removed_live_record_is_written_once_and_retains_no_segment():
     assert kept.segment is None and kept.told == ["news", "news"]
 
 
-def test_queue_numbers_are_never_used_twice():
+def test_queue_numbers_are_never_used_twice(world):
     """Not those of queues either that are not stored: pages may know them."""
-    world = StoredBroker()
     numbers = set()
     for start in range(3):
         for number in range(1200):
@@ -264,8 +265,7 @@ def test_message_numbers_go_on():
         assert world.durable("q").number > greatest
 
 
-def test_message_segment_is_set_when_written():
-    world = StoredBroker()
+def test_message_segment_is_set_when_written(world):
     world.queue("a", "t", MULTICAST)
     world.queue("b", "t", MULTICAST)
     message = world.durable("t")

@@ -51,6 +51,11 @@ def flags(world):
 # ---- copies
 
 
+@pytest.fixture
+def world():
+    return kept()
+
+
 def test_compaction_sets_the_rewritten_flag():
     world = StoredBroker(
         settings=SETTINGS,
@@ -208,8 +213,7 @@ def acknowledge(client):
 
 @pytest.mark.parametrize("before", [False, True], ids=["waited", "straight"])
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
-def test_acknowledging_consumer_is_recorded(mode, before):
-    world = kept()
+def test_acknowledging_consumer_is_recorded(world, mode, before):
     client = conversing(world).client(client_id="c-1")
     if before:
         subscribe(client, mode)
@@ -223,8 +227,7 @@ def test_acknowledging_consumer_is_recorded(mode, before):
     assert takers(world) == {message.number: (Reason.ACKNOWLEDGED, "c-1/s")}
 
 
-def test_without_a_client_id_it_is_the_connection():
-    world = kept()
+def test_without_a_client_id_it_is_the_connection(world):
     client = conversing(world).client()
     subscribe(client, "auto", "0")
     message = world.durable()
@@ -232,8 +235,7 @@ def test_without_a_client_id_it_is_the_connection():
     assert takers(world) == {message.number: (0, f"{client.session.number}/0")}
 
 
-def test_settlements_of_two_consumers_of_one_queue_are_distinguished():
-    world = kept()
+def test_settlements_of_two_consumers_of_one_queue_are_distinguished(world):
     server = conversing(world)
     clients = [server.client(client_id=name) for name in ("one", "two")]
     for client in clients:
@@ -251,8 +253,7 @@ def test_settlements_of_two_consumers_of_one_queue_are_distinguished():
     assert len(facts) == 2, "one for each consumer"
 
 
-def test_committed_transactions_record_the_acknowledging_consumer():
-    world = kept()
+def test_committed_transactions_record_the_acknowledging_consumer(world):
     server = conversing(world)
     client, other = server.client(client_id="one"), server.client(client_id="two")
     subscribe(client, "client-individual")
@@ -276,9 +277,8 @@ def test_committed_transactions_record_the_acknowledging_consumer():
     assert takers(world)[undone.number] == (Reason.KILLED, "") and second["ack"]
 
 
-def test_other_settlements_have_no_consumer():
+def test_other_settlements_have_no_consumer(world):
     """Not even where one has refused it before, or died with it."""
-    world = kept()
     client = conversing(world).client(client_id="one")
     subscribe(client, "client-individual")
     refused, killed = world.durable(), world.durable()

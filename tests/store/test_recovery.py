@@ -1,5 +1,7 @@
 """What comes back after a start, also from a journal that was torn or damaged."""
 
+import pytest
+
 from stompring.settings.model import RingPolicy
 
 from ..broker.broker_fixture import MULTICAST, assert_nothing_held, join
@@ -8,8 +10,12 @@ from .stored_broker import StoredBroker, held, pending, reported
 # ---- messages
 
 
-def test_restart_recovers_every_field_of_a_message():
-    world = StoredBroker()
+@pytest.fixture
+def world():
+    return StoredBroker()
+
+
+def test_restart_recovers_every_field_of_a_message(world):
     world.queue("q")
     sent = world.durable(
         "q", b"b\0dy", priority=8, group=b"g", group_sequence=-1, origin="me", user="u", headers={"a": "b:c"}
@@ -29,8 +35,7 @@ def test_restart_recovers_every_field_of_a_message():
     assert got.address.name == "q" and ref.deliveries == 0
 
 
-def test_memory_is_counted_as_before():
-    world = StoredBroker()
+def test_memory_is_counted_as_before(world):
     for name in ("a", "b"):
         world.queue(name, "t", MULTICAST)
     for _ in range(5):
@@ -47,8 +52,7 @@ def test_memory_is_counted_as_before():
     assert_nothing_held(again.again())
 
 
-def test_a_million_deliveries():
-    world = StoredBroker()
+def test_a_million_deliveries(world):
     queue = world.queue("q")
     world.durable("q")
     world.turn()
@@ -112,8 +116,7 @@ def test_restart_evicts_ring_messages_over_the_size():
     assert held(again.again(), "DLQ") == [b"0", b"1", b"2", b"3"]
 
 
-def test_wildcard_queue_recovers_messages_of_a_deleted_address():
-    world = StoredBroker()
+def test_wildcard_queue_recovers_messages_of_a_deleted_address(world):
     world.queue("all", "a.#", MULTICAST)
     world.directory.create_address("a.b", frozenset({MULTICAST}))
     world.durable("a.b", b"kept")
@@ -131,8 +134,7 @@ def test_wildcard_queue_recovers_messages_of_a_deleted_address():
 # ---- queues and addresses
 
 
-def test_queues_with_all_that_makes_them():
-    world = StoredBroker()
+def test_queues_with_all_that_makes_them(world):
     given = {
         "filter": "a = 'x'",
         "ring_size": 5,
@@ -163,8 +165,7 @@ def test_queues_with_all_that_makes_them():
     assert again.ring_size == 5 and again.accepts is not None and again.dispatcher.blocks
 
 
-def test_non_durable_and_temporary_queues_are_not_recovered():
-    world = StoredBroker()
+def test_non_durable_and_temporary_queues_are_not_recovered(world):
     world.queue("volatile", durable=False, auto_created=True)
     world.queue("temporary", temporary=True)
     world.queue("mine", "shared", MULTICAST)
@@ -177,8 +178,7 @@ def test_non_durable_and_temporary_queues_are_not_recovered():
     assert "volatile" not in again.again().directory.addresses
 
 
-def test_invalid_queue_description_is_skipped_and_reported(caplog):
-    world = StoredBroker()
+def test_invalid_queue_description_is_skipped_and_reported(world, caplog):
     bad, good = world.queue("bad"), world.queue("good")
     world.durable("good", b"kept")
     object.__setattr__(bad.attributes, "filter", "this is ( no filter")
@@ -192,8 +192,7 @@ def test_invalid_queue_description_is_skipped_and_reported(caplog):
 # ---- notes
 
 
-def test_notes():
-    world = StoredBroker()
+def test_notes(world):
     world.store.store_value(7, {"a": [1, "ü"]})
     world.store.store_value(8, {"b": 2})
     world.store.store_value(8, {"b": 3})

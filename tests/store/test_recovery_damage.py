@@ -32,11 +32,14 @@ def test_a_journal_cut_off_anywhere():
     world = rolled(4)
     (first,), everything = world.memory.data, held(world)
     data = world.memory.data[first]
-    ends = [end for begin, end in SegmentScan(data) if data[begin] == Kind.MESSAGE]
-    for size in range(ends[0], len(data), 7):
+    spans = list(SegmentScan(data))
+    ends = [end for begin, end in spans if data[begin] == Kind.MESSAGE]
+    for size in range(ends[0], ends[-1], 7):
         again = world.again(MemoryFiles({first: data[:size]}))
         whole = everything[: sum(end <= size for end in ends)]
         assert held(again) == whole and reported(again) == [], "no damage: it was not written completely"
+        clean = data[: max(end for _, end in spans if end <= size)]
+        assert again.memory.data == world.again(MemoryFiles({first: clean})).memory.data
         again.durable("q", b"goes on")
         again.turn()
         assert held(again.again()) == [*whole, b"goes on"]

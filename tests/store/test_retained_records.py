@@ -42,8 +42,12 @@ def bodies_of(one):
     return [body for payload in of_kind(one, Kind.RETAINED) for _, body in retained(payload)[1]]
 
 
-def test_immediately_consumed_messages_share_one_record():
-    one = world()
+@pytest.fixture
+def one():
+    return world()
+
+
+def test_immediately_consumed_messages_share_one_record(one):
     join(one.queue(), auto=True)
     sent = [one.durable(body=b"%d" % number, expires=one.now + 1000).number for number in range(20)]
     one.turn()
@@ -56,8 +60,7 @@ def test_immediately_consumed_messages_share_one_record():
     assert not of_kind(one, Kind.MESSAGE) and not of_kind(one, Kind.SETTLED)
 
 
-def test_message_of_several_queues_is_written_once():
-    one = world()
+def test_message_of_several_queues_is_written_once(one):
     for name in ("a", "b", "c"):
         join(one.queue(name, "t", MULTICAST), auto=True)
     join(one.queue("d", "t", MULTICAST, filter="colour = 'red'"), auto=True)
@@ -132,8 +135,7 @@ def test_a_receipt_waits_until_it_is_written_and_not_until_it_is_synced(
     assert syncs, "within a second"
 
 
-def test_a_kill_takes_nothing_of_it_along_and_a_restart_brings_nothing_back():
-    one = world()
+def test_a_kill_takes_nothing_of_it_along_and_a_restart_brings_nothing_back(one):
     join(one.queue(), auto=True)
     one.queue("ring", "all", MULTICAST, ring_size=2)
     last = [one.durable(body=b"%d" % number).number for number in range(10)][-1]
@@ -195,8 +197,7 @@ def test_a_segment_with_nothing_else_is_moved_and_not_copied():
     assert len([path for path in one.memory.data if path.parent == Path("/data/retention/journal")]) > 3
 
 
-def test_retain_none_writes_only_restart_records():
-    one = world()
+def test_retain_none_writes_only_restart_records(one):
     taker = join(one.queue("none"), 1)
     for body in (b"out", b"waits"):
         one.durable("none", body)
@@ -216,8 +217,7 @@ def test_retain_none_writes_only_restart_records():
     ]
 
 
-def test_truncated_record_counts_as_malformed():
-    one = world()
+def test_truncated_record_counts_as_malformed(one):
     (path,) = (path for path in one.memory.data if path.suffix == ".journal")
     tail = one.journal._encoder
     tail.add(struct.pack("<BBHIIIQI", Kind.RETAINED, 0, 0, 9, 1, 1, 0, 0))

@@ -77,8 +77,17 @@ def history(one):
 # ---- the journal
 
 
-def test_immediately_consumed_messages_are_retained():
-    one = world()
+@pytest.fixture
+def one():
+    return world()
+
+
+@pytest.fixture
+def queue(one):
+    return one.queue("q")
+
+
+def test_immediately_consumed_messages_are_retained(one):
     join(one.queue(), auto=True)
     message = one.durable(body=b"short-lived")
     one.turn()
@@ -87,9 +96,7 @@ def test_immediately_consumed_messages_are_retained():
     assert times == [one.broker.clock.now]
 
 
-def test_retained_files_have_the_complete_history():
-    one = world()
-    queue = one.queue()
+def test_retained_files_have_the_complete_history(one, queue):
     taker = join(queue, credit=3)
     sent = []
     for number in range(200):
@@ -113,8 +120,7 @@ def test_retained_files_have_the_complete_history():
     assert numbers == list(range(1, len(numbers) + 1)), "each is in one place, and none is missing"
 
 
-def test_a_message_in_several_queues_has_all_its_facts():
-    one = world()
+def test_a_message_in_several_queues_has_all_its_facts(one):
     takers = [join(one.queue(name, "t", MULTICAST), auto=auto) for name, auto in (("a", True), ("b", False))]
     message = one.durable("t")
     one.turn()
@@ -124,8 +130,7 @@ def test_a_message_in_several_queues_has_all_its_facts():
     assert messages == {message.number} and settled == {(message.number, Reason.ACKNOWLEDGED): 2}
 
 
-def test_retained_records_have_settlement_reasons():
-    one = world()
+def test_retained_records_have_settlement_reasons(one):
     queue = one.queue(ring_size=1)
     replaced, killed = one.durable(), one.durable()
     queue.purge()
@@ -140,9 +145,7 @@ def test_retained_records_have_settlement_reasons():
     }
 
 
-def test_recovery_after_a_kill_ignores_retained_files():
-    one = world()
-    queue = one.queue()
+def test_recovery_after_a_kill_ignores_retained_files(one, queue):
     taker = join(queue, credit=1)
     for number in range(60):
         one.durable(body=b"%d" % number)
@@ -196,8 +199,7 @@ def test_retained_files_are_deleted_at_their_age_limit():
     assert not [call for call in one.clock.calls if "_rung" in repr(call)]
 
 
-def test_limits_apply_to_files_of_an_earlier_run():
-    one = world()
+def test_limits_apply_to_files_of_an_earlier_run(one):
     fill(one, 60)
     again = world(one.memory.kill(), storage_limit=3000)
     again.turn()
@@ -205,9 +207,7 @@ def test_limits_apply_to_files_of_an_earlier_run():
     assert again.store.retention.deleted > 0
 
 
-def test_damaged_segment_is_set_aside_with_retention():
-    one = world()
-    queue = one.queue()
+def test_damaged_segment_is_set_aside_with_retention(one, queue):
     one.durable(body=b"x" * 3000)
     one.turn()
     one.durable()
@@ -307,8 +307,7 @@ def sampled(one, period=1000):
     return samples
 
 
-def test_samples_have_changed_queues_only():
-    one = world()
+def test_samples_have_changed_queues_only(one):
     one.queue("a", ring_size=5)
     one.queue("b")
     samples = sampled(one)
@@ -333,8 +332,7 @@ def test_samples_have_changed_queues_only():
     assert one.store.retention.files == 1
 
 
-def test_the_document_describes_samples():
-    one = world()
+def test_the_document_describes_samples(one):
     one.queue("a", ring_size=7)
     sampled(one).stop()
     one.turn()
@@ -350,8 +348,7 @@ def test_the_document_describes_samples():
     assert header["kind"] == 3
 
 
-def test_new_samples_file_has_every_queue():
-    one = world()
+def test_new_samples_file_has_every_queue(one):
     one.queue("a")
     samples = sampled(one, 600_000)
     for _ in range(13):
@@ -364,8 +361,7 @@ def test_new_samples_file_has_every_queue():
     assert again.store.retention.last_samples == 3
 
 
-def test_many_queues_are_sampled_in_slices():
-    one = world()
+def test_many_queues_are_sampled_in_slices(one):
     for number in range(1200):
         one.queue(f"q{number}")
     one.turn()
@@ -409,8 +405,7 @@ def test_move_raises_on_other_errors(tmp_path):
     assert path.exists()
 
 
-def test_other_files_in_the_retention_directory_are_ignored(tmp_path):
-    one = world()
+def test_other_files_in_the_retention_directory_are_ignored(one, tmp_path):
     for name in ("notes.txt", "000000001.journal.damaged", "1.journal"):
         one.memory.contents[KEPT / "journal" / name] = Content(b"x")
     again = world(one.memory.kill(), storage_limit=1)
