@@ -175,8 +175,7 @@ def test_without_retention_such_a_message_stays_where_it_is(kept):
     one.turn()
     queues["b"].enqueue(message)
     queues["b" if kept == "a" else "a"].purge()
-    one.turn()
-    again = one.again()
+    again = one.restarted()
     counts = {name: again.directory.queues[name].message_count for name in "ab"}
     assert counts == {"a": int(kept == "a"), "b": int(kept == "b")}
 

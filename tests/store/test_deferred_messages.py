@@ -24,8 +24,7 @@ def started(bodies=SENT, **configuration):
     world.queue("q")
     for body in bodies:
         world.durable("q", body)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     return again, again.directory.queue("q")
 
 
@@ -67,8 +66,7 @@ def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others():
     assert deferred(queue) == 36
     world.durable("q", b"new")
     taker.ack(*taker.unsettled[:10])
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     queue = again.directory.queue("q")
     assert bodies(queue) == [*SENT[10:], b"new"]
     second = join(queue)
@@ -90,8 +88,7 @@ def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order(wo
             world.durable("q", body, expires=world.now + 10_000_000)
         else:
             world.durable("q", body, priority=9 if number % 20 < 10 else 4, headers={"at": str(number // 30)})
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     queue = again.directory.queue("q")
     assert 0 < deferred(queue) < 60
     assert bodies(queue) == bodies(world.directory.queue("q"))
@@ -103,8 +100,7 @@ def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order(world):
     world.queue("w", "t.*", MULTICAST)
     for number, body in enumerate(SENT):
         world.durable("t.a" if number % 10 < 5 else "t.b", body)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     queue = again.directory.queue("w")
     assert deferred(queue) == 60
     assert [again.address(name).memory_limit.messages for name in ("t.a", "t.b")] == [30, 30]
@@ -131,8 +127,7 @@ def test_a_queue_that_needs_each_message_gets_each(world):
     world.queue("l", "t", MULTICAST, last_value_key="k")
     for body in SENT[:10]:
         world.durable("t", body, headers={"k": "v"})
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     counts = {name: again.directory.queue(name).count for name in ("r", "n", "l")}
     assert counts == {"r": 5, "n": 10, "l": 1}
     assert all(not deferred(again.directory.queue(name)) for name in counts)
@@ -145,8 +140,7 @@ def test_settled_ones_between_them_are_left_out(world):
     world.turn()
     taker = join(queue)
     taker.ack(*taker.unsettled[1::3])
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     left = [body for number, body in enumerate(SENT) if number % 3 != 1]
     assert held(again) == left
     assert again.directory.queue("q").count == len(left)
@@ -161,8 +155,7 @@ def test_compaction_makes_and_rewrites_them():
     )
     before = world.journal.segments[0].number
     for _ in range(200):
-        world.durable("q", b"more" + bytes(100))
-        world.turn()
+        world.keep("q", b"more" + bytes(100))
         world.pass_time(20)
         queue.evict_message(next(iter(reversed(list(queue.dispatcher.in_order())))))
         world.turn()
@@ -176,8 +169,7 @@ def test_a_deleted_queue_takes_them_along():
     world, queue = started()
     queue.purge()
     world.directory.delete_queue("q")
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert "q" not in again.directory.queues
     assert_nothing_held(again)
 

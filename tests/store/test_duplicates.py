@@ -113,8 +113,7 @@ def test_replayed_ids_are_ordered_by_position():
 def test_a_message_consumed_in_its_turn_leaves_its_id(world):
     send(world, b"1")
     world.directory.queues["q"].purge()
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert held(again) == [] and known(again) == [b"1"]
 
 
@@ -153,8 +152,7 @@ def test_ids_go_with_their_address(world):
 
 
 def test_a_journal_without_ids_is_read_as_before(world):
-    world.durable(body=b"a")
-    world.turn()
+    world.keep(body=b"a")
     again = world.again()
     assert held(again) == [b"a"] and again.address("q").duplicates is None and reported(again) == []
 
@@ -245,8 +243,7 @@ def test_cleared_ids_are_not_recovered(world, count):
     send(world, b"passing", durable=False)
     assert forget_all(world.address("q")) == count + 1
     assert known(world) == [] and not chunks_of(world)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert known(again) == [] and held(again) == ids(1, count)
     again.directory.queue("q").purge()
     send_all(again, ids(1, 3))

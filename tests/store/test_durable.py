@@ -36,8 +36,7 @@ def test_sync_callbacks_follow_the_sync_settings(transactional, waits):
 def test_without_sync_durable_messages_are_still_written():
     world = StoredBroker(journal_sync_transactional=False, journal_sync_non_transactional=False)
     world.queue("q")
-    world.durable("q", b"kept")
-    world.turn()
+    world.keep("q", b"kept")
     path = world.journal.segments[0].path
     assert b"kept" not in world.memory.crash_free(path)  # the lease of numbers is safe, and nothing else
     assert bodies(world.again().directory.queue("q")) == [b"kept"]
@@ -143,8 +142,7 @@ def test_a_real_disk(tmp_path):
     world = StoredBroker(Files(), directory=tmp_path / "journal", journal_file_size=5000)
     world.queue("q")
     for number in range(50):
-        world.durable("q", b"%d" % number)
-        world.turn()
+        world.keep("q", b"%d" % number)
     world.broker.stop()
     again = StoredBroker(Files(), directory=tmp_path / "journal", journal_file_size=5000)
     assert isinstance(again.store, Durable)

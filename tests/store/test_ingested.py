@@ -321,8 +321,7 @@ def test_pages_and_samples_have_folders_of_their_own():
     for _ in range(20):
         one.page([queue], b"x" * 200)
     list(one.pages.cursor(queue).purge(Reason.KILLED))
-    one.paging.close(one.pages)
-    one.address("a").pages = None
+    one.close_pages()
     samples = sampled(one)
     samples.stop()
     one.turn()

@@ -173,8 +173,7 @@ def test_half_a_transaction_is_never_written(world):
     world.queue("q")
     told = Told(world)
     world.store.begin()
-    world.durable("q")
-    world.turn()
+    world.keep("q")
     world.writer.end_of_turn()
     assert told.kinds == []
     world.durable("q")
@@ -213,8 +212,7 @@ def test_name_records_precede_their_numbers_in_each_segment():
     world.queue("q")
     world.queue("other", "t", MULTICAST)
     for number in range(60):
-        world.durable("q" if number % 2 else "t", b"x" * 50)
-        world.turn()
+        world.keep("q" if number % 2 else "t", b"x" * 50)
     assert len(world.memory.data) > 4
     for data in world.memory.data.values():
         known = set()

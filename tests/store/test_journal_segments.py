@@ -50,19 +50,16 @@ def test_segments_roll_and_are_sealed():
 def test_a_segment_of_two_runs_has_one_footer():
     world = StoredBroker(journal_file_size=4000)
     world.queue("q")
-    first = world.durable("q", b"of the first run")
-    world.turn()
+    first = world.keep("q", b"of the first run")
     world = world.again(after=10)
     world.store.begin()
     second = [
         world.durable("other", b"of the second") for _ in range(2) if world.queue(f"o{_}", "other", MULTICAST)
     ]
     world.store.commit()
-    world.turn()
-    world = world.again(after=20)
+    world = world.restarted(after=20)
     while len(world.journal.segments) == 1:
-        world.durable("q", b"x" * 300)
-        world.turn()
+        world.keep("q", b"x" * 300)
     path = world.journal.segments[0].path
     data = world.memory.data[path]
     footer = find_footer(data)
@@ -87,8 +84,7 @@ def test_segment_without_live_records_is_deleted():
     queue = world.queue("q")
     world.turn()
     for _ in range(100):
-        world.durable("q", b"x" * 100)
-        world.turn()
+        world.keep("q", b"x" * 100)
         queue.purge()
         world.turn()
     first, *_ = sorted(world.memory.data)
@@ -107,8 +103,7 @@ def test_oldest_segment_is_deleted_first():
     queue = world.queue("q")
     oldest = world.durable("q", b"x" * 500)
     for _ in range(20):
-        world.durable("q", b"y" * 500)
-        world.turn()
+        world.keep("q", b"y" * 500)
     for ref in pending(queue):
         if ref.message is not oldest:
             queue.kill(ref)
@@ -126,12 +121,10 @@ def test_segment_is_deleted_after_its_settlements_are_synced():
     queue = world.queue("q")
     queue.broker.storage.unbind(queue)
     world.store.unbind_address(queue.address)
-    world.durable("q", b"x" * 2000)
-    world.turn()
+    world.keep("q", b"x" * 2000)
     hand.finish()
     queue.purge()
-    world.durable("q")
-    world.turn()
+    world.keep("q")
     first = world.journal.directory / "000000001.journal"
     assert first in world.memory.data
     hand.step()  # the batch with the end of the message
@@ -157,11 +150,9 @@ def test_live_bytes_approximate_the_live_records(world):
 
 def test_a_message_that_enters_another_queue_later(world):
     first, second = world.queue("a"), world.queue("b")
-    message = world.durable("a", b"body")
-    world.turn()
+    message = world.keep("a", b"body")
     second.enqueue(message)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     for name in "ab":
         assert [ref.message.number for ref in pending(again.directory.queue(name))] == [message.number]
     third = world.queue("c")
@@ -203,8 +194,7 @@ def fill(world):
     """Begin another segment."""
     before = len(world.journal.segments)
     while len(world.journal.segments) == before:
-        world.durable("q", b"x" * 200)
-        world.turn()
+        world.keep("q", b"x" * 200)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -246,8 +236,7 @@ def test_queue_numbers_are_never_used_twice(world):
             numbers.add(queue.number)
             if number % 100 == 0:
                 world.turn()
-        world.turn()
-        world = world.again()
+        world = world.restarted()
 
 
 def test_message_numbers_go_on():
@@ -259,8 +248,7 @@ def test_message_numbers_go_on():
             greatest = world.durable("q", b"x" * 100).number
             world.turn()
         queue.purge()
-        world.turn()
-        world = world.again()
+        world = world.restarted()
         queue = world.directory.queue("q")
         assert world.durable("q").number > greatest
 

@@ -63,8 +63,7 @@ def test_sync_callback_waits_for_records_before_it_only(world):
 @pytest.mark.parametrize("turns", [0, 1, 5, 10])
 def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened(world, turns):
     world.queue()
-    world.durable(body=b"before")
-    world.turn()
+    world.keep(body=b"before")
     with world.broker.together():
         for body in numbered(MANY):
             world.durable(body=body)

@@ -168,8 +168,7 @@ def test_page_deleted_during_a_read_returns_none():
     world = PagedBroker(settings=BIG, reader=(reader := ManualDisk()))
     (q,) = world.queues("q")
     page, index = world.fill(q, 1)[0]
-    world.pages.roll()
-    world.turn()
+    world.roll()
     found = ask(world, page, index)
     world.turn()
     world.cursor(q).settle_waiting(page, index, Reason.KILLED)
@@ -206,8 +205,7 @@ def test_readable_messages_are_delivered_and_damaged_ones_counted_as_lost(world,
     assert world.read(page, 33) is None
     assert world.cursor(r).remaining == 0
     assert world.paging.lost_messages == 7
-    world.pages.roll()
-    world.turn()
+    world.roll()
     assert world.page_files() == [page.path.name + ".invalidPage", "address.txt"]
     assert world.memory.open_files == 1
 
@@ -229,8 +227,7 @@ def test_lost_message_is_counted_once_across_restarts(world, q):
     damage(world, page.path, page.starts[10] + 30)
     assert world.read(page, 10) is None
     world.pages.roll()
-    world.turn()
-    again = world.again(settings=BIG)
+    again = world.restarted(settings=BIG)
     (q,) = again.queues("q")
     assert again.cursor(q).remaining == 19
     assert again.drain(q) == [b"%d" % at for at in range(20) if at != 10]
@@ -240,8 +237,7 @@ def test_lost_message_is_counted_once_across_restarts(world, q):
 def test_missing_page_file_counts_as_lost(world, q):
     positions = world.fill(q, 20)
     page = positions[0][0]
-    world.pages.roll()
-    world.turn()
+    world.roll()
     del world.memory.contents[page.path]
     assert world.read(*positions[7]) is None
     assert world.cursor(q).remaining == 0
@@ -274,8 +270,7 @@ def test_a_passing_weakness_of_the_disk_loses_nothing(world, q):
 
 def test_persistent_read_errors_count_the_blocks_as_lost(world, q):
     positions = world.fill(q, 20)
-    world.pages.roll()
-    world.turn()
+    world.roll()
 
     world.memory.fail("read", ".page")
     found = [ask(world, *positions[place]) for place in (3, 9)]
@@ -291,8 +286,7 @@ def test_persistent_read_errors_count_the_blocks_as_lost(world, q):
 def test_a_damaged_footer_does_no_harm(world, q):
     positions = world.fill(q, 20)
     page = positions[0][0]
-    world.pages.roll()
-    world.turn()
+    world.roll()
     damage(world, page.path, len(world.memory.contents[page.path].data) - 40)
     page.starts = None
     assert world.read(*positions[7]) is not None

@@ -63,8 +63,7 @@ def test_requeued_message_that_was_due_is_not_scheduled_again():
     ref = world.load(q, page, index)
     ref.deliveries, ref.state = 1, PENDING
     world.cursor(q).returned(ref)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     (q,) = again.queues("q")
     assert again.cursor(q).waiting_of(again.pages.in_order()[0]) == [0, 1]
 
@@ -174,8 +173,7 @@ def test_damage_to_one_message_loses_that_one(sealed):
     world.cursor(q).settle_waiting(page, 7, Reason.ACKNOWLEDGED)
     world.turn()
     if sealed:
-        world.pages.roll()
-        world.turn()
+        world.roll()
     files = world.memory.kill()
     files.contents[page.path].data[at] ^= 1
     for _ in range(2):
@@ -183,8 +181,7 @@ def test_damage_to_one_message_loses_that_one(sealed):
         (q,) = world.queues("q")
         files = world.memory.kill()
     assert world.drain(q) == [b"%d" % each for each in (0, 1, 2, 3, 5, 6, 8, 9)]
-    world.pages.roll()
-    world.turn()
+    world.roll()
     assert world.page_files() == [page.path.name + ".invalidPage", "address.txt"]
 
 
@@ -370,8 +367,7 @@ def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it():
     for at in range(5):
         pages.append(world.message("a.b", b"%d " % at, durable=True), [wild])
     world.directory.delete_address("a.b")
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     (pages,) = again.all_pages()
     assert pages.address.name == "a.b"
     (cursor,) = pages.cursors.values()
@@ -447,9 +443,7 @@ def test_two_directories_of_one_address():
     again = world.again(files)
     assert len(again.all_pages()) == 1
     assert again.drain(again.queues("q")[0]) == numbered(20)
-    again.paging.close(again.pages)
-    again.address("a").pages = None
-    again.turn()
+    again.close_pages()
     assert again.page_files() == []
 
 
@@ -530,8 +524,7 @@ def test_a_page_that_cannot_be_read_now_may_be_read_later():
     files.heal()
     again.journal.file_size = 0  # each batch begins a new segment
     for _ in range(5):
-        again.durable("other")
-        again.turn()
+        again.keep("other")
         again.journal.compact_step(1000, 1 << 20)
         again.turn()
     assert min(segment.number for segment in again.journal.segments) > 1
@@ -562,8 +555,7 @@ def test_a_page_that_was_removed_long_ago_is_set_aside():
     world.turn()
     removed = world.journal.segments[-1].number
     while world.journal.segments[0].number <= removed:
-        world.durable("other")
-        world.turn()
+        world.keep("other")
         world.journal.compact_step(1000, 1 << 20)
         world.turn()
     again = world.again(MemoryFiles({**world.memory.kill().data, page.path: data}))

@@ -158,9 +158,7 @@ def test_without_purge_the_directory_stays_until_a_start(world, q):
     world.paging.purge = False
     world.fill(q, 20)
     world.drain(q)
-    world.paging.close(world.pages)
-    world.address("a").pages = None
-    world.turn()
+    world.close_pages()
     assert world.page_files() == ["address.txt"]
     assert world.again().page_files() == []
 

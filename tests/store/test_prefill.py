@@ -94,8 +94,7 @@ def filled(count=5, **configuration):
     world = StoredBroker(prefill_from=1, **configuration)
     world.queue("q")
     for number in range(count):
-        world.durable("q", b"m%02d" % number)
-        world.turn()
+        world.keep("q", b"m%02d" % number)
     return world
 
 
@@ -108,8 +107,7 @@ def test_a_start_after_a_kill_removes_the_zeros_and_loses_nothing(caplog):
     again = world.again()
     assert held(again) == held(world) and reported(again) == []
     assert "truncated" not in caplog.text, "nothing was torn"
-    again.durable("q", b"more")
-    again.turn()
+    again.keep("q", b"more")
     third = again.again()
     assert held(third) == [*held(world), b"more"] and reported(third) == []
     assert third.journal.bytes == sum(segment.size for segment in third.journal.segments)
@@ -140,8 +138,7 @@ def test_a_torn_write_into_zeros_is_cut_off_with_them(caplog):
             assert reported(again) == []
             size = before[1] if not whole else end
             assert again.memory.data[FIRST][:size] == data[:size]
-            again.durable("q", b"next")
-            again.turn()
+            again.keep("q", b"next")
             assert held(again.again())[-1] == b"next"
 
 

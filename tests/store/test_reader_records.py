@@ -70,8 +70,7 @@ def test_compaction_sets_the_rewritten_flag():
     world.turn()
     for _ in range(3):
         world.journal.file_size = 1
-        world.durable("stays", b"x")
-        world.turn()
+        world.keep("stays", b"x")
         world.journal.compact_step(100, 1 << 20)
         world.turn()
         found = flags(world)
@@ -90,8 +89,7 @@ def test_compaction_sets_the_rewritten_flag():
 def test_a_message_that_enters_one_more_queue_is_a_copy():
     world = StoredBroker(settings=SETTINGS)
     one, other = world.queue("one"), world.queue("other")
-    message = world.durable("one")
-    world.turn()
+    message = world.keep("one")
     assert flags(world) == {message.number: [1]}
     other.add_pending(message)
     world.turn()
@@ -106,8 +104,7 @@ def test_a_message_in_two_queues_at_once_is_none():
     world = StoredBroker(settings=SETTINGS)
     for name in ("a", "b"):
         world.queue(name, "t", MULTICAST)
-    message = world.durable("t")
-    world.turn()
+    message = world.keep("t")
     assert flags(world) == {message.number: [1]}
 
 
@@ -139,8 +136,7 @@ def test_every_segment_has_the_addresses_of_its_queues():
     world.queue("q")
     for _ in range(12):
         world.durable("t")
-        world.durable("q")
-        world.turn()
+        world.keep("q")
     world.directory.queue("q").purge()
     world.turn()
     told = [told_addresses(segment) for segment in segments(world)]
@@ -150,11 +146,9 @@ def test_every_segment_has_the_addresses_of_its_queues():
 def test_restart_repeats_queue_addresses_and_loses_no_message():
     world = StoredBroker(settings=SETTINGS)
     world.queue("t.one", "t", MULTICAST)
-    world.durable("t", b"1")
-    world.turn()
+    world.keep("t", b"1")
     again = world.again()
-    again.durable("t", b"2")
-    again.turn()
+    again.keep("t", b"2")
     (segment,) = segments(again)
     assert [payload[0] for payload in segment].count(Kind.QUEUE_ADDRESS) == 2
     assert [ref.message.body for ref in pending(again.again().directory.queue("t.one"))] == [b"1", b"2"]
@@ -217,8 +211,7 @@ def test_acknowledging_consumer_is_recorded(world, mode, before):
     client = conversing(world).client(client_id="c-1")
     if before:
         subscribe(client, mode)
-    message = world.durable()
-    world.turn()
+    message = world.keep()
     if not before:
         subscribe(client, mode)
     if mode != "auto":
@@ -230,8 +223,7 @@ def test_acknowledging_consumer_is_recorded(world, mode, before):
 def test_without_a_client_id_it_is_the_connection(world):
     client = conversing(world).client()
     subscribe(client, "auto", "0")
-    message = world.durable()
-    world.turn()
+    message = world.keep()
     assert takers(world) == {message.number: (0, f"{client.session.number}/0")}
 
 
@@ -298,8 +290,7 @@ def test_without_retention_consumers_are_not_recorded():
     world = StoredBroker(settings=SETTINGS)
     world.queue("q")
     client = conversing(world).client(client_id="one")
-    message = world.durable()
-    world.turn()
+    message = world.keep()
     subscribe(client, "client-individual")
     acknowledge(client)
     world.turn()
@@ -316,8 +307,7 @@ def test_each_segment_names_them_and_a_restart_does_not_give_a_number_again():
         for client in clients:
             subscribe(client, "client-individual")
         for _ in range(15):
-            message = world.durable()
-            world.turn()
+            message = world.keep()
             (number,) = [number for number, each in enumerate(clients) if each.wire.written]
             acknowledge(clients[number])
             world.turn()

@@ -40,8 +40,7 @@ def test_memory_is_counted_as_before(world):
         world.queue(name, "t", MULTICAST)
     for _ in range(5):
         world.durable("t", b"x" * 100)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     for there in (world, again):
         assert there.broker.memory.messages == 5
     assert again.broker.memory.bytes == world.broker.memory.bytes
@@ -54,8 +53,7 @@ def test_memory_is_counted_as_before(world):
 
 def test_a_million_deliveries(world):
     queue = world.queue("q")
-    world.durable("q")
-    world.turn()
+    world.keep("q")
     taker = join(queue, 1)
     taker.unsettled[0].deliveries = 1_000_000
     taker.close()
@@ -65,8 +63,7 @@ def test_a_million_deliveries(world):
     (first, second) = (other.queue(name, "t", MULTICAST) for name in ("a", "b"))
     other.durable("t")
     pending(first)[0].deliveries = 300
-    other.turn()
-    again = other.again()
+    again = other.restarted()
     assert [pending(again.directory.queue(name))[0].deliveries for name in ("a", "b")] == [300, 0]
 
 
@@ -76,8 +73,7 @@ def test_each_queue_recovers_its_own_due_time():
     world.durable("t")
     taker = join(first, 1)
     taker.nack()
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert len(again.directory.queue("a").scheduled) == 1 and again.directory.queue("b").count == 1
     assert second.count == 1
 
@@ -88,13 +84,11 @@ def test_expiry():
     world.queue("EXP")
     world.durable("q", b"short", expires=world.now + 1000)
     world.durable("q", b"long", expires=world.now + 100_000)
-    world.durable("q", b"later", expires=world.now + 2000, due=world.now + 50_000)
-    world.turn()
+    world.keep("q", b"later", expires=world.now + 2000, due=world.now + 50_000)
     again = world.again(after=3)
     again.turn()
     assert held(again) == [b"long"] and held(again, "EXP") == [b"short", b"later"]
-    again.turn()
-    third = again.again()
+    third = again.restarted()
     assert held(third) == [b"long"] and held(third, "EXP") == [b"short", b"later"]
 
 
@@ -121,8 +115,7 @@ def test_wildcard_queue_recovers_messages_of_a_deleted_address(world):
     world.directory.create_address("a.b", frozenset({MULTICAST}))
     world.durable("a.b", b"kept")
     world.directory.delete_address("a.b")
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert held(again, "all") == [b"kept"]
     (ref,) = pending(again.directory.queue("all"))
     assert ref.message.address.name == "a.b" and ref.message.address.deleted
@@ -170,8 +163,7 @@ def test_non_durable_and_temporary_queues_are_not_recovered(world):
     world.queue("temporary", temporary=True)
     world.queue("mine", "shared", MULTICAST)
     world.queue("theirs", "shared", MULTICAST, durable=False)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert set(again.directory.queues) == {"mine"}
     assert "volatile" not in again.directory.addresses, "made for a queue that is gone"
     again.turn()
@@ -183,8 +175,7 @@ def test_invalid_queue_description_is_skipped_and_reported(world, caplog):
     world.durable("good", b"kept")
     object.__setattr__(bad.attributes, "filter", "this is ( no filter")
     world.store.bind(bad)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert set(again.directory.queues) == {good.name} and held(again, "good") == [b"kept"]
     assert any("queue bad" in text and "filter" in text for text in reported(again))
 
@@ -199,8 +190,7 @@ def test_notes(world):
     world.store.store_value(9, {})
     world.turn()
     world.store.store_value(9, None)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert again.store.notes == {7: {"a": [1, "ü"]}, 8: {"b": 3}}
     again.store.store_value(7, None)
     again.turn()

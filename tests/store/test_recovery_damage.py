@@ -23,8 +23,7 @@ def rolled(count=30):
     world.queue("q")
     world.turn()
     for number in range(count):
-        world.durable("q", b"m%02d" % number)
-        world.turn()
+        world.keep("q", b"m%02d" % number)
     return world
 
 
@@ -40,8 +39,7 @@ def test_a_journal_cut_off_anywhere():
         assert held(again) == whole and reported(again) == [], "no damage: it was not written completely"
         clean = data[: max(end for _, end in spans if end <= size)]
         assert again.memory.data == world.again(MemoryFiles({first: clean})).memory.data
-        again.durable("q", b"goes on")
-        again.turn()
+        again.keep("q", b"goes on")
         assert held(again.again()) == [*whole, b"goes on"]
 
 
@@ -152,8 +150,7 @@ def test_restart_seals_a_full_last_segment():
     world = rolled()
     last = world.journal.segments[-1]
     again = world.again(journal_file_size=100)
-    again.durable("q")
-    again.turn()
+    again.keep("q")
     assert again.journal.segments[-1].number == last.number + 1
     assert find_footer(again.memory.data[last.path]) is not None
     third = again.again()
@@ -204,8 +201,7 @@ def test_restart_appends_to_the_last_segment():
     world = StoredBroker()
     world.queue("q")
     for number in range(5):
-        world.durable("q", b"%d" % number)
-        world.turn()
+        world.keep("q", b"%d" % number)
         world = world.again()
         assert [segment.number for segment in world.journal.segments] == [1]
         world.turn()

@@ -140,8 +140,7 @@ def test_a_kill_takes_nothing_of_it_along_and_a_restart_brings_nothing_back(one)
     one.queue("ring", "all", MULTICAST, ring_size=2)
     last = [one.durable(body=b"%d" % number).number for number in range(10)][-1]
     passing = [one.send("all", b"p%d" % number).number for number in range(5)]
-    lasting = one.durable("all", b"lasting")
-    one.turn()
+    lasting = one.keep("all", b"lasting")
     again = one.again()
     assert held(again) == [] and held(again, "ring") == [b"lasting"]
     assert again.durable().number > max(last, *passing, lasting.number)
@@ -205,8 +204,7 @@ def test_retain_none_writes_only_restart_records(one):
     taker.nack(*taker.unsettled)
     one.turn()
     join(one.queue("none.taken", "none", MULTICAST), auto=True)
-    one.durable("none", b"taken", routing_type=MULTICAST)
-    one.turn()
+    one.keep("none", b"taken", routing_type=MULTICAST)
     assert not of_kind(one, Kind.RETAINED) and not of_kind(one, Kind.SETTLED)
     assert not of_kind(one, Kind.STATE) and not of_kind(one, Kind.DELIVERED)
     assert [payload[1] & 128 for payload in of_kind(one, Kind.MESSAGE)] == [128, 128]
@@ -222,6 +220,5 @@ def test_truncated_record_counts_as_malformed(one):
     tail = one.journal._encoder
     tail.add(struct.pack("<BBHIIIQI", Kind.RETAINED, 0, 0, 9, 1, 1, 0, 0))
     one.journal._append_records()
-    one.turn()
-    again = one.again()
+    again = one.restarted()
     assert len(again.store.recovery.replay.malformed) == 1

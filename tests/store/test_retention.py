@@ -89,8 +89,7 @@ def queue(one):
 
 def test_immediately_consumed_messages_are_retained(one):
     join(one.queue(), auto=True)
-    message = one.durable(body=b"short-lived")
-    one.turn()
+    message = one.keep(body=b"short-lived")
     messages, settled, times = history(one)
     assert messages == {message.number} and settled == {(message.number, Reason.ACKNOWLEDGED): 1}
     assert times == [one.broker.clock.now]
@@ -122,8 +121,7 @@ def test_retained_files_have_the_complete_history(one, queue):
 
 def test_a_message_in_several_queues_has_all_its_facts(one):
     takers = [join(one.queue(name, "t", MULTICAST), auto=auto) for name, auto in (("a", True), ("b", False))]
-    message = one.durable("t")
-    one.turn()
+    message = one.keep("t")
     takers[1].ack()
     one.turn()
     messages, settled, _ = history(one)
@@ -148,8 +146,7 @@ def test_retained_records_have_settlement_reasons(one):
 def test_recovery_after_a_kill_ignores_retained_files(one, queue):
     taker = join(queue, credit=1)
     for number in range(60):
-        one.durable(body=b"%d" % number)
-        one.turn()
+        one.keep(body=b"%d" % number)
         if number < 50:
             taker.ack()
     one.turn()
@@ -169,8 +166,7 @@ def fill(one, count):
     if "q" not in one.directory.queues:
         join(one.queue(), auto=True)
     for _ in range(count):
-        one.durable(body=b"x" * 100)
-        one.turn()
+        one.keep(body=b"x" * 100)
     for _ in range(5):  # compaction makes pauses, and moves what still counts out of the way
         one.pass_time(125)
 
@@ -208,10 +204,8 @@ def test_limits_apply_to_files_of_an_earlier_run(one):
 
 
 def test_damaged_segment_is_set_aside_with_retention(one, queue):
-    one.durable(body=b"x" * 3000)
-    one.turn()
-    one.durable()
-    one.turn()
+    one.keep(body=b"x" * 3000)
+    one.keep()
     one.journal.segments[0].damaged = True
     queue.purge()
     fill(one, 30)
@@ -236,9 +230,7 @@ def test_retained_pages_are_complete():
         one.page([queue], b"x" * 200)
     cursor = one.pages.cursor(queue)
     list(cursor.purge(Reason.KILLED))
-    one.paging.close(one.pages)
-    one.address("a").pages = None
-    one.turn()
+    one.close_pages()
     one.turn()
     kept = files(one, ".page")
     assert len(kept) > 3 and all(path.is_relative_to(KEPT / "paging") for path in kept)
@@ -257,11 +249,8 @@ def test_numbers_of_pages_are_not_given_again():
     one = Paged()
     one.page(one.queues("q"), b"x")
     list(one.pages.cursor(one.directory.queues["q"]).purge(Reason.KILLED))
-    one.paging.close(one.pages)
-    one.address("a").pages = None
-    one.turn()
-    one.turn()
-    again = one.again()
+    one.close_pages()
+    again = one.restarted()
     again.page(again.queues("q"), b"y")
     again.turn()
     numbers = [int(path.stem) for path in files(again, ".page")]
