@@ -70,6 +70,11 @@ class StoredBroker(BrokerFixture):
         assert isinstance(self.files, MemoryFiles)
         return self.files
 
+    @property
+    def q(self) -> Queue:
+        """The queue of that name."""
+        return self.directory.queue("q")
+
     def turn(self) -> None:
         """Let everything happen that is to happen at once."""
         while self.clock.calls and self.clock.calls[0].getTime() <= self.clock.seconds():

@@ -136,7 +136,7 @@ def test_requeue_before_the_write_is_recorded(one):
     )
     assert told(one) == expected
     again = one.again()
-    (ref,) = again.directory.queues["q"].dispatcher.in_order()
+    (ref,) = again.q.dispatcher.in_order()
     assert (ref.deliveries, ref.attempts) == (4, 3)
     assert told(again) == expected
 

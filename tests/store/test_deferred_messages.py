@@ -25,7 +25,7 @@ def started(bodies=SENT, **configuration):
     for body in bodies:
         world.durable("q", body)
     again = world.restarted()
-    return again, again.directory.queue("q")
+    return again, again.q
 
 
 def deferred(queue):
@@ -67,7 +67,7 @@ def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others():
     world.durable("q", b"new")
     taker.ack(*taker.unsettled[:10])
     again = world.restarted()
-    queue = again.directory.queue("q")
+    queue = again.q
     assert bodies(queue) == [*SENT[10:], b"new"]
     second = join(queue)
     assert second.bodies == [*SENT[10:], b"new"]
@@ -89,10 +89,10 @@ def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order(wo
         else:
             world.durable("q", body, priority=9 if number % 20 < 10 else 4, headers={"at": str(number // 30)})
     again = world.restarted()
-    queue = again.directory.queue("q")
+    queue = again.q
     assert 0 < deferred(queue) < 60
-    assert bodies(queue) == bodies(world.directory.queue("q"))
-    assert join(queue).bodies == bodies(world.directory.queue("q"))
+    assert bodies(queue) == bodies(world.q)
+    assert join(queue).bodies == bodies(world.q)
     assert all(not is_expired(ref.message, again.now) for ref in queue.dispatcher.in_order())
 
 
@@ -143,7 +143,7 @@ def test_settled_ones_between_them_are_left_out(world):
     again = world.restarted()
     left = [body for number, body in enumerate(SENT) if number % 3 != 1]
     assert held(again) == left
-    assert again.directory.queue("q").count == len(left)
+    assert again.q.count == len(left)
 
 
 def test_compaction_makes_and_rewrites_them():

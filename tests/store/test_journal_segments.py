@@ -95,7 +95,7 @@ def test_segment_without_live_records_is_deleted():
     )
     world.turn()
     assert len(world.memory.data) <= 2
-    assert world.again().directory.queue("q").message_count == 0
+    assert world.again().q.message_count == 0
 
 
 def test_oldest_segment_is_deleted_first():
@@ -110,7 +110,7 @@ def test_oldest_segment_is_deleted_first():
     world.turn()
     before = [segment.number for segment in world.journal.segments]
     assert before[0] == 1 and len(before) > 10, "what is settled in later ones is settled for the oldest, too"
-    assert [ref.message.number for ref in pending(world.again().directory.queue("q"))] == [oldest.number]
+    assert [ref.message.number for ref in pending(world.again().q)] == [oldest.number]
 
 
 def test_segment_is_deleted_after_its_settlements_are_synced():
@@ -249,7 +249,7 @@ def test_message_numbers_go_on():
             world.turn()
         queue.purge()
         world = world.restarted()
-        queue = world.directory.queue("q")
+        queue = world.q
         assert world.durable("q").number > greatest
 
 

@@ -137,7 +137,7 @@ def test_every_segment_has_the_addresses_of_its_queues():
     for _ in range(12):
         world.durable("t")
         world.keep("q")
-    world.directory.queue("q").purge()
+    world.q.purge()
     world.turn()
     told = [told_addresses(segment) for segment in segments(world)]
     assert len([each for each in told if each == {"t.one": "t", "t.two": "t", "q": "q"}]) > 2
@@ -264,7 +264,7 @@ def test_committed_transactions_record_the_acknowledging_consumer(world):
     other.say("UNSUBSCRIBE", id="s")
     world.turn()
     assert takers(world) == {done.number: (0, "one/s")}
-    world.directory.queue("q").purge()
+    world.q.purge()
     world.turn()
     assert takers(world)[undone.number] == (Reason.KILLED, "") and second["ack"]
 
@@ -279,7 +279,7 @@ def test_other_settlements_have_no_consumer(world):
         client.say("NACK", id=frame["ack"])
     client.lose()
     world.turn()
-    queue = world.directory.queue("q")
+    queue = world.q
     assert list(queue_browser.remove_message(queue, refused.number)) == []
     queue.purge()
     world.turn()

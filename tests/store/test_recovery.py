@@ -21,7 +21,7 @@ def test_restart_recovers_every_field_of_a_message(world):
         "q", b"b\0dy", priority=8, group=b"g", group_sequence=-1, origin="me", user="u", headers={"a": "b:c"}
     )
     world.turn()
-    (ref,) = pending(world.again().directory.queue("q"))
+    (ref,) = pending(world.again().q)
     got = ref.message
     assert (got.number, got.tail, got.body, got.timestamp) == (
         sent.number,
@@ -58,7 +58,7 @@ def test_a_million_deliveries(world):
     taker.unsettled[0].deliveries = 1_000_000
     taker.close()
     world.turn()
-    assert pending(world.again().directory.queue("q"))[0].deliveries == 1_000_000
+    assert pending(world.again().q)[0].deliveries == 1_000_000
     other = StoredBroker()
     (first, second) = (other.queue(name, "t", MULTICAST) for name in ("a", "b"))
     other.durable("t")
@@ -146,7 +146,7 @@ def test_queues_with_all_that_makes_them(world):
     world.address("t").paused = True
     world.store.bind_address(world.address("t"))
     world.turn()
-    again = world.again().directory.queue("q")
+    again = world.again().q
     assert again.attributes == queue.attributes.changed({"filter": "a = 'x'"})
     assert (again.number, again.id_prefix, again.no_local, again.paused) == (
         queue.number,

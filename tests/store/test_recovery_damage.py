@@ -87,12 +87,12 @@ def test_a_queue_whose_description_is_lost_keeps_its_messages(caplog):
     contents |= {first: pack_header(JOURNAL, 1, 1)[:-1] + b"\xff"}
     again = world.again(MemoryFiles(contents))
     assert len(held(again)) > 20
-    queue = again.directory.queue("q")
+    queue = again.q
     assert queue.attributes.routing_type is ANYCAST and "q" in again.directory.addresses
     assert any("recreated with default attributes" in text for text in reported(again))
     again.pass_time(2000)
     third = again.again()
-    assert held(third) == held(again) and third.directory.queue("q").number == queue.number
+    assert held(third) == held(again) and third.q.number == queue.number
 
 
 def test_deleted_queues_are_not_made_anew():
