@@ -112,7 +112,7 @@ def test_replayed_ids_are_ordered_by_position():
 
 def test_a_message_consumed_in_its_turn_leaves_its_id(world):
     send(world, b"1")
-    world.directory.queues["q"].purge()
+    world.q.purge()
     again = world.restarted()
     assert held(again) == [] and known(again) == [b"1"]
 
@@ -245,7 +245,7 @@ def test_cleared_ids_are_not_recovered(world, count):
     assert known(world) == [] and not chunks_of(world)
     again = world.restarted()
     assert known(again) == [] and held(again) == ids(1, count)
-    again.directory.queue("q").purge()
+    again.q.purge()
     send_all(again, ids(1, 3))
     assert known(again.again()) == held(again.again()) == ids(1, 3)
 

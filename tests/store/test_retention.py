@@ -153,7 +153,7 @@ def test_recovery_after_a_kill_ignores_retained_files(one, queue):
     left = [ref.message.number for ref in queue.dispatcher.in_order()]
     delivering = [ref.message.number for ref in taker.unsettled]
     again = one.again()
-    found = [ref.message.number for ref in again.directory.queues["q"].dispatcher.in_order()]
+    found = [ref.message.number for ref in again.q.dispatcher.in_order()]
     assert found == sorted(delivering + left)
     assert again.store.retention.files == len(files(again, ".journal", kept=True))
 
@@ -248,7 +248,7 @@ def test_retained_pages_are_complete():
 def test_numbers_of_pages_are_not_given_again():
     one = Paged()
     one.page(one.queues("q"), b"x")
-    list(one.pages.cursor(one.directory.queues["q"]).purge(Reason.KILLED))
+    list(one.pages.cursor(one.q).purge(Reason.KILLED))
     one.close_pages()
     again = one.restarted()
     again.page(again.queues("q"), b"y")
