@@ -1,13 +1,11 @@
 """A bridge beside a remote broker that confirms, forgets, rejects and disappears at random: what arrives."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stompring.broker.bridge import BridgeState
 
-from ..broker.test_bridge import ONE, TWO, Fixture, Remote
+from ..broker.test_bridge import ONE, TWO, Fixture
 from .profile import examples
 
 
@@ -26,12 +24,12 @@ class BridgeMachine(RuleBasedStateMachine):
         )
         self.dead = self.world.queue("dead")
         self.window, self.dead_letters, self.detection = window, dead_letters, detection
-        self.sent: list[bytes] = []
-        self.poison: set[bytes] = set()
-        self.accepted: list[bytes] = []  # by the remote broker, which drops what it knows by its id
-        self.known: set[str] = set()
+        self.sent = []
+        self.poison = set()
+        self.accepted = []  # by the remote broker, which drops what it knows by its id
+        self.known = set()
         self.handled = 0  # frames of the connection
-        self.counted: Remote | None = None  # the connection that `handled` is about
+        self.counted = None  # the connection that `handled` is about
 
     @property
     def remote(self):

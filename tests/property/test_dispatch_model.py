@@ -1,8 +1,6 @@
 """Who receives a message, under random use: groups in buckets, rebalancing, exclusive queues, priorities of consumers,
 and the header on first messages, beside a plain model of these rules."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -147,7 +145,7 @@ class DispatchMachine(QueueMachine):
         super().__init__()
         self.model = DispatchModel(now=self.world.now)
         self.model.took = self.log
-        self.first: list[tuple[object, int]] = []
+        self.first = []
         self.prioritized = False
 
     @initialize(

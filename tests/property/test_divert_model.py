@@ -1,7 +1,5 @@
 """Diverts and retroactive addresses under random use, beside plain models of their rules."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from hypothesis import given
@@ -43,7 +41,7 @@ MESSAGES = st.lists(
 
 def configured(rows):
     """The diverts of ``rows`` that form no loop with those before them."""
-    found: list[DivertConfiguration] = []
+    found = []
     for number, (address, targets, colour, exclusive, kind) in enumerate(rows):
         text = None if colour is None else f"colour = '{colour}'"
         one = DivertConfiguration(f"d{number}", address, tuple(targets), text, exclusive, routing_type=kind)
@@ -77,7 +75,7 @@ def test_every_queue_has_what_the_diverts_say(rows, messages):
     for name in NAMES:
         for kind in RoutingType:
             world.queue(f"{name} {kind}", name, kind)
-    expected: dict[str, list[bytes]] = {name: [] for name in world.directory.queues}
+    expected = {name: [] for name in world.directory.queues}
     for number, (address, colour, kind) in enumerate(messages):
         body = b"%d" % number
         world.send(address, body, routing_type=kind, headers={"colour": colour})
@@ -142,7 +140,7 @@ STEPS = st.lists(
 def test_every_new_queue_gets_what_is_kept(steps):
     limit = 3
     world = BrokerFixture({"#": {"retroactive_message_count": limit}})
-    kept: dict[str, Kept] = {}
+    kept = {}
     for number, (what, *rest) in enumerate(steps):
         if what == "send":
             address, colour, kind, priority, lifetime = rest

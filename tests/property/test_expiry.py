@@ -3,12 +3,9 @@
 A whole broker in process, whose clients, clock and kills are random. The model is when each message expires.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -42,7 +39,7 @@ class Sent:
     queue: str
     expires: int  # 0: never
     durable: bool
-    holder: Consumer | None = None
+    holder: object = None
 
 
 class Consumer:
@@ -50,7 +47,7 @@ class Consumer:
 
     def __init__(self, talker):
         self.talker = talker
-        self.held: dict[str, str] = {}  # what an ACK says, by text
+        self.held = {}  # what an ACK says, by text
 
 
 class Story:
@@ -61,7 +58,7 @@ class Story:
         #: what the address has before it pages, and what its pages are read into
         memory, self.dispatch = random.choice([1500, 4000, 20_000]), random.choice([500, 3000, 1 << 20])
         self.told = [f"seed {seed}, {memory} and {self.dispatch} bytes"]
-        self.sent: dict[str, Sent] = {}
+        self.sent = {}
         self.number = 0
         settings = {
             "#": SETTINGS["#"] | {"max_delivery_attempts": -1, "expiry_address": EXPIRED},
@@ -75,7 +72,7 @@ class Story:
         self.life = life
         life.dispatch.budget.limit = self.dispatch
         self.producer = life.talker()
-        self.consumers: list[Consumer] = []
+        self.consumers = []
         self.suspended = False
         self.listen()
 
@@ -120,7 +117,7 @@ class Story:
             self.number += 1
             lifetime = random.choice(lifetimes)
             expires = self.now + lifetime if lifetime else 0
-            headers: dict[str, Any] = {"destination": queue, "persistent": str(durable).lower(), **more}
+            headers = {"destination": queue, "persistent": str(durable).lower(), **more}
             headers |= {"expires": expires} if expires else {}
             self.sent[str(self.number)] = Sent(queue, expires, durable)
             self.producer.write(frame("SEND", b"%d|" % self.number + b"x" * size, **headers))

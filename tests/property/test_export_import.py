@@ -3,8 +3,6 @@
 A model says what a queue of each kind has of the messages of a file: the newest of each key, the newest of a ring.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Random management requests: each has one reply, in order, in the form of Artemis, and none is an internal error."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import given
@@ -73,7 +71,7 @@ def requests(draw):
 def carried_out(server, sent):
     """The success and the body of each reply, in order."""
     replies = server.queue("replies")
-    done: list[bool] = []
+    done = []
     for number, (headers, body) in enumerate(sent):
         server.service.management.handle(
             ManagementRequest(

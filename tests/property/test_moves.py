@@ -1,8 +1,6 @@
 """Moving, copying and retrying under random use, in memory and on disk, against a model: nothing is lost or doubled,
 the order stays, and dead letters come back to where they came from as they were sent."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import strategies as st
@@ -54,11 +52,11 @@ class MoveMachine(RuleBasedStateMachine):
             memory=3_000,
         )
         self.queues = {name: self.world.queue(name) for name in NAMES}
-        self.pending: dict[str, list[tuple[int, str]]] = {name: [] for name in NAMES}  # priority and body
-        self.scheduled: dict[str, list[str]] = {name: [] for name in NAMES}
-        self.home: dict[str, str] = {}  # of each dead letter, by its body
-        self.sent: dict[str, dict[str, str]] = {}  # what the sender has said of each body
-        self.holders: list[Holder] = []
+        self.pending = {name: [] for name in NAMES}  # priority and body
+        self.scheduled = {name: [] for name in NAMES}
+        self.home = {}  # of each dead letter, by its body
+        self.sent = {}  # what the sender has said of each body
+        self.holders = []
         self.count = 0
 
     # ---- what the queues have
@@ -162,7 +160,7 @@ class MoveMachine(RuleBasedStateMachine):
 
     def each(self, name, wanted, act, limit):
         """What a task does, and the bodies of what it has changed, in order."""
-        done: list[str] = []
+        done = []
         for ref in move.messages_of(self.queues[name]):
             if isinstance(ref, PageRead):
                 self.world.settle_down()
@@ -231,7 +229,7 @@ class MoveMachine(RuleBasedStateMachine):
 
         def send(ref):
             origin = origin_of(ref.message)
-            assert origin is not None and origin.queue == self.home[ref.message.body.decode()]
+            assert origin.queue == self.home[ref.message.body.decode()]
             target = move.retry_target(broker, origin, allow_all, None)
             if target.queue is self.queues[name]:
                 return False

@@ -1,8 +1,6 @@
 """A non-destructive queue under random use, beside a plain model: a list of messages, and of those that each consumer
 has yet to receive."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -61,8 +59,8 @@ class NonDestructiveMachine(RuleBasedStateMachine):
         self.world = BrokerFixture(SETTINGS)
         self.queue = self.world.queue(non_destructive=True)
         self.dead, self.expired = self.world.queue("DLQ"), self.world.queue("EXP")
-        self.kept: list[Kept] = []
-        self.readers: list[Reading] = []
+        self.kept = []
+        self.readers = []
         self.ring = -1
         self.acknowledged = self.replaced = self.killed = self.expiries = self.added = 0
 

@@ -1,7 +1,5 @@
 """A queue that is partly on disk under random use: everything is delivered once, in order, to one who may have it."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest import mock
 
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stompring.broker import publish
-from stompring.broker.message import Message
 from stompring.broker.reference import PENDING
 from stompring.paging import paged_queue
 
@@ -78,17 +75,17 @@ class PagedQueueMachine(RuleBasedStateMachine):
         self.memory = memory
         self.held = mock.patch.object(paged_queue, "HELD", held)
         self.held.start()
-        keyed: dict[str, Any] = {"last_value_key": "code"} if self.keys else {}
+        keyed = {"last_value_key": "code"} if self.keys else {}
         self.queue = self.world.queue(group_rebalance=self.rebalanced, **keyed)
-        self.takers: list[Taker] = []
-        self.settled: dict[int, Taker] = {}
-        self.sent: dict[int, Message] = {}
-        self.refused: set[int] = set()  # came back at some time: they may come after younger ones
-        self.purged: set[int] = set()
-        self.replaced: set[int] = set()
-        self.obsolete: set[int] = set()  # in delivery, and a newer one of their key has come
-        self.owners: dict[bytes, Taker] = {}  # of groups
-        self.log: list[tuple[Taker, int]] = []
+        self.takers = []
+        self.settled = {}
+        self.sent = {}
+        self.refused = set()  # came back at some time: they may come after younger ones
+        self.purged = set()
+        self.replaced = set()
+        self.obsolete = set()  # in delivery, and a newer one of their key has come
+        self.owners = {}  # of groups
+        self.log = []
         self.checked = 0
         for _ in range(waiting):
             self.send(12, "red", 4, b"a", False, True, False)
@@ -276,7 +273,7 @@ class PagedQueueMachine(RuleBasedStateMachine):
             self.in_order(taker)
 
     def in_order(self, taker):
-        last: dict[object, int] = {}
+        last = {}
         for message in taker.got:
             if message.number in self.refused:
                 continue

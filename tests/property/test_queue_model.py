@@ -1,7 +1,5 @@
 """A queue under random use, beside the plain model of its rules (`queue_model`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,10 +53,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = self.world.queue("q", **self.attributes)
         self.dead, self.expired = self.world.queue("DLQ"), self.world.queue("EXP")
         self.model = Model(now=self.world.now)
-        self.items: dict[int, Item] = {}
-        self.takers: dict[Reader, Taker] = {}
-        self.open: list[Open] = []
-        self.log: list[tuple[Taker, int]] = []
+        self.items = {}
+        self.takers = {}
+        self.open = []
+        self.log = []
         self.model.took = self.log
 
     # ---- sending
@@ -215,7 +213,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(choice=CHOICE, priority=priorities, look=looks)
     def send_in_transaction(self, choice, priority, look):
         transaction = self.open[choice % len(self.open)]
-        items: list[Item] = []  # it is a message, with a number, from the commit on
+        items = []  # it is a message, with a number, from the commit on
 
         def send():
             message, item = self._new(priority, 0, look)

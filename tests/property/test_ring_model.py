@@ -3,14 +3,12 @@
 Of several who come to its head together it turns away the oldest.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..broker.broker_fixture import MULTICAST, BrokerFixture, Taker, assert_nothing_held, bodies, join
+from ..broker.broker_fixture import MULTICAST, BrokerFixture, assert_nothing_held, bodies, join
 from .profile import examples
 
 SIZES = st.sampled_from([-1, 1, 1, 2, 3, 7])
@@ -71,7 +69,7 @@ class Reading:
     def __init__(self, queue, size):
         self.queue = queue
         self.ring = Ring(size)
-        self.taker: Taker | None = None
+        self.taker = None
 
     def take(self):
         if self.taker is None:

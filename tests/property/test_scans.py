@@ -1,8 +1,6 @@
 """Scans for selectors and browsers, one slice at a time between random use of the queue: nothing is delivered twice,
 lost, or before an earlier message that the consumer wants."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from stompring.broker import dispatcher
-from stompring.broker.queue import Queue
 from stompring.broker.queue_browser import References, iterate_pending
 from stompring.broker.reference import Reference
 
@@ -26,7 +23,7 @@ CHOICE = st.integers(0, 1000)
 class Watcher(Taker):
     """A consumer that compares what it is given with what else is pending."""
 
-    machine: ScanMachine
+    machine: object
 
     def deliver_reference(self, ref):
         self.machine.check(self, ref.message.number, ref.order)
@@ -60,11 +57,11 @@ class ScanMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = BrokerFixture({"#": {"auto_delete_queues": False, "max_delivery_attempts": -1}})
         self.world.slice_finely()
-        self.queue: Queue = self.world.queue("q", **self.attributes)
-        self.takers: list[Watcher] = []
-        self.held: dict[int, Watcher] = {}  # by message number, who has it
+        self.queue = self.world.queue("q", **self.attributes)
+        self.takers = []
+        self.held = {}  # by message number, who has it
         self.sent = self.gone = 0
-        self.browsers: list[Browser] = []
+        self.browsers = []
 
     def _send(self, priority, choice, due=0):
         headers = {"colour": COLOURS[choice % 2].decode()}

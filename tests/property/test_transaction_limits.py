@@ -1,7 +1,5 @@
 """Transactions into addresses with limits: cases measured on Artemis 2.44, and histories beside a plain count."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -92,8 +90,8 @@ class LimitMachine(RuleBasedStateMachine):
     def begin_with(self, policy, limit):
         self.server = server(policy, max_size_messages=limit, max_delivery_attempts=-1)
         self.policy, self.limit = policy, limit
-        self.stored: list[int] = []  # numbers of the messages that the queue must have
-        self.unsettled: list[tuple[int, str]] = []  # of these, what the consumer has, with its ack header
+        self.stored = []  # numbers of the messages that the queue must have
+        self.unsettled = []  # of these, what the consumer has, with its ack header
         self.sent = 0
         self.consumer = self.server.client()
         self.consumer.say(

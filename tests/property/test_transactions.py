@@ -1,7 +1,5 @@
 """Deliveries that are acknowledged and refused in transactions of one connection, beside a plain model of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -52,7 +50,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.client = self.server.client()
         self.window = window
         self.model = Model(cumulative)
-        self.open: list[str] = []
+        self.open = []
         self.names = 0
         self.sent = self.acknowledged = 0
         self.subscribe()

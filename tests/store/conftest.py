@@ -7,6 +7,7 @@ import pytest
 from stompring.broker.queue import Queue
 
 from .paged_broker import PagedBroker
+from .writer_fixture import WriterFixture
 
 
 @pytest.fixture
@@ -25,3 +26,9 @@ def q(world: PagedBroker) -> Queue:
 def r(world: PagedBroker) -> Queue:
     """The second queue."""
     return world.queues("q", "r")[1]
+
+
+@pytest.fixture
+def desk() -> WriterFixture:
+    """A writer with its disk and files."""
+    return WriterFixture()

@@ -51,6 +51,21 @@ class MemoryFiles(Files):
         self._descriptors: dict[int, Path] = {}
         self._next = 100
 
+    def fail(
+        self, operations: str = "", ending: str = "", make: Callable[[Path], Exception] | None = None
+    ) -> None:
+        """From now on these operations fail, or all, on files whose path ends so."""
+
+        def fault(operation: str, path: Path) -> None:
+            if operation in (operations.split() or [operation]) and str(path).endswith(ending):
+                raise (make or broken)(path)
+
+        self.fault = fault
+
+    def heal(self) -> None:
+        """Nothing fails any more."""
+        self.fault = lambda operation, path: None
+
     def _begin(self, operation: str, path: Path) -> None:
         self.operations.append((operation, path.name))
         self.fault(operation, path)

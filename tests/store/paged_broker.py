@@ -110,6 +110,17 @@ class PagedBroker(StoredBroker):
         assert len(found) == 1
         return found[0]
 
+    def roll(self) -> None:
+        """The last page is complete, and written."""
+        self.pages.roll()
+        self.turn()
+
+    def close_pages(self) -> None:
+        """The address does not page any more."""
+        self.paging.close(self.pages)
+        self.address("a").pages = None
+        self.turn()
+
     def all_pages(self) -> list[Pages]:
         return [address.pages for address in self.directory.addresses.values() if address.pages is not None]
 

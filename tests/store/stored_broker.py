@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from stompring.broker.broker import Broker
 from stompring.broker.clock import Clock
@@ -70,6 +70,11 @@ class StoredBroker(BrokerFixture):
         assert isinstance(self.files, MemoryFiles)
         return self.files
 
+    @property
+    def q(self) -> Queue:
+        """The queue of that name."""
+        return self.directory.queue("q")
+
     def turn(self) -> None:
         """Let everything happen that is to happen at once."""
         while self.clock.calls and self.clock.calls[0].getTime() <= self.clock.seconds():
@@ -87,6 +92,17 @@ class StoredBroker(BrokerFixture):
     def durable(self, address: str = "q", body: bytes = b"", **more: Any) -> Message:
         """Send a durable message."""
         return self.send(address, body, durable=True, **more)
+
+    def keep(self, *args: Any, **more: Any) -> Message:
+        """Send a durable message, which is in the journal then."""
+        message = self.durable(*args, **more)
+        self.turn()
+        return message
+
+    def restarted(self, **changed: Any) -> Self:
+        """The broker started anew after it has written everything."""
+        self.turn()
+        return self.again(**changed)  # type: ignore[return-value]
 
     def synced(self) -> list[bool]:
         """A list that gets an item once all that was told is safe."""

@@ -83,7 +83,7 @@ def test_a_queue():
     assert (stored.name, stored.address, stored.no_local, stored.paused) == ("ü", "t", "me", True)
     assert stored.make_attributes().filter == "a = 1"
     as_configured = stored.make_as_configured()
-    assert as_configured is not None and as_configured.ring_size == 5
+    assert as_configured.ring_size == 5
 
 
 def test_an_address():

@@ -18,7 +18,6 @@ from stompring.store.journal import Journal
 
 from ..broker.broker_fixture import MULTICAST, bodies, join
 from .disk import ManualDisk
-from .memory_files import broken
 from .stored_broker import StoredBroker, pending
 
 
@@ -30,8 +29,7 @@ def churned(rounds=150, **configuration):
         world.durable("stays", b"%d" % number)
     world.turn()
     for _ in range(rounds):
-        world.durable("goes", b"x" * 100)
-        world.turn()
+        world.keep("goes", b"x" * 100)
         other.purge()
         world.pass_time(20)
     assert queue.count == 3
@@ -124,8 +122,7 @@ def test_compaction_preserves_the_whole_state_of_a_message():
     world.send("tried", b"again", durable=True, due=now + 7_200_000, recurrence=Recurrence(1000, 5))
     churn, started = world.queue("goes"), world.journal.segments[0]
     for _ in range(100):
-        world.durable("goes", b"x" * 100)
-        world.turn()
+        world.keep("goes", b"x" * 100)
         churn.purge()
         world.pass_time(20)
     assert started not in world.journal.segments and world.store.compaction.segments > 1
@@ -159,8 +156,7 @@ def test_steps_are_small():
     world.turn()
     oldest = world.journal.segments[0]
     world.journal.file_size = 100
-    world.durable("q")
-    world.turn()
+    world.keep("q")
     held = len(oldest.live)
     world.journal.compact_step(STEP_RECORDS, 1 << 30)
     assert len(oldest.live) == held - STEP_RECORDS
@@ -176,21 +172,17 @@ def test_compaction_waits_for_a_slow_or_failing_disk():
     )
     queue = world.queue("q")
     for _ in range(10):
-        world.durable("q", b"x" * 1000)
-        world.turn()
+        world.keep("q", b"x" * 1000)
     for ref in pending(queue)[1:]:
         queue.kill(ref)
-    world.durable("q", bytes(BACKLOG_BYTES))
-    world.turn()
+    world.keep("q", bytes(BACKLOG_BYTES))
     world.pass_time(2000)
     assert world.store.compaction.rewritten == 0 and world.writer.waiting_bytes > BACKLOG_BYTES
-    world.memory.fault = lambda operation, path: (
-        (_ for _ in ()).throw(broken(path)) if operation == "write" else None
-    )
+    world.memory.fail("write")
     hand.step()
     world.pass_time(500)
     assert world.store.compaction.rewritten == 0 and world.writer.failing is not None
-    world.memory.fault = lambda operation, path: None
+    world.memory.heal()
     for _ in range(50):
         world.pass_time(int(BACKLOG_INTERVAL * 1000))
         hand.finish()

@@ -1,18 +1,15 @@
 """What has happened to each message is told once, whatever was written when."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 
 import pytest
 
-from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.reference import SCHEDULED
 from stompring.broker.storage import Reason
 
-from ..broker.broker_fixture import MULTICAST, Taker, join
+from ..broker.broker_fixture import MULTICAST, join
 from ..pipeline.reference_decoder import events
 from .stored_broker import StoredBroker
 from .test_retention import files, world
@@ -38,9 +35,9 @@ class History:
         self.chance = Random(seed)
         self.world = world()
         self.queues = [self.world.queue(name, "t", MULTICAST) for name in ("a", "b")]
-        self.expected: Told = Counter()
-        self.takers: list[tuple[Queue, Taker]] = []
-        self.log: list[tuple[Taker, int]] = []  # every delivery
+        self.expected = Counter()
+        self.takers = []
+        self.log = []  # every delivery
         self.queues[0].hooks.killed = self._killed  # of the address, and so of both
         self.queues[1].hooks.killed = self._killed
         self.world.turn()
@@ -104,6 +101,11 @@ class History:
         self.world.clock.advance(0.01)
 
 
+@pytest.fixture
+def one():
+    return world()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_records_contain_every_event(seed):
     history = History(seed)
@@ -122,8 +124,7 @@ def test_records_contain_every_event(seed):
     }
 
 
-def test_requeue_before_the_write_is_recorded():
-    one = world()
+def test_requeue_before_the_write_is_recorded(one):
     queue = one.queue()
     taker = join(queue, 1)
     number = one.durable().number
@@ -135,13 +136,12 @@ def test_requeue_before_the_write_is_recorded():
     )
     assert told(one) == expected
     again = one.again()
-    (ref,) = again.directory.queues["q"].dispatcher.in_order()
+    (ref,) = again.q.dispatcher.in_order()
     assert (ref.deliveries, ref.attempts) == (4, 3)
     assert told(again) == expected
 
 
-def test_a_message_that_enters_one_more_queue_after_it_was_written():
-    one = world()
+def test_a_message_that_enters_one_more_queue_after_it_was_written(one):
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     taker = join(queues[0], 1)
     message = one.message("t", durable=True)
@@ -175,14 +175,12 @@ def test_without_retention_such_a_message_stays_where_it_is(kept):
     one.turn()
     queues["b"].enqueue(message)
     queues["b" if kept == "a" else "a"].purge()
-    one.turn()
-    again = one.again()
+    again = one.restarted()
     counts = {name: again.directory.queues[name].message_count for name in "ab"}
     assert counts == {"a": int(kept == "a"), "b": int(kept == "b")}
 
 
-def test_a_recurring_message_of_two_queues_waits_once_for_each_time():
-    one = world()
+def test_a_recurring_message_of_two_queues_waits_once_for_each_time(one):
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     takers = [join(queue, auto=True) for queue in queues]
     message = one.message("t", durable=True)
@@ -201,8 +199,7 @@ def test_a_recurring_message_of_two_queues_waits_once_for_each_time():
         assert by_event == {"added": 3, "scheduled": 3, "delivered": 3, "acknowledged": 3}
 
 
-def test_a_due_time_that_is_over_before_it_is_written():
-    one = world()
+def test_a_due_time_that_is_over_before_it_is_written(one):
     queue = one.queue()
     taker = join(queue, auto=True)
     one.store.begin()
@@ -216,8 +213,7 @@ def test_a_due_time_that_is_over_before_it_is_written():
     assert told(one) == {("q", number, event): 1 for event in events}
 
 
-def test_reason_is_recorded_for_each_queue_of_a_message():
-    one = world()
+def test_reason_is_recorded_for_each_queue_of_a_message(one):
     queues = [one.queue(name, "t", MULTICAST) for name in "ab"]
     number = one.durable("t").number
     queues[0].purge()

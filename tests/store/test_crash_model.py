@@ -1,7 +1,5 @@
 """Random use of a broker with a store, and crashes at any moment: what comes back is what was there."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 
@@ -9,15 +7,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stompring.broker import publish
-from stompring.broker.queue import Queue
 from stompring.broker.recurrence import Recurrence
 from stompring.broker.transaction import Transaction
 from stompring.settings.model import Retention, RingPolicy
 
-from ..broker.broker_fixture import MULTICAST, Taker, join
+from ..broker.broker_fixture import MULTICAST, join
 from ..property.profile import examples
 from .disk import ManualDisk
-from .journal_history import JournalHistory, QueueContents, at_time, snapshot
+from .journal_history import JournalHistory, at_time, snapshot
 from .memory_files import MemoryFiles, broken, out_of_space
 from .stored_broker import StoredBroker
 
@@ -91,13 +88,13 @@ class Crashes(RuleBasedStateMachine):
             journal_compact_percentage=60,
             journal_retention_directory=self.retention,
         )
-        self.takers: list[Taker] = []
-        self.transactions: list[Transaction] = []
+        self.takers = []
+        self.transactions = []
         self.random = Random(0)
 
     def make_queues(self):
         """Those that are not there, because there were none, or the crash came before they were written."""
-        wanted: dict[str, dict[str, Any]] = {name: {} for name in ("q", "slow", "DLQ", "EXP")}
+        wanted = {name: {} for name in ("q", "slow", "DLQ", "EXP")}
         wanted["ring"] = {"ring_size": 2, "ring_policy": RingPolicy.DEAD_LETTER}
         wanted["kept"] = {"non_destructive": True}
         wanted["t1"] = wanted["t2"] = {"address": "t", "routing_type": MULTICAST}
@@ -194,7 +191,7 @@ class Crashes(RuleBasedStateMachine):
 
     @rule(choice=CHOICE)
     def purge_or_pause(self, choice):
-        queue: Queue = self.pick(choice, list(self.world.directory.queues.values()))
+        queue = self.pick(choice, list(self.world.directory.queues.values()))
         if choice % 5 == 0:
             queue.purge()
         elif queue.paused:
@@ -243,7 +240,7 @@ class Crashes(RuleBasedStateMachine):
 
         self.world.memory.fault = fault
         self.hand.step()
-        self.world.memory.fault = lambda operation, path: None
+        self.world.memory.heal()
 
     @rule()
     def promise(self):
@@ -288,7 +285,6 @@ class Crashes(RuleBasedStateMachine):
         chronicle, clock = self.chronicle, self.world.clock.seconds()
         self.start(files, after=clock - 1_700_000_000)
         replay = self.world.store.recovery
-        assert replay is not None
         newest = replay.replay.segments[-1] if replay.replay.segments else None
         position = (0, 0) if newest is None else (newest.number, newest.good)
         before, after = chronicle.between(max(position, chronicle.entries[0][0]))
@@ -308,7 +304,7 @@ class Crashes(RuleBasedStateMachine):
             assert found == before
             return
         for name in before.keys() | after.keys() | found.keys():
-            nothing: QueueContents = (None, {})
+            nothing = (None, {})
             old, new = before.get(name, nothing), after.get(name, nothing)
             look, messages = found.get(name, nothing)
             remade = None not in (old[0], new[0]) and old[0][0] != new[0][0]

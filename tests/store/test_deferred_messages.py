@@ -1,11 +1,8 @@
 """After a start the messages of a journal have no objects until they are needed; nobody can tell."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker.expiry import is_expired
-from stompring.broker.message import Message
 from stompring.broker.reference import ReferenceRun
 from stompring.settings.model import RingPolicy
 from stompring.store import recovery
@@ -27,9 +24,8 @@ def started(bodies=SENT, **configuration):
     world.queue("q")
     for body in bodies:
         world.durable("q", body)
-    world.turn()
-    again = world.again()
-    return again, again.directory.queue("q")
+    again = world.restarted()
+    return again, again.q
 
 
 def deferred(queue):
@@ -40,6 +36,11 @@ def deferred(queue):
         for ref in level or ()
         if isinstance(ref, ReferenceRun)
     )
+
+
+@pytest.fixture
+def world():
+    return StoredBroker()
 
 
 def test_a_start_makes_no_objects_of_messages_and_counts_them_all():
@@ -65,9 +66,8 @@ def test_they_are_made_as_they_are_consumed_and_a_restart_finds_the_others():
     assert deferred(queue) == 36
     world.durable("q", b"new")
     taker.ack(*taker.unsettled[:10])
-    world.turn()
-    again = world.again()
-    queue = again.directory.queue("q")
+    again = world.restarted()
+    queue = again.q
     assert bodies(queue) == [*SENT[10:], b"new"]
     second = join(queue)
     assert second.bodies == [*SENT[10:], b"new"]
@@ -81,30 +81,26 @@ def test_rejected_ones_come_back_to_their_places():
     assert join(queue).bodies == SENT
 
 
-def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order():
-    world = StoredBroker()
+def test_priorities_addresses_and_unlike_messages_between_them_keep_the_order(world):
     world.queue("q")
     for number, body in enumerate(SENT):
         if number % 7 == 3:
             world.durable("q", body, expires=world.now + 10_000_000)
         else:
             world.durable("q", body, priority=9 if number % 20 < 10 else 4, headers={"at": str(number // 30)})
-    world.turn()
-    again = world.again()
-    queue = again.directory.queue("q")
+    again = world.restarted()
+    queue = again.q
     assert 0 < deferred(queue) < 60
-    assert bodies(queue) == bodies(world.directory.queue("q"))
-    assert join(queue).bodies == bodies(world.directory.queue("q"))
+    assert bodies(queue) == bodies(world.q)
+    assert join(queue).bodies == bodies(world.q)
     assert all(not is_expired(ref.message, again.now) for ref in queue.dispatcher.in_order())
 
 
-def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order():
-    world = StoredBroker()
+def test_a_wildcard_queue_has_the_messages_of_its_addresses_in_order(world):
     world.queue("w", "t.*", MULTICAST)
     for number, body in enumerate(SENT):
         world.durable("t.a" if number % 10 < 5 else "t.b", body)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     queue = again.directory.queue("w")
     assert deferred(queue) == 60
     assert [again.address(name).memory_limit.messages for name in ("t.a", "t.b")] == [30, 30]
@@ -125,33 +121,29 @@ def test_a_selector_a_group_and_a_ring_find_them():
     assert bodies(queue) == SENT[-10:]
 
 
-def test_a_queue_that_needs_each_message_gets_each():
-    world = StoredBroker()
+def test_a_queue_that_needs_each_message_gets_each(world):
     world.queue("r", "t", MULTICAST, ring_size=5, ring_policy=RingPolicy.DISCARD)
     world.queue("n", "t", MULTICAST, non_destructive=True)
     world.queue("l", "t", MULTICAST, last_value_key="k")
     for body in SENT[:10]:
         world.durable("t", body, headers={"k": "v"})
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     counts = {name: again.directory.queue(name).count for name in ("r", "n", "l")}
     assert counts == {"r": 5, "n": 10, "l": 1}
     assert all(not deferred(again.directory.queue(name)) for name in counts)
 
 
-def test_settled_ones_between_them_are_left_out():
-    world = StoredBroker()
+def test_settled_ones_between_them_are_left_out(world):
     queue = world.queue("q")
     for body in SENT:
         world.durable("q", body)
     world.turn()
     taker = join(queue)
     taker.ack(*taker.unsettled[1::3])
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     left = [body for number, body in enumerate(SENT) if number % 3 != 1]
     assert held(again) == left
-    assert again.directory.queue("q").count == len(left)
+    assert again.q.count == len(left)
 
 
 def test_compaction_makes_and_rewrites_them():
@@ -163,8 +155,7 @@ def test_compaction_makes_and_rewrites_them():
     )
     before = world.journal.segments[0].number
     for _ in range(200):
-        world.durable("q", b"more" + bytes(100))
-        world.turn()
+        world.keep("q", b"more" + bytes(100))
         world.pass_time(20)
         queue.evict_message(next(iter(reversed(list(queue.dispatcher.in_order())))))
         world.turn()
@@ -178,8 +169,7 @@ def test_a_deleted_queue_takes_them_along():
     world, queue = started()
     queue.purge()
     world.directory.delete_queue("q")
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert "q" not in again.directory.queues
     assert_nothing_held(again)
 
@@ -187,7 +177,7 @@ def test_a_deleted_queue_takes_them_along():
 def test_live_bytes_of_the_journal_are_those_of_the_messages():
     world, queue = started()
     before = world.journal.live_bytes
-    found: list[Message] = [ref.message for ref in queue.dispatcher.in_order()]
+    found = [ref.message for ref in queue.dispatcher.in_order()]
     assert before >= sum(len(message.tail) for message in found)
     queue.purge()
     world.turn()

@@ -1,7 +1,5 @@
 """Duplicate ids in the journal: with their messages or not at all, in their order, as long as they count."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 
@@ -74,6 +72,11 @@ def acknowledge_all(world, name="q"):
 # ---- records
 
 
+@pytest.fixture
+def world():
+    return make()
+
+
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 1 << 63), st.integers(0, 1 << 63))
 def test_packed_ids_unpack_unchanged(found, first, oldest):
     payload = pack_ids(7, first, oldest, found)
@@ -107,17 +110,14 @@ def test_replayed_ids_are_ordered_by_position():
 # ---- restarts
 
 
-def test_a_message_consumed_in_its_turn_leaves_its_id():
-    world = make()
+def test_a_message_consumed_in_its_turn_leaves_its_id(world):
     send(world, b"1")
-    world.directory.queues["q"].purge()
-    world.turn()
-    again = world.again()
+    world.q.purge()
+    again = world.restarted()
     assert held(again) == [] and known(again) == [b"1"]
 
 
-def test_ids_removed_by_a_reload_are_not_recovered():
-    world = make()
+def test_ids_removed_by_a_reload_are_not_recovered(world):
     send_all(world, ids(1, 6))
     apply(world.broker, world.again(id_cache_size=2).configuration)
     send_all(world, [b"7"])
@@ -125,8 +125,7 @@ def test_ids_removed_by_a_reload_are_not_recovered():
     assert known(world.again()) == ids(6, 7)
 
 
-def test_without_persist_id_cache_no_ids_are_recovered():
-    world = make()
+def test_without_persist_id_cache_no_ids_are_recovered(world):
     send_all(world, ids(1, 3))
     off = world.again(persist_id_cache=False)
     assert known(off) == []
@@ -137,8 +136,7 @@ def test_without_persist_id_cache_no_ids_are_recovered():
     assert known(off.again(persist_id_cache=True)) == [b"2"]
 
 
-def test_ids_go_with_their_address():
-    world = make()
+def test_ids_go_with_their_address(world):
     send_all(world, ids(1, 3))
     world.directory.delete_queue("q", force=True)
     if "q" in world.directory.addresses:
@@ -153,10 +151,8 @@ def test_ids_go_with_their_address():
     assert known(world.again()) == [b"9"]
 
 
-def test_a_journal_without_ids_is_read_as_before():
-    world = make()
-    world.durable(body=b"a")
-    world.turn()
+def test_a_journal_without_ids_is_read_as_before(world):
+    world.keep(body=b"a")
     again = world.again()
     assert held(again) == [b"a"] and again.address("q").duplicates is None and reported(again) == []
 
@@ -241,17 +237,15 @@ def test_many_ids_are_no_reason_to_compact_for_ever():
 
 
 @pytest.mark.parametrize("count", [0, 1, 25])
-def test_cleared_ids_are_not_recovered(count):
-    world = make()
+def test_cleared_ids_are_not_recovered(world, count):
     world.turn()
     send_all(world, ids(1, count))
     send(world, b"passing", durable=False)
     assert forget_all(world.address("q")) == count + 1
     assert known(world) == [] and not chunks_of(world)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert known(again) == [] and held(again) == ids(1, count)
-    again.directory.queue("q").purge()
+    again.q.purge()
     send_all(again, ids(1, 3))
     assert known(again.again()) == held(again.again()) == ids(1, 3)
 
@@ -275,8 +269,7 @@ def test_forgetting_lasts_as_long_as_any_of_the_ids(monkeypatch):
     assert before > 3 and world.journal.segments[0].number > before
 
 
-def test_clearing_ids_applies_when_the_cache_was_not_loaded():
-    world = make()
+def test_clearing_ids_applies_when_the_cache_was_not_loaded(world):
     send_all(world, ids(1, 5))
     unaware = world.again(persist_id_cache=False)
     assert known(unaware) == [] and forget_all(unaware.address("q")) == 0
@@ -285,8 +278,7 @@ def test_clearing_ids_applies_when_the_cache_was_not_loaded():
     assert known(world.again()) == ids(1, 5), "they were there"
 
 
-def test_an_address_without_ids_and_one_of_another_name():
-    world = make()
+def test_an_address_without_ids_and_one_of_another_name(world):
     world.queue("other")
     send_all(world, ids(1, 3), "other")
     assert forget_all(world.address("q")) == 0
@@ -303,8 +295,7 @@ def conversing(world):
     return server.client()
 
 
-def test_every_journal_prefix_of_a_session_recovers_consistently():
-    world = make()
+def test_every_journal_prefix_of_a_session_recovers_consistently(world):
     client = conversing(world)
     send_one = {"destination": "/queue/q", "persistent": "true"}
     world.turn()
@@ -328,8 +319,7 @@ def test_every_journal_prefix_of_a_session_recovers_consistently():
     assert seen == {0, 1, 3, 6}  # those of one turn are one, but for what a transaction of the client's has
 
 
-def test_messages_of_one_turn_become_one_record_with_their_ids():
-    world = make()
+def test_messages_of_one_turn_become_one_record_with_their_ids(world):
     client = conversing(world)
     world.turn()
     for size, expected in (
@@ -446,8 +436,8 @@ def test_crashes_at_any_time(seed, steps):
     world = make(id_cache_size=size, journal_file_size=1500)
     world.turn()
     number, passing = 0, 0
-    safe: set[int] = set()
-    sent: set[int] = set()
+    safe = set()
+    sent = set()
     for step in steps:
         if step < 9:
             number += 1

@@ -1,7 +1,5 @@
 """The store as the broker knows it: what waits for the disk, and what the settings say about that."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.store.durable import Durable
@@ -25,7 +23,7 @@ def test_sync_callbacks_follow_the_sync_settings(transactional, waits):
     )
     world.queue("q")
     hand.finish()
-    heard: list[int] = []
+    heard = []
     world.durable("q")
     world.store.when_synced(lambda: heard.append(1), transactional)
     assert heard == ([] if waits else [1])
@@ -38,11 +36,10 @@ def test_sync_callbacks_follow_the_sync_settings(transactional, waits):
 def test_without_sync_durable_messages_are_still_written():
     world = StoredBroker(journal_sync_transactional=False, journal_sync_non_transactional=False)
     world.queue("q")
-    world.durable("q", b"kept")
-    world.turn()
+    world.keep("q", b"kept")
     path = world.journal.segments[0].path
     assert b"kept" not in world.memory.crash_free(path)  # the lease of numbers is safe, and nothing else
-    assert bodies(world.again().directory.queue("q")) == [b"kept"]
+    assert bodies(world.again().q) == [b"kept"]
     world.broker.stop()
     assert world.memory.crash_free(path) == world.memory.data[path], "a clean stop syncs"
 
@@ -77,7 +74,7 @@ def test_the_buffer_timeout_lets_batches_grow():
     world.pass_time(125)
     assert len(hand.jobs) == 1
     hand.step()
-    assert world.again().directory.queue("q").count == 3
+    assert world.again().q.count == 3
 
 
 def test_a_receipt_waits_for_its_own_batch():
@@ -125,11 +122,11 @@ def test_full_disk_blocks_durable_sends_and_is_logged(caplog):
     world.turn()
     assert heard == [] and world.store.write_limit.full
     assert world.store.failing is not None and "No space left on device" in world.store.failing
-    assert bodies(world.directory.queue("q")) == [b"kept"], "it is served all the same"
-    world.memory.fault = lambda operation, path: None
+    assert bodies(world.q) == [b"kept"], "it is served all the same"
+    world.memory.heal()
     world.pass_time(1000)
     assert heard == [True] and world.store.failing is None and not world.store.write_limit.full
-    assert bodies(world.again().directory.queue("q")) == [b"kept"]
+    assert bodies(world.again().q) == [b"kept"]
 
 
 def test_close_writes_everything():
@@ -138,20 +135,19 @@ def test_close_writes_everything():
     world.queue("q")
     world.durable("q", b"kept")
     world.broker.stop()
-    assert world.writer.idle and bodies(world.again().directory.queue("q")) == [b"kept"]
+    assert world.writer.idle and bodies(world.again().q) == [b"kept"]
 
 
 def test_a_real_disk(tmp_path):
     world = StoredBroker(Files(), directory=tmp_path / "journal", journal_file_size=5000)
     world.queue("q")
     for number in range(50):
-        world.durable("q", b"%d" % number)
-        world.turn()
+        world.keep("q", b"%d" % number)
     world.broker.stop()
     again = StoredBroker(Files(), directory=tmp_path / "journal", journal_file_size=5000)
     assert isinstance(again.store, Durable)
-    assert bodies(again.directory.queue("q")) == [b"%d" % number for number in range(50)]
-    again.directory.queue("q").purge()
+    assert bodies(again.q) == [b"%d" % number for number in range(50)]
+    again.q.purge()
     again.turn()
     again.broker.stop()
     assert len(list((tmp_path / "journal").iterdir())) < 10

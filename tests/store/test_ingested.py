@@ -182,7 +182,6 @@ def put(one, **found):
 def count(one):
     """Deleted files, and those of them that were not ingested."""
     retention = one.store.retention
-    assert retention is not None
     return retention.deleted, retention.deleted_not_ingested
 
 
@@ -287,18 +286,13 @@ def test_unreadable_ingested_file_is_logged_once_and_deletion_continues(caplog, 
     one.files.replace(KEPT / INGESTED, b"{")
     if fault == "unreadable":
         put(one, a={})
-
-        def fails(operation, path):
-            if operation == "read" and path.name == INGESTED:
-                raise PermissionError(13, os.strerror(13), str(path))
-
-        one.memory.fault = fails
+        one.memory.fail("read", INGESTED)
     fill(one, 60)
     deleted, lost = count(one)
     assert deleted > 3 and lost == 0
     (text,) = warned(caplog)
     assert str(KEPT / INGESTED) in text
-    one.memory.fault = lambda operation, path: None
+    one.memory.heal()
     put(one, a={"journal": "9999:0"})
     fill(one, 30)
     assert len(warned(caplog)) == 1
@@ -310,17 +304,12 @@ def test_unreadable_ingested_file_is_logged_once_and_deletion_continues(caplog, 
 def test_a_deletion_that_fails_is_tried_again_and_counted_once(caplog):
     one, kept = filled(storage_limit=0)
     put(one, a={})
-
-    def fails(operation, path):
-        if operation == "remove" and path == kept[2]:
-            raise PermissionError(13, os.strerror(13), str(path))
-
-    one.memory.fault = fails
+    one.memory.fail("remove", str(kept[2]))
     begin(one)
     one.pass_time(3000)
     assert list(files(one, ".journal", kept=True)) == kept[2:]
     assert count(one) == (len(kept), 2)
-    one.memory.fault = lambda operation, path: None
+    one.memory.heal()
     one.pass_time(3000)
     assert files(one, ".journal", kept=True) == {}
     assert count(one) == (len(kept), len(kept))
@@ -332,8 +321,7 @@ def test_pages_and_samples_have_folders_of_their_own():
     for _ in range(20):
         one.page([queue], b"x" * 200)
     list(one.pages.cursor(queue).purge(Reason.KILLED))
-    one.paging.close(one.pages)
-    one.address("a").pages = None
+    one.close_pages()
     samples = sampled(one)
     samples.stop()
     one.turn()
@@ -345,7 +333,7 @@ def test_pages_and_samples_have_folders_of_their_own():
     assert folder.startswith("paging/")
     put(one, a={folder: f"{int(kept[-2].stem)}:999999", "samples": f"{int(sample.stem)}:999999"})
     retention = one.store.retention
-    assert retention is not None and retention.files == len(kept) + 1
+    assert retention.files == len(kept) + 1
     retention.settings = Settings(str(KEPT), storage_limit=0)
     retention.enforce()
     one.turn()

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from stompring.broker.storage import Reason
 from stompring.store.record import DELIVERED, SETTLED, STATE, TRANSACTION, Cause, Kind, StoredMessage
 from stompring.store.record import unpack_numbers as numbers_in
@@ -47,8 +49,17 @@ class Told:
         return [Kind(payload[0]) for payload in self.records]
 
 
-def test_a_message_is_written_once_with_all_its_queues():
-    world = StoredBroker()
+@pytest.fixture
+def world():
+    return StoredBroker()
+
+
+@pytest.fixture
+def queue(world):
+    return world.queue("q")
+
+
+def test_a_message_is_written_once_with_all_its_queues(world):
     queues = [world.queue(name, "t", MULTICAST) for name in ("a", "b")]
     world.queue("volatile", "t", MULTICAST, durable=False)
     told = Told(world)
@@ -60,8 +71,7 @@ def test_a_message_is_written_once_with_all_its_queues():
     assert payload.endswith(message.tail)
 
 
-def test_non_durable_messages_are_not_written():
-    world = StoredBroker()
+def test_non_durable_messages_are_not_written(world):
     world.queue("q")
     world.queue("volatile", durable=False)
     told = Told(world)
@@ -70,9 +80,7 @@ def test_non_durable_messages_are_not_written():
     assert told.kinds == []
 
 
-def test_message_settled_within_its_turn_is_not_written():
-    world = StoredBroker()
-    queue = world.queue("q")
+def test_message_settled_within_its_turn_is_not_written(world, queue):
     told = Told(world)
     world.durable("q")
     world.durable("q")
@@ -81,8 +89,7 @@ def test_message_settled_within_its_turn_is_not_written():
     assert told.kinds == [] and safe == [True]
 
 
-def test_settled_messages_share_one_record():
-    world = StoredBroker()
+def test_settled_messages_share_one_record(world):
     queue, other = world.queue("q"), world.queue("other")
     taker, another = join(queue, 10), join(other, 10)
     sent = [world.durable("q").number for _ in range(3)]
@@ -110,9 +117,7 @@ def test_settled_messages_share_one_record():
     }
 
 
-def test_deliveries_are_recorded():
-    world = StoredBroker()
-    queue = world.queue("q")
+def test_deliveries_are_recorded(world, queue):
     sent = [world.durable("q").number for _ in range(3)]
     told = Told(world)
     taker = join(queue, 2)
@@ -130,8 +135,7 @@ def test_deliveries_are_recorded():
     assert next(r.deliveries for r in taker.unsettled if r.message.number == sent[0]) == 2
 
 
-def test_direct_delivery_is_recorded_in_the_message():
-    world = StoredBroker()
+def test_direct_delivery_is_recorded_in_the_message(world):
     join(world.queue("q"), 1)
     told = Told(world)
     world.durable("q")
@@ -139,9 +143,7 @@ def test_direct_delivery_is_recorded_in_the_message():
     assert StoredMessage(payload).deliveries == 1
 
 
-def test_transactions_nest():
-    world = StoredBroker()
-    queue = world.queue("q")
+def test_transactions_nest(world, queue):
     told = Told(world)
     world.store.begin()
     world.durable("q")
@@ -156,8 +158,7 @@ def test_transactions_nest():
     assert queue.count == 4
 
 
-def test_a_transaction_of_one_or_nothing_needs_no_record():
-    world = StoredBroker()
+def test_a_transaction_of_one_or_nothing_needs_no_record(world):
     world.queue("q")
     told = Told(world)
     world.store.begin()
@@ -168,13 +169,11 @@ def test_a_transaction_of_one_or_nothing_needs_no_record():
     assert told.kinds == [Kind.MESSAGE]
 
 
-def test_half_a_transaction_is_never_written():
-    world = StoredBroker()
+def test_half_a_transaction_is_never_written(world):
     world.queue("q")
     told = Told(world)
     world.store.begin()
-    world.durable("q")
-    world.turn()
+    world.keep("q")
     world.writer.end_of_turn()
     assert told.kinds == []
     world.durable("q")
@@ -182,8 +181,7 @@ def test_half_a_transaction_is_never_written():
     assert told.kinds == [Kind.TRANSACTION]
 
 
-def test_pages_know_a_transaction_by_its_number():
-    world = StoredBroker()
+def test_pages_know_a_transaction_by_its_number(world):
     assert world.journal.transaction() == 0
     told = Told(world)
     world.store.begin()
@@ -214,8 +212,7 @@ def test_name_records_precede_their_numbers_in_each_segment():
     world.queue("q")
     world.queue("other", "t", MULTICAST)
     for number in range(60):
-        world.durable("q" if number % 2 else "t", b"x" * 50)
-        world.turn()
+        world.keep("q" if number % 2 else "t", b"x" * 50)
     assert len(world.memory.data) > 4
     for data in world.memory.data.values():
         known = set()

@@ -1,9 +1,6 @@
 """Segments roll, and go when nothing in them counts any more; numbers are never used twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +18,11 @@ from ..broker.broker_fixture import MULTICAST
 from .stored_broker import StoredBroker, pending
 
 
+@pytest.fixture
+def world():
+    return StoredBroker()
+
+
 def test_segments_roll_and_are_sealed():
     world = StoredBroker(journal_file_size=2000)
     world.queue("q")
@@ -33,7 +35,6 @@ def test_segments_roll_and_are_sealed():
     for path in full:
         data = world.memory.data[path]
         footer = find_footer(data)
-        assert footer is not None
         messages = [StoredMessage(data[b:e]) for b, e in SegmentScan(data) if data[b] == Kind.MESSAGE]
         assert [start + 8 for start in footer.starts] == [begin for begin, _ in SegmentScan(data)]
         assert footer.least_number == messages[0].number and footer.greatest_number == messages[-1].number
@@ -49,23 +50,19 @@ def test_segments_roll_and_are_sealed():
 def test_a_segment_of_two_runs_has_one_footer():
     world = StoredBroker(journal_file_size=4000)
     world.queue("q")
-    first = world.durable("q", b"of the first run")
-    world.turn()
+    first = world.keep("q", b"of the first run")
     world = world.again(after=10)
     world.store.begin()
     second = [
         world.durable("other", b"of the second") for _ in range(2) if world.queue(f"o{_}", "other", MULTICAST)
     ]
     world.store.commit()
-    world.turn()
-    world = world.again(after=20)
+    world = world.restarted(after=20)
     while len(world.journal.segments) == 1:
-        world.durable("q", b"x" * 300)
-        world.turn()
+        world.keep("q", b"x" * 300)
     path = world.journal.segments[0].path
     data = world.memory.data[path]
     footer = find_footer(data)
-    assert footer is not None
     assert (footer.least_number, footer.least_timestamp) == (first.number, first.timestamp)
     assert footer.greatest_number > second[-1].number and footer.greatest_timestamp >= world.now - 1000
     assert footer.addresses == tuple(sorted(world.address(name).number for name in ("q", "other")))
@@ -87,8 +84,7 @@ def test_segment_without_live_records_is_deleted():
     queue = world.queue("q")
     world.turn()
     for _ in range(100):
-        world.durable("q", b"x" * 100)
-        world.turn()
+        world.keep("q", b"x" * 100)
         queue.purge()
         world.turn()
     first, *_ = sorted(world.memory.data)
@@ -99,7 +95,7 @@ def test_segment_without_live_records_is_deleted():
     )
     world.turn()
     assert len(world.memory.data) <= 2
-    assert world.again().directory.queue("q").message_count == 0
+    assert world.again().q.message_count == 0
 
 
 def test_oldest_segment_is_deleted_first():
@@ -107,15 +103,14 @@ def test_oldest_segment_is_deleted_first():
     queue = world.queue("q")
     oldest = world.durable("q", b"x" * 500)
     for _ in range(20):
-        world.durable("q", b"y" * 500)
-        world.turn()
+        world.keep("q", b"y" * 500)
     for ref in pending(queue):
         if ref.message is not oldest:
             queue.kill(ref)
     world.turn()
     before = [segment.number for segment in world.journal.segments]
     assert before[0] == 1 and len(before) > 10, "what is settled in later ones is settled for the oldest, too"
-    assert [ref.message.number for ref in pending(world.again().directory.queue("q"))] == [oldest.number]
+    assert [ref.message.number for ref in pending(world.again().q)] == [oldest.number]
 
 
 def test_segment_is_deleted_after_its_settlements_are_synced():
@@ -126,12 +121,10 @@ def test_segment_is_deleted_after_its_settlements_are_synced():
     queue = world.queue("q")
     queue.broker.storage.unbind(queue)
     world.store.unbind_address(queue.address)
-    world.durable("q", b"x" * 2000)
-    world.turn()
+    world.keep("q", b"x" * 2000)
     hand.finish()
     queue.purge()
-    world.durable("q")
-    world.turn()
+    world.keep("q")
     first = world.journal.directory / "000000001.journal"
     assert first in world.memory.data
     hand.step()  # the batch with the end of the message
@@ -141,8 +134,7 @@ def test_segment_is_deleted_after_its_settlements_are_synced():
     assert first not in world.memory.data
 
 
-def test_live_bytes_approximate_the_live_records():
-    world = StoredBroker()
+def test_live_bytes_approximate_the_live_records(world):
     queue, other = world.queue("a", "t", MULTICAST), world.queue("b", "t", MULTICAST)
     for _ in range(10):
         world.durable("t", b"x" * 1000)
@@ -156,14 +148,11 @@ def test_live_bytes_approximate_the_live_records():
     assert world.journal.live_bytes == 0
 
 
-def test_a_message_that_enters_another_queue_later():
-    world = StoredBroker()
+def test_a_message_that_enters_another_queue_later(world):
     first, second = world.queue("a"), world.queue("b")
-    message = world.durable("a", b"body")
-    world.turn()
+    message = world.keep("a", b"body")
     second.enqueue(message)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     for name in "ab":
         assert [ref.message.number for ref in pending(again.directory.queue(name))] == [message.number]
     third = world.queue("c")
@@ -185,7 +174,7 @@ class Counted(LiveRecord):
     def __init__(self, whole):
         super().__init__()
         self.news = 0
-        self.told: list[str] = []
+        self.told = []
         self.whole_of_it = whole
 
     @property
@@ -205,8 +194,7 @@ def fill(world):
     """Begin another segment."""
     before = len(world.journal.segments)
     while len(world.journal.segments) == before:
-        world.durable("q", b"x" * 200)
-        world.turn()
+        world.keep("q", b"x" * 200)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -221,15 +209,14 @@ def test_live_record_retains_its_oldest_segment(whole):
     world.journal.update(kept)
     world.turn()
     assert (kept.segment is first) is not whole
-    assert kept.segment is not None and kept in kept.segment.live
+    assert kept in kept.segment.live
     world.journal.forget(kept)
     assert kept.segment is None
     assert not any(kept in segment.live for segment in world.journal.segments)
     world.journal.forget(kept)
 
 
-def test_removed_live_record_is_written_once_and_retains_no_segment():
-    world = StoredBroker()
+def test_removed_live_record_is_written_once_and_retains_no_segment(world):
     kept = Counted(True)
     world.journal.update(kept)
     world.turn()
@@ -239,10 +226,9 @@ def test_removed_live_record_is_written_once_and_retains_no_segment():
     assert kept.segment is None and kept.told == ["news", "news"]
 
 
-def test_queue_numbers_are_never_used_twice():
+def test_queue_numbers_are_never_used_twice(world):
     """Not those of queues either that are not stored: pages may know them."""
-    world = StoredBroker()
-    numbers: set[int] = set()
+    numbers = set()
     for start in range(3):
         for number in range(1200):
             queue = world.queue(f"{start}.{number}", durable=False)
@@ -250,8 +236,7 @@ def test_queue_numbers_are_never_used_twice():
             numbers.add(queue.number)
             if number % 100 == 0:
                 world.turn()
-        world.turn()
-        world = world.again()
+        world = world.restarted()
 
 
 def test_message_numbers_go_on():
@@ -263,20 +248,18 @@ def test_message_numbers_go_on():
             greatest = world.durable("q", b"x" * 100).number
             world.turn()
         queue.purge()
-        world.turn()
-        world = world.again()
-        queue = world.directory.queue("q")
+        world = world.restarted()
+        queue = world.q
         assert world.durable("q").number > greatest
 
 
-def test_message_segment_is_set_when_written():
-    world = StoredBroker()
+def test_message_segment_is_set_when_written(world):
     world.queue("a", "t", MULTICAST)
     world.queue("b", "t", MULTICAST)
     message = world.durable("t")
     assert isinstance(message.segment, MessageReferences)
     world.turn()
     assert isinstance(message.segment, JournalSegment)
-    held: Any = message.segment.live[message.number]
+    held = message.segment.live[message.number]
     assert isinstance(held, MessageReferences) and held.left == 2
     assert Path(message.segment.path).name == "000000001.journal"

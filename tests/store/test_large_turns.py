@@ -23,8 +23,12 @@ def records(world):
     return len(world.journal._encoder.footer.starts)
 
 
-def test_records_are_encoded_in_slices_and_callbacks_run_after_the_last():
-    world = StoredBroker()
+@pytest.fixture
+def world():
+    return StoredBroker()
+
+
+def test_records_are_encoded_in_slices_and_callbacks_run_after_the_last(world):
     world.queue()
     world.turn()
     for body in numbered(MANY):
@@ -38,8 +42,7 @@ def test_records_are_encoded_in_slices_and_callbacks_run_after_the_last():
     assert held(world.again()) == numbered(MANY)
 
 
-def test_sync_callback_waits_for_records_before_it_only():
-    world = StoredBroker()
+def test_sync_callback_waits_for_records_before_it_only(world):
     world.queue()
     world.turn()
     for body in numbered(MANY):
@@ -58,11 +61,9 @@ def test_sync_callback_waits_for_records_before_it_only():
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5, 10])
-def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened(turns):
-    world = StoredBroker()
+def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened(world, turns):
     world.queue()
-    world.durable(body=b"before")
-    world.turn()
+    world.keep(body=b"before")
     with world.broker.together():
         for body in numbered(MANY):
             world.durable(body=body)
@@ -73,8 +74,7 @@ def test_a_transaction_of_which_only_a_part_is_put_into_records_has_not_happened
     assert held(world.again()) == [b"before", *numbered(MANY)]
 
 
-def test_open_transaction_delays_writes_and_callbacks():
-    world = StoredBroker()
+def test_open_transaction_delays_writes_and_callbacks(world):
     world.queue()
     world.turn()
     world.store.begin()
@@ -105,8 +105,7 @@ def test_messages_settled_before_encoding_are_not_written(delay):
     assert held(world.again()) == numbered(50)
 
 
-def test_a_broker_that_stops_writes_all_of_it():
-    world = StoredBroker()
+def test_a_broker_that_stops_writes_all_of_it(world):
     world.queue()
     world.turn()
     for body in numbered(MANY):
@@ -117,8 +116,7 @@ def test_a_broker_that_stops_writes_all_of_it():
     assert held(world.again()) == numbered(MANY)
 
 
-def test_compaction_waits_until_all_is_put_into_records():
-    world = StoredBroker()
+def test_compaction_waits_until_all_is_put_into_records(world):
     world.queue()
     world.turn()
     for body in numbered(MANY):

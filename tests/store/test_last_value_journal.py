@@ -1,7 +1,5 @@
 """Last-value queues and rings over a crash: of each key a value is left, whatever part of a write is."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
@@ -47,8 +45,8 @@ def test_the_newest_value_survives_a_crash_of_the_computer():
         world = StoredBroker()
         world.queue(**KEYED)
         world.turn()
-        promised: dict[str, int] = {}
-        sent: dict[str, int] = {}
+        promised = {}
+        sent = {}
         for number in range(random.randrange(1, 30)):
             key = random.choice("abc")
             put(world, b"%d" % number, key)
@@ -80,8 +78,7 @@ def test_a_restart_keeps_one_value_and_goes_on():
     put(again, b"3")
     assert bodies(queue) == [b"3"]
     assert (queue.attributes.last_value, queue.attributes.last_value_key) == (True, "code")
-    again.turn()
-    once_more = again.again()
+    once_more = again.restarted()
     assert held(once_more) == [b"3"] and once_more.directory.queue("q").messages_replaced == 0
 
 
@@ -106,8 +103,7 @@ def test_a_message_that_waits_for_its_redelivery_survives_as_the_value_of_its_ke
     taker = join(queue, 1)
     put(world, b"1")
     taker.nack()
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     queue = again.directory.queue("q")
     assert queue.scheduled_count == 1
     put(again, b"2")

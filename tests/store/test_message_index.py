@@ -1,7 +1,5 @@
 """The message index has what a dictionary would have, in columns where records are alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import given
@@ -70,7 +68,7 @@ RECORDS = st.builds(
 @given(st.lists(st.lists(RECORDS, max_size=12), max_size=5), st.lists(st.integers(0, 31), max_size=10))
 def test_the_index_is_as_a_dictionary(segments, forgotten):
     index, _ = indexed(segments)
-    known: dict[int, tuple[int, bytes]] = {}
+    known = {}
     for number, payloads in enumerate(segments, 1):
         for payload in payloads:
             key = StoredMessage(payload).number

@@ -19,8 +19,7 @@ def journal():
     world = StoredBroker()
     world.queue("q")
     for number in range(3):
-        world.durable("q", b"m%d" % number)
-        world.turn()
+        world.keep("q", b"m%d" % number)
     data = world.memory.data[FIRST]
     return world, [data[begin:end] for begin, end in SegmentScan(data)]
 
@@ -61,8 +60,7 @@ def test_a_message_that_is_none(wrong):
     again = start(world, payloads)
     assert held(again) == [b"m0", b"m2"]
     assert "skipped malformed record" in reported(again)[0]
-    again.durable("q", b"m3")
-    again.turn()
+    again.keep("q", b"m3")
     assert held(again.again()) == [b"m0", b"m2", b"m3"]
 
 
@@ -84,8 +82,7 @@ def test_other_records_that_are_none(other):
     again = start(world, [*payloads, OTHERS[other]])
     assert held(again) == [b"m0", b"m1", b"m2"]
     assert reported(again)
-    again.durable("q", b"m3")
-    again.turn()
+    again.keep("q", b"m3")
     assert held(again.again())[-1] == b"m3"
 
 
@@ -114,7 +111,7 @@ def test_a_recurrence_that_is_none(recurrence):
 def test_a_recurrence():
     fields = {"period": 5, "repeat": -1, "cron": "* * * * *", "delay": 0}
     found = unpack_recurrence(json.dumps(fields).encode())
-    assert found is not None and (found.period, found.repeat, found.cron) == (5, -1, "* * * * *")
+    assert (found.period, found.repeat, found.cron) == (5, -1, "* * * * *")
     assert unpack_recurrence(b"") is None
 
 

@@ -42,7 +42,6 @@ def read_back(contents):
     parsed = Footer.parse(footer.payload())
     assert parsed is not None
     summary = PageSummary.of(parsed)
-    assert summary is not None
     return parsed, summary
 
 

@@ -1,7 +1,5 @@
 """Reading blocks: from files and from memory, once for all who ask, and what happens where a file cannot be read."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest
@@ -9,7 +7,6 @@ import pytest
 from stompring.broker.reference import PENDING
 from stompring.broker.storage import Reason
 from stompring.store import page_reader
-from stompring.store.page_reader import Block
 
 from .disk import ManualDisk
 from .memory_files import broken
@@ -29,7 +26,7 @@ def world():
 
 
 def ask(world, page, index):
-    found: list[Block | None] = []
+    found = []
     world.pages.fetch(page, index, found.append)
     return found
 
@@ -40,7 +37,6 @@ def test_each_message_is_in_one_block(world, q):
     seen = 0
     while seen < 60:
         block = world.read(*positions[seen])
-        assert block is not None
         assert block.first == seen
         assert block.stop > seen + 3
         for index in range(block.first, block.stop):
@@ -55,7 +51,6 @@ def test_unwritten_messages_are_read_from_memory(world):
     (q,) = world.queues("q")
     first = world.fill(q, 2)
     block = world.read(*first[0])
-    assert block is not None
     world.turn()  # the write begins
     while disk.jobs:
         disk.step()
@@ -63,7 +58,6 @@ def test_unwritten_messages_are_read_from_memory(world):
     world.turn()
     for place, position in enumerate(first + more):
         block = world.read(*position)
-        assert block is not None
         assert block.message(position[1]).body.startswith(b"%d " % (place % 2))
     assert (block.first, block.stop) == (0, 4)
 
@@ -85,7 +79,6 @@ def test_all_readers_share_one_message_object(world, q, r):
     gc.collect()
     assert len(page.blocks) == 0
     again = world.read(page, index)
-    assert again is not None
     assert again.message(index) is ref.message
     world.cursor(q).settle(ref, Reason.ACKNOWLEDGED)
     ref.message.holders = 0
@@ -134,7 +127,6 @@ def test_headers_without_a_message(world, q):
     page, index = world.page([q], b"x", due=due, expires=expires, headers={"color": "red"}, priority=7)
     world.page([q], b"y", headers={"color": "red"}, priority=7)
     block = world.read(page, index)
-    assert block is not None
     assert (block.due(0), block.expires(0), block.due(1), block.expires(1)) == (due, expires, 0, 0)
     assert block.traits(0).block == b"color:red\n"
     assert block.traits(0) is block.traits(1)
@@ -152,7 +144,6 @@ def test_read_messages_are_charged_to_the_configured_account(world, q):
     world.paging.reads.account = budget = Budget()
     page, index = world.page([q], b"x")
     block = world.read(page, index)
-    assert block is not None
     assert block.message(index).account is budget
 
 
@@ -170,7 +161,6 @@ def test_evicted_page_starts_are_read_again(world, q, monkeypatch):
     assert [page.starts is None for page in pages] == [True] * 4 + [False]
     for page in pages:
         block = world.read(page, 7)
-        assert block is not None
         assert block.message(7).body.startswith(b"7 ")
 
 
@@ -178,8 +168,7 @@ def test_page_deleted_during_a_read_returns_none():
     world = PagedBroker(settings=BIG, reader=(reader := ManualDisk()))
     (q,) = world.queues("q")
     page, index = world.fill(q, 1)[0]
-    world.pages.roll()
-    world.turn()
+    world.roll()
     found = ask(world, page, index)
     world.turn()
     world.cursor(q).settle_waiting(page, index, Reason.KILLED)
@@ -200,7 +189,6 @@ def test_readable_messages_are_delivered_and_damaged_ones_counted_as_lost(world,
         world.page([q, r] if at % 2 else [q], b"%d " % at + bytes(98))
     (page,) = world.pages.in_order()
     held = world.load(r, page, 33)
-    assert page.starts is not None
     starts = list(page.starts)
     for index, byte in ((7, 0), (20, 4), (33, 30), (39, 100)):
         damage(world, page.path, starts[index] + byte)
@@ -217,8 +205,7 @@ def test_readable_messages_are_delivered_and_damaged_ones_counted_as_lost(world,
     assert world.read(page, 33) is None
     assert world.cursor(r).remaining == 0
     assert world.paging.lost_messages == 7
-    world.pages.roll()
-    world.turn()
+    world.roll()
     assert world.page_files() == [page.path.name + ".invalidPage", "address.txt"]
     assert world.memory.open_files == 1
 
@@ -226,7 +213,6 @@ def test_readable_messages_are_delivered_and_damaged_ones_counted_as_lost(world,
 def test_a_file_that_was_cut_off(world, q):
     world.fill(q, 40)
     (page,) = world.pages.in_order()
-    assert page.starts is not None
     world.turn()
     del world.memory.contents[page.path].data[page.starts[25] + 50 :]
     assert world.drain(q) == [b"%d" % at for at in range(25)]
@@ -238,12 +224,10 @@ def test_a_file_that_was_cut_off(world, q):
 def test_lost_message_is_counted_once_across_restarts(world, q):
     world.fill(q, 20)
     (page,) = world.pages.in_order()
-    assert page.starts is not None
     damage(world, page.path, page.starts[10] + 30)
     assert world.read(page, 10) is None
     world.pages.roll()
-    world.turn()
-    again = world.again(settings=BIG)
+    again = world.restarted(settings=BIG)
     (q,) = again.queues("q")
     assert again.cursor(q).remaining == 19
     assert again.drain(q) == [b"%d" % at for at in range(20) if at != 10]
@@ -253,8 +237,7 @@ def test_lost_message_is_counted_once_across_restarts(world, q):
 def test_missing_page_file_counts_as_lost(world, q):
     positions = world.fill(q, 20)
     page = positions[0][0]
-    world.pages.roll()
-    world.turn()
+    world.roll()
     del world.memory.contents[page.path]
     assert world.read(*positions[7]) is None
     assert world.cursor(q).remaining == 0
@@ -287,29 +270,23 @@ def test_a_passing_weakness_of_the_disk_loses_nothing(world, q):
 
 def test_persistent_read_errors_count_the_blocks_as_lost(world, q):
     positions = world.fill(q, 20)
-    world.pages.roll()
-    world.turn()
+    world.roll()
 
-    def fault(operation, path):
-        if operation == "read" and path.suffix == ".page":
-            raise broken(path)
-
-    world.memory.fault = fault
+    world.memory.fail("read", ".page")
     found = [ask(world, *positions[place]) for place in (3, 9)]
     for _ in range(5):
         world.turn()
         world.clock.advance(1)
     assert found == [[None], [None]]
     assert world.paging.lost_messages == 16  # of the two blocks
-    world.memory.fault = lambda operation, path: None
+    world.memory.heal()
     assert len(world.drain(q)) == 4
 
 
 def test_a_damaged_footer_does_no_harm(world, q):
     positions = world.fill(q, 20)
     page = positions[0][0]
-    world.pages.roll()
-    world.turn()
+    world.roll()
     damage(world, page.path, len(world.memory.contents[page.path].data) - 40)
     page.starts = None
     assert world.read(*positions[7]) is not None
@@ -322,5 +299,4 @@ def test_reads_complete_with_an_immediate_reader(world, q):
     found = [ask(world, *position) for position in positions]
     world.turn()
     for position, each in zip(positions, found, strict=True):
-        assert each[0] is not None
         assert each[0].first <= position[1] < each[0].stop

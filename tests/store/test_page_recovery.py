@@ -1,7 +1,5 @@
 """Pages after a restart: what is left in them, numbers, transactions, and files that are damaged or missing."""
 
-from __future__ import annotations
-
 import logging
 from random import Random
 
@@ -17,7 +15,7 @@ from stompring.store.record import ADDRESS, QUEUE, Kind
 from stompring.store.replay import Replay
 from stompring.store.segment import SegmentScan, find_footer
 
-from .memory_files import MemoryFiles, broken
+from .memory_files import MemoryFiles
 from .paged_broker import PAGING, SETTINGS, PagedBroker
 from .stored_broker import JOURNAL
 
@@ -65,8 +63,7 @@ def test_requeued_message_that_was_due_is_not_scheduled_again():
     ref = world.load(q, page, index)
     ref.deliveries, ref.state = 1, PENDING
     world.cursor(q).returned(ref)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     (q,) = again.queues("q")
     assert again.cursor(q).waiting_of(again.pages.in_order()[0]) == [0, 1]
 
@@ -79,11 +76,7 @@ def test_a_transaction_that_did_not_get_to_the_journal_never_was(sealed):
     world, (q,) = filled(2, WIDE)
     files = world.memory
 
-    def fault(operation, path):
-        if operation == "write" and path.suffix == ".journal":
-            raise broken(path)
-
-    files.fault = fault
+    files.fail("write", ".journal")
     world.store.begin()
     world.page([q], b"2 ")
     world.page([q], b"3 ")
@@ -114,7 +107,7 @@ def damaged(change, count=20):
     world, _ = filled(count)
     files = world.memory.kill()
     change(files, page_paths(files))
-    heard: list[str] = []
+    heard = []
     handler = logging.Handler()
     handler.emit = lambda record: heard.append(record.getMessage())
     log = logging.getLogger("stompring.store")
@@ -176,13 +169,11 @@ def test_damage_to_one_message_loses_that_one(sealed):
     """PD-3: more than asked for there, as messages behind it are not lost."""
     world, (q,) = filled(10, WIDE)
     (page,) = world.pages.in_order()
-    assert page.starts is not None
     at = page.starts[4] + 100
     world.cursor(q).settle_waiting(page, 7, Reason.ACKNOWLEDGED)
     world.turn()
     if sealed:
-        world.pages.roll()
-        world.turn()
+        world.roll()
     files = world.memory.kill()
     files.contents[page.path].data[at] ^= 1
     for _ in range(2):
@@ -190,8 +181,7 @@ def test_damage_to_one_message_loses_that_one(sealed):
         (q,) = world.queues("q")
         files = world.memory.kill()
     assert world.drain(q) == [b"%d" % each for each in (0, 1, 2, 3, 5, 6, 8, 9)]
-    world.pages.roll()
-    world.turn()
+    world.roll()
     assert world.page_files() == [page.path.name + ".invalidPage", "address.txt"]
 
 
@@ -199,7 +189,6 @@ def test_damage_to_one_message_loses_that_one(sealed):
 def test_behind_a_gap_of_unknown_length_nothing_is_mistaken(settled):
     world, (q,) = filled(10, WIDE)
     (page,) = world.pages.in_order()
-    assert page.starts is not None
     if settled:
         world.cursor(q).settle_waiting(page, 7, Reason.ACKNOWLEDGED)
     world.turn()
@@ -217,7 +206,6 @@ def test_behind_a_gap_of_unknown_length_nothing_is_mistaken(settled):
 def test_the_journal_knows_more_than_is_there():
     world, (q,) = filled(10, WIDE)
     (page,) = world.pages.in_order()
-    assert page.starts is not None
     world.cursor(q).settle_waiting(page, 9, Reason.ACKNOWLEDGED)
     world.turn()
     files = world.memory.kill()
@@ -284,7 +272,7 @@ def test_queue_is_recovered_from_the_binding_in_its_first_page():
     world.turn()
     again = world.again(left[0])
     for _ in range(2):  # and the journal knows it from then on
-        assert again.store.recovery is not None and again.store.recovery.damaged == []
+        assert again.store.recovery.damaged == []
         for queue in (q, wild):
             found = again.directory.queues[queue.name]
             assert (found.number, describe_queue(found)) == (queue.number, describe_queue(queue))
@@ -379,8 +367,7 @@ def test_an_address_that_was_deleted_is_made_for_the_queues_that_need_it():
     for at in range(5):
         pages.append(world.message("a.b", b"%d " % at, durable=True), [wild])
     world.directory.delete_address("a.b")
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     (pages,) = again.all_pages()
     assert pages.address.name == "a.b"
     (cursor,) = pages.cursors.values()
@@ -391,11 +378,7 @@ def test_the_paging_directory_cannot_be_used():
     """PD-6."""
     world = PagedBroker(recover=False)
 
-    def fault(operation, path):
-        if operation == "make_directory" and path == PAGING:
-            raise broken(path)
-
-    world.memory.fault = fault
+    world.memory.fail("make_directory", str(PAGING))
     with pytest.raises(StoreError, match="/data/paging"):
         world.recover()
 
@@ -460,13 +443,8 @@ def test_two_directories_of_one_address():
     again = world.again(files)
     assert len(again.all_pages()) == 1
     assert again.drain(again.queues("q")[0]) == numbered(20)
-    again.paging.close(again.pages)
-    again.address("a").pages = None
-    again.turn()
+    again.close_pages()
     assert again.page_files() == []
-
-
-# ---- every place of a small file
 
 
 # ---- page files as the journal knows them
@@ -541,17 +519,12 @@ def test_a_page_that_cannot_be_read_now_may_be_read_later():
     path = page_paths(files)[1]
     again = PagedBroker(files, recover=False)
 
-    def fault(operation, other):
-        if operation == "read" and other == path:
-            raise broken(path)
-
-    files.fault = fault
+    files.fail("read", str(path))
     again.recover()
-    files.fault = lambda operation, path: None
+    files.heal()
     again.journal.file_size = 0  # each batch begins a new segment
     for _ in range(5):
-        again.durable("other")
-        again.turn()
+        again.keep("other")
         again.journal.compact_step(1000, 1 << 20)
         again.turn()
     assert min(segment.number for segment in again.journal.segments) > 1
@@ -582,8 +555,7 @@ def test_a_page_that_was_removed_long_ago_is_set_aside():
     world.turn()
     removed = world.journal.segments[-1].number
     while world.journal.segments[0].number <= removed:
-        world.durable("other")
-        world.turn()
+        world.keep("other")
         world.journal.compact_step(1000, 1 << 20)
         world.turn()
     again = world.again(MemoryFiles({**world.memory.kill().data, page.path: data}))

@@ -70,7 +70,6 @@ def test_a_complete_page_is_sealed(world, q):
     world.pages.roll()
     data = content(world, page.number)
     footer = find_footer(data)
-    assert footer is not None
     assert len(footer.starts) == page.count
     assert page.sealed
     assert page.contents is None
@@ -159,9 +158,7 @@ def test_without_purge_the_directory_stays_until_a_start(world, q):
     world.paging.purge = False
     world.fill(q, 20)
     world.drain(q)
-    world.paging.close(world.pages)
-    world.address("a").pages = None
-    world.turn()
+    world.close_pages()
     assert world.page_files() == ["address.txt"]
     assert world.again().page_files() == []
 
@@ -183,7 +180,6 @@ def test_records_of_deleted_pages_retain_no_segment():
     for _ in range(80):
         world.fill(q, 5)
         for ref in [world.first(q) for _ in range(5)]:
-            assert ref is not None
             world.cursor(q).settle(ref, Reason.ACKNOWLEDGED)
             world.turn()
     assert world.journal.segments[-1].number > 5
@@ -207,19 +203,13 @@ def test_a_full_disk_loses_nothing():
     world = PagedBroker()
     (q,) = world.queues("q")
     world.turn()
-    failing = True
-
-    def fault(operation, path):
-        if failing and operation == "write" and str(path).endswith(".page"):
-            raise out_of_space(path)
-
-    world.memory.fault = fault
+    world.memory.fail("write", ".page", out_of_space)
     world.fill(q, 10)
     world.turn()
     assert "No space" in (world.writer.failing or "")
     assert world.drain(q) == [b"%d" % at for at in range(10)]  # from memory
     world.fill(q, 10)
-    failing = False
+    world.memory.heal()
     world.clock.advance(2)
     world.turn()
     assert world.writer.failing is None

@@ -1,7 +1,5 @@
 """Pages and cursors under random use, beside a model that is a plain list for each queue."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
@@ -9,7 +7,7 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stompring.broker.reference import PENDING, SCHEDULED, Reference
+from stompring.broker.reference import PENDING, SCHEDULED
 from stompring.broker.storage import Reason
 
 from ..property.profile import examples
@@ -71,7 +69,7 @@ class PagesMachine(RuleBasedStateMachine):
         super().__init__()
         self.model = Model()
         self.safe = deepcopy(self.model)
-        self.loaded: dict[tuple[str, Key], Reference] = {}
+        self.loaded = {}
         self.bodies = 0
         self.transaction = False
 
@@ -126,7 +124,6 @@ class PagesMachine(RuleBasedStateMachine):
         page, index = self.position(key)
         self.turn()  # a block is read
         block = self.world.read(page, index)
-        assert block is not None
         assert block.first <= index < block.stop
         shared = page.left > 1  # between queues, while one of them holds it
         message = block.message(index)

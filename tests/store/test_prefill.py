@@ -1,7 +1,5 @@
 """Zeros are written ahead of the records of a journal segment, and go with its end or with the next start."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
@@ -12,28 +10,26 @@ from stompring.store.writer import MAX_PREFILL, MAX_PREFILLED_WRITE, PREFILL_BLO
 from .memory_files import MemoryFiles, out_of_space
 from .stored_broker import JOURNAL, StoredBroker, held, reported
 from .writer_fixture import JOURNAL as FILE
-from .writer_fixture import WriterFixture
 
 FIRST = JOURNAL / "000000001.journal"
 
 
-def prefilled(desk, start=100, until=1 << 30):
-    desk.journal.prefill_from, desk.journal.prefill_until = start, until
-    return desk.journal
+@pytest.fixture
+def desk(desk):
+    """One that prefills its journal."""
+    desk.journal.prefill_from, desk.journal.prefill_until = 100, 1 << 30
+    return desk
 
 
 def write(desk, data, sync=True):
     """Append, and write it; the operations that it took."""
     before = len(desk.files.operations)
     desk.journal.append(data, sync)
-    desk.turn()
-    desk.hand.step()
+    desk.write()
     return [operation for operation, _ in desk.files.operations[before:] if operation != "open"]
 
 
-def test_writes_into_zeros_leave_the_size_of_the_file():
-    desk = WriterFixture()
-    prefilled(desk)
+def test_writes_into_zeros_leave_the_size_of_the_file(desk):
     assert write(desk, b"a" * 50) == ["write", "sync"], "a small file stays small"
     assert write(desk, b"b" * 50) == ["write", "write", "sync"]
     size = len(desk.data(FILE))
@@ -48,9 +44,7 @@ def test_writes_into_zeros_leave_the_size_of_the_file():
     )
 
 
-def test_as_much_is_prefilled_as_there_is_up_to_a_limit():
-    desk = WriterFixture()
-    prefilled(desk)
+def test_as_much_is_prefilled_as_there_is_up_to_a_limit(desk):
     write(desk, b"a" * 30_000)
     assert 60_000 <= len(desk.data(FILE)) < 60_000 + PREFILL_BLOCK
     for _ in range(70):
@@ -58,27 +52,21 @@ def test_as_much_is_prefilled_as_there_is_up_to_a_limit():
     assert len(desk.data(FILE)) - desk.journal.size <= MAX_PREFILL + PREFILL_BLOCK
 
 
-def test_zeros_end_with_the_size_of_a_segment():
-    desk = WriterFixture()
-    prefilled(desk, until=10_000)
+def test_zeros_end_with_the_size_of_a_segment(desk):
+    desk.journal.prefill_until = 10_000
     write(desk, b"a" * 9_000)
     assert len(desk.data(FILE)) == 3 * PREFILL_BLOCK
     write(desk, b"a" * 4_000)
     assert len(desk.data(FILE)) == 13_000
 
 
-def test_large_writes_and_writes_without_a_sync_are_not_prefilled():
-    desk = WriterFixture()
-    prefilled(desk)
+def test_large_writes_and_writes_without_a_sync_are_not_prefilled(desk):
     write(desk, b"a" * (MAX_PREFILLED_WRITE + 1))
     write(desk, b"b" * 50, sync=False)
     assert len(desk.data(FILE)) == desk.journal.size
 
 
-def test_failing_prefill_fails_no_batch():
-    desk = WriterFixture()
-    prefilled(desk)
-    heard = desk.heard
+def test_failing_prefill_fails_no_batch(desk):
 
     def fault(operation, path):
         if operation == "write" and desk.files.operations[-2:-1] == [("write", path.name)]:
@@ -87,20 +75,16 @@ def test_failing_prefill_fails_no_batch():
     desk.files.fault = fault
     desk.journal.append(b"a" * 200)
     desk.writer.when_synced(desk.hear("safe"))
-    desk.turn()
-    desk.hand.step()
-    assert heard == ["safe"] and desk.writer.failing is None and desk.data(FILE) == b"a" * 200
+    desk.write()
+    assert desk.heard == ["safe"] and desk.writer.failing is None and desk.data(FILE) == b"a" * 200
     assert write(desk, b"b" * 5000) == ["write", "sync"], "it is not tried again"
 
 
-def test_zeros_are_removed_before_a_segment_is_sealed():
-    desk = WriterFixture()
-    prefilled(desk)
+def test_zeros_are_removed_before_a_segment_is_sealed(desk):
     write(desk, b"a" * 200)
     assert len(desk.data(FILE)) > 200
     desk.journal.close(lambda read, size: b"footer of %d" % len(read(0, size)))
-    desk.turn()
-    desk.hand.step()
+    desk.write()
     assert desk.data(FILE) == b"a" * 200 + b"footer of 200"
     operations = [operation for operation, _ in desk.files.operations[-4:]]
     assert operations == ["truncate", "read", "write", "sync"]
@@ -110,8 +94,7 @@ def filled(count=5, **configuration):
     world = StoredBroker(prefill_from=1, **configuration)
     world.queue("q")
     for number in range(count):
-        world.durable("q", b"m%02d" % number)
-        world.turn()
+        world.keep("q", b"m%02d" % number)
     return world
 
 
@@ -124,8 +107,7 @@ def test_a_start_after_a_kill_removes_the_zeros_and_loses_nothing(caplog):
     again = world.again()
     assert held(again) == held(world) and reported(again) == []
     assert "truncated" not in caplog.text, "nothing was torn"
-    again.durable("q", b"more")
-    again.turn()
+    again.keep("q", b"more")
     third = again.again()
     assert held(third) == [*held(world), b"more"] and reported(third) == []
     assert third.journal.bytes == sum(segment.size for segment in third.journal.segments)
@@ -156,8 +138,7 @@ def test_a_torn_write_into_zeros_is_cut_off_with_them(caplog):
             assert reported(again) == []
             size = before[1] if not whole else end
             assert again.memory.data[FIRST][:size] == data[:size]
-            again.durable("q", b"next")
-            again.turn()
+            again.keep("q", b"next")
             assert held(again.again())[-1] == b"next"
 
 
@@ -165,7 +146,7 @@ def test_a_torn_write_into_zeros_is_cut_off_with_them(caplog):
 def test_power_failure_while_a_prefilled_segment_is_written(seed):
     world = filled(3, journal_file_size=1500)
     random = Random(seed)
-    confirmed: list[bytes] = []
+    confirmed = []
     failing = random.randrange(5, 60)
     count = len(world.memory.operations)
 

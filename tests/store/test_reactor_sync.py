@@ -1,8 +1,5 @@
 """Small batches are written and synced in the reactor's thread while the disk is fast and nothing else waits."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,17 +16,16 @@ from stompring.store.writer import (
     WriteBatch,
 )
 
-from .memory_files import out_of_space
 from .writer_fixture import JOURNAL, PAGE, WriterFixture
 
 
 class Fixture(WriterFixture):
     """One on a fast disk, beside a reactor that is idle."""
 
-    def __init__(self, delay=0.0):
-        super().__init__(delay)
+    def __init__(self):
+        super().__init__()
         self.idle = True
-        self.at_round_end: list[Callable[[], None]] = []
+        self.at_round_end = []
         self.writer._round_end = self.at_round_end.append
         self.here = ReactorSync(self.writer.clock, lambda: self.idle)
         self.writer.reactor_sync = self.here
@@ -57,6 +53,11 @@ class Fixture(WriterFixture):
         return given
 
 
+@pytest.fixture
+def desk():
+    return Fixture()
+
+
 @pytest.fixture(autouse=True)
 def now(monkeypatch):
     """The time that writes and waits are measured with: it stands still, however busy the machine is."""
@@ -65,8 +66,7 @@ def now(monkeypatch):
     return now
 
 
-def test_a_small_batch_is_safe_at_the_end_of_its_turn():
-    desk = Fixture()
+def test_a_small_batch_is_safe_at_the_end_of_its_turn(desk):
     desk.journal.append(b" second")
     desk.writer.when_synced(desk.hear("safe"))
     desk.turn()
@@ -75,8 +75,7 @@ def test_a_small_batch_is_safe_at_the_end_of_its_turn():
     assert (desk.here.count, desk.journal.written, desk.writer.waiting_bytes) == (1, 12, 0)
 
 
-def test_what_others_send_meanwhile_becomes_part_of_the_batch():
-    desk = Fixture()
+def test_what_others_send_meanwhile_becomes_part_of_the_batch(desk):
     desk.idle = False
     for part in (b" a", b" b", b" c"):
         desk.send(part)
@@ -88,8 +87,7 @@ def test_what_others_send_meanwhile_becomes_part_of_the_batch():
     assert desk.here.count == 1 and not desk.hand.jobs
 
 
-def test_the_disk_thread_writes_where_the_reactor_does_not_become_idle(now):
-    desk = Fixture()
+def test_the_disk_thread_writes_where_the_reactor_does_not_become_idle(desk, now):
     desk.idle = False
     desk.send(b"a")
     desk.turn()
@@ -105,15 +103,13 @@ def test_the_disk_thread_writes_where_the_reactor_does_not_become_idle(now):
     assert not desk.in_thread()
 
 
-def test_a_batch_that_waits_for_an_idle_reactor_is_written_at_the_end():
-    desk = Fixture()
+def test_a_batch_that_waits_for_an_idle_reactor_is_written_at_the_end(desk):
     desk.idle = False
     desk.send(b" second")
     assert desk.writer.drain() and desk.files.crash_free(JOURNAL) == b"first second"
 
 
-def test_the_disk_thread_writes_until_syncs_are_known_to_be_fast():
-    desk = Fixture()
+def test_the_disk_thread_writes_until_syncs_are_known_to_be_fast(desk):
     desk.here.seconds = SLOW_SYNC
     turns = 0
     while desk.here.count == 0:
@@ -123,8 +119,7 @@ def test_the_disk_thread_writes_until_syncs_are_known_to_be_fast():
     assert turns > 5
 
 
-def test_a_slow_sync_gives_the_disk_back_to_the_thread_for_a_while():
-    desk = Fixture()
+def test_a_slow_sync_gives_the_disk_back_to_the_thread_for_a_while(desk):
     desk.here.observe(SLOW_SYNC)
     desk.here.seconds = 0.0
     desk.send(b"a")
@@ -134,16 +129,14 @@ def test_a_slow_sync_gives_the_disk_back_to_the_thread_for_a_while():
     assert not desk.in_thread()
 
 
-def test_slower_syncs_on_average_give_the_disk_back_to_the_thread():
-    desk = Fixture()
+def test_slower_syncs_on_average_give_the_disk_back_to_the_thread(desk):
     for _ in range(20):
         desk.here.observe(FAST_SYNC * 1.5)
     desk.send(b"a")
     assert desk.in_thread()
 
 
-def test_what_is_more_than_a_short_write_is_for_the_thread():
-    desk = Fixture()
+def test_what_is_more_than_a_short_write_is_for_the_thread(desk):
     desk.send(b"x" * (MAX_REACTOR_BATCH + 1))
     assert desk.in_thread(), "large"
     desk.page.append(b"page")
@@ -166,8 +159,7 @@ def test_what_is_more_than_a_short_write_is_for_the_thread():
     assert desk.in_thread(), "the end of a file"
 
 
-def test_a_batch_in_flight_is_waited_for():
-    desk = Fixture()
+def test_a_batch_in_flight_is_waited_for(desk):
     desk.here.seconds = SLOW_SYNC
     desk.send(b"a")
     desk.here.seconds = 0.0
@@ -178,32 +170,26 @@ def test_a_batch_in_flight_is_waited_for():
     assert not desk.in_thread() and desk.data(JOURNAL) == b"firstab"
 
 
-def test_a_failed_batch_is_retried_by_the_thread():
-    desk = Fixture()
+def test_a_failed_batch_is_retried_by_the_thread(desk):
 
-    def fault(operation, path):
-        raise out_of_space(path)
-
-    desk.files.fault = fault
+    desk.files.fail()
     desk.journal.append(b" second")
     desk.writer.when_synced(desk.hear("safe"))
     desk.turn()
     assert desk.heard == [] and desk.writer.failing is not None and not desk.hand.jobs
-    desk.files.fault = lambda operation, path: None
+    desk.files.heal()
     desk.turn(1)
     assert desk.in_thread() and desk.heard == ["safe"] and desk.data(JOURNAL) == b"first second"
 
 
-def test_a_batch_that_is_delayed_is_for_the_thread():
-    desk = Fixture(delay=0.0)
+def test_a_batch_that_is_delayed_is_for_the_thread(desk):
     desk.writer._delay = 0.004
     desk.send(b"a")
     desk.turn(0.004)
     assert desk.in_thread()
 
 
-def test_a_slow_write_in_the_reactor_is_the_last_one(monkeypatch):
-    desk = Fixture()
+def test_a_slow_write_in_the_reactor_is_the_last_one(desk, monkeypatch):
     write = WriteBatch.write
     monkeypatch.setattr(
         WriteBatch, "write", lambda *arguments: write(*arguments)._replace(seconds=SLOW_SYNC * 2)

@@ -1,7 +1,5 @@
 """What segments tell to those who read them one by one: copies, addresses of queues, who has acknowledged."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.broker import queue_browser
@@ -43,7 +41,7 @@ def segments(world, suffix=".journal"):
 
 def flags(world):
     """The flags of each MESSAGE, by number."""
-    found: dict[int, list[int]] = {}
+    found = {}
     for payload in sum(segments(world), []):
         if payload[0] == Kind.MESSAGE:
             found.setdefault(MESSAGE.unpack_from(payload)[5], []).append(payload[1])
@@ -51,6 +49,11 @@ def flags(world):
 
 
 # ---- copies
+
+
+@pytest.fixture
+def world():
+    return kept()
 
 
 def test_compaction_sets_the_rewritten_flag():
@@ -67,8 +70,7 @@ def test_compaction_sets_the_rewritten_flag():
     world.turn()
     for _ in range(3):
         world.journal.file_size = 1
-        world.durable("stays", b"x")
-        world.turn()
+        world.keep("stays", b"x")
         world.journal.compact_step(100, 1 << 20)
         world.turn()
         found = flags(world)
@@ -87,8 +89,7 @@ def test_compaction_sets_the_rewritten_flag():
 def test_a_message_that_enters_one_more_queue_is_a_copy():
     world = StoredBroker(settings=SETTINGS)
     one, other = world.queue("one"), world.queue("other")
-    message = world.durable("one")
-    world.turn()
+    message = world.keep("one")
     assert flags(world) == {message.number: [1]}
     other.add_pending(message)
     world.turn()
@@ -103,8 +104,7 @@ def test_a_message_in_two_queues_at_once_is_none():
     world = StoredBroker(settings=SETTINGS)
     for name in ("a", "b"):
         world.queue(name, "t", MULTICAST)
-    message = world.durable("t")
-    world.turn()
+    message = world.keep("t")
     assert flags(world) == {message.number: [1]}
 
 
@@ -113,8 +113,8 @@ def test_a_message_in_two_queues_at_once_is_none():
 
 def told_addresses(segment):
     """Name and address of each queue that a segment names, which is told behind both names and before all else."""
-    names: dict[tuple[int, int], str] = {}
-    found: dict[str, str] = {}
+    names = {}
+    found = {}
     for payload in segment:
         if payload[0] == Kind.NAME:
             _, what, _, number = NAME.unpack_from(payload)
@@ -136,9 +136,8 @@ def test_every_segment_has_the_addresses_of_its_queues():
     world.queue("q")
     for _ in range(12):
         world.durable("t")
-        world.durable("q")
-        world.turn()
-    world.directory.queue("q").purge()
+        world.keep("q")
+    world.q.purge()
     world.turn()
     told = [told_addresses(segment) for segment in segments(world)]
     assert len([each for each in told if each == {"t.one": "t", "t.two": "t", "q": "q"}]) > 2
@@ -147,11 +146,9 @@ def test_every_segment_has_the_addresses_of_its_queues():
 def test_restart_repeats_queue_addresses_and_loses_no_message():
     world = StoredBroker(settings=SETTINGS)
     world.queue("t.one", "t", MULTICAST)
-    world.durable("t", b"1")
-    world.turn()
+    world.keep("t", b"1")
     again = world.again()
-    again.durable("t", b"2")
-    again.turn()
+    again.keep("t", b"2")
     (segment,) = segments(again)
     assert [payload[0] for payload in segment].count(Kind.QUEUE_ADDRESS) == 2
     assert [ref.message.body for ref in pending(again.again().directory.queue("t.one"))] == [b"1", b"2"]
@@ -168,7 +165,7 @@ def conversing(world):
 
 def takers(world):
     """Reason and consumer by message, looked up in the segment of the fact."""
-    found: dict[int, tuple[int, str]] = {}
+    found = {}
     for segment in segments(world):
         names = {0: ""}
         for payload in segment:
@@ -210,13 +207,11 @@ def acknowledge(client):
 
 @pytest.mark.parametrize("before", [False, True], ids=["waited", "straight"])
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
-def test_acknowledging_consumer_is_recorded(mode, before):
-    world = kept()
+def test_acknowledging_consumer_is_recorded(world, mode, before):
     client = conversing(world).client(client_id="c-1")
     if before:
         subscribe(client, mode)
-    message = world.durable()
-    world.turn()
+    message = world.keep()
     if not before:
         subscribe(client, mode)
     if mode != "auto":
@@ -225,17 +220,14 @@ def test_acknowledging_consumer_is_recorded(mode, before):
     assert takers(world) == {message.number: (Reason.ACKNOWLEDGED, "c-1/s")}
 
 
-def test_without_a_client_id_it_is_the_connection():
-    world = kept()
+def test_without_a_client_id_it_is_the_connection(world):
     client = conversing(world).client()
     subscribe(client, "auto", "0")
-    message = world.durable()
-    world.turn()
+    message = world.keep()
     assert takers(world) == {message.number: (0, f"{client.session.number}/0")}
 
 
-def test_settlements_of_two_consumers_of_one_queue_are_distinguished():
-    world = kept()
+def test_settlements_of_two_consumers_of_one_queue_are_distinguished(world):
     server = conversing(world)
     clients = [server.client(client_id=name) for name in ("one", "two")]
     for client in clients:
@@ -253,8 +245,7 @@ def test_settlements_of_two_consumers_of_one_queue_are_distinguished():
     assert len(facts) == 2, "one for each consumer"
 
 
-def test_committed_transactions_record_the_acknowledging_consumer():
-    world = kept()
+def test_committed_transactions_record_the_acknowledging_consumer(world):
     server = conversing(world)
     client, other = server.client(client_id="one"), server.client(client_id="two")
     subscribe(client, "client-individual")
@@ -273,14 +264,13 @@ def test_committed_transactions_record_the_acknowledging_consumer():
     other.say("UNSUBSCRIBE", id="s")
     world.turn()
     assert takers(world) == {done.number: (0, "one/s")}
-    world.directory.queue("q").purge()
+    world.q.purge()
     world.turn()
     assert takers(world)[undone.number] == (Reason.KILLED, "") and second["ack"]
 
 
-def test_other_settlements_have_no_consumer():
+def test_other_settlements_have_no_consumer(world):
     """Not even where one has refused it before, or died with it."""
-    world = kept()
     client = conversing(world).client(client_id="one")
     subscribe(client, "client-individual")
     refused, killed = world.durable(), world.durable()
@@ -289,7 +279,7 @@ def test_other_settlements_have_no_consumer():
         client.say("NACK", id=frame["ack"])
     client.lose()
     world.turn()
-    queue = world.directory.queue("q")
+    queue = world.q
     assert list(queue_browser.remove_message(queue, refused.number)) == []
     queue.purge()
     world.turn()
@@ -300,8 +290,7 @@ def test_without_retention_consumers_are_not_recorded():
     world = StoredBroker(settings=SETTINGS)
     world.queue("q")
     client = conversing(world).client(client_id="one")
-    message = world.durable()
-    world.turn()
+    message = world.keep()
     subscribe(client, "client-individual")
     acknowledge(client)
     world.turn()
@@ -318,8 +307,7 @@ def test_each_segment_names_them_and_a_restart_does_not_give_a_number_again():
         for client in clients:
             subscribe(client, "client-individual")
         for _ in range(15):
-            message = world.durable()
-            world.turn()
+            message = world.keep()
             (number,) = [number for number, each in enumerate(clients) if each.wire.written]
             acknowledge(clients[number])
             world.turn()
@@ -362,7 +350,7 @@ def test_messages_of_pages_too():
         ref.last_rejected_by = Named(taker) if taker else None
         world.cursor(queue).settle(ref, Reason.KILLED if ref is refs[5] else Reason.ACKNOWLEDGED)
     world.turn()
-    names: dict[int, str] = {0: ""}
+    names = {0: ""}
     found = []
     for payload in sum(segments(world), []):
         if payload[0] == Kind.NAME and payload[1] == CONSUMER:

@@ -1,5 +1,7 @@
 """What comes back after a start, also from a journal that was torn or damaged."""
 
+import pytest
+
 from stompring.settings.model import RingPolicy
 
 from ..broker.broker_fixture import MULTICAST, assert_nothing_held, join
@@ -8,14 +10,18 @@ from .stored_broker import StoredBroker, held, pending, reported
 # ---- messages
 
 
-def test_restart_recovers_every_field_of_a_message():
-    world = StoredBroker()
+@pytest.fixture
+def world():
+    return StoredBroker()
+
+
+def test_restart_recovers_every_field_of_a_message(world):
     world.queue("q")
     sent = world.durable(
         "q", b"b\0dy", priority=8, group=b"g", group_sequence=-1, origin="me", user="u", headers={"a": "b:c"}
     )
     world.turn()
-    (ref,) = pending(world.again().directory.queue("q"))
+    (ref,) = pending(world.again().q)
     got = ref.message
     assert (got.number, got.tail, got.body, got.timestamp) == (
         sent.number,
@@ -29,14 +35,12 @@ def test_restart_recovers_every_field_of_a_message():
     assert got.address.name == "q" and ref.deliveries == 0
 
 
-def test_memory_is_counted_as_before():
-    world = StoredBroker()
+def test_memory_is_counted_as_before(world):
     for name in ("a", "b"):
         world.queue(name, "t", MULTICAST)
     for _ in range(5):
         world.durable("t", b"x" * 100)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     for there in (world, again):
         assert there.broker.memory.messages == 5
     assert again.broker.memory.bytes == world.broker.memory.bytes
@@ -47,22 +51,19 @@ def test_memory_is_counted_as_before():
     assert_nothing_held(again.again())
 
 
-def test_a_million_deliveries():
-    world = StoredBroker()
+def test_a_million_deliveries(world):
     queue = world.queue("q")
-    world.durable("q")
-    world.turn()
+    world.keep("q")
     taker = join(queue, 1)
     taker.unsettled[0].deliveries = 1_000_000
     taker.close()
     world.turn()
-    assert pending(world.again().directory.queue("q"))[0].deliveries == 1_000_000
+    assert pending(world.again().q)[0].deliveries == 1_000_000
     other = StoredBroker()
     (first, second) = (other.queue(name, "t", MULTICAST) for name in ("a", "b"))
     other.durable("t")
     pending(first)[0].deliveries = 300
-    other.turn()
-    again = other.again()
+    again = other.restarted()
     assert [pending(again.directory.queue(name))[0].deliveries for name in ("a", "b")] == [300, 0]
 
 
@@ -72,8 +73,7 @@ def test_each_queue_recovers_its_own_due_time():
     world.durable("t")
     taker = join(first, 1)
     taker.nack()
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert len(again.directory.queue("a").scheduled) == 1 and again.directory.queue("b").count == 1
     assert second.count == 1
 
@@ -84,13 +84,11 @@ def test_expiry():
     world.queue("EXP")
     world.durable("q", b"short", expires=world.now + 1000)
     world.durable("q", b"long", expires=world.now + 100_000)
-    world.durable("q", b"later", expires=world.now + 2000, due=world.now + 50_000)
-    world.turn()
+    world.keep("q", b"later", expires=world.now + 2000, due=world.now + 50_000)
     again = world.again(after=3)
     again.turn()
     assert held(again) == [b"long"] and held(again, "EXP") == [b"short", b"later"]
-    again.turn()
-    third = again.again()
+    third = again.restarted()
     assert held(third) == [b"long"] and held(third, "EXP") == [b"short", b"later"]
 
 
@@ -112,14 +110,12 @@ def test_restart_evicts_ring_messages_over_the_size():
     assert held(again.again(), "DLQ") == [b"0", b"1", b"2", b"3"]
 
 
-def test_wildcard_queue_recovers_messages_of_a_deleted_address():
-    world = StoredBroker()
+def test_wildcard_queue_recovers_messages_of_a_deleted_address(world):
     world.queue("all", "a.#", MULTICAST)
     world.directory.create_address("a.b", frozenset({MULTICAST}))
     world.durable("a.b", b"kept")
     world.directory.delete_address("a.b")
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert held(again, "all") == [b"kept"]
     (ref,) = pending(again.directory.queue("all"))
     assert ref.message.address.name == "a.b" and ref.message.address.deleted
@@ -131,8 +127,7 @@ def test_wildcard_queue_recovers_messages_of_a_deleted_address():
 # ---- queues and addresses
 
 
-def test_queues_with_all_that_makes_them():
-    world = StoredBroker()
+def test_queues_with_all_that_makes_them(world):
     given = {
         "filter": "a = 'x'",
         "ring_size": 5,
@@ -151,7 +146,7 @@ def test_queues_with_all_that_makes_them():
     world.address("t").paused = True
     world.store.bind_address(world.address("t"))
     world.turn()
-    again = world.again().directory.queue("q")
+    again = world.again().q
     assert again.attributes == queue.attributes.changed({"filter": "a = 'x'"})
     assert (again.number, again.id_prefix, again.no_local, again.paused) == (
         queue.number,
@@ -163,28 +158,24 @@ def test_queues_with_all_that_makes_them():
     assert again.ring_size == 5 and again.accepts is not None and again.dispatcher.blocks
 
 
-def test_non_durable_and_temporary_queues_are_not_recovered():
-    world = StoredBroker()
+def test_non_durable_and_temporary_queues_are_not_recovered(world):
     world.queue("volatile", durable=False, auto_created=True)
     world.queue("temporary", temporary=True)
     world.queue("mine", "shared", MULTICAST)
     world.queue("theirs", "shared", MULTICAST, durable=False)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert set(again.directory.queues) == {"mine"}
     assert "volatile" not in again.directory.addresses, "made for a queue that is gone"
     again.turn()
     assert "volatile" not in again.again().directory.addresses
 
 
-def test_invalid_queue_description_is_skipped_and_reported(caplog):
-    world = StoredBroker()
+def test_invalid_queue_description_is_skipped_and_reported(world, caplog):
     bad, good = world.queue("bad"), world.queue("good")
     world.durable("good", b"kept")
     object.__setattr__(bad.attributes, "filter", "this is ( no filter")
     world.store.bind(bad)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert set(again.directory.queues) == {good.name} and held(again, "good") == [b"kept"]
     assert any("queue bad" in text and "filter" in text for text in reported(again))
 
@@ -192,16 +183,14 @@ def test_invalid_queue_description_is_skipped_and_reported(caplog):
 # ---- notes
 
 
-def test_notes():
-    world = StoredBroker()
+def test_notes(world):
     world.store.store_value(7, {"a": [1, "ü"]})
     world.store.store_value(8, {"b": 2})
     world.store.store_value(8, {"b": 3})
     world.store.store_value(9, {})
     world.turn()
     world.store.store_value(9, None)
-    world.turn()
-    again = world.again()
+    again = world.restarted()
     assert again.store.notes == {7: {"a": [1, "ü"]}, 8: {"b": 3}}
     again.store.store_value(7, None)
     again.turn()

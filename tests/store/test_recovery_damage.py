@@ -23,9 +23,24 @@ def rolled(count=30):
     world.queue("q")
     world.turn()
     for number in range(count):
-        world.durable("q", b"m%02d" % number)
-        world.turn()
+        world.keep("q", b"m%02d" % number)
     return world
+
+
+def test_a_journal_cut_off_anywhere():
+    world = rolled(4)
+    (first,), everything = world.memory.data, held(world)
+    data = world.memory.data[first]
+    spans = list(SegmentScan(data))
+    ends = [end for begin, end in spans if data[begin] == Kind.MESSAGE]
+    for size in range(ends[0], ends[-1], 7):
+        again = world.again(MemoryFiles({first: data[:size]}))
+        whole = everything[: sum(end <= size for end in ends)]
+        assert held(again) == whole and reported(again) == [], "no damage: it was not written completely"
+        clean = data[: max(end for _, end in spans if end <= size)]
+        assert again.memory.data == world.again(MemoryFiles({first: clean})).memory.data
+        again.keep("q", b"goes on")
+        assert held(again.again()) == [*whole, b"goes on"]
 
 
 def test_a_changed_byte_in_the_header_loses_nothing():
@@ -54,7 +69,7 @@ def test_damage_in_a_sealed_segment_costs_one_record(caplog):
     damaged[begin + 60] ^= 1
     again = world.again(MemoryFiles(world.memory.data | {second: bytes(damaged)}))
     assert len(held(again)) == len(everything) - 1 and set(held(again)) < set(everything)
-    assert again.store.recovery is not None and again.store.recovery.lost_bytes > 0
+    assert again.store.recovery.lost_bytes > 0
     assert str(second) in reported(again)[0] and f"at byte {begin - 8}" in reported(again)[0]
     left = held(again)
     again.pass_time(2000)
@@ -72,12 +87,12 @@ def test_a_queue_whose_description_is_lost_keeps_its_messages(caplog):
     contents |= {first: pack_header(JOURNAL, 1, 1)[:-1] + b"\xff"}
     again = world.again(MemoryFiles(contents))
     assert len(held(again)) > 20
-    queue = again.directory.queue("q")
+    queue = again.q
     assert queue.attributes.routing_type is ANYCAST and "q" in again.directory.addresses
     assert any("recreated with default attributes" in text for text in reported(again))
     again.pass_time(2000)
     third = again.again()
-    assert held(third) == held(again) and third.directory.queue("q").number == queue.number
+    assert held(third) == held(again) and third.q.number == queue.number
 
 
 def test_deleted_queues_are_not_made_anew():
@@ -123,11 +138,7 @@ def test_other_files_in_the_journal_directory_are_ignored():
 def test_unreadable_directory_raises_with_path_and_reason():
     files = MemoryFiles({FIRST: pack_header(JOURNAL, 1, 1)})
 
-    def fault(operation, path):
-        if operation == "read":
-            raise PermissionError(13, "Permission denied", str(path))
-
-    files.fault = fault
+    files.fail("read", make=lambda path: PermissionError(13, "Permission denied", str(path)))
     with pytest.raises(StoreError, match=r"000000001.journal.*Permission denied"):
         StoredBroker(files)
 
@@ -139,8 +150,7 @@ def test_restart_seals_a_full_last_segment():
     world = rolled()
     last = world.journal.segments[-1]
     again = world.again(journal_file_size=100)
-    again.durable("q")
-    again.turn()
+    again.keep("q")
     assert again.journal.segments[-1].number == last.number + 1
     assert find_footer(again.memory.data[last.path]) is not None
     third = again.again()
@@ -191,8 +201,7 @@ def test_restart_appends_to_the_last_segment():
     world = StoredBroker()
     world.queue("q")
     for number in range(5):
-        world.durable("q", b"%d" % number)
-        world.turn()
+        world.keep("q", b"%d" % number)
         world = world.again()
         assert [segment.number for segment in world.journal.segments] == [1]
         world.turn()

@@ -1,7 +1,5 @@
 """What the broker is done with is kept: every durable message and every fact, within a period and a size; samples."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -56,8 +54,8 @@ def files(one, suffix, kept=None):
 
 def history(one):
     """Message numbers in the journal and what is kept of it; what was settled (number, reason); times."""
-    messages: set[int] = set()
-    settled: Counter[tuple[int, int]] = Counter()
+    messages = set()
+    settled = Counter()
     times = []
     for data in files(one, ".journal").values():
         for payload in payloads(data):
@@ -79,19 +77,25 @@ def history(one):
 # ---- the journal
 
 
-def test_immediately_consumed_messages_are_retained():
-    one = world()
+@pytest.fixture
+def one():
+    return world()
+
+
+@pytest.fixture
+def queue(one):
+    return one.queue("q")
+
+
+def test_immediately_consumed_messages_are_retained(one):
     join(one.queue(), auto=True)
-    message = one.durable(body=b"short-lived")
-    one.turn()
+    message = one.keep(body=b"short-lived")
     messages, settled, times = history(one)
     assert messages == {message.number} and settled == {(message.number, Reason.ACKNOWLEDGED): 1}
     assert times == [one.broker.clock.now]
 
 
-def test_retained_files_have_the_complete_history():
-    one = world()
-    queue = one.queue()
+def test_retained_files_have_the_complete_history(one, queue):
     taker = join(queue, credit=3)
     sent = []
     for number in range(200):
@@ -110,24 +114,21 @@ def test_retained_files_have_the_complete_history():
     assert {number for number, _ in settled} == set(sent) and set(settled.values()) == {1}
     kept = files(one, ".journal", kept=True)
     assert len(kept) > 5 and all(path.parent == KEPT / "journal" for path in kept)
-    assert one.store.retention is not None and one.store.retention.files == len(kept)
+    assert one.store.retention.files == len(kept)
     numbers = [int(path.stem) for path in (*kept, *files(one, ".journal", kept=False))]
     assert numbers == list(range(1, len(numbers) + 1)), "each is in one place, and none is missing"
 
 
-def test_a_message_in_several_queues_has_all_its_facts():
-    one = world()
+def test_a_message_in_several_queues_has_all_its_facts(one):
     takers = [join(one.queue(name, "t", MULTICAST), auto=auto) for name, auto in (("a", True), ("b", False))]
-    message = one.durable("t")
-    one.turn()
+    message = one.keep("t")
     takers[1].ack()
     one.turn()
     messages, settled, _ = history(one)
     assert messages == {message.number} and settled == {(message.number, Reason.ACKNOWLEDGED): 2}
 
 
-def test_retained_records_have_settlement_reasons():
-    one = world()
+def test_retained_records_have_settlement_reasons(one):
     queue = one.queue(ring_size=1)
     replaced, killed = one.durable(), one.durable()
     queue.purge()
@@ -142,24 +143,19 @@ def test_retained_records_have_settlement_reasons():
     }
 
 
-def test_recovery_after_a_kill_ignores_retained_files():
-    one = world()
-    queue = one.queue()
+def test_recovery_after_a_kill_ignores_retained_files(one, queue):
     taker = join(queue, credit=1)
     for number in range(60):
-        one.durable(body=b"%d" % number)
-        one.turn()
+        one.keep(body=b"%d" % number)
         if number < 50:
             taker.ack()
     one.turn()
     left = [ref.message.number for ref in queue.dispatcher.in_order()]
     delivering = [ref.message.number for ref in taker.unsettled]
     again = one.again()
-    found = [ref.message.number for ref in again.directory.queues["q"].dispatcher.in_order()]
+    found = [ref.message.number for ref in again.q.dispatcher.in_order()]
     assert found == sorted(delivering + left)
-    assert again.store.retention is not None and again.store.retention.files == len(
-        files(again, ".journal", kept=True)
-    )
+    assert again.store.retention.files == len(files(again, ".journal", kept=True))
 
 
 # ---- limits
@@ -170,8 +166,7 @@ def fill(one, count):
     if "q" not in one.directory.queues:
         join(one.queue(), auto=True)
     for _ in range(count):
-        one.durable(body=b"x" * 100)
-        one.turn()
+        one.keep(body=b"x" * 100)
     for _ in range(5):  # compaction makes pauses, and moves what still counts out of the way
         one.pass_time(125)
 
@@ -180,7 +175,6 @@ def test_oldest_retained_file_is_deleted_over_the_storage_limit():
     one = world(storage_limit=6000)
     fill(one, 100)
     retention = one.store.retention
-    assert retention is not None
     kept = files(one, ".journal", kept=True)
     assert retention.deleted > 3 and retention.bytes <= 6000 and len(kept) == retention.files
     newest = max(int(path.stem) for path in kept)
@@ -191,7 +185,7 @@ def test_retained_files_are_deleted_at_their_age_limit():
     one = world(period=10_000)
     fill(one, 30)
     retention = one.store.retention
-    assert retention is not None and retention.files > 1
+    assert retention.files > 1
     one.pass_time(9_000)
     assert retention.deleted == 0
     one.pass_time(1_000)
@@ -201,22 +195,17 @@ def test_retained_files_are_deleted_at_their_age_limit():
     assert not [call for call in one.clock.calls if "_rung" in repr(call)]
 
 
-def test_limits_apply_to_files_of_an_earlier_run():
-    one = world()
+def test_limits_apply_to_files_of_an_earlier_run(one):
     fill(one, 60)
     again = world(one.memory.kill(), storage_limit=3000)
     again.turn()
-    assert again.store.retention is not None and 0 < again.store.retention.bytes <= 3000
+    assert 0 < again.store.retention.bytes <= 3000
     assert again.store.retention.deleted > 0
 
 
-def test_damaged_segment_is_set_aside_with_retention():
-    one = world()
-    queue = one.queue()
-    one.durable(body=b"x" * 3000)
-    one.turn()
-    one.durable()
-    one.turn()
+def test_damaged_segment_is_set_aside_with_retention(one, queue):
+    one.keep(body=b"x" * 3000)
+    one.keep()
     one.journal.segments[0].damaged = True
     queue.purge()
     fill(one, 30)
@@ -241,9 +230,7 @@ def test_retained_pages_are_complete():
         one.page([queue], b"x" * 200)
     cursor = one.pages.cursor(queue)
     list(cursor.purge(Reason.KILLED))
-    one.paging.close(one.pages)
-    one.address("a").pages = None
-    one.turn()
+    one.close_pages()
     one.turn()
     kept = files(one, ".page")
     assert len(kept) > 3 and all(path.is_relative_to(KEPT / "paging") for path in kept)
@@ -261,12 +248,9 @@ def test_retained_pages_are_complete():
 def test_numbers_of_pages_are_not_given_again():
     one = Paged()
     one.page(one.queues("q"), b"x")
-    list(one.pages.cursor(one.directory.queues["q"]).purge(Reason.KILLED))
-    one.paging.close(one.pages)
-    one.address("a").pages = None
-    one.turn()
-    one.turn()
-    again = one.again()
+    list(one.pages.cursor(one.q).purge(Reason.KILLED))
+    one.close_pages()
+    again = one.restarted()
     again.page(again.queues("q"), b"y")
     again.turn()
     numbers = [int(path.stem) for path in files(again, ".page")]
@@ -285,7 +269,7 @@ def test_numbers_that_were_ingested_are_not_given_again_either():
     again.page(again.queues("q"), b"y")
     again.turn()
     assert [int(path.stem) for path in files(again, ".page")] == [41]
-    assert again.store.retention is not None and again.store.retention.last_samples == 8
+    assert again.store.retention.last_samples == 8
 
 
 def test_page_settlements_are_retained_after_the_page_is_deleted():
@@ -307,14 +291,12 @@ def test_page_settlements_are_retained_after_the_page_is_deleted():
 
 
 def sampled(one, period=1000):
-    assert one.store.retention is not None
     samples = Samples(one.store.retention, one.broker, period, one.journal.next_address)
     samples.start()
     return samples
 
 
-def test_samples_have_changed_queues_only():
-    one = world()
+def test_samples_have_changed_queues_only(one):
     one.queue("a", ring_size=5)
     one.queue("b")
     samples = sampled(one)
@@ -334,13 +316,12 @@ def test_samples_have_changed_queues_only():
     assert second[1]["b"][1] == 1 and second[1]["b"][6] == 1 and second[1]["b"][11] > size
     assert third[0] == begin + 3000 and third[1]["b"][1:] == (0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0)
     walk = SegmentScan(data)
-    assert walk.footer is not None and walk.footer.agrees_with(data)
+    assert walk.footer.agrees_with(data)
     assert (walk.footer.least_timestamp, walk.footer.greatest_timestamp) == (begin, begin + 3000)
-    assert one.store.retention is not None and one.store.retention.files == 1
+    assert one.store.retention.files == 1
 
 
-def test_the_document_describes_samples():
-    one = world()
+def test_the_document_describes_samples(one):
     one.queue("a", ring_size=7)
     sampled(one).stop()
     one.turn()
@@ -356,8 +337,7 @@ def test_the_document_describes_samples():
     assert header["kind"] == 3
 
 
-def test_new_samples_file_has_every_queue():
-    one = world()
+def test_new_samples_file_has_every_queue(one):
     one.queue("a")
     samples = sampled(one, 600_000)
     for _ in range(13):
@@ -367,11 +347,10 @@ def test_new_samples_file_has_every_queue():
     every = [rows(data) for data in files(one, ".samples").values()]
     assert len(every) == 3 and all(set(each[0][1]) == {"a"} for each in every)
     again = world(one.memory.kill())
-    assert again.store.retention is not None and again.store.retention.last_samples == 3
+    assert again.store.retention.last_samples == 3
 
 
-def test_many_queues_are_sampled_in_slices():
-    one = world()
+def test_many_queues_are_sampled_in_slices(one):
     for number in range(1200):
         one.queue(f"q{number}")
     one.turn()
@@ -415,8 +394,7 @@ def test_move_raises_on_other_errors(tmp_path):
     assert path.exists()
 
 
-def test_other_files_in_the_retention_directory_are_ignored(tmp_path):
-    one = world()
+def test_other_files_in_the_retention_directory_are_ignored(one, tmp_path):
     for name in ("notes.txt", "000000001.journal.damaged", "1.journal"):
         one.memory.contents[KEPT / "journal" / name] = Content(b"x")
     again = world(one.memory.kill(), storage_limit=1)

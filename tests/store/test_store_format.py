@@ -1,7 +1,5 @@
 """docs/store-format.md says what is on disk: its tables against the code's, and against what a broker wrote."""
 
-from __future__ import annotations
-
 import re
 import struct
 
@@ -33,7 +31,7 @@ def test_every_kind_of_record_is_documented():
     "kind", [kind for kind in Kind if hasattr(record, kind.name)], ids=lambda kind: kind.name
 )
 def test_prologues_are_those_of_the_code(kind):
-    code: struct.Struct = getattr(record, kind.name)
+    code = getattr(record, kind.name)
     documented = struct.Struct(FORMAT.prologue(kind.name))
     assert layout(documented.format) == layout(code.format)
 
@@ -45,7 +43,7 @@ def layout(codes):
 
 @pytest.mark.parametrize("title", sorted(FORMAT.tables))
 def test_offsets_add_up(title):
-    at: int | None = 0
+    at = 0
     for field in FORMAT.tables[title]:
         assert field.offset == at, field.name
         size = None if at is None else field.size

@@ -1,9 +1,6 @@
 """What is gathered and written at once is, to the byte, what is appended message by message."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,7 +91,7 @@ def test_appended_messages_follow_gathered_messages():
     numbers = [message.number for message in gathered]
     scanned = [world.load(queue, page, at).message.number for page, at in positions(world, queue)]
     assert scanned[1:4] == numbers
-    area: Any = queue.paged
+    area = queue.paged
     assert area.grew == 1
     world.paging.write_gathered()
     assert world.cursor(queue).remaining == 5, "once"

@@ -5,8 +5,7 @@ from pathlib import Path
 from .writer_fixture import JOURNAL, PAGE, WriterFixture
 
 
-def test_one_turn_is_one_batch():
-    desk = WriterFixture()
+def test_one_turn_is_one_batch(desk):
     assert [desk.journal.append(part) for part in (b"one ", b"two ", b"three")] == [0, 4, 8]
     desk.turn()
     assert len(desk.hand.jobs) == 1 and desk.writer.waiting_bytes == 13
@@ -16,8 +15,7 @@ def test_one_turn_is_one_batch():
     assert (desk.writer.waiting_bytes, desk.journal.written, desk.writer.idle) == (0, 13, True)
 
 
-def test_while_one_is_under_way_the_next_gathers():
-    desk = WriterFixture()
+def test_while_one_is_under_way_the_next_gathers(desk):
     desk.journal.append(b"a")
     desk.turn()
     for part in (b"b", b"c"):
@@ -30,14 +28,12 @@ def test_while_one_is_under_way_the_next_gathers():
     assert desk.data(JOURNAL) == b"abc" and not desk.hand.jobs
 
 
-def test_pages_are_safe_before_the_journal_speaks_of_them():
-    desk = WriterFixture()
+def test_pages_are_safe_before_the_journal_speaks_of_them(desk):
     other = desk.writer.open(Path("/data/2.page"))
     desk.journal.append(b"fact")
     desk.page.append(b"message")
     other.append(b"another")
-    desk.turn()
-    desk.hand.step()
+    desk.write()
     done = [each for each in desk.files.operations if each[0] != "open"]
     assert done == [
         ("write", "1.page"),
@@ -49,13 +45,11 @@ def test_pages_are_safe_before_the_journal_speaks_of_them():
     ]
 
 
-def test_a_segment_is_safe_before_the_next_one_begins():
-    desk = WriterFixture()
+def test_a_segment_is_safe_before_the_next_one_begins(desk):
     second = desk.writer.open(Path("/data/2.journal"), journal=True)
     desk.journal.append(b"end")
     second.append(b"beginning")
-    desk.turn()
-    desk.hand.step()
+    desk.write()
     done = [each for each in desk.files.operations if each[0] != "open"]
     assert done == [
         ("write", "1.journal"),
@@ -65,8 +59,7 @@ def test_a_segment_is_safe_before_the_next_one_begins():
     ]
 
 
-def test_sync_callbacks_run_after_the_sync():
-    desk = WriterFixture()
+def test_sync_callbacks_run_after_the_sync(desk):
     desk.writer.when_synced(desk.hear("nothing to wait for"))
     desk.journal.append(b"a")
     desk.writer.when_synced(desk.hear("a"))
@@ -81,8 +74,7 @@ def test_sync_callbacks_run_after_the_sync():
     assert desk.heard[-1] == "b"
 
 
-def test_unsynced_appends_delay_no_callback():
-    desk = WriterFixture()
+def test_unsynced_appends_delay_no_callback(desk):
     desk.page.append(b"volatile", sync=False)
     desk.writer.when_synced(desk.hear("at once"))
     desk.turn()
@@ -95,8 +87,7 @@ def test_unsynced_appends_delay_no_callback():
     assert desk.files.crash_free(PAGE) == b"volatile"
 
 
-def test_failing_sync_callback_does_not_block_others(caplog):
-    desk = WriterFixture()
+def test_failing_sync_callback_does_not_block_others(desk, caplog):
 
     def fail():
         raise RuntimeError("no")
@@ -104,8 +95,7 @@ def test_failing_sync_callback_does_not_block_others(caplog):
     desk.journal.append(b"a")
     desk.writer.when_synced(fail)
     desk.writer.when_synced(desk.hear("all the same"))
-    desk.turn()
-    desk.hand.step()
+    desk.write()
     assert desk.heard == ["all the same"] and "RuntimeError: no" in caplog.text
 
 
@@ -120,18 +110,15 @@ def test_company_is_waited_for():
     assert desk.data(JOURNAL) == b"ab"
 
 
-def test_gather_is_called_before_each_batch():
-    desk = WriterFixture()
+def test_gather_is_called_before_each_batch(desk):
     asked = []
     desk.writer.gather = lambda: asked.append(desk.journal.append(b"gathered")) is None
     desk.page.append(b"x")
-    desk.turn()
-    desk.hand.step()
+    desk.write()
     assert asked == [0] and desk.data(JOURNAL) == b"gathered"
 
 
-def test_attend_writes_gathered_records_immediately():
-    desk = WriterFixture()
+def test_attend_writes_gathered_records_immediately(desk):
     news = [b"news"]
     desk.writer.gather = lambda: not news or desk.journal.append(news.pop()) >= 0
     desk.writer.after_next_batch(desk.hear("told"))
@@ -143,8 +130,7 @@ def test_attend_writes_gathered_records_immediately():
     assert not desk.hand.jobs, "what was asked for earlier in the turn is done"
 
 
-def test_empty_batch_needs_no_disk_job():
-    desk = WriterFixture()
+def test_empty_batch_needs_no_disk_job(desk):
     desk.writer.after_next_batch(desk.hear("at once"))
     desk.turn()
     assert desk.heard == ["at once"] and not desk.hand.jobs

@@ -1,7 +1,5 @@
 """journal-buffer-timeout and page-sync-timeout: how long what is told waits for company before it is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -79,7 +77,7 @@ def test_appends_during_a_write_join_the_next_batch_immediately():
 
 def test_a_receipt_for_a_page_waits_for_its_batch():
     told = Told(0.0, LONG)
-    safe: list[float] = []
+    safe = []
     told.page.append(b"p")
     told.writer.when_synced(lambda: safe.append(told.reactor.seconds()))
     assert told.begins() == LONG and len(safe) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from twisted.internet.task import Clock as FakeReactor
 
 from stompring.broker.clock import Clock
+from stompring.store.files import Files
 from stompring.store.writer import Writer
 
 from .disk import ManualDisk
@@ -33,6 +34,17 @@ class WriterFixture:
 
     def turn(self, seconds: float = 0) -> None:
         self.reactor.advance(seconds)
+
+    def write(self, data: bytes = b"", seconds: float = 0) -> None:
+        """A turn, in which something may be appended to the journal, and the disk's work."""
+        if data:
+            self.journal.append(data)
+        self.turn(seconds)
+        self.hand.step()
+
+    def retry(self) -> None:
+        """The next try of what has failed."""
+        self.write(seconds=Files.retry_interval)
 
     def data(self, path: Path) -> bytes:
         return self.files.data.get(path, b"")
