@@ -5,9 +5,9 @@ import pytest
 from stompring.settings.model import AddressSettings, PolicyUse, Property
 from stompring.settings.references import Secret
 
-from .admin_server import ANYCAST, MULTICAST, AdminServer, path
+from .admin_server import ANYCAST, MULTICAST, AdminServer
 
-ONE = path("addresses", "a")
+ONE = "/api/v1/addresses/a"
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_counters(server):
     client = server.stomp()
     for _ in range(3):
         client.put(to="full", destination_type="ANYCAST")
-    shown = server.get(path("addresses", "full"))
+    shown = server.get("/api/v1/addresses/full")
     assert (shown["messageCount"], shown["routedMessageCount"], shown["blockedProducers"]) == (2, 2, 1)
     assert shown["limitPercent"] == 100
     assert shown["addressSize"] == server.broker.memory.bytes
@@ -44,7 +44,7 @@ def test_counters(server):
 
 def test_detail_has_the_settings_in_force(server):
     server.directory.create_address("full", frozenset({ANYCAST}))
-    settings = server.get(path("addresses", "full"))["settings"]
+    settings = server.get("/api/v1/addresses/full")["settings"]
     assert len(settings) == len(AddressSettings.__dataclass_fields__)
     assert (settings["maxSizeMessages"], settings["addressFullPolicy"]) == (2, "BLOCK")
     assert settings["deadLetterAddress"] is None
@@ -113,7 +113,7 @@ def test_delete(server):
     assert "q" in problem["detail"] and "force=true" in problem["detail"]
     server.done("DELETE", f"{ONE}?force=true")
     server.refused(404, "GET", ONE)
-    server.refused(404, "GET", path("queues", "q"))
+    server.refused(404, "GET", "/api/v1/queues/q")
     assert b"ERROR" in client.received
     assert server.broker.memory.bytes == 0
 
@@ -128,16 +128,16 @@ def test_duplicates_are_forgotten(server):
     server.queue("q")
     client = server.stomp()
     send = {"destination": "/queue/q", "_AMQ_DUPL_ID": "1"}
-    forget = path("addresses", "q", "forget-duplicates")
+    forget = "/api/v1/addresses/q/forget-duplicates"
     client.send("SEND", b"x", **send)
     client.send("SEND", b"x", **send)
     assert server.ask("POST", forget).json == {"forgotten": 1}
     client.send("SEND", b"x", **send)
-    shown = server.get(path("addresses", "q"))
+    shown = server.get("/api/v1/addresses/q")
     assert (shown["messageCount"], shown["duplicateMessageCount"]) == (2, 1)
     assert server.ask("POST", forget).json == {"forgotten": 1}
     assert server.ask("POST", forget).json == {"forgotten": 0}
-    server.refused(404, "POST", path("addresses", "other", "forget-duplicates"))
+    server.refused(404, "POST", "/api/v1/addresses/other/forget-duplicates")
 
 
 def test_secrets_of_policies_are_not_shown():

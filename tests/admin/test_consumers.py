@@ -55,7 +55,7 @@ def test_a_queue_and_a_connection_show_the_same_objects(client, server):
     server.stomp().subscribe("/queue/other", "s")
     everywhere = server.get("/api/v1/consumers")["data"]
     assert [each["queue"] for each in everywhere] == ["q", "other"]
-    assert server.get(path("queues", "q", "consumers"))["data"] == everywhere[:1]
+    assert server.get("/api/v1/queues/q/consumers")["data"] == everywhere[:1]
     assert server.shown()["consumers"] == everywhere[:1]
     assert server.get(path("connections", client.session.number))["subscriptions"] == everywhere[:1]
 

@@ -1,9 +1,6 @@
 """``/history`` and the rates of lists: what the sampler makes of real traffic, with a clock turned by hand."""
 
-from __future__ import annotations
-
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -36,8 +33,7 @@ def send(client, number=1, destination="/queue/q", **headers):
 def history(server, *names, query=""):
     shown = server.get(path(*names, "history") + query)
     assert shown["start"] % shown["resolution"] == 0
-    series: dict[str, Any] = shown["series"]
-    return series
+    return shown["series"]
 
 
 def test_points_of_a_queue(queue, client, server):
@@ -49,7 +45,7 @@ def test_points_of_a_queue(queue, client, server):
     for ack in client.acks[:2]:
         client.send("ACK", id=ack)
     seconds(server, 2)
-    shown = server.get(path("queues", "q", "history"))
+    shown = server.get("/api/v1/queues/q/history")
     assert (shown["resolution"], shown["start"]) == (1000, START + 4000 - 300_000)
     series = {name: points[-4:] for name, points in shown["series"].items()}
     assert {len(points) for points in shown["series"].values()} == {300}
@@ -74,7 +70,7 @@ def test_rejected_evicted_expired_and_removed_messages(server):
     seconds(server, 1)
     (first, *_) = server.messages()
     server.done("DELETE", path("queues", "q", "messages", first["messageID"]))
-    server.done("POST", path("queues", "q", "purge"))
+    server.done("POST", "/api/v1/queues/q/purge")
     seconds(server, 1)
     series = {name: points[-4:] for name, points in history(server, "queues", "q").items()}
     assert series["evicted"] == [3, 0, 0, 0]
@@ -108,10 +104,10 @@ def test_an_address_has_the_sum_of_its_queues_and_what_was_sent_to_it(server):
 
 def test_the_broker_counts_queues_that_are_gone(client, server):
     send(client, 4, "/queue/short")
-    server.done("DELETE", path("queues", "short"))  # before it was ever sampled
+    server.done("DELETE", "/api/v1/queues/short")  # before it was ever sampled
     send(client, 2)
     seconds(server, 1)
-    server.ask("DELETE", path("queues", "q"))
+    server.ask("DELETE", "/api/v1/queues/q")
     seconds(server, 1)
     series = {name: points[-2:] for name, points in history(server, "broker").items()}
     assert series["added"] == [6, 0]
@@ -123,7 +119,7 @@ def test_the_broker_counts_queues_that_are_gone(client, server):
 def test_a_queue_that_is_created_again_begins_anew(queue, client, server):
     send(client, 3)
     seconds(server, 2)
-    server.ask("DELETE", path("queues", "q"))
+    server.ask("DELETE", "/api/v1/queues/q")
     server.queue()
     seconds(server, 1)
     send(client, 1)
@@ -184,13 +180,13 @@ def test_resolutions_and_since(queue, client, server):
     for _ in range(70):
         send(client)
         seconds(server, 1)
-    ten = server.get(path("queues", "q", "history") + f"?resolution=10s&since={START}")
+    ten = server.get(f"/api/v1/queues/q/history?resolution=10s&since={START}")
     assert (ten["resolution"], ten["start"]) == (10_000, START)
     assert ten["series"]["added"] == [1.0] * 7
-    minute = server.get(path("queues", "q", "history") + "?resolution=1m")
+    minute = server.get("/api/v1/queues/q/history?resolution=1m")
     assert len(minute["series"]["added"]) == 1440
     assert (minute["resolution"], minute["start"] % 60_000) == (60_000, 0)
-    late = server.get(path("queues", "q", "history") + f"?since={START + 67_500}")
+    late = server.get(f"/api/v1/queues/q/history?since={START + 67_500}")
     assert (late["start"], late["series"]["added"]) == (START + 68_000, [1.0, 1.0])
     assert history(server, "queues", "q", query=f"?since={START * 2}")["added"] == []
 
@@ -282,7 +278,7 @@ def test_a_wall_clock_that_is_set_moves_the_times_and_not_the_points(monkeypatch
         jump[0] = jumped
         send(client, 2)
         seconds(server, 1)
-    shown = server.get(path("queues", "q", "history"))
+    shown = server.get("/api/v1/queues/q/history")
     assert shown["series"]["added"][-3:] == [2, 2, 2]
     assert shown["start"] == (BEGIN + 3600 + 3 - 300) * 1000
     since = (BEGIN + 3600 + 1) * 1000

@@ -8,10 +8,10 @@ from stompring.admin.messages import MAX_BODY_LENGTH, body_view
 from stompring.broker import publish
 from stompring.broker.message import Message, Traits
 
-from .admin_server import BEGIN, AdminServer, path
+from .admin_server import BEGIN, AdminServer
 
-WHOLE = path("queues", "q", "messages")
-SCHEDULED = path("queues", "q", "scheduled")
+WHOLE = "/api/v1/queues/q/messages"
+SCHEDULED = "/api/v1/queues/q/scheduled"
 
 
 @pytest.fixture

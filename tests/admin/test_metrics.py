@@ -1,7 +1,5 @@
 """What a scrape says, read back by prometheus_client's own parsers."""
 
-from __future__ import annotations
-
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
@@ -35,7 +33,7 @@ def scrape(server, openmetrics=False, query=""):
 
 
 def samples(text, openmetrics=False):
-    found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    found = {}
     for family in (read_openmetrics if openmetrics else read_text)(text):
         for sample in family.samples:
             key = (sample.name, frozenset(sample.labels.items()))
@@ -291,7 +289,7 @@ def test_queues_created_and_deleted_during_a_scrape(monkeypatch, openmetrics):
         server.queue(f"new{call}")
 
     found = samples(read_in_pieces(server, change))
-    rows: dict[str, set[str]] = {}
+    rows = {}
     for name, labels in found:
         if name.startswith("stompring_queue_"):
             rows.setdefault(name, set()).add(dict(labels)["queue"])

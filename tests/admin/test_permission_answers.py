@@ -1,9 +1,6 @@
 """Who may do what, and by which rule: whoami, permissions and security-settings over HTTP."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import Any
 
 import pytest
 
@@ -73,8 +70,7 @@ def test_whoami_without_security():
 def asked(server, permission, query, **more):
     data = server.get(f"/api/v1/permissions?{query}", **more)["data"]
     assert [each["permission"] for each in data] == [str(kind) for kind in P]
-    found: dict[str, Any] = next(each for each in data if each["permission"] == permission)
-    return found
+    return next(each for each in data if each["permission"] == permission)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +175,6 @@ def test_permission_and_its_rule(server, permission, query, allowed, match, role
 
 def test_without_matching_entry_everything_is_denied(server):
     security = server.service.security
-    assert security is not None
     security.authority.use(Permissions((entry("orders", view="viewers"),)))
     found = asked(server, "send", "address=other", headers=login("berta"))
     assert (found["allowed"], found["match"]) == (False, None)
@@ -188,7 +183,6 @@ def test_without_matching_entry_everything_is_denied(server):
 
 def test_wildcard_address_needs_every_entry(server):
     security = server.service.security
-    assert security is not None
     security.authority.use(
         Permissions((*ENTRIES[:1], entry("a.b", consume="sales"), entry("a.#", consume="sales admins")))
     )

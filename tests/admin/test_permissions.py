@@ -1,7 +1,5 @@
 """The permissions of all operations through all doors, and the answers without permission."""
 
-from __future__ import annotations
-
 import json
 import logging
 from functools import partial
@@ -186,7 +184,7 @@ def test_dead_letter_goes_to_no_queue_of_another_address_by_its_name(scene):
 
 def server_where(tmp_path, *given):
     """A broker whose one user has these permissions, and no others anywhere."""
-    matches: dict[str, dict[PermissionType, frozenset[str]]] = {}
+    matches = {}
     for permission, address in given:
         matches.setdefault(address, {})[permission] = frozenset(("staff",))
     entries = (SecuritySettingEntry(match, found) for match, found in matches.items())

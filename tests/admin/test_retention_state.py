@@ -1,9 +1,6 @@
 """The state of retained files and lakes over HTTP."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -37,12 +34,11 @@ class Retained:
             deleted=2,
             deleted_not_ingested=1,
         )
-        service: Any = self.server.service
+        service = self.server.service
         service.store = SimpleNamespace(retention=retention)
 
     def get(self):
-        found: dict[str, Any] = self.server.get("/api/v1/retention")
-        return found
+        return self.server.get("/api/v1/retention")
 
 
 def test_without_retention_it_is_disabled():

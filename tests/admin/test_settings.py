@@ -1,13 +1,9 @@
 """Where each value comes from, what a reload would change, and the policies in force: over HTTP."""
 
-from __future__ import annotations
-
 from dataclasses import fields
-from typing import Any
 
 import pytest
 
-from stompring.broker.directory import Directory
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import QueueConfiguration
 
@@ -46,7 +42,7 @@ class Broker:
         self.server = AdminServer(
             **{each.name: getattr(configuration, each.name) for each in fields(configuration)}
         )
-        self.directory: Directory = self.server.directory
+        self.directory = self.server.directory
 
     def write(self, **parts):
         empty = dict.fromkeys(("core", "addresses", "plugins", "everywhere", "orders", "settings"), "")
@@ -59,7 +55,7 @@ class Broker:
     def reload(self, dry):
         reply = self.server.ask("POST", "/api/v1/reload", {"dryRun": dry})
         assert reply.status == 200, reply.body
-        answer: dict[str, Any] = reply.json
+        answer = reply.json
         assert answer.pop("dryRun") is dry
         return answer
 
@@ -166,7 +162,7 @@ def test_line_of_the_entry_is_shown(broker):
 # ---- a dry run of a reload
 
 #: Parts of broker.xml.
-CHANGES: dict[str, dict[str, str]] = {
+CHANGES = {
     "nothing": {},
     "limit of the broker": {"core": "<global-max-size>5MB</global-max-size>"},
     "restart required": {"core": "<journal-file-size>20MB</journal-file-size><name>other</name>"},

@@ -1,13 +1,8 @@
 """Users and roles over HTTP: their life, hostile input, files changed by hand meanwhile, the last manager."""
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -243,7 +238,7 @@ def test_passwords_are_in_no_answer_and_no_log(broker, caplog):
 # ---- the last manager
 
 #: What anna does, the request, the roles file before, whether it is done.
-MANAGERS: list[tuple[str, str, Any, dict[str, str], bool]] = [
+MANAGERS = [
     ("removes himself", "DELETE", None, {"admins": "anna"}, False),
     ("drops the role", "PATCH", {"roles": ["staff"]}, {"admins": "anna"}, False),
     ("drops all roles", "PATCH", {"roles": []}, {"admins": "anna"}, False),
@@ -353,7 +348,7 @@ def test_lock_of_another_program_is_not_awaited_forever(broker, monkeypatch):
 
 @pytest.mark.parametrize("which", ["users", "roles"])
 def test_invalid_line_by_hand_is_named_and_nothing_changed(broker, which):
-    file: Path = getattr(broker, which)
+    file = getattr(broker, which)
     file.write_text(file.read_text() + "no equals sign\n")
     before = broker.files
     for method, name, body in (
@@ -398,7 +393,7 @@ class LaterThreads:
     """A thread pool whose work the test runs."""
 
     def __init__(self):
-        self.waiting: list[Callable[[], object]] = []
+        self.waiting = []
 
     def callInThreadWithCallback(self, done, work, *a):
         """See IThreadPool."""

@@ -1,9 +1,5 @@
 """Logins: passwords, certificates, the throttle, the line of checks."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 from twisted.internet.defer import fail, succeed
 from twisted.internet.task import Clock
@@ -33,8 +29,8 @@ class Passwords:
 
     def __init__(self):
         self.checked = 0
-        self.hosts: list[str] = []
-        self.failing: Exception | None = None
+        self.hosts = []
+        self.failing = None
 
     def verify(self, name, password, host=""):
         self.hosts.append(host)
@@ -97,7 +93,6 @@ def fail_often(ask):
 
 def test_right(ask, passwords, logins):
     login, reason = ask("me", "pass:wörd")
-    assert login is not None
     assert (login, reason) == (Login("me"), "")
     assert not login.authorizer.allows_all
     assert login.authorizer.user == "me"
@@ -234,7 +229,7 @@ class Pool:
     """A thread pool in which work is done when a test says so."""
 
     def __init__(self):
-        self.work: list[Callable[[], None]] = []
+        self.work = []
 
     def callInThreadWithCallback(self, done, call, *a):
         def work():
@@ -271,8 +266,8 @@ class Users:
 
     def __init__(self):
         self.generation = 1
-        self.fault: OSError | None = None
-        self.checks: list[tuple[str, str]] = []
+        self.fault = None
+        self.checks = []
 
     def verify(self, name, password):
         self.checks.append((name, password))

@@ -1,9 +1,6 @@
 """``configuration-file-refresh-period``: changed files are found and reloaded once each."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 
 import pytest
 from twisted.internet.task import Clock
@@ -16,7 +13,7 @@ class Reactor(Clock):
 
     def __init__(self):
         super().__init__()
-        self.held: list[Callable[[], None]] | None = None
+        self.held = None
 
     def getThreadPool(self):
         return self

@@ -4,8 +4,6 @@ A whole broker with its listeners runs on trial's reactor, and clients in a thre
 again and again. Meanwhile the collector is off; what it finds at the end is what would have piled up.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import time
@@ -34,7 +32,7 @@ from ..websocket_client import WebSocketClient, WebSocketDialogue
 TIMES = 8
 
 #: Everything goes as soon as nobody needs it.
-SETTINGS: dict[str, dict[str, object]] = {
+SETTINGS = {
     "#": {"max-delivery-attempts": -1},
     "ring.#": {"default-ring-size": 2},
     "all.#": {"default-non-destructive": "true"},
@@ -58,7 +56,7 @@ class Clients:
         self.context = authority.trusting()
         self.management = Management(self.ports["http"])
         self.number = 0
-        self._lasting: StompClient | None = None
+        self._lasting = None
 
     @property
     def lasting(self):
@@ -427,7 +425,7 @@ class CycleTest(unittest.TestCase):
         while len(self.service.connections) and time.monotonic() < until:
             yield self.wait(0.01)
         assert len(self.service.connections) == 0
-        synced: Deferred[None] = Deferred()
+        synced = Deferred()
         self.service.broker.storage.when_synced(lambda: synced.callback(None))
         yield synced
         yield self.wait(0.05)

@@ -1,7 +1,5 @@
 """A listener whose process may open no more files: on a real socket, with faults where the system would have them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
@@ -59,19 +57,19 @@ class House:
 
     def __init__(self, left, monkeypatch):
         self.reactor = MemoryReactorClock()
-        self.made: list[Protocol] = []
+        self.made = []
         factory = Factory.forProtocol(Protocol)
         factory.buildProtocol = self._build
         self.port = Port(0, factory, 1000, "127.0.0.1", self.reactor)
         self.port.startListening()
         self.scarce = Scarce(self.port.socket, left)
         self.port.socket = self.scarce
-        self.turned_away: list[int] = []
+        self.turned_away = []
         monkeypatch.setattr(listeners.os, "open", self._open)
         monkeypatch.setattr(listeners.os, "close", self._close)
         self.thief = False  # another thread, which opens a file whenever a descriptor is given back
         close_when_out_of_files(self.port, self.turned_away.append, self.reactor)
-        self.clients: list[socket.socket] = []
+        self.clients = []
 
     def _build(self, _):
         self.made.append(Protocol())

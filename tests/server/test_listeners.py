@@ -1,11 +1,8 @@
 """What stands before an acceptor's protocol, on transports in memory and a clock turned by hand."""
 
-from __future__ import annotations
-
 import os
 import time
 from ipaddress import ip_network
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -31,7 +28,6 @@ class Inner(Protocol):
     """Notes what it is told."""
 
     def connectionMade(self):
-        assert self.transport is not None
         self.peer = self.transport.getPeer()
         self.got = b""
         self.lost = False
@@ -47,8 +43,8 @@ class InnerFactory(Factory):
     """Notes whom it is asked for."""
 
     def __init__(self):
-        self.made: list[Inner] = []
-        self.asked: list[Any] = []
+        self.made = []
+        self.asked = []
         self.full = False
 
     def buildProtocol(self, addr):
@@ -83,7 +79,6 @@ class Door:
         kind = IPv6Address if ":" in host else IPv4Address
         transport = Transport(peerAddress=kind("TCP", host, 5000))
         protocol = self.factory.buildProtocol(transport.getPeer())
-        assert protocol is not None
         protocol.makeConnection(transport)
         return protocol, transport
 

@@ -1,7 +1,5 @@
 """What a standby of a replicated log says of itself and of its clock."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -132,8 +130,8 @@ def test_last_beats_of_the_own_predecessor_are_no_reason_for_a_warning(
 
 def test_node_is_touched_only_while_the_disk_completes_jobs():
     clock, disk = Clock(), SlowDisk()
-    touched: list[float] = []
-    checked: list[float] = []
+    touched = []
+    checked = []
     liveness = Liveness(
         clock, disk, lambda: touched.append(clock.seconds()), lambda: checked.append(clock.seconds())
     )

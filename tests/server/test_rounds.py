@@ -1,7 +1,5 @@
 """The broker's own reactor: rounds, the transport that writes at their end, and what it uses of Twisted."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import socket
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,8 +33,8 @@ class Peer(protocol.Protocol):
     def __init__(self, test):
         self.test = test
         self.received = b""
-        self.reason: Failure | None = None
-        self.events: list[str] = []
+        self.reason = None
+        self.events = []
 
     def connectionMade(self):
         self.test.peers.append(self)
@@ -68,11 +65,11 @@ class Test:
 
     def __init__(self):
         self.reactor = make_reactor()
-        self.peers: list[Peer] = []
-        self.made: Callable[[Peer], object] = lambda peer: None
-        self.read: Callable[[Peer, bytes], object] = lambda peer, data: None
-        self.lost: Callable[[Peer], object] = lambda peer: None
-        self.clients: list[socket.socket] = []
+        self.peers = []
+        self.made = lambda peer: None
+        self.read = lambda peer, data: None
+        self.lost = lambda peer: None
+        self.clients = []
         self.finished = False
         factory = protocol.Factory()
         factory.noisy = False
@@ -135,7 +132,7 @@ class CountingSocket:
     def __init__(self, real, most=1 << 30):
         self._real = real
         self._most = most
-        self.sent: list[int] = []
+        self.sent = []
 
     def __getattr__(self, name):
         return getattr(self._real, name)
@@ -168,7 +165,7 @@ def test_all_writes_of_a_round_are_one_write_of_the_socket(test):
 
 def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test):
     clients = test.connected(2)
-    happened: list[str] = []
+    happened = []
     wires = [counted(peer) for peer in test.peers]
 
     def at_end():
@@ -192,7 +189,7 @@ def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test):
 def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_else_from_it(
     test,
 ):
-    calls: list[str] = []
+    calls = []
 
     def fails():
         raise ValueError("a fault at the end")
@@ -216,7 +213,7 @@ def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_e
 
 def test_a_reactor_with_an_event_is_not_idle(test):
     client, _ = test.connected(2)
-    got: list[bytes] = []
+    got = []
     test.read = lambda peer, data: got.append(data)
     assert test.reactor.is_idle()
     client.sendall(b"waits")
@@ -312,7 +309,6 @@ def test_closing_sends_what_was_written_first(test):
     test.peers[0].transport.loseConnection()
     test.until(lambda: test.peers[0].reason)
     assert take(client, 100) == b"last words"
-    assert test.peers[0].reason is not None
     assert test.peers[0].reason.check(error.ConnectionDone)
 
 
@@ -366,7 +362,6 @@ def test_a_write_to_a_reset_connection_loses_it(test):
     client.close()
     test.peers[0].transport.write(b"x")
     test.until(lambda: test.peers[0].reason)
-    assert test.peers[0].reason is not None
     assert test.peers[0].reason.check(error.ConnectionLost)
 
 
@@ -438,7 +433,7 @@ def test_a_twisted_without_a_private_name_means_the_stock_reactor(name, monkeypa
                 raise AttributeError(attribute)
             return super().__getattribute__(attribute)
 
-    checking: list[int] = []
+    checking = []
     check = twisted_internals.check_names
 
     def checked(reactor):
@@ -453,7 +448,6 @@ def test_a_twisted_without_a_private_name_means_the_stock_reactor(name, monkeypa
     monkeypatch.setattr(rounds, "RoundsReactor", Other)
     monkeypatch.delitem(sys.modules, "twisted.internet.reactor", raising=False)
     reason = use_reactor("stompring")
-    assert reason is not None
     assert reason.startswith("Twisted ")
     assert reason.endswith(f"lacks {name}")
     assert "twisted.internet.reactor" not in sys.modules
@@ -528,7 +522,7 @@ def test_trial_runs_on_it(tmp_path):
 
 
 def test_call_before_rounds_comes_before_events_and_timers(test):
-    order: list[str] = []
+    order = []
     test.read = lambda peer, data: order.append("read")
     (client,) = test.connected(1)
     reactors.call_before_rounds(test.reactor, lambda: order.append("check"))
@@ -542,7 +536,7 @@ def test_call_before_rounds_comes_before_events_and_timers(test):
 
 
 def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event():
-    order: list[str] = []
+    order = []
 
     class Stock:
         def _doReadOrWrite(self, *arguments):
@@ -563,7 +557,7 @@ class logged:
     """The messages of the faults that Twisted logs meanwhile."""
 
     def __enter__(self):
-        self._found: list[str] = []
+        self._found = []
         twisted_log.addObserver(self._observe)
         return self._found
 
@@ -584,7 +578,6 @@ def take(client, size, test=None):
         try:
             data = client.recv(size - len(found))
         except TimeoutError:
-            assert test is not None
             test.reactor.iterate(0)
             continue
         if not data:

@@ -1,9 +1,6 @@
 """TLS on a transport in memory: what a session and an HTTP request learn of the client, and what strangers write."""
 
-from __future__ import annotations
-
 import ssl
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -20,7 +17,7 @@ from stompring.policy.hooks import Policies
 from stompring.server.listeners import ListenerStack
 from stompring.server.protocol import Connections, StompFactory
 from stompring.server.tls import LINGER
-from stompring.session.connect import Credentials, Login
+from stompring.session.connect import Login
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, Tls
 from stompring.settings.model import BrokerConfiguration
@@ -95,7 +92,7 @@ class Asked:
     """An authenticator that lets everybody in and notes them."""
 
     def __init__(self):
-        self.credentials: list[Credentials] = []
+        self.credentials = []
 
     def authenticate(self, credentials, answer):
         """See Authenticator."""
@@ -169,7 +166,7 @@ def test_a_chain_is_shown_whole(authority, tmp_path, name):
         tls = Tls(tuple(map(str, paths)))
         acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=tls)
         stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
-        factory: Any = stack.wrap(acceptor, site(Clock()))
+        factory = stack.wrap(acceptor, site(Clock()))
         Client(factory.buildProtocol(None), authority.trusting(), name)
 
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -200,7 +197,7 @@ def site(clock):
 def test_a_request_knows_the_certificate(authority, who):
     acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
     stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
-    factory: Any = stack.wrap(acceptor, site(Clock()))
+    factory = stack.wrap(acceptor, site(Clock()))
     shown = None if who is None else authority.issue("client.pem", common=who, client=True)
     client = Client(factory.buildProtocol(None), authority.trusting(shown))
     client.say(b"GET / HTTP/1.0\r\n\r\n")
@@ -212,7 +209,7 @@ def test_a_handshake_that_does_not_come_over_http(authority):
     clock = Clock()
     acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
     stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
-    protocol: Any = stack.wrap(acceptor, site(clock)).buildProtocol(None)
+    protocol = stack.wrap(acceptor, site(clock)).buildProtocol(None)
     transport = Transport(clock)
     transport.protocol = protocol
     protocol.makeConnection(transport)
@@ -226,7 +223,7 @@ def test_a_handshake_that_does_not_come_over_http(authority):
 def test_a_request_without_tls_has_none(authority):
     acceptor = HttpAcceptor("h", "127.0.0.1", 0)
     stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
-    protocol: Any = stack.wrap(acceptor, site(Clock())).buildProtocol(None)
+    protocol = stack.wrap(acceptor, site(Clock())).buildProtocol(None)
     transport = TcpTransport(Clock())
     protocol.makeConnection(transport)
     protocol.dataReceived(b"GET / HTTP/1.0\r\n\r\n")

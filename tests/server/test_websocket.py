@@ -1,7 +1,5 @@
 """A protocol whose STOMP comes by WebSocket, on a transport in memory and with a clock that is set by hand."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 import zlib
@@ -133,7 +131,7 @@ def test_all_messages_of_a_read_are_one_write(opened, monkeypatch):
     protocol, transport = opened()
     say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
     transport.clear()
-    writes: list[bytes] = []
+    writes = []
     monkeypatch.setattr(transport, "write", writes.append)
     say(protocol, *[frame("SEND", b"x" * n, destination="/queue/q") for n in (1, 200, 70_000)])
     assert len(writes) == 1
@@ -442,7 +440,6 @@ def test_a_blocked_producer_is_not_read(clock, queues, opened):
 def test_the_answer_to_a_close_is_read_of_who_was_blocked(opened):
     producer, transport = opened()
     say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
-    assert producer.session is not None
     producer.session.refuse(ValueError("enough"))
     assert transport.producerState == "producing"
 
@@ -496,7 +493,7 @@ def test_a_compressed_bomb(compressing, monkeypatch):
     protocol, transport = compressing(limits=FrameLimits(max_body_length=1_000_000))
     there = zlib.compressobj(9, wbits=-15)
     bomb = there.compress(b"\n" * 200_000_000) + there.flush(zlib.Z_SYNC_FLUSH)
-    taken: list[int] = []
+    taken = []
     monkeypatch.setattr(protocol, "take", lambda data: taken.append(len(data)))
     protocol.dataReceived(piece_bytes(BINARY, bomb[:-4], rsv=4))
     (close,) = pieces(transport)
