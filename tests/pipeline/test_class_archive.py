@@ -159,7 +159,6 @@ def test_java_without_archive_of_its_own_gets_one_below(places, monkeypatch):
     archive = archive_of(places)
     assert archive.create() == len(b"base" + b"classes")
     path = archive.path
-    assert path is not None
     assert archive.options()[0] == f"-XX:SharedArchiveFile={path.with_suffix('.base.jsa')}:{path}"
     path.with_suffix(".base.jsa").unlink()
     assert archive.options() == ()

@@ -1,7 +1,5 @@
 """The events of real traffic, counted beside what the clients did and got."""
 
-from __future__ import annotations
-
 import re
 import tarfile
 from collections import Counter
@@ -36,7 +34,7 @@ def rows(data, table):
 def counted(events, messages):
     """By queue: the mark of a message, what became of it, and how often."""
     marks = {row["message_id"]: row["body"].decode().partition(" ")[0] for row in messages}
-    found: dict[str, Counter[tuple[str, str]]] = {}
+    found = {}
     for row in events:
         found.setdefault(row["queue"], Counter())[marks[row["message_id"]], row["event"]] += 1
     return found

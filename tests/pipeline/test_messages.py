@@ -1,7 +1,5 @@
 """Record batches of files beside a reader of the documented tables; files that are cut off or damaged."""
 
-from __future__ import annotations
-
 import struct
 from array import array
 from typing import Any
@@ -36,7 +34,7 @@ def wanted(**options):
 
 
 def rows(data, asked=None):
-    found: list[Row] = []
+    found = []
     for batch in file_batches(data, asked or TableScan()):
         batch.validate(full=True)
         for row in batch.to_pylist():

@@ -1,7 +1,5 @@
 """Streams of what a broker writes: Spark beside a real one, and what Spark asks of the source without Spark."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import chain
 
@@ -261,7 +259,7 @@ def start(spark, data, directory, **options):
 def test_beside_a_broker(spark, lasting, tmp_path):
     """Started again, with a broker that is at work, and was killed meanwhile: each message is there once."""
     lasting.start(core=retention(), addresses=anycast("q"))
-    sent: list[str] = []
+    sent = []
 
     def query():
         writer = start(spark, lasting.data, tmp_path, columns="message_id,body", maxFilesPerTrigger="2")

@@ -1,7 +1,5 @@
 """A lake knows data directories by their identities: another one is refused, or is there under a name of its own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -37,7 +35,7 @@ def refused(result, *texts):
 
 def by_broker(lake):
     """The messages that delta-rs reads."""
-    found: dict[str, list[tuple[int, str, bytes]]] = {}
+    found = {}
     for row in rows(lake, "messages"):
         found.setdefault(row["broker"], []).append((row["message_id"], row["queue"], row["body"]))
     return {name: sorted(each) for name, each in found.items()}

@@ -1,10 +1,7 @@
 """What a query reads of a lake's files: the columns that it asks for, with each engine."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -71,7 +68,7 @@ def test_headers_are_read_only_where_asked_by_spark(spark, without_headers):
 
 
 def test_headers_are_read_only_where_asked_by_duckdb(without_headers):
-    expected: tuple[list[Any], ...] = (
+    expected = (
         [300, 300 * 8 + 270],
         ["orders", (BEGIN + timedelta(seconds=299)).replace(tzinfo=None)],
         [3 * 4950],

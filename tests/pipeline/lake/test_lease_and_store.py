@@ -1,7 +1,5 @@
 """Folders, leases and commits on a store of the S3 protocol."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

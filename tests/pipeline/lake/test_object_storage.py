@@ -1,7 +1,5 @@
 """A lake on a store of the S3 protocol: the same rows as on a disk, over kills and with two ingests at once."""
 
-from __future__ import annotations
-
 import re
 import signal
 import stat
@@ -180,7 +178,7 @@ def test_jars_that_a_user_has_are_used(no_connector):
 @pytest.fixture
 def command():
     """Starts one; what is left of them is killed."""
-    begun: list[Command] = []
+    begun = []
 
     def begin(*words):
         begun.append(Command(*words))

@@ -1,14 +1,11 @@
 """Views of a lake: columns of bodies and headers, what does not fit, and tables that grow with the messages."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -31,7 +28,7 @@ from stompring.pipeline.lake.views import ViewDefinition, ViewError, Views
 from .ingesting import done, run
 from .lake_fixture import BEGIN, LakeFixture
 
-ORDER: dict[str, Any] = {
+ORDER = {
     "type": "object",
     "required": ["id"],
     "properties": {
@@ -54,7 +51,7 @@ ORDER: dict[str, Any] = {
     },
 }
 
-GOOD: list[dict[str, Any]] = [
+GOOD = [
     {"id": 1},
     {"id": 2.0, "price": 3, "paid": None, "at": "2026-07-01T12:00:00.123456789+02:00", "day": "2026-02-28"},
     {"id": -(2**63), "lines": [{"sku": "a", "count": 2, "more": 1}, {"sku": "é\u0000"}], "tags": {"a": "b"}},
@@ -63,7 +60,7 @@ GOOD: list[dict[str, Any]] = [
 ]
 
 #: Bodies that do not fit, and what is said of them.
-BAD: list[tuple[bytes, str]] = [
+BAD = [
     (b"", "the body is not JSON"),
     (b"\xff", "the body is not UTF-8"),
     (b"{", "the body is not JSON"),
@@ -224,7 +221,7 @@ def test_names_that_are_taken_get_a_prefix(filled, tmp_path):
 
 
 #: Type, text of the header, and the value; None where it does not fit.
-TYPED: list[tuple[str, str, Any]] = [
+TYPED = [
     ("int", "2147483647", 2**31 - 1),
     ("int", "2147483648", None),
     ("long", "+12", 12),
@@ -331,7 +328,7 @@ def test_inference_of_names_that_are_data_and_of_nothing():
     assert notes == ["/by: more than 1,000 names: STRING", "/Case: 'a' and 'A' differ only in case: STRING"]
 
 
-AVRO: dict[str, Any] = {
+AVRO = {
     "type": "record",
     "name": "Order",
     "fields": [

@@ -2,15 +2,12 @@
 
 # ruff: noqa: E402 - modules are imported where their libraries are installed
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 
@@ -49,7 +46,7 @@ def queue(**given):
 
 
 def findings(**given):
-    nothing: dict[str, Any] = {
+    nothing = {
         "request": ReportRequest(Period()),
         "begin": START,
         "end": START + 4 * HOUR - 1,
@@ -83,8 +80,8 @@ class Elements(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.seen: list[str] = []
-        self._open: list[str] = []
+        self.seen = []
+        self._open = []
         self.feed(text)
         assert not self._open
 
