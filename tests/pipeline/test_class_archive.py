@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyspark")
 
 from click.testing import CliRunner
 
@@ -203,7 +203,6 @@ def test_java_says_nothing_of_an_archive_that_is_none(places, java):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
 @pytest.mark.long
 def test_warm_makes_an_archive_that_java_uses(tmp_path, java):
     environment = {**os.environ, "STOMPRING_CLASS_ARCHIVE": str(tmp_path / "cache")}

@@ -76,7 +76,6 @@ def test_all_of_them_are_certain_and_have_a_time(lived):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_spark_reads_the_same(lived, spark):
     frame = spark.read.format("stompring").option("table", "events").option("columns", "queue,event,certain")
     counted = frame.load(str(lived.data)).where("certain").groupBy("queue", "event").count().collect()

@@ -15,7 +15,7 @@ from ..end_to_end.test_retention import retention
 from .conftest import QUICK
 from .stomp.queue_contents import drained_bodies, url
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

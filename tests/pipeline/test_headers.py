@@ -2,8 +2,7 @@
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
-pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow")
 
 import numpy as np
 import pyarrow as pa

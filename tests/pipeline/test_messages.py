@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
-pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow")
 
 from hypothesis import given
 from hypothesis import strategies as st

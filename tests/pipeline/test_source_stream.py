@@ -5,8 +5,7 @@ from itertools import chain
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
@@ -255,7 +254,6 @@ def start(spark, data, directory, **options):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_beside_a_broker(spark, lasting, tmp_path):
     """Started again, with a broker that is at work, and was killed meanwhile: each message is there once."""
     lasting.start(core=retention(), addresses=anycast("q"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.files import DataFiles
@@ -21,7 +21,7 @@ from .ingesting import InProcess, ingest, run
 from .traffic import retained_messages
 from .version1_lake import first_version, rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 ONE, TWO, THREE = bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 48))
 

@@ -10,8 +10,7 @@ from threading import Event
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from stompring.cli.lake_ingest import Progress
 from stompring.pipeline.backlog import DirectoryReplaced

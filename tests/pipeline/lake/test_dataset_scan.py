@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 import pyarrow.parquet as pq
 
@@ -53,7 +53,6 @@ def _damage(path, column):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_headers_are_read_only_where_asked_by_spark(spark, without_headers):
     without_headers.register(spark)
     for text in WITHOUT:
@@ -82,7 +81,6 @@ def test_headers_are_read_only_where_asked_by_duckdb(without_headers):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_files_are_looked_up_without_a_job_of_spark(spark, tmp_path):
     filled = LakeFixture(tmp_path / "lake")
     for number in range(40):  # from 33 on Spark looks them up in tasks, unless it is told otherwise

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from click.testing import CliRunner
 
@@ -89,7 +89,6 @@ def test_pandas(lake):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_spark(spark, lake):
     directory = str(Path("lake").absolute())  # Spark was started in another directory
     names = {}

@@ -12,7 +12,7 @@ import pytest
 from ..broker_files import broker_files, write_files
 from .kill_campaign import LEAST, Command, Traffic, campaign, check_events
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("processes of Spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("processes of Spark")]
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 

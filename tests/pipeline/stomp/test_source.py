@@ -5,7 +5,7 @@ import pytest
 from ...end_to_end.lasting import DURABLE, numbers
 from .queue_contents import url
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 class Reading:
