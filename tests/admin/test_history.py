@@ -19,7 +19,7 @@ def server():
     return server
 
 
-def seconds(server, number):
+def seconds(server, number=1):
     for _ in range(number):
         server.advance(1)
         server.advance()
@@ -30,18 +30,18 @@ def send(client, number=1, destination="/queue/q", **headers):
         client.put(to=destination, **headers)
 
 
-def history(server, *names, query=""):
+def history(server, *names, query="", last=0):
     shown = server.get(path(*names, "history") + query)
     assert shown["start"] % shown["resolution"] == 0
-    return shown["series"]
+    return {name: points[-last:] for name, points in shown["series"].items()}
 
 
 def test_points_of_a_queue(queue, client, server):
     send(client, 3)
-    seconds(server, 1)
+    seconds(server)
     client.subscribe(id="s", ack="client-individual")
     send(client, 2)
-    seconds(server, 1)
+    seconds(server)
     for ack in client.acks[:2]:
         client.send("ACK", id=ack)
     seconds(server, 2)
@@ -61,18 +61,18 @@ def test_rejected_evicted_expired_and_removed_messages(server):
     server.queue(ring_size=2)
     client = server.stomp()
     send(client, 5)
-    seconds(server, 1)
+    seconds(server)
     client.subscribe(id="s", ack="client-individual", prefetch_count="1")
     (ack,) = client.acks
     client.send("NACK", id=ack)
-    seconds(server, 1)
+    seconds(server)
     client.send("UNSUBSCRIBE", id="s")
-    seconds(server, 1)
+    seconds(server)
     (first, *_) = server.messages()
     server.done("DELETE", path("queues", "q", "messages", first["messageID"]))
     server.done("POST", "/api/v1/queues/q/purge")
-    seconds(server, 1)
-    series = {name: points[-4:] for name, points in history(server, "queues", "q").items()}
+    seconds(server)
+    series = history(server, "queues", "q", last=4)
     assert series["evicted"] == [3, 0, 0, 0]
     assert series["redelivered"] == [0, 1, 1, 0]
     assert series["delivered"] == [0, 2, 0, 0]
@@ -96,7 +96,7 @@ def test_an_address_has_the_sum_of_its_queues_and_what_was_sent_to_it(server):
     send(client, 3, "news")
     send(client, 1, "nowhere")
     seconds(server, 2)
-    series = {name: points[-2:] for name, points in history(server, "addresses", "news").items()}
+    series = history(server, "addresses", "news", last=2)
     assert (series["added"], series["messageCount"]) == ([3, 0], [6, 6])
     listed = {each["name"]: each for each in server.get("/api/v1/addresses")["data"]}
     assert listed["news"]["addedRate"] == 1.5
@@ -106,10 +106,10 @@ def test_the_broker_counts_queues_that_are_gone(client, server):
     send(client, 4, "/queue/short")
     server.done("DELETE", "/api/v1/queues/short")  # before it was ever sampled
     send(client, 2)
-    seconds(server, 1)
+    seconds(server)
     server.ask("DELETE", "/api/v1/queues/q")
-    seconds(server, 1)
-    series = {name: points[-2:] for name, points in history(server, "broker").items()}
+    seconds(server)
+    series = history(server, "broker", last=2)
     assert series["added"] == [6, 0]
     assert series["messageCount"] == [2, 0]
     assert series["connectionCount"] == [1, 1]
@@ -121,9 +121,9 @@ def test_a_queue_that_is_created_again_begins_anew(queue, client, server):
     seconds(server, 2)
     server.ask("DELETE", "/api/v1/queues/q")
     server.queue()
-    seconds(server, 1)
-    send(client, 1)
-    seconds(server, 1)
+    seconds(server)
+    send(client)
+    seconds(server)
     assert history(server, "queues", "q")["added"][-4:] == [None, None, 0, 1]
 
 
@@ -141,12 +141,12 @@ def test_what_is_there_at_the_start_is_no_traffic(server):
 def test_connections_and_consumers(queue, client, server):
     client.subscribe(id="s", ack="client-individual")
     send(client, 4)
-    seconds(server, 1)
+    seconds(server)
     (ack, *_) = client.acks
     client.send("ACK", id=ack)
-    seconds(server, 1)
+    seconds(server)
     number = client.session.number
-    series = {name: points[-2:] for name, points in history(server, "connections", number).items()}
+    series = history(server, "connections", number, last=2)
     assert (series["sent"], series["delivered"], series["acknowledged"]) == ([4, 0], [4, 0], [0, 1])
     assert series["deliveringCount"] == [4, 3]
     (shown,) = server.get("/api/v1/connections")["data"]
@@ -157,7 +157,7 @@ def test_connections_and_consumers(queue, client, server):
     (consumer,) = server.get("/api/v1/consumers")["data"]
     assert (consumer["deliveredRate"], consumer["acknowledgedRate"]) == (0.0, 0.0)
     client.send("UNSUBSCRIBE", id="s")
-    seconds(server, 1)
+    seconds(server)
     assert history(server, "connections", number)["delivered"][-1] == 0
     assert history(server, "connections", number)["deliveringCount"][-2:] == [3, 0]
 
@@ -179,7 +179,7 @@ def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known():
 def test_resolutions_and_since(queue, client, server):
     for _ in range(70):
         send(client)
-        seconds(server, 1)
+        seconds(server)
     ten = server.get(f"/api/v1/queues/q/history?resolution=10s&since={START}")
     assert (ten["resolution"], ten["start"]) == (10_000, START)
     assert ten["series"]["added"] == [1.0] * 7
@@ -196,7 +196,7 @@ def test_oldest_age_is_of_any_priority(queue, client, server):
     send(client, priority="1")
     seconds(server, 3)
     send(client, priority="9")
-    seconds(server, 1)
+    seconds(server)
     shown = server.shown()
     assert (shown["oldestAge"], shown["oldestMessageAge"], shown["pendingCount"]) == (4000, 1000, 2)
 
@@ -224,7 +224,7 @@ def test_rounds_are_made_in_slices(client, server):
     sampling(server, look)
     queues += [server.queue(f"q{number}") for number in range(300)]
     send(client, 1, "/queue/q299")
-    seconds(server, 1)
+    seconds(server)
     assert list(dict.fromkeys(sampled)) == [*range(0, 300, 20), 300]
     assert history(server, "queues", "q299")["added"][-1] == 1
 
@@ -237,7 +237,7 @@ def test_the_memory_of_all_histories_is_limited(server):
     for _ in range(900):
         for queue in queues:
             queue.messages_added += 1
-        seconds(server, 1)
+        seconds(server)
         used.append(sum(each.history.sweep() for each in queues if each.history is not None))
     assert 0.4 * memory.max_bytes < max(used[-100:]) < memory.max_bytes
     assert history(server, "queues", "q7")["added"][-60:] == [1] * 60
@@ -251,7 +251,7 @@ def test_rounds_that_take_long_are_made_less_often(client, server):
     sampled = []
     for _ in range(12):
         send(client, 2, "/queue/q99")
-        seconds(server, 1)
+        seconds(server)
         sampled.append(sampler.memory.second - BEGIN)
     assert sampled == [1, 1, 1, 1, 1, 6, 6, 6, 6, 6, 11, 11]
     assert history(server, "queues", "q99")["added"][-10:] == [2] * 10
@@ -259,7 +259,7 @@ def test_rounds_that_take_long_are_made_less_often(client, server):
 
 def test_what_is_old_is_swept(queue, server):
     send(server.stomp())
-    seconds(server, 1)
+    seconds(server)
     assert queue.history is not None and queue.history.series[0] is not None
     seconds(server, 400)
     assert queue.history.series[0] is None and queue.history.series[1] is not None
@@ -277,7 +277,7 @@ def test_a_wall_clock_that_is_set_moves_the_times_and_not_the_points(monkeypatch
     for jumped in (0, -86_400, 3600):
         jump[0] = jumped
         send(client, 2)
-        seconds(server, 1)
+        seconds(server)
     shown = server.get("/api/v1/queues/q/history")
     assert shown["series"]["added"][-3:] == [2, 2, 2]
     assert shown["start"] == (BEGIN + 3600 + 3 - 300) * 1000
@@ -310,13 +310,13 @@ def test_a_round_that_fails_leaves_a_gap_and_is_logged(client, server, caplog):
         return 0.0
 
     server.queue()
-    seconds(server, 1)
+    seconds(server)
     looks += [0, 0]
     sampling(server, look)
-    seconds(server, 1)
+    seconds(server)
     looks.clear()
     send(client, 2)
-    seconds(server, 1)
+    seconds(server)
     assert "sampling of counters failed" in caplog.text
-    seconds(server, 1)
+    seconds(server)
     assert sum(history(server, "queues", "q")["added"][-2:]) == 2

@@ -40,6 +40,9 @@ SETTINGS = {
     "full.#": {"max-size-messages": 1, "address-full-policy": "BLOCK"},
 }
 
+#: Headers of a transaction.
+T = {"transaction": "t"}
+
 #: Whose objects there must be none of.
 OURS = ("stompring", "twisted", "websockets", "OpenSSL")
 
@@ -309,29 +312,29 @@ class Clients:
 
     def transaction_that_is_committed(self):
         client, queue = self.lasting, f"/queue/{self.number}"
-        client.send("BEGIN", {"transaction": "t"})
+        client.send("BEGIN", T)
         client.send("SEND", {"destination": queue, "transaction": "t", "persistent": "true"})
-        client.ask("COMMIT", {"transaction": "t"})
+        client.ask("COMMIT", T)
         client.subscribe(queue)
-        client.send("BEGIN", {"transaction": "t"})
-        client.send("ACK", {**client.reference(client.message()), "transaction": "t"})
-        client.ask("COMMIT", {"transaction": "t"})
+        client.send("BEGIN", T)
+        client.answer("ACK", client.message(), transaction="t")
+        client.ask("COMMIT", T)
         self.leave()
 
     def transaction_that_is_aborted(self):
         client, queue = self.lasting, f"/queue/{self.number}"
         client.put(queue, "a")
         client.subscribe(queue)
-        client.send("BEGIN", {"transaction": "t"})
-        client.send("ACK", {**client.reference(client.message()), "transaction": "t"})
-        client.send("SEND", {"destination": queue, "transaction": "t"})
-        client.ask("ABORT", {"transaction": "t"})
+        client.send("BEGIN", T)
+        client.answer("ACK", client.message(), transaction="t")
+        client.send("SEND", {"destination": queue, **T})
+        client.ask("ABORT", T)
         self.leave()
         self.delete(str(self.number))
 
     def transaction_that_is_lost(self):
         client = self.client()
-        client.send("BEGIN", {"transaction": "t"})
+        client.send("BEGIN", T)
         client.ask("SEND", {"destination": f"/queue/{self.number}", "transaction": "t"})
         client.close()
 

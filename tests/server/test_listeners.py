@@ -21,6 +21,7 @@ from stompring.settings.model import BrokerConfiguration
 
 from ..certificates import Authority
 
+LOST = Failure(ConnectionDone())
 HEADER = b"PROXY TCP4 192.0.2.1 10.0.0.1 40000 61613\r\n"
 
 
@@ -35,7 +36,7 @@ class Inner(Protocol):
     def dataReceived(self, data):
         self.got += data
 
-    def connectionLost(self, reason=Failure(ConnectionDone())):  # noqa: B008
+    def connectionLost(self, reason):
         self.lost = True
 
 
@@ -105,7 +106,7 @@ def test_the_protocol_is_made_when_the_header_is_there(size):
     assert inner.got == b"CONNECTmore"
     inner.transport.write(b"answer")
     assert transport.value() == b"answer"
-    protocol.connectionLost(Failure(ConnectionDone()))
+    protocol.connectionLost(LOST)
     assert inner.lost
     assert door.stack.proxy_failures == {"s": 0}
 
@@ -131,7 +132,7 @@ def test_a_wrong_header(caplog):
     protocol.dataReceived(b"CONNECT\n\n\0")
     assert transport.aborted and not door.inner.asked
     protocol.dataReceived(HEADER)  # what was on its way
-    protocol.connectionLost(Failure(ConnectionDone()))
+    protocol.connectionLost(LOST)
     assert not door.inner.asked and not door.clock.calls
     assert door.stack.proxy_failures == {"s": 1}
     assert caplog.messages == ["acceptor s: connection from 127.0.0.1:5000 closed: no PROXY header"]
@@ -162,7 +163,7 @@ def test_a_connection_that_ends_before():
         protocol, _ = door.open()
         if data:
             protocol.dataReceived(data)
-        protocol.connectionLost(Failure(ConnectionDone()))
+        protocol.connectionLost(LOST)
         assert door.stack.proxy_failures == {"s": failures}
         assert not door.clock.calls
 
@@ -205,7 +206,7 @@ def test_a_factory_that_takes_nobody():
     protocol, transport = door.open()
     protocol.dataReceived(HEADER + b"CONNECT")
     assert transport.aborted
-    protocol.connectionLost(Failure(ConnectionDone()))
+    protocol.connectionLost(LOST)
 
 
 # ---- neither PROXY nor TLS

@@ -111,6 +111,11 @@ class Test:
         self.until(lambda: len(self.peers) == number)
         return clients
 
+    def pair(self):
+        """A client, and its connection."""
+        (client,) = self.connected(1)
+        return client, self.peers[0]
+
     def close(self):
         for client in self.clients:
             client.close()
@@ -153,11 +158,11 @@ def counted(peer, most=1 << 30):
 
 
 def test_all_writes_of_a_round_are_one_write_of_the_socket(test):
-    (client,) = test.connected(1)
-    wire = counted(test.peers[0])
+    client, peer = test.pair()
+    wire = counted(peer)
     for part in (b"a", b"b", b"c"):
-        test.peers[0].transport.write(part)
-    test.peers[0].transport.writeSequence([b"d", b"e"])
+        peer.transport.write(part)
+    peer.transport.writeSequence([b"d", b"e"])
     assert wire.sent == []
     test.until(lambda: wire.sent)
     assert (wire.sent, client.recv(10)) == ([5], b"abcde")
@@ -227,8 +232,8 @@ def test_a_reactor_with_an_event_is_not_idle(test):
 
 
 def test_what_timers_write_goes_out_before_the_next_poll(test):
-    (client,) = test.connected(1)
-    test.reactor.callLater(0, test.peers[0].transport.write, b"due")
+    client, peer = test.pair()
+    test.reactor.callLater(0, peer.transport.write, b"due")
     test.reactor.runUntilCurrent()
     assert client.recv(10) == b"due"
 
@@ -271,8 +276,7 @@ def test_connections_that_flood_share_the_reads_of_a_round(test, number, most):
 
 
 def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test):
-    (client,) = test.connected(1)
-    peer = test.peers[0]
+    client, peer = test.pair()
     peer.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
     peer.transport.registerProducer(peer, True)
     written = b"".join(number.to_bytes(4) for number in range(500_000))
@@ -291,30 +295,29 @@ def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test):
 
 
 def test_small_writes_behind_a_rest_keep_their_order(test):
-    (client,) = test.connected(1)
-    wire = counted(test.peers[0], most=7)
+    client, peer = test.pair()
+    wire = counted(peer, most=7)
     expected = b""
     for number in range(50):
         part = str(number).encode() * 3
         expected += part
-        test.peers[0].transport.write(part)
+        peer.transport.write(part)
         test.reactor.iterate(0)
     test.until(lambda: sum(wire.sent) == len(expected))
     assert take(client, len(expected)) == expected
 
 
 def test_closing_sends_what_was_written_first(test):
-    (client,) = test.connected(1)
-    test.peers[0].transport.write(b"last words")
-    test.peers[0].transport.loseConnection()
-    test.until(lambda: test.peers[0].reason)
+    client, peer = test.pair()
+    peer.transport.write(b"last words")
+    peer.transport.loseConnection()
+    test.until(lambda: peer.reason)
     assert take(client, 100) == b"last words"
-    assert test.peers[0].reason.check(error.ConnectionDone)
+    assert peer.reason.check(error.ConnectionDone)
 
 
 def test_a_half_closed_connection_is_read_and_writes_no_more(test):
-    (client,) = test.connected(1)
-    peer = test.peers[0]
+    client, peer = test.pair()
     peer.transport.write(b"before")
     peer.transport.loseWriteConnection()
     assert take(client, 100, test) == b"before"
@@ -327,11 +330,11 @@ def test_a_half_closed_connection_is_read_and_writes_no_more(test):
 
 
 def test_an_abort_drops_what_was_written(test):
-    (client,) = test.connected(1)
-    wire = counted(test.peers[0])
-    test.peers[0].transport.write(b"dropped")
-    test.peers[0].transport.abortConnection()
-    test.until(lambda: test.peers[0].reason)
+    client, peer = test.pair()
+    wire = counted(peer)
+    peer.transport.write(b"dropped")
+    peer.transport.abortConnection()
+    test.until(lambda: peer.reason)
     assert wire.sent == []
     with pytest.raises(ConnectionResetError):
         client.recv(10)
@@ -357,20 +360,20 @@ def test_a_fault_of_a_protocol_ends_its_connection_alone(test, fault):
 
 
 def test_a_write_to_a_reset_connection_loses_it(test):
-    (client,) = test.connected(1)
+    client, peer = test.pair()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     client.close()
-    test.peers[0].transport.write(b"x")
-    test.until(lambda: test.peers[0].reason)
-    assert test.peers[0].reason.check(error.ConnectionLost)
+    peer.transport.write(b"x")
+    test.until(lambda: peer.reason)
+    assert peer.reason.check(error.ConnectionLost)
 
 
 def test_only_bytes_are_written(test):
-    test.connected(1)
+    _, peer = test.pair()
     with pytest.raises(TypeError):
-        test.peers[0].transport.write("text")
+        peer.transport.write("text")
     with pytest.raises(TypeError):
-        test.peers[0].transport.writeSequence(["text"])
+        peer.transport.writeSequence(["text"])
 
 
 # ---- what it uses of Twisted, and what happens where that is missing
@@ -524,7 +527,7 @@ def test_trial_runs_on_it(tmp_path):
 def test_call_before_rounds_comes_before_events_and_timers(test):
     order = []
     test.read = lambda peer, data: order.append("read")
-    (client,) = test.connected(1)
+    client, _ = test.pair()
     reactors.call_before_rounds(test.reactor, lambda: order.append("check"))
     client.sendall(b"x")
     test.until(lambda: "read" in order)
