@@ -10,6 +10,7 @@ from .admin_server import BEGIN, AdminServer, path
 from .test_permissions import basic, server_where
 
 MULTICAST = RoutingType.MULTICAST
+HUNDRED = [b"%d" % number for number in range(100)]
 DEAD = {"#": {"dead_letter_address": "DLQ", "max_delivery_attempts": 1, "expiry_address": "late"}}
 
 
@@ -26,11 +27,11 @@ def send(client, *bodies, to="q", **headers):
         client.put(body, f"/queue/{to}", **headers)
 
 
-def bodies(server, queue):
+def bodies(server, queue="q"):
     return [each["body"] for each in server.messages(queue)]
 
 
-def ids(server, queue):
+def ids(server, queue="q"):
     """Message ids by body."""
     return {each["body"]: each["messageID"] for each in server.messages(queue)}
 
@@ -54,6 +55,17 @@ def reject(server, destination="/queue/q", number=1):
     consumer.send("DISCONNECT")
 
 
+def retried(server):
+    """The counts of a retry of all dead letters."""
+    return counts(do(server, "retry", queue="DLQ"))
+
+
+def subscriptions(server):
+    """Two queues of one address."""
+    for name in ("one", "two"):
+        server.queue(name, "news", MULTICAST)
+
+
 def with_full_target(policy):
     """Three messages in ``q``, and room for two in ``p``."""
     server = AdminServer({"p": {"max_size_messages": 2, "address_full_policy": policy}})
@@ -74,7 +86,7 @@ def test_moves_all_in_order_and_counts_as_acknowledged(server, client):
     task = do(server, "move", address="p")
     assert counts(task) == ("completed", 3, 0, 0)
     assert (task["operation"], task["queue"], task["total"], task["error"]) == ("move", "q", 3, None)
-    assert bodies(server, "q") == [] and bodies(server, "p") == ["c", "a", "b"]
+    assert bodies(server) == [] and bodies(server, "p") == ["c", "a", "b"]
     moved = server.messages("p")[0]
     assert (moved["priority"], moved["durable"], moved["headers"]["colour"]) == (7, True, "red")
     assert (moved["expires"], moved["group"]) == (later, "g")
@@ -98,15 +110,15 @@ def test_selection(server, client, selection, moved):
         send(client, number.encode(), n=number)
     assert do(server, "move", address="p", **selection)["done"] == len(moved)
     assert bodies(server, "p") == moved
-    assert bodies(server, "q") == [each for each in "1234" if each not in moved]
+    assert bodies(server) == [each for each in "1234" if each not in moved]
 
 
 def test_messages_by_id_are_moved_and_unknown_ones_skipped(server, client):
     send(client, b"a", b"b", b"c")
-    known = ids(server, "q")
-    task = do(server, "move", queue="q", address="p", messages=[known["c"], known["a"], "999999"])
+    known = ids(server)
+    task = do(server, "move", address="p", messages=[known["c"], known["a"], "999999"])
     assert counts(task) == ("completed", 2, 1, 0)
-    assert bodies(server, "p") == ["a", "c"] and bodies(server, "q") == ["b"]
+    assert bodies(server, "p") == ["a", "c"] and bodies(server) == ["b"]
 
 
 def test_messages_in_delivery_are_skipped(server, client):
@@ -116,7 +128,7 @@ def test_messages_in_delivery_are_skipped(server, client):
     taken = next(each for each in server.messages() if each["state"] == "delivering")
     assert counts(do(server, "move", address="p")) == ("completed", 1, 1, 0)
     assert counts(do(server, "remove", messages=[taken["messageID"]])) == ("completed", 0, 1, 0)
-    assert bodies(server, "q") == ["a"]
+    assert bodies(server) == ["a"]
 
 
 def test_scheduled_messages_stay_scheduled_with_their_recurrence(server, client):
@@ -131,8 +143,8 @@ def test_scheduled_messages_stay_scheduled_with_their_recurrence(server, client)
 def test_a_copy_leaves_the_original(server, client):
     send(client, b"a", b"b")
     assert counts(do(server, "copy", address="p", filter="TRUE")) == ("completed", 2, 0, 0)
-    assert bodies(server, "q") == bodies(server, "p") == ["a", "b"]
-    assert not set(ids(server, "q").values()) & set(ids(server, "p").values())
+    assert bodies(server) == bodies(server, "p") == ["a", "b"]
+    assert not set(ids(server).values()) & set(ids(server, "p").values())
 
 
 def test_a_target_address_is_created_as_for_a_send(server, client):
@@ -142,10 +154,9 @@ def test_a_target_address_is_created_as_for_a_send(server, client):
 
 
 def test_one_queue_of_an_address_is_a_target(server, client):
-    for name in ("one", "two"):
-        server.queue(name, "news", MULTICAST)
+    subscriptions(server)
     send(client, b"a")
-    do(server, "move", queue="q", **{"address": "news"})
+    do(server, "move", address="news")
     send(client, b"b")
     server.done("POST", "/api/v1/queues/q/move", {"queue": "two"})
     assert bodies(server, "one") == ["a"] and bodies(server, "two") == ["a", "b"]
@@ -172,7 +183,7 @@ def test_invalid_requests_change_nothing(server, client, body, status, named):
     send(client, b"a")
     problem = server.refused(status, "POST", "/api/v1/queues/q/move", {"address": "p", **body})
     assert named in problem["detail"], problem
-    assert bodies(server, "q") == ["a"] and bodies(server, "p") == []
+    assert bodies(server) == ["a"] and bodies(server, "p") == []
 
 
 @pytest.mark.parametrize(
@@ -194,7 +205,7 @@ def test_a_queue_whose_filter_does_not_match_keeps_the_message_where_it_is(serve
     task = do(server, "move", address="red")
     assert counts(task) == ("completed", 1, 0, 1)
     assert "address red has no queue" in task["error"]
-    assert bodies(server, "red") == ["a"] and bodies(server, "q") == ["b"]
+    assert bodies(server, "red") == ["a"] and bodies(server) == ["b"]
 
 
 @pytest.mark.parametrize("full", ["FAIL", "DROP"])
@@ -203,7 +214,7 @@ def test_a_full_target_loses_nothing(full):
     problem = server.refused(409, "POST", "/api/v1/queues/q/move", {"address": "p"})
     assert "max-size-messages 2" in problem["detail"] and "stay in queue q" in problem["detail"]
     assert (problem["done"], problem["skipped"], problem["failed"]) == (2, 0, 0)
-    assert bodies(server, "p") == ["a", "b"] and bodies(server, "q") == ["c"]
+    assert bodies(server, "p") == ["a", "b"] and bodies(server) == ["c"]
     assert server.get(path("tasks", problem["taskID"]))["state"] == "failed"
 
 
@@ -247,12 +258,12 @@ def test_messages_are_sent_to_the_dead_letters(server, client):
     send(client, b"c")
     send(client, b"d", colour="red", AMQ_SCHEDULED_DELAY="60000")
     assert counts(do(server, "dead-letter", filter="colour = 'red'")) == ("completed", 3, 0, 0)
-    assert (bodies(server, "q"), bodies(server, "DLQ")) == (["c"], ["a", "b", "d"])
+    assert (bodies(server), bodies(server, "DLQ")) == (["c"], ["a", "b", "d"])
     (letter, *_) = server.messages("DLQ")
     assert (letter["reason"], letter["originQueue"], letter["dueTime"]) == ("management", "q", None)
     assert server.shown()["messagesKilled"] == 3
-    do(server, "retry", queue="DLQ")
-    assert bodies(server, "q") == ["c", "a", "b", "d"]
+    retried(server)
+    assert bodies(server) == ["c", "a", "b", "d"]
 
 
 def test_messages_stay_where_no_queue_takes_the_dead_letter(server, client):
@@ -260,7 +271,7 @@ def test_messages_stay_where_no_queue_takes_the_dead_letter(server, client):
     server.directory.delete_queue("DLQ", force=True)
     task = do(server, "dead-letter")
     assert counts(task) == ("completed", 0, 0, 1) and "has no queue for message" in task["error"]
-    assert bodies(server, "q") == ["a"]
+    assert bodies(server) == ["a"]
     other = AdminServer()
     other.queue()
     detail = other.refused(409, "POST", "/api/v1/queues/q/dead-letter")["detail"]
@@ -308,7 +319,7 @@ def test_a_dead_letter_goes_back_without_a_trace(server, client):
     reject(server)
     (letter,) = server.messages("DLQ")
     assert letter["headers"]["_AMQ_ORIG_REASON"] == "max-delivery-attempts"
-    assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
+    assert retried(server) == ("completed", 1, 0, 0)
     assert bodies(server, "DLQ") == []
     (back,) = server.messages()
     for name in ("messageID", "timestamp"):
@@ -323,8 +334,8 @@ def test_only_messages_with_an_origin_are_retried(server, client):
     named = ids(server, "DLQ")
     task = do(server, "retry", queue="DLQ", messages=[named["sent here"]])
     assert counts(task) == ("completed", 0, 0, 1) and "no origin" in task["error"]
-    assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
-    assert bodies(server, "DLQ") == ["sent here"] and bodies(server, "q") == ["letter"]
+    assert retried(server) == ("completed", 1, 0, 0)
+    assert bodies(server, "DLQ") == ["sent here"] and bodies(server) == ["letter"]
 
 
 def test_an_expired_message_goes_back_and_does_not_expire_again(server, client):
@@ -338,12 +349,11 @@ def test_an_expired_message_goes_back_and_does_not_expire_again(server, client):
 
 
 def test_a_dead_letter_of_one_subscription_goes_back_to_that_one(server, client):
-    for name in ("one", "two"):
-        server.queue(name, "news", MULTICAST)
+    subscriptions(server)
     client.put(b"a", "news", destination_type="MULTICAST")
     reject(server, "news::one")
     assert bodies(server, "one") == [] and bodies(server, "DLQ") == ["a"]
-    do(server, "retry", queue="DLQ")
+    retried(server)
     assert bodies(server, "one") == ["a"] and bodies(server, "two") == ["a"]
 
 
@@ -353,7 +363,7 @@ def test_a_dead_letter_goes_to_its_address_if_its_queue_is_gone(server, client):
     reject(server, "news::old")
     server.directory.delete_queue("old")
     server.queue("new", "news", MULTICAST)
-    assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
+    assert retried(server) == ("completed", 1, 0, 0)
     assert bodies(server, "new") == ["a"]
 
 
@@ -367,15 +377,15 @@ def test_a_message_without_a_route_is_retried_to_its_address(client):
     task = do(server, "retry", queue="DLQ")
     assert counts(task) == ("completed", 0, 0, 1) and "address news has no queue" in task["error"]
     server.queue("reader", "news", MULTICAST)
-    assert counts(do(server, "retry", queue="DLQ")) == ("completed", 1, 0, 0)
+    assert retried(server) == ("completed", 1, 0, 0)
     assert bodies(server, "reader") == ["a"]
 
 
 def test_a_retry_is_not_taken_for_a_duplicate(server, client):
     send(client, b"a", _AMQ_DUPL_ID="once")
     reject(server)
-    do(server, "retry", queue="DLQ")
-    assert bodies(server, "q") == ["a"]
+    retried(server)
+    assert bodies(server) == ["a"]
 
 
 # ---- remove, expire
@@ -386,7 +396,7 @@ def test_remove_and_expire_what_matches(server, client):
         send(client, number.encode(), n=number)
     assert do(server, "remove", filter="n = '1'")["done"] == 1
     assert do(server, "expire", filter="n > 2")["done"] == 2
-    assert bodies(server, "q") == ["2"] and bodies(server, "late") == ["3", "4"]
+    assert bodies(server) == ["2"] and bodies(server, "late") == ["3", "4"]
     shown = server.shown()
     assert (shown["messagesAcknowledged"], shown["messagesExpired"]) == (1, 2)
 
@@ -425,11 +435,11 @@ def test_a_task_is_cancelled_between_slices():
     server.done("DELETE", location)
     server.advance(0.05)
     assert counts(server.get(location)) == ("cancelled", 2, 0, 0)
-    assert bodies(server, "q") == ["c"] and bodies(server, "p") == ["a", "b"]
+    assert bodies(server) == ["c"] and bodies(server, "p") == ["a", "b"]
 
 
 def test_a_task_whose_queue_is_deleted_fails(server, client):
-    send(client, *[b"%d" % number for number in range(100)])
+    send(client, *HUNDRED)
     task = do(server, "move", address="p", wait=False)
     server.directory.delete_queue("q")
     server.advance(0, 20)
@@ -442,7 +452,7 @@ def test_a_purge_is_a_task(server, client):
     assert server.ask("POST", "/api/v1/queues/q/purge").json == {"removed": 2}
     (task,) = server.get("/api/v1/tasks")["data"]
     assert (task["operation"], task["done"], task["state"]) == ("purge", 2, "completed")
-    send(client, *(b"x" for _ in range(3)))
+    send(client, b"x", b"x", b"x")
     reply = server.ask("POST", "/api/v1/queues/q/purge", {"wait": False})
     assert (reply.status, reply.json["operation"], reply.json["total"]) == (202, "purge", 3)
     assert reply.headers["location"] == path("tasks", reply.json["taskID"])
@@ -472,7 +482,7 @@ def test_a_target_that_stays_full_fails_the_task():
     server.advance(0.05, 1000)
     shown = server.get(location)
     assert counts(shown) == ("failed", 2, 0, 0) and "max-size-messages 2" in shown["error"]
-    assert bodies(server, "q") == ["c"] and bodies(server, "p") == ["a", "b"]
+    assert bodies(server) == ["c"] and bodies(server, "p") == ["a", "b"]
 
 
 def test_a_slow_disk_is_waited_for(server, client):
@@ -515,7 +525,7 @@ def test_a_retry_needs_send_where_the_message_goes(tmp_path):
 
 
 def test_a_broker_that_stops_ends_its_tasks(server, client):
-    send(client, *[b"%d" % number for number in range(100)])
+    send(client, *HUNDRED)
     task = do(server, "move", address="p", wait=False)
     server.service.tasks.stop()
     server.advance(0, 5)
