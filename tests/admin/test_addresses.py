@@ -5,7 +5,7 @@ import pytest
 from stompring.settings.model import AddressSettings, PolicyUse, Property
 from stompring.settings.references import Secret
 
-from .admin_server import ANYCAST, MULTICAST, AdminServer
+from .admin_server import ANYCAST, MULTICAST, AdminServer, pick
 
 ONE = "/api/v1/addresses/a"
 
@@ -21,8 +21,8 @@ def test_create_and_show(server):
     shown = server.get(ONE)
     assert shown == reply.json
     assert shown["routingTypes"] == ["ANYCAST", "MULTICAST"]
-    assert (shown["queues"], shown["queueCount"], shown["messageCount"]) == ([], 0, 0)
-    assert (shown["paging"], shown["numberOfPages"], shown["limitPercent"]) == (False, 0, 0)
+    assert pick(shown, "queues", "queueCount", "messageCount") == ([], 0, 0)
+    assert pick(shown, "paging", "numberOfPages", "limitPercent") == (False, 0, 0)
 
 
 def test_new_address_has_the_default_routing_type(server):
@@ -36,7 +36,7 @@ def test_counters(server):
     for _ in range(3):
         client.put(to="full", destination_type="ANYCAST")
     shown = server.get("/api/v1/addresses/full")
-    assert (shown["messageCount"], shown["routedMessageCount"], shown["blockedProducers"]) == (2, 2, 1)
+    assert pick(shown, "messageCount", "routedMessageCount", "blockedProducers") == (2, 2, 1)
     assert shown["limitPercent"] == 100
     assert shown["addressSize"] == server.broker.memory.bytes
     assert shown["queues"] == ["full", "copy"]
@@ -46,7 +46,7 @@ def test_detail_has_the_settings_in_force(server):
     server.directory.create_address("full", frozenset({ANYCAST}))
     settings = server.get("/api/v1/addresses/full")["settings"]
     assert len(settings) == len(AddressSettings.__dataclass_fields__)
-    assert (settings["maxSizeMessages"], settings["addressFullPolicy"]) == (2, "BLOCK")
+    assert pick(settings, "maxSizeMessages", "addressFullPolicy") == (2, "BLOCK")
     assert settings["deadLetterAddress"] is None
 
 
@@ -70,7 +70,7 @@ def test_routing_types_change(server):
     problem = server.refused(409, "PATCH", ONE, {"routingTypes": ["MULTICAST"], "paused": True})
     assert "queue q" in problem["detail"]
     shown = server.get(ONE)
-    assert (shown["routingTypes"], shown["paused"]) == (["ANYCAST", "MULTICAST"], False)
+    assert pick(shown, "routingTypes", "paused") == (["ANYCAST", "MULTICAST"], False)
 
 
 def test_pause_applies_to_existing_and_new_queues(server):
@@ -134,7 +134,7 @@ def test_duplicates_are_forgotten(server):
     assert server.ask("POST", forget).json == {"forgotten": 1}
     client.send("SEND", b"x", **send)
     shown = server.get("/api/v1/addresses/q")
-    assert (shown["messageCount"], shown["duplicateMessageCount"]) == (2, 1)
+    assert pick(shown, "messageCount", "duplicateMessageCount") == (2, 1)
     assert server.ask("POST", forget).json == {"forgotten": 1}
     assert server.ask("POST", forget).json == {"forgotten": 0}
     server.refused(404, "POST", "/api/v1/addresses/other/forget-duplicates")

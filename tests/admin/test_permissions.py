@@ -14,7 +14,7 @@ from stompring.security.login import FREE_FAILURES, MAX_DELAYED
 from stompring.session.commands import VERBS
 from stompring.settings.model import DivertConfiguration, PermissionType, SecuritySettingEntry
 
-from .admin_server import AdminServer, login_header, path, secured
+from .admin_server import AdminServer, login_header, path, pick, secured
 from .permission_table import (
     EDITED,
     HTTP,
@@ -238,8 +238,8 @@ def test_metrics_of_logins_and_refusals(tmp_path):
     assert 'stompring_permission_refusals_total{permission="consume"} 1.0' in text
     assert 'stompring_permission_refusals_total{permission="edit"} 1.0' in text
     broker = server.get("/api/v1/broker", headers=basic())
-    assert (broker["acceptedLoginCount"], broker["refusedLoginCount"]) == (4, 1)
-    assert (broker["editRefusalCount"], broker["sendRefusalCount"]) == (1, 0)
+    assert pick(broker, "acceptedLoginCount", "refusedLoginCount") == (4, 1)
+    assert pick(broker, "editRefusalCount", "sendRefusalCount") == (1, 0)
     assert AdminServer().get("/api/v1/broker")["acceptedLoginCount"] is None
 
 

@@ -7,7 +7,7 @@ import pytest
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import QueueConfiguration
 
-from .admin_server import ANYCAST, AdminServer, login_header, path, secured
+from .admin_server import ANYCAST, AdminServer, login_header, path, pick, secured
 
 FILE = """<configuration><core>
 <security-enabled>false</security-enabled>
@@ -90,7 +90,7 @@ def broker(tmp_path):
 )
 def test_origin_of_attributes_of_a_queue(broker, queue, name, value, source, match):
     row = broker.settings("queues", queue)[name]
-    assert (row["value"], row["source"], row["match"]) == (value, source, match)
+    assert pick(row, "value", "source", "match") == (value, source, match)
 
 
 def test_changed_attribute_is_the_queues_own(broker):
@@ -108,7 +108,7 @@ def test_queue_keeps_values_when_address_settings_change(broker):
     )
     broker.reload(dry=False)
     found = broker.settings("queues", "other")["ringSize"]
-    assert (found["value"], found["source"]) == (100, "queue")
+    assert pick(found, "value", "source") == (100, "queue")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_origin_of_address_settings(broker, name, value, source, match, unit):
         assert row["value"] in (1_000_000, 1_048_576)
     else:
         assert row["value"] == value
-    assert (row["source"], row["match"]) == (source, match)
+    assert pick(row, "source", "match") == (source, match)
     assert row["unit"] == unit and row["meaning"]
     assert (row["line"] is not None) == (source == "address-setting")
 
@@ -342,7 +342,7 @@ def test_plugins_with_parameters_uses_and_errors(tmp_path):
         client.put(to="/queue/orders.eu")
     mine, unused = broker.get("/api/v1/plugins")["data"]
     lines = broker.file.read_text().splitlines()
-    assert (mine["name"], mine["plugin"], mine["class"]) == ("mine", "faulty", "Faulty")
+    assert pick(mine, "name", "plugin", "class") == ("mine", "faulty", "Faulty")
     assert mine["description"] == "Fails <b>always</b>."
     assert mine["parameters"] == [
         {
@@ -355,17 +355,17 @@ def test_plugins_with_parameters_uses_and_errors(tmp_path):
             "meaning": "A number.",
         }
     ]
-    assert (mine["matches"], mine["addresses"]) == (["orders.#"], 1)
-    assert [(use["match"], use["enabled"], use["parameters"]) for use in mine["uses"]] == [
+    assert pick(mine, "matches", "addresses") == (["orders.#"], 1)
+    assert [pick(use, "match", "enabled", "parameters") for use in mine["uses"]] == [
         ("orders.#", True, {"limit": "7"}),
         ("off", False, {}),
     ]
     assert all("address-policy" in lines[use["line"] - 1] for use in mine["uses"])
     assert mine["hooks"] == [{"hook": "enqueued", "errors": 3, "slow": 0, "longest": 0}]
     last = mine["lastError"]
-    assert (last["address"], last["hook"]) == ("orders.eu", "enqueued")
+    assert pick(last, "address", "hook") == ("orders.eu", "enqueued")
     assert last["text"].startswith("KeyError: '<script>") and len(last["text"]) == 300
-    assert (unused["matches"], unused["addresses"], unused["lastError"]) == ([], 0, None)
+    assert pick(unused, "matches", "addresses", "lastError") == ([], 0, None)
     assert unused["parameters"][0]["source"] == "default" and unused["parameters"][0]["value"] == "1"
 
 
@@ -386,7 +386,7 @@ def test_policy_of_full_addresses_is_a_use(tmp_path):
         orders="<address-full-policy>mine</address-full-policy>",
     )
     (found,) = broker.get("/api/v1/plugins")["data"]
-    assert [(use["match"], use["element"]) for use in found["uses"]] == [("orders.#", "address-full-policy")]
+    assert [pick(use, "match", "element") for use in found["uses"]] == [("orders.#", "address-full-policy")]
     assert found["matches"] == ["orders.#"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from stompring.replication.beat import Beat
-from stompring.replication.role import NodeStatus, Role
+from stompring.replication.role import Role
 from stompring.server.replication import (
     MAX_SKEW,
     NAMESAKE_BEATS,
@@ -16,34 +16,10 @@ from stompring.server.replication import (
     standby_reason,
 )
 
+from ..admin.test_ha import STANDBY
 from .test_disk_monitor import SlowDisk
 
-STATUS = NodeStatus(
-    role=Role.STANDBY,
-    broker="b",
-    fresh=False,
-    rebuilding=False,
-    rebuilt_entries=0,
-    rebuild_entries=0,
-    rebuilt_bytes=0,
-    rebuild_bytes=0,
-    log=None,
-    log_age=0.0,
-    sequence=7,
-    lag_entries=0,
-    lag_bytes=0,
-    lag_seconds=0.0,
-    missing_entries=0,
-    appends=0,
-    append_seconds=0.0,
-    append_bytes=0,
-    fenced=0,
-    takeovers=0,
-    last_takeover=None,
-    active=Beat("a"),
-    active_time=1_000_000,
-    fault="",
-)
+STATUS = replace(STANDBY, rebuilding=False, log=None, log_age=0.0, active=Beat("a"), active_time=1_000_000)
 
 
 @pytest.mark.parametrize(
