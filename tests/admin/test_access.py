@@ -173,11 +173,6 @@ def test_other_credentials_are_rejected(tmp_path, headers):
     assert "q" in server.directory.queues
 
 
-@pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
-def test_health_needs_no_login(tmp_path, path):
-    assert server_where(tmp_path).ask("GET", path).status == 200
-
-
 # ---- CORS stays closed
 
 

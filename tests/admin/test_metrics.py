@@ -8,7 +8,7 @@ from stompring.admin.counters import QUEUE
 from stompring.settings.match import SettingsRepository
 from stompring.settings.model import AddressSettingEntry, FullPolicy, RingPolicy
 
-from .admin_server import ANYCAST, MULTICAST, AdminServer
+from .admin_server import MULTICAST, AdminServer
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -324,12 +324,3 @@ def test_enable_metrics_applies_at_the_next_scrape(server):
     entry = AddressSettingEntry("q", {"enable_metrics": False})
     server.directory.address("q").apply(SettingsRepository([entry]).lookup("q"))
     assert not of_queue(scrape(server), "q", "q")
-
-
-def test_routing_type_label(server):
-    for kind in (ANYCAST, MULTICAST):
-        server.queue(f"q.{kind}", "both", kind)
-    text = scrape(server)
-    assert of_queue(text, "both", "q.ANYCAST", "ANYCAST") and of_queue(
-        text, "both", "q.MULTICAST", "MULTICAST"
-    )

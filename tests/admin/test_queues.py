@@ -286,21 +286,3 @@ def test_purge(queue, client, server):
     assert server.ask("POST", f"{ONE}/purge", {"filter": None}).json == {"removed": 0}
     assert "filter" in server.refused(400, "POST", f"{ONE}/purge", {"filter": "a ="})["detail"]
     assert server.refused(400, "POST", f"{ONE}/purge", {"filter": 3})["field"] == "filter"
-
-
-# ---- one queue
-
-
-def test_a_queue_shows_its_consumers(queue, client, server):
-    client.subscribe(id="s1", ack="client-individual", selector="a = 'b'")
-    client.put(a="b")
-    shown = server.shown()
-    assert shown["consumerCount"] == 1
-    assert [pick(each, "subscription", "deliveringCount") for each in shown["consumers"]] == [("s1", 1)]
-
-
-def test_oldest_message_age(queue, server):
-    assert server.shown()["oldestMessageAge"] is None
-    server.stomp().put()
-    server.advance(1.5)
-    assert server.shown()["oldestMessageAge"] == 1500

@@ -19,7 +19,7 @@ from stompring.server.replication import (
 from ..admin.test_ha import STANDBY
 from .test_disk_monitor import SlowDisk
 
-STATUS = replace(STANDBY, rebuilding=False, log=None, log_age=0.0, active=Beat("a"), active_time=1_000_000)
+STATUS = replace(STANDBY, rebuilding=False, lag_entries=0, active=Beat("a"), active_time=1_000_000)
 
 
 @pytest.mark.parametrize(
