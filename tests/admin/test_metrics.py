@@ -9,6 +9,7 @@ from stompring.settings.match import SettingsRepository
 from stompring.settings.model import AddressSettingEntry, FullPolicy, RingPolicy
 
 from .admin_server import MULTICAST, AdminServer
+from .test_request_handler import step
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -198,10 +199,9 @@ def test_counters_of_the_broker():
 def test_build_info(server):
     import stompring
 
-    info = [dict(labels) for (name, labels) in samples(scrape(server)) if name == "stompring_build_info"]
-    assert [(labels["version"], labels["build"]) for labels in info] == [
-        (stompring.__version__, stompring.build())
-    ]
+    build = {("version", stompring.__version__), ("build", stompring.build())}
+    (labels,) = [labels for name, labels in samples(scrape(server)) if name == "stompring_build_info"]
+    assert build <= labels
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
@@ -263,11 +263,7 @@ def read_in_pieces(server, between):
     _, wire = server.begin("GET", "/metrics")
     calls = 0
     while not wire.disconnecting:
-        # one call of the reactor at a time: what it has scheduled by now
-        for call in [call for call in server.reactor.calls if call.getTime() <= server.reactor.seconds()]:
-            server.reactor.calls.remove(call)
-            call.called = 1
-            call.func(*call.args, **call.kw)
+        step(server)
         between(calls)
         calls += 1
         assert calls < 10_000
