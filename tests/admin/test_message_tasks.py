@@ -42,6 +42,10 @@ def do(server, operation, queue="q", **body):
     return reply.json
 
 
+def again(server, task):
+    return server.get(path("tasks", task["taskID"]))
+
+
 def counts(task):
     return task["state"], task["done"], task["skipped"], task["failed"]
 
@@ -215,7 +219,7 @@ def test_a_full_target_loses_nothing(full):
     assert "max-size-messages 2" in problem["detail"] and "stay in queue q" in problem["detail"]
     assert pick(problem, "done", "skipped", "failed") == (2, 0, 0)
     assert bodies(server, "p") == ["a", "b"] and bodies(server) == ["c"]
-    assert server.get(path("tasks", problem["taskID"]))["state"] == "failed"
+    assert again(server, problem)["state"] == "failed"
 
 
 def test_a_full_ring_evicts_its_oldest(server, client):
@@ -443,7 +447,7 @@ def test_a_task_whose_queue_is_deleted_fails(server, client):
     task = do(server, "move", address="p", wait=False)
     server.directory.delete_queue("q")
     server.advance(0, 20)
-    shown = server.get(path("tasks", task["taskID"]))
+    shown = again(server, task)
     assert shown["state"] in ("failed", "completed") and shown["done"] == 0
 
 
@@ -457,7 +461,7 @@ def test_a_purge_is_a_task(server, client):
     assert (reply.status, reply.json["operation"], reply.json["total"]) == (202, "purge", 3)
     assert reply.headers["location"] == path("tasks", reply.json["taskID"])
     server.advance(0, 5)
-    ended = server.get(path("tasks", reply.json["taskID"]))
+    ended = again(server, reply.json)
     assert pick(ended, "state", "done") == ("completed", 3)
     selected = server.ask("POST", "/api/v1/queues/q/purge", {"wait": False, "filter": "a = 1"})
     assert selected.json["total"] is None
@@ -491,10 +495,10 @@ def test_a_slow_disk_is_waited_for(server, client):
     limit.set_fault("disk gone")
     task = do(server, "remove", wait=False)
     server.advance(0.05, 50)
-    assert server.get(path("tasks", task["taskID"]))["state"] == "running"
+    assert again(server, task)["state"] == "running"
     limit.set_fault(None)
     server.advance(0.05, 5)
-    assert counts(server.get(path("tasks", task["taskID"]))) == ("completed", 1, 0, 0)
+    assert counts(again(server, task)) == ("completed", 1, 0, 0)
 
 
 def test_a_task_belongs_to_its_user(tmp_path):
@@ -529,4 +533,4 @@ def test_a_broker_that_stops_ends_its_tasks(server, client):
     task = do(server, "move", address="p", wait=False)
     server.service.tasks.stop()
     server.advance(0, 5)
-    assert counts(server.get(path("tasks", task["taskID"]))) == ("cancelled", 0, 0, 0)
+    assert counts(again(server, task)) == ("cancelled", 0, 0, 0)

@@ -17,7 +17,8 @@ from stompring.server.websocket import (
 from stompring.settings.acceptor import FrameLimits, WebSocketSettings
 
 from ..session.session_fixture import frame, parse
-from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, WebSocketClient, piece_bytes
+from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, piece_bytes
+from .transport import read_pieces
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")
 SUBSCRIBED = CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1")
@@ -71,14 +72,9 @@ def compressing(opened):
 
 def pieces(transport):
     """The WebSocket frames that were written."""
-    reader = WebSocketClient.__new__(WebSocketClient)
-    reader.buffer = transport.value()
+    data = transport.value()
     transport.clear()
-    found = []
-    while (piece := reader.cut()) is not None:
-        found.append(piece)
-    assert reader.buffer == b""
-    return found
+    return read_pieces(data)
 
 
 def commands(transport):

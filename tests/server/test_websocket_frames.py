@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from stompring.server.websocket import SHORT_MESSAGE, apply_mask
 from stompring.stomp.websocket_frames import pack_binary, read_short_messages
 
-from ..websocket_client import BINARY, CLOSE, PING, TEXT, WebSocketClient, piece_bytes
+from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
+from .transport import read_pieces
 
 MASKS = st.binary(min_size=4, max_size=4)
 LEAD = b"MESSAGE\nsubscription:1\nmessage-id:1-"
@@ -72,12 +73,7 @@ def test_no_more_than_is_allowed():
 
 
 def unpacked(data):
-    reader = WebSocketClient.__new__(WebSocketClient)
-    reader.buffer = data
-    found = []
-    while (piece := reader.cut()) is not None:
-        found.append(piece)
-    assert reader.buffer == b""
+    found = read_pieces(data)
     assert all(piece.fin and piece.rsv == 0 for piece in found)
     return found
 
