@@ -421,3 +421,8 @@ def login_header(user: str, password: str) -> dict[str, str | None]:
 def path(*segments: str) -> str:
     """A path of the API with its names encoded."""
     return "/api/v1/" + "/".join(quote(segment, safe="") for segment in segments)
+
+
+def pick(shown: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
+    """Some values of what was answered."""
+    return tuple(shown[name] for name in names)

@@ -229,36 +229,33 @@ def _retry(scene: Scene, kind: Kind) -> Reply:
 
 QUEUE, ADDRESS = "/api/v1/queues/{name}", "/api/v1/addresses/{name}"
 HTTP = (
-    _http("GET", QUEUE, P.VIEW),
-    _http("GET", f"{QUEUE}/consumers", P.VIEW),
-    _http("GET", f"{QUEUE}/history", P.VIEW),
-    _http("GET", f"{QUEUE}/settings", P.VIEW),
-    _http("GET", f"{QUEUE}/messages", P.BROWSE),
-    _http("GET", f"{QUEUE}/messages/{{id}}", P.BROWSE),
-    _http("GET", f"{QUEUE}/messages/{{id}}/body", P.BROWSE),
-    _http("GET", f"{QUEUE}/scheduled", P.BROWSE),
-    _http("GET", f"{QUEUE}/export", P.BROWSE),
-    _http("PATCH", QUEUE, P.EDIT, body={"paused": False}),
-    _http("POST", f"{QUEUE}/trim", P.EDIT),
-    _http("POST", f"{QUEUE}/groups/reset", P.EDIT),
-    _http("POST", f"{QUEUE}/remove", P.EDIT),
-    _http("POST", f"{QUEUE}/expire", P.EDIT),
-    _http("POST", f"{QUEUE}/dead-letter", P.EDIT),
+    *(
+        _http(method, QUEUE + each, needed)
+        for method, needed, routes in (
+            ("GET", P.VIEW, ("", "/consumers", "/history", "/settings")),
+            (
+                "GET",
+                P.BROWSE,
+                ("/messages", "/messages/{id}", "/messages/{id}/body", "/scheduled", "/export"),
+            ),
+            (
+                "POST",
+                P.EDIT,
+                ("/trim", "/groups/reset", "/remove", "/expire", "/dead-letter", "/purge", "/retry"),
+            ),
+            ("POST", P.EDIT, ("/scheduled/{id}/deliver",)),
+            ("DELETE", P.EDIT, ("/messages/{id}", "/scheduled/{id}")),
+            ("POST", P.MANAGE, ("/import",)),
+        )
+        for each in routes
+    ),
+    *(_http("GET", ADDRESS + each, P.VIEW) for each in ("", "/history", "/settings")),
+    *(_http("PATCH", each, P.EDIT, body={"paused": False}) for each in (QUEUE, ADDRESS)),
     _http("POST", f"{QUEUE}/priority", P.EDIT, body={"priority": 9}),
-    _http("POST", f"{QUEUE}/purge", P.EDIT),
-    _http("POST", f"{QUEUE}/retry", P.EDIT),
-    _http("DELETE", f"{QUEUE}/messages/{{id}}", P.EDIT),
-    _http("DELETE", f"{QUEUE}/scheduled/{{id}}", P.EDIT),
-    _http("POST", f"{QUEUE}/scheduled/{{id}}/deliver", P.EDIT),
     _http("POST", f"{QUEUE}/move", P.BROWSE, P.EDIT, body={"address": "free"}),
     _http("POST", f"{QUEUE}/copy", P.BROWSE, body={"address": "free"}),
     _http("DELETE", QUEUE, P.EDIT, P.DELETE_DURABLE_QUEUE, internal=False, kinds=KINDS[:2] + KINDS[3:]),
     _http("DELETE", QUEUE, P.EDIT, P.DELETE_NON_DURABLE_QUEUE, query="?force=true", kinds=(TEMPORARY,)),
-    _http("POST", f"{QUEUE}/import", P.MANAGE),
-    _http("GET", ADDRESS, P.VIEW),
-    _http("GET", f"{ADDRESS}/history", P.VIEW),
-    _http("GET", f"{ADDRESS}/settings", P.VIEW),
-    _http("PATCH", ADDRESS, P.EDIT, body={"paused": False}),
     _http("POST", f"{ADDRESS}/forget-duplicates", P.EDIT),
     _http(
         "DELETE",
@@ -329,12 +326,9 @@ OF_THE_BROKER: dict[tuple[str, str], PermissionType] = {
     ("DELETE", "/api/v1/connections/{id}"): P.EDIT,
     ("DELETE", "/api/v1/tasks/{id}"): P.EDIT,
     ("PATCH", "/api/v1/loggers/{name}"): P.EDIT,
-    ("GET", "/api/v1/users"): P.MANAGE,
-    ("POST", "/api/v1/users"): P.MANAGE,
-    ("GET", "/api/v1/users/{name}"): P.MANAGE,
-    ("PATCH", "/api/v1/users/{name}"): P.MANAGE,
-    ("DELETE", "/api/v1/users/{name}"): P.MANAGE,
     ("GET", "/api/v1/roles"): P.MANAGE,
+    **{(method, "/api/v1/users"): P.MANAGE for method in ("GET", "POST")},
+    **{(method, "/api/v1/users/{name}"): P.MANAGE for method in ("GET", "PATCH", "DELETE")},
 }
 
 #: Routes for all users, and routes without a login.
@@ -347,13 +341,12 @@ PUBLIC = (("GET", "/health/live"), ("GET", "/health/ready"))
 
 def _stomp(
     name: str,
-    command: str,
-    *needs: PermissionType,
     act: Callable[[Stomp, str, str], None],
+    *needs: PermissionType,
     client_id: str = "",
     kinds: tuple[Kind, ...] = KINDS,
 ) -> Iterator[Operation]:
-    """Frames of one connection: ``act`` sends them, with the address and the queue."""
+    """Frames of one connection: ``act`` sends them, with address and queue; ``name`` begins with the command."""
 
     def over(websocket: bool) -> Callable[[Scene, Kind], bytes]:
         def tried(scene: Scene, kind: Kind) -> bytes:
@@ -368,14 +361,22 @@ def _stomp(
 
     for websocket in (False, True):
         text = f"{name} over {'WebSocket' if websocket else 'TCP'}"
-        yield Operation(text, frozenset(needs), over(websocket), command, False, False, kinds)
+        yield Operation(text, frozenset(needs), over(websocket), name.split()[0], False, False, kinds)
 
 
 MULTICAST = {"subscription-type": "MULTICAST"}
+DURABLY = {**MULTICAST, "durable-subscription-name": "e"}
 
 
 def _subscribe(client: Stomp, destination: str, **more: str) -> None:
     client.send("SUBSCRIBE", **{"id": "1", "destination": destination, **more})
+
+
+def _subscription(name: str, destination: str, *needs: PermissionType, **headers: str) -> Iterator[Operation]:
+    """A SUBSCRIBE to a destination, of the address ``{a}`` and the queue ``{q}``."""
+    return _stomp(
+        f"SUBSCRIBE {name}", lambda c, a, q: _subscribe(c, destination.format(a=a, q=q), **headers), *needs
+    )
 
 
 def _in_transaction(client: Stomp, address: str, queue: str) -> None:
@@ -394,89 +395,38 @@ def _request(client: Stomp, address: str, queue: str) -> None:
 
 
 STOMP = (
-    *_stomp("SEND", "SEND", P.SEND, act=lambda c, a, q: c.put(to=a), kinds=NOT_MANAGED),
-    *_stomp(
-        "SEND to a queue",
-        "SEND",
-        P.SEND,
-        act=lambda c, a, q: c.put(to=f"{a}::{q}"),
-        kinds=NOT_MANAGED,
-    ),
-    *_stomp("SEND in a transaction", "COMMIT", P.SEND, act=_in_transaction, kinds=NOT_MANAGED),
-    *_stomp(
-        "SEND of a request",
-        "SEND",
-        P.MANAGE,
-        act=lambda c, a, q: c.put(to=a),
-        kinds=(MANAGED,),
-    ),
-    *_stomp("SEND of a request with reply-to", "SEND", P.MANAGE, P.SEND, act=_request, kinds=NOT_MANAGED),
-    *_stomp("SUBSCRIBE", "SUBSCRIBE", P.CONSUME, act=lambda c, a, q: _subscribe(c, f"{a}::{q}")),
-    *_stomp(
-        "SUBSCRIBE to a queue alone", "SUBSCRIBE", P.CONSUME, act=lambda c, a, q: _subscribe(c, f"::{q}")
-    ),
-    *_stomp(
-        "SUBSCRIBE to browse",
-        "SUBSCRIBE",
-        P.BROWSE,
-        act=lambda c, a, q: _subscribe(c, f"{a}::{q}", browser="true"),
-    ),
-    *_stomp(
-        "SUBSCRIBE to the address",
-        "SUBSCRIBE",
-        P.CONSUME,
-        P.CREATE_NON_DURABLE_QUEUE,
-        act=lambda c, a, q: _subscribe(c, a, **MULTICAST),
-    ),
-    *_stomp(
-        "SUBSCRIBE durably",
-        "SUBSCRIBE",
-        P.CONSUME,
-        P.CREATE_DURABLE_QUEUE,
-        act=lambda c, a, q: _subscribe(c, a, **MULTICAST, **{"durable-subscription-name": "e"}),
-    ),
-    *_stomp(
-        "SUBSCRIBE to a wildcard address",
-        "SUBSCRIBE",
+    *_stomp("SEND", lambda c, a, q: c.put(to=a), P.SEND, kinds=NOT_MANAGED),
+    *_stomp("SEND to a queue", lambda c, a, q: c.put(to=f"{a}::{q}"), P.SEND, kinds=NOT_MANAGED),
+    *_stomp("COMMIT of a SEND", _in_transaction, P.SEND, kinds=NOT_MANAGED),
+    *_stomp("SEND of a request", lambda c, a, q: c.put(to=a), P.MANAGE, kinds=(MANAGED,)),
+    *_stomp("SEND of a request with reply-to", _request, P.MANAGE, P.SEND, kinds=NOT_MANAGED),
+    *_subscription("", "{a}::{q}", P.CONSUME),
+    *_subscription("to a queue alone", "::{q}", P.CONSUME),
+    *_subscription("to browse", "{a}::{q}", P.BROWSE, browser="true"),
+    *_subscription("to the address", "{a}", P.CONSUME, P.CREATE_NON_DURABLE_QUEUE, **MULTICAST),
+    *_subscription("durably", "{a}", P.CONSUME, P.CREATE_DURABLE_QUEUE, **DURABLY),
+    *_subscription(
+        "to a wildcard address",
+        "{a}.#",
         P.CONSUME,
         P.CREATE_ADDRESS,
         P.CREATE_NON_DURABLE_QUEUE,
-        act=lambda c, a, q: _subscribe(c, f"{a}.#", **MULTICAST),
+        **MULTICAST,
     ),
-    *_stomp(
-        "SUBSCRIBE to a new queue",
-        "SUBSCRIBE",
-        P.CONSUME,
-        P.CREATE_DURABLE_QUEUE,
-        act=lambda c, a, q: _subscribe(c, f"{a}::new"),
-    ),
-    *_stomp(
-        "SUBSCRIBE to a queue of another address with that name",
-        "SUBSCRIBE",
-        P.CREATE_DURABLE_QUEUE,
-        act=lambda c, a, q: _subscribe(c, f"free::{q}.more"),
-    ),
+    *_subscription("to a new queue", "{a}::new", P.CONSUME, P.CREATE_DURABLE_QUEUE),
+    *_subscription("to a queue of another address with that name", "free::{q}.more", P.CREATE_DURABLE_QUEUE),
     *_stomp(
         "SUBSCRIBE durably with that name",
-        "SUBSCRIBE",
+        lambda c, a, q: _subscribe(c, "free", **MULTICAST, **{"durable-subscription-name": f"{q}.more"}),
         P.CREATE_DURABLE_QUEUE,
-        act=lambda c, a, q: _subscribe(c, "free", **MULTICAST, **{"durable-subscription-name": f"{q}.more"}),
         client_id="Q",
         kinds=(TEMPORARY, MANAGED, NOTIFIED),
     ),
-    *_stomp(
-        "UNSUBSCRIBE",
-        "UNSUBSCRIBE",
-        P.CONSUME,
-        P.CREATE_NON_DURABLE_QUEUE,
-        P.DELETE_NON_DURABLE_QUEUE,
-        act=_unsubscribe,
-    ),
+    *_stomp("UNSUBSCRIBE", _unsubscribe, P.CONSUME, P.CREATE_NON_DURABLE_QUEUE, P.DELETE_NON_DURABLE_QUEUE),
     *_stomp(
         "UNSUBSCRIBE durably",
-        "UNSUBSCRIBE",
+        lambda c, a, q: c.send("UNSUBSCRIBE", **{"durable-subscription-name": "d"}),
         P.DELETE_DURABLE_QUEUE,
-        act=lambda c, a, q: c.send("UNSUBSCRIBE", **{"durable-subscription-name": "d"}),
         kinds=(OWN, TEMPORARY, MANAGED, NOTIFIED),
     ),
 )

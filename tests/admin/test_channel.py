@@ -1,7 +1,5 @@
 """HTTP connections: how many, how long a request may take to come, and an answer to be taken."""
 
-from __future__ import annotations
-
 import pytest
 from twisted.internet.address import IPv4Address, IPv6Address
 
@@ -160,7 +158,7 @@ def test_oldest_reserved_connection_is_closed_first(full):
 
 def test_reserved_connection_is_closed_after_health_time(full):
     channel, wire = opened(full)
-    aborted: list[bool] = []
+    aborted = []
     wire.abortConnection = lambda: aborted.append(True)
     seconds = drip(full, channel, wire, REQUEST, 1)
     assert seconds == HEALTH_TIME and full.parse(wire.value()).status == 503
@@ -248,7 +246,7 @@ def test_unread_answer_closes_the_connection(server):
     for number in range(1000):
         server.queue(f"queue.{number}")
     channel.dataReceived(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    aborted: list[bool] = []
+    aborted = []
     wire.abortConnection = lambda: aborted.append(True)
     channel.pauseProducing()
     server.advance(0, 100)

@@ -5,7 +5,7 @@ import pytest
 from stompring.admin import dead_letters
 from stompring.settings.model import RingPolicy, RoutingType
 
-from .admin_server import BEGIN, AdminServer
+from .admin_server import BEGIN, AdminServer, pick
 from .test_message_tasks import bodies, do, reject, send
 
 GROUPS = "/api/v1/dead-letters"
@@ -23,7 +23,7 @@ def server():
 
 def groups(server, query=""):
     return [
-        (each["queue"], each["originQueue"], each["reason"], each["count"])
+        pick(each, "queue", "originQueue", "reason", "count")
         for each in server.get(f"{GROUPS}{query}")["data"]
     ]
 
@@ -46,8 +46,8 @@ def test_messages_are_grouped_by_origin_and_reason(client, server):
     assert groups(server, "?sort=-count&size=1") == [("graves", "q", "max-delivery-attempts", 2)]
     assert groups(server, "?queue=q") == []
     first = server.get(f"{GROUPS}?originQueue=it%27s")["data"][0]
-    assert (first["oldest"], first["newest"], first["complete"]) == ((BEGIN + 5) * 1000,) * 2 + (True,)
-    assert (first["address"], first["originAddress"]) == ("graves", "it's")
+    assert pick(first, "oldest", "newest", "complete") == ((BEGIN + 5) * 1000,) * 2 + (True,)
+    assert pick(first, "address", "originAddress") == ("graves", "it's")
 
 
 def test_the_filter_of_a_group_selects_it(client, server):
@@ -57,7 +57,7 @@ def test_the_filter_of_a_group_selects_it(client, server):
     reject(server, "/queue/it's")
     send(client, b"c", expires=str((BEGIN + 1) * 1000))
     server.advance(2)
-    found = {(each["originQueue"], each["reason"]): each for each in server.get(GROUPS)["data"]}
+    found = {pick(each, "originQueue", "reason"): each for each in server.get(GROUPS)["data"]}
     for (name, reason), left in (
         (("it's", "max-delivery-attempts"), ["a", "c"]),
         (("q", "expired"), ["a"]),
@@ -92,7 +92,7 @@ def test_only_the_first_messages_of_a_queue_are_counted(server, monkeypatch):
     send(client, *[b"x"] * 5)
     reject(server, number=5)
     (group,) = server.get(GROUPS)["data"]
-    assert (group["count"], group["complete"]) == (3, False)
+    assert pick(group, "count", "complete") == (3, False)
 
 
 def test_a_letter_of_an_earlier_version_has_no_reason(client, server):

@@ -12,7 +12,7 @@ from stompring.replication.log import LogStatus
 from stompring.replication.role import NodeStatus, Role, Takeover
 from stompring.settings.model import BrokerConfiguration, ReplicatedLogSettings
 
-from .admin_server import BEGIN, AdminServer
+from .admin_server import BEGIN, AdminServer, pick
 
 NOW = BEGIN * 1000
 
@@ -64,6 +64,7 @@ STANDBY = replace(
 )
 
 SETTINGS = ReplicatedLogSettings("nats://n1", "orders", "b1", user="u", password="hills")
+CONFIGURATION = BrokerConfiguration(replicated_log=SETTINGS)
 
 
 def node_with(status):
@@ -81,50 +82,49 @@ def samples(text):
     return {name: float(value) for name, _, value in lines}
 
 
+def scraped(status):
+    return samples(server_with(status).ask("GET", "/metrics").text)
+
+
 def test_without_a_log_the_broker_is_active_and_all_else_is_null(server):
     found = server.get("/api/v1/ha")
     assert (found.pop("enabled"), found.pop("role")) == (False, "active")
     assert set(found.values()) == {None}
-    assert (
-        samples(server.ask("GET", "/metrics").text).items()
-        >= {
-            'stompring_ha_role{role="active"}': 1.0,
-            'stompring_ha_role{role="standby"}': 0.0,
-        }.items()
-    )
+    roles = samples(server.ask("GET", "/metrics").text)
+    assert roles['stompring_ha_role{role="active"}'] == 1 and not roles['stompring_ha_role{role="standby"}']
 
 
 def test_active_broker_shows_its_log():
     found = server_with(ACTIVE).get("/api/v1/ha")
     assert found["enabled"] is True and found["role"] == "active" and found["fault"] is None
-    assert (found["url"], found["stream"], found["takeoverTimeout"]) == ("nats://n1", "orders", 3000)
-    assert (found["engine"], found["leader"], found["replicas"]) == ("NATS", "n2", 3)
-    assert (found["logSize"], found["logMaxSize"], found["logEntries"]) == (7000, 100_000, 80)
-    assert (found["lastSequence"], found["sequence"], found["logAge"]) == (90, 91, 1500)
-    assert (found["appendCount"], found["appendTime"]) == (40, 60)
-    assert (found["lastTakeover"], found["lastTakeoverDuration"]) == (NOW, 2250)
-    assert (found["activeBroker"], found["activeHost"], found["lastBeat"]) == ("b1", "host1", NOW - 100)
+    assert pick(found, "url", "stream", "takeoverTimeout") == ("nats://n1", "orders", 3000)
+    assert pick(found, "engine", "leader", "replicas") == ("NATS", "n2", 3)
+    assert pick(found, "logSize", "logMaxSize", "logEntries") == (7000, 100_000, 80)
+    assert pick(found, "lastSequence", "sequence", "logAge") == (90, 91, 1500)
+    assert pick(found, "appendCount", "appendTime") == (40, 60)
+    assert pick(found, "lastTakeover", "lastTakeoverDuration") == (NOW, 2250)
+    assert pick(found, "activeBroker", "activeHost", "lastBeat") == ("b1", "host1", NOW - 100)
     assert "hills" not in str(found)
 
 
 def test_standby_shows_how_far_it_is_behind():
-    found = describe(STANDBY, BrokerConfiguration(replicated_log=SETTINGS))
-    assert (found["lagEntries"], found["lagBytes"], found["lagTime"]) == (30, 4000, 1250)
-    assert (found["rebuilding"], found["rebuiltBytes"], found["rebuildBytes"]) == (True, 1000, 5000)
-    assert (found["rebuiltPercent"], found["rebuiltEntries"], found["rebuildEntries"]) == (25, 10, 40)
+    found = describe(STANDBY, CONFIGURATION)
+    assert pick(found, "lagEntries", "lagBytes", "lagTime") == (30, 4000, 1250)
+    assert pick(found, "rebuilding", "rebuiltBytes", "rebuildBytes") == (True, 1000, 5000)
+    assert pick(found, "rebuiltPercent", "rebuiltEntries", "rebuildEntries") == (25, 10, 40)
     assert found["lastTakeover"] is None and found["takeoverReason"] is None
 
 
 @pytest.mark.parametrize("role", Role)
 def test_role_is_one_of_all(role):
-    found = samples(server_with(replace(ACTIVE, role=role)).ask("GET", "/metrics").text)
+    found = scraped(replace(ACTIVE, role=role))
     roles = {name: value for name, value in found.items() if name.startswith("stompring_ha_role")}
     assert len(roles) == len(Role)
     assert [name for name, value in roles.items() if value] == [f'stompring_ha_role{{role="{role.value}"}}']
 
 
 def test_metrics_have_the_numbers_in_base_units():
-    found = samples(server_with(replace(ACTIVE, lag_seconds=1.25)).ask("GET", "/metrics").text)
+    found = scraped(replace(ACTIVE, lag_seconds=1.25))
     assert found["stompring_ha_lag_seconds"] == 1.25
     assert found["stompring_ha_append_seconds_total"] == 0.06
     assert found["stompring_ha_last_takeover_timestamp_seconds"] == BEGIN
@@ -136,12 +136,12 @@ def test_every_number_is_read_also_before_the_engine_has_answered():
     status = replace(STANDBY, log=None, active=None, active_time=0, role=Role.CONNECTING, fault="no answer")
     shown = {family.name for family in ha_families(status)}
     assert "stompring_ha_log_bytes" not in shown and "stompring_ha_lag_entries" in shown
-    found = describe(status, BrokerConfiguration(replicated_log=SETTINGS))
+    found = describe(status, CONFIGURATION)
     assert found["fault"] == "no answer" and found["logSize"] is None and found["lastBeat"] is None
 
 
 def test_each_metric_is_there_with_a_log():
-    found = samples(server_with(ACTIVE).ask("GET", "/metrics").text)
+    found = scraped(ACTIVE)
     assert {name for name in found if "{" not in name} == {counter.metric for counter in HA}
 
 
@@ -149,26 +149,24 @@ def context(status):
     return SimpleNamespace(
         node=None if status is None else node_with(status),
         reason="waiting",
-        configuration=BrokerConfiguration(replicated_log=SETTINGS),
+        configuration=CONFIGURATION,
     )
 
 
 def test_standby_site_answers_with_its_log():
     body = standby.show(context(STANDBY)).body
-    assert isinstance(body, bytes) and b'"role": "standby"' in body.replace(b'":"', b'": "')
+    assert b'"role": "standby"' in body.replace(b'":"', b'": "')
     metrics = standby.scrape("text/plain", context(STANDBY).node).body
-    assert isinstance(metrics, bytes)
     assert samples(metrics.decode())["stompring_ha_lag_entries"] == 30
 
 
 def test_standby_that_waits_for_a_lock_says_what_for():
     body = standby.show(context(None)).body
-    assert isinstance(body, bytes) and b"waiting" in body
+    assert b"waiting" in body
     metrics = standby.scrape("text/plain").body
-    assert isinstance(metrics, bytes)
     found = samples(metrics.decode())
     assert found['stompring_ha_role{role="standby"}'] == 1 and len(found) == len(Role)
 
 
 def test_fields_without_a_log_are_those_with_one():
-    assert list(without_log()) == list(describe(ACTIVE, BrokerConfiguration(replicated_log=SETTINGS)))
+    assert list(without_log()) == list(describe(ACTIVE, CONFIGURATION))

@@ -1,15 +1,12 @@
 """``/history`` and the rates of lists: what the sampler makes of real traffic, with a clock turned by hand."""
 
-from __future__ import annotations
-
 from itertools import count
-from typing import Any
 
 import pytest
 
 from stompring.admin.sampler import Sampler
 
-from .admin_server import BEGIN, MULTICAST, AdminServer, TestReactor, path
+from .admin_server import BEGIN, MULTICAST, AdminServer, TestReactor, path, pick
 
 #: Milliseconds at which the sampler begins.
 START = BEGIN * 1000
@@ -22,7 +19,7 @@ def server():
     return server
 
 
-def seconds(server, number):
+def seconds(server, number=1):
     for _ in range(number):
         server.advance(1)
         server.advance()
@@ -33,24 +30,23 @@ def send(client, number=1, destination="/queue/q", **headers):
         client.put(to=destination, **headers)
 
 
-def history(server, *names, query=""):
+def history(server, *names, query="", last=0):
     shown = server.get(path(*names, "history") + query)
     assert shown["start"] % shown["resolution"] == 0
-    series: dict[str, Any] = shown["series"]
-    return series
+    return {name: points[-last:] for name, points in shown["series"].items()}
 
 
 def test_points_of_a_queue(queue, client, server):
     send(client, 3)
-    seconds(server, 1)
+    seconds(server)
     client.subscribe(id="s", ack="client-individual")
     send(client, 2)
-    seconds(server, 1)
+    seconds(server)
     for ack in client.acks[:2]:
         client.send("ACK", id=ack)
     seconds(server, 2)
-    shown = server.get(path("queues", "q", "history"))
-    assert (shown["resolution"], shown["start"]) == (1000, START + 4000 - 300_000)
+    shown = server.get("/api/v1/queues/q/history")
+    assert pick(shown, "resolution", "start") == (1000, START + 4000 - 300_000)
     series = {name: points[-4:] for name, points in shown["series"].items()}
     assert {len(points) for points in shown["series"].values()} == {300}
     assert series["added"] == [3, 2, 0, 0]
@@ -65,18 +61,18 @@ def test_rejected_evicted_expired_and_removed_messages(server):
     server.queue(ring_size=2)
     client = server.stomp()
     send(client, 5)
-    seconds(server, 1)
+    seconds(server)
     client.subscribe(id="s", ack="client-individual", prefetch_count="1")
     (ack,) = client.acks
     client.send("NACK", id=ack)
-    seconds(server, 1)
+    seconds(server)
     client.send("UNSUBSCRIBE", id="s")
-    seconds(server, 1)
+    seconds(server)
     (first, *_) = server.messages()
     server.done("DELETE", path("queues", "q", "messages", first["messageID"]))
-    server.done("POST", path("queues", "q", "purge"))
-    seconds(server, 1)
-    series = {name: points[-4:] for name, points in history(server, "queues", "q").items()}
+    server.done("POST", "/api/v1/queues/q/purge")
+    seconds(server)
+    series = history(server, "queues", "q", last=4)
     assert series["evicted"] == [3, 0, 0, 0]
     assert series["redelivered"] == [0, 1, 1, 0]
     assert series["delivered"] == [0, 2, 0, 0]
@@ -100,20 +96,20 @@ def test_an_address_has_the_sum_of_its_queues_and_what_was_sent_to_it(server):
     send(client, 3, "news")
     send(client, 1, "nowhere")
     seconds(server, 2)
-    series = {name: points[-2:] for name, points in history(server, "addresses", "news").items()}
-    assert (series["added"], series["messageCount"]) == ([3, 0], [6, 6])
+    series = history(server, "addresses", "news", last=2)
+    assert pick(series, "added", "messageCount") == ([3, 0], [6, 6])
     listed = {each["name"]: each for each in server.get("/api/v1/addresses")["data"]}
     assert listed["news"]["addedRate"] == 1.5
 
 
 def test_the_broker_counts_queues_that_are_gone(client, server):
     send(client, 4, "/queue/short")
-    server.done("DELETE", path("queues", "short"))  # before it was ever sampled
+    server.done("DELETE", "/api/v1/queues/short")  # before it was ever sampled
     send(client, 2)
-    seconds(server, 1)
-    server.ask("DELETE", path("queues", "q"))
-    seconds(server, 1)
-    series = {name: points[-2:] for name, points in history(server, "broker").items()}
+    seconds(server)
+    server.ask("DELETE", "/api/v1/queues/q")
+    seconds(server)
+    series = history(server, "broker", last=2)
     assert series["added"] == [6, 0]
     assert series["messageCount"] == [2, 0]
     assert series["connectionCount"] == [1, 1]
@@ -123,11 +119,11 @@ def test_the_broker_counts_queues_that_are_gone(client, server):
 def test_a_queue_that_is_created_again_begins_anew(queue, client, server):
     send(client, 3)
     seconds(server, 2)
-    server.ask("DELETE", path("queues", "q"))
+    server.ask("DELETE", "/api/v1/queues/q")
     server.queue()
-    seconds(server, 1)
-    send(client, 1)
-    seconds(server, 1)
+    seconds(server)
+    send(client)
+    seconds(server)
     assert history(server, "queues", "q")["added"][-4:] == [None, None, 0, 1]
 
 
@@ -145,23 +141,23 @@ def test_what_is_there_at_the_start_is_no_traffic(server):
 def test_connections_and_consumers(queue, client, server):
     client.subscribe(id="s", ack="client-individual")
     send(client, 4)
-    seconds(server, 1)
+    seconds(server)
     (ack, *_) = client.acks
     client.send("ACK", id=ack)
-    seconds(server, 1)
+    seconds(server)
     number = client.session.number
-    series = {name: points[-2:] for name, points in history(server, "connections", number).items()}
-    assert (series["sent"], series["delivered"], series["acknowledged"]) == ([4, 0], [4, 0], [0, 1])
+    series = history(server, "connections", number, last=2)
+    assert pick(series, "sent", "delivered", "acknowledged") == ([4, 0], [4, 0], [0, 1])
     assert series["deliveringCount"] == [4, 3]
     (shown,) = server.get("/api/v1/connections")["data"]
-    assert (shown["sentRate"], shown["deliveredRate"], shown["acknowledgedRate"]) == (2.0, 2.0, 0.5)
+    assert pick(shown, "sentRate", "deliveredRate", "acknowledgedRate") == (2.0, 2.0, 0.5)
     (consumer,) = server.get("/api/v1/consumers")["data"]
-    assert (consumer["deliveredRate"], consumer["acknowledgedRate"]) == (2.0, 0.5)
+    assert pick(consumer, "deliveredRate", "acknowledgedRate") == (2.0, 0.5)
     seconds(server, 10)
     (consumer,) = server.get("/api/v1/consumers")["data"]
-    assert (consumer["deliveredRate"], consumer["acknowledgedRate"]) == (0.0, 0.0)
+    assert pick(consumer, "deliveredRate", "acknowledgedRate") == (0.0, 0.0)
     client.send("UNSUBSCRIBE", id="s")
-    seconds(server, 1)
+    seconds(server)
     assert history(server, "connections", number)["delivered"][-1] == 0
     assert history(server, "connections", number)["deliveringCount"][-2:] == [3, 0]
 
@@ -177,32 +173,32 @@ def test_rates_in_lists_can_be_sorted_and_are_null_before_anything_is_known():
     send(client, 4, "/queue/c")
     seconds(server, 2)
     listed = server.get("/api/v1/queues?sort=-addedRate")["data"]
-    assert [(each["name"], each["addedRate"]) for each in listed] == [("c", 2.0), ("a", 0.5), ("b", 0.0)]
+    assert [pick(each, "name", "addedRate") for each in listed] == [("c", 2.0), ("a", 0.5), ("b", 0.0)]
 
 
 def test_resolutions_and_since(queue, client, server):
     for _ in range(70):
         send(client)
-        seconds(server, 1)
-    ten = server.get(path("queues", "q", "history") + f"?resolution=10s&since={START}")
-    assert (ten["resolution"], ten["start"]) == (10_000, START)
+        seconds(server)
+    ten = server.get(f"/api/v1/queues/q/history?resolution=10s&since={START}")
+    assert pick(ten, "resolution", "start") == (10_000, START)
     assert ten["series"]["added"] == [1.0] * 7
-    minute = server.get(path("queues", "q", "history") + "?resolution=1m")
+    minute = server.get("/api/v1/queues/q/history?resolution=1m")
     assert len(minute["series"]["added"]) == 1440
     assert (minute["resolution"], minute["start"] % 60_000) == (60_000, 0)
-    late = server.get(path("queues", "q", "history") + f"?since={START + 67_500}")
+    late = server.get(f"/api/v1/queues/q/history?since={START + 67_500}")
     assert (late["start"], late["series"]["added"]) == (START + 68_000, [1.0, 1.0])
     assert history(server, "queues", "q", query=f"?since={START * 2}")["added"] == []
 
 
 def test_oldest_age_is_of_any_priority(queue, client, server):
-    assert server.shown()["oldestAge"] is None
+    assert pick(server.shown(), "oldestAge", "oldestMessageAge") == (None, None)
     send(client, priority="1")
     seconds(server, 3)
     send(client, priority="9")
-    seconds(server, 1)
+    seconds(server)
     shown = server.shown()
-    assert (shown["oldestAge"], shown["oldestMessageAge"], shown["pendingCount"]) == (4000, 1000, 2)
+    assert pick(shown, "oldestAge", "oldestMessageAge", "pendingCount") == (4000, 1000, 2)
 
 
 @pytest.mark.parametrize("query", ["resolution=5s", "resolution=", "since=-1", "since=x", "until=1"])
@@ -228,7 +224,7 @@ def test_rounds_are_made_in_slices(client, server):
     sampling(server, look)
     queues += [server.queue(f"q{number}") for number in range(300)]
     send(client, 1, "/queue/q299")
-    seconds(server, 1)
+    seconds(server)
     assert list(dict.fromkeys(sampled)) == [*range(0, 300, 20), 300]
     assert history(server, "queues", "q299")["added"][-1] == 1
 
@@ -241,7 +237,7 @@ def test_the_memory_of_all_histories_is_limited(server):
     for _ in range(900):
         for queue in queues:
             queue.messages_added += 1
-        seconds(server, 1)
+        seconds(server)
         used.append(sum(each.history.sweep() for each in queues if each.history is not None))
     assert 0.4 * memory.max_bytes < max(used[-100:]) < memory.max_bytes
     assert history(server, "queues", "q7")["added"][-60:] == [1] * 60
@@ -255,7 +251,7 @@ def test_rounds_that_take_long_are_made_less_often(client, server):
     sampled = []
     for _ in range(12):
         send(client, 2, "/queue/q99")
-        seconds(server, 1)
+        seconds(server)
         sampled.append(sampler.memory.second - BEGIN)
     assert sampled == [1, 1, 1, 1, 1, 6, 6, 6, 6, 6, 11, 11]
     assert history(server, "queues", "q99")["added"][-10:] == [2] * 10
@@ -263,7 +259,7 @@ def test_rounds_that_take_long_are_made_less_often(client, server):
 
 def test_what_is_old_is_swept(queue, server):
     send(server.stomp())
-    seconds(server, 1)
+    seconds(server)
     assert queue.history is not None and queue.history.series[0] is not None
     seconds(server, 400)
     assert queue.history.series[0] is None and queue.history.series[1] is not None
@@ -281,8 +277,8 @@ def test_a_wall_clock_that_is_set_moves_the_times_and_not_the_points(monkeypatch
     for jumped in (0, -86_400, 3600):
         jump[0] = jumped
         send(client, 2)
-        seconds(server, 1)
-    shown = server.get(path("queues", "q", "history"))
+        seconds(server)
+    shown = server.get("/api/v1/queues/q/history")
     assert shown["series"]["added"][-3:] == [2, 2, 2]
     assert shown["start"] == (BEGIN + 3600 + 3 - 300) * 1000
     since = (BEGIN + 3600 + 1) * 1000
@@ -314,13 +310,13 @@ def test_a_round_that_fails_leaves_a_gap_and_is_logged(client, server, caplog):
         return 0.0
 
     server.queue()
-    seconds(server, 1)
+    seconds(server)
     looks += [0, 0]
     sampling(server, look)
-    seconds(server, 1)
+    seconds(server)
     looks.clear()
     send(client, 2)
-    seconds(server, 1)
+    seconds(server)
     assert "sampling of counters failed" in caplog.text
-    seconds(server, 1)
+    seconds(server)
     assert sum(history(server, "queues", "q")["added"][-2:]) == 2

@@ -44,9 +44,9 @@ def test_a_level_takes_effect_and_can_be_undone(server):
 
 
 def test_a_package_and_root_decide_about_those_below(server):
-    server.ask("PATCH", path("loggers", "root"), {"level": "error"})
+    server.ask("PATCH", "/api/v1/loggers/root", {"level": "error"})
     assert listed(server)[NAME]["effectiveLevel"] == "error"
-    server.ask("PATCH", path("loggers", "stompring"), {"level": "info"})
+    server.ask("PATCH", "/api/v1/loggers/stompring", {"level": "info"})
     assert listed(server)[NAME]["effectiveLevel"] == "info"
 
 
@@ -56,7 +56,7 @@ def test_invalid_levels_get_400(server, body):
 
 
 def test_root_has_no_parent(server):
-    server.refused(400, "PATCH", path("loggers", "root"), {"level": None})
+    server.refused(400, "PATCH", "/api/v1/loggers/root", {"level": None})
 
 
 @pytest.mark.parametrize("name", ["none", "stompring.none", "asyncio", "roots"])

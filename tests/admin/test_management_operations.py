@@ -25,7 +25,6 @@ def documented(after, kind):
     """The names in the row of a kind of resource, in the table after a text."""
     rows = SECTION.partition(after)[2]
     row = re.search(rf"^\| `{kind}` \| (.*) \|$", rows, re.MULTILINE)
-    assert row is not None
     return set(re.findall(r"`(\w+)`", row[1]))
 
 

@@ -8,10 +8,10 @@ from stompring.admin.messages import MAX_BODY_LENGTH, body_view
 from stompring.broker import publish
 from stompring.broker.message import Message, Traits
 
-from .admin_server import BEGIN, AdminServer, path
+from .admin_server import BEGIN, AdminServer, pick
 
-WHOLE = path("queues", "q", "messages")
-SCHEDULED = path("queues", "q", "scheduled")
+WHOLE = "/api/v1/queues/q/messages"
+SCHEDULED = "/api/v1/queues/q/scheduled"
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_message_id_equals_the_header(server, client):
     client.subscribe(ack="client")
     assert f"\nmessage-id:{shown}\n".encode() in client.received
     (delivering,) = server.messages()
-    assert (delivering["messageID"], delivering["state"], delivering["deliveryCount"]) == (
+    assert pick(delivering, "messageID", "state", "deliveryCount") == (
         shown,
         "delivering",
         1,
@@ -87,7 +87,7 @@ def test_states_in_order_and_a_transaction(server, client):
         client.put(body)
     client.subscribe(ack="client-individual", prefetch_count="2")
     first = server.get(f"{WHOLE}?size=200")["data"]
-    assert [(message["body"], message["state"]) for message in first] == [
+    assert [pick(message, "body", "state") for message in first] == [
         ("waits", "pending"),
         ("scheduled", "scheduled"),
         ("acked", "delivering"),
@@ -288,7 +288,7 @@ def test_only_scheduled_messages_are_cancelled(server, client):
 def test_body_formats(server, client, raw, shown_as, expected):
     client.put(raw)
     (message,) = server.get(f"{WHOLE}?bodyFormat={shown_as}")["data"]
-    assert (message["body"], message["encoding"]) == expected
+    assert pick(message, "body", "encoding") == expected
     assert message["bodySize"] == len(raw)
 
 
@@ -318,7 +318,7 @@ def test_a_part_of_a_body(server, client):
     client.put(b"0123456789")
     message = server.messages()[0]["messageID"]
     part = server.get(f"{WHOLE}/{message}?bodyOffset=4&bodyLimit=3")
-    assert (part["body"], part["bodySize"], part["bodyTruncated"]) == ("456", 10, True)
+    assert pick(part, "body", "bodySize", "bodyTruncated") == ("456", 10, True)
     assert server.get(f"{WHOLE}/{message}?bodyOffset=99")["body"] == ""
     server.refused(400, "GET", f"{WHOLE}/{message}?bodyLimit=1048577")
 
@@ -333,10 +333,3 @@ def test_a_body_is_downloaded_as_it_is(server, client):
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert reply.headers["content-disposition"] == f'attachment; filename="message-{message}.bin"'
     assert reply.headers["content-length"] == str(len(body))
-
-
-def test_a_page_of_large_messages_shows_their_beginnings(server, client):
-    for _ in range(3):
-        client.put(b"x" * 10_000_000)
-    page = server.get(f"{WHOLE}?bodyLimit=100")
-    assert [(each["body"], each["bodySize"]) for each in page["data"]] == [("x" * 100, 10_000_000)] * 3

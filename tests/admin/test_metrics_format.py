@@ -1,7 +1,5 @@
 """Our lines are written as prometheus_client writes its own."""
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 
@@ -17,7 +15,7 @@ from prometheus_client.registry import Collector
 from stompring.admin.counters import ADDRESS, BROKER, COUNTER, GAUGE, QUEUE, Counter
 from stompring.admin.metrics import LINES_PER_PIECE, escape_label, families, help_and_type_lines, help_text
 
-COUNTERS: list[Counter[int]] = [
+COUNTERS = [
     Counter("ups", "x_ups_total", COUNTER, "How often it went up.", lambda thing: thing),
     Counter("now", "x_now", GAUGE, "How much there is.", lambda thing: thing * 2),
 ]
@@ -76,9 +74,7 @@ def test_no_counters_read_nothing():
 
 
 def test_scaled_values_have_three_decimals_and_none_is_zero():
-    age: Counter[int | None] = Counter(
-        "age", "x_age_seconds", GAUGE, "Age.", lambda thing: thing, scale=0.001
-    )
+    age = Counter("age", "x_age_seconds", GAUGE, "Age.", lambda thing: thing, scale=0.001)
     text = b"".join(families([age], [1234, None, 0], lambda thing: f'{{a="{thing}"}}', False)).decode()
     assert 'x_age_seconds{a="1234"} 1.234\n' in text
     assert 'x_age_seconds{a="None"} 0.000\n' in text

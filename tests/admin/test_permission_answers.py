@@ -1,9 +1,6 @@
 """Who may do what, and by which rule: whoami, permissions and security-settings over HTTP."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import Any
 
 import pytest
 
@@ -11,7 +8,7 @@ from stompring.admin.access import MANAGEMENT
 from stompring.security.access_control import Permissions
 from stompring.settings.model import PermissionType, SecuritySettingEntry
 
-from .admin_server import AdminServer, login_header, secured
+from .admin_server import AdminServer, login_header, pick, secured
 
 P = PermissionType
 
@@ -63,7 +60,7 @@ def test_whoami(server, name, allowed):
 
 def test_whoami_without_security():
     found = AdminServer().get("/api/v1/whoami")
-    assert (found["securityEnabled"], found["user"], found["roles"]) == (False, None, [])
+    assert pick(found, "securityEnabled", "user", "roles") == (False, None, [])
     assert all(found["permissions"].values())
 
 
@@ -73,8 +70,7 @@ def test_whoami_without_security():
 def asked(server, permission, query, **more):
     data = server.get(f"/api/v1/permissions?{query}", **more)["data"]
     assert [each["permission"] for each in data] == [str(kind) for kind in P]
-    found: dict[str, Any] = next(each for each in data if each["permission"] == permission)
-    return found
+    return next(each for each in data if each["permission"] == permission)
 
 
 @pytest.mark.parametrize(
@@ -179,16 +175,14 @@ def test_permission_and_its_rule(server, permission, query, allowed, match, role
 
 def test_without_matching_entry_everything_is_denied(server):
     security = server.service.security
-    assert security is not None
     security.authority.use(Permissions((entry("orders", view="viewers"),)))
     found = asked(server, "send", "address=other", headers=login("berta"))
-    assert (found["allowed"], found["match"]) == (False, None)
+    assert pick(found, "allowed", "match") == (False, None)
     assert found["reason"] == "No <security-setting> matches address other: every operation is denied"
 
 
 def test_wildcard_address_needs_every_entry(server):
     security = server.service.security
-    assert security is not None
     security.authority.use(
         Permissions((*ENTRIES[:1], entry("a.b", consume="sales"), entry("a.#", consume="sales admins")))
     )
@@ -197,12 +191,12 @@ def test_wildcard_address_needs_every_entry(server):
         '<security-setting match="a.b">, and 1 more grants'
     )
     refused = asked(server, "consume", "user=anna&address=a.*")
-    assert (refused["allowed"], refused["match"]) == (False, "a.b")
+    assert pick(refused, "allowed", "match") == (False, "a.b")
 
 
 def test_defaults_are_the_caller_and_the_broker(server):
     found = server.get("/api/v1/permissions", headers=login("carl"))
-    assert (found["user"], found["roles"], found["address"], found["queue"]) == (
+    assert pick(found, "user", "roles", "address", "queue") == (
         "carl",
         ["viewers"],
         MANAGEMENT,
@@ -238,7 +232,7 @@ def test_unknown_user_gets_404(server):
 
 def test_without_security_everything_is_allowed():
     found = AdminServer().get("/api/v1/permissions?user=anna&address=a")
-    assert (found["user"], found["address"]) == ("anna", "a")
+    assert pick(found, "user", "address") == ("anna", "a")
     assert all(each["allowed"] and each["allowedOverHTTP"] for each in found["data"])
 
 

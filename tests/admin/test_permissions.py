@@ -1,7 +1,5 @@
 """The permissions of all operations through all doors, and the answers without permission."""
 
-from __future__ import annotations
-
 import json
 import logging
 from functools import partial
@@ -16,7 +14,7 @@ from stompring.security.login import FREE_FAILURES, MAX_DELAYED
 from stompring.session.commands import VERBS
 from stompring.settings.model import DivertConfiguration, PermissionType, SecuritySettingEntry
 
-from .admin_server import AdminServer, login_header, path, secured
+from .admin_server import AdminServer, login_header, path, pick, secured
 from .permission_table import (
     EDITED,
     HTTP,
@@ -186,7 +184,7 @@ def test_dead_letter_goes_to_no_queue_of_another_address_by_its_name(scene):
 
 def server_where(tmp_path, *given):
     """A broker whose one user has these permissions, and no others anywhere."""
-    matches: dict[str, dict[PermissionType, frozenset[str]]] = {}
+    matches = {}
     for permission, address in given:
         matches.setdefault(address, {})[permission] = frozenset(("staff",))
     entries = (SecuritySettingEntry(match, found) for match, found in matches.items())
@@ -240,8 +238,8 @@ def test_metrics_of_logins_and_refusals(tmp_path):
     assert 'stompring_permission_refusals_total{permission="consume"} 1.0' in text
     assert 'stompring_permission_refusals_total{permission="edit"} 1.0' in text
     broker = server.get("/api/v1/broker", headers=basic())
-    assert (broker["acceptedLoginCount"], broker["refusedLoginCount"]) == (4, 1)
-    assert (broker["editRefusalCount"], broker["sendRefusalCount"]) == (1, 0)
+    assert pick(broker, "acceptedLoginCount", "refusedLoginCount") == (4, 1)
+    assert pick(broker, "editRefusalCount", "sendRefusalCount") == (1, 0)
     assert AdminServer().get("/api/v1/broker")["acceptedLoginCount"] is None
 
 

@@ -1,22 +1,18 @@
 """``problems`` of ``/api/v1/broker``: a table of what can be wrong, and what is said about it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, WebSocketSettings
 
-from .admin_server import BEGIN, HTTP_PORT, STOMP_PORT, AdminServer
+from .admin_server import BEGIN, HTTP_PORT, STOMP_PORT, AdminServer, pick
 
 
 def problems(server):
     shown = server.get("/api/v1/broker")["problems"]
-    return [(problem["severity"], problem["text"]) for problem in shown]
+    return [pick(problem, "severity", "text") for problem in shown]
 
 
 def full(policy):
@@ -30,7 +26,7 @@ def full(policy):
 
 def with_disk(usage, fault=None):
     server = AdminServer(max_disk_usage=90)
-    monitor: Any = SimpleNamespace(reading=SimpleNamespace(usage=usage, free=10**9))
+    monitor = SimpleNamespace(reading=SimpleNamespace(usage=usage, free=10**9))
     server.service.disk_monitor = monitor
     server.broker.disk.set_fault(fault)
     return server
@@ -40,9 +36,7 @@ def with_certificate(days):
     server = AdminServer()
     expiry = datetime.fromtimestamp(BEGIN, UTC) + timedelta(days=days)
     certificate = SimpleNamespace(file="b.pem", subject="CN=broker", not_after=expiry)
-    stack: Any = SimpleNamespace(
-        tls_failures={}, proxy_failures={}, identities=lambda: [("stomp", certificate)]
-    )
+    stack = SimpleNamespace(tls_failures={}, proxy_failures={}, identities=lambda: [("stomp", certificate)])
     server.service.listener_stack = stack
     return server
 
@@ -109,7 +103,7 @@ def stalled(seconds, others=""):
     return [("warning", text + others)]
 
 
-CASES: list[tuple[Callable[[], AdminServer], list[tuple[str, str]]]] = [
+CASES = [
     (AdminServer, []),
     (with_messages_and_no_consumer, []),
     (lambda: full("BLOCK"), [("error", "address q: 1 producer is blocked")]),
@@ -179,6 +173,6 @@ def test_listeners_tell_what_clients_may_speak():
         http_acceptors=(HttpAcceptor("http", "127.0.0.1", HTTP_PORT),),
     )
     stomp, http = server.get("/api/v1/broker")["listeners"]
-    assert (stomp["protocols"], stomp["tls"]) == (["STOMP", "WebSocket"], False)
+    assert pick(stomp, "protocols", "tls") == (["STOMP", "WebSocket"], False)
     assert stomp["webSocket"] == "/ws"
-    assert (http["protocols"], http["tls"], http["webSocket"]) == (["HTTP"], False, None)
+    assert pick(http, "protocols", "tls", "webSocket") == (["HTTP"], False, None)

@@ -1,16 +1,12 @@
 """``/api/v1/queues``: lists, attributes, changes, deletion."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.admin.queues import ATTRIBUTES, FIELDS
 
-from .admin_server import ANYCAST, MULTICAST, AdminServer, path
+from .admin_server import ANYCAST, MULTICAST, AdminServer, pick
 
-ONE = path("queues", "q")
+ONE = "/api/v1/queues/q"
 
 
 def names(page):
@@ -88,16 +84,16 @@ def test_new_queue_inherits_address_settings():
     assert reply.headers["location"] == "/api/v1/queues/q"
     assert reply.json == server.shown()
     shown = reply.json
-    assert (shown["ringSize"], shown["routingType"], shown["maxConsumers"], shown["address"]) == (
+    assert pick(shown, "ringSize", "routingType", "maxConsumers", "address") == (
         7,
         "ANYCAST",
         2,
         "q",
     )
-    assert (shown["durable"], shown["configured"], shown["autoCreated"]) == (True, False, False)
+    assert pick(shown, "durable", "configured", "autoCreated") == (True, False, False)
 
 
-ALL_SET: dict[str, Any] = {
+ALL_SET = {
     "routingType": "ANYCAST",
     "durable": False,
     "nonDestructive": True,
@@ -286,25 +282,7 @@ def test_purge(queue, client, server):
     assert server.shown()["messageCount"] == 61
     assert server.ask("POST", f"{ONE}/purge").json == {"removed": 61}
     shown = server.shown()
-    assert (shown["messageCount"], shown["scheduledCount"], shown["messagesKilled"]) == (0, 0, 121)
+    assert pick(shown, "messageCount", "scheduledCount", "messagesKilled") == (0, 0, 121)
     assert server.ask("POST", f"{ONE}/purge", {"filter": None}).json == {"removed": 0}
     assert "filter" in server.refused(400, "POST", f"{ONE}/purge", {"filter": "a ="})["detail"]
     assert server.refused(400, "POST", f"{ONE}/purge", {"filter": 3})["field"] == "filter"
-
-
-# ---- one queue
-
-
-def test_a_queue_shows_its_consumers(queue, client, server):
-    client.subscribe(id="s1", ack="client-individual", selector="a = 'b'")
-    client.put(a="b")
-    shown = server.shown()
-    assert shown["consumerCount"] == 1
-    assert [(each["subscription"], each["deliveringCount"]) for each in shown["consumers"]] == [("s1", 1)]
-
-
-def test_oldest_message_age(queue, server):
-    assert server.shown()["oldestMessageAge"] is None
-    server.stomp().put()
-    server.advance(1.5)
-    assert server.shown()["oldestMessageAge"] == 1500

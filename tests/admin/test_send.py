@@ -1,14 +1,10 @@
 """``POST /api/v1/messages``."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stompring.settings.model import AddressSettingEntry, RoutingType
 
-from .admin_server import BEGIN, AdminServer, path
+from .admin_server import BEGIN, AdminServer, path, pick
 
 MULTICAST = RoutingType.MULTICAST
 SEND = "/api/v1/messages"
@@ -24,8 +20,7 @@ def server():
 def send(server, **body):
     reply = server.ask("POST", SEND, body)
     assert reply.status == 200, (reply.status, reply.body)
-    answer: dict[str, Any] = reply.json
-    return answer
+    return reply.json
 
 
 def test_headers_mean_what_they_mean_in_send(server):
@@ -43,7 +38,7 @@ def test_headers_mean_what_they_mean_in_send(server):
     )
     assert answer == {"sent": 1, "unrouted": 0, "rejected": 0, "reason": None}
     (message,) = server.messages()
-    assert (message["priority"], message["durable"], message["group"]) == (7, True, "g")
+    assert pick(message, "priority", "durable", "group") == (7, True, "g")
     assert (message["body"], message["headers"]["colour"]) == ("grün", "r:ed\n")
     assert message["headers"]["reply-to"] == "answers"
 
@@ -72,7 +67,7 @@ def test_schedules(server):
         headers={"AMQ_SCHEDULED_DELAY": 5000, "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": 2},
     )
     (message,) = server.messages()
-    assert (message["state"], message["dueTime"]) == ("scheduled", BEGIN * 1000 + 5000)
+    assert pick(message, "state", "dueTime") == ("scheduled", BEGIN * 1000 + 5000)
     assert message["recurrence"]["repeat"] == 2
 
 
@@ -99,7 +94,7 @@ def test_an_address_is_created_as_for_a_send(server):
 def test_a_duplicate_is_rejected(server):
     send(server, address="q", headers={"_AMQ_DUPL_ID": "once"})
     answer = send(server, address="q", headers={"_AMQ_DUPL_ID": "once"})
-    assert (answer["sent"], answer["rejected"]) == (0, 1) and "_AMQ_DUPL_ID" in answer["reason"]
+    assert pick(answer, "sent", "rejected") == (0, 1) and "_AMQ_DUPL_ID" in answer["reason"]
     assert len(server.messages()) == 1
 
 
@@ -108,7 +103,7 @@ def test_a_full_address_ends_it(full):
     server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": full}})
     server.queue()
     answer = send(server, address="q", body="x", count=5)
-    assert (answer["sent"], answer["rejected"]) == (2, 3) and "max-size-messages" in answer["reason"]
+    assert pick(answer, "sent", "rejected") == (2, 3) and "max-size-messages" in answer["reason"]
     assert "max-size-messages" in server.refused(409, "POST", SEND, {"address": "q"})["detail"]
 
 
@@ -136,8 +131,8 @@ def test_what_a_full_address_drops_is_counted():
     server = AdminServer({"q": {"max_size_messages": 2, "address_full_policy": "DROP"}})
     server.queue()
     answer = send(server, address="q", body="x", count=5)
-    assert (answer["sent"], answer["rejected"]) == (2, 3)
-    assert server.get(path("addresses", "q"))["droppedMessageCount"] == 3
+    assert pick(answer, "sent", "rejected") == (2, 3)
+    assert server.get("/api/v1/addresses/q")["droppedMessageCount"] == 3
 
 
 def test_what_only_a_broker_may_set_is_removed(server):

@@ -1,17 +1,13 @@
 """Where each value comes from, what a reload would change, and the policies in force: over HTTP."""
 
-from __future__ import annotations
-
 from dataclasses import fields
-from typing import Any
 
 import pytest
 
-from stompring.broker.directory import Directory
 from stompring.settings.broker_xml import read_broker_xml
 from stompring.settings.model import QueueConfiguration
 
-from .admin_server import ANYCAST, AdminServer, login_header, path, secured
+from .admin_server import ANYCAST, AdminServer, login_header, path, pick, secured
 
 FILE = """<configuration><core>
 <security-enabled>false</security-enabled>
@@ -36,30 +32,27 @@ FILE = """<configuration><core>
 """
 
 
-class Broker:
+class Broker(AdminServer):
     """A broker with a broker.xml that the test rewrites."""
 
     def __init__(self, tmp_path, **parts):
         self.file = tmp_path / "broker.xml"
         self.write(**parts)
         configuration = read_broker_xml(str(self.file))
-        self.server = AdminServer(
-            **{each.name: getattr(configuration, each.name) for each in fields(configuration)}
-        )
-        self.directory: Directory = self.server.directory
+        super().__init__(**{each.name: getattr(configuration, each.name) for each in fields(configuration)})
 
     def write(self, **parts):
         empty = dict.fromkeys(("core", "addresses", "plugins", "everywhere", "orders", "settings"), "")
         self.file.write_text(FILE.format(**{**empty, **parts}), encoding="utf-8")
 
     def settings(self, kind, name):
-        data = self.server.get(path(kind, name, "settings"))["data"]
+        data = self.get(path(kind, name, "settings"))["data"]
         return {row["name"]: row for row in data}
 
     def reload(self, dry):
-        reply = self.server.ask("POST", "/api/v1/reload", {"dryRun": dry})
+        reply = self.ask("POST", "/api/v1/reload", {"dryRun": dry})
         assert reply.status == 200, reply.body
-        answer: dict[str, Any] = reply.json
+        answer = reply.json
         assert answer.pop("dryRun") is dry
         return answer
 
@@ -68,13 +61,10 @@ class Broker:
         return (
             {name: (queue.attributes, queue.as_configured) for name, queue in self.directory.queues.items()},
             {name: (one.routing_types, one.settings) for name, one in self.directory.addresses.items()},
-            self.server.broker.configuration,
-            self.server.service.configuration,
-            self.server.broker.memory.max_bytes,
-            {
-                name: self.server.service.policies.names_for(one)
-                for name, one in self.directory.addresses.items()
-            },
+            self.broker.configuration,
+            self.service.configuration,
+            self.broker.memory.max_bytes,
+            {name: self.service.policies.names_for(one) for name, one in self.directory.addresses.items()},
         )
 
 
@@ -100,11 +90,11 @@ def broker(tmp_path):
 )
 def test_origin_of_attributes_of_a_queue(broker, queue, name, value, source, match):
     row = broker.settings("queues", queue)[name]
-    assert (row["value"], row["source"], row["match"]) == (value, source, match)
+    assert pick(row, "value", "source", "match") == (value, source, match)
 
 
 def test_changed_attribute_is_the_queues_own(broker):
-    broker.server.ask("PATCH", "/api/v1/queues/plain", {"ringSize": 9, "filter": "a = 1"})
+    broker.ask("PATCH", "/api/v1/queues/plain", {"ringSize": 9, "filter": "a = 1"})
     found = broker.settings("queues", "plain")
     assert (found["ringSize"]["value"], found["ringSize"]["source"]) == (9, "queue")
     assert (found["filter"]["value"], found["filter"]["source"]) == ("a = 1", "queue")
@@ -118,7 +108,7 @@ def test_queue_keeps_values_when_address_settings_change(broker):
     )
     broker.reload(dry=False)
     found = broker.settings("queues", "other")["ringSize"]
-    assert (found["value"], found["source"]) == (100, "queue")
+    assert pick(found, "value", "source") == (100, "queue")
 
 
 @pytest.mark.parametrize(
@@ -137,19 +127,19 @@ def test_origin_of_address_settings(broker, name, value, source, match, unit):
         assert row["value"] in (1_000_000, 1_048_576)
     else:
         assert row["value"] == value
-    assert (row["source"], row["match"]) == (source, match)
+    assert pick(row, "source", "match") == (source, match)
     assert row["unit"] == unit and row["meaning"]
     assert (row["line"] is not None) == (source == "address-setting")
 
 
 def test_every_attribute_and_every_setting_is_shown(broker):
     shown = broker.settings("addresses", "orders.eu")
-    detail = broker.server.get("/api/v1/addresses/orders.eu")["settings"]
+    detail = broker.get("/api/v1/addresses/orders.eu")["settings"]
     assert shown.keys() == detail.keys()
     assert {name: row["value"] for name, row in shown.items() if name != "addressPolicy"} == {
         name: value for name, value in detail.items() if name != "addressPolicy"
     }
-    queue = broker.server.get("/api/v1/queues/plain")
+    queue = broker.get("/api/v1/queues/plain")
     for name, row in broker.settings("queues", "plain").items():
         assert queue[name] == row["value"], name
 
@@ -166,7 +156,7 @@ def test_line_of_the_entry_is_shown(broker):
 # ---- a dry run of a reload
 
 #: Parts of broker.xml.
-CHANGES: dict[str, dict[str, str]] = {
+CHANGES = {
     "nothing": {},
     "limit of the broker": {"core": "<global-max-size>5MB</global-max-size>"},
     "restart required": {"core": "<journal-file-size>20MB</journal-file-size><name>other</name>"},
@@ -224,7 +214,7 @@ def test_dry_run_of_removed_queues_and_addresses(tmp_path):
 
 
 def test_dry_run_of_a_change_that_fails(broker):
-    client = broker.server.stomp()
+    client = broker.stomp()
     for number in range(2):
         client.subscribe("/queue/orders.eu", str(number))
     broker.file.write_text(
@@ -267,10 +257,10 @@ def test_secrets_are_not_shown(tmp_path):
         '<broker-plugin name="stamp"><property key="user-header" value="${file:secret.txt}"/></broker-plugin>'
     )
     broker = Broker(tmp_path, plugins=plugin, orders='<address-policy name="stamp"/>')
-    shown = broker.server.ask("GET", "/api/v1/plugins").text
+    shown = broker.ask("GET", "/api/v1/plugins").text
     assert "***" in shown and "marker" not in shown
     secret.write_text("marker-2")
-    reply = broker.server.ask("POST", "/api/v1/reload", {"dryRun": True})
+    reply = broker.ask("POST", "/api/v1/reload", {"dryRun": True})
     assert "marker" not in reply.text
     assert {"before": "***", "after": "***"}.items() <= reply.json["changes"][-1].items()
 
@@ -279,7 +269,7 @@ def test_secrets_are_not_shown(tmp_path):
 def test_file_with_an_error_is_refused_with_its_line(broker, dry):
     broker.write(everywhere="<max-size>5</max-size>")
     before = broker.state()
-    detail = broker.server.refused(409, "POST", "/api/v1/reload", {"dryRun": dry})["detail"]
+    detail = broker.refused(409, "POST", "/api/v1/reload", {"dryRun": dry})["detail"]
     assert detail.startswith(f"{broker.file}:") and "max-size" in detail
     assert broker.state() == before
 
@@ -314,7 +304,7 @@ def test_dry_run_checks_users_and_plugins_without_using_them(tmp_path):
 
 
 def test_invalid_dry_run_gets_400(broker):
-    assert broker.server.refused(400, "POST", "/api/v1/reload", {"dryRun": "yes"})["field"] == "dryRun"
+    assert broker.refused(400, "POST", "/api/v1/reload", {"dryRun": "yes"})["field"] == "dryRun"
 
 
 # ---- plugins
@@ -347,12 +337,12 @@ def test_plugins_with_parameters_uses_and_errors(tmp_path):
         orders='<address-policy name="mine"><property key="limit" value="7"/></address-policy>',
         settings='<address-setting match="off"><address-policy name="mine" enabled="false"/></address-setting>',
     )
-    client = broker.server.stomp()
+    client = broker.stomp()
     for _ in range(3):
         client.put(to="/queue/orders.eu")
-    mine, unused = broker.server.get("/api/v1/plugins")["data"]
+    mine, unused = broker.get("/api/v1/plugins")["data"]
     lines = broker.file.read_text().splitlines()
-    assert (mine["name"], mine["plugin"], mine["class"]) == ("mine", "faulty", "Faulty")
+    assert pick(mine, "name", "plugin", "class") == ("mine", "faulty", "Faulty")
     assert mine["description"] == "Fails <b>always</b>."
     assert mine["parameters"] == [
         {
@@ -365,27 +355,27 @@ def test_plugins_with_parameters_uses_and_errors(tmp_path):
             "meaning": "A number.",
         }
     ]
-    assert (mine["matches"], mine["addresses"]) == (["orders.#"], 1)
-    assert [(use["match"], use["enabled"], use["parameters"]) for use in mine["uses"]] == [
+    assert pick(mine, "matches", "addresses") == (["orders.#"], 1)
+    assert [pick(use, "match", "enabled", "parameters") for use in mine["uses"]] == [
         ("orders.#", True, {"limit": "7"}),
         ("off", False, {}),
     ]
     assert all("address-policy" in lines[use["line"] - 1] for use in mine["uses"])
     assert mine["hooks"] == [{"hook": "enqueued", "errors": 3, "slow": 0, "longest": 0}]
     last = mine["lastError"]
-    assert (last["address"], last["hook"]) == ("orders.eu", "enqueued")
+    assert pick(last, "address", "hook") == ("orders.eu", "enqueued")
     assert last["text"].startswith("KeyError: '<script>") and len(last["text"]) == 300
-    assert (unused["matches"], unused["addresses"], unused["lastError"]) == ([], 0, None)
+    assert pick(unused, "matches", "addresses", "lastError") == ([], 0, None)
     assert unused["parameters"][0]["source"] == "default" and unused["parameters"][0]["value"] == "1"
 
 
 def test_slow_hooks_are_shown_with_the_longest(broker):
-    recorded = broker.server.service.policies.recorded
+    recorded = broker.service.policies.recorded
     broker.write(plugins='<broker-plugin name="stamp"/>')
     broker.reload(dry=False)
     for seconds in (0.03, 0.07, 0.05):
         recorded.slow_hook("stamp", "a", "timer", seconds)
-    (found,) = broker.server.get("/api/v1/plugins")["data"]
+    (found,) = broker.get("/api/v1/plugins")["data"]
     assert {"hook": "timer", "errors": 0, "slow": 3, "longest": 70.0} in found["hooks"]
 
 
@@ -395,8 +385,8 @@ def test_policy_of_full_addresses_is_a_use(tmp_path):
         plugins='<broker-plugin name="mine" policy="spill"><property key="to" value="x"/></broker-plugin>',
         orders="<address-full-policy>mine</address-full-policy>",
     )
-    (found,) = broker.server.get("/api/v1/plugins")["data"]
-    assert [(use["match"], use["element"]) for use in found["uses"]] == [("orders.#", "address-full-policy")]
+    (found,) = broker.get("/api/v1/plugins")["data"]
+    assert [pick(use, "match", "element") for use in found["uses"]] == [("orders.#", "address-full-policy")]
     assert found["matches"] == ["orders.#"]
 
 

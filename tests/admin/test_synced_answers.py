@@ -1,9 +1,6 @@
 """The answer to a change comes when the change would survive a crash, or says that it would not yet."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from twisted.internet.error import ConnectionLost
@@ -24,7 +21,7 @@ from stompring.settings.model import (
 
 from ..broker_document import broker_xml
 from ..session.test_slow_disk import SlowStorage
-from .admin_server import AdminServer, Stomp, login_header, secured
+from .admin_server import AdminServer, login_header, secured
 from .described import ROUTES, check
 
 CHANGES = [key for key in ROUTES if key[0] != "GET"]
@@ -49,7 +46,7 @@ class Scene:
         self.server.headers = login_header("anna", "x")
         self.server.queue("q", "a", filter="colour <> 'x'", user="anna", ring_size=50)
         self.server.queue("free")
-        self.client: Stomp = self.server.stomp(**{"client-id": "c", "login": "anna", "passcode": "x"})
+        self.client = self.server.stomp(**{"client-id": "c", "login": "anna", "passcode": "x"})
         for number in range(4):
             self.client.put(b"\xff" if number else b"x", "/queue/a", colour="red")
         delay = {"AMQ_SCHEDULED_DELAY": "60000", "AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "3"}
@@ -91,7 +88,7 @@ class Scene:
         return path.replace("{name}", name).replace("{id}", identifier) + force
 
 
-BODIES: dict[str, Any] = {
+BODIES = {
     "createQueue": {"name": "new", "address": "a", "ringSize": 5},
     "changeQueue": {"ringSize": 1, "paused": False},
     "changeLogger": {"level": None},
@@ -138,7 +135,7 @@ class Asked:
 
 def slow(server):
     """From now on the disk syncs when it is told to."""
-    storage = server.broker.storage = SlowStorage()
+    server.broker.storage = storage = SlowStorage()
     return storage
 
 
@@ -182,7 +179,6 @@ def test_slow_disk_is_named_in_detail(server):
     slow(server)
     asked = Asked(server, "POST", "/api/v1/addresses", {"name": "a"})
     asked.wait(SYNC_TIME)
-    assert asked.reply is not None
     assert "not synced within 10 seconds" in asked.reply.json["detail"]
     assert "a" in server.directory.addresses
 

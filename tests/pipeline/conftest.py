@@ -45,3 +45,10 @@ def lasting(tmp_path: Path) -> Iterator[LastingBroker]:
         broker = LastingBroker(tmp_path, opened)
         yield broker
         broker.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses Spark may take longer than other tests."""
+    for item in items:
+        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))

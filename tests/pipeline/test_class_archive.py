@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyspark")
 
 from click.testing import CliRunner
 
@@ -49,12 +49,16 @@ def archive_of(places):
     return ClassArchive(home, cache, spark)
 
 
-def test_archive_is_used_once_it_is_made(places):
-    archive = archive_of(places)
+@pytest.fixture
+def archive(places):
+    return archive_of(places)
+
+
+def test_archive_is_used_once_it_is_made(places, archive):
     assert archive.options() == () and not archive.exists()
     assert archive.create() == len(b"classes")
     path = archive.path
-    assert path is not None and path.parent == places[2] and oct(path.stat().st_mode)[-3:] == "400"
+    assert path.parent == places[2] and oct(path.stat().st_mode)[-3:] == "400"
     assert archive_of(places).options()[0] == f"-XX:SharedArchiveFile={path}"
     assert not list(places[2].glob("new-*")) and oct(places[2].stat().st_mode)[-3:] == "700"
     assert archive.remove() and not archive.exists() and not archive.remove()
@@ -90,27 +94,22 @@ def seal_is_broken(path):
 
 
 @pytest.mark.parametrize("damage", [cut, changed, writable_by_others, link, without_seal, seal_is_broken])
-def test_damaged_archive_is_ignored_and_replaced(places, damage):
-    archive = archive_of(places)
+def test_damaged_archive_is_ignored_and_replaced(damage, archive):
     archive.create()
-    assert callable(damage) and archive.path is not None
     damage(archive.path)
     assert archive.options() == ()
     archive.create()
     assert archive.options() != ()
 
 
-def test_another_jar_or_java_needs_another_archive_and_the_old_one_goes(
-    places,
-):
-    archive = archive_of(places)
+def test_another_jar_or_java_needs_another_archive_and_the_old_one_goes(places, archive):
     archive.create()
     first = archive.path
     (places[1] / "jars/b.jar").write_bytes(b"more")
     other = archive_of(places)
     assert other.path != first and other.options() == ()
     other.create()
-    assert first is not None and not first.exists() and other.exists()
+    assert not first.exists() and other.exists()
     (places[0] / "lib/server/libjvm.so").write_bytes(b"updated")
     assert archive_of(places).path not in (first, other.path)
 
@@ -159,7 +158,6 @@ def test_java_without_archive_of_its_own_gets_one_below(places, monkeypatch):
     archive = archive_of(places)
     assert archive.create() == len(b"base" + b"classes")
     path = archive.path
-    assert path is not None
     assert archive.options()[0] == f"-XX:SharedArchiveFile={path.with_suffix('.base.jsa')}:{path}"
     path.with_suffix(".base.jsa").unlink()
     assert archive.options() == ()
@@ -204,7 +202,6 @@ def test_java_says_nothing_of_an_archive_that_is_none(places, java):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
 @pytest.mark.long
 def test_warm_makes_an_archive_that_java_uses(tmp_path, java):
     environment = {**os.environ, "STOMPRING_CLASS_ARCHIVE": str(tmp_path / "cache")}

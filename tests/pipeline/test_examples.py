@@ -1,7 +1,5 @@
 """The programs and the notebook in ``examples`` do what they say, beside a real broker."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -17,14 +15,14 @@ from ..end_to_end.test_retention import retention
 from .conftest import QUICK
 from .stomp.queue_contents import drained_bodies, url
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 NOTEBOOK = EXAMPLES / "first_look.ipynb"
 
 #: Pages at once, so that the input is in the journal and in pages.
-PAGED: dict[str, dict[str, object]] = {"plant.b": {"max-size-messages": 2, "page-size-bytes": 4096}}
+PAGED = {"plant.b": {"max-size-messages": 2, "page-size-bytes": 4096}}
 
 
 def program(name):
@@ -69,7 +67,7 @@ def test_windowed_counts_go_back_to_the_broker(spark, lasting, tmp_path):
         checkpoint = str(tmp_path / f"checkpoint {number}")
         example.start(rows, url(lasting), "counts", checkpoint, once=True).awaitTermination()
     found = [json.loads(body) for body in drained_bodies(lasting, "counts")]
-    counted: Counter[str] = Counter()
+    counted = Counter()
     for row in found:
         counted[row["queue"]] += row["count"]
     assert len({(row["queue"], row["begin"]) for row in found}) == len(found) >= 4

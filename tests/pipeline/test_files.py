@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
-pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow")
 
 from stompring.errors import StoreError
 from stompring.pipeline import files as files_module

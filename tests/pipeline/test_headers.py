@@ -1,11 +1,8 @@
 """Blocks of header lines to maps, beside a reader that takes line after line."""
 
-from __future__ import annotations
-
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
-pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow")
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +19,7 @@ ESCAPES = ((b"\\n", b"\n"), (b"\\r", b"\r"), (b"\\c", b":"), (b"\\\\", b"\\"))
 
 def one_by_one(block):
     """The first value of each name; a line without a colon is a name without a value."""
-    found: dict[str, str] = {}
+    found = {}
     for line in block.removesuffix(b"\n").split(b"\n") if block else []:
         name, _, value = line.partition(b":")
         found.setdefault(unescaped(name), unescaped(value))

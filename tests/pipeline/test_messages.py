@@ -1,15 +1,12 @@
 """Record batches of files beside a reader of the documented tables; files that are cut off or damaged."""
 
-from __future__ import annotations
-
 import struct
 from array import array
 from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
-pytest.importorskip("numpy", reason="numpy is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow")
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +33,7 @@ def wanted(**options):
 
 
 def rows(data, asked=None):
-    found: list[Row] = []
+    found = []
     for batch in file_batches(data, asked or TableScan()):
         batch.validate(full=True)
         for row in batch.to_pylist():

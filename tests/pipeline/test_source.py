@@ -11,7 +11,7 @@ from ..end_to_end.test_retention import retention
 from . import reference_decoder
 from .broker_files import broker_files, write_files, write_identified
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 FILES = broker_files()
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -1,14 +1,11 @@
 """Streams of what a broker writes: Spark beside a real one, and what Spark asks of the source without Spark."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import chain
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
@@ -257,11 +254,10 @@ def start(spark, data, directory, **options):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_beside_a_broker(spark, lasting, tmp_path):
     """Started again, with a broker that is at work, and was killed meanwhile: each message is there once."""
     lasting.start(core=retention(), addresses=anycast("q"))
-    sent: list[str] = []
+    sent = []
 
     def query():
         writer = start(spark, lasting.data, tmp_path, columns="message_id,body", maxFilesPerTrigger="2")

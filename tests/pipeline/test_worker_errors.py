@@ -2,8 +2,7 @@
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyspark")
 
 from stompring.pipeline.options import OptionError
 from stompring.pipeline.worker_errors import reporting_errors, reports_errors, worker_message
@@ -11,7 +10,7 @@ from stompring.pipeline.worker_errors import reporting_errors, reports_errors, w
 from .broker_files import broker_files, write_identified
 from .test_source_stream import start
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 

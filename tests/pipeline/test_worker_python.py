@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyspark")
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -79,7 +79,6 @@ def test_archive_that_holds_the_only_pyspark_stays(tmp_path, monkeypatch):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_tasks_and_planners_of_streams_import_the_installed_pyspark(spark, tmp_path):
     def place(number):
         import pyspark

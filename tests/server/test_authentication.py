@@ -1,9 +1,5 @@
 """Logins: passwords, certificates, the throttle, the line of checks."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 from twisted.internet.defer import fail, succeed
 from twisted.internet.task import Clock
@@ -33,8 +29,8 @@ class Passwords:
 
     def __init__(self):
         self.checked = 0
-        self.hosts: list[str] = []
-        self.failing: Exception | None = None
+        self.hosts = []
+        self.failing = None
 
     def verify(self, name, password, host=""):
         self.hosts.append(host)
@@ -97,7 +93,6 @@ def fail_often(ask):
 
 def test_right(ask, passwords, logins):
     login, reason = ask("me", "pass:wörd")
-    assert login is not None
     assert (login, reason) == (Login("me"), "")
     assert not login.authorizer.allows_all
     assert login.authorizer.user == "me"
@@ -230,11 +225,12 @@ def test_a_certificate_does_not_wait(ask):
     assert ask(None, None, "CN=me") == (Login("me"), "")
 
 
-class Pool:
-    """A thread pool in which work is done when a test says so."""
+class Reactor(Clock):
+    """With a pool of threads, whose work is done when a test says so."""
 
     def __init__(self):
-        self.work: list[Callable[[], None]] = []
+        super().__init__()
+        self.work = []
 
     def callInThreadWithCallback(self, done, call, *a):
         def work():
@@ -251,16 +247,8 @@ class Pool:
             self.work.pop(0)()
             count -= 1
 
-
-class Reactor(Clock):
-    """With a pool of threads."""
-
-    def __init__(self):
-        super().__init__()
-        self.pool = Pool()
-
     def getThreadPool(self):
-        return self.pool
+        return self
 
     def callFromThread(self, call, *arguments):
         call(*arguments)
@@ -271,8 +259,8 @@ class Users:
 
     def __init__(self):
         self.generation = 1
-        self.fault: OSError | None = None
-        self.checks: list[tuple[str, str]] = []
+        self.fault = None
+        self.checks = []
 
     def verify(self, name, password):
         self.checks.append((name, password))
@@ -315,11 +303,11 @@ def verify(checking, answers):
 def test_few_at_a_time_and_in_their_turn(verify, answers, reactor, users, followed):
     for number in range(5):
         verify(f"user{number}")
-    reactor.pool.run(5)  # the files are looked at
-    assert (len(followed), len(reactor.pool.work)) == (5, 2)
-    reactor.pool.run(1)
-    assert (len(answers), len(reactor.pool.work)) == (1, 2)
-    reactor.pool.run()
+    reactor.run(5)  # the files are looked at
+    assert (len(followed), len(reactor.work)) == (5, 2)
+    reactor.run(1)
+    assert (len(answers), len(reactor.work)) == (1, 2)
+    reactor.run()
     assert answers == [True] * 5
     assert [name for name, _ in users.checks] == [f"user{number}" for number in range(5)]
 
@@ -328,7 +316,7 @@ def test_one_who_asks_for_many_keeps_nobody_else_waiting(verify, reactor, users)
     for number in range(10):
         verify(f"many{number}")
     verify("one", host="192.0.2.2")
-    reactor.pool.run()
+    reactor.run()
     assert [name for name, _ in users.checks].index("one") == 3, "two were at work already"
 
 
@@ -336,7 +324,7 @@ def test_the_same_question_is_asked_once(verify, answers, reactor, users):
     for _ in range(50):
         verify("me")
         verify("me", "wrong")
-    reactor.pool.run()
+    reactor.run()
     assert len(users.checks) == 2
     assert (answers.count(True), answers.count(False)) == (50, 50)
 
@@ -345,32 +333,32 @@ def test_what_was_right_is_remembered_and_what_was_wrong_is_not(verify, reactor,
     for _ in range(3):
         verify("me")
         verify("me", "wrong")
-        reactor.pool.run()
+        reactor.run()
     assert users.checks.count(("me", "right")) == 1
     assert users.checks.count(("me", "wrong")) == 3
     reactor.advance(10)
     verify("me")
-    reactor.pool.run()
+    reactor.run()
     assert users.checks.count(("me", "right")) == 2
 
 
 def test_another_file_is_asked_anew(verify, reactor, users):
     verify("me")
-    reactor.pool.run()
+    reactor.run()
     users.generation += 1
     verify("me")
-    reactor.pool.run()
+    reactor.run()
     assert len(users.checks) == 2
 
 
 def test_a_file_that_changes_meanwhile_leaves_nothing(verify, reactor, users):
     verify("me")
-    reactor.pool.run(1)
+    reactor.run(1)
     users.generation += 1
-    reactor.pool.run()
+    reactor.run()
     users.generation -= 1
     verify("me")
-    reactor.pool.run()
+    reactor.run()
     assert len(users.checks) == 2
 
 
@@ -378,7 +366,7 @@ def test_too_many_are_refused(verify, answers, reactor, checking):
     checking._queue = FairQueue(3)
     for number in range(7):
         verify(f"user{number}")
-    reactor.pool.run()
+    reactor.run()
     refused = [answer for answer in answers if answer is not True]
     assert (len(answers), len(refused)) == (7, 2)
     for failure in refused:
@@ -389,5 +377,5 @@ def test_a_check_that_fails_is_told_and_the_next_goes_on(verify, answers, reacto
     users.fault = OSError("disk")
     for name in ("a", "b", "c"):
         verify(name)
-    reactor.pool.run()
+    reactor.run()
     assert [answer.check(OSError) for answer in answers] == [OSError] * 3

@@ -4,8 +4,6 @@ A whole broker with its listeners runs on trial's reactor, and clients in a thre
 again and again. Meanwhile the collector is off; what it finds at the end is what would have piled up.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import time
@@ -34,13 +32,16 @@ from ..websocket_client import WebSocketClient, WebSocketDialogue
 TIMES = 8
 
 #: Everything goes as soon as nobody needs it.
-SETTINGS: dict[str, dict[str, object]] = {
+SETTINGS = {
     "#": {"max-delivery-attempts": -1},
     "ring.#": {"default-ring-size": 2},
     "all.#": {"default-non-destructive": "true"},
     "paged.#": {"max-size-messages": 2, "address-full-policy": "PAGE"},
     "full.#": {"max-size-messages": 1, "address-full-policy": "BLOCK"},
 }
+
+#: Headers of a transaction.
+T = {"transaction": "t"}
 
 #: Whose objects there must be none of.
 OURS = ("stompring", "twisted", "websockets", "OpenSSL")
@@ -58,7 +59,7 @@ class Clients:
         self.context = authority.trusting()
         self.management = Management(self.ports["http"])
         self.number = 0
-        self._lasting: StompClient | None = None
+        self._lasting = None
 
     @property
     def lasting(self):
@@ -311,29 +312,29 @@ class Clients:
 
     def transaction_that_is_committed(self):
         client, queue = self.lasting, f"/queue/{self.number}"
-        client.send("BEGIN", {"transaction": "t"})
+        client.send("BEGIN", T)
         client.send("SEND", {"destination": queue, "transaction": "t", "persistent": "true"})
-        client.ask("COMMIT", {"transaction": "t"})
+        client.ask("COMMIT", T)
         client.subscribe(queue)
-        client.send("BEGIN", {"transaction": "t"})
-        client.send("ACK", {**client.reference(client.message()), "transaction": "t"})
-        client.ask("COMMIT", {"transaction": "t"})
+        client.send("BEGIN", T)
+        client.answer("ACK", client.message(), transaction="t")
+        client.ask("COMMIT", T)
         self.leave()
 
     def transaction_that_is_aborted(self):
         client, queue = self.lasting, f"/queue/{self.number}"
         client.put(queue, "a")
         client.subscribe(queue)
-        client.send("BEGIN", {"transaction": "t"})
-        client.send("ACK", {**client.reference(client.message()), "transaction": "t"})
-        client.send("SEND", {"destination": queue, "transaction": "t"})
-        client.ask("ABORT", {"transaction": "t"})
+        client.send("BEGIN", T)
+        client.answer("ACK", client.message(), transaction="t")
+        client.send("SEND", {"destination": queue, **T})
+        client.ask("ABORT", T)
         self.leave()
         self.delete(str(self.number))
 
     def transaction_that_is_lost(self):
         client = self.client()
-        client.send("BEGIN", {"transaction": "t"})
+        client.send("BEGIN", T)
         client.ask("SEND", {"destination": f"/queue/{self.number}", "transaction": "t"})
         client.close()
 
@@ -427,7 +428,7 @@ class CycleTest(unittest.TestCase):
         while len(self.service.connections) and time.monotonic() < until:
             yield self.wait(0.01)
         assert len(self.service.connections) == 0
-        synced: Deferred[None] = Deferred()
+        synced = Deferred()
         self.service.broker.storage.when_synced(lambda: synced.callback(None))
         yield synced
         yield self.wait(0.05)

@@ -1,7 +1,5 @@
 """A listener whose process may open no more files: on a real socket, with faults where the system would have them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
@@ -59,19 +57,19 @@ class House:
 
     def __init__(self, left, monkeypatch):
         self.reactor = MemoryReactorClock()
-        self.made: list[Protocol] = []
+        self.made = []
         factory = Factory.forProtocol(Protocol)
         factory.buildProtocol = self._build
         self.port = Port(0, factory, 1000, "127.0.0.1", self.reactor)
         self.port.startListening()
         self.scarce = Scarce(self.port.socket, left)
         self.port.socket = self.scarce
-        self.turned_away: list[int] = []
+        self.turned_away = []
         monkeypatch.setattr(listeners.os, "open", self._open)
         monkeypatch.setattr(listeners.os, "close", self._close)
         self.thief = False  # another thread, which opens a file whenever a descriptor is given back
         close_when_out_of_files(self.port, self.turned_away.append, self.reactor)
-        self.clients: list[socket.socket] = []
+        self.clients = []
 
     def _build(self, _):
         self.made.append(Protocol())
@@ -89,9 +87,11 @@ class House:
             self.scarce.left += 1
 
     def knock(self, number):
+        """So many clients come, and the reactor has seen them."""
         host, port = self.scarce.getsockname()
         new = [socket.create_connection((host, port)) for _ in range(number)]
         self.clients += new
+        self.port.doRead()
         return new
 
     @property
@@ -122,25 +122,21 @@ def ended(client):
 
 def test_while_there_are_descriptors_all_come_in(house):
     house.knock(2)
-    house.port.doRead()
     assert len(house.made) == 2 and not house.turned_away and house.reading
 
 
 def test_those_beyond_are_closed_at_once_and_counted(house):
     clients = house.knock(5)
-    house.port.doRead()
     assert len(house.made) == 2  # the third descriptor is the spare
     assert [ended(client) for client in clients] == [False, False, True, True, True]
     assert house.turned_away == [3] and house.reading
     house.knock(1)
-    house.port.doRead()
     assert house.turned_away == [3, 1], "the spare is there again"
 
 
 def test_a_thread_that_takes_the_spare_leaves_others_waiting_and_nothing_turns(house):
     house.thief = True
     clients = house.knock(4)
-    house.port.doRead()
     assert len(house.made) == 2 and not house.turned_away
     assert not house.reading, "asked again at once it would say the same"
     asked = house.scarce.asked
@@ -155,14 +151,12 @@ def test_a_thread_that_takes_the_spare_leaves_others_waiting_and_nothing_turns(h
     assert house.turned_away == [2] and [ended(client) for client in clients] == [False, False, True, True]
     house.scarce.left = 2
     house.knock(1)
-    house.port.doRead()
     assert len(house.made) == 3 and house.reading
 
 
 def test_others_have_their_turn_while_many_are_sent_away(house):
     house.scarce.left = 0
     house.knock(MAX_CLOSED_AT_ONCE + 10)
-    house.port.doRead()
     assert house.turned_away == [MAX_CLOSED_AT_ONCE] and house.reading
     house.port.doRead()
     assert house.turned_away == [MAX_CLOSED_AT_ONCE, 10]
@@ -195,7 +189,6 @@ def test_closed_while_it_rests_it_stays_closed(house):
     house.thief = True
     house.scarce.left = 0
     house.knock(1)
-    house.port.doRead()
     assert not house.reading
     house.port.stopListening()
     house.reactor.advance(RETRY_DELAY)

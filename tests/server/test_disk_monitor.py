@@ -1,11 +1,7 @@
 """When the disk counts as full, who is told, and that it is noticed in time."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
@@ -67,7 +63,7 @@ class SlowDisk:
     """Answers when it is told to."""
 
     def __init__(self):
-        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.jobs = []
 
     def run(self, job, done):
         self.jobs.append((job, done))
@@ -85,7 +81,7 @@ class Watch:
         self.clock = Clock()
         self.broker = Broker(BrokerConfiguration(**configuration), self.clock, Policies())
         self.used = {Path("/journal"): 50, Path("/pages"): 20}
-        self.broken: OSError | None = None
+        self.broken = None
         self.disk = SlowDisk()
         self.monitor = DiskMonitor(self.broker, self.disk, self.used, self._read)
 
@@ -112,7 +108,7 @@ def test_full_and_free_again(caplog):
     watch.monitor.start()
     room = watch.broker.disk
     assert not room.full and not caplog.records
-    resumed: list[int] = []
+    resumed = []
     for used, full in [(80, False), (91, True), (95, True), (90, True), (89, False), (10, False)]:
         watch.used[Path("/journal")] = used
         room.waiting.append(lambda: resumed.append(1))
@@ -186,7 +182,7 @@ def test_stopping_leaves_nothing_behind():
 
 
 def test_space_is_freed_while_a_disk_is_full():
-    freed: list[int] = []
+    freed = []
     watch = Watch(disk_scan_period=1000)
     watch.monitor = DiskMonitor(
         watch.broker, watch.disk, watch.used, watch._read, free=lambda: freed.append(1)

@@ -1,10 +1,7 @@
 """The threads that wait for the disk."""
 
-from __future__ import annotations
-
 import sys
 import threading
-from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
@@ -17,7 +14,7 @@ class Inbox:
     """A reactor of which only `callFromThread` is there, and only when it is asked to deliver."""
 
     def __init__(self):
-        self.calls: list[Any] = []
+        self.calls = []
         self.came = threading.Event()
 
     def callFromThread(self, call, /, *arguments):
@@ -36,14 +33,14 @@ class OneThread(TestCase):
     """`DiskThread` beside a reactor, and on its own."""
 
     def setUp(self):
-        self.heard: list[Any] = []
+        self.heard = []
 
     @inlineCallbacks
     def test_jobs_keep_their_order(self):
         thread = DiskThread(reactor, "disk")
         self.addCleanup(thread.stop)
         names = []
-        done: Deferred[None] = Deferred()
+        done = Deferred()
         for number in range(100):
             thread.run(lambda n=number: names.append(threading.current_thread().name) or n, self.heard.append)
         thread.run(lambda: None, done.callback)
@@ -56,7 +53,7 @@ class OneThread(TestCase):
     def test_results_come_through_the_poll_of_the_reactor(self):
         self.patch(reactor, "callFromThread", lambda *arguments: self.fail("another iteration"))
         thread = DiskThread(reactor, "disk")
-        done: Deferred[None] = Deferred()
+        done = Deferred()
         thread.run(lambda: None, done.callback)
         (reader,) = [each for each in reactor.getReaders() if each.logPrefix() == "disk"]
         yield done
@@ -68,7 +65,7 @@ class OneThread(TestCase):
     def test_what_a_job_raises_is_its_result(self):
         thread = DiskThread(reactor, "disk")
         self.addCleanup(thread.stop)
-        done: Deferred[Any] = Deferred()
+        done = Deferred()
 
         def fail():
             raise OSError(28, "full")
@@ -80,7 +77,7 @@ class OneThread(TestCase):
     def test_one_that_cannot_deal_with_its_result_is_not_in_the_way(self):
         thread = DiskThread(reactor, "disk")
         self.addCleanup(thread.stop)
-        done: Deferred[Any] = Deferred()
+        done = Deferred()
 
         def fail(result):
             raise ZeroDivisionError
@@ -142,7 +139,7 @@ class BothThreads(TestCase):
         inbox = Inbox()
         pool = DiskThreads(inbox)
         gate = threading.Event()
-        heard: list[Any] = []
+        heard = []
         pool.writing.run(gate.wait, heard.append)
         pool.reading.run(lambda: "read", heard.append)
         inbox.deliver()

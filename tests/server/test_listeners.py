@@ -1,11 +1,8 @@
 """What stands before an acceptor's protocol, on transports in memory and a clock turned by hand."""
 
-from __future__ import annotations
-
 import os
 import time
 from ipaddress import ip_network
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -24,6 +21,7 @@ from stompring.settings.model import BrokerConfiguration
 
 from ..certificates import Authority
 
+LOST = Failure(ConnectionDone())
 HEADER = b"PROXY TCP4 192.0.2.1 10.0.0.1 40000 61613\r\n"
 
 
@@ -31,7 +29,6 @@ class Inner(Protocol):
     """Notes what it is told."""
 
     def connectionMade(self):
-        assert self.transport is not None
         self.peer = self.transport.getPeer()
         self.got = b""
         self.lost = False
@@ -39,7 +36,7 @@ class Inner(Protocol):
     def dataReceived(self, data):
         self.got += data
 
-    def connectionLost(self, reason=Failure(ConnectionDone())):  # noqa: B008
+    def connectionLost(self, reason):
         self.lost = True
 
 
@@ -47,8 +44,8 @@ class InnerFactory(Factory):
     """Notes whom it is asked for."""
 
     def __init__(self):
-        self.made: list[Inner] = []
-        self.asked: list[Any] = []
+        self.made = []
+        self.asked = []
         self.full = False
 
     def buildProtocol(self, addr):
@@ -83,7 +80,6 @@ class Door:
         kind = IPv6Address if ":" in host else IPv4Address
         transport = Transport(peerAddress=kind("TCP", host, 5000))
         protocol = self.factory.buildProtocol(transport.getPeer())
-        assert protocol is not None
         protocol.makeConnection(transport)
         return protocol, transport
 
@@ -110,7 +106,7 @@ def test_the_protocol_is_made_when_the_header_is_there(size):
     assert inner.got == b"CONNECTmore"
     inner.transport.write(b"answer")
     assert transport.value() == b"answer"
-    protocol.connectionLost(Failure(ConnectionDone()))
+    protocol.connectionLost(LOST)
     assert inner.lost
     assert door.stack.proxy_failures == {"s": 0}
 
@@ -136,7 +132,7 @@ def test_a_wrong_header(caplog):
     protocol.dataReceived(b"CONNECT\n\n\0")
     assert transport.aborted and not door.inner.asked
     protocol.dataReceived(HEADER)  # what was on its way
-    protocol.connectionLost(Failure(ConnectionDone()))
+    protocol.connectionLost(LOST)
     assert not door.inner.asked and not door.clock.calls
     assert door.stack.proxy_failures == {"s": 1}
     assert caplog.messages == ["acceptor s: connection from 127.0.0.1:5000 closed: no PROXY header"]
@@ -167,7 +163,7 @@ def test_a_connection_that_ends_before():
         protocol, _ = door.open()
         if data:
             protocol.dataReceived(data)
-        protocol.connectionLost(Failure(ConnectionDone()))
+        protocol.connectionLost(LOST)
         assert door.stack.proxy_failures == {"s": failures}
         assert not door.clock.calls
 
@@ -210,7 +206,7 @@ def test_a_factory_that_takes_nobody():
     protocol, transport = door.open()
     protocol.dataReceived(HEADER + b"CONNECT")
     assert transport.aborted
-    protocol.connectionLost(Failure(ConnectionDone()))
+    protocol.connectionLost(LOST)
 
 
 # ---- neither PROXY nor TLS

@@ -1,7 +1,5 @@
 """What stompring expects of Twisted's reactors: that they tell the time by their attribute ``seconds`` alone."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -24,7 +22,7 @@ def test_timers_follow_the_monotonic_clock_alone(reactor, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(service.time, "monotonic", lambda: now)
         use_monotonic_clock(reactor)
-        rung: list[float] = []
+        rung = []
         timer = reactor.callLater(5, lambda: rung.append(now))
         later = reactor.callLater(5, lambda: rung.append(-1))
         later.reset(7)

@@ -1,14 +1,12 @@
 """What a standby of a replicated log says of itself and of its clock."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 from twisted.internet.task import Clock
 
 from stompring.replication.beat import Beat
-from stompring.replication.role import NodeStatus, Role
+from stompring.replication.role import Role
 from stompring.server.replication import (
     MAX_SKEW,
     NAMESAKE_BEATS,
@@ -18,34 +16,10 @@ from stompring.server.replication import (
     standby_reason,
 )
 
+from ..admin.test_ha import STANDBY
 from .test_disk_monitor import SlowDisk
 
-STATUS = NodeStatus(
-    role=Role.STANDBY,
-    broker="b",
-    fresh=False,
-    rebuilding=False,
-    rebuilt_entries=0,
-    rebuild_entries=0,
-    rebuilt_bytes=0,
-    rebuild_bytes=0,
-    log=None,
-    log_age=0.0,
-    sequence=7,
-    lag_entries=0,
-    lag_bytes=0,
-    lag_seconds=0.0,
-    missing_entries=0,
-    appends=0,
-    append_seconds=0.0,
-    append_bytes=0,
-    fenced=0,
-    takeovers=0,
-    last_takeover=None,
-    active=Beat("a"),
-    active_time=1_000_000,
-    fault="",
-)
+STATUS = replace(STANDBY, rebuilding=False, lag_entries=0, active=Beat("a"), active_time=1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +106,8 @@ def test_last_beats_of_the_own_predecessor_are_no_reason_for_a_warning(
 
 def test_node_is_touched_only_while_the_disk_completes_jobs():
     clock, disk = Clock(), SlowDisk()
-    touched: list[float] = []
-    checked: list[float] = []
+    touched = []
+    checked = []
     liveness = Liveness(
         clock, disk, lambda: touched.append(clock.seconds()), lambda: checked.append(clock.seconds())
     )

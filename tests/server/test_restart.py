@@ -25,54 +25,63 @@ def started(file, before=None, **settings):
     return world
 
 
+def live(world):
+    return world.directory.queue("q")
+
+
+def limits(world):
+    attributes = live(world).attributes
+    return attributes.ring_size, attributes.max_consumers
+
+
+def change(world, **changes):
+    """By management."""
+    world.directory.update_queue(live(world), changes)
+
+
 def test_what_management_changed_lasts():
     file = configuration(queue(ring_size=3, max_consumers=2))
     world = started(file)
-    world.directory.update_queue(world.directory.queue("q"), {"ring_size": 7})
+    change(world, ring_size=7)
     for _ in range(3):
         world = started(file, world)
-        attributes = world.directory.queue("q").attributes
-        assert (attributes.ring_size, attributes.max_consumers) == (7, 2)
+        assert limits(world) == (7, 2)
 
 
 def test_what_the_file_changed_since_wins_and_nothing_else():
     world = started(configuration(queue(ring_size=3, max_consumers=2)))
-    world.directory.update_queue(world.directory.queue("q"), {"ring_size": 7, "max_consumers": 9})
+    change(world, ring_size=7, max_consumers=9)
     world = started(configuration(queue(ring_size=3, max_consumers=5)), world)
-    attributes = world.directory.queue("q").attributes
-    assert (attributes.ring_size, attributes.max_consumers) == (7, 5)
+    assert limits(world) == (7, 5)
     world = started(configuration(queue(ring_size=3)), world)
-    attributes = world.directory.queue("q").attributes
-    assert (attributes.ring_size, attributes.max_consumers) == (7, -1), (
-        "what vanished goes back to its default"
-    )
+    assert limits(world) == (7, -1), "what vanished goes back to its default"
     world = started(configuration(queue(ring_size=4)), world)
-    assert world.directory.queue("q").ring_size == 4
+    assert live(world).ring_size == 4
 
 
 def test_defaults_of_address_settings_count_as_said_by_the_file():
     world = started(configuration(queue(), settings={"default_ring_size": 3}))
-    world.directory.update_queue(world.directory.queue("q"), {"ring_size": 7})
+    change(world, ring_size=7)
     world = started(configuration(queue(), settings={"default_ring_size": 3}), world)
-    assert world.directory.queue("q").ring_size == 7
+    assert live(world).ring_size == 7
     world = started(configuration(queue(), settings={"default_ring_size": 4}), world)
-    assert world.directory.queue("q").ring_size == 4
+    assert live(world).ring_size == 4
 
 
 def test_a_reload_goes_by_the_file():
     file = configuration(queue(ring_size=3))
     world = started(file)
-    world.directory.update_queue(world.directory.queue("q"), {"ring_size": 7})
+    change(world, ring_size=7)
     apply(world.broker, file)
-    assert world.directory.queue("q").ring_size == 3
-    assert started(file, world).directory.queue("q").ring_size == 3
+    assert live(world).ring_size == 3
+    assert live(started(file, world)).ring_size == 3
 
 
 def test_a_file_that_was_changed_while_it_ran_is_remembered():
     world = started(configuration(queue(ring_size=3)))
     apply(world.broker, configuration(queue(ring_size=4)))
-    world.directory.update_queue(world.directory.queue("q"), {"ring_size": 9})
-    assert started(configuration(queue(ring_size=4)), world).directory.queue("q").ring_size == 9
+    change(world, ring_size=9)
+    assert live(started(configuration(queue(ring_size=4)), world)).ring_size == 9
 
 
 def test_a_queue_of_a_client_that_the_file_has_now():
@@ -80,9 +89,9 @@ def test_a_queue_of_a_client_that_the_file_has_now():
     world.queue("q", auto_created=True)
     world.durable("q", b"kept")
     world = started(configuration(queue(ring_size=5)), world)
-    live = world.directory.queue("q")
-    assert live.ring_size == 5 and live.attributes.configured and bodies(live) == [b"kept"]
-    assert started(configuration(queue(ring_size=5)), world).directory.queue("q").attributes.configured
+    found = live(world)
+    assert found.ring_size == 5 and found.attributes.configured and bodies(found) == [b"kept"]
+    assert live(started(configuration(queue(ring_size=5)), world)).attributes.configured
 
 
 def test_queues_of_the_file_that_management_deleted_come_again():
@@ -90,7 +99,7 @@ def test_queues_of_the_file_that_management_deleted_come_again():
     world = started(file)
     world.directory.delete_address("q", force=True)
     world = started(file, world)
-    assert world.directory.queue("q").ring_size == 5
+    assert live(world).ring_size == 5
 
 
 @pytest.mark.parametrize("policy", list(DeletionPolicy))
@@ -116,10 +125,10 @@ CONFLICTS = [
 @pytest.mark.parametrize(("other", "words"), CONFLICTS)
 def test_an_empty_queue_becomes_what_the_file_says(other, words):
     world = started(configuration(other), started(configuration(queue())))
-    live = world.directory.queue("q")
-    assert live.address.name == other.address
-    assert live.attributes.routing_type is other.routing_type
-    assert (live.durable, live.attributes.non_destructive) == (other.durable, bool(other.non_destructive))
+    found = live(world)
+    assert found.address.name == other.address
+    assert found.attributes.routing_type is other.routing_type
+    assert (found.durable, found.attributes.non_destructive) == (other.durable, bool(other.non_destructive))
 
 
 @pytest.mark.parametrize(("other", "words"), CONFLICTS)
@@ -128,8 +137,8 @@ def test_a_queue_with_messages_stays_as_it_is(other, words, caplog):
     world = started(configuration(queue()))
     world.durable("q", b"kept")
     world = started(configuration(other, queue("p")), world)
-    live = world.directory.queue("q")
-    assert live.address.name == "q" and bodies(live) == [b"kept"] and live.durable
+    found = live(world)
+    assert found.address.name == "q" and bodies(found) == [b"kept"] and found.durable
     assert words in caplog.text and "1 messages" in caplog.text
     assert "p" in world.directory.queues, "the rest of the file is in force"
 

@@ -1,7 +1,5 @@
 """The broker's own reactor: rounds, the transport that writes at their end, and what it uses of Twisted."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import socket
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,8 +33,8 @@ class Peer(protocol.Protocol):
     def __init__(self, test):
         self.test = test
         self.received = b""
-        self.reason: Failure | None = None
-        self.events: list[str] = []
+        self.reason = None
+        self.events = []
 
     def connectionMade(self):
         self.test.peers.append(self)
@@ -68,11 +65,11 @@ class Test:
 
     def __init__(self):
         self.reactor = make_reactor()
-        self.peers: list[Peer] = []
-        self.made: Callable[[Peer], object] = lambda peer: None
-        self.read: Callable[[Peer, bytes], object] = lambda peer, data: None
-        self.lost: Callable[[Peer], object] = lambda peer: None
-        self.clients: list[socket.socket] = []
+        self.peers = []
+        self.made = lambda peer: None
+        self.read = lambda peer, data: None
+        self.lost = lambda peer: None
+        self.clients = []
         self.finished = False
         factory = protocol.Factory()
         factory.noisy = False
@@ -114,6 +111,11 @@ class Test:
         self.until(lambda: len(self.peers) == number)
         return clients
 
+    def pair(self):
+        """A client, and its connection."""
+        (client,) = self.connected(1)
+        return client, self.peers[0]
+
     def close(self):
         for client in self.clients:
             client.close()
@@ -135,7 +137,7 @@ class CountingSocket:
     def __init__(self, real, most=1 << 30):
         self._real = real
         self._most = most
-        self.sent: list[int] = []
+        self.sent = []
 
     def __getattr__(self, name):
         return getattr(self._real, name)
@@ -156,11 +158,11 @@ def counted(peer, most=1 << 30):
 
 
 def test_all_writes_of_a_round_are_one_write_of_the_socket(test):
-    (client,) = test.connected(1)
-    wire = counted(test.peers[0])
+    client, peer = test.pair()
+    wire = counted(peer)
     for part in (b"a", b"b", b"c"):
-        test.peers[0].transport.write(part)
-    test.peers[0].transport.writeSequence([b"d", b"e"])
+        peer.transport.write(part)
+    peer.transport.writeSequence([b"d", b"e"])
     assert wire.sent == []
     test.until(lambda: wire.sent)
     assert (wire.sent, client.recv(10)) == ([5], b"abcde")
@@ -168,7 +170,7 @@ def test_all_writes_of_a_round_are_one_write_of_the_socket(test):
 
 def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test):
     clients = test.connected(2)
-    happened: list[str] = []
+    happened = []
     wires = [counted(peer) for peer in test.peers]
 
     def at_end():
@@ -192,7 +194,7 @@ def test_calls_at_the_round_end_follow_all_reads_and_precede_the_writes(test):
 def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_else_from_it(
     test,
 ):
-    calls: list[str] = []
+    calls = []
 
     def fails():
         raise ValueError("a fault at the end")
@@ -216,7 +218,7 @@ def test_a_call_at_the_round_end_is_called_once_and_a_fault_of_it_keeps_nobody_e
 
 def test_a_reactor_with_an_event_is_not_idle(test):
     client, _ = test.connected(2)
-    got: list[bytes] = []
+    got = []
     test.read = lambda peer, data: got.append(data)
     assert test.reactor.is_idle()
     client.sendall(b"waits")
@@ -230,8 +232,8 @@ def test_a_reactor_with_an_event_is_not_idle(test):
 
 
 def test_what_timers_write_goes_out_before_the_next_poll(test):
-    (client,) = test.connected(1)
-    test.reactor.callLater(0, test.peers[0].transport.write, b"due")
+    client, peer = test.pair()
+    test.reactor.callLater(0, peer.transport.write, b"due")
     test.reactor.runUntilCurrent()
     assert client.recv(10) == b"due"
 
@@ -274,8 +276,7 @@ def test_connections_that_flood_share_the_reads_of_a_round(test, number, most):
 
 
 def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test):
-    (client,) = test.connected(1)
-    peer = test.peers[0]
+    client, peer = test.pair()
     peer.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
     peer.transport.registerProducer(peer, True)
     written = b"".join(number.to_bytes(4) for number in range(500_000))
@@ -294,31 +295,29 @@ def test_a_slow_socket_pauses_the_producer_and_gets_everything_in_order(test):
 
 
 def test_small_writes_behind_a_rest_keep_their_order(test):
-    (client,) = test.connected(1)
-    wire = counted(test.peers[0], most=7)
+    client, peer = test.pair()
+    wire = counted(peer, most=7)
     expected = b""
     for number in range(50):
         part = str(number).encode() * 3
         expected += part
-        test.peers[0].transport.write(part)
+        peer.transport.write(part)
         test.reactor.iterate(0)
     test.until(lambda: sum(wire.sent) == len(expected))
     assert take(client, len(expected)) == expected
 
 
 def test_closing_sends_what_was_written_first(test):
-    (client,) = test.connected(1)
-    test.peers[0].transport.write(b"last words")
-    test.peers[0].transport.loseConnection()
-    test.until(lambda: test.peers[0].reason)
+    client, peer = test.pair()
+    peer.transport.write(b"last words")
+    peer.transport.loseConnection()
+    test.until(lambda: peer.reason)
     assert take(client, 100) == b"last words"
-    assert test.peers[0].reason is not None
-    assert test.peers[0].reason.check(error.ConnectionDone)
+    assert peer.reason.check(error.ConnectionDone)
 
 
 def test_a_half_closed_connection_is_read_and_writes_no_more(test):
-    (client,) = test.connected(1)
-    peer = test.peers[0]
+    client, peer = test.pair()
     peer.transport.write(b"before")
     peer.transport.loseWriteConnection()
     assert take(client, 100, test) == b"before"
@@ -331,11 +330,11 @@ def test_a_half_closed_connection_is_read_and_writes_no_more(test):
 
 
 def test_an_abort_drops_what_was_written(test):
-    (client,) = test.connected(1)
-    wire = counted(test.peers[0])
-    test.peers[0].transport.write(b"dropped")
-    test.peers[0].transport.abortConnection()
-    test.until(lambda: test.peers[0].reason)
+    client, peer = test.pair()
+    wire = counted(peer)
+    peer.transport.write(b"dropped")
+    peer.transport.abortConnection()
+    test.until(lambda: peer.reason)
     assert wire.sent == []
     with pytest.raises(ConnectionResetError):
         client.recv(10)
@@ -361,21 +360,20 @@ def test_a_fault_of_a_protocol_ends_its_connection_alone(test, fault):
 
 
 def test_a_write_to_a_reset_connection_loses_it(test):
-    (client,) = test.connected(1)
+    client, peer = test.pair()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     client.close()
-    test.peers[0].transport.write(b"x")
-    test.until(lambda: test.peers[0].reason)
-    assert test.peers[0].reason is not None
-    assert test.peers[0].reason.check(error.ConnectionLost)
+    peer.transport.write(b"x")
+    test.until(lambda: peer.reason)
+    assert peer.reason.check(error.ConnectionLost)
 
 
 def test_only_bytes_are_written(test):
-    test.connected(1)
+    _, peer = test.pair()
     with pytest.raises(TypeError):
-        test.peers[0].transport.write("text")
+        peer.transport.write("text")
     with pytest.raises(TypeError):
-        test.peers[0].transport.writeSequence(["text"])
+        peer.transport.writeSequence(["text"])
 
 
 # ---- what it uses of Twisted, and what happens where that is missing
@@ -438,7 +436,7 @@ def test_a_twisted_without_a_private_name_means_the_stock_reactor(name, monkeypa
                 raise AttributeError(attribute)
             return super().__getattribute__(attribute)
 
-    checking: list[int] = []
+    checking = []
     check = twisted_internals.check_names
 
     def checked(reactor):
@@ -453,7 +451,6 @@ def test_a_twisted_without_a_private_name_means_the_stock_reactor(name, monkeypa
     monkeypatch.setattr(rounds, "RoundsReactor", Other)
     monkeypatch.delitem(sys.modules, "twisted.internet.reactor", raising=False)
     reason = use_reactor("stompring")
-    assert reason is not None
     assert reason.startswith("Twisted ")
     assert reason.endswith(f"lacks {name}")
     assert "twisted.internet.reactor" not in sys.modules
@@ -528,9 +525,9 @@ def test_trial_runs_on_it(tmp_path):
 
 
 def test_call_before_rounds_comes_before_events_and_timers(test):
-    order: list[str] = []
+    order = []
     test.read = lambda peer, data: order.append("read")
-    (client,) = test.connected(1)
+    client, _ = test.pair()
     reactors.call_before_rounds(test.reactor, lambda: order.append("check"))
     client.sendall(b"x")
     test.until(lambda: "read" in order)
@@ -542,7 +539,7 @@ def test_call_before_rounds_comes_before_events_and_timers(test):
 
 
 def test_call_before_rounds_on_a_stock_reactor_comes_before_each_event():
-    order: list[str] = []
+    order = []
 
     class Stock:
         def _doReadOrWrite(self, *arguments):
@@ -563,7 +560,7 @@ class logged:
     """The messages of the faults that Twisted logs meanwhile."""
 
     def __enter__(self):
-        self._found: list[str] = []
+        self._found = []
         twisted_log.addObserver(self._observe)
         return self._found
 
@@ -584,7 +581,6 @@ def take(client, size, test=None):
         try:
             data = client.recv(size - len(found))
         except TimeoutError:
-            assert test is not None
             test.reactor.iterate(0)
             continue
         if not data:

@@ -45,6 +45,18 @@ class Listening:
         self._socket.close()
 
 
+READY = [["READY=1", "STATUS=ready"]]
+
+
+def notifier(listening, clock=None, **environment):
+    return SystemdNotifier(clock or Clock(), {"NOTIFY_SOCKET": listening.address, **environment})
+
+
+def reload(supervisor):
+    supervisor.reloading()
+    supervisor.reloaded()
+
+
 @pytest.fixture(params=["path", "abstract"])
 def listening(request, tmp_path):
     abstract = f"@stompring-{os.getpid()}-{time.monotonic_ns()}"
@@ -54,12 +66,11 @@ def listening(request, tmp_path):
 
 
 def test_ready_reloading_stopping(listening):
-    supervisor = SystemdNotifier(Clock(), {"NOTIFY_SOCKET": listening.address})
-    supervisor.reloading()
-    supervisor.reloaded()
+    supervisor = notifier(listening)
+    reload(supervisor)
     assert listening.heard() == [], "it is not ready, whoever asks for a reload"
     supervisor.ready()
-    assert listening.heard() == [["READY=1", "STATUS=ready"]]
+    assert listening.heard() == READY
     before = time.monotonic_ns() // 1000
     supervisor.reloading()
     ((state, moment, _),) = listening.heard()
@@ -68,27 +79,23 @@ def test_ready_reloading_stopping(listening):
     supervisor.reloaded()
     supervisor.stopping()
     assert [lines[0] for lines in listening.heard()] == ["READY=1", "STOPPING=1"]
-    supervisor.reloading()
-    supervisor.reloaded()
+    reload(supervisor)
     assert listening.heard() == []
 
 
 @pytest.mark.parametrize("pid", [{}, {"WATCHDOG_PID": str(os.getpid())}])
 def test_signs_of_life_come_at_half_of_the_time(listening, pid):
     clock = Clock()
-    supervisor = SystemdNotifier(
-        clock, {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "30000000", **pid}
-    )
+    supervisor = notifier(listening, clock, WATCHDOG_USEC="30000000", **pid)
     clock.advance(60)
     assert listening.heard() == []
     supervisor.ready()
-    assert listening.heard() == [["READY=1", "STATUS=ready"], ["WATCHDOG=1"]]
+    assert listening.heard() == [*READY, ["WATCHDOG=1"]]
     clock.advance(14.9)
     assert listening.heard() == []
     clock.advance(0.1)
     assert listening.heard() == [["WATCHDOG=1"]]
-    supervisor.reloading()
-    supervisor.reloaded()
+    reload(supervisor)
     supervisor.stopping()
     listening.heard()
     clock.advance(15)
@@ -109,8 +116,8 @@ def test_signs_of_life_come_at_half_of_the_time(listening, pid):
 )
 def test_nobody_watches(listening, watch):
     clock = Clock()
-    SystemdNotifier(clock, {"NOTIFY_SOCKET": listening.address, **watch}).ready()
-    assert listening.heard() == [["READY=1", "STATUS=ready"]] and clock.calls == []
+    notifier(listening, clock, **watch).ready()
+    assert listening.heard() == READY and clock.calls == []
 
 
 def test_without_a_manager():
@@ -150,26 +157,24 @@ def test_a_broker_tells_it(tmp_path, monkeypatch):
 
 def test_standby_is_started_and_the_watchdog_is_served_during_recovery(tmp_path):
     listening = Listening(str(tmp_path / "notify"))
-    environment = {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "40000"}
-    supervisor = SystemdNotifier(Clock(), environment)
+    supervisor = notifier(listening, WATCHDOG_USEC="40000")
     supervisor.standby("waiting for\nthe lock")
     assert listening.heard()[0] == ["READY=1", "STATUS=standby: waiting for the lock"]
-    supervisor.reloading()
-    supervisor.reloaded()
+    reload(supervisor)
     assert listening.heard()[-1] == ["READY=1", "STATUS=standby: waiting for the lock"]
     with supervisor.recovering():
         assert listening.wait_for("STATUS=recovering")
         assert listening.wait_for("WATCHDOG=1"), "the reactor has no time for it"
     listening.heard()
     supervisor.ready()
-    assert listening.heard() == [["READY=1", "STATUS=ready"]]
+    assert listening.heard() == READY
     supervisor.stopping()
     listening.close()
 
 
 def test_recovery_before_the_start_sends_nothing(tmp_path):
     listening = Listening(str(tmp_path / "notify"))
-    supervisor = SystemdNotifier(Clock(), {"NOTIFY_SOCKET": listening.address, "WATCHDOG_USEC": "2000"})
+    supervisor = notifier(listening, WATCHDOG_USEC="2000")
     with supervisor.recovering():
         time.sleep(0.01)
     assert listening.heard() == []

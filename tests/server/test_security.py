@@ -41,7 +41,6 @@ def test_certificates_are_those_of_their_file(tmp_path):
 def test_the_files_are_looked_at_now_and_then(tmp_path):
     found = house(tmp_path, security_invalidation_interval=4000)
     security = found.service.security
-    assert security is not None
     security.start()
     reader = found.stomp(login="anna", passcode="secret")
     reader.subscribe("/queue/a")
@@ -56,7 +55,6 @@ def test_the_files_are_looked_at_now_and_then(tmp_path):
 
 def test_a_role_that_comes_back_counts_for_who_is_connected(tmp_path):
     found = house(tmp_path)
-    assert found.service.security is not None
     found.service.security.start()
     (tmp_path / "roles.properties").write_text("")
     client = found.stomp(login="anna", passcode="secret")
@@ -72,7 +70,6 @@ def test_a_reload_brings_other_settings(tmp_path):
     client.put(to="/queue/a")
     reader.subscribe("/queue/a")
     new = replace(found.service.configuration, security_settings=(SecuritySettingEntry("#", {SEND: CLERKS}),))
-    assert found.service.security is not None
     found.service.security.use(new)
     assert b"permission='CONSUME' on address a" in reader.received
     client.put(to="/queue/a")
@@ -86,7 +83,6 @@ def test_what_is_missing_is_told(tmp_path, caplog):
     found = house(tmp_path)
     (tmp_path / "roles.properties").unlink()
     security = found.service.security
-    assert security is not None
     security.use(replace(found.service.configuration, security_settings=()))
     security.start()
     assert f"roles file {tmp_path / 'roles.properties'} does not exist: no user has a role" in caplog.messages

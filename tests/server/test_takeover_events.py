@@ -1,9 +1,6 @@
 """Events and problems of a broker in a replicated log: active, suspended, resumed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 from ..admin.admin_server import AdminServer
 from ..admin.test_ha import ACTIVE, node_with
@@ -28,7 +25,7 @@ def test_without_a_log_there_is_no_takeover():
 
 def test_suspension_is_an_event_and_a_problem():
     server = AdminServer()
-    service: Any = server.service
+    service = server.service
     service.node = node_with(ACTIVE)
     service.replication = type("Suspended", (), {"fault": "no majority"})()
     service.suspend_delivery()

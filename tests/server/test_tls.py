@@ -1,9 +1,6 @@
 """TLS on a transport in memory: what a session and an HTTP request learn of the client, and what strangers write."""
 
-from __future__ import annotations
-
 import ssl
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -14,19 +11,21 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 
 from stompring.admin.channel import HttpConnectionLimit
-from stompring.admin.http import IDLE, AdminRequest, AdminSite
+from stompring.admin.http import IDLE, AdminSite
 from stompring.broker.broker import Broker
 from stompring.policy.hooks import Policies
 from stompring.server.listeners import ListenerStack
 from stompring.server.protocol import Connections, StompFactory
 from stompring.server.tls import LINGER
-from stompring.session.connect import Credentials, Login
+from stompring.session.connect import Login
 from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import HttpAcceptor, StompAcceptor, Tls
 from stompring.settings.model import BrokerConfiguration
 
 from ..certificates import Authority
 from .transport import TcpTransport
+
+LOST = Failure(ConnectionDone())
 
 
 class Transport(TcpTransport):
@@ -95,7 +94,7 @@ class Asked:
     """An authenticator that lets everybody in and notes them."""
 
     def __init__(self):
-        self.credentials: list[Credentials] = []
+        self.credentials = []
 
     def authenticate(self, credentials, answer):
         """See Authenticator."""
@@ -138,7 +137,7 @@ def test_a_session_knows_the_certificate(authority, who):
     (credentials,) = asked.credentials
     assert credentials.certificate == (None if who is None else "CN=anna,O=Example")
     wire = client.protocol.wrappedProtocol
-    client.protocol.connectionLost(Failure(ConnectionDone()))
+    client.protocol.connectionLost(LOST)
     assert wire.certificate is None
 
 
@@ -166,10 +165,7 @@ def test_a_chain_is_shown_whole(authority, tmp_path, name):
     paths = [between.issue("one.pem"), between.issue("two.pem", ("a.example",))]
 
     def meet():
-        tls = Tls(tuple(map(str, paths)))
-        acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=tls)
-        stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
-        factory: Any = stack.wrap(acceptor, site(Clock()))
+        factory = http(Tls(tuple(map(str, paths))))
         Client(factory.buildProtocol(None), authority.trusting(), name)
 
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -185,34 +181,32 @@ class Page(Resource):
     isLeaf = True
 
     def render(self, request):
-        assert isinstance(request, AdminRequest)
         return str(request.certificate).encode()
 
 
-def site(clock):
-    """One that asks no reactor for the time."""
+def http(tls, clock=None):
+    """A listener with that page."""
+    clock = clock or Clock()
     found = AdminSite(Page(), timeout=IDLE, reactor=clock)
     found.connection_limit = HttpConnectionLimit(lambda *_: None)
-    return found
+    acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=tls)
+    stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
+    return stack.wrap(acceptor, found)
 
 
 @pytest.mark.parametrize("who", ["anna", None])
 def test_a_request_knows_the_certificate(authority, who):
-    acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
-    stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
-    factory: Any = stack.wrap(acceptor, site(Clock()))
+    factory = http(secured(authority))
     shown = None if who is None else authority.issue("client.pem", common=who, client=True)
     client = Client(factory.buildProtocol(None), authority.trusting(shown))
     client.say(b"GET / HTTP/1.0\r\n\r\n")
     assert client.hear().endswith(b"\r\n\r\n" + (b"None" if who is None else b"CN=anna,O=Example"))
-    client.protocol.connectionLost(Failure(ConnectionDone()))
+    client.protocol.connectionLost(LOST)
 
 
 def test_a_handshake_that_does_not_come_over_http(authority):
     clock = Clock()
-    acceptor = HttpAcceptor("h", "127.0.0.1", 0, tls=secured(authority))
-    stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), clock)
-    protocol: Any = stack.wrap(acceptor, site(clock)).buildProtocol(None)
+    protocol = http(secured(authority), clock).buildProtocol(None)
     transport = Transport(clock)
     transport.protocol = protocol
     protocol.makeConnection(transport)
@@ -224,14 +218,12 @@ def test_a_handshake_that_does_not_come_over_http(authority):
 
 
 def test_a_request_without_tls_has_none(authority):
-    acceptor = HttpAcceptor("h", "127.0.0.1", 0)
-    stack = ListenerStack(BrokerConfiguration(http_acceptors=(acceptor,)), Clock())
-    protocol: Any = stack.wrap(acceptor, site(Clock())).buildProtocol(None)
+    protocol = http(None).buildProtocol(None)
     transport = TcpTransport(Clock())
     protocol.makeConnection(transport)
     protocol.dataReceived(b"GET / HTTP/1.0\r\n\r\n")
     assert transport.value().endswith(b"\r\n\r\nNone")
-    protocol.connectionLost(Failure(ConnectionDone()))
+    protocol.connectionLost(LOST)
 
 
 def test_what_strangers_write_stays_on_one_line(authority, tmp_path, caplog, monkeypatch):
@@ -246,7 +238,7 @@ def test_what_strangers_write_stays_on_one_line(authority, tmp_path, caplog, mon
         Client(factory.buildProtocol(None), authority.trusting(mallory)).hear()
         raise ssl.SSLError  # with TLS 1.3 the client may not have heard of it yet
     for protocol in list(factory.protocols):
-        protocol.connectionLost(Failure(ConnectionDone()))
+        protocol.connectionLost(LOST)
     assert all("\n" not in line for line in caplog.messages)
     (line,) = (line for line in caplog.messages if line.startswith("acceptor"))
     assert "x?2026 ERROR all is lost" in line and len(line) < 500

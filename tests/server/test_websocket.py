@@ -1,7 +1,5 @@
 """A protocol whose STOMP comes by WebSocket, on a transport in memory and with a clock that is set by hand."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 import zlib
@@ -19,9 +17,15 @@ from stompring.server.websocket import (
 from stompring.settings.acceptor import FrameLimits, WebSocketSettings
 
 from ..session.session_fixture import frame, parse
-from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, WebSocketClient, piece_bytes
+from ..websocket_client import BINARY, CLOSE, PING, PONG, TEXT, piece_bytes
+from .transport import read_pieces
 
 CONNECT = frame("CONNECT", accept_version="1.2", host="/")
+SUBSCRIBED = CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1")
+
+
+def sent(body=b"", to="/queue/q", **headers):
+    return frame("SEND", body, destination=to, **headers)
 
 
 def request(path="/", **headers):
@@ -68,14 +72,9 @@ def compressing(opened):
 
 def pieces(transport):
     """The WebSocket frames that were written."""
-    reader = WebSocketClient.__new__(WebSocketClient)
-    reader.buffer = transport.value()
+    data = transport.value()
     transport.clear()
-    found = []
-    while (piece := reader.cut()) is not None:
-        found.append(piece)
-    assert reader.buffer == b""
-    return found
+    return read_pieces(data)
 
 
 def commands(transport):
@@ -88,6 +87,12 @@ def commands(transport):
     return found
 
 
+def code(transport):
+    """Of the close that was all that was written."""
+    (close,) = pieces(transport)
+    return close.code
+
+
 def say(protocol, *frames):
     protocol.dataReceived(b"".join(piece_bytes(BINARY, data) for data in frames))
 
@@ -97,8 +102,8 @@ def say(protocol, *frames):
 
 def test_a_conversation(house, clock, opened):
     protocol, transport = opened()
-    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
-    say(protocol, frame("SEND", b"x", destination="/queue/q"))
+    say(protocol, SUBSCRIBED)
+    say(protocol, sent(b"x"))
     assert commands(transport) == ["CONNECTED", "MESSAGE"]
     say(protocol, frame("DISCONNECT", receipt="bye"))
     receipt, close = pieces(transport)
@@ -115,7 +120,7 @@ def test_a_frame_over_several_messages_with_pings_between(queues, opened):
     protocol, transport = opened()
     say(protocol, CONNECT)
     transport.clear()
-    data = frame("SEND", b"x" * 1000, destination="/queue/q", receipt="r")
+    data = sent(b"x" * 1000, receipt="r")
     protocol.dataReceived(
         piece_bytes(TEXT, data[:10])
         + piece_bytes(BINARY, data[10:20], fin=False)
@@ -131,28 +136,28 @@ def test_a_frame_over_several_messages_with_pings_between(queues, opened):
 
 def test_all_messages_of_a_read_are_one_write(opened, monkeypatch):
     protocol, transport = opened()
-    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+    say(protocol, SUBSCRIBED)
     transport.clear()
-    writes: list[bytes] = []
+    writes = []
     monkeypatch.setattr(transport, "write", writes.append)
-    say(protocol, *[frame("SEND", b"x" * n, destination="/queue/q") for n in (1, 200, 70_000)])
+    say(protocol, *[sent(b"x" * n) for n in (1, 200, 70_000)])
     assert len(writes) == 1
     assert len(writes[0]) > 70_000
 
 
 def test_text(opened):
     protocol, transport = opened(websocket={"web_socket_encoder_type": "text"})
-    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
-    say(protocol, *[frame("SEND", body, destination="/queue/q") for body in ("ż".encode(), b"\xff")])
+    say(protocol, SUBSCRIBED)
+    say(protocol, *[sent(body) for body in ("ż".encode(), b"\xff")])
     assert [piece.opcode for piece in pieces(transport)] == [TEXT, TEXT, BINARY]
 
 
 def test_text_of_any_length(opened):
     protocol, transport = opened(websocket={"web_socket_encoder_type": "text"})
-    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+    say(protocol, SUBSCRIBED)
     transport.clear()
     bodies = ["x" * length for length in (1, 125, 126, 65_535, 65_536, 1_000_000)]
-    say(protocol, *[frame("SEND", body.encode(), destination="/queue/q") for body in bodies])
+    say(protocol, *[sent(body.encode()) for body in bodies])
     written = pieces(transport)
     assert [parse(piece.payload)[0].body.decode() for piece in written] == bodies
     assert {piece.opcode for piece in written} == {TEXT}
@@ -235,7 +240,7 @@ def test_more_connections_than_allowed(house, clock, opened):
 def test_a_frame_that_is_too_long(clock, queues, opened):
     protocol, transport = opened(websocket={"web_socket_max_frame_payload_length": 1000})
     say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client"))
-    data = frame("SEND", b"x" * 990, destination="/queue/q")
+    data = sent(b"x" * 990)
     say(protocol, data[:500], data[500:])
     transport.clear()
     protocol.dataReceived(piece_bytes(BINARY, data)[:600])
@@ -260,11 +265,10 @@ def test_a_frame_that_is_too_long(clock, queues, opened):
 def test_frames_are_short_until_connected(queues, opened):
     protocol, transport = opened()
     protocol.dataReceived(piece_bytes(BINARY, b"\n" * (MAX_FRAME_BEFORE_CONNECT + 1))[:20])
-    (close,) = pieces(transport)
-    assert close.code == 1009
+    assert code(transport) == 1009
     protocol, transport = opened()
     say(protocol, CONNECT)
-    say(protocol, frame("SEND", b"x" * MAX_FRAME_BEFORE_CONNECT, destination="/queue/q"))
+    say(protocol, sent(b"x" * MAX_FRAME_BEFORE_CONNECT))
     assert commands(transport) == ["CONNECTED"]
     assert queues["q"].count == 1
 
@@ -272,7 +276,7 @@ def test_frames_are_short_until_connected(queues, opened):
 def test_a_frame_that_is_not_whole_counts(house, queues, opened):
     protocol, transport = opened()
     say(protocol, CONNECT)
-    data = piece_bytes(BINARY, frame("SEND", b"x" * 200_000, destination="/queue/q"))
+    data = piece_bytes(BINARY, sent(b"x" * 200_000))
     protocol.dataReceived(data[:100_000])
     protocol.dataReceived(data[100_000:150_000])
     assert house.broker.unfinished.bytes == 150_000
@@ -286,14 +290,13 @@ def test_a_frame_is_as_long_as_one_of_stomp_may_be(opened):
     say(protocol, CONNECT)
     transport.clear()
     protocol.dataReceived(piece_bytes(BINARY, b"\n" * 2_000_000)[:20])
-    (close,) = pieces(transport)
-    assert close.code == 1009
+    assert code(transport) == 1009
 
 
 def test_a_part_of_a_long_frame_is_a_sign_of_life(clock, queues, opened):
     protocol, transport = opened()
     say(protocol, frame("CONNECT", accept_version="1.2", host="/", heart_beat="1000,0"))
-    data = piece_bytes(BINARY, frame("SEND", b"x" * 4000, destination="/queue/q"))
+    data = piece_bytes(BINARY, sent(b"x" * 4000))
     for at in range(0, len(data), 400):
         clock.advance(1)
         protocol.dataReceived(data[at : at + 400])
@@ -336,7 +339,7 @@ def test_broken_rules(clock, opened):
 
 def test_what_came_before_a_broken_rule_counts(queues, opened):
     protocol, transport = opened()
-    good = piece_bytes(BINARY, CONNECT + frame("SEND", destination="/queue/q", receipt="r"))
+    good = piece_bytes(BINARY, CONNECT + sent(receipt="r"))
     protocol.dataReceived(good + piece_bytes(BINARY, b"", mask=None))
     *frames, close = pieces(transport)
     assert [parse(piece.payload)[0].command for piece in frames] == ["CONNECTED", "RECEIPT"]
@@ -357,8 +360,7 @@ def test_a_flood_of_pings(clock, opened):
         clock.advance(1)
     assert {piece.opcode for piece in pieces(transport)} == {PONG}
     protocol.dataReceived(piece_bytes(PING) * (MAX_CONTROL_FRAMES + 1))
-    (close,) = pieces(transport)
-    assert close.code == 1008
+    assert code(transport) == 1008
 
 
 def test_a_flood_of_fragments(clock, opened):
@@ -394,9 +396,7 @@ def test_the_client_closes(clock, queues, opened):
     protocol, transport = opened()
     say(
         protocol,
-        CONNECT
-        + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client")
-        + frame("SEND", destination="/queue/q"),
+        CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1", ack="client") + sent(),
     )
     queue = queues["q"]
     assert queue.delivering == 1
@@ -411,7 +411,7 @@ def test_the_client_closes(clock, queues, opened):
 
 def test_what_came_with_the_close_counts(queues, opened):
     protocol, transport = opened()
-    send = frame("SEND", destination="/queue/q", receipt="r")
+    send = sent(receipt="r")
     protocol.dataReceived(piece_bytes(BINARY, CONNECT + send) + piece_bytes(CLOSE))
     connected, receipt, close = pieces(transport)
     assert parse(receipt.payload)[0].command == "RECEIPT"
@@ -432,7 +432,7 @@ def test_a_client_that_does_not_answer_the_close(clock, opened):
 
 def test_a_blocked_producer_is_not_read(clock, queues, opened):
     producer, transport = opened()
-    say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
+    say(producer, CONNECT, sent(to="/queue/full") * 2)
     assert transport.producerState == "paused"
     queues["full"].purge()
     clock.advance(0)
@@ -441,15 +441,14 @@ def test_a_blocked_producer_is_not_read(clock, queues, opened):
 
 def test_the_answer_to_a_close_is_read_of_who_was_blocked(opened):
     producer, transport = opened()
-    say(producer, CONNECT, frame("SEND", destination="/queue/full") * 2)
-    assert producer.session is not None
+    say(producer, CONNECT, sent(to="/queue/full") * 2)
     producer.session.refuse(ValueError("enough"))
     assert transport.producerState == "producing"
 
 
 def test_a_lost_connection_leaves_nothing_to_the_garbage_collector(request, opened):
     protocol, transport = opened()
-    say(protocol, CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"))
+    say(protocol, SUBSCRIBED)
     gone = [weakref.ref(protocol), weakref.ref(protocol._websocket), weakref.ref(protocol.session)]
     gc.collect()
     gc.disable()
@@ -477,8 +476,8 @@ def test_a_compressed_conversation(compressing):
     there, back = zlib.compressobj(wbits=-15), zlib.decompressobj(wbits=-15)
     body = b"much of the same " * 50_000
     for data in (
-        CONNECT + frame("SUBSCRIBE", destination="/queue/q", id="1"),
-        frame("SEND", body, destination="/queue/q"),
+        SUBSCRIBED,
+        sent(body),
     ):
         deflated = there.compress(data) + there.flush(zlib.Z_SYNC_FLUSH)
         protocol.dataReceived(piece_bytes(BINARY, deflated[:-4], rsv=4))
@@ -488,7 +487,7 @@ def test_a_compressed_conversation(compressing):
     connected, message = (parse(back.decompress(piece.payload + b"\0\0\xff\xff"))[0] for piece in written)
     assert (connected.command, message.command) == ("CONNECTED", "MESSAGE")
     assert message.body == body
-    say(protocol, frame("SEND", b"as it is", destination="/queue/q"))  # compressed or not, each for itself
+    say(protocol, sent(b"as it is"))  # compressed or not, each for itself
     assert len(pieces(transport)) == 1
 
 
@@ -496,16 +495,14 @@ def test_a_compressed_bomb(compressing, monkeypatch):
     protocol, transport = compressing(limits=FrameLimits(max_body_length=1_000_000))
     there = zlib.compressobj(9, wbits=-15)
     bomb = there.compress(b"\n" * 200_000_000) + there.flush(zlib.Z_SYNC_FLUSH)
-    taken: list[int] = []
+    taken = []
     monkeypatch.setattr(protocol, "take", lambda data: taken.append(len(data)))
     protocol.dataReceived(piece_bytes(BINARY, bomb[:-4], rsv=4))
-    (close,) = pieces(transport)
-    assert close.code == 1009
+    assert code(transport) == 1009
     assert sum(taken) < 2_000_000
 
 
 def test_what_cannot_be_decompressed(compressing):
     protocol, transport = compressing()
     protocol.dataReceived(piece_bytes(BINARY, b"\xff" * 100, rsv=4))
-    (close,) = pieces(transport)
-    assert close.code == 1002
+    assert code(transport) == 1002

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from stompring.server.websocket import SHORT_MESSAGE
 from stompring.settings.acceptor import WebSocketSettings
 
-from ..websocket_client import BINARY, CLOSE, PING, TEXT, WebSocketClient, piece_bytes
-from .transport import House
+from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
+from .transport import House, read_pieces
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -69,13 +69,7 @@ class Taken:
 
     def codes(self):
         """Those of the Close frames."""
-        reader = WebSocketClient.__new__(WebSocketClient)
-        reader.buffer = self.frames
-        found = []
-        while (piece := reader.cut()) is not None:
-            if piece.opcode == CLOSE:
-                found.append(piece.code)
-        return found
+        return [piece.code for piece in read_pieces(self.frames) if piece.opcode == CLOSE]
 
 
 @settings(deadline=None)

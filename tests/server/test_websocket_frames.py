@@ -1,7 +1,5 @@
 """The two things about frames of WebSocket that the broker does faster than the library: short reads, binary writes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,8 @@ from hypothesis import strategies as st
 from stompring.server.websocket import SHORT_MESSAGE, apply_mask
 from stompring.stomp.websocket_frames import pack_binary, read_short_messages
 
-from ..websocket_client import BINARY, CLOSE, PING, TEXT, WebSocketClient, piece_bytes
+from ..websocket_client import BINARY, CLOSE, PING, TEXT, piece_bytes
+from .transport import read_pieces
 
 MASKS = st.binary(min_size=4, max_size=4)
 LEAD = b"MESSAGE\nsubscription:1\nmessage-id:1-"
@@ -19,7 +18,7 @@ LEAD = b"MESSAGE\nsubscription:1\nmessage-id:1-"
 def test_short_messages_wherever_the_read_ends(messages, data):
     payloads = [text.encode() for _, text, _ in messages]
     whole = b"".join(piece_bytes(opcode, text.encode(), mask=mask) for opcode, text, mask in messages)
-    taken: list[bytes] = []
+    taken = []
     assert read_short_messages(whole, SHORT_MESSAGE, taken, apply_mask) == (len(whole), True)
     assert taken == payloads
     cut = data.draw(st.integers(0, len(whole)))
@@ -33,7 +32,7 @@ def test_short_messages_wherever_the_read_ends(messages, data):
 @pytest.mark.parametrize("length", [0, 1, 125, 126, SHORT_MESSAGE - 1, SHORT_MESSAGE])
 def test_lengths_that_are_read(length):
     data = piece_bytes(BINARY, b"x" * length)
-    taken: list[bytes] = []
+    taken = []
     assert read_short_messages(data, SHORT_MESSAGE, taken, apply_mask) == (len(data), True)
     assert taken == [b"x" * length]
     for cut in range(min(len(data), 20)):
@@ -60,7 +59,7 @@ def test_lengths_that_are_read(length):
 )
 def test_what_is_left_to_the_library(data):
     good = piece_bytes(TEXT, b"good")
-    taken: list[bytes] = []
+    taken = []
     assert read_short_messages(good + data, SHORT_MESSAGE, taken, apply_mask) == (len(good), False)
     assert taken == [b"good"]
 
@@ -74,20 +73,15 @@ def test_no_more_than_is_allowed():
 
 
 def unpacked(data):
-    reader = WebSocketClient.__new__(WebSocketClient)
-    reader.buffer = data
-    found = []
-    while (piece := reader.cut()) is not None:
-        found.append(piece)
-    assert reader.buffer == b""
+    found = read_pieces(data)
     assert all(piece.fin and piece.rsv == 0 for piece in found)
     return found
 
 
 @given(st.lists(st.binary(max_size=300)))
 def test_a_message_for_each_frame(bodies):
-    parts: list[bytes] = []
-    frames: list[bytes] = []
+    parts = []
+    frames = []
     for number, body in enumerate(bodies):
         tail = b"%d\n\n%b\0\n" % (number, body)
         parts += (b"\n", LEAD, tail) if number % 2 else (LEAD + tail,)

@@ -15,6 +15,19 @@ from stompring.session.outbox import Outgoing
 from stompring.settings.acceptor import StompAcceptor
 from stompring.settings.model import AddressSettingEntry, BrokerConfiguration, FullPolicy
 
+from ..websocket_client import WebSocketClient
+
+
+def read_pieces(data: bytes) -> list[Any]:
+    """The frames of WebSocket in these bytes, which are all whole."""
+    reader: Any = WebSocketClient.__new__(WebSocketClient)
+    reader.buffer = data
+    found = []
+    while (piece := reader.cut()) is not None:
+        found.append(piece)
+    assert reader.buffer == b""
+    return found
+
 
 class TcpTransport(StringTransportWithDisconnection):
     """Closes only when no producer is registered, and knows a slow socket."""

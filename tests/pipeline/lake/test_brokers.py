@@ -1,7 +1,5 @@
 """A lake knows data directories by their identities: another one is refused, or is there under a name of its own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from stompring.pipeline.backlog import DirectoryReplaced
 from stompring.pipeline.files import DataFiles
@@ -23,7 +21,7 @@ from .ingesting import InProcess, ingest, run
 from .traffic import retained_messages
 from .version1_lake import first_version, rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 ONE, TWO, THREE = bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 48))
 
@@ -37,7 +35,7 @@ def refused(result, *texts):
 
 def by_broker(lake):
     """The messages that delta-rs reads."""
-    found: dict[str, list[tuple[int, str, bytes]]] = {}
+    found = {}
     for row in rows(lake, "messages"):
         found.setdefault(row["broker"], []).append((row["message_id"], row["queue"], row["body"]))
     return {name: sorted(each) for name, each in found.items()}

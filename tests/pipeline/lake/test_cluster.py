@@ -27,12 +27,11 @@ from ...end_to_end.lasting import DURABLE
 from ..conftest import QUICK
 from .kill_campaign import CORE
 
-pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pyarrow = pytest.importorskip("pyarrow")
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.long,
-    pytest.mark.timeout(600),
     pytest.mark.xdist_group("processes of Spark"),
 ]
 

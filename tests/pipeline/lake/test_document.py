@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from ...broker_process import BrokerProcess
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from stompring.cli.lake import lake as command
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PIPELINE = (DOCS / "pipeline.md").read_text(encoding="utf-8")

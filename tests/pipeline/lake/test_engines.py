@@ -8,7 +8,7 @@ from datetime import date, datetime
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 import pyarrow.dataset as ds
 from click.testing import CliRunner
@@ -65,7 +65,6 @@ def sql(filled, text, *words):
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_both_engines_show_the_same(spark, filled):
     for number, text in enumerate(QUERIES):
         for format_ in {2: ("table", "csv"), 7: ("json", "table")}.get(number, ("json",)):

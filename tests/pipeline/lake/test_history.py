@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field
@@ -23,7 +23,7 @@ from ..test_source_stream import write_segment
 from .ingesting import cut_anywhere, done, ingest, run
 from .version1_lake import first_version, ordered, rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 ONE, TWO = bytes(range(16)), bytes(range(16, 32))
 

@@ -6,7 +6,7 @@ import pytest
 
 from .traffic import event_counts, produce, retained_messages, start
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from stompring.pipeline.lake.delta import LakeTable
 from stompring.pipeline.lake.lake import Lake, LakeNotFound
@@ -17,7 +17,7 @@ from stompring.store.segment import find_footer
 from ..broker_files import broker_files, write_files
 from .ingesting import cut_anywhere, events, ingest, messages
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 def test_a_broker_at_work_in_steps_and_over_a_kill(spark, lasting, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
@@ -22,7 +22,7 @@ from ..broker_files import broker_files, write_files
 from .ingesting import cut_anywhere, ingest, run
 from .version1_lake import first_version, ordered, rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")

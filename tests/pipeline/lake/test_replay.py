@@ -8,7 +8,7 @@ import pytest
 from ...end_to_end.lasting import DURABLE, LastingBroker
 from ...end_to_end.secured import Secured
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from stompring.pipeline.lake.selection import address_regex
 from stompring.settings.match import Pattern
@@ -17,7 +17,7 @@ from ...broker_document import anycast
 from ...end_to_end.test_retention import retention
 from .ingesting import run
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 SENT = {
     name: [f"{name} {number:04d}" for number in range(150)] for name in ("orders.eu", "orders.us", "other")

@@ -1,19 +1,16 @@
 """Views of a lake: columns of bodies and headers, what does not fit, and tables that grow with the messages."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
 
-pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("deltalake")
 
 from deltalake import DeltaTable
 
@@ -31,7 +28,7 @@ from stompring.pipeline.lake.views import ViewDefinition, ViewError, Views
 from .ingesting import done, run
 from .lake_fixture import BEGIN, LakeFixture
 
-ORDER: dict[str, Any] = {
+ORDER = {
     "type": "object",
     "required": ["id"],
     "properties": {
@@ -54,7 +51,7 @@ ORDER: dict[str, Any] = {
     },
 }
 
-GOOD: list[dict[str, Any]] = [
+GOOD = [
     {"id": 1},
     {"id": 2.0, "price": 3, "paid": None, "at": "2026-07-01T12:00:00.123456789+02:00", "day": "2026-02-28"},
     {"id": -(2**63), "lines": [{"sku": "a", "count": 2, "more": 1}, {"sku": "é\u0000"}], "tags": {"a": "b"}},
@@ -63,7 +60,7 @@ GOOD: list[dict[str, Any]] = [
 ]
 
 #: Bodies that do not fit, and what is said of them.
-BAD: list[tuple[bytes, str]] = [
+BAD = [
     (b"", "the body is not JSON"),
     (b"\xff", "the body is not UTF-8"),
     (b"{", "the body is not JSON"),
@@ -115,6 +112,10 @@ def view(filled, *words):
     return done("view", "v", "--lake", str(filled.lake), *words)
 
 
+def typed(filled, tmp_path, *words):
+    return view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), *words)
+
+
 @pytest.fixture
 def filled(tmp_path):
     return LakeFixture(tmp_path / "lake")
@@ -124,7 +125,7 @@ def test_json_schema_gives_types_and_keeps_what_does_not_fit(filled, tmp_path):
     filled.add(*[json.dumps(one).encode() for one in GOOD], headers={"region": "north", "n": "7"})
     filled.add(b'{"id": 99}', address="elsewhere")
     filled.add(*[body for body, _ in BAD])
-    told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--header", "n:int")
+    told = typed(filled, tmp_path, "--header", "n:int")
     columns = dict(line.split() for line in told.splitlines())
     assert columns == {
         "message_id": "BIGINT",
@@ -224,7 +225,7 @@ def test_names_that_are_taken_get_a_prefix(filled, tmp_path):
 
 
 #: Type, text of the header, and the value; None where it does not fit.
-TYPED: list[tuple[str, str, Any]] = [
+TYPED = [
     ("int", "2147483647", 2**31 - 1),
     ("int", "2147483648", None),
     ("long", "+12", 12),
@@ -331,7 +332,7 @@ def test_inference_of_names_that_are_data_and_of_nothing():
     assert notes == ["/by: more than 1,000 names: STRING", "/Case: 'a' and 'A' differ only in case: STRING"]
 
 
-AVRO: dict[str, Any] = {
+AVRO = {
     "type": "record",
     "name": "Order",
     "fields": [
@@ -400,7 +401,7 @@ def ids(filled):
 
 
 def materialized(filled, tmp_path):
-    told = view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), "--materialize")
+    told = typed(filled, tmp_path, "--materialize")
     assert told.splitlines()[-1] == f"v: {len(ids(filled))} rows, 0 of them not decoded (column _bad)"
     return Views(filled.lake).get("v")
 
@@ -409,15 +410,19 @@ def order(number):
     return json.dumps({"id": number}).encode()
 
 
+def add(filled, *numbers):
+    filled.add(*map(order, numbers))
+
+
 def refresh(filled):
     return done("view", "v", "--lake", str(filled.lake), "--refresh")
 
 
 def test_refresh_adds_what_came_once(filled, tmp_path):
-    filled.add(order(1), order(2))
+    add(filled, 1, 2)
     made = materialized(filled, tmp_path)
     assert refresh(filled) == "v: added 0 rows, 0 of them not decoded (column _bad)\n"
-    filled.add(order(3))
+    add(filled, 3)
     filled.add(b"bad", order(99), address="other")
     filled.add(b"bad")
     assert ids(filled) == [1, 2]  # as of the last refresh
@@ -431,14 +436,14 @@ def test_refresh_adds_what_came_once(filled, tmp_path):
 
 
 def test_compaction_and_vacuum_of_messages_add_nothing(filled, tmp_path):
-    filled.add(order(1))
+    add(filled, 1)
     made = materialized(filled, tmp_path)
-    filled.add(order(2))
+    add(filled, 2)
     messages = filled.lake.tables["messages"]
     messages.compact(1 << 20)
     assert made.refresh() == (1, 0, False) and ids(filled) == [1, 2]
-    filled.add(order(3))
-    filled.add(order(4))
+    add(filled, 3)
+    add(filled, 4)
     messages.compact(1 << 20)
     messages.vacuum(0, dry_run=False)
     assert made.refresh() == (4, 0, True)  # the files that came are gone: all rows anew
@@ -446,7 +451,7 @@ def test_compaction_and_vacuum_of_messages_add_nothing(filled, tmp_path):
 
 
 def test_small_files_of_a_materialized_view_are_put_together(filled, tmp_path):
-    filled.add(order(1))
+    add(filled, 1)
     made = materialized(filled, tmp_path)
     for number in (2, 3, 4):
         filled.add(order(number))
@@ -455,7 +460,7 @@ def test_small_files_of_a_materialized_view_are_put_together(filled, tmp_path):
     assert "view v: compacted 4 files into 1\n" in done("compact", "--lake", str(filled.lake))
     assert ids(filled) == [1, 2, 3, 4] and made.small_files(1 << 20) == 1
     assert "view v: 4 files deleted\n" in done("vacuum", "--lake", str(filled.lake), "--hours", "0")
-    filled.add(order(5))
+    add(filled, 5)
     assert made.refresh() == (1, 0, False) and ids(filled) == [1, 2, 3, 4, 5]
     upkeep = Maintenance(filled.lake, small_files=1, hours=0)
     upkeep.run_due()
@@ -466,26 +471,26 @@ def test_small_files_of_a_materialized_view_are_put_together(filled, tmp_path):
 
 @pytest.mark.parametrize("kept", [(), ("--materialize",)])
 def test_view_of_an_earlier_version(filled, tmp_path, kept):
-    filled.add(order(1))
-    view(filled, "--address", "orders", "--json-schema", schema_file(tmp_path), *kept)
-    filled.add(order(2))
+    add(filled, 1)
+    typed(filled, tmp_path, *kept)
+    add(filled, 2)
     with query(filled.lake, "select id from v", versions={"messages": 1}) as result:
         assert list(result.rows()) == [[1]]
 
 
 def test_restored_messages_are_taken_anew(filled, tmp_path):
-    filled.add(order(1))
+    add(filled, 1)
     made = materialized(filled, tmp_path)
-    filled.add(order(2))
+    add(filled, 2)
     made.refresh()
     filled.lake.tables["messages"].open().restore(1)
     assert made.refresh() == (1, 0, True) and ids(filled) == [1]
 
 
 def test_interrupted_refresh_is_completed_by_the_next(filled, tmp_path):
-    filled.add(order(1))
+    add(filled, 1)
     made = materialized(filled, tmp_path)
-    filled.add(order(2), order(3))
+    add(filled, 2, 3)
 
     def die(name):
         raise KeyboardInterrupt
@@ -500,7 +505,7 @@ def test_interrupted_refresh_is_completed_by_the_next(filled, tmp_path):
 
 
 def test_view_that_was_half_made_is_made_anew(filled):
-    filled.add(order(1))
+    add(filled, 1)
     known = Views(filled.lake)
     definition = ViewDefinition(
         "v", ("orders",), fields=tuple(from_json_schema(json.dumps(ORDER).encode())), materialized=True
@@ -511,7 +516,7 @@ def test_view_that_was_half_made_is_made_anew(filled):
         known.create(definition)
     assert known.every() == []
     away.rename(file)
-    filled.add(order(2))
+    add(filled, 2)
     known.create(definition)
     assert ids(filled) == [1, 2]
 
@@ -520,7 +525,7 @@ def test_two_brokers_and_a_damaged_definition(filled, tmp_path):
     both = LakeFixture(tmp_path / "both", ("main", "second"))
     both.add(order(1))
     both.add(order(2), broker="second")
-    view(both, "--address", "orders", "--json-schema", schema_file(tmp_path))
+    typed(both, tmp_path)
     assert rows_of(both, "select broker, id from v order by 1") == [["main", 1], ["second", 2]]
     (Path(str(both.lake)) / "_stompring" / "views" / "v.json").write_text("{")
     result = run("views", "--lake", str(both.lake))

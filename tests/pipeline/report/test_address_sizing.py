@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
 
 from stompring.pipeline.report.sizing import MemoryDemand, address_advice, share_within, weighted_quantile
 

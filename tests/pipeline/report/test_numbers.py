@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
-pytest.importorskip("pyarrow")
 
 from stompring.pipeline.report import formats
 from stompring.pipeline.report.events import BINS, percentiles

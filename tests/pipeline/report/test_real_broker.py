@@ -13,7 +13,7 @@ from ...broker_document import anycast
 from ...end_to_end.lasting import DURABLE, take
 from ...end_to_end.test_retention import retention
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def bodies(count):

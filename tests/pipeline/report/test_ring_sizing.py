@@ -2,10 +2,6 @@
 
 # ruff: noqa: E402 - modules are imported where their libraries are installed
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +46,7 @@ def test_rings_do_not_mix(pairs):
 
 @given(buckets, st.integers(0, 30), st.integers(1, 12))
 def test_who_emptied_a_ring_empties_a_larger_one(pairs, depth, now):
-    left: list[int] = []
+    left = []
     simulated(pairs, now, depth, left=left)
     emptied = [not here and went > 0 for here, (_, went) in zip(left, pairs, strict=True)]
     known = flow(pairs, depth).with_sizes([now])
@@ -71,6 +67,6 @@ def test_the_least_size_is_the_least(pairs, size, allowed):
 
 @pytest.mark.parametrize(("low", "high"), [(1, 2), (5, 5), (1, 10**9), (100, 130)])
 def test_candidates_go_from_one_end_to_the_other(low, high):
-    found: Any = candidates(low, high, 33).tolist()
+    found = candidates(low, high, 33).tolist()
     assert (found[0], found[-1], len(found)) == (low, high, 33)
     assert found == sorted(found)

@@ -1,7 +1,5 @@
 """The client connection, against a counterpart that misbehaves and against a real broker."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import threading
@@ -80,7 +78,7 @@ def test_a_login_in_an_address_is_not_shown():
 
 
 def test_login_and_errors():
-    said: list[bytes] = []
+    said = []
 
     def play(peer):
         said.append(receive_until(peer, b"\0\n"))
@@ -199,7 +197,6 @@ def test_numbers_that_are_none(beats):
         greet(peer, CONNECTED.replace(b"\n\n", b"\nheart-beat:%b,%b\n\n" % (beats, beats)))
         asked = receive_until(peer, b"\0")
         number = re.search(rb"receipt:(\d+)", asked)
-        assert number is not None
         peer.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0RECEIPT\nreceipt-id:%b\n\n\0" % (beats, number[1]))
         peer.recv(1)
 

@@ -20,7 +20,6 @@ from .queue_contents import drained_bodies, url
 # It starts Spark three times more.
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(600),
     pytest.mark.long,
 ]
 

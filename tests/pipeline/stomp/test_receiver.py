@@ -1,13 +1,11 @@
 """From a broker to the spool: what is acknowledged is on disk, and a broker that goes away is waited for."""
 
-from __future__ import annotations
-
 import socket
 import threading
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -38,7 +36,7 @@ def bodies(spool):
 @pytest.fixture
 def receive(tmp_path):
     """Starts receivers; all are stopped after the test."""
-    running: list[tuple[Receiver, Spool]] = []
+    running = []
 
     def start(port, **more):
         given = options(port, tmp_path / "spool", **more)
@@ -111,7 +109,7 @@ def greeted(peer):
 @pytest.mark.parametrize("farewell", [b"", b"ERROR\nmessage:The broker is shutting down\n\n\0"])
 def test_a_broker_that_comes_back(receive, farewell):
     """What was not acknowledged comes again: it is there twice, and told so. Nothing is lost."""
-    spools: list[Spool] = []
+    spools = []
 
     def first(peer):
         greeted(peer)
@@ -134,7 +132,7 @@ def test_a_broker_that_comes_back(receive, farewell):
 
 
 def test_what_the_broker_is_asked(receive):
-    said: list[bytes] = []
+    said = []
 
     def play(peer):
         said.append(greet(peer))

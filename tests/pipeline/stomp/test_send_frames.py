@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 

@@ -1,10 +1,8 @@
 """What a task of a sink does, at a real broker: all of its rows or none, and none of them twice."""
 
-from __future__ import annotations
-
 import pytest
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
@@ -96,7 +94,7 @@ def test_a_full_address_is_no_duplicate(lasting):
 
 def test_a_duplicate_that_is_told_at_once():
     """Other brokers may refuse a SEND before the rows are at an end: those to come are sent as well."""
-    said: list[bytes] = []
+    said = []
 
     def refusing(peer):
         greet(peer)

@@ -4,7 +4,7 @@ import pytest
 
 from .queue_contents import drained_bodies, url
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 def numbered(spark, count, partitions=1):

@@ -1,22 +1,18 @@
 """`readStream` with Spark, from a real broker."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from ...end_to_end.lasting import DURABLE, numbers
 from .queue_contents import url
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 class Reading:
     """A query that keeps the rows of each batch."""
 
     def __init__(self, spark, lasting, directory):
-        self.batches: dict[int, list[Any]] = {}
+        self.batches = {}
         self.directory = directory
         self._spark = spark
         self._lasting = lasting

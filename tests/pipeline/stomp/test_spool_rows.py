@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'stompring[spark]'")
+pytest.importorskip("pyarrow")
 
 from stompring.pipeline.stomp.spool import COLUMNS, Spool, read_rows, to_record
 from stompring.stomp.client import FrameReader
