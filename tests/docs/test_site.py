@@ -1,7 +1,5 @@
 """The documentation as a site: the strict build passes, every page is reached, and no page asks another site."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -76,7 +74,7 @@ def pages(site):
 
 def article(page):
     (found,) = page.xpath("//article")
-    element: html.HtmlElement = found
+    element = found
     return element
 
 
@@ -123,7 +121,7 @@ def test_no_markdown_is_left_over(site):
 @pytest.mark.long
 def test_search_finds_settings_headers_and_alerts(site):
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
-    places: dict[str, set[str]] = {}
+    places = {}
     for entry in index["docs"]:
         for word in ("max-size-bytes", "AMQ_SCHEDULED_DELAY", "StompringDiskFull"):
             if word in entry["title"] + entry["text"]:

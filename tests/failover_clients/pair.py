@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
@@ -35,8 +35,8 @@ class Endpoints(NamedTuple):
 class BrokerPair:
     """Broker 0 is active at first, broker 1 waits. Use as a context manager.
 
-    ``options`` are those of ``stompring run`` for both, ``core`` what each has in its broker.xml besides ``document``,
-    which is what `broker_xml` takes. ``shared``: both have the same data directory; otherwise each has its own.
+    ``options`` are those of ``stompring run`` for both, ``core`` what each has in its broker.xml. ``shared``: both
+    have the same data directory; otherwise each has its own.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class BrokerPair:
         options: Sequence[str],
         shared: bool,
         core: Callable[[int], str] = lambda number: "",
-        **document: Any,
     ) -> None:
         ports = free_ports(6)
         self.endpoints = [Endpoints(*ports[:3]), Endpoints(*ports[3:])]
@@ -63,7 +62,6 @@ class BrokerPair:
             text = broker_xml(
                 acceptors=f'<acceptor name="ws">ws://127.0.0.1:{endpoints.websocket}/stomp?{PREFIXES}</acceptor>',
                 core=core(number),
-                **document,
             )
             text = text.replace("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{endpoints.stomp}")
             text = text.replace("http://127.0.0.1:0", f"http://127.0.0.1:{endpoints.http}")

@@ -18,7 +18,7 @@ import pytest
 from ..broker_process import PATIENCE, ROOT
 from ..ports import free_ports
 from .pair import REPLICATED, SHARED
-from .scenarios import Scenario, Takeover, selected
+from .scenarios import Takeover, selected
 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 GO = Path(__file__).parent / "go"
@@ -26,7 +26,7 @@ GO = Path(__file__).parent / "go"
 #: Messages that each client receives before the takeover, and again after it.
 ENOUGH = 30
 
-SCENARIOS: dict[str, Scenario] = {}
+SCENARIOS = {}
 
 
 class Program:

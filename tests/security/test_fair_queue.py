@@ -1,7 +1,5 @@
 """Hosts take turns."""
 
-from __future__ import annotations
-
 import pytest
 
 from stompring.security.login import FairQueue
@@ -9,7 +7,7 @@ from stompring.security.login import FairQueue
 
 def line(*items, most=100):
     """Items are a host's letter and a number."""
-    found: FairQueue[str] = FairQueue(most)
+    found = FairQueue(most)
     return found, [found.put(item[0], item) for item in items]
 
 

@@ -1,14 +1,11 @@
 """config/grafana/stompring.json: its queries fit the metrics of a real broker; a real Prometheus answers them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import subprocess
 import time
 from collections import defaultdict
-from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -22,7 +19,7 @@ from .test_alerts import ALERTS, rules
 from .watched_broker import traffic, watched_broker
 
 DASHBOARD = ROOT / "config" / "grafana" / "stompring.json"
-DOCUMENT: dict[str, Any] = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+DOCUMENT = json.loads(DASHBOARD.read_text(encoding="utf-8"))
 PANELS = [panel for panel in DOCUMENT["panels"] if panel["type"] != "row"]
 VARIABLES = {variable["name"]: variable for variable in DOCUMENT["templating"]["list"]}
 
@@ -54,7 +51,7 @@ def plain(query):
 
 
 def labels_by_metric(text):
-    found: dict[str, set[str]] = defaultdict(set)
+    found = defaultdict(set)
     for line in text.splitlines():
         if sample := re.match(r"(\w+)(?:\{(.*)\})? ", line):
             found[sample[1]] |= set(re.findall(r'(\w+)="', sample[2] or ""))
@@ -190,7 +187,7 @@ def test_panels_are_numbered_described_and_do_not_overlap():
     numbers = [panel["id"] for panel in DOCUMENT["panels"]]
     assert len(numbers) == len(set(numbers))
     assert [panel["title"] for panel in PANELS if not panel["title"] or not panel["description"]] == []
-    cells: set[tuple[int, int]] = set()
+    cells = set()
     for panel in DOCUMENT["panels"]:
         at = panel["gridPos"]
         own = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}

@@ -1,13 +1,10 @@
 """config/ha: the examples for brokers with a standby are accepted by the programs that read them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import tomllib
-from typing import Any
 
 import pytest
 import yaml
@@ -127,7 +124,7 @@ def test_drbd_reactor_starts_the_mount_before_the_broker():
 
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.stem)
 def test_kubernetes_routes_to_the_broker_that_is_ready(path):
-    documents: list[dict[str, Any]] = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     (stateful,) = [document for document in documents if document["kind"] == "StatefulSet"]
     services = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "Service"}
     spec = stateful["spec"]
@@ -150,7 +147,7 @@ def test_kubernetes_routes_to_the_broker_that_is_ready(path):
 
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.stem)
 def test_kubernetes_mounts_what_is_named_and_runs_our_commands(path):
-    documents: list[dict[str, Any]] = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     (stateful,) = [document for document in documents if document["kind"] == "StatefulSet"]
     pod = stateful["spec"]["template"]["spec"]
     volumes = {volume["name"] for volume in pod["volumes"]}

@@ -1,7 +1,5 @@
 """Wheel and sdist are complete: installed into an empty environment they give a broker with everything it needs."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -50,7 +48,7 @@ class Running:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self.ports: dict[str, int] = {}
+        self.ports = {}
         log = []
         assert self._process.stdout is not None
         for line in self._process.stdout:
