@@ -112,10 +112,6 @@ class WebSocketClient:
     def request(self, request: bytes) -> Answer:
         """Send a request as it is; the answer to it."""
         self.wire.send(request)
-        return self.answer()
-
-    def answer(self) -> Answer:
-        """The next answer of HTTP."""
         while b"\r\n\r\n" not in self.buffer:
             self._more()
         head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
@@ -131,12 +127,6 @@ class WebSocketClient:
     def send(self, opcode: int, payload: bytes = b"", **options: object) -> None:
         """Send one frame (`piece_bytes`)."""
         self.wire.send(piece_bytes(opcode, payload, **options))  # type: ignore[arg-type]
-
-    def piece(self) -> Piece:
-        """The broker's next frame."""
-        while (found := self.cut()) is None:
-            self._more()
-        return found
 
     def cut(self) -> Piece | None:
         """The next frame, if it is all there."""

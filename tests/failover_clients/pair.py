@@ -6,16 +6,15 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
-from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
 
 from ..broker_document import PREFIXES, broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..management import Management
 from ..ports import free_ports
-from ..stomp_client import StompClient
+from ..stomp_client import StompClient, spelled
 
 #: How the standby has what the active broker stored.
 SHARED, REPLICATED = "shared data directory", "replicated log on NATS"
@@ -104,18 +103,16 @@ class BrokerPair:
         """A client of the active broker."""
         client = StompClient(self.active.stomp, version)
         self._opened.callback(client.close)
-        client.connect({name.replace("_", "-"): value for name, value in headers.items()})
+        client.connect(spelled(headers))
         return client
 
     def ready(self, endpoints: Endpoints) -> tuple[int, str]:
         """The answer of ``/health/ready``: status and text; status 0 where nobody listens."""
         try:
-            with urlopen(f"http://127.0.0.1:{endpoints.http}/health/ready", timeout=PATIENCE) as answer:
-                return answer.status, answer.read().decode()
-        except HTTPError as error:
-            return error.code, error.read().decode()
-        except (URLError, ConnectionError):
+            answer, text = Management(endpoints.http).exchange("GET", "/health/ready")
+        except (OSError, HTTPException):
             return 0, ""
+        return answer.status, text.decode()
 
     def wait_until_standby(self) -> None:
         """The standby answers, and not as the active does."""

@@ -15,10 +15,6 @@ def taken(found):
     return [found.get() for _ in range(len(found))]
 
 
-def test_one_host_is_a_plain_line():
-    assert taken(line("a1", "a2", "a3")[0]) == ["a1", "a2", "a3"]
-
-
 def test_several_take_turns():
     assert taken(line("a1", "a2", "a3", "a4", "b1", "b2", "c1")[0]) == [
         "a1",

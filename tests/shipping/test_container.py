@@ -274,14 +274,10 @@ def test_grafana_is_provisioned_with_the_dashboard_and_its_data_source():
 
 
 @needs_promtool
-def test_the_configuration_of_prometheus_is_valid():
-    assert "is valid" in promtool("check", "config", ROOT / "config" / "prometheus.yml")
-
-
-@needs_promtool
-def test_the_configuration_of_the_other_prometheus_is_valid(tmp_path):
-    """With its rules and its password where the container has them."""
-    text = (ROOT / "config" / "container" / "prometheus.yml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["prometheus.yml", "container/prometheus.yml"])
+def test_the_configuration_of_prometheus_is_valid(tmp_path, name):
+    """With its rules and its password where it looks for them."""
+    text = (ROOT / "config" / name).read_text(encoding="utf-8")
     (tmp_path / "password").write_text("x")
     shutil.copy(ROOT / "config" / "prometheus-alerts.yml", tmp_path)
     file = tmp_path / "prometheus.yml"

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from collections import defaultdict
+from contextlib import suppress
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -15,6 +16,7 @@ from stompring.admin.ha import HA
 
 from ..broker_process import PATIENCE, ROOT
 from ..ports import free_port
+from ..waiting import until
 from .test_alerts import ALERTS, rules
 from .watched_broker import traffic, watched_broker
 
@@ -98,15 +100,11 @@ scrape_configs:
             return list(json.load(answer)["data"]["result"])
 
     def wait_for(self, expression):
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                if result := self.query(expression):
-                    return result
-            except OSError:  # it is starting
-                pass
-            assert time.monotonic() < deadline, f"no result of {expression}"
-            time.sleep(0.05)
+        def answers():
+            with suppress(OSError):  # it is starting
+                return self.query(expression)
+
+        until(answers, f"no result of {expression}")
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +136,18 @@ def scraped(tmp_path_factory):
                 prometheus.stop()
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_a_query_names_metrics_and_labels_of_the_broker(scraped, name):
+def known_and_available(scraped, expression):
+    """The labels of each metric, and those that the metrics of an expression have."""
     known = {**labels_by_metric(scraped[0]), **OF_PROMETHEUS, **OF_A_LOG}
-    expression, legend = QUERIES[name]
     metrics = METRIC.findall(expression)
     assert metrics and set(metrics) <= known.keys()
-    available = OF_SCRAPES.union(*(known[metric] for metric in metrics))
+    return known, OF_SCRAPES.union(*(known[metric] for metric in metrics))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_names_metrics_and_labels_of_the_broker(scraped, name):
+    expression, legend = QUERIES[name]
+    known, available = known_and_available(scraped, expression)
     for metric, matchers in re.findall(r"(\w+)\{([^}]*)\}", expression):
         assert set(re.findall(r"(\w+)=~?\"", matchers)) <= known[metric] | OF_SCRAPES, matchers
     for grouping in re.findall(r"\b(?:by|on|ignoring|without) \(([^)]*)\)", expression):
@@ -173,11 +176,8 @@ def test_a_variable_lists_labels_of_the_broker(scraped, name):
 
 @pytest.mark.parametrize("alert", rules())
 def test_an_alert_names_metrics_and_labels_of_the_broker(scraped, alert):
-    known = {**labels_by_metric(scraped[0]), **OF_PROMETHEUS, **OF_A_LOG}
     rule = rules()[alert]
-    metrics = set(METRIC.findall(rule["expr"]))
-    assert metrics and metrics <= known.keys()
-    available = OF_SCRAPES.union(*(known[metric] for metric in metrics))
+    _, available = known_and_available(scraped, rule["expr"])
     assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= available
     assert set(re.findall(r"(\w+)=~?\"", rule["expr"])) <= available
     scraped[1](rule["expr"])
