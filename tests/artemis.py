@@ -79,25 +79,8 @@ class JavaClass(NamedTuple):
     methods: tuple[str, ...]
 
 
-#: Bytes after the tag of an entry of the constant pool (Java Virtual Machine Specification, 4.4).
-_SIZES = {
-    3: 4,
-    4: 4,
-    5: 8,
-    6: 8,
-    7: 2,
-    8: 2,
-    9: 4,
-    10: 4,
-    11: 4,
-    12: 4,
-    15: 3,
-    16: 2,
-    17: 4,
-    18: 4,
-    19: 2,
-    20: 2,
-}
+#: Bytes after the tag of an entry of the constant pool, where these are not 4 (Java Virtual Machine Specification 4.4).
+_SIZES = {5: 8, 6: 8, 7: 2, 8: 2, 15: 3, 16: 2, 19: 2, 20: 2}
 
 
 def java_class(jar: str, name: str) -> JavaClass:
@@ -143,7 +126,7 @@ class _ClassReader:
             else:
                 if tag == 8:
                     (self._strings[index],) = struct.unpack_from(">H", self._data, self._at)
-                self._at += _SIZES[tag]
+                self._at += _SIZES.get(tag, 4)
             index += 2 if tag in (5, 6) else 1
 
     def _members(self) -> Iterator[tuple[str, dict[str, bytes]]]:

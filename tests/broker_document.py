@@ -13,16 +13,18 @@ PREFIXES = "anycastPrefix=/queue/,queue/;multicastPrefix=/topic/,topic/"
 EVERYBODY = "everybody"
 
 PERMISSIONS = (
-    *(
-        "send",
-        "consume",
-        "browse",
-        "createAddress",
-        "deleteAddress",
-        "createDurableQueue",
-        "deleteDurableQueue",
-    ),
-    *("createNonDurableQueue", "deleteNonDurableQueue", "manage", "view", "edit"),
+    "send",
+    "consume",
+    "browse",
+    "createAddress",
+    "deleteAddress",
+    "createDurableQueue",
+    "deleteDurableQueue",
+    "createNonDurableQueue",
+    "deleteNonDurableQueue",
+    "manage",
+    "view",
+    "edit",
 )
 
 #: As shipped: any client's first try works. Without them Artemis's defaults hold.

@@ -83,10 +83,6 @@ class Child:
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def terminate(self) -> None:
-        """SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
     def kill(self) -> None:
         """SIGKILL."""
         self.send_signal(signal.SIGKILL)

@@ -10,7 +10,6 @@ import ast
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +27,6 @@ BUILT_IN = {
     "tuple",
     "set",
     "frozenset",
-    "object",
 }
 #: Modules that look at the inside of objects, and their functions for it.
 COPYING = {"copy", "pickle", "copyreg"}
@@ -37,12 +35,11 @@ ATTRIBUTES = {"__dict__", "__func__", "__code__", "__annotations__", "__closure_
 DECORATORS = {"cached_property", "runtime_checkable", "total_ordering", "singledispatchmethod"}
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One place in a module."""
+#: One place in a module: its line and what to say of it.
+Difference = tuple[int, str]
 
-    line: int
-    text: str
+#: The same, while it is looked for.
+Found = Iterator[tuple[ast.stmt | ast.expr | ast.excepthandler, str]]
 
 
 def compiled_modules(root: Path = ROOT) -> list[Path]:
@@ -64,12 +61,11 @@ def differences(source: str) -> list[Difference]:
         if isinstance(node, ast.ClassDef) and _attribute_of_mypyc(node, "native_class") is False
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
-    found = {each for node in ast.walk(tree) for each in _of(node) if each.line not in interpreted}
-    found |= {*_of_fields(tree), *_of_generators(tree)}
-    return sorted(
-        (each for each in found if not lines[each.line - 1].rstrip().endswith(EXEMPT)),
-        key=lambda each: (each.line, each.text),
-    )
+    found = {
+        (at.lineno, text) for node in ast.walk(tree) for at, text in _of(node) if at.lineno not in interpreted
+    }
+    found |= {(at.lineno, text) for at, text in (*_of_fields(tree), *_of_generators(tree))}
+    return sorted(each for each in found if not lines[each[0] - 1].rstrip().endswith(EXEMPT))
 
 
 def interpreted_subclasses(root: Path = ROOT) -> Iterator[tuple[Path, Difference]]:
@@ -101,67 +97,52 @@ def interpreted_subclasses(root: Path = ROOT) -> Iterator[tuple[Path, Difference
                 for base in node.bases:
                     if _name(base) in closed:
                         text = f"{_name(base)} is compiled: it needs mypyc_attr(allow_interpreted_subclasses=True)"
-                        yield path, Difference(node.lineno, text)
+                        yield path, (node.lineno, text)
 
 
-def _of(node: ast.AST) -> Iterator[Difference]:
+def _of(node: ast.AST) -> Found:
     match node:
-        case ast.ClassDef():
-            yield from _of_class(node)
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            yield from _of_function(node)
+        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            for decorator in node.decorator_list:
+                if _name(decorator) in DECORATORS:
+                    yield node, f"{_name(decorator)} does not work with native classes"
+            yield from _of_class(node) if isinstance(node, ast.ClassDef) else _of_function(node)
         case ast.Attribute(attr="__new__", value=ast.Name()):
-            yield Difference(node.lineno, "__new__ of a class does not make a native object: call the class")
+            yield node, "__new__ of a class does not make a native object: call the class"
         case ast.Attribute(attr=name, ctx=ast.Load()) if name in ATTRIBUTES:
-            yield Difference(node.lineno, f"native objects and functions have no {name}")
+            yield node, f"native objects and functions have no {name}"
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in INTROSPECTION:
-            yield Difference(node.lineno, f"{name}() does not see the inside of native objects and functions")
+            yield node, f"{name}() does not see the inside of native objects and functions"
         case ast.Call(func=ast.Attribute(attr="group"), args=[*_, ast.Starred()]):
-            yield Difference(
-                node.lineno, "group() of one place returns no tuple, as its annotation says: call it as Any"
-            )
-        case ast.Import(names=names) if {each.name for each in names} & COPYING:
-            yield _copying(node)
-        case ast.ImportFrom(module=module) if module in COPYING:
-            yield _copying(node)
+            yield node, "group() of one place returns no tuple, as its annotation says: call it as Any"
+        case ast.Import() | ast.ImportFrom():
+            modules = {each.name for each in node.names} if isinstance(node, ast.Import) else {node.module}
+            if modules & COPYING:
+                yield (
+                    node,
+                    "native objects can be neither copied nor pickled: call the class with the attributes",
+                )
 
 
-def _copying(node: ast.Import | ast.ImportFrom) -> Difference:
-    return Difference(
-        node.lineno, "native objects can be neither copied nor pickled: call the class with the attributes"
-    )
-
-
-def _of_class(node: ast.ClassDef) -> Iterator[Difference]:
+def _of_class(node: ast.ClassDef) -> Found:
     methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-    assigned = {target.id for each in node.body for target in _targets(each) if isinstance(target, ast.Name)}
+    assigned = {_name(target) for each in node.body for target in _targets(each)}
     if methods & ORDERING and "__hash__" not in methods | assigned:
-        yield Difference(
-            node.lineno, f"{node.name} compares but has no __hash__: native objects of it have no hash"
-        )
+        yield node, f"{node.name} compares but has no __hash__: native objects of it have no hash"
     bases = {_name(base) for base in node.bases}
-    if bases & (BUILT_IN - {"object"}):
-        yield Difference(
-            node.lineno, f"{node.name} has a built-in base: it needs mypyc_attr(native_class=False)"
-        )
+    if bases & BUILT_IN:
+        yield node, f"{node.name} has a built-in base: it needs mypyc_attr(native_class=False)"
     if not _attribute_of_mypyc(node, "supports_weakref") and "__weakref__" in _slots(node):
-        yield Difference(
-            node.lineno, f"{node.name} has __weakref__: it needs mypyc_attr(supports_weakref=True)"
-        )
+        yield node, f"{node.name} has __weakref__: it needs mypyc_attr(supports_weakref=True)"
     if any(base.endswith(("Exception", "Error")) or base in EXCEPTIONS for base in bases):
         for each in node.body:
             if isinstance(each, ast.Assign) or (isinstance(each, ast.AnnAssign) and each.value is not None):
-                yield Difference(
-                    each.lineno, "instances of a native exception lack the defaults of the class"
-                )
+                yield each, "instances of a native exception lack the defaults of the class"
         if any(_name(decorator) == "dataclass" for decorator in node.decorator_list):
-            yield Difference(node.lineno, f"{node.name} is an exception: it cannot be a dataclass")
-    for decorator in node.decorator_list:
-        if _name(decorator) in DECORATORS:
-            yield Difference(node.lineno, f"{_name(decorator)} does not work with native classes")
+            yield node, f"{node.name} is an exception: it cannot be a dataclass"
 
 
-def _of_fields(tree: ast.Module) -> Iterator[Difference]:
+def _of_fields(tree: ast.Module) -> Found:
     """Types of fields that only the type checker imports: a compiled module looks them up when it is imported."""
     absent = {
         each.asname or each.name
@@ -179,7 +160,7 @@ def _of_fields(tree: ast.Module) -> Iterator[Difference]:
             for each in node.body:
                 if isinstance(each, ast.AnnAssign) and _name(each.annotation) in absent:
                     name = _name(each.annotation)
-                    yield Difference(each.lineno, f"'{name}' is looked up at the import: put it in quotes")
+                    yield each, f"'{name}' is looked up at the import: put it in quotes"
 
 
 #: What takes all of a generator expression at once, or is compiled to a loop with an early end.
@@ -201,7 +182,7 @@ EAGER = {
 EAGER |= {"Counter", "deque", "extend", "extendleft", "join", "update"}
 
 
-def _of_generators(tree: ast.Module) -> Iterator[Difference]:
+def _of_generators(tree: ast.Module) -> Found:
     """Generator expressions become lists: what is lazy, or may be left before its end, is something else then."""
     allowed: set[ast.expr] = set()
     for node in ast.walk(tree):
@@ -214,29 +195,20 @@ def _of_generators(tree: ast.Module) -> Iterator[Difference]:
                 allowed.add(value)
     for node in ast.walk(tree):
         if isinstance(node, ast.GeneratorExp) and node not in allowed:
-            yield Difference(
-                node.lineno,
-                "a generator expression becomes a list at once: write a list or a generator function",
-            )
+            yield node, "a generator expression becomes a list at once: write a list or a generator function"
 
 
 #: Exceptions of this package whose names do not end in Error.
 EXCEPTIONS = {"Refused", "NotFound", "MalformedHead"}
 
 
-def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Difference]:
-    for decorator in node.decorator_list:
-        if _name(decorator) in DECORATORS:
-            yield Difference(node.lineno, f"{_name(decorator)} does not work with native classes")
+def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Found:
     types: dict[str, str] = {}
     for each in _own(node):
         if isinstance(each, ast.ExceptHandler) and each.name is not None:
             kind = ast.unparse(each.type) if each.type is not None else ""
             if types.setdefault(each.name, kind) != kind:
-                yield Difference(
-                    each.lineno,
-                    f"'{each.name}' is of type {types[each.name]} in all of the function: rename it",
-                )
+                yield each, f"'{each.name}' is of type {types[each.name]} in all of the function: rename it"
 
 
 def _own(function: ast.AST) -> Iterator[ast.AST]:
@@ -287,8 +259,8 @@ def main() -> int:
         (path, each) for path in compiled_modules() for each in differences(path.read_text(encoding="utf-8"))
     ]
     found += interpreted_subclasses()
-    for path, each in found:
-        print(f"{path.relative_to(ROOT)}:{each.line}: {each.text}")
+    for path, (line, text) in found:
+        print(f"{path.relative_to(ROOT)}:{line}: {text}")
     return int(bool(found))
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -77,7 +76,7 @@ class NatsNode:
         program: str,
         directory: Path,
         address: str,
-        ports: tuple[int, int, int],
+        ports: Sequence[int],
         prefix: Sequence[str],
     ) -> None:
         self.name = name
@@ -115,8 +114,8 @@ class NatsNode:
             ).result()
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, number)
+        if self.is_running:
+            os.killpg(self.process.pid, number)  # type: ignore[union-attr]
 
     def _end(self, number: signal.Signals) -> None:
         self._signal(number)
@@ -156,40 +155,23 @@ class NatsNode:
 
 
 class NatsCluster:
-    """Servers with JetStream, ``sync_interval: always``; a context manager that starts and stops them.
+    """Three servers with JetStream, ``sync_interval: always``; a context manager that starts and stops them.
 
-    ``addresses``: one for each node. ``prefixes``: what comes before each node's command. ``ports``: (client, monitor,
-    cluster) of each node, free ones otherwise. ``configuration`` is added to the file of each node; ``sync`` is None
-    for a server that knows no ``sync_interval``.
+    ``configuration`` is added to the file of each node.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        addresses: Sequence[str] = ("127.0.0.1",) * 3,
-        prefixes: Sequence[Sequence[str]] | None = None,
-        ports: Sequence[tuple[int, int, int]] | None = None,
-        configuration: str = "",
-        sync: str | None = "always",
-        program: str | None = None,
-    ) -> None:
-        self.program = program or installed()
-        if server_version(self.program) < MIN_VERSION:
-            sync = None  # unknown before 2.10, and refused
-        if ports is None:
-            free = free_ports(3 * len(addresses))
-            ports = [(free[3 * at], free[3 * at + 1], free[3 * at + 2]) for at in range(len(addresses))]
+    def __init__(self, directory: Path, *, configuration: str = "", program: str | None = None) -> None:
+        program = program or installed()
+        # unknown before 2.10, and refused
+        interval = "sync_interval: always" if server_version(program) >= MIN_VERSION else ""
+        free = free_ports(9)
         self.nodes = [
-            NatsNode(f"n{at}", self.program, directory / f"n{at}", address, ports[at], prefix)
-            for at, (address, prefix) in enumerate(
-                zip(addresses, prefixes or ((),) * len(addresses), strict=True)
-            )
+            NatsNode(f"n{at}", program, directory / f"n{at}", "127.0.0.1", (*free[3 * at :][:3],), ())
+            for at in range(3)
         ]
         routes = ", ".join(f"nats://{node.address}:{node.cluster_port}" for node in self.nodes)
         for node in self.nodes:
             node.directory.mkdir(parents=True, exist_ok=True)
-            interval = f"sync_interval: {sync}" if sync else ""
             node.configuration.write_text(
                 f"server_name: {node.name}\n"
                 f"listen: {node.address}:{node.port}\n"
@@ -216,7 +198,7 @@ class NatsCluster:
             node.start()
         self.wait_ready()
 
-    def wait_ready(self, timeout: float = 60) -> None:
+    def wait_ready(self) -> None:
         """Wait until every running node knows the cluster's leader and all other nodes."""
         running = [node for node in self.nodes if node.is_running]
 
@@ -230,7 +212,7 @@ class NatsCluster:
                     return False
             return True
 
-        wait_until(ready, "the cluster has a leader", timeout)
+        wait_until(ready, "the cluster has a leader")
 
     def api(self, name: str, request: object = None) -> Any:
         """JetStream's answer to an administrator: ``api("STREAM.INFO.orders")``."""
@@ -248,32 +230,31 @@ class NatsCluster:
 
     def serving(self, client: str) -> NatsNode:
         """The node that a client of that name is connected to."""
+
+        def serves(node: NatsNode) -> bool:
+            connections = (node.get("/connz") or {}).get("connections", ())
+            return any(one.get("name") == client for one in connections)
+
+        return self._first(serves, f"a node serves {client}")
+
+    def leader(self, stream: str) -> NatsNode:
+        """The node that leads a stream."""
+        return self._first(
+            lambda node: self._group(stream, node).get("leader") == node.name, f"stream {stream} has a leader"
+        )
+
+    def _first(self, fits: Callable[[NatsNode], bool], what: str) -> NatsNode:
+        """Wait for a running node that fits."""
         found: list[NatsNode] = []
 
         def look() -> bool:
-            for node in self.nodes:
-                page = (node.get("/connz") or {}) if node.is_running else {}
-                found.extend(node for one in page.get("connections", ()) if one.get("name") == client)
+            found.extend(node for node in self.nodes if node.is_running and fits(node))
             return bool(found)
 
-        wait_until(look, f"a node serves {client}")
+        wait_until(look, what)
         return found[0]
 
-    def leader(self, stream: str, timeout: float = 60) -> NatsNode:
-        """The node that leads a stream."""
-        found: list[NatsNode] = []
-
-        def look() -> bool:
-            for node in self.nodes:
-                if node.is_running and self.stream(stream, node).get("leader") == node.name:
-                    found.append(node)
-                    return True
-            return False
-
-        wait_until(look, f"stream {stream} has a leader", timeout)
-        return found[-1]
-
-    def stream(self, stream: str, node: NatsNode) -> dict[str, Any]:
+    def _group(self, stream: str, node: NatsNode) -> dict[str, Any]:
         """The group of a stream as a node sees it: ``leader``, ``replicas``. Empty while it does not answer."""
         state = node.get("/jsz?accounts=true&streams=true") or {}
         for account in state.get("account_details", []):
@@ -282,19 +263,16 @@ class NatsCluster:
                     return dict(one.get("cluster") or {})
         return {}
 
-    def wait_current(self, stream: str, timeout: float = 60) -> None:
+    def wait_current(self, stream: str) -> None:
         """Wait until every running node has all of a stream."""
         running = {node.name for node in self.nodes if node.is_running}
 
-        def current() -> bool:
-            for node in self.nodes:
-                group = self.stream(stream, node) if node.is_running else {}
-                if group.get("leader") == node.name:
-                    have = {one["name"] for one in group.get("replicas", []) if one.get("current")}
-                    return running <= have | {node.name}
-            return False
+        def current(node: NatsNode) -> bool:
+            group = self._group(stream, node)
+            have = {one["name"] for one in group.get("replicas", []) if one.get("current")}
+            return group.get("leader") == node.name and running <= have | {node.name}
 
-        wait_until(current, f"all nodes have stream {stream}", timeout)
+        self._first(current, f"all nodes have stream {stream}")
 
     def stop(self) -> None:
         """End every node, whatever its state."""
@@ -309,7 +287,5 @@ class NatsCluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -93,11 +93,11 @@ class Environment:
         # A path in a .pth file is not searched for .pth files: an editable stompring stays out.
         (self.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
 
-    def install(self, *words: str | Path) -> None:
-        """``pip install`` of packages that are files, without their dependencies."""
+    def install(self, *words: str | Path, **more: str) -> None:
+        """``pip install`` of packages that are files, without their dependencies; ``more`` environment variables."""
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", self.bin / "python"]
         options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index")
-        run([*pip, "install", *options, *words], self.bin, without_python_variables())
+        run([*pip, "install", *options, *words], self.bin, {**without_python_variables(), **more})
 
     def environ(self, **more: str) -> dict[str, str]:
         """The environment variables of a user who has only this environment."""

@@ -20,7 +20,7 @@ import psycopg
 
 from .certificates import Authority
 from .ports import free_port
-from .waiting import Deadline, until
+from .waiting import Deadline, children, until
 
 #: Seconds that anything may take that ought to happen at once.
 PATIENCE = 60.0
@@ -199,11 +199,11 @@ class PostgresServer:
         A server does not start while a process of the one before has its shared memory.
         """
         if self._process is not None:
-            children = self._signal(signal.SIGKILL)
+            found = self._signal(signal.SIGKILL)
             self._process.wait(PATIENCE)
             self._process = None
             ended = "a process of PostgreSQL does not end"
-            until(lambda: not any(_is_running(child) for child in children), ended, PATIENCE)
+            until(lambda: not any(_is_running(child) for child in found), ended, PATIENCE)
 
     def stop(self) -> None:
         """An orderly end, as after ``pg_ctl stop -m fast``."""
@@ -219,15 +219,14 @@ class PostgresServer:
         """To the first process, then to its children, which have sessions of their own. Returns the children."""
         assert self._process is not None
         parent = self._process.pid
-        children: set[int] = set()
+        found = set(children(parent))
         with contextlib.suppress(ProcessLookupError):
-            children = _children(parent)
             os.kill(parent, number)
-            children |= _children(parent)  # nothing is started any more
-            for child in children:
+            found.update(children(parent))  # nothing is started any more
+            for child in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, number)
-        return children
+        return found
 
     def _write(self, name: str, text: str) -> None:
         path = self.data / name
@@ -242,16 +241,6 @@ def _is_running(process: int) -> bool:
     with contextlib.suppress(OSError):
         return (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
-
-
-def _children(parent: int) -> set[int]:
-    found = set()
-    for each in Path("/proc").iterdir():
-        if each.name.isdecimal():
-            with contextlib.suppress(OSError):
-                if int((each / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
-                    found.add(int(each.name))
-    return found
 
 
 class PostgresPair:

@@ -342,6 +342,14 @@ class MemoryWire:
         self._world.turn()
 
 
+def _while_it_lives(name: str) -> Callable[..., None]:
+    def change(files: LiveFiles, *arguments: object) -> None:
+        if not files.ended:
+            getattr(Files, name)(files, *arguments)
+
+    return change
+
+
 class LiveFiles(Files):
     """Files of a process that lives; what it writes after its end is nowhere. No power fails, and nothing is synced."""
 
@@ -357,25 +365,9 @@ class LiveFiles(Files):
     def sync_directory(self, path: Path) -> None:
         pass
 
-    def truncate(self, path: Path, size: int) -> None:
-        if not self.ended:
-            super().truncate(path, size)
-
-    def remove(self, path: Path) -> None:
-        if not self.ended:
-            super().remove(path)
-
-    def rename(self, path: Path, target: Path) -> None:
-        if not self.ended:
-            super().rename(path, target)
-
-    def move(self, path: Path, target: Path) -> None:
-        if not self.ended:
-            super().move(path, target)
-
-    def remove_directory(self, path: Path) -> None:
-        if not self.ended:
-            super().remove_directory(path)
+    truncate, remove, rename, move, remove_directory = map(
+        _while_it_lives, ("truncate", "remove", "rename", "move", "remove_directory")
+    )
 
     def replace(self, path: Path, data: bytes) -> None:
         if not self.ended:

@@ -69,16 +69,11 @@ def piece_bytes(
         head = struct.pack("!BBH", first, bit | 126, len(payload))
     else:
         head = struct.pack("!BBQ", first, bit | 127, len(payload))
-    return head + masked(payload, mask)
-
-
-def masked(payload: bytes, mask: bytes | None) -> bytes:
-    """The mask and the payload under it."""
     if mask is None:
-        return payload
+        return head + payload
     length = len(payload)
     key = int.from_bytes((mask * (length // 4 + 1))[:length], "big")
-    return mask + (int.from_bytes(payload, "big") ^ key).to_bytes(length, "big")
+    return head + mask + (int.from_bytes(payload, "big") ^ key).to_bytes(length, "big")
 
 
 class WebSocketClient:
@@ -96,7 +91,7 @@ class WebSocketClient:
         assert isinstance(self.wire, SocketWire)
         return self.wire.socket
 
-    def ask(self, path: str = "/stomp", without: str = "", **changed: str | None) -> Answer:
+    def ask(self, path: str = "/stomp", **changed: str | None) -> Answer:
         """Ask for a WebSocket; headers may be added, changed, or left out with None. ``_`` means ``-``."""
         key = base64.b64encode(os.urandom(16)).decode()
         headers: dict[str, str | None] = {
@@ -117,10 +112,6 @@ class WebSocketClient:
     def request(self, request: bytes) -> Answer:
         """Send a request as it is; the answer to it."""
         self.wire.send(request)
-        return self.answer()
-
-    def answer(self) -> Answer:
-        """The next answer of HTTP."""
         while b"\r\n\r\n" not in self.buffer:
             self._more()
         head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
@@ -136,12 +127,6 @@ class WebSocketClient:
     def send(self, opcode: int, payload: bytes = b"", **options: object) -> None:
         """Send one frame (`piece_bytes`)."""
         self.wire.send(piece_bytes(opcode, payload, **options))  # type: ignore[arg-type]
-
-    def piece(self) -> Piece:
-        """The broker's next frame."""
-        while (found := self.cut()) is None:
-            self._more()
-        return found
 
     def cut(self) -> Piece | None:
         """The next frame, if it is all there."""

@@ -11,7 +11,22 @@ from benchmarks.targets import TARGETS, Target, verdict
 
 
 def numbers(rate, cpu, sent=1000, received=1000):
-    return {"msgs_per_s": rate, "broker_cpu_s": cpu, "sent": sent, "received": received, "p50_us": 100}
+    return {"msgs_per_s": rate, "broker_cpu_s": cpu, "sent": sent, "received": received}
+
+
+def measured(*runs, **more):
+    return Results(runs=[Run(*run) for run in runs], **more)
+
+
+def rates(case, brokers, rates):
+    """Rounds with the rate of each broker."""
+    return measured(
+        *(
+            (case, broker, at, numbers(rate, 1))
+            for at, both in enumerate(rates, 1)
+            for broker, rate in zip(brokers, both, strict=True)
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,36 +43,33 @@ def test_a_verdict(found, limit, below, expected):
 
 
 def test_a_target_compares_medians():
-    results = Results(machine={})
-    for number, (ours, theirs) in enumerate([(10, 3), (30, 1), (20, 2)], 1):
-        results.runs.append(Run("auto", "stompring", number, numbers(ours, 1)))
-        results.runs.append(Run("auto", "rabbitmq", number, numbers(theirs, 1)))
+    results = rates("auto", ("stompring", "rabbitmq"), [(10, 3), (30, 1), (20, 2)])
     assert Target("auto", "rabbitmq", 10).verdict(results) == "reached: 10.00"
     assert Target("auto", "activemq", 10).verdict(results) == "not measured: auto was not run on activemq"
 
 
 def test_a_target_without_a_peer_limits_the_figure_itself():
-    results = Results(runs=[Run("start", "stompring", 1, {"start_s": 1.5})])
+    results = measured(("start", "stompring", 1, {"start_s": 1.5}))
     assert Target("start", None, 2, field="start_s", below=True).verdict(results) == "reached: 1.50"
     assert Target("start", None, 1, field="start_s", below=True).verdict(results) == "MISSED: 1.50"
 
 
-def test_a_target_that_was_not_measured_has_the_reason():
-    results = Results(
-        machine={}, skipped={"rabbitmq": "not installed"}, left_out={"drain": "left out by --only"}
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (Target("auto", "rabbitmq", 1), "rabbitmq: not installed"),
+        (Target("drain", None, 1, field="p99_us"), "left out by --only"),
+        (Target("fan-out", "rabbitmq", 1), "fan-out on stompring failed: lost"),
+    ],
+)
+def test_a_target_that_was_not_measured_has_the_reason(target, reason):
+    results = measured(
+        ("auto", "stompring", 1, numbers(1, 1)),
+        ("fan-out", "stompring", 1, {}, "lost\nits connection"),
+        skipped={"rabbitmq": "not installed"},
+        left_out={"drain": "left out by --only"},
     )
-    results.runs.append(Run("auto", "stompring", 1, numbers(1, 1)))
-    results.runs.append(Run("fan-out", "stompring", 1, failure="lost\nits connection"))
-    found = [
-        Target("auto", "rabbitmq", 1).verdict(results),
-        Target("drain", None, 1, field="p99_us").verdict(results),
-        Target("fan-out", "rabbitmq", 1).verdict(results),
-    ]
-    assert found == [
-        "not measured: rabbitmq: not installed",
-        "not measured: left out by --only",
-        "not measured: fan-out on stompring failed: lost",
-    ]
+    assert target.verdict(results) == f"not measured: {reason}"
 
 
 def test_every_target_names_a_case_and_a_broker():
@@ -66,11 +78,11 @@ def test_every_target_names_a_case_and_a_broker():
 
 
 def test_results_are_read_as_they_were_written(tmp_path):
-    results = Results(versions={"stompring": "1"}, setup={"rounds": 1}, left_out={"drain": "no time"})
-    results.runs += [
-        Run("auto", "stompring", 1, numbers(10, 1)),
-        Run("tls", "stompring", 1, failure="no TLS"),
-    ]
+    results = measured(
+        ("auto", "stompring", 1, numbers(10, 1)),
+        ("tls", "stompring", 1, {}, "no TLS"),
+        left_out={"drain": "no time"},
+    )
     results.save(tmp_path / "deeper/bench.json")
     assert Results.load(tmp_path / "deeper/bench.json") == results
 
@@ -100,34 +112,23 @@ def test_a_case_runs_only_where_it_can():
 
 
 def test_what_a_message_costs_counts_those_sent_where_nobody_consumes():
-    results = Results(
-        runs=[
-            Run("durable-held", "stompring", 1, numbers(1, 0.5, sent=1000, received=0)),
-            Run("fan-out", "stompring", 1, numbers(1, 0.5, sent=100, received=1000)),
-        ]
+    results = measured(
+        ("durable-held", "stompring", 1, numbers(1, 0.5, received=0)),
+        ("fan-out", "stompring", 1, numbers(1, 0.5, sent=100)),
     )
     assert results.costs("durable-held", "stompring") == [500.0]
     assert results.costs("fan-out", "stompring") == [500.0]
 
 
 def test_before_and_after_are_compared_within_a_round():
-    results = Results(machine={})
-    for number, (before, after) in enumerate([(100, 90), (200, 180), (50, 50)], 1):
-        results.runs.append(Run("auto", before_after.BEFORE, number, numbers(before, 1.0)))
-        results.runs.append(Run("auto", before_after.AFTER, number, numbers(after, 1.1)))
-    found = results.paired("auto", before_after.BEFORE, before_after.AFTER)
-    assert found is not None
-    rate, cost = found
-    assert rate == pytest.approx(0.9) and cost == pytest.approx(1.1)
-    assert "MISSED" in before_after.table(results, [CASES["auto"]])
+    found = rates("auto", (before_after.BEFORE, before_after.AFTER), [(100, 90), (200, 180), (50, 50)])
+    assert found.paired("auto", before_after.BEFORE, before_after.AFTER) == pytest.approx((0.9, 1.0))
+    assert "MISSED" in before_after.table(found, [CASES["auto"]])
 
 
 def test_a_failed_run_is_no_comparison():
-    results = Results(
-        runs=[
-            Run("auto", before_after.BEFORE, 1, numbers(1, 1)),
-            Run("auto", before_after.AFTER, 1, failure="lost"),
-        ]
+    results = measured(
+        ("auto", before_after.BEFORE, 1, numbers(1, 1)), ("auto", before_after.AFTER, 1, {}, "lost")
     )
     assert results.paired("auto", before_after.BEFORE, before_after.AFTER) is None
     assert "not measured" in before_after.table(results, [CASES["auto"]])
@@ -146,11 +147,8 @@ def test_what_came_out_wrong_is_named():
     good = passage(sent=5, received=5, distinct=5, repeated=0, disordered=0)
     assert deep_queue.faults(5, good, good) == []
     bad = passage(sent=5, received=5, distinct=4, repeated=1, disordered=2)
-    assert deep_queue.faults(5, good, bad) == [
-        "distinct is 4 and not 5",
-        "repeated is 1 and not 0",
-        "disordered is 2 and not 0",
-    ]
+    found = deep_queue.faults(5, good, bad)
+    assert found == ["distinct is 4 and not 5", "repeated is 1 and not 0", "disordered is 2 and not 0"]
 
 
 def test_what_a_directory_takes(tmp_path):

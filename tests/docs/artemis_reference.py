@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from stompring.settings import acceptor, connector, connector_url, model
 from stompring.settings.acceptor_url import (
@@ -106,7 +106,7 @@ def elements() -> dict[str, Rows]:
     options = _options()
     found: dict[str, Rows] = {}
     for parent, name, rule in all_elements(root_rules()):
-        if name in OUR_OWN.get(parent, ()) or (parent, name) == ("address-setting", "address-policy"):
+        if name in OUR_OWN.get(parent, ()):
             continue
         for inner in (*rule.children, *rule.attributes):
             option = options.get(name, {}).get(inner)
@@ -126,31 +126,31 @@ def elements() -> dict[str, Rows]:
     }
 
 
-def parameters() -> Rows:
-    """The parameters of acceptor URLs."""
-    kinds = (acceptor.StompAcceptor, acceptor.FrameLimits, acceptor.WebSocketSettings)
+def _parameters(
+    kinds: Iterable[type], names: Iterable[str], unsupported: Mapping[str, Row], found: Rows
+) -> Rows:
+    """The parameters of URLs; ``found`` are more of them."""
     options = {row.parameter_name: row for kind in kinds for row in options_of(kind)}
-    found: Rows = {"protocols": (Support.SUPPORTED, f"STOMP must be in it; others: {OTHER_PROTOCOLS.reason}")}
-    for name in (*STOMP_PARAMETERS, *LISTENER_PARAMETERS):
+    for name in names:
         option = options.get(name)
         if name not in OUR_PARAMETERS and (option is None or option.source != STOMPRING):
             found[name] = _supported(option)
+    found |= {name: _unsupported(row) for name, row in unsupported.items()}
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def parameters() -> Rows:
+    """The parameters of acceptor URLs."""
+    kinds = (acceptor.StompAcceptor, acceptor.FrameLimits, acceptor.WebSocketSettings)
+    found: Rows = {"protocols": (Support.SUPPORTED, f"STOMP must be in it; others: {OTHER_PROTOCOLS.reason}")}
     for old, new in OLD_PARAMETER_NAMES.items():
         found[old] = (Support.SUPPORTED, f"old name of `{new}`")
-    found |= {name: _unsupported(row) for name, row in ACCEPTOR_PARAMETERS.items()}
-    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+    return _parameters(kinds, (*STOMP_PARAMETERS, *LISTENER_PARAMETERS), ACCEPTOR_PARAMETERS, found)
 
 
 def connector_parameters() -> Rows:
     """The parameters of connector URLs."""
-    options = {row.parameter_name: row for row in options_of(connector.Connector)}
-    found: Rows = {}
-    for name in connector_url.CONNECTOR_PARAMETERS:
-        option = options.get(name)
-        if name not in OUR_PARAMETERS and (option is None or option.source != STOMPRING):
-            found[name] = _supported(option)
-    found |= {name: _unsupported(row) for name, row in CONNECTOR_PARAMETERS.items()}
-    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+    return _parameters([connector.Connector], connector_url.CONNECTOR_PARAMETERS, CONNECTOR_PARAMETERS, {})
 
 
 def _table(heading: str, rows: Rows) -> Iterator[str]:

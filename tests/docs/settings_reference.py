@@ -52,56 +52,32 @@ def _values(row: Option) -> str:
     return PARAMETER_TYPES[row.type].accepts if row.type else "a policy"
 
 
-NAME: Column = lambda row: f"`{row.xml_name}`"  # noqa: E731
-MEANING: Column = lambda row: row.meaning  # noqa: E731
-SOURCE: Column = lambda row: row.source  # noqa: E731
+def _name(row: Option) -> str:
+    return f"`{row.xml_name}`"
 
-COLUMNS: dict[str, Column] = {
-    "element": NAME,
+
+#: What stands in a column, by its heading.
+EVERY: dict[str, Column] = {
+    **dict.fromkeys(("element", "name", "attribute"), _name),
+    "parameter": lambda row: f"`{row.parameter_name}`",
     "default": shown_default,
     "unit": lambda row: row.unit,
     "values": _values,
-    "meaning": MEANING,
-    "source": SOURCE,
+    "written as": lambda row: row.written_as,
+    "meaning": lambda row: row.meaning,
+    "source": lambda row: row.source,
+    "a change applies": lambda row: "on reload" if row.reloadable else "at restart",
 }
-OTHERS: dict[type, dict[str, Column]] = {
-    model.BrokerConfiguration: {
-        **COLUMNS,
-        "meaning": MEANING,
-        "a change applies": lambda row: "on reload" if row.reloadable else "at restart",
-        "source": SOURCE,
-    },
-    model.QueueConfiguration: {
-        "name": NAME,
-        **{name: COLUMNS[name] for name in ("default", "unit", "values")},
-        "written as": lambda row: row.written_as,
-        "meaning": MEANING,
-        "source": SOURCE,
-    },
-    acceptor.StompAcceptor: {
-        "parameter": lambda row: f"`{row.parameter_name}`",
-        **{name: value for name, value in COLUMNS.items() if name != "element"},
-    },
-    model.DivertConfiguration: {
-        "name": NAME,
-        **{name: COLUMNS[name] for name in ("default", "values")},
-        "written as": lambda row: row.written_as,
-        "meaning": MEANING,
-        "source": SOURCE,
-    },
-    connector.Connector: {
-        "parameter": lambda row: f"`{row.parameter_name}`",
-        **{name: value for name, value in COLUMNS.items() if name != "element"},
-    },
-    model.Retention: {"name": NAME, **{name: value for name, value in COLUMNS.items() if name != "element"}},
-    model.ReplicatedLogSettings: {
-        "attribute": NAME,
-        **{name: value for name, value in COLUMNS.items() if name != "element"},
-    },
-    model.ResourceLimit: {
-        "name": NAME,
-        **{name: value for name, value in COLUMNS.items() if name not in ("element", "unit")},
-    },
+REST = ("default", "unit", "values", "meaning", "source")
+OTHERS: dict[type, tuple[str, ...]] = {
+    model.BrokerConfiguration: ("element", *REST, "a change applies"),
+    model.QueueConfiguration: ("name", "default", "unit", "values", "written as", "meaning", "source"),
+    model.DivertConfiguration: ("name", "default", "values", "written as", "meaning", "source"),
+    acceptor.StompAcceptor: ("parameter", *REST),
+    connector.Connector: ("parameter", *REST),
+    model.Retention: ("name", *REST),
+    model.ReplicatedLogSettings: ("attribute", *REST),
+    model.ResourceLimit: ("name", "default", "values", "meaning", "source"),
 }
 
 
@@ -122,10 +98,10 @@ def _line(cells: Sequence[str]) -> str:
 def table(names: str, group: str = "") -> str:
     """The table of the rows of dataclasses, with ``+`` between two, that are in a group."""
     kinds = [KINDS[name] for name in names.split("+")]
-    columns = OTHERS.get(kinds[0], COLUMNS)
+    columns = OTHERS.get(kinds[0], ("element", *REST))
     rows = [row for kind in kinds for row in options_of(kind) if row.meaning and row.group == group]
-    head = _line(tuple(columns)) + "|" + "---|" * len(columns) + "\n"
-    return head + "".join(_line([cell(row) for cell in columns.values()]) for row in rows)
+    head = _line(columns) + "|" + "---|" * len(columns) + "\n"
+    return head + "".join(_line([EVERY[column](row) for column in columns]) for row in rows)
 
 
 def page() -> str:

@@ -1,7 +1,5 @@
 """Every page of the documentation: its links, blocks of code and commands are right, and a next step follows."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -96,7 +94,7 @@ def test_yaml_is_yaml():
 
 def fault_of(words):
     """Why a command does not exist, with its options; None for a right one. Names in capitals stand for values."""
-    command: click.Command = main
+    command = main
     context = click.Context(main)
     rest = list(words)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):

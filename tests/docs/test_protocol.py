@@ -41,19 +41,20 @@ SERVER_FRAMES = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
 
 #: Whose tables have the headers.
 TITLES = (
-    *(
-        "CONNECT and STOMP",
-        "CONNECTED",
-        "SEND",
-        "SUBSCRIBE",
-        "UNSUBSCRIBE",
-        "ACK",
-        "NACK",
-        "BEGIN",
-        "COMMIT",
-        "ABORT",
-    ),
-    *("DISCONNECT", "MESSAGE", "RECEIPT", "ERROR"),
+    "CONNECT and STOMP",
+    "CONNECTED",
+    "SEND",
+    "SUBSCRIBE",
+    "UNSUBSCRIBE",
+    "ACK",
+    "NACK",
+    "BEGIN",
+    "COMMIT",
+    "ABORT",
+    "DISCONNECT",
+    "MESSAGE",
+    "RECEIPT",
+    "ERROR",
 )
 
 #: Bytes that look like names of headers and are values of them.

@@ -1,17 +1,14 @@
 """The pictures of rings and of last values in docs/protocol.md: each line is done, and what it shows is compared."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
-from ..broker.broker_fixture import BrokerFixture, Taker, bodies, join
+from ..broker.broker_fixture import BrokerFixture, bodies, join
 from .test_protocol import section
 
-RING: dict[str, Any] = {"ring_size": 3}
-LAST_VALUE: dict[str, Any] = {"last_value_key": "code"}
+RING = {"ring_size": 3}
+LAST_VALUE = {"last_value_key": "code"}
 PICTURES = [
     (picture, attributes)
     for title, attributes in (("Rings", RING), ("Last values", LAST_VALUE))
@@ -36,7 +33,7 @@ class Scene:
     def __init__(self, attributes):
         self.world = BrokerFixture()
         self.queue = self.world.queue(**attributes)
-        self.taker: Taker | None = None
+        self.taker = None
 
     def act(self, action):
         """Do what the first column says."""
@@ -87,7 +84,7 @@ def test_there_are_pictures():
 @pytest.mark.parametrize(("picture", "attributes"), PICTURES)
 def test_picture(picture, attributes):
     scene = Scene(attributes)
-    there: set[str] = set()
+    there = set()
     for line in picture.splitlines():
         shown = LINE.fullmatch(line)
         assert shown, line

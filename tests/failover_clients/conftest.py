@@ -14,15 +14,6 @@ from stompring.settings.model import ReplicatedLogSettings
 from .. import nats_cluster
 from .pair import REPLICATED, SHARED, BrokerPair
 
-#: What the scenarios of this directory need of the brokers.
-DOCUMENT = {
-    "settings": {
-        "ring": {"default-ring-size": 3},
-        "paged": {"max-size-messages": 5, "page-size-bytes": "1K", "max-read-page-bytes": -1},
-        "prices": {"default-last-value-key": "symbol"},
-    },
-}
-
 
 def replicated_pair(directory: Path, opened: ExitStack) -> BrokerPair:
     """Two brokers, each with a data directory of its own, and a log on three nodes."""
@@ -37,7 +28,7 @@ def replicated_pair(directory: Path, opened: ExitStack) -> BrokerPair:
             f'monitor="{cluster.monitors}"/></ha-policy>'
         )
 
-    return BrokerPair(directory, [], shared=False, core=core, **DOCUMENT)
+    return BrokerPair(directory, [], shared=False, core=core)
 
 
 @pytest.fixture(scope="module", params=[SHARED, pytest.param(REPLICATED, marks=pytest.mark.long)])
@@ -46,7 +37,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     directory = tmp_path_factory.mktemp("pair")
     with ExitStack() as opened:
         if request.param == SHARED:
-            pair = BrokerPair(directory, ["--wait"], shared=True, **DOCUMENT)
+            pair = BrokerPair(directory, ["--wait"], shared=True)
         else:
             pair = replicated_pair(directory, opened)
         yield opened.enter_context(pair)

@@ -6,16 +6,15 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
+from typing import NamedTuple
 
 from ..broker_document import PREFIXES, broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
 from ..management import Management
 from ..ports import free_ports
-from ..stomp_client import StompClient
+from ..stomp_client import StompClient, spelled
 
 #: How the standby has what the active broker stored.
 SHARED, REPLICATED = "shared data directory", "replicated log on NATS"
@@ -35,8 +34,8 @@ class Endpoints(NamedTuple):
 class BrokerPair:
     """Broker 0 is active at first, broker 1 waits. Use as a context manager.
 
-    ``options`` are those of ``stompring run`` for both, ``core`` what each has in its broker.xml besides ``document``,
-    which is what `broker_xml` takes. ``shared``: both have the same data directory; otherwise each has its own.
+    ``options`` are those of ``stompring run`` for both, ``core`` what each has in its broker.xml. ``shared``: both
+    have the same data directory; otherwise each has its own.
     """
 
     def __init__(
@@ -45,7 +44,6 @@ class BrokerPair:
         options: Sequence[str],
         shared: bool,
         core: Callable[[int], str] = lambda number: "",
-        **document: Any,
     ) -> None:
         ports = free_ports(6)
         self.endpoints = [Endpoints(*ports[:3]), Endpoints(*ports[3:])]
@@ -63,7 +61,6 @@ class BrokerPair:
             text = broker_xml(
                 acceptors=f'<acceptor name="ws">ws://127.0.0.1:{endpoints.websocket}/stomp?{PREFIXES}</acceptor>',
                 core=core(number),
-                **document,
             )
             text = text.replace("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{endpoints.stomp}")
             text = text.replace("http://127.0.0.1:0", f"http://127.0.0.1:{endpoints.http}")
@@ -106,18 +103,16 @@ class BrokerPair:
         """A client of the active broker."""
         client = StompClient(self.active.stomp, version)
         self._opened.callback(client.close)
-        client.connect({name.replace("_", "-"): value for name, value in headers.items()})
+        client.connect(spelled(headers))
         return client
 
     def ready(self, endpoints: Endpoints) -> tuple[int, str]:
         """The answer of ``/health/ready``: status and text; status 0 where nobody listens."""
         try:
-            with urlopen(f"http://127.0.0.1:{endpoints.http}/health/ready", timeout=PATIENCE) as answer:
-                return answer.status, answer.read().decode()
-        except HTTPError as error:
-            return error.code, error.read().decode()
-        except (URLError, ConnectionError):
+            answer, text = Management(endpoints.http).exchange("GET", "/health/ready")
+        except (OSError, HTTPException):
             return 0, ""
+        return answer.status, text.decode()
 
     def wait_until_standby(self) -> None:
         """The standby answers, and not as the active does."""

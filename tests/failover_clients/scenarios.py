@@ -12,6 +12,14 @@ from .pair import BrokerPair
 Scenario = Callable[[BrokerPair], Iterator[None]]
 
 
+class Scenarios(dict[str, Scenario]):
+    """Scenarios by their names; a decorator adds one."""
+
+    def __call__(self, function: Scenario) -> Scenario:
+        self[function.__name__] = function
+        return function
+
+
 def selected(request: pytest.FixtureRequest, scenarios: dict[str, Scenario]) -> dict[str, Scenario]:
     """Those with a test in this run."""
     items = [item for item in request.session.items if item.path == request.path]

@@ -18,7 +18,7 @@ import pytest
 from ..broker_process import PATIENCE, ROOT
 from ..ports import free_ports
 from .pair import REPLICATED, SHARED
-from .scenarios import Scenario, Takeover, selected
+from .scenarios import Scenarios, Takeover, selected
 
 CLIENTS = ROOT / "tests" / "end_to_end" / "clients"
 GO = Path(__file__).parent / "go"
@@ -26,7 +26,7 @@ GO = Path(__file__).parent / "go"
 #: Messages that each client receives before the takeover, and again after it.
 ENOUGH = 30
 
-SCENARIOS: dict[str, Scenario] = {}
+SCENARIOS = Scenarios()
 
 
 class Program:
@@ -133,22 +133,17 @@ def tcp(pair):
     return f"127.0.0.1:{pair.active.stomp}", f"127.0.0.1:{pair.standby.stomp}"
 
 
-def scenario(function):
-    SCENARIOS[function.__name__] = function
-    return function
-
-
 STOMP_PY = [sys.executable, "-m", "tests.failover_clients.stomp_py"]
 
 
-@scenario
+@SCENARIOS
 def stomp_py_with_a_list_of_hosts(pair):
     pytest.importorskip("stomp", reason="stomp.py is not installed")
     brokers = tcp(pair)
     yield from goes_on(pair, Program(STOMP_PY, f"stomp.py.{pair.takeovers}", brokers), brokers)
 
 
-@scenario
+@SCENARIOS
 def stompjs_over_websocket_with_the_next_url(pair):
     if shutil.which("node") is None or not (CLIENTS / "node_modules" / "ws").exists():
         pytest.skip("node is not installed with its STOMP client: npm ci in tests/end_to_end/clients")
@@ -160,7 +155,7 @@ def stompjs_over_websocket_with_the_next_url(pair):
     yield from goes_on(pair, program, urls)
 
 
-@scenario
+@SCENARIOS
 def go_stomp_with_a_list_of_hosts(pair):
     if shutil.which("go") is None:
         pytest.skip("go is not installed")
@@ -181,7 +176,7 @@ def go_stomp_with_a_list_of_hosts(pair):
     yield from goes_on(pair, Program([str(binary)], f"go-stomp.{pair.takeovers}", brokers), brokers)
 
 
-@scenario
+@SCENARIOS
 def clients_of_haproxy_that_know_one_address(pair):
     """With the configuration that is shipped, on other ports."""
     pytest.importorskip("stomp", reason="stomp.py is not installed")

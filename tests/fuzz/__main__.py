@@ -45,19 +45,17 @@ def main() -> None:
         tokens = Path(scratch) / "tokens"
         tokens.write_text("".join(f'"{escaped(token)}"\n' for token in target.tokens), encoding="ascii")
         arguments = [
-            *(
-                sys.argv[0],
-                f"-max_total_time={options.seconds}",
-                f"-runs={options.runs}",
-                f"-seed={options.seed}",
-            ),
-            *(
-                f"-max_len={target.longest}",
-                f"-timeout={TIMEOUT}",
-                f"-rss_limit_mb={MEMORY}",
-                f"-dict={tokens}",
-            ),
-            *(f"-artifact_prefix={options.finds}/{target.name}-", "-print_final_stats=1", "-reload=0"),
+            sys.argv[0],
+            f"-max_total_time={options.seconds}",
+            f"-runs={options.runs}",
+            f"-seed={options.seed}",
+            f"-max_len={target.longest}",
+            f"-timeout={TIMEOUT}",
+            f"-rss_limit_mb={MEMORY}",
+            f"-dict={tokens}",
+            f"-artifact_prefix={options.finds}/{target.name}-",
+            "-print_final_stats=1",
+            "-reload=0",
             *(str(own), *(str(each) for each in (target.corpus, target.crashes) if each.is_dir())),
         ]
         atheris.Setup(arguments, target.check)

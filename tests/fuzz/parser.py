@@ -17,24 +17,28 @@ from .oracle import Broken, expect
 LONGEST = 4096
 MODULES = ["stompring.stomp"]
 TOKENS = [
-    *(
-        b"CONNECT\n",
-        b"STOMP\n",
-        b"SEND\n",
-        b"SUBSCRIBE\n",
-        b"ACK\n",
-        b"CONNECTED\n",
-        b"\n\n\0",
-        b"\r\n\r\n\0",
-    ),
-    *(
-        b"accept-version:1.2\n",
-        b"accept-version:1.0\n",
-        b"content-length:",
-        b"receipt:",
-        b"destination:/queue/a\n",
-    ),
-    *(b"\\n", b"\\c", b"\\r", b"\\\\", b"\\t", b"\r\n", b"\0\n", b"\n\r\n", b"content-length:3\n"),
+    b"CONNECT\n",
+    b"STOMP\n",
+    b"SEND\n",
+    b"SUBSCRIBE\n",
+    b"ACK\n",
+    b"CONNECTED\n",
+    b"\n\n\0",
+    b"\r\n\r\n\0",
+    b"accept-version:1.2\n",
+    b"accept-version:1.0\n",
+    b"content-length:",
+    b"receipt:",
+    b"destination:/queue/a\n",
+    b"\\n",
+    b"\\c",
+    b"\\r",
+    b"\\\\",
+    b"\\t",
+    b"\r\n",
+    b"\0\n",
+    b"\n\r\n",
+    b"content-length:3\n",
 ]
 
 BODY, HEADERS, LINE = 300, 12, 120

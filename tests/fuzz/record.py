@@ -33,16 +33,19 @@ LONGEST = 4096
 MODULES = ["stompring.store", "stompring.pipeline.records", "stompring.pipeline.messages"]
 TOKENS = [
     *(bytes([kind, 0, 0, 0]) for kind in range(1, 16)),
-    *(
-        b"STOMPRNG",
-        b"SEAL",
-        b"\xff\xff\xff\xff",
-        b"\0\0\0\0",
-        b"\x01\0\0\0\0\0\0\0",
-        b"destination:q\n",
-        b"\n\n\0\n",
-    ),
-    *(b'{"name": "q"', b', "address": "q"', b"}", b"ANYCAST", b"[", b"null"),
+    b"STOMPRNG",
+    b"SEAL",
+    b"\xff\xff\xff\xff",
+    b"\0\0\0\0",
+    b"\x01\0\0\0\0\0\0\0",
+    b"destination:q\n",
+    b"\n\n\0\n",
+    b'{"name": "q"',
+    b', "address": "q"',
+    b"}",
+    b"ANYCAST",
+    b"[",
+    b"null",
 ]
 
 FIRST = DIRECTORY / "000000001.journal"

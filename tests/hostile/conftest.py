@@ -11,11 +11,15 @@ import pytest
 
 from ..broker_document import anycast, broker_xml
 from ..broker_process import PATIENCE, BrokerProcess
+from ..stomp_client import frame_bytes
 from .other_clients import OtherClients, Pair
 
 #: Opens a plain socket to the broker: ``plug()`` or ``plug(port)``. Closed with a reset after the test.
 Plug = Callable[..., socket]
 
+
+#: What a client begins with.
+CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
 
 #: One broker for all attacks that need no other: its limits are small enough to be reached.
 HOSTILE = pytest.mark.broker(

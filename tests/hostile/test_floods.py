@@ -16,14 +16,19 @@ def pour(client, frames, at_once=100):
     client.waiting()
 
 
-def test_subscriptions_beyond_the_limit(connect, name, other_clients):
-    def subscribe():
-        client = connect()
-        for number in range(501):
-            client.send("SUBSCRIBE", {"destination": f"/topic/{name}.{number % 50}", "id": number})
-        client.error("subscriptionsAllowed", "500")
+@pytest.mark.parametrize(
+    ("command", "name_of", "limit", "allowed"),
+    [("SUBSCRIBE", "id", "subscriptionsAllowed", 500), ("BEGIN", "transaction", "transactionsAllowed", 200)],
+)
+def test_more_than_a_connection_may_have(connect, name, other_clients, command, name_of, limit, allowed):
+    def ask():
+        for _ in range(3):
+            client = connect()
+            for number in range(allowed + 1):
+                client.send(command, {"destination": f"/topic/{name}.{number % 50}", name_of: number})
+            client.error(limit, str(allowed))
 
-    other_clients.beside(subscribe, memory=24)
+    other_clients.beside(ask, memory=24)
 
 
 def test_subscriptions_with_wildcards(connect, name, other_clients):
@@ -62,17 +67,6 @@ def test_subscribing_and_unsubscribing(connect, name, management, other_clients)
     )
 
 
-def test_transactions_without_an_end(connect, other_clients):
-    def begin():
-        for _ in range(5):
-            client = connect()
-            for number in range(201):
-                client.send("BEGIN", {"transaction": number})
-            client.error("transactionsAllowed", "200")
-
-    other_clients.beside(begin, memory=16)
-
-
 def test_transactions_begun_and_left(connect, name, other_clients):
     client = connect()
 
@@ -106,8 +100,21 @@ def test_names_that_are_kept(command, connect):
 
 
 RUBBISH = [
-    *("", "x", "-1", "1-", "-", "1-2-3", "99999999999999999999999-1", "1-99999999999999999999999999"),
-    *("1-٣", "0x1-0x1", "\u0000", "1-1\r\n", "a" * 60_000, "%s%s%n", "../../1-1"),
+    "",
+    "x",
+    "-1",
+    "1-",
+    "-",
+    "1-2-3",
+    "99999999999999999999999-1",
+    "1-99999999999999999999999999",
+    "1-٣",
+    "0x1-0x1",
+    "\u0000",
+    "1-1\r\n",
+    "a" * 60_000,
+    "%s%s%n",
+    "../../1-1",
 ]
 
 

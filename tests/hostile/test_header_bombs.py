@@ -1,11 +1,9 @@
 """Frames that are made to be dear."""
 
 from ..stomp_client import frame_bytes
-from .conftest import HOSTILE
+from .conftest import CONNECT, HOSTILE
 
 pytestmark = HOSTILE
-
-CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
 
 
 def lines(count, size):

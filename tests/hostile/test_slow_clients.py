@@ -10,14 +10,12 @@ import pytest
 
 from ..broker_process import PATIENCE, ROOT
 from ..stomp_client import frame_bytes
-from .conftest import HOSTILE
+from .conftest import CONNECT, HOSTILE
 
 pytestmark = HOSTILE
 
 #: Slow clients at a time.
 MANY = 150
-
-CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
 
 
 def test_bytes_one_at_a_time_before_connect(plug, other_clients):
@@ -46,31 +44,25 @@ def test_bytes_one_at_a_time_before_connect(plug, other_clients):
         assert heard.startswith(b"ERROR") or not heard, heard
 
 
-def test_bytes_one_at_a_time_within_frames(plug, other_clients):
+REQUESTS = {
+    "stomp": b"SEND\ndestination:/queue/slow\ncontent-length:100000\n\nxxxxxxxx",
+    "http": b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{",
+}
+
+
+@pytest.mark.parametrize("acceptor", REQUESTS)
+def test_bytes_one_at_a_time_within_frames_and_requests(plug, broker, other_clients, acceptor):
     """They may: it costs the broker what they have sent, and no more."""
-    slow = [plug() for _ in range(MANY)]
+    slow = [plug(broker.ports[acceptor]) for _ in range(MANY)]
     for one in slow:
-        one.sendall(CONNECT)
-        assert one.recv(4096).startswith(b"CONNECTED")
-    text = b"SEND\ndestination:/queue/slow\ncontent-length:100000\n\nxxxxxxxx"
+        if acceptor == "stomp":
+            one.sendall(CONNECT)
+            assert one.recv(4096).startswith(b"CONNECTED")
 
     def drip():
-        for at in range(len(text)):
+        for byte in REQUESTS[acceptor]:
             for one in slow:
-                one.send(text[at : at + 1])
-            time.sleep(0.01)
-
-    other_clients.beside(drip)
-
-
-def test_bytes_one_at_a_time_over_http(plug, broker, other_clients):
-    slow = [plug(broker.http_port) for _ in range(MANY)]
-    text = b"POST /api/v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"
-
-    def drip():
-        for at in range(len(text)):
-            for one in slow:
-                one.send(text[at : at + 1])
+                one.send(bytes([byte]))
             time.sleep(0.01)
 
     other_clients.beside(drip)
@@ -144,10 +136,3 @@ def test_a_client_that_asks_and_never_listens(plug, name, other_clients):
             pass  # the broker does not read any more
 
     other_clients.beside(ask, memory=32)
-
-
-def test_a_frozen_broker_is_no_test_of_ours(connect):
-    """The dialogue itself fails where nothing is answered: else the tests above would prove nothing."""
-    client = connect()
-    with pytest.raises(TimeoutError):
-        client.frame(patience=0.1)

@@ -6,11 +6,10 @@ import pytest
 
 from ..broker_process import PATIENCE
 from ..stomp_client import frame_bytes
-from .conftest import HOSTILE
+from .conftest import CONNECT, HOSTILE
 
 pytestmark = HOSTILE
 
-CONNECT = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "localhost"})
 
 #: What each of them does before it vanishes.
 LAST_WORDS = {

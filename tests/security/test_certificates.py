@@ -32,25 +32,15 @@ def test_key_and_certificate_in_one_file(authority):
     (found,) = read_identities([str(path)], [], None)
     assert found.names == ("broker.example", "*.example.org", "192.0.2.1")
     assert found.subject == "CN=broker,O=Example"
-    assert found.file == str(path)
+    assert found.file == str(path) and "PrivateKey" not in repr(found)
     assert found.describe().startswith(
         "certificate CN=broker,O=Example for broker.example, *.example.org, 192"
     )
 
 
-def test_the_key_is_not_shown(authority):
-    (found,) = read_identities([str(authority.issue("b.pem"))], [], None)
-    assert "PrivateKey" not in repr(found)
-
-
 def test_the_common_name_where_there_is_no_other(authority):
     (found,) = read_identities([str(authority.issue("b.pem", (), common="Old.Example"))], [], None)
     assert found.names == ("old.example",)
-
-
-def test_key_beside_it(authority):
-    path = authority.issue("b.pem", key_apart=True)
-    assert len(read_identities([str(path)], [], None)) == 1
 
 
 def test_key_elsewhere(authority):

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -22,6 +21,8 @@ from stompring.security.keystore import KeystoreError, is_keystore, read_keystor
 from ..certificates import Authority
 
 PASSWORD = "sécret"
+of_each_kind = pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+ENCRYPTION = BestAvailableEncryption(PASSWORD.encode())
 
 
 def text(value):
@@ -80,13 +81,9 @@ class Files:
     def __init__(self, directory):
         authority = Authority(directory)
         written = authority.issue("broker.pem").read_bytes()
-        self.issuer = authority
         self.authority = authority.certificate
         self.chain = [*load_pem_x509_certificates(written), self.authority]
-        key = load_pem_private_key(written, None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
-        self.key = key
-        self.directory = directory
+        self.key = load_pem_private_key(written, None)
         self.pkcs8 = self.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
     def ders(self):
@@ -95,16 +92,14 @@ class Files:
     def keystore(self, kind):
         if kind == "JKS":
             return jks([key_entry(self.pkcs8, self.ders())])
-        others = self.chain[1:]
         return pkcs12.serialize_key_and_certificates(
-            b"broker", self.key, self.chain[0], others, BestAvailableEncryption(PASSWORD.encode())
+            b"broker", self.key, self.chain[0], self.chain[1:], ENCRYPTION
         )
 
     def truststore(self, kind):
         if kind == "JKS":
             return jks([trusted_entry(self.authority.public_bytes(Encoding.DER))])
-        encryption = BestAvailableEncryption(PASSWORD.encode())
-        return pkcs12.serialize_key_and_certificates(b"ca", None, None, [self.authority], encryption)
+        return pkcs12.serialize_key_and_certificates(b"ca", None, None, [self.authority], ENCRYPTION)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +107,7 @@ def files(tmp_path_factory):
     return Files(tmp_path_factory.mktemp("keystore"))
 
 
-@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+@of_each_kind
 def test_identity_comes_from_a_keystore(files, tmp_path, kind):
     path = tmp_path / "broker.store"
     path.write_bytes(files.keystore(kind))
@@ -121,14 +116,14 @@ def test_identity_comes_from_a_keystore(files, tmp_path, kind):
     assert identity.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()) == files.pkcs8
 
 
-@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+@of_each_kind
 def test_trusted_certificates_come_from_a_keystore(files, tmp_path, kind):
     path = tmp_path / "trust.store"
     path.write_bytes(files.truststore(kind))
     assert read_certificates(str(path), PASSWORD) == [files.authority]
 
 
-@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+@of_each_kind
 @pytest.mark.parametrize(
     ("password", "words"),
     [
@@ -162,7 +157,7 @@ def test_key_with_a_password_of_its_own_is_refused(files):
         read_keystore(store, PASSWORD)
 
 
-@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+@of_each_kind
 def test_every_truncated_keystore_is_refused(files, kind):
     whole = files.keystore(kind)
     for size in (4, 12, 30, len(whole) // 2, len(whole) - 1):
@@ -190,36 +185,14 @@ def test_certificate_in_der_is_no_keystore(files):
 
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="java is not installed: keytool is its program")
-@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+@of_each_kind
 def test_keystore_of_keytool_is_read(tmp_path, kind):
     path = tmp_path / "broker.store"
-    subprocess.run(
-        [
-            "keytool",
-            "-genkeypair",
-            "-alias",
-            "broker",
-            "-keyalg",
-            "RSA",
-            "-keysize",
-            "2048",
-            "-dname",
-            "CN=localhost",
-        ]
-        + [
-            "-keystore",
-            str(path),
-            "-storetype",
-            kind,
-            "-storepass",
-            "secret",
-            "-keypass",
-            "secret",
-            "-noprompt",
-        ],
-        check=True,
-        capture_output=True,
-        timeout=120,
+    made = (
+        f"-genkeypair -alias broker -keyalg RSA -keysize 2048 -dname CN=localhost -storetype {kind} -noprompt"
     )
+    secret = "-storepass secret -keypass secret -keystore"
+    words = ["keytool", *made.split(), *secret.split(), str(path)]
+    subprocess.run(words, check=True, capture_output=True, timeout=120)
     (identity,) = read_identities([str(path)], [], "secret")
     assert identity.subject == "CN=localhost"

@@ -1,7 +1,5 @@
 """Logging in against a users file, and the file changing under a running broker."""
 
-from __future__ import annotations
-
 import os
 import re
 
@@ -50,7 +48,7 @@ def test_an_unknown_user_costs_a_verification_of_the_same_parameters(path):
             hashes.append(str(hash))
             return super().verify(hash, password)
 
-    hashes: list[str] = []
+    hashes = []
     users = Users(path, Watched(time_cost=1, memory_cost=8, parallelism=1))
     assert not users.verify("nobody", "x")
     assert not users.verify("ada", "x")

@@ -99,11 +99,6 @@ def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path):
         read_lines(tmp_path, USERS_FILE)
 
 
-@pytest.mark.parametrize("name", ["ada", "Ada King", "ada@example.org", "ädä", "a:b", "!"])
-def test_names_that_may_be(name):
-    check_name(name)
-
-
 @pytest.mark.parametrize(
     "name", ["", " ada", "ada ", "a=b", "#ada", "a\nb", "a\tb", "a\x7fb", "a\0b", "\ud800"]
 )
@@ -171,11 +166,8 @@ def test_nothing_is_written_when_nothing_changed(path):
     with edit_users(path, QUICK):
         pass
     after = path.stat()  # but for the time of access: reading is allowed
-    assert (after.st_ino, after.st_mtime_ns, after.st_ctime_ns) == (
-        before.st_ino,
-        before.st_mtime_ns,
-        before.st_ctime_ns,
-    )
+    for each in ("st_ino", "st_mtime_ns", "st_ctime_ns"):
+        assert getattr(after, each) == getattr(before, each)
     with edit_users(path.with_name("never"), QUICK):
         pass
     assert not path.with_name("never").exists()

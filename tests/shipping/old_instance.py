@@ -18,7 +18,8 @@ from typing import Any
 
 from ..broker_process import ROOT, BrokerProcess
 from ..end_to_end.test_permissions import add
-from ..stomp_client import StompClient
+from ..management import Management
+from ..stomp_client import StompClient, spelled
 
 BROKER_XML = """<?xml version="1.0" encoding="UTF-8"?>
 <configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
@@ -69,27 +70,24 @@ BROKER_XML = """<?xml version="1.0" encoding="UTF-8"?>
 LATER = 4_102_444_800_000
 
 
-def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> Any:
-    """The JSON of the management API, for the user ``ada``."""
-    return broker.management(("ada", "ada's password")).ask(method, path, body)
+def management(broker: BrokerProcess) -> Management:
+    """The management API, for the user ``ada``."""
+    return broker.management(("ada", "ada's password"))
 
 
 def told(broker: BrokerProcess) -> dict[str, Any]:
     """Queues with their attributes and messages, as the management API shows them."""
-    queues = ask(broker, "GET", "/queues?size=1000")["data"]
+    api = management(broker)
     return {
-        queue["name"]: {
-            "queue": queue,
-            "messages": ask(broker, "GET", f"/queues/{queue['name'].replace(':', '%3A')}/messages")["data"],
-        }
-        for queue in queues
+        queue["name"]: {"queue": queue, "messages": api.messages(queue["name"])}
+        for queue in api.ask("GET", "/queues", size=1000)["data"]
     }
 
 
 def connect(broker: BrokerProcess, **headers: str) -> StompClient:
     client = StompClient(broker.port)
     login = {"login": "ada", "passcode": "ada's password"}
-    client.connect({**login, **{name.replace("_", "-"): value for name, value in headers.items()}})
+    client.connect({**login, **spelled(headers)})
     return client
 
 
@@ -115,7 +113,7 @@ def populate(broker: BrokerProcess) -> None:
         "ringSize": 7,
         "exclusive": True,
     }
-    ask(broker, "POST", "/queues", {"name": "made", "address": "made", **make})
+    management(broker).ask("POST", "/queues", {"name": "made", "address": "made", **make})
     client.put("made", "kept", persistent="true", kind="red")
     client.put("made", "filtered", persistent="true", kind="blue")
     client.send("BEGIN", {"transaction": "t"})

@@ -4,8 +4,6 @@
 minutes of 0, then twenty of 1.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -25,7 +23,7 @@ needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)"
 )
 
-HERE: Mapping[str, str] = {"instance": "b:8161", "job": "stompring"}
+HERE = {"instance": "b:8161", "job": "stompring"}
 DAY = 86400
 
 

@@ -9,13 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from importlib.util import find_spec
 
 import pytest
 
 from ..broker_process import ROOT
+from ..compiled_differences import compiled_modules
 from ..nats_cluster import wait_until
 from ..packages import Environment, copy_checkout, run, without_python_variables
 
@@ -81,15 +81,7 @@ def checkout(tmp_path_factory):
 
 def modules(checkout):
     """The paths of the modules that a checkout compiles, without their ending, and of the modules in C."""
-    names = tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["stompring"]["compiled"]
-    found = [checkout / "stompring" / name.replace(".", "/") for name in names]
-    compiled = [
-        module
-        for path in found
-        for module in (path.glob("*.py") if path.is_dir() else [path])
-        if module.name != "__init__.py"
-    ]
-    every = [*compiled, *(checkout / "stompring").rglob("*.c")]
+    every = [*compiled_modules(checkout), *(checkout / "stompring").rglob("*.c")]
     return {path.relative_to(checkout).with_suffix("").as_posix() for path in every}
 
 
@@ -154,9 +146,7 @@ def test_a_compiled_wheel_is_built_and_installed_and_says_what_it_is(checkout, t
 @pytest.mark.long
 def test_an_editable_installation_has_no_extension_modules(checkout, tmp_path):
     environment = Environment(tmp_path / "environment")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", environment.bin / "python"]
-    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--editable", checkout)
-    run([*pip, "install", *options], tmp_path, environ("1"))
+    environment.install("--editable", checkout, STOMPRING_COMPILE="1")
     shown = run([environment.bin / "stompring", "--version"], tmp_path, environment.environ())
     assert shown.endswith("(pure Python)\n")
     assert list((checkout / "stompring").rglob("*.so")) == []

@@ -1,14 +1,12 @@
 """config/grafana/stompring.json: its queries fit the metrics of a real broker; a real Prometheus answers them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import subprocess
 import time
 from collections import defaultdict
-from typing import Any
+from contextlib import suppress
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -18,11 +16,12 @@ from stompring.admin.ha import HA
 
 from ..broker_process import PATIENCE, ROOT
 from ..ports import free_port
+from ..waiting import until
 from .test_alerts import ALERTS, rules
 from .watched_broker import traffic, watched_broker
 
 DASHBOARD = ROOT / "config" / "grafana" / "stompring.json"
-DOCUMENT: dict[str, Any] = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+DOCUMENT = json.loads(DASHBOARD.read_text(encoding="utf-8"))
 PANELS = [panel for panel in DOCUMENT["panels"] if panel["type"] != "row"]
 VARIABLES = {variable["name"]: variable for variable in DOCUMENT["templating"]["list"]}
 
@@ -54,7 +53,7 @@ def plain(query):
 
 
 def labels_by_metric(text):
-    found: dict[str, set[str]] = defaultdict(set)
+    found = defaultdict(set)
     for line in text.splitlines():
         if sample := re.match(r"(\w+)(?:\{(.*)\})? ", line):
             found[sample[1]] |= set(re.findall(r'(\w+)="', sample[2] or ""))
@@ -101,15 +100,11 @@ scrape_configs:
             return list(json.load(answer)["data"]["result"])
 
     def wait_for(self, expression):
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                if result := self.query(expression):
-                    return result
-            except OSError:  # it is starting
-                pass
-            assert time.monotonic() < deadline, f"no result of {expression}"
-            time.sleep(0.05)
+        def answers():
+            with suppress(OSError):  # it is starting
+                return self.query(expression)
+
+        until(answers, f"no result of {expression}")
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +136,18 @@ def scraped(tmp_path_factory):
                 prometheus.stop()
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_a_query_names_metrics_and_labels_of_the_broker(scraped, name):
+def known_and_available(scraped, expression):
+    """The labels of each metric, and those that the metrics of an expression have."""
     known = {**labels_by_metric(scraped[0]), **OF_PROMETHEUS, **OF_A_LOG}
-    expression, legend = QUERIES[name]
     metrics = METRIC.findall(expression)
     assert metrics and set(metrics) <= known.keys()
-    available = OF_SCRAPES.union(*(known[metric] for metric in metrics))
+    return known, OF_SCRAPES.union(*(known[metric] for metric in metrics))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_names_metrics_and_labels_of_the_broker(scraped, name):
+    expression, legend = QUERIES[name]
+    known, available = known_and_available(scraped, expression)
     for metric, matchers in re.findall(r"(\w+)\{([^}]*)\}", expression):
         assert set(re.findall(r"(\w+)=~?\"", matchers)) <= known[metric] | OF_SCRAPES, matchers
     for grouping in re.findall(r"\b(?:by|on|ignoring|without) \(([^)]*)\)", expression):
@@ -176,11 +176,8 @@ def test_a_variable_lists_labels_of_the_broker(scraped, name):
 
 @pytest.mark.parametrize("alert", rules())
 def test_an_alert_names_metrics_and_labels_of_the_broker(scraped, alert):
-    known = {**labels_by_metric(scraped[0]), **OF_PROMETHEUS, **OF_A_LOG}
     rule = rules()[alert]
-    metrics = set(METRIC.findall(rule["expr"]))
-    assert metrics and metrics <= known.keys()
-    available = OF_SCRAPES.union(*(known[metric] for metric in metrics))
+    _, available = known_and_available(scraped, rule["expr"])
     assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= available
     assert set(re.findall(r"(\w+)=~?\"", rule["expr"])) <= available
     scraped[1](rule["expr"])
@@ -190,7 +187,7 @@ def test_panels_are_numbered_described_and_do_not_overlap():
     numbers = [panel["id"] for panel in DOCUMENT["panels"]]
     assert len(numbers) == len(set(numbers))
     assert [panel["title"] for panel in PANELS if not panel["title"] or not panel["description"]] == []
-    cells: set[tuple[int, int]] = set()
+    cells = set()
     for panel in DOCUMENT["panels"]:
         at = panel["gridPos"]
         own = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}

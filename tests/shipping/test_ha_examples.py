@@ -1,13 +1,10 @@
 """config/ha: the examples for brokers with a standby are accepted by the programs that read them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import tomllib
-from typing import Any
 
 import pytest
 import yaml
@@ -125,10 +122,23 @@ def test_drbd_reactor_starts_the_mount_before_the_broker():
     assert start == ["var-lib-stompring.mount", "stompring.service"]
 
 
-@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.stem)
-def test_kubernetes_routes_to_the_broker_that_is_ready(path):
-    documents: list[dict[str, Any]] = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    (stateful,) = [document for document in documents if document["kind"] == "StatefulSet"]
+@pytest.fixture(params=KUBERNETES, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@pytest.fixture
+def documents(path):
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def stateful(documents):
+    (found,) = [document for document in documents if document["kind"] == "StatefulSet"]
+    return found
+
+
+def test_kubernetes_routes_to_the_broker_that_is_ready(documents, stateful):
     services = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "Service"}
     spec = stateful["spec"]
     pod = spec["template"]
@@ -148,10 +158,7 @@ def test_kubernetes_routes_to_the_broker_that_is_ready(path):
         assert spec["updateStrategy"] == {"type": "OnDelete"} and spec["podManagementPolicy"] == "Parallel"
 
 
-@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.stem)
-def test_kubernetes_mounts_what_is_named_and_runs_our_commands(path):
-    documents: list[dict[str, Any]] = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    (stateful,) = [document for document in documents if document["kind"] == "StatefulSet"]
+def test_kubernetes_mounts_what_is_named_and_runs_our_commands(stateful, path):
     pod = stateful["spec"]["template"]["spec"]
     volumes = {volume["name"] for volume in pod["volumes"]}
     volumes |= {claim["metadata"]["name"] for claim in stateful["spec"]["volumeClaimTemplates"]}

@@ -16,7 +16,7 @@ from stompring.settings.broker_xml import read_broker_xml
 from ..broker_process import BrokerProcess
 from ..cli.conftest import invoke
 from ..end_to_end.test_permissions import http
-from .old_instance import ask, connect, told
+from .old_instance import connect, management, told
 
 ARCHIVES = sorted(Path(__file__).with_name("instances").glob("*.tar.gz"))
 
@@ -92,11 +92,10 @@ def test_clients_go_on_where_they_were(instance):
         # duplicates are known, the ring goes on, scheduled messages wait
         client.put("unique", *(f"{number}" for number in range(3)), persistent="true", _AMQ_DUPL_ID="id-4")
         client.put("ring.prices", *"abcdef", persistent="true")
-        assert ask(broker, "GET", "/queues/unique")["messageCount"] == 5
-        assert ask(broker, "GET", "/queues/ring.prices")["messageCount"] == 4
-        assert ask(broker, "GET", "/queues/later")["scheduledCount"] == 2
-        assert ask(broker, "GET", "/queues/paged.later")["scheduledCount"] == 40
-        assert ask(broker, "GET", "/queues/redelivered")["scheduledCount"] == 1
+        queue = management(broker).queue
+        assert queue("unique")["messageCount"] == 5 and queue("ring.prices")["messageCount"] == 4
+        scheduled = {name: queue(name)["scheduledCount"] for name in ("later", "paged.later", "redelivered")}
+        assert scheduled == {"later": 2, "paged.later": 40, "redelivered": 1}
         client.disconnect()
 
 
