@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,6 +32,11 @@ class Stopped:
 def invoke(line: str, *others: str | Path, **more: Any) -> Result:
     """``stompring data …``."""
     return command.invoke(f"data {line}", *others, **more)
+
+
+def told(line: str, *others: str | Path, **more: Any) -> Any:
+    """The JSON that ``stompring data …`` prints."""
+    return json.loads(invoke(line, *others, **more).stdout)
 
 
 @pytest.fixture(scope="session")

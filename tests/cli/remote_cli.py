@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -35,6 +36,11 @@ class Ran:
     status: int
     stdout: str
     stderr: str = ""
+
+    @property
+    def json(self) -> Any:
+        """What ``--json`` prints."""
+        return json.loads(self.stdout)
 
     @property
     def rows(self) -> list[dict[str, str]]:

@@ -88,8 +88,7 @@ def test_json_has_faults_warnings_and_summary_of_each_file(good, bad, tmp_path):
         "column": None,
         "text": "cannot be read: No such file or directory",
     }
-    alone = run(f"--json {good}")
-    assert json.loads(alone.stdout)["valid"] is True
+    assert json.loads(run(f"--json {good}").stdout)["valid"] is True
 
 
 def test_one_bad_file_does_not_stop_the_others(good, bad, tmp_path):
@@ -307,8 +306,7 @@ def test_a_data_directory_that_cannot_be_made(home):
 
 def test_users_that_cannot_be(home):
     (home / "users.properties").write_text("ada = plain\n")
-    found = run(str(home / "broker.xml"), code=1)
-    assert "users.properties:1:" in found.output
+    assert "users.properties:1:" in run(str(home / "broker.xml"), code=1).output
 
 
 def test_another_data_directory(home):

@@ -83,8 +83,7 @@ WORKING = {
 @pytest.mark.parametrize("name", sorted(WORKING))
 def test_configuration_starts_as_it_is(tmp_path, name):
     core, acceptors = WORKING[name]
-    result = check(tmp_path, core, *acceptors)
-    assert "broker.xml: ok" in result.stdout
+    assert "broker.xml: ok" in check(tmp_path, core, *acceptors).stdout
 
 
 def test_settings_without_effect_are_listed_and_refused_by_strict(tmp_path):
@@ -92,8 +91,7 @@ def test_settings_without_effect_are_listed_and_refused_by_strict(tmp_path):
     assert (
         "7 settings have no effect here: journal-type, journal-datasync, journal-min-files, " in result.stdout
     )
-    strict = check(tmp_path, OPEN + TUNING, strict=True, code=1)
-    assert strict.stderr.count("has no effect here") == 7
+    assert check(tmp_path, OPEN + TUNING, strict=True, code=1).stderr.count("has no effect here") == 7
 
 
 #: What is in <core> of a broker that is alone after the move, and the warning.

@@ -113,8 +113,7 @@ def test_every_attribute_that_a_queue_has(stopped, tmp_path):
 def test_a_file_that_is_there_is_kept(stopped, tmp_path):
     file = tmp_path / "all.json"
     file.write_text("mine")
-    result = invoke(f"export {file} --data {stopped.filled.data}", code=1)
-    assert "--replace" in result.stderr
+    assert "--replace" in invoke(f"export {file} --data {stopped.filled.data}", code=1).stderr
     assert file.read_text() == "mine"
     invoke(f"export {file} --replace --data {stopped.filled.data}")
     exported(file)
@@ -144,8 +143,7 @@ def damaged(filled, page, data, at, tmp_path, whole):
     """Whether damage to this record loses exactly one message; one that nobody has any more loses none."""
     page.write_bytes(data[: at + 80] + bytes([data[at + 80] ^ 1]) + data[at + 81 :])
     file = tmp_path / f"{at}.json"
-    result = invoke(f"export {file} --data {filled.data}", code=1)
-    assert f"{page}:{at}: " in result.stderr
+    assert f"{page}:{at}: " in invoke(f"export {file} --data {filled.data}", code=1).stderr
     _, _, left = exported(file)
     assert all(message in whole for message in left)
     assert len(whole) - len(left) in (0, 1)

@@ -1,7 +1,5 @@
 """``stompring data import``: what was exported comes back, whole, once, into a directory and into a running broker."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
 
 import pytest
 
@@ -25,7 +22,7 @@ from ..end_to_end.secured import document
 from ..management import Answered, Management
 from ..stomp_client import StompClient
 from .command import run
-from .conftest import invoke
+from .conftest import invoke, told
 from .test_data_export import exported
 
 #: Pages almost everything.
@@ -70,10 +67,28 @@ def test_what_does_not_fit_into_memory_is_paged(file, tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(PAGING)
     invoke(f"import {file} --config {config}")
-    shown = json.loads(invoke(f"print --json --config {config}").stdout)
+    shown = told(f"print --json --config {config}")
     paged = {queue["name"]: queue["pagedCount"] for queue in shown["queues"]}
     assert paged["pages.a"] > 300 and paged["plain"] > 30
     assert contents(tmp_path / "data", tmp_path) == expected(file)
+
+
+def check_queues(stopped, management, other):
+    """The queues have what those of the exported broker had."""
+    for name, before in stopped.queues.items():
+        queue = management.queue(name)
+        assert queue["messageCount"] == len(stopped.filled.of(name)), name
+        for field in (
+            "scheduledCount",
+            "ringSize",
+            "filter",
+            "paused",
+            "maxConsumers",
+            "user",
+            "durable",
+            other,
+        ):
+            assert queue[field] == before[field], (name, field)
 
 
 @pytest.mark.parametrize("document", [broker_xml(), PAGING], ids=["memory", "paging"])
@@ -83,20 +98,7 @@ def test_a_broker_goes_on_with_it(stopped, file, tmp_path, document):
     invoke(f"import {file} --config {config}")
     with BrokerProcess(config, data) as broker:
         management = Management(broker.http_port)
-        for name, before in stopped.queues.items():
-            queue = management.queue(name)
-            assert queue["messageCount"] == len(stopped.filled.of(name))
-            same = (
-                "scheduledCount",
-                "ringSize",
-                "filter",
-                "paused",
-                "maxConsumers",
-                "user",
-                "durable",
-                "autoCreated",
-            )
-            assert {field: queue[field] for field in same} == {field: before[field] for field in same}
+        check_queues(stopped, management, "autoCreated")
         dialogue = StompClient(broker.port)
         dialogue.connect()
         for name in ("plain", "again", "pages.a", "news.two"):
@@ -126,10 +128,8 @@ def test_it_comes_after_what_is_there_and_a_ring_keeps_the_newest(tmp_path):
 
 def test_the_same_file_once(file, tmp_path):
     data = tmp_path / "data"
-    result = invoke(f"import {file} --data {data}")
-    assert f"imported {len(exported(file)[2])} messages" in result.stdout
-    result = invoke(f"import {file} --data {data}", code=1)
-    assert "--again" in result.stderr
+    assert f"imported {len(exported(file)[2])} messages" in invoke(f"import {file} --data {data}").stdout
+    assert "--again" in invoke(f"import {file} --data {data}", code=1).stderr
     assert contents(data, tmp_path) == expected(file)
     rings = sum(place["queue"] == "ring" for message in exported(file)[2] for place in message["queues"])
     invoke(f"import {file} --again --data {data}")
@@ -189,7 +189,7 @@ def test_an_import_that_was_killed_goes_on(tmp_path):
 
 def write(file, bodies, **attributes):
     """A file of one queue."""
-    made: dict[str, Any] = {
+    made = {
         **{"name": "q", "address": "q", "routingType": "ANYCAST", "durable": True, "filter": None},
         **{"ringSize": -1, "ringPolicy": "DISCARD", "ringCountsPaged": False, "maxConsumers": -1},
         **{"purgeOnNoConsumers": False, "exclusive": False, "nonDestructive": False},
@@ -271,8 +271,7 @@ def test_a_broker_that_keeps_nothing(tmp_path):
     file, config = tmp_path / "some.json", tmp_path / "broker.xml"
     write(file, ["a"])
     config.write_text(broker_xml(core="<persistence-enabled>false</persistence-enabled>"))
-    result = invoke(f"import {file} --config {config}", code=1)
-    assert "persistence-enabled is false" in result.stderr
+    assert "persistence-enabled is false" in invoke(f"import {file} --config {config}", code=1).stderr
 
 
 # ---- into a running broker
@@ -284,20 +283,7 @@ def places(broker):
 
 def check_running(stopped, broker):
     management = Management(broker.http_port)
-    for name, before in stopped.queues.items():
-        queue = management.queue(name)
-        assert queue["messageCount"] == len(stopped.filled.of(name)), name
-        same = (
-            "scheduledCount",
-            "ringSize",
-            "filter",
-            "paused",
-            "maxConsumers",
-            "user",
-            "durable",
-            "routingType",
-        )
-        assert {field: queue[field] for field in same} == {field: before[field] for field in same}
+    check_queues(stopped, management, "routingType")
     for name in stopped.queues:
         shown = management.messages(name)
         wanted = sorted(stopped.filled.of(name), key=lambda each: (bool(each.due), -each.priority))
@@ -365,8 +351,7 @@ def test_a_running_import_that_was_interrupted_goes_on(stopped, file, start_brok
 def test_a_running_broker_is_asked_where_it_listens(file, start_broker, tmp_path):
     broker = start_broker()
     data = broker.config.with_name(f"{broker.config.stem}-data")
-    result = invoke(f"import {file} --data {data}", code=1)
-    assert "--stomp HOST:PORT" in result.stderr
+    assert "--stomp HOST:PORT" in invoke(f"import {file} --data {data}", code=1).stderr
     with pytest.raises(Answered):
         Management(broker.http_port).queue("plain")
 
@@ -411,16 +396,14 @@ def test_over_tls(file, tmp_path):
         )
     )
     with BrokerProcess(config, tmp_path / "data"):
-        strange = invoke(f"import {file} --config {config}", code=1)
-        assert "certificate verify failed" in strange.stderr
+        assert "certificate verify failed" in invoke(f"import {file} --config {config}", code=1).stderr
         trusting = f"--ca-file {authority.file}"
         invoke(f"import {file} --config {config} {trusting}")
         again = f"--stomp ssl://localhost:{stomp} --http https://localhost:{http}"
         other = tmp_path / "other.json"
         write(other, ["a"])
         invoke(f"import {other} {again} {trusting}")
-        wrong = invoke(f"import {other} {again} --ca-file {file}", code=1)
-        assert f"--ca-file {file}: " in wrong.stderr
+        assert f"--ca-file {file}: " in invoke(f"import {other} {again} --ca-file {file}", code=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -431,8 +414,7 @@ def test_over_tls(file, tmp_path):
     ],
 )
 def test_places_that_are_none(file, words, text):
-    result = invoke(f"import {file} {words}", code=2)
-    assert text in result.stderr
+    assert text in invoke(f"import {file} {words}", code=2).stderr
 
 
 def test_a_login_is_needed_where_security_is_on(start_broker, tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 
-from .conftest import invoke
+from .conftest import invoke, told
 
 #: Counters that mean the same on disk and in a broker, for durable messages.
 SAME = (
@@ -33,7 +33,7 @@ def test_it_tells_what_the_broker_had(stopped):
 
 
 def test_every_attribute_of_a_queue_is_there(stopped):
-    queues = json.loads(invoke(f"print --json --data {stopped.filled.data}").stdout)["queues"]
+    queues = told(f"print --json --data {stopped.filled.data}")["queues"]
     counters = {"messageCount", "pagedCount", "scheduledCount", "deliveredCount", "messageBytes"}
     for queue in queues:
         broker = stopped.queues[queue["name"]]
@@ -43,7 +43,7 @@ def test_every_attribute_of_a_queue_is_there(stopped):
 
 def test_pages_and_segments(stopped):
     data = stopped.filled.data
-    shown = json.loads(invoke(f"print --json --data {data}").stdout)
+    shown = told(f"print --json --data {data}")
     (pages,) = shown["paging"]
     files = list((data / "paging" / pages["folder"]).glob("*.page"))
     assert pages["address"] == "pages.a"
@@ -57,7 +57,7 @@ def test_pages_and_segments(stopped):
 
 
 def test_duplicate_ids(stopped):
-    shown = json.loads(invoke(f"print --json --data {stopped.filled.data}").stdout)
+    shown = told(f"print --json --data {stopped.filled.data}")
     assert shown["duplicateIds"] == [{"address": "plain", "count": 3}]
     lines = invoke(f"print --data {stopped.filled.data}").stdout.splitlines()
     table = lines.index("address  duplicate ids")
@@ -100,7 +100,7 @@ def test_the_directory_of_a_broker_xml(stopped, tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(stopped.filled.config.read_text())
     (tmp_path / "data").symlink_to(stopped.filled.data)
-    shown = json.loads(invoke(f"print --json --config {config}").stdout)
+    shown = told(f"print --json --config {config}")
     assert shown["directory"] == str(tmp_path / "data") and shown["messages"] > 0
 
 

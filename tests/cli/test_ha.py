@@ -1,7 +1,5 @@
 """``stompring ha``: the log is created once, its state shown, and the active broker changed."""
 
-from __future__ import annotations
-
 import json
 import threading
 
@@ -30,9 +28,9 @@ class Cluster:
     def __init__(self):
         self.engine = MemoryEngine()
         self.missing = False
-        self.unsafe: str | None = None
+        self.unsafe = None
         self.unavailable = False
-        self.created: list[int] = []
+        self.created = []
 
     def open(self, settings):
         assert settings.stream == "orders"
@@ -131,7 +129,7 @@ def cluster(monkeypatch):
 
 @pytest.fixture
 def start(cluster):
-    started: list[FakeBroker] = []
+    started = []
 
     def begin(name, *, active=False):
         started.append(FakeBroker(cluster, name, len(started) + 1, active=active))
@@ -162,8 +160,7 @@ def status(run):
 def test_without_a_log_in_broker_xml_the_fault_says_what_to_write(tmp_path):
     file = tmp_path / "broker.xml"
     file.write_text("<configuration><core/></configuration>")
-    result = invoke(f"ha status --config {file}", code=1)
-    assert "has no <ha-policy><replicated-log" in result.stderr
+    assert "has no <ha-policy><replicated-log" in invoke(f"ha status --config {file}", code=1).stderr
 
 
 # ---- init
@@ -178,13 +175,12 @@ def test_init_creates_the_log_with_its_limit(cluster, run):
 
 def test_init_without_a_limit_is_a_warning(cluster, run):
     cluster.missing = True
-    result = run("init")
-    assert cluster.created == [-1] and "--max-bytes" in result.stderr
+    assert "--max-bytes" in run("init").stderr
+    assert cluster.created == [-1]
 
 
 def test_init_refuses_an_existing_log(cluster, run):
-    result = run("init", code=1)
-    assert "exists already; nothing was changed" in result.stderr
+    assert "exists already; nothing was changed" in run("init", code=1).stderr
     assert not cluster.created
 
 
@@ -219,8 +215,9 @@ def data_directory(folder):
 def test_init_uploads_a_data_directory(cluster, run, tmp_path):
     cluster.missing = True
     data_directory(tmp_path)
-    dry = run("init --from-data --dry-run")
-    assert f"would upload {tmp_path}/data\n" in dry.stdout and not cluster.created
+    assert (
+        f"would upload {tmp_path}/data\n" in run("init --from-data --dry-run").stdout and not cluster.created
+    )
     result = run("init --from-data --max-bytes 1GB")
     assert f"uploaded 293 KiB of {tmp_path}/data, which is a local copy of the log now" in result.stdout
     written = sum(
@@ -244,8 +241,7 @@ def test_init_refuses_a_data_directory_in_use(cluster, run, tmp_path):
 
 def test_init_refuses_a_data_directory_that_is_not_there(cluster, run):
     cluster.missing = True
-    result = run("init --from-data", code=1)
-    assert "there is no data directory" in result.stderr and not cluster.created
+    assert "there is no data directory" in run("init --from-data", code=1).stderr and not cluster.created
 
 
 def test_failed_upload_says_what_to_do(cluster, run, tmp_path):
@@ -288,8 +284,7 @@ def test_status_shows_how_far_the_copy_of_this_machine_is(cluster, run, start, t
 
 
 def test_status_is_1_without_a_broker(cluster, run):
-    result = run("status", code=1)
-    assert "no broker is active: none has used this log yet" in result.stdout
+    assert "no broker is active: none has used this log yet" in run("status", code=1).stdout
 
 
 def test_status_is_1_when_the_active_broker_is_silent(cluster, run, start):
@@ -318,18 +313,15 @@ def test_status_shows_that_brokers_cannot_start(cluster, run):
 
 def test_status_shows_why_a_log_is_not_safe(cluster, run):
     cluster.unsafe = "stream orders has 1 replica, at least 3 are needed"
-    result = run("status", code=1)
-    assert "not safe: stream orders has 1 replica" in result.stdout
+    assert "not safe: stream orders has 1 replica" in run("status", code=1).stdout
     assert status(run)["safe"] is False
 
 
 def test_status_without_a_log_or_an_engine(cluster, run):
     cluster.missing = True
-    result = run("status", code=1)
-    assert "stompring ha init" in result.stderr
+    assert "stompring ha init" in run("status", code=1).stderr
     cluster.unavailable = True
-    result = run("status", code=5)
-    assert "the engine does not answer: no answer" in result.stderr
+    assert "the engine does not answer: no answer" in run("status", code=5).stderr
 
 
 def test_an_almost_full_log_is_a_problem(cluster, run, start):
@@ -346,50 +338,42 @@ def test_an_almost_full_log_is_a_problem(cluster, run, start):
 def test_promote_waits_until_another_broker_is_active(cluster, run, start):
     start("b1", active=True)
     start("b2")
-    result = run("promote --timeout 20s")
-    assert result.stdout == "b2 is active; b1 has stepped down\n"
+    assert run("promote --timeout 20s").stdout == "b2 is active; b1 has stepped down\n"
     assert status(run)["activeBroker"] == "b2"
 
 
 def test_promote_names_the_standby_that_takes_over(cluster, run, start):
     for name in ("b1", "b2", "b3"):
         start(name, active=name == "b1")
-    result = run("promote b3")
-    assert result.stdout.startswith("b3 is active")
+    assert run("promote b3").stdout.startswith("b3 is active")
 
 
 def test_promote_of_the_active_broker_changes_nothing(cluster, run, start):
     start("b1", active=True)
-    result = run("promote b1")
-    assert result.stdout == "b1 is active already\n"
+    assert run("promote b1").stdout == "b1 is active already\n"
 
 
 def test_promote_of_a_broker_that_is_not_there_changes_nothing(cluster, run, start):
     start("b1", active=True)
-    result = run("promote b9", code=1)
-    assert "no standby b9 follows the log: nothing was changed" in result.stderr
+    assert "no standby b9 follows the log: nothing was changed" in run("promote b9", code=1).stderr
     assert status(run)["activeBroker"] == "b1"
 
 
 def test_promote_without_an_active_broker_is_a_fault(cluster, run):
-    result = run("promote", code=1)
-    assert "no broker is active" in result.stderr
+    assert "no broker is active" in run("promote", code=1).stderr
 
 
 def test_promote_ends_after_its_timeout(cluster, run, start):
     start("b1", active=True)
-    result = run("promote --timeout 1s", code=1)
-    assert "no broker became active in 1 seconds" in result.stderr
+    assert "no broker became active in 1 seconds" in run("promote --timeout 1s", code=1).stderr
 
 
 def test_leave_stops_the_named_broker(cluster, run, start):
     active, standby = start("b1", active=True), start("b2")
-    result = run("leave b2")
-    assert result.stdout == "b2 stops\n"
+    assert run("leave b2").stdout == "b2 stops\n"
     standby.wait_until_left()
     assert not active.left
 
 
 def test_leave_of_a_broker_that_is_not_there_is_a_fault(cluster, run):
-    result = run("leave b9", code=1)
-    assert "b9 did not receive the request" in result.stderr
+    assert "b9 did not receive the request" in run("leave b9", code=1).stderr

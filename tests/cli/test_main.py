@@ -14,8 +14,7 @@ from .command import invoke
 
 
 def test_version():
-    result = invoke("--version")
-    assert result.output == f"stompring, version {__version__} ({build()})\n"
+    assert invoke("--version").output == f"stompring, version {__version__} ({build()})\n"
 
 
 def test_help_names_every_command_with_what_it_does():
@@ -101,7 +100,5 @@ def test_the_reactor_is_loaded_by_run_alone():
 
 
 def test_unknown_command_is_an_error_with_the_nearest():
-    result = invoke("queu list", code=2)
-    assert "there is no command 'queu'; did you mean 'queue'?" in result.stderr
-    result = invoke("\x1b[31m", code=2)
-    assert "\x1b" not in result.stderr
+    assert "there is no command 'queu'; did you mean 'queue'?" in invoke("queu list", code=2).stderr
+    assert "\x1b" not in invoke("\x1b[31m", code=2).stderr

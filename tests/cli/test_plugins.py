@@ -1,12 +1,9 @@
 """``stompring plugins list|new``: what is shown of policies, and that what is begun works as it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -89,7 +86,7 @@ def plugins(line, *others, **more):
 
 def shown(line=""):
     result = plugins(f"list --json {line}")
-    found: dict[str, Any] = json.loads(result.stdout)
+    found = json.loads(result.stdout)
     found["shipped"] = [each for each in found["policies"] if each["shipped"]]
     found["policies"] = [each for each in found["policies"] if not each["shipped"]]
     return found
@@ -247,8 +244,7 @@ def test_without_a_broker_xml_packages_are_listed(here, installed):
 
 
 def test_without_anything_the_shipped_policies_are_listed(here):
-    result = plugins("list")
-    assert "  from stompring, rate_limit.py, class RateLimit\n" in result.stdout
+    assert "  from stompring, rate_limit.py, class RateLimit\n" in plugins("list").stdout
 
 
 def test_a_broker_xml_that_is_named_must_be_right(here):
@@ -329,8 +325,7 @@ def test_new_as_json(here, package):
 
 def test_new_does_not_write_one_of_two(here):
     (here / "test_mine.py").write_text("mine")
-    result = plugins(f"new mine --folder {here}", code=1)
-    assert "test_mine.py exists already" in result.stderr
+    assert "test_mine.py exists already" in plugins(f"new mine --folder {here}", code=1).stderr
     assert [path.name for path in here.iterdir()] == ["test_mine.py"]
 
 
@@ -340,8 +335,7 @@ def test_new_writes_to_the_existing_plugin_directory(here):
     (here / "etc" / "broker.xml").write_text("<configuration><core/></configuration>")
     plugins("new mine --config etc/broker.xml")
     assert (here / "plugins" / "mine.py").exists()
-    result = plugins("new mine", code=1)
-    assert "--config FILE" in result.stderr
+    assert "--config FILE" in plugins("new mine", code=1).stderr
 
 
 def test_new_in_a_folder(here):
@@ -373,8 +367,7 @@ def test_new_in_a_folder(here):
 )
 @pytest.mark.parametrize("package", [(), ("--package",)], ids=["module", "package"])
 def test_names_that_cannot_be(here, name, reason, package):
-    result = plugins(f"new --folder {here}", *package, "--", name, code=2)
-    assert reason in result.stderr
+    assert reason in plugins(f"new --folder {here}", *package, "--", name, code=2).stderr
     assert list(here.iterdir()) == []
 
 
@@ -383,17 +376,14 @@ def test_names_that_cannot_be(here, name, reason, package):
     [("json", "of the standard library"), ("stompring", "a module stompring exists already")],
 )
 def test_names_of_modules_that_are_there(here, name, reason):
-    result = plugins("new", name, "--folder", here, code=1)
-    assert reason in result.stderr
+    assert reason in plugins("new", name, "--folder", here, code=1).stderr
     assert list(here.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written(here):
     (here / "file").write_text("")
-    result = plugins("new mine --folder file/plugins", code=1)
-    assert "cannot be written: Not a directory" in result.stderr
-    result = plugins("new", "a" * 300, "--folder", here, code=1)
-    assert "File name too long" in result.stderr
+    assert "cannot be written: Not a directory" in plugins("new mine --folder file/plugins", code=1).stderr
+    assert "File name too long" in plugins("new", "a" * 300, "--folder", here, code=1).stderr
 
 
 def test_new_package(here):
@@ -412,7 +402,6 @@ def test_new_package(here):
     assert "\n  python -m pip install ./stompring-size-limit\n" in result.stdout
     assert "\n  python -m pytest stompring-size-limit\n" in result.stdout
     run("-m", "pytest", "stompring-size-limit")
-    again = plugins("new size-limit --package", code=1)
-    assert "stompring-size-limit exists already" in again.stderr
+    assert "stompring-size-limit exists already" in plugins("new size-limit --package", code=1).stderr
     elsewhere = plugins(f"new json --package --folder {here}/projects")
     assert f"\n  python -m pip install {here}/projects/stompring-json\n" in elsewhere.stdout

@@ -50,8 +50,7 @@ def test_add_prompts_twice_and_echoes_nothing(path):
 
 
 def test_add_prompts_again_for_different_or_invalid_passwords(path):
-    result = user(f"add ada --users {path}", typed="one\ntwo\nthree\nthree\n")
-    assert "do not match" in result.output
+    assert "do not match" in user(f"add ada --users {path}", typed="one\ntwo\nthree\nthree\n").output
     assert Users(path).verify("ada", "three")
 
 
@@ -70,8 +69,7 @@ def test_add_writes_nothing_when_the_question_is_left(path):
     ],
 )
 def test_add_takes_the_password_from_standard_input(path, typed, password):
-    result = user(f"add ada --password-stdin --users {path}", typed=typed)
-    assert "Password of" not in result.output
+    assert "Password of" not in user(f"add ada --password-stdin --users {path}", typed=typed).output
     assert Users(path).verify("ada", password)
 
 
@@ -83,8 +81,9 @@ def test_a_password_on_standard_input_that_cannot_be_is_refused(path, typed, rea
 
 
 def test_a_password_on_standard_input_must_be_text(path):
-    result = user("add ada --password-stdin --users", path, typed=b"l\xf6velace\n", code=1)
-    assert "not UTF-8" in result.stderr
+    assert (
+        "not UTF-8" in user("add ada --password-stdin --users", path, typed=b"l\xf6velace\n", code=1).stderr
+    )
     assert not path.exists()
 
 
@@ -97,8 +96,7 @@ def test_the_password_cannot_be_an_argument(path):
 @pytest.mark.parametrize("name", ["", " ada", "ada ", "a=b", "#ada", "a\nb"])
 @pytest.mark.parametrize("command", ["add", "rm"])
 def test_names_that_cannot_be_are_refused(path, command, name):
-    result = user(command, "--users", path, "--", name, code=2)
-    assert "user name" in result.stderr
+    assert "user name" in user(command, "--users", path, "--", name, code=2).stderr
     assert not path.exists()
 
 
@@ -117,11 +115,9 @@ def test_existing_user_is_replaced_only_with_the_option(path):
 def test_rm(path):
     add(path, "ada", "x")
     add(path, "grace", "y")
-    result = user(f"rm ada --users {path}")
-    assert result.output == f"user 'ada' removed from {path}\n"
+    assert user(f"rm ada --users {path}").output == f"user 'ada' removed from {path}\n"
     assert Users(path).names() == ["grace"]
-    result = user(f"rm ada --users {path}", code=1)
-    assert result.stderr == f"Error: no user 'ada' in {path}\n"
+    assert user(f"rm ada --users {path}", code=1).stderr == f"Error: no user 'ada' in {path}\n"
 
 
 def test_list_prints_names_and_nothing_else(path):
@@ -182,15 +178,13 @@ def test_users_may_be_added_before_security_is_switched_on(path):
 
 
 def test_config_and_users_exclude_each_other(path):
-    result = user(f"list --config broker.xml --users {path}", code=2)
-    assert "are mutually exclusive" in result.stderr
+    assert "are mutually exclusive" in user(f"list --config broker.xml --users {path}", code=2).stderr
 
 
 def test_broken_broker_xml_is_reported_with_its_line(path):
     config = path.with_name("broker.xml")
     config.write_text("<configuration>\n<kore/></configuration>")
-    result = user(f"list --config {config}", code=1)
-    assert f"{config}:2: " in result.stderr
+    assert f"{config}:2: " in user(f"list --config {config}", code=1).stderr
 
 
 # ---- roles
@@ -225,15 +219,13 @@ def test_grant_and_revoke(config):
 
 def test_rm_takes_the_roles_too(config):
     user(f"add ada --password-stdin --role a --config {config}", typed="x")
-    result = user(f"rm ada --config {config}")
-    assert "role 'a' revoked from user" in result.stdout
+    assert "role 'a' revoked from user" in user(f"rm ada --config {config}").stdout
     assert config.with_name("roles.properties").read_text() == ""
 
 
 def test_invalid_grants_and_revocations_are_errors(config):
     user(f"add ada --password-stdin --role a --config {config}", typed="x")
-    nobody = user(f"grant bob a --config {config}", code=1)
-    assert "no user 'bob'" in nobody.stderr
+    assert "no user 'bob'" in user(f"grant bob a --config {config}", code=1).stderr
     lacking = user(f"revoke ada a b --config {config}", code=1)
     assert "does not have the role 'b'; no change was made" in lacking.stderr
     assert user(f"list --config {config}").stdout == "ada\ta\n"
