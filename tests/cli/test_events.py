@@ -1,7 +1,5 @@
 """``stompring events``: what has happened, what happens, lost connections and restarts; ``drain`` and ``logger``."""
 
-from __future__ import annotations
-
 import json
 import queue
 import signal
@@ -67,7 +65,7 @@ def test_events_that_have_happened(cli):
         cli.run(f"queue create happened.{name}")
     listed = cli.run("events --no-follow -n 2 --type BINDING_ADDED")
     assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["happened.two", "happened.three"]
-    events = json.loads(cli.run("events --no-follow --type BINDING_ADDED --json").stdout)
+    events = cli.run("events --no-follow --type BINDING_ADDED --json").json
     since = cli.run("events --no-follow --since", str(events[-2]["id"]), "--type", "BINDING_ADDED", "--json")
     assert json.loads(since.stdout) == events[-1:]
     assert "unknown type" in cli.run("events --no-follow --type NONSENSE", status=1).stderr
@@ -152,8 +150,7 @@ def test_drain_waits_for_connections_and_undrain_ends_it(tmp_path):
         assert "--yes" in cli.run("drain", status=2).stderr
         with closing(StompClient(process.port)) as client:
             client.connect()
-            late = cli.run("drain --wait --timeout 100ms --yes", status=1)
-            assert "1 connection still open" in late.stderr
+            assert "1 connection still open" in cli.run("drain --wait --timeout 100ms --yes", status=1).stderr
             status = cli.run("status", status=1)
             assert "NOT READY" in status.stdout and "draining" in status.stdout
             waiting = cli.start("drain --wait --yes --json")

@@ -1,6 +1,5 @@
 """``stompring message``, moves and retries, ``connection``, ``consumer``, ``task``, ``status``, ``reload``."""
 
-import json
 import re
 import time
 
@@ -38,7 +37,7 @@ def test_browse_in_a_pipe_and_on_a_terminal(cli, client):
     assert len(cli.run("message browse browsed --filter", "colour = 'red'").rows) == 2
     limited = cli.run("message browse browsed --limit 1")
     assert len(limited.rows) == 1 and "2 more" in limited.stderr
-    listed = json.loads(cli.run("message browse browsed --json").stdout)
+    listed = cli.run("message browse browsed --json").json
     assert [each["body"] for each in listed["data"]] == ["one", "two\tand\nlines", EVIL]
     for options in ((), ("--headers",)):
         with cli.terminal("message browse browsed", *options, columns=160) as terminal:
@@ -82,7 +81,7 @@ def test_show_one_message(cli, client, tmp_path):
     with cli.terminal(f"message show shown {identifier}", columns=100) as terminal:
         text = terminal.wait()
     assert '"er": [\n' in text and "\\x1b]0;owned" in text and "\x07" not in terminal.output
-    assert json.loads(cli.run(f"message show shown {identifier} --json").stdout)["messageID"] == identifier
+    assert cli.run(f"message show shown {identifier} --json").json["messageID"] == identifier
     file = tmp_path / "body"
     cli.run(f"message show shown {identifier} --output {file}")
     assert file.read_text() == '{"deep": {"er": [1, 2]}}'
@@ -96,8 +95,7 @@ def test_delete_and_expire_messages(cli, client):
     first = cli.management.messages("removed")[0]["messageID"]
     assert "--yes" in cli.run(f"message delete removed {first}", status=2).stderr
     assert "select messages" in cli.run("message delete removed --yes", status=2).stderr
-    deleted = cli.run(f"message delete removed {first} --yes")
-    assert deleted.stdout == "1 message deleted from queue removed\n"
+    assert cli.run(f"message delete removed {first} --yes").stdout == "1 message deleted from queue removed\n"
     cli.run("message delete removed --filter", "colour = 'red'", "--yes")
     assert bodies(cli, "removed") == ["c", "d", "e"]
     cli.run("message expire removed --all --limit 1 --yes")
@@ -109,17 +107,15 @@ def test_delete_and_expire_messages(cli, client):
 def test_move_and_copy(cli, client):
     client.put("/queue/from", "a", "b", "c")
     ids = [each["messageID"] for each in cli.management.messages("from")]
-    moved = cli.run("queue move from to --message", ids[1])
-    assert moved.stdout == "1 message moved from from to to\n"
+    assert cli.run("queue move from to --message", ids[1]).stdout == "1 message moved from from to to\n"
     cli.run("queue copy from to::to --limit 1")
     assert (bodies(cli, "from"), bodies(cli, "to")) == (["a", "c"], ["b", "a"])
-    task = json.loads(cli.run("queue move from ::to --json").stdout)
+    task = cli.run("queue move from ::to --json").json
     assert (task["state"], task["done"]) == ("completed", 2)
     detached = cli.run("queue move to from --filter", "TRUE = TRUE", "--detach")
     number = re.search(r"task (\d+) started", detached.stdout)
     assert number is not None
-    followed = cli.run("task follow", number[1])
-    assert followed.stdout == f"task {number[1]} completed: 4 messages\n"
+    assert cli.run("task follow", number[1]).stdout == f"task {number[1]} completed: 4 messages\n"
     assert {row["state"] for row in cli.run("task list").rows} == {"completed"}
     assert "operation\tmove" in cli.run("task show", number[1]).stdout
     assert "has ended" in cli.run("task cancel", number[1], status=1).stderr
@@ -164,7 +160,7 @@ def test_dead_letters_are_listed_and_sent_back_by_group(cli, client):
     cli.management.expect("DLQ", messageCount=4)
     rows = cli.run("dead-letters list").rows
     assert cli.run("dead-letters").rows == rows
-    assert json.loads(cli.run("dead-letters --json").stdout)["count"] == 2
+    assert cli.run("dead-letters --json").json["count"] == 2
     assert [(row["queue"], row["originQueue"], row["reason"], row["count"]) for row in rows] == [
         ("DLQ", "first", "max-delivery-attempts", "2"),
         ("DLQ", "second", "max-delivery-attempts", "2"),
@@ -173,7 +169,7 @@ def test_dead_letters_are_listed_and_sent_back_by_group(cli, client):
     sent = cli.run("dead-letters retry --from second --reason max-delivery-attempts")
     assert sent.stdout == "2 messages sent from DLQ back to second\n"
     assert (bodies(cli, "second"), bodies(cli, "first")) == (["bad", "worse"], [])
-    (task,) = json.loads(cli.run("dead-letters retry --all --json").stdout)
+    (task,) = cli.run("dead-letters retry --all --json").json
     assert task["done"] == 2 and bodies(cli, "first") == ["bad", "worse"]
     assert cli.run("dead-letters retry --all").stdout == ""
 
@@ -236,7 +232,7 @@ def test_status_of_a_ready_broker(cli):
     shown = cli.run("status")
     assert shown.stdout.splitlines()[0].endswith(": ready") and "listener stomp" in shown.stdout
     assert cli.run("status --quiet").stdout == ""
-    found = json.loads(cli.run("status --json").stdout)
+    found = cli.run("status --json").json
     assert found["ready"] is True and found["broker"]["name"]
     with cli.terminal("status") as terminal:
         assert "uptime" in terminal.wait() and "\x1b[32m" in terminal.output
@@ -253,8 +249,7 @@ def test_reload_reports_changes_and_mistakes(tmp_path):
         config.write_text(broker_xml(core="<global-max-size>200Mi</global-max-size>"), encoding="utf-8")
         assert "applied: <global-max-size>" in cli.run("reload").stdout
         config.write_text("<configuration><core><no-such/></core></configuration>", encoding="utf-8")
-        failed = cli.run("reload", status=1)
-        assert "broker.xml:1" in failed.stderr
+        assert "broker.xml:1" in cli.run("reload", status=1).stderr
 
 
 def test_purge_shows_progress(cli, client):
@@ -263,6 +258,6 @@ def test_purge_shows_progress(cli, client):
         text = terminal.wait(0)
     assert re.search(r"purge emptied .*\b100 messages removed from queue emptied", text, re.DOTALL), text
     client.put("/queue/emptied", "x")
-    task = json.loads(cli.run("queue purge emptied --yes --detach --json").stdout)
+    task = cli.run("queue purge emptied --yes --detach --json").json
     assert task["operation"] == "purge" and task["total"] == 1
     cli.management.expect("emptied", messageCount=0)

@@ -1,7 +1,5 @@
 """``stompring queue`` and ``stompring address`` against a real broker."""
 
-import json
-
 import pytest
 
 from stompring.cli.terminal import one_line as printable
@@ -29,7 +27,7 @@ def test_queue_from_creation_to_deletion(cli):
     assert cli.management.queue("life")["paused"] is False
     shown = field_lines(cli.run("queue show life"))
     assert shown["ringSize"] == "7" and shown["filter"] == ""
-    assert json.loads(cli.run("queue show life --json").stdout) == cli.management.queue("life")
+    assert cli.run("queue show life --json").json == cli.management.queue("life")
     assert cli.run("queue delete life --yes").stdout == "queue life deleted\n"
     cli.management.gone("life")
 
@@ -39,8 +37,7 @@ def test_groups_are_unpinned(cli, client):
     for group in ("a", "b", "c"):
         client.put("/queue/groups", group, JMSXGroupID=group)
     client.messages("a", "b", "c")
-    done = cli.run("queue reset-groups groups --group b")
-    assert done.stdout == "1 group of queue groups unpinned\n"
+    assert cli.run("queue reset-groups groups --group b").stdout == "1 group of queue groups unpinned\n"
     assert cli.run("queue reset-groups groups").stdout == "2 groups of queue groups unpinned\n"
     assert cli.management.queue("groups")["groupCount"] == 0
 
@@ -55,7 +52,7 @@ def test_list_in_a_pipe_is_whole_lines_with_tabs(cli):
     assert cli.run("queue list --search list. --sort=-name --limit 2 -q").stdout == (f"{long}\nlist.b\n")
     paused = cli.run("queue list --where paused=true --columns name,autoDelete")
     assert paused.stdout == "name\tautoDelete\nlist.b\tfalse\n"
-    listed = json.loads(cli.run("queue list --json --search list.").stdout)
+    listed = cli.run("queue list --json --search list.").json
     assert listed["count"] == 3 and [each["name"] for each in listed["data"]] == ["list.a", "list.b", long]
     assert "unknown field 'nam'" in cli.run("queue list --columns nam", status=2).stderr
 
@@ -121,7 +118,7 @@ def test_ctrl_c_at_a_question_changes_nothing(cli):
 def test_hostile_names_survive_and_reach_no_terminal_raw(cli):
     for name in HOSTILE:
         cli.run("queue create --", name)
-        assert json.loads(cli.run("queue show --json --", name).stdout)["name"] == name
+        assert cli.run("queue show --json --", name).json["name"] == name
     with cli.terminal("queue list --columns name,address", columns=120) as terminal:
         text = terminal.wait()
     with cli.terminal("queue show -- [bold]‮red[/bold]", columns=120) as shown:
@@ -144,14 +141,13 @@ def test_several_queues_stop_at_the_first_failure(cli):
 
 def test_consumers_of_a_queue(cli, client):
     client.subscribe("/queue/watched", "client", "s1")
-    listed = json.loads(cli.run("queue consumers watched --json").stdout)["data"]
+    listed = cli.run("queue consumers watched --json").json["data"]
     assert [each["subscription"] for each in listed] == ["s1"]
     rows = cli.run("queue consumers watched").rows
     assert rows[0]["ack"] == "client" and rows[0]["consumerID"].endswith("/s1")
     with cli.terminal("queue show watched", columns=140) as terminal:
         assert "CONSUMER" in terminal.wait()
-    refused = cli.run("queue delete watched --yes", status=1)
-    assert "has 1 consumers; use --force" in refused.stderr
+    assert "has 1 consumers; use --force" in cli.run("queue delete watched --yes", status=1).stderr
     cli.run("queue delete watched --yes --force")
     assert "does not exist" in cli.run("queue consumers watched", status=3).stderr
 

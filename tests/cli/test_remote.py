@@ -65,8 +65,7 @@ def test_login(cli, tmp_path):
     assert "rejected the login of user 'ada'" in wrong.stderr
     denied = cli.run("queue list --user bob", STOMPRING_PASSWORD="builder", status=4)
     assert "'VIEW'" in denied.stderr and "activemq.management" in denied.stderr
-    denied = cli.run("queue create x --user ada", STOMPRING_PASSWORD="secret ü", status=4)
-    assert "'EDIT'" in denied.stderr
+    assert "'EDIT'" in cli.run("queue create x --user ada", STOMPRING_PASSWORD="secret ü", status=4).stderr
 
 
 def test_options_before_the_command_are_those_of_the_command(cli, tmp_path):
@@ -218,25 +217,24 @@ def test_contexts(cli, directory):
     password = cli.home / "stompring" / "prod.password"
     assert stat.S_IMODE(password.stat().st_mode) == 0o600 and "secret" not in file.read_text()
     cli.run("queue list")
-    other = json.loads(cli.run("context add other --server http://127.0.0.1:1 --json").stdout)
+    other = cli.run("context add other --server http://127.0.0.1:1 --json").json
     assert other == {"name": "other", "current": False, "server": "http://127.0.0.1:1"}
     cli.run("queue list")
     cli.run("queue list --context other", status=5)
     cli.run("queue list", status=5, STOMPRING_CONTEXT="other")
     cli.run("context use other")
     cli.run("queue list", status=5)
-    assert json.loads(cli.run("context show --json").stdout)["name"] == "other"
+    assert cli.run("context show --json").json["name"] == "other"
     listed = cli.run("context list").rows
     assert [(row["name"], row["current"]) for row in listed] == [("other", "true"), ("prod", "false")]
-    exists = cli.run("context add prod", status=1)
-    assert "--replace" in exists.stderr
+    assert "--replace" in cli.run("context add prod", status=1).stderr
     cli.run("context add prod --replace --broker stomp://127.0.0.1:61613")
     assert json.loads(file.read_text())["contexts"]["prod"]["user"] == "ada"
     assert "there is no context 'nix'" in cli.run("queue list --context nix", status=3).stderr
     cli.run("context delete prod", status=2)
     cli.run("context delete prod --yes")
     assert not password.exists()
-    assert json.loads(cli.run("context use --none --json").stdout) == {"current": None}
+    assert cli.run("context use --none --json").json == {"current": None}
     assert cli.run("context show", status=3).stderr.startswith("Error: there is no current context")
 
 
@@ -257,8 +255,7 @@ def test_damaged_contexts_file_is_named(cli, text):
     file = cli.home / "stompring" / "contexts.json"
     file.parent.mkdir(parents=True)
     file.write_text(text, encoding="latin-1")
-    ran = cli.run("queue list", status=1)
-    assert str(file) in ran.stderr
+    assert str(file) in cli.run("queue list", status=1).stderr
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 65, "-x"])

@@ -1,6 +1,5 @@
 """``stompring top`` on a terminal: tables, keys, sizes, lost connections, and a terminal that is restored."""
 
-import json
 import os
 import signal
 from contextlib import closing
@@ -99,7 +98,7 @@ def test_without_a_terminal(cli):
     assert "needs a terminal" in cli.run("top", status=2).stderr
     rows = cli.run("top --once").rows
     assert (rows[0]["name"], rows[0]["messageCount"]) == ("many[bold]\\u202e", "1234")
-    found = json.loads(cli.run("top --once --json --view addresses").stdout)
+    found = cli.run("top --once --json --view addresses").json
     assert found["ready"] is True and {"few"} <= {each["name"] for each in found["addresses"]}
     assert "sort" in cli.run("top --once --sort nonsense", status=1).stderr
 
