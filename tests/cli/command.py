@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from stompring.cli.main import main
 
@@ -22,6 +23,8 @@ from ..broker_process import PATIENCE, ROOT
 
 #: Settings of whoever runs the tests must not reach the command.
 FOREIGN = ("STOMPRING_", "XDG_", "NO_COLOR", "COLUMNS", "LINES")
+
+COMMAND = [sys.executable, "-m", "stompring"]
 
 Arguments = Sequence[str | Path]
 
@@ -34,8 +37,16 @@ def environment(home: Path | None = None, **more: str) -> dict[str, str]:
 
 
 def words(arguments: Arguments) -> list[str]:
-    """The command line."""
-    return [sys.executable, "-m", "stompring", *map(str, arguments)]
+    """The first argument as a shell takes it apart, and the others as they are."""
+    line, *others = map(str, arguments)
+    return [*shlex.split(line), *others]
+
+
+def invoke(*arguments: str | Path, typed: str | bytes = "", code: int | None = 0) -> Result:
+    """Run a command in this process, in the environment of the tests. ``code`` is as for `run`."""
+    done = CliRunner().invoke(main, words(arguments), input=typed)
+    assert code is None or done.exit_code == code, (done.exit_code, done.output, done.exception)
+    return done
 
 
 def run(
@@ -49,7 +60,7 @@ def run(
     wanted = dict(env or environment())
     runner = CliRunner(env={name: wanted.get(name) for name in {*os.environ, *wanted}})
     with chdir(cwd or Path.cwd()):
-        done = runner.invoke(main, [*map(str, arguments)], input=stdin, prog_name="stompring")
+        done = runner.invoke(main, words(arguments), input=stdin, prog_name="stompring")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     assert code is None or done.exit_code == code, (done.exit_code, done.stdout, done.stderr)
@@ -65,7 +76,7 @@ def pipe(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command in a process with pipes. ``code`` is the expected exit code, None for any."""
     done = subprocess.run(
-        words(arguments),
+        [*COMMAND, *words(arguments)],
         input=stdin,
         capture_output=True,
         env=dict(env or environment()),
@@ -84,7 +95,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a command and leave it running."""
     return subprocess.Popen(
-        words(arguments),
+        [*COMMAND, *words(arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -105,7 +116,7 @@ def on_terminal(*arguments: str | Path, env: Mapping[str, str] | None = None) ->
     """Run a command with a terminal for input and output; returns its exit code and what the terminal got."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        words(arguments),
+        [*COMMAND, *words(arguments)],
         stdin=slave,
         stdout=slave,
         stderr=slave,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-
-from stompring.cli.main import main
+from click.testing import Result
 
 from ..management import Management
+from ..stomp_client import StompClient
 from ..store.populated_directory import PopulatedDirectory, populate
+from . import command
+from .remote_cli import Cli
 
 
 @dataclass
@@ -26,9 +29,14 @@ class Stopped:
     live: dict[tuple[str, ...], Result]  # what commands said while it ran
 
 
-def invoke(*arguments: str | Path) -> Result:
+def invoke(line: str, *others: str | Path, **more: Any) -> Result:
     """``stompring data …``."""
-    return CliRunner().invoke(main, ["data", *map(str, arguments)])
+    return command.invoke(f"data {line}", *others, **more)
+
+
+def told(line: str, *others: str | Path, **more: Any) -> Any:
+    """The JSON that ``stompring data …`` prints."""
+    return json.loads(invoke(line, *others, **more).stdout)
 
 
 @pytest.fixture(scope="session")
@@ -39,15 +47,39 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
         queues = {each["name"]: each for each in management.ask("GET", "/queues")["data"]}
         addresses = {each["name"]: each for each in management.ask("GET", "/addresses")["data"]}
         live = {}
-        for command in (
+        for line in (
             ("print", "--json"),
             ("print",),
             ("verify",),
             ("export", str(filled.data.parent / "live.gz")),
         ):
-            live[command] = invoke(*command, "--data", filled.data)
+            live[line] = invoke(*line, "--data", filled.data)
         broker.stop()
     return Stopped(filled, queues, addresses, live)
+
+
+@pytest.fixture
+def cli(broker: Any, tmp_path: Path) -> Cli:
+    """Commands for the test's broker."""
+    return Cli(broker.http_port, tmp_path / "home")
+
+
+@pytest.fixture
+def to(broker: Any) -> str:
+    """The option that names the test's broker."""
+    return f"--broker stomp://127.0.0.1:{broker.port}"
+
+
+@pytest.fixture
+def client(connect: Callable[[], StompClient]) -> StompClient:
+    """A client of the test's broker."""
+    return connect()
+
+
+@pytest.fixture
+def queue(name: str) -> str:
+    """A queue that no other test uses."""
+    return name
 
 
 @pytest.fixture

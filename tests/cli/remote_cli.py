@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from dataclasses import dataclass, field
@@ -23,9 +23,7 @@ from stompring.cli.main import main
 from ..broker_pool import python_path
 from ..broker_process import PATIENCE, ROOT
 from ..management import Management
-from .command import FOREIGN, readable
-
-COMMAND = [sys.executable, "-m", "stompring"]
+from .command import COMMAND, FOREIGN, readable, words
 
 #: Escape sequences of a terminal.
 SEQUENCES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[()][A-Za-z0-9]|[=>78])")
@@ -38,6 +36,11 @@ class Ran:
     status: int
     stdout: str
     stderr: str = ""
+
+    @property
+    def json(self) -> Any:
+        """What ``--json`` prints."""
+        return json.loads(self.stdout)
 
     @property
     def rows(self) -> list[dict[str, str]]:
@@ -78,21 +81,21 @@ class Cli:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         return {**kept, "PYTHONPATH": python_path(ROOT), **self._settings(**others)}
 
-    def run(self, *words: str, typed: str = "", status: int | None = 0, **environment: str) -> Ran:
+    def run(self, *line: str, typed: str = "", status: int | None = 0, **environment: str) -> Ran:
         """Run a command in this process, not on a terminal. Its exit status must be ``status``, unless that is None."""
         foreign: dict[str, str | None] = {name: None for name in os.environ if name.startswith(FOREIGN)}
         runner = CliRunner(env={**foreign, **self._settings(**environment)})
-        ran = runner.invoke(main, words, input=typed, prog_name="stompring")
+        ran = runner.invoke(main, words(line), input=typed, prog_name="stompring")
         if ran.exception is not None and not isinstance(ran.exception, SystemExit):
             raise ran.exception
-        assert status is None or ran.exit_code == status, (words, ran.exit_code, ran.stdout, ran.stderr)
+        assert status is None or ran.exit_code == status, (line, ran.exit_code, ran.stdout, ran.stderr)
         assert "Traceback" not in ran.stderr, ran.stderr
         return Ran(ran.exit_code, ran.stdout, ran.stderr)
 
-    def pipe(self, *words: str, typed: str = "", status: int = 0, **environment: str) -> Ran:
+    def pipe(self, *line: str, typed: str = "", status: int = 0, **environment: str) -> Ran:
         """Run a command in a process with pipes."""
         ran = subprocess.run(
-            [*COMMAND, *words],
+            [*COMMAND, *words(line)],
             input=typed,
             capture_output=True,
             text=True,
@@ -100,13 +103,13 @@ class Cli:
             env=self.env(**environment),
             check=False,
         )
-        assert ran.returncode == status, (words, ran.returncode, ran.stdout, ran.stderr)
+        assert ran.returncode == status, (line, ran.returncode, ran.stdout, ran.stderr)
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *line: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command in pipes."""
         return subprocess.Popen(
-            [*COMMAND, *words],
+            [*COMMAND, *words(line)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -116,9 +119,11 @@ class Cli:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
         )
 
-    def terminal(self, *words: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
+    def terminal(self, *line: str, columns: int = 80, rows: int = 24, **environment: str) -> Terminal:
         """Start a command on a terminal."""
-        return Terminal([*COMMAND, *words], self.env(TERM="xterm-256color", **environment), columns, rows)
+        return Terminal(
+            [*COMMAND, *words(line)], self.env(TERM="xterm-256color", **environment), columns, rows
+        )
 
 
 class Terminal:

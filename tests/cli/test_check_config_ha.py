@@ -1,10 +1,10 @@
 """``stompring check-config`` and a replicated log."""
 
 import pytest
-from click.testing import CliRunner
 
 from stompring.cli import check_config
-from stompring.cli.main import main
+
+from .command import invoke
 
 
 def check(folder, attributes):
@@ -13,7 +13,7 @@ def check(folder, attributes):
         "<configuration><core><security-enabled>false</security-enabled>"
         f'<ha-policy><replicated-log stream="orders" {attributes}/></ha-policy></core></configuration>'
     )
-    return CliRunner().invoke(main, ["check-config", str(file)]).output
+    return invoke(f"check-config {file}", code=None).output
 
 
 def test_summary_names_the_log(tmp_path):

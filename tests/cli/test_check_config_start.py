@@ -9,13 +9,11 @@ import time
 from contextlib import closing
 
 import pytest
-from click.testing import CliRunner
-
-from stompring.cli.main import main
 
 from ..broker_pool import NURSERY
 from ..broker_process import PATIENCE
 from ..ports import free_port
+from .command import invoke
 
 OFF = "<security-enabled>false</security-enabled>"
 ON = '<security-settings><security-setting match="#"/></security-settings>'
@@ -134,7 +132,7 @@ def start(file):
 def test_check_config_refuses_what_a_start_refuses(case, tmp_path):
     core, files = CONFIGURATIONS[case]
     file = written(tmp_path, core, files, free_port())
-    checked = CliRunner().invoke(main, ["check-config", str(file)])
+    checked = invoke(f"check-config {file}", code=None)
     before = sorted(path for path in tmp_path.rglob("*"))
     ready, said = start(file)
     assert (checked.exit_code == 0) is ready, f"check-config:\n{checked.output}\nrun:\n{said}"
@@ -149,7 +147,7 @@ def test_a_port_and_a_data_directory_in_use_are_reported_and_no_faults(tmp_path)
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         port = listening.getsockname()[1]
         file = written(tmp_path, OFF + acceptors("tcp://127.0.0.1:PORT"), {}, port)
-        checked = CliRunner().invoke(main, ["check-config", str(file)])
+        checked = invoke(f"check-config {file}", code=None)
         ready, said = start(file)
     assert not ready and f"cannot listen on 127.0.0.1:{port}" in said
     assert checked.exit_code == 0
@@ -160,7 +158,7 @@ def test_a_port_and_a_data_directory_in_use_are_reported_and_no_faults(tmp_path)
     )
     try:
         deadline = time.monotonic() + PATIENCE
-        while "in use" not in (checked := CliRunner().invoke(main, ["check-config", str(file)])).stdout:
+        while "in use" not in (checked := invoke(f"check-config {file}", code=None)).stdout:
             assert time.monotonic() < deadline
         ready, said = start(file)
     finally:

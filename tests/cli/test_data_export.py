@@ -73,8 +73,7 @@ def check(file, stopped):
 @pytest.mark.parametrize("name", ["all.json", "all.json.gz"])
 def test_everything_is_in_the_file(stopped, tmp_path, name):
     file = tmp_path / name
-    result = invoke("export", file, "--data", stopped.filled.data)
-    assert result.exit_code == 0, result.output
+    invoke(f"export {file} --data {stopped.filled.data}")
     check(file, stopped)
     assert (file.read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
     assert list(tmp_path.iterdir()) == [file]
@@ -82,7 +81,7 @@ def test_everything_is_in_the_file(stopped, tmp_path, name):
 
 def test_result_as_json(stopped, tmp_path):
     file = tmp_path / "all.json"
-    result = invoke("export", file, "--json", "--data", stopped.filled.data)
+    result = invoke(f"export {file} --json --data {stopped.filled.data}")
     addresses, queues, messages = map(len, exported(file))
     assert json.loads(result.stdout) == {
         "file": str(file),
@@ -104,7 +103,7 @@ def test_of_a_running_broker(stopped):
 def test_every_attribute_that_a_queue_has(stopped, tmp_path):
     """None is forgotten: what the management API shows of a queue, but for its counters and rates."""
     file = tmp_path / "all.json"
-    invoke("export", file, "--data", stopped.filled.data)
+    invoke(f"export {file} --data {stopped.filled.data}")
     _, queues, _ = exported(file)
     counters = fields_of(QUEUE).keys() - {"ringSize"} | {"pendingCount", "oldestAge", "rebalancing"}
     shown = {name for name in FIELDS if not name.endswith("Rate")} - counters
@@ -114,17 +113,15 @@ def test_every_attribute_that_a_queue_has(stopped, tmp_path):
 def test_a_file_that_is_there_is_kept(stopped, tmp_path):
     file = tmp_path / "all.json"
     file.write_text("mine")
-    result = invoke("export", file, "--data", stopped.filled.data)
-    assert result.exit_code == 1 and "--replace" in result.stderr
+    assert "--replace" in invoke(f"export {file} --data {stopped.filled.data}", code=1).stderr
     assert file.read_text() == "mine"
-    assert invoke("export", file, "--replace", "--data", stopped.filled.data).exit_code == 0
+    invoke(f"export {file} --replace --data {stopped.filled.data}")
     exported(file)
 
 
 def test_a_directory_that_cannot_be_written(stopped, tmp_path):
     file = tmp_path / "absent" / "all.json"
-    result = invoke("export", file, "--data", stopped.filled.data)
-    assert result.exit_code == 1
+    result = invoke(f"export {file} --data {stopped.filled.data}", code=1)
     assert str(file) in result.stderr and "No such file" in result.stderr
 
 
@@ -146,8 +143,7 @@ def damaged(filled, page, data, at, tmp_path, whole):
     """Whether damage to this record loses exactly one message; one that nobody has any more loses none."""
     page.write_bytes(data[: at + 80] + bytes([data[at + 80] ^ 1]) + data[at + 81 :])
     file = tmp_path / f"{at}.json"
-    result = invoke("export", file, "--data", filled.data)
-    assert result.exit_code == 1 and f"{page}:{at}: " in result.stderr
+    assert f"{page}:{at}: " in invoke(f"export {file} --data {filled.data}", code=1).stderr
     _, _, left = exported(file)
     assert all(message in whole for message in left)
     assert len(whole) - len(left) in (0, 1)
@@ -155,5 +151,5 @@ def damaged(filled, page, data, at, tmp_path, whole):
 
 
 def exported_messages(filled, file):
-    assert invoke("export", file, "--data", filled.data).exit_code == 0
+    invoke(f"export {file} --data {filled.data}")
     return exported(file)[2]

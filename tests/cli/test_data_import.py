@@ -1,7 +1,5 @@
 """``stompring data import``: what was exported comes back, whole, once, into a directory and into a running broker."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,15 +7,12 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from stompring.cli import data_import_online
 from stompring.cli.data_import_offline import OfflineImport
 from stompring.cli.data_import_online import OnlineImport
-from stompring.cli.main import main
 from stompring.store.export import ExportWriter
 
 from ..broker_document import EVERYBODY, broker_xml
@@ -26,7 +21,8 @@ from ..certificates import Authority
 from ..end_to_end.secured import document
 from ..management import Answered, Management
 from ..stomp_client import StompClient
-from .conftest import invoke
+from .command import run
+from .conftest import invoke, told
 from .test_data_export import exported
 
 #: Pages almost everything.
@@ -36,8 +32,7 @@ PAGING = broker_xml(settings={"#": {"max-size-messages": 20, "page-size-bytes": 
 @pytest.fixture(scope="module")
 def file(stopped, tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "all.json"
-    result = invoke("export", path, "--data", stopped.filled.data)
-    assert result.exit_code == 0, result.output
+    invoke(f"export {path} --data {stopped.filled.data}")
     return path
 
 
@@ -47,11 +42,10 @@ def without_numbers(messages):
 
 def contents(data, tmp_path):
     """What a directory holds, in order, and that it is in order."""
-    result = invoke("verify", "--data", data)
-    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    result = invoke(f"verify --data {data}")
+    assert result.stdout == "", result.output
     again = tmp_path / "again.json"
-    result = invoke("export", again, "--replace", "--data", data)
-    assert result.exit_code == 0, result.output
+    result = invoke(f"export {again} --replace --data {data}")
     addresses, queues, messages = exported(again)
     return addresses, queues, without_numbers(messages)
 
@@ -65,42 +59,46 @@ def expected(file):
 
 
 def test_result_as_json(file, tmp_path):
-    result = invoke("import", file, "--json", "--data", tmp_path / "data")
+    result = invoke(f"import {file} --json --data {tmp_path}/data")
     assert json.loads(result.stdout) == {"file": str(file), "messages": len(exported(file)[2]), "earlier": 0}
 
 
 def test_what_does_not_fit_into_memory_is_paged(file, tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(PAGING)
-    result = invoke("import", file, "--config", config)
-    assert result.exit_code == 0, result.output
-    shown = json.loads(invoke("print", "--json", "--config", config).stdout)
+    invoke(f"import {file} --config {config}")
+    shown = told(f"print --json --config {config}")
     paged = {queue["name"]: queue["pagedCount"] for queue in shown["queues"]}
     assert paged["pages.a"] > 300 and paged["plain"] > 30
     assert contents(tmp_path / "data", tmp_path) == expected(file)
+
+
+def check_queues(stopped, management, other):
+    """The queues have what those of the exported broker had."""
+    for name, before in stopped.queues.items():
+        queue = management.queue(name)
+        assert queue["messageCount"] == len(stopped.filled.of(name)), name
+        for field in (
+            "scheduledCount",
+            "ringSize",
+            "filter",
+            "paused",
+            "maxConsumers",
+            "user",
+            "durable",
+            other,
+        ):
+            assert queue[field] == before[field], (name, field)
 
 
 @pytest.mark.parametrize("document", [broker_xml(), PAGING], ids=["memory", "paging"])
 def test_a_broker_goes_on_with_it(stopped, file, tmp_path, document):
     config, data = tmp_path / "broker.xml", tmp_path / "data"
     config.write_text(document)
-    assert invoke("import", file, "--config", config).exit_code == 0
+    invoke(f"import {file} --config {config}")
     with BrokerProcess(config, data) as broker:
         management = Management(broker.http_port)
-        for name, before in stopped.queues.items():
-            queue = management.queue(name)
-            assert queue["messageCount"] == len(stopped.filled.of(name))
-            same = (
-                "scheduledCount",
-                "ringSize",
-                "filter",
-                "paused",
-                "maxConsumers",
-                "user",
-                "durable",
-                "autoCreated",
-            )
-            assert {field: queue[field] for field in same} == {field: before[field] for field in same}
+        check_queues(stopped, management, "autoCreated")
         dialogue = StompClient(broker.port)
         dialogue.connect()
         for name in ("plain", "again", "pages.a", "news.two"):
@@ -122,7 +120,7 @@ def test_it_comes_after_what_is_there_and_a_ring_keeps_the_newest(tmp_path):
     write(first, list("abc"), ringSize=4)
     write(second, list("defg"), ringSize=5)
     for each in (first, second):
-        assert invoke("import", each, "--data", data).exit_code == 0
+        invoke(f"import {each} --data {data}")
     _, (queue,), messages = contents(data, tmp_path)
     assert queue["ringSize"] == 5
     assert [message["body"] for message in messages] == list("cdefg")
@@ -130,14 +128,11 @@ def test_it_comes_after_what_is_there_and_a_ring_keeps_the_newest(tmp_path):
 
 def test_the_same_file_once(file, tmp_path):
     data = tmp_path / "data"
-    result = invoke("import", file, "--data", data)
-    assert result.exit_code == 0, result.output
-    assert f"imported {len(exported(file)[2])} messages" in result.stdout
-    result = invoke("import", file, "--data", data)
-    assert result.exit_code == 1 and "--again" in result.stderr
+    assert f"imported {len(exported(file)[2])} messages" in invoke(f"import {file} --data {data}").stdout
+    assert "--again" in invoke(f"import {file} --data {data}", code=1).stderr
     assert contents(data, tmp_path) == expected(file)
     rings = sum(place["queue"] == "ring" for message in exported(file)[2] for place in message["queues"])
-    assert invoke("import", file, "--again", "--data", data).exit_code == 0
+    invoke(f"import {file} --again --data {data}")
     assert len(contents(data, tmp_path)[2]) == 2 * len(exported(file)[2]) - rings
 
 
@@ -163,9 +158,8 @@ def test_an_import_that_was_interrupted_goes_on(file, tmp_path, monkeypatch, aft
     monkeypatch.setattr(OfflineImport, "most_messages", 30)
     with monkeypatch.context() as patch:
         patch.setattr(OfflineImport, "commit", interrupted)
-        assert invoke("import", file, "--config", config).exit_code == 130
-    result = invoke("import", file, "--config", config)
-    assert result.exit_code == 0, result.output
+        invoke(f"import {file} --config {config}", code=130)
+    result = invoke(f"import {file} --config {config}")
     before = 30 * (after + safe)
     assert (f", {before} of them by an earlier, interrupted import" in result.stdout) == (before > 0)
     assert contents(data, tmp_path) == expected(file)
@@ -195,7 +189,7 @@ def test_an_import_that_was_killed_goes_on(tmp_path):
 
 def write(file, bodies, **attributes):
     """A file of one queue."""
-    made: dict[str, Any] = {
+    made = {
         **{"name": "q", "address": "q", "routingType": "ANYCAST", "durable": True, "filter": None},
         **{"ringSize": -1, "ringPolicy": "DISCARD", "ringCountsPaged": False, "maxConsumers": -1},
         **{"purgeOnNoConsumers": False, "exclusive": False, "nonDestructive": False},
@@ -228,8 +222,8 @@ def test_a_file_that_was_cut_off_changes_nothing(tmp_path):
     part, data = tmp_path / "part.json", tmp_path / "data"
     write(part, ["a", "b"])
     part.write_bytes(part.read_bytes()[:-3])
-    result = invoke("import", part, "--data", data)
-    assert result.exit_code == 1 and f"{part} is truncated: the last line is missing" in result.stderr
+    result = invoke(f"import {part} --data {data}", code=1)
+    assert f"{part} is truncated: the last line is missing" in result.stderr
     assert contents(data, tmp_path) == ([], [], [])
 
 
@@ -250,28 +244,26 @@ def test_a_line_that_cannot_be(tmp_path, changes, words):
     lines = file.read_text().splitlines()
     lines[3] = json.dumps({"message": message(2, "b", **changes)})
     file.write_text("\n".join(lines) + "\n")
-    result = invoke("import", file, "--data", data)
-    assert result.exit_code == 1
+    result = invoke(f"import {file} --data {data}", code=1)
     assert f"{file}:4: " in result.stderr and words in result.stderr
     assert (
         contents(data, tmp_path)[2] == []
     )  # what came before it was not safe yet, and comes with the next import
     lines[3] = json.dumps({"message": message(2, "b")})
     file.write_text("\n".join(lines) + "\n")
-    assert invoke("import", file, "--data", data).exit_code == 0
+    invoke(f"import {file} --data {data}")
     assert [each["body"] for each in contents(data, tmp_path)[2]] == ["a", "b"]
 
 
 def test_a_queue_that_cannot_become_what_the_file_says(tmp_path):
     file, data = tmp_path / "some.json", tmp_path / "data"
     write(file, ["a"])
-    assert invoke("import", file, "--data", data).exit_code == 0
+    invoke(f"import {file} --data {data}")
     write(file, ["b"], routingType="MULTICAST")
-    result = invoke("import", file, "--data", data)
-    assert result.exit_code == 1
+    result = invoke(f"import {file} --data {data}", code=1)
     assert "queue q: routing-type is ANYCAST in the broker and MULTICAST in the file" in result.stderr
     write(file, ["b"], filter="a = ")
-    assert "queue q: filter" in invoke("import", file, "--data", data).stderr
+    assert "queue q: filter" in invoke(f"import {file} --data {data}", code=1).stderr
     assert [each["body"] for each in contents(data, tmp_path)[2]] == ["a"]
 
 
@@ -279,33 +271,19 @@ def test_a_broker_that_keeps_nothing(tmp_path):
     file, config = tmp_path / "some.json", tmp_path / "broker.xml"
     write(file, ["a"])
     config.write_text(broker_xml(core="<persistence-enabled>false</persistence-enabled>"))
-    result = invoke("import", file, "--config", config)
-    assert result.exit_code == 1 and "persistence-enabled is false" in result.stderr
+    assert "persistence-enabled is false" in invoke(f"import {file} --config {config}", code=1).stderr
 
 
 # ---- into a running broker
 
 
 def places(broker):
-    return ["--stomp", f"127.0.0.1:{broker.port}", "--http", f"http://127.0.0.1:{broker.http_port}"]
+    return f"--stomp 127.0.0.1:{broker.port} --http http://127.0.0.1:{broker.http_port}"
 
 
 def check_running(stopped, broker):
     management = Management(broker.http_port)
-    for name, before in stopped.queues.items():
-        queue = management.queue(name)
-        assert queue["messageCount"] == len(stopped.filled.of(name)), name
-        same = (
-            "scheduledCount",
-            "ringSize",
-            "filter",
-            "paused",
-            "maxConsumers",
-            "user",
-            "durable",
-            "routingType",
-        )
-        assert {field: queue[field] for field in same} == {field: before[field] for field in same}
+    check_queues(stopped, management, "routingType")
     for name in stopped.queues:
         shown = management.messages(name)
         wanted = sorted(stopped.filled.of(name), key=lambda each: (bool(each.due), -each.priority))
@@ -341,10 +319,9 @@ def test_dead_letters_of_a_running_broker_come_back_to_the_queue_of_their_origin
     first.stop()
     path = tmp_path / "dead.json"
     data = first.config.with_name(f"{first.config.stem}-data")
-    assert invoke("export", path, "--data", data).exit_code == 0
+    invoke(f"export {path} --data {data}")
     second = start_broker()
-    result = invoke("import", path, *places(second))
-    assert result.exit_code == 0, result.output
+    invoke(f"import {path} {places(second)}")
     (message,) = Management(second.http_port).messages("DLQ.q")
     assert message["headers"]["_AMQ_ORIG_QUEUE"] == "q"
     assert "stompring-imported" not in message["headers"]
@@ -366,24 +343,22 @@ def test_a_running_import_that_was_interrupted_goes_on(stopped, file, start_brok
     monkeypatch.setattr(OnlineImport, "most_messages", 50)
     with monkeypatch.context() as patch:
         patch.setattr(OnlineImport, "commit", interrupted)
-        assert invoke("import", file, *places(broker)).exit_code == 130
-    result = invoke("import", file, *places(broker))
-    assert result.exit_code == 0, result.output
+        invoke(f"import {file} {places(broker)}", code=130)
+    invoke(f"import {file} {places(broker)}")
     check_running(stopped, broker)
 
 
 def test_a_running_broker_is_asked_where_it_listens(file, start_broker, tmp_path):
     broker = start_broker()
     data = broker.config.with_name(f"{broker.config.stem}-data")
-    result = invoke("import", file, "--data", data)
-    assert result.exit_code == 1 and "--stomp HOST:PORT" in result.stderr
+    assert "--stomp HOST:PORT" in invoke(f"import {file} --data {data}", code=1).stderr
     with pytest.raises(Answered):
         Management(broker.http_port).queue("plain")
 
 
 def test_nobody_listens(file):
-    result = invoke("import", file, "--stomp", "127.0.0.1:1", "--http", "http://127.0.0.1:1")
-    assert result.exit_code == 1 and "cannot connect to the management API" in result.stderr
+    result = invoke(f"import {file} --stomp 127.0.0.1:1 --http http://127.0.0.1:1", code=1)
+    assert "cannot connect to the management API" in result.stderr
 
 
 def test_one_import_of_a_file_at_a_time(file, start_broker, monkeypatch):
@@ -393,11 +368,11 @@ def test_one_import_of_a_file_at_a_time(file, start_broker, monkeypatch):
     other = StompClient(broker.port)
     other.connect({"client-id": f"stompring.import.{export['id']}"})
     monkeypatch.setattr(data_import_online, "EARLIER_IMPORT_TIMEOUT", 0.3)
-    result = invoke("import", file, *places(broker))
-    assert result.exit_code == 1 and "another import of this file is in progress" in result.stderr
+    result = invoke(f"import {file} {places(broker)}", code=1)
+    assert "another import of this file is in progress" in result.stderr
     other.ask("DISCONNECT")
     monkeypatch.undo()
-    assert invoke("import", file, *places(broker)).exit_code == 0
+    invoke(f"import {file} {places(broker)}")
 
 
 def test_over_tls(file, tmp_path):
@@ -421,49 +396,38 @@ def test_over_tls(file, tmp_path):
         )
     )
     with BrokerProcess(config, tmp_path / "data"):
-        strange = invoke("import", file, "--config", config)
-        assert strange.exit_code == 1 and "certificate verify failed" in strange.stderr
-        trusting = ["--ca-file", authority.file]
-        done = invoke("import", file, "--config", config, *trusting)
-        assert done.exit_code == 0, done.output
-        again = ["--stomp", f"ssl://localhost:{stomp}", "--http", f"https://localhost:{http}"]
+        assert "certificate verify failed" in invoke(f"import {file} --config {config}", code=1).stderr
+        trusting = f"--ca-file {authority.file}"
+        invoke(f"import {file} --config {config} {trusting}")
+        again = f"--stomp ssl://localhost:{stomp} --http https://localhost:{http}"
         other = tmp_path / "other.json"
         write(other, ["a"])
-        assert invoke("import", other, *again, *trusting).exit_code == 0
-        wrong = invoke("import", other, *again, "--ca-file", file)
-        assert wrong.exit_code == 1 and f"--ca-file {file}: " in wrong.stderr
+        invoke(f"import {other} {again} {trusting}")
+        assert f"--ca-file {file}: " in invoke(f"import {other} {again} --ca-file {file}", code=1).stderr
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--stomp", "nowhere", "--http", "http://h:1"], "--stomp must be HOST:PORT"),
-        (
-            ["--stomp", "h:1", "--http", "h:1"],
-            "--http must be a URL such as http://localhost:8161, not 'h:1'",
-        ),
+        ("--stomp nowhere --http http://h:1", "--stomp must be HOST:PORT"),
+        ("--stomp h:1 --http h:1", "--http must be a URL such as http://localhost:8161, not 'h:1'"),
     ],
 )
 def test_places_that_are_none(file, words, text):
-    result = invoke("import", file, *words)
-    assert result.exit_code == 2 and text in result.stderr
+    assert text in invoke(f"import {file} {words}", code=2).stderr
 
 
 def test_a_login_is_needed_where_security_is_on(start_broker, tmp_path):
     file = tmp_path / "some.json"
     write(file, ["a"])
     users = tmp_path / "users.json"
-    runner = CliRunner()
     roles = tmp_path / "roles.json"
-    files = ["--users", str(users), "--roles", str(roles), "--role", EVERYBODY]
-    added = runner.invoke(main, ["user", "add", "anna", "--password-stdin", *files], input="secret\n")
-    assert added.exit_code == 0, added.output
+    files = f"--users {users} --roles {roles} --role {EVERYBODY}"
+    run(f"user add anna --password-stdin {files}", stdin=b"secret")
     broker = start_broker(
         secure=True, core=f"<users-file>{users}</users-file><roles-file>{roles}</roles-file>"
     )
-    assert invoke("import", file, *places(broker)).exit_code == 1
-    command = ["data", "import", str(file), *places(broker), "--user", "anna", "--password-stdin"]
-    wrong = runner.invoke(main, command, input="other\n")
-    assert wrong.exit_code == 1 and "broker rejected" in wrong.stderr, wrong.output
-    right = runner.invoke(main, command, input="secret\n")
-    assert right.exit_code == 0, right.output
+    invoke(f"import {file} {places(broker)}", code=1)
+    command = f"import {file} {places(broker)} --user anna --password-stdin"
+    assert "broker rejected" in invoke(command, typed="other\n", code=1).stderr
+    invoke(command, typed="secret\n")

@@ -12,6 +12,7 @@ from ..management import Management
 from ..stomp_client import StompClient
 from .artemis_messages import EXPORT, NEWS, PRODUCED, SCHEDULED, STOMP
 from .conftest import invoke
+from .test_data_import import places
 
 #: Messages of the file.
 COUNT = len(STOMP) + len(SCHEDULED) + len(PRODUCED) + 4 + 1 + 1
@@ -21,8 +22,8 @@ CONFIGURED = broker_xml(
 )
 
 
-def artemis(file, *arguments):
-    return ["import", "--from", "artemis-xml", file, *arguments]
+def artemis(file, options, **more):
+    return invoke(f"import --from artemis-xml {file} {options}", **more)
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +32,7 @@ def broker(tmp_path_factory):
     root = tmp_path_factory.mktemp("moved")
     config = root / "broker.xml"
     config.write_text(CONFIGURED)
-    result = invoke(*artemis(EXPORT, "--config", config))
-    assert result.exit_code == 0, result.output
+    result = artemis(EXPORT, f"--config {config}")
     assert f"imported {COUNT} messages" in result.stdout
     assert "1 message of type object" in result.stderr
     with BrokerProcess(config, root / "data") as process:
@@ -137,14 +137,7 @@ def test_import_goes_into_a_running_broker(tmp_path):
     config = tmp_path / "broker.xml"
     config.write_text(CONFIGURED)
     with BrokerProcess(config, tmp_path / "data") as process:
-        addresses = [
-            "--stomp",
-            f"127.0.0.1:{process.port}",
-            "--http",
-            f"http://127.0.0.1:{process.http_port}",
-        ]
-        result = invoke(*artemis(EXPORT, *addresses))
-        assert result.exit_code == 0, result.output
+        artemis(EXPORT, places(process))
         wanted = sorted(
             (each for each in STOMP if each.queue == "orders"),
             key=lambda each: -int(each.headers.get("priority", "4")),
@@ -171,27 +164,26 @@ def test_interrupted_import_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(OfflineImport, "most_messages", 10)
     with monkeypatch.context() as patch:
         patch.setattr(OfflineImport, "commit", interrupted)
-        assert invoke(*artemis(EXPORT, "--data", tmp_path)).exit_code == 130
-    result = invoke(*artemis(EXPORT, "--data", tmp_path, "--json"))
+        artemis(EXPORT, f"--data {tmp_path}", code=130)
+    result = artemis(EXPORT, f"--data {tmp_path} --json")
     assert json.loads(result.stdout) == {
         **{"file": str(EXPORT), "messages": COUNT, "earlier": 20},
         **{"skipped": {}, "javaBodies": {"object": 1}},
     }
-    assert json.loads(invoke("print", "--json", "--data", tmp_path).stdout)["messages"] == COUNT
+    assert json.loads(invoke(f"print --json --data {tmp_path}").stdout)["messages"] == COUNT
 
 
 def test_the_same_file_is_imported_once(tmp_path):
-    assert invoke(*artemis(EXPORT, "--data", tmp_path)).exit_code == 0
-    result = invoke(*artemis(EXPORT, "--data", tmp_path))
-    assert result.exit_code == 1 and "--again" in result.stderr
+    artemis(EXPORT, f"--data {tmp_path}")
+    result = artemis(EXPORT, f"--data {tmp_path}", code=1)
+    assert "--again" in result.stderr
 
 
 def test_fault_stops_the_import_with_file_and_line(tmp_path):
     file = tmp_path / "broken.xml"
     file.write_bytes(EXPORT.read_bytes().replace(b'priority="9"', b'priority="11"'))
     line = file.read_bytes().partition(b'priority="11"')[0].count(b"\n") + 1
-    result = invoke(*artemis(file, "--data", tmp_path / "data"))
-    assert result.exit_code == 1
+    result = artemis(file, f"--data {tmp_path}/data", code=1)
     assert f"{file}:{line}: <message>: priority is an integer from 0 to 9, not '11'" in result.stderr
 
 
@@ -200,10 +192,9 @@ def test_queue_that_is_another_one_in_the_broker_is_refused(tmp_path):
     config.write_text(broker_xml())
     file = tmp_path / "other.xml"
     file.write_bytes(EXPORT.read_bytes().replace(b'address="pages" ', b'address="large" '))
-    assert invoke(*artemis(EXPORT, "--config", config)).exit_code == 0
+    artemis(EXPORT, f"--config {config}")
     line = file.read_bytes().partition(b'name="pages" id="60"')[0].count(b"\n") + 1
-    result = invoke(*artemis(file, "--config", config))
-    assert result.exit_code == 1
+    result = artemis(file, f"--config {config}", code=1)
     assert (
         f"{file}:{line}: queue pages is bound to address pages in the broker, not to large" in result.stderr
     )
@@ -212,16 +203,15 @@ def test_queue_that_is_another_one_in_the_broker_is_refused(tmp_path):
 def test_filter_that_is_no_selector_is_refused(tmp_path):
     file = tmp_path / "other.xml"
     file.write_bytes(EXPORT.read_bytes().replace(b"\"colour = 'red'\"", b'"colour = "'))
-    result = invoke(*artemis(file, "--data", tmp_path / "data"))
-    assert result.exit_code == 1
+    result = artemis(file, f"--data {tmp_path}/data", code=1)
     assert f"{file}:25: queue app.red: filter: " in result.stderr
 
 
 def test_an_export_of_stompring_is_not_taken_for_one_of_artemis(tmp_path):
-    assert invoke(*artemis(EXPORT, "--data", tmp_path / "data")).exit_code == 0
+    artemis(EXPORT, f"--data {tmp_path}/data")
     file = tmp_path / "own.json"
-    assert invoke("export", file, "--data", tmp_path / "data").exit_code == 0
-    result = invoke(*artemis(file, "--data", tmp_path / "other"))
-    assert result.exit_code == 1 and "not an 'artemis data exp' file" in result.stderr
-    result = invoke("import", EXPORT, "--data", tmp_path / "other")
-    assert result.exit_code == 1 and f"{EXPORT}:1: " in result.stderr
+    invoke(f"export {file} --data {tmp_path}/data")
+    result = artemis(file, f"--data {tmp_path}/other", code=1)
+    assert "not an 'artemis data exp' file" in result.stderr
+    result = invoke(f"import {EXPORT} --data {tmp_path}/other", code=1)
+    assert f"{EXPORT}:1: " in result.stderr

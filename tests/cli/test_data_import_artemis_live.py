@@ -46,5 +46,4 @@ def test_export_of_the_installed_artemis_is_as_the_committed_one(tmp_path):
     file = tmp_path / "export.xml"
     make_export(installed(), tmp_path, file, all_of_it=False)
     assert contents(file) == contents(EXPORT)
-    result = invoke("import", "--from", "artemis-xml", file, "--data", tmp_path / "data")
-    assert result.exit_code == 0, result.output
+    invoke(f"import --from artemis-xml {file} --data {tmp_path}/data")

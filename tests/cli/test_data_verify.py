@@ -23,12 +23,12 @@ from stompring.store.record import (
 )
 from stompring.store.segment import HEADER, JOURNAL, SegmentScan, find_footer, pack_header
 
-from .conftest import invoke
+from .conftest import invoke, told
 
 
 def findings(data):
     """What is found, as JSON; the exit status must agree."""
-    result = invoke("verify", "--json", "--data", data)
+    result = invoke(f"verify --json --data {data}", code=None)
     found = json.loads(result.stdout)["findings"]
     assert result.exit_code == (1 if found else 0), result.output
     return list(found)
@@ -47,12 +47,12 @@ def page(data):
 
 
 def test_what_a_broker_leaves_is_in_order(stopped):
-    result = invoke("verify", "--data", stopped.filled.data)
-    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    result = invoke(f"verify --data {stopped.filled.data}")
+    assert result.stdout == "", result.output
     assert "0 findings" in result.stderr and "broker runs" not in result.stderr
-    told = json.loads(invoke("verify", "--json", "--data", stopped.filled.data).stdout)
-    assert told["findings"] == [] and told["notes"] == []
-    assert told["pages"] > 2 and told["segments"] > 2 and told["queues"] == len(stopped.queues)
+    found = told(f"verify --json --data {stopped.filled.data}")
+    assert found["findings"] == [] and found["notes"] == []
+    assert found["pages"] > 2 and found["segments"] > 2 and found["queues"] == len(stopped.queues)
 
 
 def test_a_running_broker_is_no_finding(stopped):
@@ -110,8 +110,7 @@ def test_a_torn_tail_is_one_line_with_its_place(filled):
     path = newest(filled.data)
     whole = path.read_bytes()
     path.write_bytes(whole + framed(SETTLED.pack(Kind.SETTLED, 0, 0, 1, 0))[:-1])
-    result = invoke("verify", "--data", filled.data)
-    assert result.exit_code == 1
+    result = invoke(f"verify --data {filled.data}", code=1)
     (line,) = result.stdout.splitlines()
     assert line.startswith(f"{path}:{len(whole)}: ")
 
@@ -156,17 +155,17 @@ def test_what_does_not_belong(filled, name):
 def test_what_a_recovery_set_aside_is_only_noted(filled):
     (filled.data / "journal" / "000000001.journal.damaged").write_text("")
     (filled.data / "schema-version.new").write_text("")
-    told = json.loads(invoke("verify", "--json", "--data", filled.data).stdout)
-    assert told["findings"] == [] and len(told["notes"]) == 2
+    found = told(f"verify --json --data {filled.data}")
+    assert found["findings"] == [] and len(found["notes"]) == 2
 
 
 def test_local_copy_of_a_replicated_log_is_a_data_directory(filled):
     (filled.data / "replicated-log").write_text("{}")
     (filled.data / "replicated-log.new").write_text("{")
     (filled.data / "journal.discarded").mkdir()
-    told = json.loads(invoke("verify", "--json", "--data", filled.data).stdout)
-    assert told["findings"] == []
-    assert told["notes"] == [
+    found = told(f"verify --json --data {filled.data}")
+    assert found["findings"] == []
+    assert found["notes"] == [
         f"{filled.data}/journal.discarded: set aside as a copy of another replicated log",
         f"{filled.data}/replicated-log.new: temporary file left by a killed broker",
     ]

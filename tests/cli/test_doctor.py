@@ -9,16 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from stompring.cli import doctor
-from stompring.cli.main import main
 from stompring.settings.broker_xml import parse_broker_xml, read_broker_xml
 from stompring.settings.data_directory import data_directory
 
 from ..broker_document import broker_xml
 from ..broker_process import BrokerProcess
-from .command import environment, run
+from .command import environment, invoke, run
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +28,7 @@ def short(monkeypatch):
 @pytest.fixture
 def instance(tmp_path):
     """A new instance with TLS on free ports, without a fault."""
-    run("init", tmp_path / "orders", "--tls", "--stomp-port", "1", "--http-port", "2")
+    run(f"init {tmp_path}/orders --tls --stomp-port 1 --http-port 2")
     config = tmp_path / "orders" / "etc" / "broker.xml"
     document = (
         config.read_text().replace("127.0.0.1:1?", "127.0.0.1:0?").replace("127.0.0.1:2?", "127.0.0.1:0?")
@@ -41,8 +39,7 @@ def instance(tmp_path):
 
 def examined(config, *options, code=0):
     """Findings by check."""
-    result = CliRunner().invoke(main, ["doctor", "--config", str(config), "--json", *options])
-    assert result.exit_code == code, result.output
+    result = invoke(f"doctor --config {config} --json", *options, code=code)
     report = json.loads(result.stdout)
     found: dict[str, list[dict[str, str]]] = {}
     for each in report["findings"]:
@@ -76,7 +73,7 @@ def test_a_new_instance_has_no_fault(instance):
 
 
 def test_the_lines_are_for_people_without_json(instance):
-    lines = run("doctor", "--config", instance).stdout.decode().splitlines()
+    lines = run("doctor --config", instance).stdout.decode().splitlines()
     assert f"ok       configuration  {instance}" in lines
     assert lines[-1].endswith("warnings, 0 errors")
 
@@ -268,7 +265,7 @@ def test_file_systems_are_found_by_their_longest_mount(tmp_path):
 
 def test_without_a_configuration_the_packaged_one_is_checked(tmp_path):
     env = environment(tmp_path, XDG_STATE_HOME=str(tmp_path / "state"))
-    report = json.loads(run("doctor", "--json", cwd=tmp_path, env=env, code=None).stdout)
+    report = json.loads(run("doctor --json", cwd=tmp_path, env=env, code=None).stdout)
     texts = {each["check"]: each["text"] for each in report["findings"]}
     assert texts["configuration"].endswith("config/broker.xml")
     assert not (tmp_path / "state").exists(), "it changes nothing"

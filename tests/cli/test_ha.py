@@ -1,17 +1,11 @@
 """``stompring ha``: the log is created once, its state shown, and the active broker changed."""
 
-from __future__ import annotations
-
 import json
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from stompring.cli import ha
-from stompring.cli.main import main
 from stompring.replication import engines
 from stompring.replication.beat import Beat, encode_beat
 from stompring.replication.log import FileChange, LogMissing, LogUnavailable, Operation, UnsafeLog
@@ -19,6 +13,7 @@ from stompring.replication.role import START_FAILED
 from stompring.store.datadir import MARKER, DataLock
 
 from ..replication.memory_log import MemoryEngine, MemoryLog
+from .command import invoke
 
 BROKER_XML = (
     "<configuration><core><security-enabled>false</security-enabled><ha-policy>"
@@ -33,9 +28,9 @@ class Cluster:
     def __init__(self):
         self.engine = MemoryEngine()
         self.missing = False
-        self.unsafe: str | None = None
+        self.unsafe = None
         self.unavailable = False
-        self.created: list[int] = []
+        self.created = []
 
     def open(self, settings):
         assert settings.stream == "orders"
@@ -134,7 +129,7 @@ def cluster(monkeypatch):
 
 @pytest.fixture
 def start(cluster):
-    started: list[FakeBroker] = []
+    started = []
 
     def begin(name, *, active=False):
         started.append(FakeBroker(cluster, name, len(started) + 1, active=active))
@@ -150,27 +145,22 @@ def run(tmp_path):
     file = tmp_path / "broker.xml"
     file.write_text(BROKER_XML)
 
-    def call(*words):
-        result = CliRunner().invoke(main, ["ha", *words, "--config", str(file)])
+    def call(line, **more):
+        result = invoke(f"ha {line} --config {file}", **more)
         assert "hills" not in result.output
         return result
 
     return call
 
 
-Run = Callable[..., Result]
-
-
 def status(run):
-    found: dict[str, Any] = json.loads(run("status", "--json").stdout)
-    return found
+    return json.loads(run("status --json", code=None).stdout)
 
 
 def test_without_a_log_in_broker_xml_the_fault_says_what_to_write(tmp_path):
     file = tmp_path / "broker.xml"
     file.write_text("<configuration><core/></configuration>")
-    result = CliRunner().invoke(main, ["ha", "status", "--config", str(file)])
-    assert result.exit_code == 1 and "has no <ha-policy><replicated-log" in result.stderr
+    assert "has no <ha-policy><replicated-log" in invoke(f"ha status --config {file}", code=1).stderr
 
 
 # ---- init
@@ -178,32 +168,31 @@ def test_without_a_log_in_broker_xml_the_fault_says_what_to_write(tmp_path):
 
 def test_init_creates_the_log_with_its_limit(cluster, run):
     cluster.missing = True
-    result = run("init", "--max-bytes", "50GB")
-    assert result.exit_code == 0 and cluster.created == [50 * 1024**3]
+    result = run("init --max-bytes 50GB")
+    assert cluster.created == [50 * 1024**3]
     assert result.stdout == "created log orders at nats://a:4222\n" and not result.stderr
 
 
 def test_init_without_a_limit_is_a_warning(cluster, run):
     cluster.missing = True
-    result = run("init")
-    assert result.exit_code == 0 and cluster.created == [-1] and "--max-bytes" in result.stderr
+    assert "--max-bytes" in run("init").stderr
+    assert cluster.created == [-1]
 
 
 def test_init_refuses_an_existing_log(cluster, run):
-    result = run("init")
-    assert result.exit_code == 1 and "exists already; nothing was changed" in result.stderr
+    assert "exists already; nothing was changed" in run("init", code=1).stderr
     assert not cluster.created
 
 
 @pytest.mark.parametrize("size", ["10MB", "x", "-1"])
 def test_init_refuses_a_limit_that_is_none(cluster, run, size):
-    assert run("init", "--max-bytes", size).exit_code == 2 and not cluster.created
+    run(f"init --max-bytes {size}", code=2)
+    assert not cluster.created
 
 
 def test_dry_run_of_init_creates_nothing(cluster, run):
     cluster.missing = True
-    result = run("init", "--dry-run", "--max-bytes", "1GB")
-    assert result.exit_code == 0
+    result = run("init --dry-run --max-bytes 1GB")
     assert result.stdout == "would create log orders at nats://a:4222, of at most 1.0 GiB\n"
     assert not cluster.created
 
@@ -211,8 +200,8 @@ def test_dry_run_of_init_creates_nothing(cluster, run):
 @pytest.mark.parametrize("unsafe", [None, "2 replicas"])
 def test_dry_run_of_init_refuses_an_existing_log(cluster, run, unsafe):
     cluster.unsafe = unsafe
-    result = run("init", "--dry-run")
-    assert result.exit_code == 1 and "exists" in result.stderr and (unsafe or "") in result.stderr
+    result = run("init --dry-run", code=1)
+    assert "exists" in result.stderr and (unsafe or "") in result.stderr
 
 
 def data_directory(folder):
@@ -226,10 +215,10 @@ def data_directory(folder):
 def test_init_uploads_a_data_directory(cluster, run, tmp_path):
     cluster.missing = True
     data_directory(tmp_path)
-    dry = run("init", "--from-data", "--dry-run")
-    assert dry.exit_code == 0 and f"would upload {tmp_path}/data\n" in dry.stdout and not cluster.created
-    result = run("init", "--from-data", "--max-bytes", "1GB")
-    assert result.exit_code == 0, result.output
+    assert (
+        f"would upload {tmp_path}/data\n" in run("init --from-data --dry-run").stdout and not cluster.created
+    )
+    result = run("init --from-data --max-bytes 1GB")
     assert f"uploaded 293 KiB of {tmp_path}/data, which is a local copy of the log now" in result.stdout
     written = sum(
         len(entry.change.data)
@@ -244,24 +233,23 @@ def test_init_refuses_a_data_directory_in_use(cluster, run, tmp_path):
     cluster.missing = True
     lock = DataLock(data_directory(tmp_path))
     try:
-        result = run("init", "--from-data")
+        result = run("init --from-data", code=1)
     finally:
         lock.release()
-    assert result.exit_code == 1 and "a broker runs on" in result.stderr and not cluster.created
+    assert "a broker runs on" in result.stderr and not cluster.created
 
 
 def test_init_refuses_a_data_directory_that_is_not_there(cluster, run):
     cluster.missing = True
-    result = run("init", "--from-data")
-    assert result.exit_code == 1 and "there is no data directory" in result.stderr and not cluster.created
+    assert "there is no data directory" in run("init --from-data", code=1).stderr and not cluster.created
 
 
 def test_failed_upload_says_what_to_do(cluster, run, tmp_path):
     cluster.missing = True
     cluster.engine.max_bytes = 100_000
     data_directory(tmp_path)
-    result = run("init", "--from-data")
-    assert result.exit_code == 1 and "is incomplete, and no broker starts with it" in result.stderr
+    result = run("init --from-data", code=1)
+    assert "is incomplete, and no broker starts with it" in result.stderr
     assert "Delete the log, and begin again: nats stream rm orders\n" in result.stderr
 
 
@@ -274,7 +262,7 @@ def test_status_is_0_with_an_active_broker(cluster, run, start):
     assert (found["healthy"], found["problems"], found["activeBroker"]) == (True, [], "b1")
     assert (found["host"], found["pid"], found["version"], found["safe"]) == ("host", 7, "1.0", True)
     result = run("status")
-    assert result.exit_code == 0 and "log orders at nats://a:4222: healthy" in result.stdout
+    assert "log orders at nats://a:4222: healthy" in result.stdout
     assert "active broker\tb1\n" in result.stdout
     assert found["copiedSequence"] is None and "copy on this machine" not in result.stdout
 
@@ -288,16 +276,15 @@ def test_status_shows_how_far_the_copy_of_this_machine_is(cluster, run, start, t
     assert status(run)["copiedSequence"] == last // 2
     part = 100 * (last // 2) // last
     text = f"copy on this machine\tup to entry {last // 2} of {last}, {part} %\n"
-    assert text in run("status").stdout
-    assert text in run("status", "--data", str(marker.parent)).stdout
-    assert text not in run("status", "--data", str(tmp_path)).stdout
+    assert text in run("status", code=1).stdout
+    assert text in run(f"status --data {marker.parent}", code=1).stdout
+    assert text not in run(f"status --data {tmp_path}", code=1).stdout
     marker.write_text(json.dumps({"engine": "memory", "log": "2", "sequence": 1}))
     assert status(run)["copiedSequence"] is None
 
 
 def test_status_is_1_without_a_broker(cluster, run):
-    result = run("status")
-    assert result.exit_code == 1 and "no broker is active: none has used this log yet" in result.stdout
+    assert "no broker is active: none has used this log yet" in run("status", code=1).stdout
 
 
 def test_status_is_1_when_the_active_broker_is_silent(cluster, run, start):
@@ -309,7 +296,7 @@ def test_status_is_1_when_the_active_broker_is_silent(cluster, run, start):
 
 def test_status_is_1_after_a_release(cluster, run, start):
     broker = start("b1", active=True)
-    assert run("leave").exit_code == 0
+    run("leave")
     broker.wait_until_left()
     assert status(run)["problems"] == ["no broker is active: b1 has stepped down (leave)"]
 
@@ -326,18 +313,15 @@ def test_status_shows_that_brokers_cannot_start(cluster, run):
 
 def test_status_shows_why_a_log_is_not_safe(cluster, run):
     cluster.unsafe = "stream orders has 1 replica, at least 3 are needed"
-    result = run("status")
-    assert result.exit_code == 1 and "not safe: stream orders has 1 replica" in result.stdout
+    assert "not safe: stream orders has 1 replica" in run("status", code=1).stdout
     assert status(run)["safe"] is False
 
 
 def test_status_without_a_log_or_an_engine(cluster, run):
     cluster.missing = True
-    result = run("status")
-    assert result.exit_code == 1 and "stompring ha init" in result.stderr
+    assert "stompring ha init" in run("status", code=1).stderr
     cluster.unavailable = True
-    result = run("status")
-    assert result.exit_code == 5 and "the engine does not answer: no answer" in result.stderr
+    assert "the engine does not answer: no answer" in run("status", code=5).stderr
 
 
 def test_an_almost_full_log_is_a_problem(cluster, run, start):
@@ -354,50 +338,42 @@ def test_an_almost_full_log_is_a_problem(cluster, run, start):
 def test_promote_waits_until_another_broker_is_active(cluster, run, start):
     start("b1", active=True)
     start("b2")
-    result = run("promote", "--timeout", "20s")
-    assert result.exit_code == 0 and result.stdout == "b2 is active; b1 has stepped down\n"
+    assert run("promote --timeout 20s").stdout == "b2 is active; b1 has stepped down\n"
     assert status(run)["activeBroker"] == "b2"
 
 
 def test_promote_names_the_standby_that_takes_over(cluster, run, start):
     for name in ("b1", "b2", "b3"):
         start(name, active=name == "b1")
-    result = run("promote", "b3")
-    assert result.exit_code == 0 and result.stdout.startswith("b3 is active")
+    assert run("promote b3").stdout.startswith("b3 is active")
 
 
 def test_promote_of_the_active_broker_changes_nothing(cluster, run, start):
     start("b1", active=True)
-    result = run("promote", "b1")
-    assert result.exit_code == 0 and result.stdout == "b1 is active already\n"
+    assert run("promote b1").stdout == "b1 is active already\n"
 
 
 def test_promote_of_a_broker_that_is_not_there_changes_nothing(cluster, run, start):
     start("b1", active=True)
-    result = run("promote", "b9")
-    assert result.exit_code == 1 and "no standby b9 follows the log: nothing was changed" in result.stderr
+    assert "no standby b9 follows the log: nothing was changed" in run("promote b9", code=1).stderr
     assert status(run)["activeBroker"] == "b1"
 
 
 def test_promote_without_an_active_broker_is_a_fault(cluster, run):
-    result = run("promote")
-    assert result.exit_code == 1 and "no broker is active" in result.stderr
+    assert "no broker is active" in run("promote", code=1).stderr
 
 
 def test_promote_ends_after_its_timeout(cluster, run, start):
     start("b1", active=True)
-    result = run("promote", "--timeout", "1s")
-    assert result.exit_code == 1 and "no broker became active in 1 seconds" in result.stderr
+    assert "no broker became active in 1 seconds" in run("promote --timeout 1s", code=1).stderr
 
 
 def test_leave_stops_the_named_broker(cluster, run, start):
     active, standby = start("b1", active=True), start("b2")
-    result = run("leave", "b2")
-    assert result.exit_code == 0 and result.stdout == "b2 stops\n"
+    assert run("leave b2").stdout == "b2 stops\n"
     standby.wait_until_left()
     assert not active.left
 
 
 def test_leave_of_a_broker_that_is_not_there_is_a_fault(cluster, run):
-    result = run("leave", "b9")
-    assert result.exit_code == 1 and "b9 did not receive the request" in result.stderr
+    assert "b9 did not receive the request" in run("leave b9", code=1).stderr

@@ -4,21 +4,20 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from stompring.cli import lake as module
-from stompring.cli.main import main
+
+from .command import invoke
 
 
 def test_it_says_what_to_install(monkeypatch):
     there = module.find_spec
     missing = ("pyspark", "deltalake")
     monkeypatch.setattr(module, "find_spec", lambda name: None if name in missing else there("click"))
-    result = CliRunner().invoke(main, ["lake", "sql", "select 1", "--lake", "nowhere"])
-    assert result.exit_code == 1
+    result = invoke("lake sql 'select 1' --lake nowhere", code=1)
     wanted = "Error: missing libraries for lake: pyspark, deltalake: pip install 'stompring[spark]'"
     assert result.output.strip() == wanted
-    assert "--data" in CliRunner().invoke(main, ["lake", "ingest", "--help"]).output
+    assert "--data" in invoke("lake ingest --help").output
 
 
 def test_the_broker_and_other_commands_bring_none_of_it():
@@ -32,11 +31,10 @@ def test_the_broker_and_other_commands_bring_none_of_it():
 
 @pytest.mark.parametrize("command", ["tables", "sql", "ingest", "report", "replay", "compact", "vacuum"])
 def test_every_command_takes_a_master(command):
-    told = CliRunner().invoke(main, ["lake", command, "--help"]).output
+    told = invoke(f"lake {command} --help").output
     assert "--master " in told and "--conf " in told
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
 def test_numbers_are_finite(number):
-    told = CliRunner().invoke(main, ["lake", "replay", "--lake", "nowhere", f"--rate={number}"])
-    assert told.exit_code == 2 and "--rate" in told.output
+    assert "--rate" in invoke(f"lake replay --lake nowhere --rate={number}", code=2).output

@@ -1,27 +1,24 @@
 """The command as a whole: what it lists, how it fails, and that it starts without loading the reactor."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from stompring import __version__, build
 from stompring.cli.main import COMMANDS, main
 from stompring.errors import ConfigurationError
 
+from .command import invoke
+
 
 def test_version():
-    result = CliRunner().invoke(main, ["--version"])
-    assert (result.exit_code, result.output) == (0, f"stompring, version {__version__} ({build()})\n")
+    assert invoke("--version").output == f"stompring, version {__version__} ({build()})\n"
 
 
 def test_help_names_every_command_with_what_it_does():
-    result = CliRunner().invoke(main, ["--help"])
-    assert result.exit_code == 0
+    result = invoke("--help")
     for name, command in commands_of(main):
         assert name in result.output
         assert command.help, f"{name} has no help text"
@@ -53,11 +50,9 @@ def all_commands(group, *path):
 
 @pytest.mark.parametrize("path", all_commands(main), ids=" ".join)
 def test_every_command_and_option_has_a_help_text(path):
-    result = CliRunner().invoke(main, [*path, "--help"])
-    assert result.exit_code == 0
-    command: click.Command = main
+    invoke(*path, "--help")
+    command = main
     for name in path:
-        assert isinstance(command, click.Group)
         command = dict(commands_of(command))[name]
     assert command.help
     for parameter in command.params:
@@ -71,8 +66,7 @@ def test_a_wrong_configuration_is_a_message_and_status_1(monkeypatch):
         raise ConfigurationError("no such thing", "broker.xml", 7)
 
     monkeypatch.setitem(main.commands, "fails", fails)
-    result = CliRunner().invoke(main, ["fails"])
-    assert result.exit_code == 1
+    result = invoke("fails", code=1)
     assert result.stderr == "Error: broker.xml:7: no such thing\n"
     assert result.stdout == ""
 
@@ -83,7 +77,7 @@ def test_any_other_exception_keeps_its_traceback(monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setitem(main.commands, "fails", fails)
-    assert isinstance(CliRunner().invoke(main, ["fails"]).exception, ZeroDivisionError)
+    assert isinstance(invoke("fails", code=1).exception, ZeroDivisionError)
 
 
 def test_python_m_is_the_same_command(tmp_path):
@@ -106,7 +100,5 @@ def test_the_reactor_is_loaded_by_run_alone():
 
 
 def test_unknown_command_is_an_error_with_the_nearest():
-    result = CliRunner().invoke(main, ["queu", "list"])
-    assert result.exit_code == 2 and "there is no command 'queu'; did you mean 'queue'?" in result.stderr
-    result = CliRunner().invoke(main, ["\x1b[31m"])
-    assert result.exit_code == 2 and "\x1b" not in result.stderr
+    assert "there is no command 'queu'; did you mean 'queue'?" in invoke("queu list", code=2).stderr
+    assert "\x1b" not in invoke("\x1b[31m", code=2).stderr

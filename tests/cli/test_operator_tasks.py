@@ -42,11 +42,6 @@ def broker(tmp_path_factory):
         yield process
 
 
-@pytest.fixture
-def cli(broker, tmp_path):
-    return Cli(broker.http_port, tmp_path)
-
-
 def count(cli, queue):
     return int(cli.management.queue(queue)["messageCount"])
 

@@ -1,21 +1,17 @@
 """``stompring plugins list|new``: what is shown of policies, and that what is begun works as it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from stompring.cli.main import main
 from stompring.policy.load import ENTRY_POINT_GROUP, PluginSources, load
 from stompring.settings.broker_xml import read_broker_xml
 
 from ..broker_process import ROOT
+from .command import invoke
 
 EVIL = "raise SystemExit('this was imported')\n"
 LIMIT = '''from stompring.policy import AddressPolicy, Bytes, parameter
@@ -84,14 +80,13 @@ def installed(here, monkeypatch):
     monkeypatch.syspath_prepend(here / "site")
 
 
-def plugins(*arguments):
-    return CliRunner().invoke(main, ["plugins", *map(str, arguments)])
+def plugins(line, *others, **more):
+    return invoke(f"plugins {line}", *others, **more)
 
 
-def shown(*arguments):
-    result = plugins("list", "--json", *arguments)
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
+def shown(line=""):
+    result = plugins(f"list --json {line}")
+    found = json.loads(result.stdout)
     found["shipped"] = [each for each in found["policies"] if each["shipped"]]
     found["policies"] = [each for each in found["policies"] if not each["shipped"]]
     return found
@@ -106,7 +101,7 @@ def paragraphs(text):
 
 def test_list(config, installed):
     result = plugins("list")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stderr == ""
     beside, above = config.parent / "plugins", config.parent.parent / "plugins"
     summary = "Limits something.\n  from {}"
     own = [each for each in paragraphs(result.stdout) if "\n  from stompring, " not in each]
@@ -138,8 +133,8 @@ def test_list(config, installed):
 def test_list_with_parameters_loads_what_broker_xml_names(config, installed):
     beside = config.parent / "plugins"
     (beside / "limit.py").write_text(LIMIT)  # the one that counts; all others would end the command
-    result = plugins("list", "--parameters")
-    assert (result.exit_code, result.stderr) == (0, "")
+    result = plugins("list --parameters")
+    assert result.stderr == ""
     (limit,) = [each for each in paragraphs(result.stdout) if "broker-plugin 'strict'" in each]
     assert limit.splitlines()[:5] == [
         "limit: Limits something.",
@@ -152,14 +147,13 @@ def test_list_with_parameters_loads_what_broker_xml_names(config, installed):
 
 
 def test_list_with_parameters_shows_why_a_policy_cannot_be_loaded(config):
-    result = plugins("list", "--parameters")
-    assert result.exit_code == 0
+    result = plugins("list --parameters")
     path = config.parent / "plugins" / "limit.py"
     assert f"  error: {path}:1: SystemExit: this was imported\n" in result.stdout
 
 
 def test_list_for_machines(config, installed):
-    found = shown("--config", config)
+    found = shown(f"--config {config}")
     beside, above = config.parent / "plugins", config.parent.parent / "plugins"
     assert found.keys() == {"config", "folders", "policies", "missing", "shipped"}
     assert [each["name"] for each in found["shipped"]] == sorted(
@@ -209,9 +203,9 @@ def test_list_for_machines(config, installed):
 
 
 def test_list_for_machines_with_parameters(config, installed):
-    without = shown("--config", config)["policies"]
+    without = shown(f"--config {config}")["policies"]
     (config.parent / "plugins" / "limit.py").write_text(LIMIT)
-    broken, limit, hidden, also_hidden, acme = shown("--config", config, "--parameters")["policies"]
+    broken, limit, hidden, also_hidden, acme = shown(f"--config {config} --parameters")["policies"]
     assert [broken, hidden, also_hidden, acme] == [without[0], *without[2:]]
     assert limit == without[1] | {
         "parameters": [
@@ -239,29 +233,26 @@ def test_list_for_machines_with_parameters(config, installed):
 
 def test_without_a_broker_xml_packages_are_listed(here, installed):
     result = plugins("list")
-    assert result.exit_code == 0
     assert f"no config/broker.xml in the directory {here}: " in result.stderr
     assert "--config FILE" in result.stderr
     assert "of-acme: Limits something.\n  from acme-policies 2.3, acme_policies:Limit\n" in result.stdout
     assert "named in" not in result.stdout
     assert f"no directory plugins in {here / 'config'} or {here}; searched" in result.stdout
-    result = plugins("list", "--json")
+    result = plugins("list --json")
     found = json.loads(result.stdout)
     assert found["config"] is None and found["folders"] == found["missing"] == []
 
 
 def test_without_anything_the_shipped_policies_are_listed(here):
-    result = plugins("list")
-    assert result.exit_code == 0
-    assert "  from stompring, rate_limit.py, class RateLimit\n" in result.stdout
+    assert "  from stompring, rate_limit.py, class RateLimit\n" in plugins("list").stdout
 
 
 def test_a_broker_xml_that_is_named_must_be_right(here):
-    result = plugins("list", "--config", "absent.xml")
-    assert (result.exit_code, result.stdout) == (1, "")
+    result = plugins("list --config absent.xml", code=1)
+    assert result.stdout == ""
     assert result.stderr == "Error: absent.xml: cannot be read: No such file or directory\n"
     (here / "bad.xml").write_text("<configuration>\n<kore/></configuration>")
-    assert "bad.xml:2: " in plugins("list", "--config", "bad.xml").stderr
+    assert "bad.xml:2: " in plugins("list --config bad.xml", code=1).stderr
 
 
 def test_other_commands_do_not_import_policies():
@@ -299,8 +290,8 @@ def test_new(here):
     config = here / "config" / "broker.xml"
     config.parent.mkdir()
     config.write_text("<configuration><core/></configuration>")
-    result = plugins("new", "size-limit")
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    result = plugins("new size-limit")
+    assert result.stderr == "", result.output
     folder = config.parent / "plugins"
     assert {path.name for path in folder.iterdir()} == {"size_limit.py", "test_size_limit.py"}
     assert result.stdout.startswith("wrote config/plugins/size_limit.py\n")
@@ -315,16 +306,16 @@ def test_new(here):
     # and nothing is lost
     for path in folder.glob("*.py"):
         path.write_text("mine")
-    again = plugins("new", "size-limit")
-    assert (again.exit_code, again.stdout) == (1, "")
+    again = plugins("new size-limit", code=1)
+    assert again.stdout == ""
     assert "config/plugins/size_limit.py exists already and is not overwritten" in again.stderr
     assert {path.read_text() for path in folder.glob("*.py")} == {"mine"}
 
 
 @pytest.mark.parametrize("package", [(), ("--package",)])
 def test_new_as_json(here, package):
-    result = plugins("new", "size-limit", "--folder", here, "--json", *package)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    result = plugins(f"new size-limit --folder {here} --json", *package)
+    assert result.stderr == "", result.output
     found = json.loads(result.stdout)
     files = sorted(str(path) for path in here.rglob("*") if path.is_file())
     assert sorted(found["files"]) == files and found["name"] == "size-limit"
@@ -334,8 +325,7 @@ def test_new_as_json(here, package):
 
 def test_new_does_not_write_one_of_two(here):
     (here / "test_mine.py").write_text("mine")
-    result = plugins("new", "mine", "--folder", here)
-    assert result.exit_code == 1 and "test_mine.py exists already" in result.stderr
+    assert "test_mine.py exists already" in plugins(f"new mine --folder {here}", code=1).stderr
     assert [path.name for path in here.iterdir()] == ["test_mine.py"]
 
 
@@ -343,19 +333,17 @@ def test_new_writes_to_the_existing_plugin_directory(here):
     (here / "etc").mkdir()
     (here / "plugins").mkdir()
     (here / "etc" / "broker.xml").write_text("<configuration><core/></configuration>")
-    assert plugins("new", "mine", "--config", "etc/broker.xml").exit_code == 0
+    plugins("new mine --config etc/broker.xml")
     assert (here / "plugins" / "mine.py").exists()
-    result = plugins("new", "mine")
-    assert result.exit_code == 1 and "--config FILE" in result.stderr
+    assert "--config FILE" in plugins("new mine", code=1).stderr
 
 
 def test_new_in_a_folder(here):
-    result = plugins("new", "refuse", "--folder", "some/where")
-    assert result.exit_code == 0, result.output
+    result = plugins("new refuse --folder some/where")
     assert "class RefusePolicy(AddressPolicy):" in (here / "some" / "where" / "refuse.py").read_text()
     assert "The broker searches the directory 'plugins' beside broker.xml" in result.stdout
-    assert plugins("new", "of_none", "--folder", "some/where").exit_code == 0
-    assert plugins("new", "none", "--folder", "some/where").exit_code == 0
+    plugins("new of_none --folder some/where")
+    plugins("new none --folder some/where")
     run("-m", "pytest", "some/where")
 
 
@@ -379,8 +367,7 @@ def test_new_in_a_folder(here):
 )
 @pytest.mark.parametrize("package", [(), ("--package",)], ids=["module", "package"])
 def test_names_that_cannot_be(here, name, reason, package):
-    result = plugins("new", "--folder", here, *package, "--", name)
-    assert result.exit_code == 2 and reason in result.stderr
+    assert reason in plugins(f"new --folder {here}", *package, "--", name, code=2).stderr
     assert list(here.iterdir()) == []
 
 
@@ -389,22 +376,19 @@ def test_names_that_cannot_be(here, name, reason, package):
     [("json", "of the standard library"), ("stompring", "a module stompring exists already")],
 )
 def test_names_of_modules_that_are_there(here, name, reason):
-    result = plugins("new", name, "--folder", here)
-    assert result.exit_code == 1 and reason in result.stderr
+    assert reason in plugins("new", name, "--folder", here, code=1).stderr
     assert list(here.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written(here):
     (here / "file").write_text("")
-    result = plugins("new", "mine", "--folder", "file/plugins")
-    assert result.exit_code == 1 and "cannot be written: Not a directory" in result.stderr
-    result = plugins("new", "a" * 300, "--folder", here)
-    assert result.exit_code == 1 and "File name too long" in result.stderr
+    assert "cannot be written: Not a directory" in plugins("new mine --folder file/plugins", code=1).stderr
+    assert "File name too long" in plugins("new", "a" * 300, "--folder", here, code=1).stderr
 
 
 def test_new_package(here):
-    result = plugins("new", "size_limit", "--package")
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    result = plugins("new size_limit --package")
+    assert result.stderr == "", result.output
     project = here / "stompring-size-limit"
     assert {path.relative_to(project).as_posix() for path in project.rglob("*") if path.is_file()} == {
         "README.md",
@@ -418,8 +402,6 @@ def test_new_package(here):
     assert "\n  python -m pip install ./stompring-size-limit\n" in result.stdout
     assert "\n  python -m pytest stompring-size-limit\n" in result.stdout
     run("-m", "pytest", "stompring-size-limit")
-    again = plugins("new", "size-limit", "--package")
-    assert again.exit_code == 1 and "stompring-size-limit exists already" in again.stderr
-    elsewhere = plugins("new", "json", "--package", "--folder", here / "projects")
-    assert elsewhere.exit_code == 0
+    assert "stompring-size-limit exists already" in plugins("new size-limit --package", code=1).stderr
+    elsewhere = plugins(f"new json --package --folder {here}/projects")
     assert f"\n  python -m pip install {here}/projects/stompring-json\n" in elsewhere.stdout

@@ -51,66 +51,59 @@ def broker(directory):
         yield process
 
 
-@pytest.fixture
-def cli(broker, tmp_path):
-    return Cli(broker.http_port, tmp_path / "home")
-
-
 def test_login(cli, tmp_path):
-    nobody = cli.run("queue", "list", status=4)
+    nobody = cli.run("queue list", status=4)
     assert nobody.stderr == f"Error: {cli.server} requires a login: use --user NAME or a context\n"
-    missing = cli.run("queue", "list", "--user", "ada", status=4)
+    missing = cli.run("queue list --user ada", status=4)
     assert "no password for user 'ada': set STOMPRING_PASSWORD" in missing.stderr
-    cli.run("queue", "list", "--user", "ada", STOMPRING_PASSWORD="secret ü")
-    cli.run("queue", "list", STOMPRING_USER="ada", STOMPRING_PASSWORD="secret ü")
+    cli.run("queue list --user ada", STOMPRING_PASSWORD="secret ü")
+    cli.run("queue list", STOMPRING_USER="ada", STOMPRING_PASSWORD="secret ü")
     file = tmp_path / "password"
     file.write_text("secret ü\n", encoding="utf-8")
-    cli.run("queue", "list", "--user", "ada", "--password-file", str(file))
-    wrong = cli.run("queue", "list", "--user", "ada", STOMPRING_PASSWORD="wrong", status=4)
+    cli.run(f"queue list --user ada --password-file {file}")
+    wrong = cli.run("queue list --user ada", STOMPRING_PASSWORD="wrong", status=4)
     assert "rejected the login of user 'ada'" in wrong.stderr
-    denied = cli.run("queue", "list", "--user", "bob", STOMPRING_PASSWORD="builder", status=4)
+    denied = cli.run("queue list --user bob", STOMPRING_PASSWORD="builder", status=4)
     assert "'VIEW'" in denied.stderr and "activemq.management" in denied.stderr
-    denied = cli.run("queue", "create", "x", "--user", "ada", STOMPRING_PASSWORD="secret ü", status=4)
-    assert "'EDIT'" in denied.stderr
+    assert "'EDIT'" in cli.run("queue create x --user ada", STOMPRING_PASSWORD="secret ü", status=4).stderr
 
 
 def test_options_before_the_command_are_those_of_the_command(cli, tmp_path):
     file = tmp_path / "password"
     file.write_text("secret ü\n", encoding="utf-8")
-    login = ["--user", "ada", "--password-file", str(file)]
+    login = f"--user ada --password-file {file}"
     server, cli.environment["STOMPRING_SERVER"] = cli.server, "http://127.0.0.1:1"
-    listed = cli.run("--server", server, "--json", *login, "queue", "list", STOMPRING_USER="bob")
+    listed = cli.run(f"--server {server} --json {login} queue list", STOMPRING_USER="bob")
     assert json.loads(listed.stdout)["data"] == []
-    assert "127.0.0.1:1:" in cli.run(*login, "queue", "list", status=5).stderr
-    after = ["--server", server, "--user", "ada"]
-    cli.run("--server=http://127.0.0.1:2", "--user=bob", *login[2:], "queue", "list", *after)
-    assert cli.run("--server", server, *login, "dead-letters").rows == []
-    cli.run("--server", server, *login, "dead-letters", "list")
-    cli.run("context", "add", "prod", "--server", server, "--user", "ada", "--password-file", str(file))
-    cli.run("--context", "prod", "queue", "list", STOMPRING_SERVER="")
-    assert "prod2" in cli.run("--context", "prod", "queue", "list", "--context", "prod2", status=3).stderr
+    assert "127.0.0.1:1:" in cli.run(f"{login} queue list", status=5).stderr
+    options = f"--server=http://127.0.0.1:2 --user=bob --password-file {file}"
+    cli.run(f"{options} queue list --server {server} --user ada")
+    assert cli.run(f"--server {server} {login} dead-letters").rows == []
+    cli.run(f"--server {server} {login} dead-letters list")
+    cli.run(f"context add prod --server {server} --user ada --password-file {file}")
+    cli.run("--context prod queue list", STOMPRING_SERVER="")
+    assert "prod2" in cli.run("--context prod queue list --context prod2", status=3).stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("line", "text"),
     [
-        (("--json", "run"), "stompring run has no option --json"),
-        (("--server", "http://127.0.0.1:1", "bench"), "stompring bench has no option --server"),
-        (("--user", "ada", "data", "print"), "stompring data print has no option --user"),
-        (("--json", "queue", "lsit"), "No such command 'lsit'"),
-        (("--json", "queu", "list"), "did you mean 'queue'?"),
-        (("--server",), "Option '--server' requires an argument"),
-        (("--password-file", "/no/such/file", "status"), "'/no/such/file' does not exist"),
+        ("--json run", "stompring run has no option --json"),
+        ("--server http://127.0.0.1:1 bench", "stompring bench has no option --server"),
+        ("--user ada data print", "stompring data print has no option --user"),
+        ("--json queue lsit", "No such command 'lsit'"),
+        ("--json queu list", "did you mean 'queue'?"),
+        ("--server", "Option '--server' requires an argument"),
+        ("--password-file /no/such/file status", "'/no/such/file' does not exist"),
     ],
-    ids=" ".join,
 )
-def test_options_before_a_command_that_lacks_them_are_an_error(cli, words, text):
-    failed = cli.run(*words, status=2)
+def test_options_before_a_command_that_lacks_them_are_an_error(cli, line, text):
+    failed = cli.run(line, status=2)
     assert text in failed.stderr and failed.stdout == ""
 
 
 def test_password_prompt_on_a_terminal_does_not_echo(cli):
-    with cli.terminal("queue", "list", "--user", "ada") as terminal:
+    with cli.terminal("queue list --user ada") as terminal:
         terminal.expect("Password of ada: ")
         terminal.type("secret ü\n")
         text = terminal.wait()
@@ -121,18 +114,16 @@ def test_password_prompt_on_a_terminal_does_not_echo(cli):
 def test_tls(broker, cli, directory):
     secure = f"https://127.0.0.1:{broker.ports['https']}"
     login = {"STOMPRING_USER": "ada", "STOMPRING_PASSWORD": "secret ü"}
-    untrusted = cli.run("queue", "list", "--server", secure, status=5, **login)
+    untrusted = cli.run(f"queue list --server {secure}", status=5, **login)
     assert "is not trusted" in untrusted.stderr and "--ca FILE" in untrusted.stderr
     ca = str(directory / "authority.pem")
-    cli.run("queue", "list", "--server", secure, "--ca", ca, **login)
-    cli.run("queue", "list", "--server", secure, STOMPRING_CA=ca, **login)
-    plain = cli.run("queue", "list", "--server", secure.replace("https", "http"), status=5, **login)
+    cli.run(f"queue list --server {secure} --ca {ca}", **login)
+    cli.run(f"queue list --server {secure}", STOMPRING_CA=ca, **login)
+    plain = cli.run("queue list --server", secure.replace("https", "http"), status=5, **login)
     assert "use https://" in plain.stderr
-    wrong = cli.run("queue", "list", "--server", cli.server.replace("http", "https"), status=5, **login)
+    wrong = cli.run("queue list --server", cli.server.replace("http", "https"), status=5, **login)
     assert "use http://" in wrong.stderr
-    bad = cli.run(
-        "queue", "list", "--server", secure, "--ca", str(directory / "broker.xml"), status=1, **login
-    )
+    bad = cli.run(f"queue list --server {secure} --ca {directory}/broker.xml", status=1, **login)
     assert "broker.xml" in bad.stderr
 
 
@@ -170,21 +161,21 @@ def answering(text):
 )
 def test_wrong_server(cli, answer, text):
     with answering(answer) as url:
-        ran = cli.run("queue", "show", "orders", "--server", url, status=5)
+        ran = cli.run(f"queue show orders --server {url}", status=5)
     assert text in ran.stderr and ran.stderr.startswith("Error: ")
 
 
 def test_connection_refused(cli):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    ran = cli.run("queue", "list", "--server", f"http://127.0.0.1:{port}", status=5)
+    ran = cli.run(f"queue list --server http://127.0.0.1:{port}", status=5)
     assert (
         f"cannot connect to http://127.0.0.1:{port}: connection refused; is the broker running?" in ran.stderr
     )
 
 
 def test_stomp_port_is_named(broker, cli):
-    ran = cli.run("queue", "list", "--server", f"http://127.0.0.1:{broker.port}", status=5)
+    ran = cli.run(f"queue list --server http://127.0.0.1:{broker.port}", status=5)
     assert "is a STOMP acceptor" in ran.stderr
 
 
@@ -217,14 +208,7 @@ def test_invalid_urls(url):
 def test_contexts(cli, directory):
     cli.environment["STOMPRING_SERVER"] = ""
     added = cli.run(
-        "context",
-        "add",
-        "prod",
-        "--server",
-        cli.server,
-        "--user",
-        "ada",
-        "--save-password",
+        f"context add prod --server {cli.server} --user ada --save-password",
         typed="secret ü\n",
     )
     assert "current context: prod" in added.stdout
@@ -232,36 +216,35 @@ def test_contexts(cli, directory):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     password = cli.home / "stompring" / "prod.password"
     assert stat.S_IMODE(password.stat().st_mode) == 0o600 and "secret" not in file.read_text()
-    cli.run("queue", "list")
-    other = json.loads(cli.run("context", "add", "other", "--server", "http://127.0.0.1:1", "--json").stdout)
+    cli.run("queue list")
+    other = cli.run("context add other --server http://127.0.0.1:1 --json").json
     assert other == {"name": "other", "current": False, "server": "http://127.0.0.1:1"}
-    cli.run("queue", "list")
-    cli.run("queue", "list", "--context", "other", status=5)
-    cli.run("queue", "list", status=5, STOMPRING_CONTEXT="other")
-    cli.run("context", "use", "other")
-    cli.run("queue", "list", status=5)
-    assert json.loads(cli.run("context", "show", "--json").stdout)["name"] == "other"
-    listed = cli.run("context", "list").rows
+    cli.run("queue list")
+    cli.run("queue list --context other", status=5)
+    cli.run("queue list", status=5, STOMPRING_CONTEXT="other")
+    cli.run("context use other")
+    cli.run("queue list", status=5)
+    assert cli.run("context show --json").json["name"] == "other"
+    listed = cli.run("context list").rows
     assert [(row["name"], row["current"]) for row in listed] == [("other", "true"), ("prod", "false")]
-    exists = cli.run("context", "add", "prod", status=1)
-    assert "--replace" in exists.stderr
-    cli.run("context", "add", "prod", "--replace", "--broker", "stomp://127.0.0.1:61613")
+    assert "--replace" in cli.run("context add prod", status=1).stderr
+    cli.run("context add prod --replace --broker stomp://127.0.0.1:61613")
     assert json.loads(file.read_text())["contexts"]["prod"]["user"] == "ada"
-    assert "there is no context 'nix'" in cli.run("queue", "list", "--context", "nix", status=3).stderr
-    cli.run("context", "delete", "prod", status=2)
-    cli.run("context", "delete", "prod", "--yes")
+    assert "there is no context 'nix'" in cli.run("queue list --context nix", status=3).stderr
+    cli.run("context delete prod", status=2)
+    cli.run("context delete prod --yes")
     assert not password.exists()
-    assert json.loads(cli.run("context", "use", "--none", "--json").stdout) == {"current": None}
-    assert cli.run("context", "show", status=3).stderr.startswith("Error: there is no current context")
+    assert cli.run("context use --none --json").json == {"current": None}
+    assert cli.run("context show", status=3).stderr.startswith("Error: there is no current context")
 
 
 def test_password_of_the_current_context_is_not_sent_to_another_server(cli):
     cli.environment["STOMPRING_SERVER"] = ""
     add = ["context", "add", "prod", "--server", "http://127.0.0.1:1", "--user", "ada", "--save-password"]
     cli.run(*add, typed="secret ü\n")
-    assert "requires a login" in cli.run("queue", "list", "--server", cli.server, status=4).stderr
-    cli.run("queue", "list", "--server", cli.server, "--context", "prod")
-    other = cli.run("queue", "list", "--server", cli.server, "--context", "prod", "--user", "bob", status=4)
+    assert "requires a login" in cli.run(f"queue list --server {cli.server}", status=4).stderr
+    cli.run(f"queue list --server {cli.server} --context prod")
+    other = cli.run(f"queue list --server {cli.server} --context prod --user bob", status=4)
     assert "no password for user 'bob'" in other.stderr
 
 
@@ -272,13 +255,12 @@ def test_damaged_contexts_file_is_named(cli, text):
     file = cli.home / "stompring" / "contexts.json"
     file.parent.mkdir(parents=True)
     file.write_text(text, encoding="latin-1")
-    ran = cli.run("queue", "list", status=1)
-    assert str(file) in ran.stderr
+    assert str(file) in cli.run("queue list", status=1).stderr
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 65, "-x"])
 def test_context_names_are_file_names(cli, name):
-    assert "letters, digits" in cli.run("context", "add", "--", name, status=2).stderr
+    assert "letters, digits" in cli.run("context add --", name, status=2).stderr
 
 
 # ---- text
@@ -312,6 +294,7 @@ def test_completion_script(cli, shell):
 
 def completed(cli, *words, **environment):
     ran = cli.run(
+        "",
         COMP_WORDS=" ".join(["stompring", *words]),
         COMP_CWORD=str(len(words)),
         _STOMPRING_COMPLETE="bash_complete",

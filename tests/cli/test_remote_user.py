@@ -1,7 +1,5 @@
 """``stompring user`` with ``--server``: the users of a running broker."""
 
-import json
-
 import pytest
 
 from ..broker_document import EVERYBODY, broker_xml
@@ -26,41 +24,34 @@ def cli(tmp_path):
 
 def test_users_of_a_running_broker(cli):
     server = ["--server", f"http://127.0.0.1:{cli.port}"]
-    added = cli.run(
-        "user", "add", "ada", "--password-stdin", "--role", "viewers", *server, typed="lovelace\n"
-    )
+    added = cli.run("user add ada --password-stdin --role viewers", *server, typed="lovelace\n")
     assert "user 'ada' saved on http://127.0.0.1:" in added.stdout
-    exists = cli.run("user", "add", "ada", "--password-stdin", *server, typed="x", status=1)
-    assert "--replace" in exists.stderr
-    cli.run("user", "grant", "ada", "admins", EVERYBODY, *server)
-    cli.run("user", "revoke", "ada", "viewers", *server)
-    rows = cli.run("user", "list", *server).rows
+    assert "--replace" in cli.run("user add ada --password-stdin", *server, typed="x", status=1).stderr
+    cli.run("user grant ada admins", EVERYBODY, *server)
+    cli.run("user revoke ada viewers", *server)
+    rows = cli.run("user list", *server).rows
     assert rows == [
         {"name": "root", "roles": EVERYBODY},
         {"name": "ada", "roles": f"admins,{EVERYBODY}"},
     ] or rows == [{"name": "ada", "roles": f"admins,{EVERYBODY}"}, {"name": "root", "roles": EVERYBODY}]
-    assert "no change was made" in cli.run("user", "revoke", "ada", "viewers", *server, status=1).stderr
-    cli.run("user", "add", "ada", "--replace", "--password-stdin", *server, typed="byron")
-    cli.run("queue", "list", "--user", "ada", *server, STOMPRING_PASSWORD="byron")
-    cli.run("user", "rm", "ada", *server)
-    assert "ada" not in cli.run("user", "list", "--json", *server).stdout
-    assert "ada" in cli.run("user", "grant", "ada", "x", *server, status=3).stderr
+    assert "no change was made" in cli.run("user revoke ada viewers", *server, status=1).stderr
+    cli.run("user add ada --replace --password-stdin", *server, typed="byron")
+    cli.run("queue list --user ada", *server, STOMPRING_PASSWORD="byron")
+    cli.run("user rm ada", *server)
+    assert "ada" not in cli.run("user list --json", *server).stdout
+    assert "ada" in cli.run("user grant ada x", *server, status=3).stderr
 
 
 def test_files_stay_the_default_and_exclude_a_server(cli, tmp_path):
     url = f"http://127.0.0.1:{cli.port}"
     config = str(tmp_path / "broker.xml")
-    assert "exclude" in cli.run("user", "list", "--config", config, "--server", url, status=2).stderr
-    assert cli.run("user", "list", "--config", config, STOMPRING_SERVER=url).stdout == f"root\t{EVERYBODY}\n"
-    assert json.loads(cli.run("user", "list", "--config", config, "--json").stdout) == [
-        {"name": "root", "roles": [EVERYBODY]}
-    ]
-    cli.run("context", "add", "here", "--server", url)
-    assert "config/broker.xml" in cli.run("user", "list", status=None).stderr, (
-        "the current context is not used"
-    )
-    assert "root" in cli.run("user", "list", "--context", "here").stdout
-    assert "root" in cli.run("user", "list", STOMPRING_SERVER=url).stdout
+    assert "exclude" in cli.run(f"user list --config {config} --server {url}", status=2).stderr
+    assert cli.run(f"user list --config {config}", STOMPRING_SERVER=url).stdout == f"root\t{EVERYBODY}\n"
+    assert cli.run(f"user list --config {config} --json").json == [{"name": "root", "roles": [EVERYBODY]}]
+    cli.run(f"context add here --server {url}")
+    assert "config/broker.xml" in cli.run("user list", status=None).stderr, "the current context is not used"
+    assert "root" in cli.run("user list --context here").stdout
+    assert "root" in cli.run("user list", STOMPRING_SERVER=url).stdout
 
 
 def test_changes_of_files_as_json(tmp_path):
@@ -69,7 +60,7 @@ def test_changes_of_files_as_json(tmp_path):
     where = ["--users", str(tmp_path / "users"), "--roles", str(tmp_path / "roles"), "--json"]
 
     def run(*words):
-        return json.loads(cli.run("user", *words, *where, typed="secret").stdout)
+        return cli.run("user", *words, *where, typed="secret").json
 
     added = {"name": "ada", "saved": str(tmp_path / "users"), "rolesGranted": ["a"]}
     assert run("add", "ada", "--role", "a", "--password-stdin") == added

@@ -1,6 +1,5 @@
 """``stompring top`` on a terminal: tables, keys, sizes, lost connections, and a terminal that is restored."""
 
-import json
 import os
 import signal
 from contextlib import closing
@@ -29,14 +28,8 @@ def broker(tmp_path_factory):
         yield process
 
 
-@pytest.fixture
-def cli(broker, tmp_path):
-    return Cli(broker.http_port, tmp_path)
-
-
-def test_keys_sort_and_switch_tables_and_q_restores_the_terminal(broker, cli):
-    with closing(StompClient(broker.port)) as client, cli.terminal("top", "--interval", "200ms") as terminal:
-        client.connect()
+def test_keys_sort_and_switch_tables_and_q_restores_the_terminal(cli, client):
+    with cli.terminal("top --interval 200ms") as terminal:
         client.subscribe("/queue/few", "client", "watcher")
         at = terminal.expect(r"many\[bold\]\\u202e\s+1,234[^\n]*\nfew")
         at = terminal.expect(r"by -messageCount", at)
@@ -62,7 +55,7 @@ def test_keys_sort_and_switch_tables_and_q_restores_the_terminal(broker, cli):
 
 
 def test_it_adapts_to_the_size_of_the_window(cli):
-    with cli.terminal("top", "--interval", "10s", columns=150, rows=30) as terminal:
+    with cli.terminal("top --interval 10s", columns=150, rows=30) as terminal:
         at = terminal.expect(r"SCHEDULED[^$]*q:quit")
         terminal.resize(50, 14)
         at = terminal.expect(r"by -messageCount  m:messages i:i\n", at)
@@ -88,7 +81,7 @@ def test_lost_connection_is_shown_and_tried_again(tmp_path):
     config.write_text(broker_xml(), encoding="utf-8")
     with BrokerProcess(config) as first:
         port = first.http_port
-        terminal = Cli(port, tmp_path).terminal("top", "--interval", "100ms", columns=200)
+        terminal = Cli(port, tmp_path).terminal("top --interval 100ms", columns=200)
         terminal.expect("ready")
         terminal.expect("q:quit")
     with terminal:
@@ -103,11 +96,11 @@ def test_lost_connection_is_shown_and_tried_again(tmp_path):
 
 def test_without_a_terminal(cli):
     assert "needs a terminal" in cli.run("top", status=2).stderr
-    rows = cli.run("top", "--once").rows
+    rows = cli.run("top --once").rows
     assert (rows[0]["name"], rows[0]["messageCount"]) == ("many[bold]\\u202e", "1234")
-    found = json.loads(cli.run("top", "--once", "--json", "--view", "addresses").stdout)
+    found = cli.run("top --once --json --view addresses").json
     assert found["ready"] is True and {"few"} <= {each["name"] for each in found["addresses"]}
-    assert "sort" in cli.run("top", "--once", "--sort", "nonsense", status=1).stderr
+    assert "sort" in cli.run("top --once --sort nonsense", status=1).stderr
 
 
 def test_a_broker_that_is_not_there_is_an_error_without_a_screen(tmp_path):

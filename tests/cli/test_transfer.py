@@ -83,13 +83,8 @@ def sides(tmp_path_factory):
         side.broker.stop()
 
 
-@pytest.fixture
-def queue(request):
-    return re.sub(r"\W", "-", str(request.node.name))
-
-
-def words(queue, source, target, *more):
-    return "transfer", f"/queue/{queue}", "--from", source.url, "--to", target.url, "--timeout", "0.3", *more
+def words(queue, source, target, more=""):
+    return f"transfer /queue/{queue} --from {source.url} --to {target.url} --timeout 0.3 {more}"
 
 
 class Refusing(threading.Thread):
@@ -144,7 +139,7 @@ def test_all_messages_with_their_headers(sides, queue):
     a.put(queue, "")
     a.put(queue, body, **own)
     a.put(queue, "kept", persistent="true", priority=7, expires=253402300799998, JMSXGroupID="g", type="t")
-    done = run(*words(queue, a, b, "--to-destination", f"/queue/{queue}.new", "--json", "-H", "x-b=2"))
+    done = run(words(queue, a, b, f"--to-destination /queue/{queue}.new --json -H x-b=2"))
     assert json.loads(done.stdout)["transferred"] == 3
     assert f"transferred 3 messages to /queue/{queue}.new" in done.stderr.decode()
     assert a.management.queue(queue)["messageCount"] == 0
@@ -163,7 +158,7 @@ def test_some_messages(sides, queue):
     a, b = sides
     for n in range(6):
         a.put(queue, str(n), n=n)
-    run(*words(queue, a, b, "--count", "2", "--selector", "n > 1"))
+    run(words(queue, a, b, "--count 2 --selector 'n > 1'"))
     assert b.take(queue) == ["2", "3"]
     client = a.client()
     client.subscribe(f"/queue/{queue}", ack="auto")
@@ -179,8 +174,8 @@ def test_nothing_is_lost_whatever_stops(sides, queue, killed):
     a.put(queue, *expected, persistent="true")
     watcher = b.client()
     watcher.subscribe(f"/queue/{queue}", ack="client", prefetch_count=50)
-    command = words(queue, a, b, "--window", "20")
-    process = start(*command)
+    command = words(queue, a, b, "--window 20")
+    process = start(command)
     for _ in range(50):
         watcher.message()
     if killed in ("command", "interrupted"):
@@ -198,7 +193,7 @@ def test_nothing_is_lost_whatever_stops(sides, queue, killed):
         lost = a if killed == "source" else b
         assert f"{LOCAL}:{lost.port} " in stderr and "run the command again" in stderr
         lost.start()
-    run(*command)
+    run(command)
     assert a.management.queue(queue)["messageCount"] == 0
     found = b.take(queue)
     assert sorted(found, key=int) == expected, "a duplicate id makes a repeat no second message"
@@ -211,11 +206,11 @@ def test_a_target_that_refuses_every_third(sides, queue, version):
     a.put(queue, *expected, persistent="true")
     target = Refusing(lambda n: "" if n % 3 else "not this one", version)
     for round_ in range(4):
-        done = run(*words(queue, a, target), code=1)
+        done = run(words(queue, a, target), code=1)
         text = done.stderr.decode()
         assert "refuses: not this one (message " in text and "was refused; 2 messages transferred" in text
         assert a.take(queue, ack="client") == expected[2 * (round_ + 1) :]
-    run(*words(queue, a, target))
+    run(words(queue, a, target))
     assert target.accepted == expected
     assert a.management.queue(queue)["messageCount"] == 0
 
@@ -223,7 +218,7 @@ def test_a_target_that_refuses_every_third(sides, queue, version):
 def test_a_full_target_is_the_reason(sides, queue):
     a, b = sides
     a.put(queue, *"12345")
-    done = run(*words(queue, a, b, "--to-destination", f"/queue/full.{queue}"), code=1)
+    done = run(words(queue, a, b, f"--to-destination /queue/full.{queue}"), code=1)
     assert "full" in done.stderr.decode() and "3 messages transferred" in done.stderr.decode()
     assert a.take(queue) == ["4", "5"] and b.take(f"full.{queue}") == ["1", "2", "3"]
 
@@ -267,7 +262,7 @@ def test_a_target_that_does_not_answer(sides, queue):
     a.put(queue, "1")
     ever = threading.Event()
     target = Refusing(lambda _: "late" if ever.wait(PATIENCE) else "")
-    done = run(*words(queue, a, target, "--connect-timeout", "0.5"), code=5)
+    done = run(words(queue, a, target, "--connect-timeout 0.5"), code=5)
     assert "sends no RECEIPT for 0.5 s (0 messages transferred; all others stay" in done.stderr.decode()
     ever.set()
     assert a.take(queue) == ["1"]
@@ -276,9 +271,9 @@ def test_a_target_that_does_not_answer(sides, queue):
 def test_the_source_is_not_the_target(sides, queue):
     a, _ = sides
     a.put(queue, "1", "2", "3")
-    done = run(*words(queue, a, a), code=2)
+    done = run(words(queue, a, a), code=2)
     assert "are the same broker" in done.stderr.decode()
-    done = run(*words(queue, a, a, "--to-destination", queue), code=1)
+    done = run(words(queue, a, a, f"--to-destination {queue}"), code=1)
     assert "has returned" in done.stderr.decode()
     assert sorted(a.take(queue)) == ["1", "2", "3"]
 
@@ -287,14 +282,14 @@ def test_there_and_back_with_duplicate_ids(sides, queue):
     a, b = sides
     a.put(queue, "1", _AMQ_DUPL_ID="own")
     for source, target in ((a, b), (b, a), (a, b)):
-        run(*words(queue, source, target))
+        run(words(queue, source, target))
         assert source.management.queue(queue)["messageCount"] == 0
         assert target.management.queue(queue)["messageCount"] == 1
     a.put(queue, "2", _AMQ_DUPL_ID="other")
-    run(*words(queue, a, b, "--keep-duplicate-id"))
+    run(words(queue, a, b, "--keep-duplicate-id"))
     b.put(queue, "2", _AMQ_DUPL_ID="other")
     assert b.take(queue) == ["1", "2"]
-    done = run(*words(queue, a, a, "--to-destination", "x", "--keep-duplicate-id"), code=2)
+    done = run(words(queue, a, a, "--to-destination x --keep-duplicate-id"), code=2)
     assert "needs two brokers" in done.stderr.decode()
 
 
@@ -302,7 +297,7 @@ def test_each_end_has_its_own_login(sides, queue, tmp_path):
     a, b = sides
     named = a.url.replace("//", "//ada@")
     shared = environment(tmp_path, STOMPRING_PASSWORD="secret")
-    done = run(*words(queue, a, b)[:2], "--from", named, "--to", b.url, env=shared, code=2)
+    done = run(f"transfer /queue/{queue} --from {named} --to {b.url}", env=shared, code=2)
     assert "set STOMPRING_FROM_PASSWORD, or use --from-password-file" in done.stderr.decode()
     contexts = tmp_path / "no" / "stompring"
     contexts.mkdir(parents=True)
@@ -312,7 +307,7 @@ def test_each_end_has_its_own_login(sides, queue, tmp_path):
     env = environment(tmp_path, XDG_CONFIG_HOME=str(contexts.parent), STOMPRING_TO_PASSWORD="x")
     a.put(queue, "1")
     new = b.url.replace("//", "//bob@")
-    run("transfer", f"/queue/{queue}", "--from", "old", "--to", new, "--timeout", "0.3", env=env)
+    run(f"transfer /queue/{queue} --from old --to", new, "--timeout", "0.3", env=env)
     assert b.take(queue) == ["1"]
 
 
